@@ -1,0 +1,57 @@
+#pragma once
+
+// The names that things have in every folder: topics by id, partitions, offsets.
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tarry {
+
+using Offset = std::int64_t;          // Of a record in its partition.
+using PartitionIndex = std::int32_t;  // Of a partition in its topic.
+using ProducerId = std::int64_t;      // -1: none.
+using Lsn = std::uint64_t;            // A position in a shard's journal, in bytes; only grows.
+using Sequence = std::uint64_t;       // Of a parked record: the order of arrival in its partition.
+
+// A topic's name in everything that is kept: the name that users see may be given out again.
+struct TopicId {
+  std::array<std::uint8_t, 16> bytes{};  // All zero: none.
+
+  auto operator<=>(const TopicId&) const = default;
+  bool is_zero() const { return *this == TopicId{}; }
+  std::string text() const;  // As Kafka writes it: base64url without padding, 22 characters.
+  static std::optional<TopicId> parse(std::string_view text);
+};
+
+struct TopicPartition {
+  TopicId topic;
+  PartitionIndex partition = 0;
+
+  auto operator<=>(const TopicPartition&) const = default;
+};
+
+}  // namespace tarry
+
+template <>
+struct std::hash<tarry::TopicId> {
+  std::size_t operator()(const tarry::TopicId& id) const noexcept {
+    std::uint64_t high, low;  // Random bytes: any of them will do.
+    std::memcpy(&high, id.bytes.data(), 8);
+    std::memcpy(&low, id.bytes.data() + 8, 8);
+    return high ^ low;
+  }
+};
+
+template <>
+struct std::hash<tarry::TopicPartition> {
+  std::size_t operator()(const tarry::TopicPartition& tp) const noexcept {
+    return (std::hash<tarry::TopicId>{}(tp.topic) + static_cast<std::uint32_t>(tp.partition)) *
+           0x9e3779b97f4a7c15u;
+  }
+};

@@ -1,0 +1,49 @@
+#pragma once
+
+// What the operator reads: one line an event, on stderr, with the folder's name as category.
+//
+//   log_warn("storage", "partition {} is fenced: {}", name, why);
+//
+// A line names the thing and its value.  Text that came from the network goes through
+// printable(), so that nobody writes lines of ours.
+
+#include <string>
+#include <string_view>
+
+#include <fmt/core.h>
+
+namespace tarry {
+
+enum class LogLevel { debug, info, warn, error, off };
+
+void set_log_level(LogLevel level);
+bool log_enabled(LogLevel level);
+void write_log(LogLevel level, const char* category, std::string_view line);
+
+// At most `limit` bytes of `text`; what is no printable ASCII is written as \xNN.
+std::string printable(std::string_view text, std::size_t limit = 256);
+
+template <typename... Args>
+void log_at(LogLevel level, const char* category, fmt::format_string<Args...> format,
+            Args&&... args) {
+  if (log_enabled(level))
+    write_log(level, category, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_debug(const char* category, fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::debug, category, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void log_info(const char* category, fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::info, category, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void log_warn(const char* category, fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::warn, category, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void log_error(const char* category, fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::error, category, format, std::forward<Args>(args)...);
+}
+
+}  // namespace tarry

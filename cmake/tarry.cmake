@@ -1,0 +1,52 @@
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+# What every target is compiled with.  It stays at home: who installs us compiles as he likes.
+add_library(tarry_build INTERFACE)
+target_compile_options(tarry_build INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Wold-style-cast -Werror
+  -fno-omit-frame-pointer)
+target_include_directories(tarry_build INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+if(TARRY_SANITIZE)
+  target_compile_options(tarry_build INTERFACE -fsanitize=${TARRY_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(tarry_build INTERFACE -fsanitize=${TARRY_SANITIZE})
+endif()
+
+# tarry_library(timing SOURCES timing_wheel.cc USES base LINKS Boost::headers PRIVATE_LINKS zlib)
+#
+# The library of one folder: target tarry_timing, alias tarry::timing.  USES lists the
+# folders it may include from; scripts/check_layers.py holds the sources to it.
+function(tarry_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(tarry_${name} STATIC ${ARG_SOURCES})
+  add_library(tarry::${name} ALIAS tarry_${name})
+  list(TRANSFORM ARG_USES PREPEND tarry::)
+  target_compile_features(tarry_${name} PUBLIC cxx_std_${CMAKE_CXX_STANDARD})
+  target_link_libraries(tarry_${name}
+    PUBLIC $<BUILD_INTERFACE:tarry_build> ${ARG_USES} ${ARG_LINKS} PRIVATE ${ARG_PRIVATE_LINKS})
+endfunction()
+
+# tarry_install(timing HEADERS timing_wheel.h)
+#
+# Puts one folder's library and these of its headers into the package `tarry`, where they
+# have the same names as here: target tarry::timing, #include "timing/timing_wheel.h".
+# What the library LINKS, cmake/tarry-config.cmake has to find.
+function(tarry_install name)
+  cmake_parse_arguments(ARG "" "" "HEADERS" ${ARGN})
+  set_target_properties(tarry_${name} PROPERTIES EXPORT_NAME ${name})
+  target_sources(tarry_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
+    FILES ${ARG_HEADERS} ${PROJECT_SOURCE_DIR}/base/assert.h)
+  install(TARGETS tarry_${name} EXPORT tarry-targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tarry)
+endfunction()
+
+# Makes what was given to tarry_install() findable by find_package(tarry).
+function(tarry_install_package)
+  set(package ${CMAKE_INSTALL_LIBDIR}/cmake/tarry)
+  install(EXPORT tarry-targets NAMESPACE tarry:: DESTINATION ${package})
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/tarry-config-version.cmake
+    COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/tarry-config.cmake
+    ${PROJECT_BINARY_DIR}/tarry-config-version.cmake DESTINATION ${package})
+endfunction()
