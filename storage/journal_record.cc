@@ -1,0 +1,296 @@
+#include "storage/journal_record.h"
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+
+namespace tarry::storage {
+namespace {
+
+enum Type : std::uint8_t {
+  log_appended = 1,
+  parked = 2,
+  gone = 3,
+  producer_answered = 4,
+  topic_created = 5,
+  topic_deleted = 6,
+  partitions_added = 7,
+  configs_set = 8,
+  producer_ids_given = 9,
+  sequences_given = 10,
+  log_start_moved = 11,
+  broker_configs_set = 12,
+};
+
+constexpr std::size_t operation_header = 1 + 4;
+
+void put(Buffer& out, const TopicId& topic) {
+  append_bytes(out, topic.bytes);
+}
+void put(Buffer& out, const TopicPartition& tp) {
+  put(out, tp.topic);
+  append_be(out, tp.partition);
+}
+void put(Buffer& out, WallTime time) {
+  append_be(out, to_ms(time));
+}
+void put_short(Buffer& out, std::string_view text) {
+  TARRY_ASSERT(text.size() <= 0xffff, "names are checked before they are kept");
+  append_be(out, static_cast<std::uint16_t>(text.size()));
+  append_bytes(out, as_bytes(text));
+}
+void put(Buffer& out, const Configs& configs) {
+  append_be(out, static_cast<std::uint32_t>(configs.size()));
+  for (const auto& [key, value] : configs) {
+    put_short(out, key);
+    append_be(out, static_cast<std::uint32_t>(value.size()));
+    append_bytes(out, as_bytes(value));
+  }
+}
+
+// Reads the body of one operation; past its end everything is zero and good() is false.
+class Body {
+ public:
+  explicit Body(Bytes bytes) : left_(bytes) {}
+
+  template <typename T>
+  T number() {
+    const Bytes bytes = take(sizeof(T));
+    return bytes.empty() ? T{} : load_be<T>(bytes.data());
+  }
+  TopicId topic() {
+    TopicId id;
+    const Bytes bytes = take(id.bytes.size());
+    if (!bytes.empty()) std::memcpy(id.bytes.data(), bytes.data(), bytes.size());
+    return id;
+  }
+  TopicPartition partition() {
+    const TopicId id = topic();
+    return {id, number<std::int32_t>()};
+  }
+  WallTime time() { return from_ms(number<std::int64_t>()); }
+  std::string_view short_text() { return as_text(take(number<std::uint16_t>())); }
+  Configs configs() {
+    Configs out;
+    for (auto count = number<std::uint32_t>(); count > 0 && good_; --count) {
+      std::string key{short_text()};
+      out.insert_or_assign(std::move(key), std::string{as_text(take(number<std::uint32_t>()))});
+    }
+    return out;
+  }
+  Bytes rest() { return take(left_.size()); }
+  bool good() const { return good_ && left_.empty(); }
+
+ private:
+  Bytes take(std::size_t count) {
+    if (count > left_.size()) {
+      good_ = false;
+      left_ = {};
+      return {};
+    }
+    const Bytes taken = left_.first(count);
+    left_ = left_.subspan(count);
+    return taken;
+  }
+
+  Bytes left_;
+  bool good_ = true;
+};
+
+}  // namespace
+
+std::size_t RecordBuilder::begin(std::uint8_t type) {
+  const std::size_t started = own_.size();
+  own_.push_back(type);
+  append_be(own_, std::uint32_t{0});
+  return started;
+}
+
+void RecordBuilder::end(std::size_t started, Bytes foreign) {
+  const std::size_t length = own_.size() - started - operation_header + foreign.size();
+  TARRY_ASSERT(length <= std::numeric_limits<std::uint32_t>::max(), "a frame is smaller than this");
+  store_be(own_.data() + started + 1, static_cast<std::uint32_t>(length));
+  parts_.push_back({own_.size(), foreign});
+  size_ += operation_header + length;
+}
+
+void RecordBuilder::add(const LogAppended& op) {
+  const auto at = begin(log_appended);
+  put(own_, op.partition);
+  put(own_, op.appended);
+  end(at, op.batches);
+}
+void RecordBuilder::add(const Parked& op) {
+  const auto at = begin(parked);
+  put(own_, op.partition);
+  append_be(own_, op.sequence);
+  put(own_, op.due);
+  put(own_, op.accepted);
+  put(own_, op.expires);
+  put_short(own_, op.id);
+  end(at, op.record);
+}
+void RecordBuilder::add(const Gone& op) {
+  const auto at = begin(gone);
+  put(own_, op.partition);
+  append_be(own_, op.sequence);
+  put(own_, op.due);
+  own_.push_back(static_cast<std::uint8_t>(op.how));
+  put(own_, op.at);
+  put_short(own_, op.id);
+  end(at, {});
+}
+void RecordBuilder::add(const ProducerAnswered& op) {
+  const auto at = begin(producer_answered);
+  put(own_, op.partition);
+  append_be(own_, op.producer_id);
+  append_be(own_, op.epoch);
+  append_be(own_, op.first_sequence);
+  append_be(own_, op.last_sequence);
+  append_be(own_, op.base_offset);
+  put(own_, op.at);
+  end(at, {});
+}
+void RecordBuilder::add(const TopicCreated& op) {
+  const auto at = begin(topic_created);
+  put(own_, op.topic);
+  append_be(own_, op.partitions);
+  put_short(own_, op.name);
+  put(own_, op.configs);
+  end(at, {});
+}
+void RecordBuilder::add(const TopicDeleted& op) {
+  const auto at = begin(topic_deleted);
+  put(own_, op.topic);
+  end(at, {});
+}
+void RecordBuilder::add(const PartitionsAdded& op) {
+  const auto at = begin(partitions_added);
+  put(own_, op.topic);
+  append_be(own_, op.partitions);
+  end(at, {});
+}
+void RecordBuilder::add(const ConfigsSet& op) {
+  const auto at = begin(configs_set);
+  put(own_, op.topic);
+  put(own_, op.configs);
+  end(at, {});
+}
+void RecordBuilder::add(const ProducerIdsGiven& op) {
+  const auto at = begin(producer_ids_given);
+  append_be(own_, op.next);
+  end(at, {});
+}
+void RecordBuilder::add(const SequencesGiven& op) {
+  const auto at = begin(sequences_given);
+  append_be(own_, op.next);
+  end(at, {});
+}
+void RecordBuilder::add(const LogStartMoved& op) {
+  const auto at = begin(log_start_moved);
+  put(own_, op.partition);
+  append_be(own_, op.start);
+  end(at, {});
+}
+void RecordBuilder::add(const BrokerConfigsSet& op) {
+  const auto at = begin(broker_configs_set);
+  put(own_, op.configs);
+  end(at, {});
+}
+
+std::vector<Bytes> RecordBuilder::pieces() const {
+  std::vector<Bytes> out;
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    // Stretches of our own that nothing foreign stands between are one piece.
+    if (parts_[i].foreign.empty() && i + 1 < parts_.size()) continue;
+    out.push_back(Bytes{own_}.subspan(from, parts_[i].own_end - from));
+    if (!parts_[i].foreign.empty()) out.push_back(parts_[i].foreign);
+    from = parts_[i].own_end;
+  }
+  return out;
+}
+
+Result<> for_each_operation(Bytes record, const std::function<Result<>(const Operation&)>& take) {
+  while (!record.empty()) {
+    if (record.size() < operation_header)
+      return fail(Errc::corrupt, "a journal record ends inside an operation");
+    const std::uint8_t type = record[0];
+    const auto length = load_be<std::uint32_t>(record.data() + 1);
+    if (length > record.size() - operation_header) {
+      return fail(
+          Errc::corrupt,
+          fmt::format("an operation of type {} claims {} bytes, {} are left in its journal record",
+                      type, length, record.size() - operation_header));
+    }
+    Body body(record.subspan(operation_header, length));
+    record = record.subspan(operation_header + length);
+
+    // Braced lists are evaluated in order, which is the order of the fields.
+    Operation op;
+    switch (type) {
+      case log_appended:
+        op = LogAppended{body.partition(), body.time(), body.rest()};
+        break;
+      case parked:
+        op = Parked{body.partition(), body.number<std::uint64_t>(),
+                    body.time(),      body.time(),
+                    body.time(),      body.short_text(),
+                    body.rest()};
+        break;
+      case gone:
+        op = Gone{body.partition(), body.number<std::uint64_t>(),
+                  body.time(),      static_cast<GoneHow>(body.number<std::uint8_t>()),
+                  body.time(),      body.short_text()};
+        break;
+      case producer_answered:
+        op = ProducerAnswered{body.partition(),
+                              body.number<std::int64_t>(),
+                              body.number<std::int16_t>(),
+                              body.number<std::int32_t>(),
+                              body.number<std::int32_t>(),
+                              body.number<std::int64_t>(),
+                              body.time()};
+        break;
+      case topic_created:
+        op = TopicCreated{body.topic(), body.number<std::int32_t>(), body.short_text(),
+                          body.configs()};
+        break;
+      case topic_deleted:
+        op = TopicDeleted{body.topic()};
+        break;
+      case partitions_added:
+        op = PartitionsAdded{body.topic(), body.number<std::int32_t>()};
+        break;
+      case configs_set:
+        op = ConfigsSet{body.topic(), body.configs()};
+        break;
+      case producer_ids_given:
+        op = ProducerIdsGiven{body.number<std::int64_t>()};
+        break;
+      case sequences_given:
+        op = SequencesGiven{body.number<std::uint64_t>()};
+        break;
+      case log_start_moved:
+        op = LogStartMoved{body.partition(), body.number<std::int64_t>()};
+        break;
+      case broker_configs_set:
+        op = BrokerConfigsSet{body.configs()};
+        break;
+      default:
+        return fail(
+            Errc::unsupported,
+            fmt::format(
+                "a journal record holds an operation of type {}, which this version does not know; "
+                "start the Tarry that wrote it",
+                type));
+    }
+    if (!body.good())
+      return fail(Errc::corrupt,
+                  fmt::format("an operation of type {} has a body that does not fit it", type));
+    if (const auto taken = take(op); !taken) return taken;
+  }
+  return {};
+}
+
+}  // namespace tarry::storage

@@ -1,0 +1,166 @@
+#pragma once
+
+// A journal record: what belongs together, as a list of operations.
+//
+// The journal writes a record whole or not at all, so whatever must never come apart stands in
+// one: a mixed batch is [LogAppended, Parked...], a delivery is [LogAppended, Gone...], a parked
+// batch of an idempotent producer is [Parked..., ProducerAnswered].
+//
+//   record      operation*                     as many as fill the record
+//   operation   type u8, length u32, body      big-endian throughout
+//
+//   1 LogAppended       topic 16, partition i32, appended_ms i64, batches (the rest)
+//   2 Parked            topic 16, partition i32, sequence u64, due_ms i64, accepted_ms i64,
+//                       expires_ms i64 (max: never), id (u16 length, bytes; 0: none),
+//                       record (the rest: key, value and headers as encoded by the delay engine)
+//   3 Gone              topic 16, partition i32, sequence u64, due_ms i64, how u8, at_ms i64,
+//                       id (u16 length, bytes; 0: none)
+//   4 ProducerAnswered  topic 16, partition i32, producer_id i64, epoch i16, first_sequence i32,
+//                       last_sequence i32, base_offset i64, at_ms i64
+//   5 TopicCreated      topic 16, partitions i32, name (u16, bytes), configs (u32 count, each
+//                       key (u16, bytes), value (u32, bytes))
+//   6 TopicDeleted      topic 16
+//   7 PartitionsAdded   topic 16, partitions i32 (the new number)
+//   8 ConfigsSet        topic 16, configs (all that differ from the defaults)
+//   9 ProducerIdsGiven  next i64: every id below is given out
+//  10 SequencesGiven    next u64: every sequence number below is given out
+//  11 LogStartMoved     topic 16, partition i32, start i64: what is below is deleted
+//  12 BrokerConfigsSet  configs (all dynamic ones)
+//
+// Applying an operation twice changes nothing the second time: it says what is so, under names
+// that are never given out again (topic ids, offsets, sequence numbers).  Replay relies on it.
+//
+// A type that is not known is an error: a directory written by a later Tarry is refused, never
+// half understood.
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace tarry::storage {
+
+using Configs = std::map<std::string, std::string, std::less<>>;
+
+// Why a parked record is pending no longer.
+enum class GoneHow : std::uint8_t { delivered = 1, cancelled = 2, replaced = 3, expired = 4 };
+
+constexpr WallTime never_expires{
+    std::chrono::milliseconds{std::numeric_limits<std::int64_t>::max()}};
+
+// The views in these lie in the record that was decoded, or in what the caller builds from.
+struct LogAppended {
+  TopicPartition partition;
+  WallTime appended;
+  Bytes batches;  // Whole batches, offsets filled in, as they stand in the log.
+};
+struct Parked {
+  TopicPartition partition;
+  Sequence sequence = 0;
+  WallTime due;
+  WallTime accepted;
+  WallTime expires = never_expires;
+  std::string_view id;
+  Bytes record;
+};
+struct Gone {
+  TopicPartition partition;
+  Sequence sequence = 0;
+  WallTime due;
+  GoneHow how = GoneHow::delivered;
+  WallTime at;
+  std::string_view id;
+};
+struct ProducerAnswered {
+  TopicPartition partition;
+  ProducerId producer_id = -1;
+  std::int16_t epoch = -1;
+  std::int32_t first_sequence = -1;
+  std::int32_t last_sequence = -1;
+  Offset base_offset = -1;  // What was answered: -n when all n records were parked.
+  WallTime at;
+};
+struct TopicCreated {
+  TopicId topic;
+  std::int32_t partitions = 0;
+  std::string_view name;
+  Configs configs;
+};
+struct TopicDeleted {
+  TopicId topic;
+};
+struct PartitionsAdded {
+  TopicId topic;
+  std::int32_t partitions = 0;
+};
+struct ConfigsSet {
+  TopicId topic;
+  Configs configs;
+};
+struct ProducerIdsGiven {
+  ProducerId next = 0;
+};
+struct SequencesGiven {
+  Sequence next = 0;
+};
+struct LogStartMoved {
+  TopicPartition partition;
+  Offset start = 0;
+};
+struct BrokerConfigsSet {
+  Configs configs;
+};
+
+using Operation = std::variant<LogAppended, Parked, Gone, ProducerAnswered, TopicCreated,
+                               TopicDeleted, PartitionsAdded, ConfigsSet, ProducerIdsGiven,
+                               SequencesGiven, LogStartMoved, BrokerConfigsSet>;
+
+// Builds a record as a list of pieces, so that a batch is copied once: into the journal's buffer.
+// What LogAppended::batches and Parked::record view must live until the record is appended.
+class RecordBuilder {
+ public:
+  void add(const LogAppended&);
+  void add(const Parked&);
+  void add(const Gone&);
+  void add(const ProducerAnswered&);
+  void add(const TopicCreated&);
+  void add(const TopicDeleted&);
+  void add(const PartitionsAdded&);
+  void add(const ConfigsSet&);
+  void add(const ProducerIdsGiven&);
+  void add(const SequencesGiven&);
+  void add(const LogStartMoved&);
+  void add(const BrokerConfigsSet&);
+
+  bool empty() const { return parts_.empty(); }
+  std::size_t size() const { return size_; }  // Bytes of the whole record.
+
+  // Valid until the next add().
+  std::vector<Bytes> pieces() const;
+
+ private:
+  struct Part {  // A stretch of own_, then a view of the caller's (may be empty).
+    std::size_t own_end;
+    Bytes foreign;
+  };
+  std::size_t begin(std::uint8_t type);
+  void end(std::size_t started, Bytes foreign);
+
+  Buffer own_;
+  std::vector<Part> parts_;
+  std::size_t size_ = 0;
+};
+
+// Calls `take` for each operation of the record in order; an error that `take` returns ends it.
+Result<> for_each_operation(Bytes record, const std::function<Result<>(const Operation&)>& take);
+
+}  // namespace tarry::storage

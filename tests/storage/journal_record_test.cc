@@ -1,0 +1,92 @@
+#include "storage/journal_record.h"
+
+#include <doctest/doctest.h>
+
+namespace tarry::storage {
+namespace {
+
+TopicId topic(std::uint8_t seed) {
+  TopicId id;
+  id.bytes.fill(seed);
+  return id;
+}
+
+Buffer joined(const RecordBuilder& record) {
+  Buffer out;
+  for (const Bytes piece : record.pieces()) append_bytes(out, piece);
+  return out;
+}
+
+Buffer one_of_each() {
+  const std::string body = "batch bytes";
+  RecordBuilder record;
+  record.add(Parked{{topic(1), 2}, 3, from_ms(4), from_ms(5), from_ms(6), "id", as_bytes(body)});
+  record.add(LogAppended{{topic(1), 2}, from_ms(7), as_bytes(body)});
+  record.add(Gone{{topic(1), 2}, 3, from_ms(4), GoneHow::replaced, from_ms(8), "id"});
+  record.add(ProducerAnswered{{topic(1), 2}, 9, 10, 11, 12, -2, from_ms(13)});
+  record.add(TopicCreated{topic(3), 4, "orders", {{"a", "b"}, {"c", ""}}});
+  record.add(TopicDeleted{topic(3)});
+  record.add(PartitionsAdded{topic(3), 8});
+  record.add(ConfigsSet{topic(3), {{"k", "v"}}});
+  record.add(ProducerIdsGiven{1000});
+  record.add(SequencesGiven{1u << 20});
+  record.add(LogStartMoved{{topic(1), 2}, 77});
+  record.add(BrokerConfigsSet{{{"x", "y"}}});
+  CHECK(joined(record).size() == record.size());
+  return joined(record);
+}
+
+TEST_SUITE("journal record") {
+  TEST_CASE("every kind of operation is read back as it was written, in order") {
+    std::vector<std::size_t> kinds;
+    const Buffer bytes = one_of_each();
+    const auto read = for_each_operation(bytes, [&](const Operation& op) -> Result<> {
+      kinds.push_back(op.index());
+      if (const auto* p = std::get_if<Parked>(&op)) {
+        CHECK(p->partition == TopicPartition{topic(1), 2});
+        CHECK(p->sequence == 3);
+        CHECK(to_ms(p->due) == 4);
+        CHECK(to_ms(p->accepted) == 5);
+        CHECK(to_ms(p->expires) == 6);
+        CHECK(p->id == "id");
+        CHECK(as_text(p->record) == "batch bytes");
+      }
+      if (const auto* a = std::get_if<LogAppended>(&op))
+        CHECK(as_text(a->batches) == "batch bytes");
+      if (const auto* g = std::get_if<Gone>(&op))
+        CHECK((g->how == GoneHow::replaced && g->id == "id"));
+      if (const auto* p = std::get_if<ProducerAnswered>(&op)) {
+        CHECK((p->producer_id == 9 && p->epoch == 10 && p->first_sequence == 11 &&
+               p->last_sequence == 12 && p->base_offset == -2 && to_ms(p->at) == 13));
+      }
+      if (const auto* t = std::get_if<TopicCreated>(&op)) {
+        CHECK((t->partitions == 4 && t->name == "orders" &&
+               t->configs == Configs{{"a", "b"}, {"c", ""}}));
+      }
+      return {};
+    });
+    CHECK(read.has_value());
+    CHECK(kinds == std::vector<std::size_t>{1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  }
+
+  TEST_CASE(
+      "a record that was cut inside an operation is an error and nothing is read past its end") {
+    const Buffer whole = one_of_each();
+    std::size_t complete = 0;
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+      const Buffer cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
+      if (for_each_operation(cut, [](const Operation&) -> Result<> { return {}; })) ++complete;
+    }
+    CHECK(complete == 12);  // Only where an operation ends, and at 0.
+  }
+
+  TEST_CASE("an operation of an unknown type is refused, not skipped") {
+    const Buffer bytes{200, 0, 0, 0, 0};
+    const auto read = for_each_operation(bytes, [](const Operation&) -> Result<> { return {}; });
+    REQUIRE_FALSE(read.has_value());
+    CHECK(read.error().code == Errc::unsupported);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::storage
