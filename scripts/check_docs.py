@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Fails when the documents name what is not there.
+
+Usage: check_docs.py ROOT.  Checks that
+- every relative link in a Markdown file leads to a file, and its #anchor to a heading;
+- every path in `code` that begins with one of our folders exists (`storage/journal` may be
+  journal.h or journal.cc; a path with a placeholder such as NAME, * or {a,b} is left alone);
+- every folder of the source, and tests/, has a README.md;
+- every file in docs/formats/ and docs/adr/ is linked from some other document.
+"""
+
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1]).resolve()
+skipped = {"build", ".git", "node_modules"}
+documents = [
+    path for path in sorted(root.rglob("*.md"))
+    if not skipped & set(path.relative_to(root).parts)
+]
+ours = {path.name for path in root.iterdir() if path.is_dir()} - skipped
+problems = []
+linked = set()
+
+
+def heading_anchors(text):
+    """GitHub's anchors: lower case, spaces to dashes, punctuation gone."""
+    for heading in re.findall(r"^#+\s+(.*)$", text, re.M):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def exists(path):
+    """A file or folder, also without its .h, .cc or .md."""
+    return path.exists() or any(path.with_name(path.name + end).exists() for end in (".h", ".cc", ".md"))
+
+
+for document in documents:
+    name = document.relative_to(root)
+    text = document.read_text()
+    prose = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.M | re.S)  # Fenced code is an example.
+    for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", prose):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (document.parent / path).resolve() if path else document
+        if not found.exists():
+            problems.append(f"{name}: link to {target}, which is not there")
+            continue
+        linked.add(found)
+        if anchor and found.suffix == ".md" and anchor not in heading_anchors(found.read_text()):
+            problems.append(f"{name}: link to {target}: no such heading")
+    for code in re.findall(r"`([^`\n]+)`", prose):
+        for word in code.split():
+            if not re.fullmatch(r"\.?[\w.-]+(?:/[\w.-]+)+/?", word) or re.search(r"\b[A-Z]{2,}\b(?!\.md)", word):
+                continue
+            if word.split("/")[0] in ours and not exists(root / word) and not exists(document.parent / word):
+                problems.append(f"{name}: names {word}, which is not there")
+
+for cmake in sorted(root.glob("*/CMakeLists.txt")):
+    if cmake.parent.name in ours and not (cmake.parent / "README.md").exists():
+        problems.append(f"{cmake.parent.name}/ has no README.md")
+for folder in ("docs/formats", "docs/adr"):
+    for document in sorted((root / folder).glob("*.md")):
+        if document.name != "README.md" and document not in linked:
+            problems.append(f"{document.relative_to(root)} is linked from nowhere")
+
+print("\n".join(problems) or f"{len(documents)} documents name only what is there")
+sys.exit(bool(problems))

@@ -1,0 +1,35 @@
+# What the commands of this folder share; sourced, never run.
+
+started=${started:-$SECONDS}
+
+# say TEXT: one line with the time since the command began.
+say() {
+  local elapsed=$((SECONDS - started))
+  printf '[%2dm%02ds] %s\n' $((elapsed / 60)) $((elapsed % 60)) "$*"
+}
+
+# configure PRESET: silent unless it fails.
+configure() {
+  mkdir -p build
+  cmake --preset "$1" >"build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log" >&2; return 1; }
+}
+
+# build PRESET TARGET...: configures when needed, builds with all cores and shows every tenth of
+# the way; what the compiler says comes through.
+build() {
+  local preset=$1
+  shift
+  [[ -e build/$preset/build.ninja ]] || configure "$preset" || return 1
+  NINJA_STATUS='[%f/%t] ' ninja -C "build/$preset" -j "$(nproc)" "$@" 2>&1 | awk -v preset="$preset" '
+    /^ninja: Entering directory/ || /^ninja: no work to do/ { next }
+    /^\[[0-9]+\/[0-9]+\] / {
+      split(substr($1, 2), n, "[/\\]]")
+      tenth = int(n[1] * 10 / n[2])
+      if (tenth > shown && n[2] >= 10) { shown = tenth; print "         " preset ": " n[1] " of " n[2]; fflush() }
+      next
+    }
+    { print; fflush() }'
+}
+
+# has_target PRESET TARGET: whether the configured build knows it.
+has_target() { ninja -C "build/$1" -t query "$2" >/dev/null 2>&1; }
