@@ -1,0 +1,247 @@
+#pragma once
+
+// Journal: the one place where a shard writes what must survive (DESIGN section 7).
+//
+//   append, append, append ...      round 7, gathered on the shard's thread
+//   [ round 6 ]                     in flight: one write and one fdatasync on the Background
+//   [ 3 ][ 4 ][ 5 ]                 durable, until a checkpoint has them elsewhere
+//
+// Group commit: while one round is on its way to the disk, the next one gathers; when the first
+// is durable all who waited for it are told, in the order of their appends, and the next one goes.
+// So any number of partitions and stores pays for one sync.
+//
+//   auto lsn = journal.append(pieces, [](const Result<>& r) { ... });  // Gathers; tells on_ready.
+//   journal.start_round();          // By the owner, at the end of the turn in which on_ready came.
+//
+// What always holds
+//   - A record is atomic: after any crash it is there wholly, with the same LSN, or not at all.
+//   - A record whose completion said OK (When::durable) is there after a power cut; one that was
+//     told When::written is there after a kill.
+//   - The records that are there are a prefix of those appended.  Nothing else ever appears.
+//   - A block that was synced is never written again until a checkpoint has passed it.
+//   - A failed write or sync ends the incarnation: nothing is tried again, on_failure is told
+//     once, all who wait get the error, appends are refused from then on.
+//
+// The bytes are in journal_format.h, reading them again in journal_recovery.h.
+//
+// Space.  Files are of one size (file_bytes; larger for one record that would not fit) and are
+// used again when a checkpoint has passed them.  The next one is made ready ahead: space taken,
+// then zeros written, since a sync over blocks that were written before costs half.  When the
+// disk is full or no checkpoint comes, new work is refused with no_space while `reserve_bytes` are
+// left, so that deliveries, which free space, can go on.
+//
+// Owner: the shard.  Everything runs on the shard's thread, but what is handed to the Background,
+// which shares nothing with it.  May be destroyed at any time outside its own callbacks: what is
+// in flight ends alone and nobody is told.
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/background.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "storage/file.h"
+#include "storage/journal_format.h"
+#include "storage/journal_recovery.h"
+
+namespace tarry::storage {
+
+struct JournalOptions {
+  std::string directory;  // journal/SHARD
+  std::uint32_t shard = 0;
+
+  // Of one file.  Small enough that a checkpoint soon frees one, large enough that a change of
+  // files (two more syncs) is rare.  A multiple of block_bytes, at least 64 KiB.
+  std::uint64_t file_bytes = 32 << 20;
+
+  // Between checkpoint and end: what recovery has to read (0.3 s).  At least two files.
+  std::uint64_t max_bytes = 256 << 20;
+
+  // Of max_bytes and of the disk, for deliveries alone.
+  std::uint64_t reserve_bytes = 16 << 20;
+
+  // A round that has so much takes no more records: larger ones sync no faster.
+  std::size_t round_bytes = 4 << 20;
+
+  // Where a journal begins that was not there before; a multiple of block_bytes.
+  Lsn first_lsn = 0;
+};
+
+// All are called on the shard's thread; none may destroy the Journal.
+struct JournalHooks {
+  // Something is gathered and no round is in flight: start_round() wants to be called, once the
+  // turn is over and all that belongs together is appended.  Told once until it is.
+  std::function<void()> on_ready;
+
+  // The incarnation is over (above).  Told once, before those who wait get the error.
+  std::function<void(const Error&)> on_failure;
+
+  // Half of max_bytes is live: a checkpoint is wanted.  Told once until release() has mended it.
+  std::function<void()> on_pressure;
+};
+
+// What a completion waits for.
+enum class When : std::uint8_t {
+  durable,  // Until a power cut cannot take the record back.
+  written,  // Until a kill cannot (tarry.durability=os).
+};
+
+enum class JournalUse : std::uint8_t {
+  work,      // Refused while only the reserve is left.
+  delivery,  // Frees space, and may use the reserve.
+};
+
+struct JournalStats {
+  std::uint64_t rounds = 0;      // With records in them.
+  std::uint64_t idle_notes = 0;  // Rounds without.
+  std::uint64_t syncs = 0;
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;       // Of records.
+  std::uint64_t disk_bytes = 0;  // Written: headers and zeros between records too.
+  std::uint64_t files = 0;       // Begun.
+  // Of write and sync of a round: bucket i counts those below 2^i us and not below 2^(i-1).
+  std::array<std::uint64_t, 32> round_us{};
+};
+
+class Journal {
+ public:
+  // Ok: what was waited for has happened.  An error: it has not, and whether it will have after
+  // the next start is open.  Runs on the shard's thread, never inside append(); may append.
+  using Completion = std::move_only_function<void(const Result<>&)>;
+
+  // Goes on behind what recover_journal() found, as a new incarnation in a new file; what was cut
+  // is out of reach, for ever, when this returns.  Blocks for a few syncs.  All references outlive
+  // the Journal.  `clock` is for stats alone.
+  static Result<std::unique_ptr<Journal>> open(Disk& disk, Background& background, Random& random,
+                                               const Clock& clock, JournalOptions options,
+                                               JournalHooks hooks,
+                                               const RecoveredJournal& recovered);
+  ~Journal();
+
+  // Adds one record, made of `pieces` one after the other; they are copied before it returns.  The
+  // LSN is the one that recovery will give with the record.  When it is an error the record is not
+  // there and `completion`, which may be empty, is never called:
+  //   no_space   full (above); what was appended before is not affected
+  //   too_large  more than max_journal_record_bytes, or than max_bytes holds
+  //   io ...     the incarnation has failed, with this error
+  Result<Lsn> append(std::span<const Bytes> pieces, Completion completion,
+                     When when = When::durable, JournalUse use = JournalUse::work);
+  Result<Lsn> append(Bytes record, Completion completion, When when = When::durable,
+                     JournalUse use = JournalUse::work) {
+    return append(std::span(&record, 1), std::move(completion), when, use);
+  }
+
+  // Sends what is gathered on its way, unless a round is in flight or nothing is there.
+  void start_round();
+
+  // Whether a record of `bytes` would be taken now.
+  bool has_room(std::uint64_t bytes, JournalUse use = JournalUse::work) const;
+
+  // While the disk is full: looks whether it still is.  The owner calls it about once a second
+  // while has_room() says no; release() does it too.
+  void retry_space();
+
+  // Everything before it is durable.  A checkpoint is such an LSN.
+  Lsn durable_lsn() const { return durable_; }
+  // Where the next record would stand, or just before.
+  Lsn end_lsn() const { return gathered_end(); }
+  Lsn checkpoint_lsn() const { return checkpoint_; }
+
+  // Nothing in flight and nothing gathered: all that was appended is durable.
+  bool is_idle() const { return rounds_.empty() && !in_flight_; }
+
+  // No round says yet that the last one was synced, and none is coming: damage to it would
+  // look like a torn end.  The owner arms a timer (100 ms will do) and calls note_idle().
+  bool needs_idle_note() const;
+  // Writes an empty round that says it, if that is still wanted.
+  void note_idle();
+
+  // Everything before `lsn` (one that durable_lsn() gave) is kept elsewhere, durably: notes it on
+  // the disk, then frees the files before it.  `then` runs on the shard's thread.  One at a time.
+  void checkpoint(Lsn lsn, Completion then);
+
+  bool has_failed() const { return failure_.has_value(); }
+  const JournalStats& stats() const { return stats_; }
+  std::uint64_t incarnation() const { return incarnation_; }
+
+ private:
+  // A file that holds rounds, or will.
+  struct JournalFile;
+  struct Waiter {
+    Completion completion;
+    When when;
+  };
+  struct Round;
+
+  Journal(Disk& disk, Background& background, const Clock& clock, JournalOptions options,
+          JournalHooks hooks);
+
+  Lsn gathered_end() const;
+  Round& open_round_for(std::uint64_t record_bytes);
+  bool starts_new_file(std::uint64_t record_bytes) const;
+  std::uint64_t file_size_for(std::uint64_t round_bytes) const;
+  void take_spare(Round& round);
+  void tell_ready();
+  void tell_pressure();
+  void written(Result<> result);
+  void finish_round(Result<> result);
+  void complete(Round& round, When when, const Result<>& result);
+  void fail_all(const Error& error);
+  void prepare_spare(std::uint64_t bytes);
+  void spare_is_there(Result<std::shared_ptr<JournalFile>> spare);
+  void zero_fill(std::shared_ptr<JournalFile> spare);
+  void release(Lsn lsn);
+
+  template <typename Work, typename Then>
+  void run(Work work, Then then);
+
+  Disk& disk_;
+  Background& background_;
+  const Clock& clock_;
+  const JournalOptions options_;
+  const JournalHooks hooks_;
+  std::uint64_t incarnation_ = 0;  // Constant after open(), as are these two.
+  std::uint64_t salt_ = 0;
+  Lsn begin_ = 0;
+
+  // checkpoint_ <= durable_ <= the first of rounds_, and each of rounds_ begins where the one
+  // before it ends.
+  Lsn checkpoint_ = 0;
+  Lsn durable_ = 0;
+  Lsn stated_ = 0;                 // A durable round says that all before it was synced.
+  std::uint64_t next_number_ = 1;  // Of the next round that starts.
+  std::deque<std::unique_ptr<Round>> rounds_;  // Gathered; the last one may take more.
+  std::unique_ptr<Round> in_flight_;
+  std::unique_ptr<Round> used_;  // A durable one, kept for its memory.
+
+  std::deque<std::shared_ptr<JournalFile>> live_;       // Oldest first; the last is written to.
+  std::vector<std::shared_ptr<JournalFile>> spares_;    // Ready to be begun.
+  std::vector<std::shared_ptr<JournalFile>> released_;  // Passed by a checkpoint, not ready yet.
+  // The file in which the last of rounds_ (or the next round) is, as far as room in it counts.
+  Lsn open_file_first_ = 0;
+  std::uint64_t open_file_bytes_ = 0;
+  std::uint64_t next_spare_ = 0;  // For its name.
+
+  bool told_ready_ = false;
+  bool told_pressure_ = false;
+  bool preparing_ = false;     // A spare is being made.
+  bool disk_is_full_ = false;  // The last try to make one found no space.
+  bool checkpointing_ = false;
+  std::optional<Error> failure_;
+  JournalStats stats_;
+
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For what comes back too late.
+};
+
+}  // namespace tarry::storage
