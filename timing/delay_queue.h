@@ -1,0 +1,77 @@
+#pragma once
+
+// DelayQueue: which bucket of the wheel is next.
+//
+// A wheel that ticked would look at every bucket; this holds the non-empty ones alone, so that
+// an idle wheel has nothing to do and a jump over a century passes no empty bucket.  It needs
+// no heap: a level's buckets lie in the order of their times, and what is on a lower level
+// comes before everything on a higher one (TimingWheel's placement sees to both), so the next
+// bucket is the first set bit of the lowest level that has one.
+//
+//    levels_   0 0 0 0 0 1 0 1         levels 0 and 2 have buckets
+//    bits_[0]  ....1.....1.1...        one bit a bucket, 256 a level
+//    bits_[2]  ..1.............
+//
+// Owned by the wheel, on its thread.
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace tarry::timing {
+
+// A bucket's name: its level in the high byte, its place among the level's 256 in the low one.
+struct BucketId {
+  std::uint16_t value = 0;
+
+  static constexpr BucketId of(unsigned level, unsigned index) {
+    return BucketId{static_cast<std::uint16_t>(level << 8 | index)};
+  }
+  constexpr unsigned level() const { return value >> 8; }
+  constexpr unsigned index() const { return value & 0xff; }
+  bool operator==(const BucketId&) const = default;
+};
+
+class DelayQueue {
+ public:
+  static constexpr unsigned level_count = 8;
+
+  bool empty() const { return levels_ == 0; }
+
+  // The next bucket; only when not empty().
+  BucketId first() const {
+    const auto level = static_cast<unsigned>(std::countr_zero(levels_));
+    const Bits& bits = bits_[level];
+    unsigned word = 0;
+    while (bits[word] == 0) ++word;
+    return BucketId::of(level, word * 64 + static_cast<unsigned>(std::countr_zero(bits[word])));
+  }
+
+  void insert(BucketId bucket) {
+    bits_[bucket.level()][bucket.index() / 64] |= std::uint64_t{1} << bucket.index() % 64;
+    levels_ |= 1U << bucket.level();
+  }
+
+  void erase(BucketId bucket) {
+    Bits& bits = bits_[bucket.level()];
+    bits[bucket.index() / 64] &= ~(std::uint64_t{1} << bucket.index() % 64);
+    if ((bits[0] | bits[1] | bits[2] | bits[3]) == 0) levels_ &= ~(1U << bucket.level());
+  }
+
+  std::size_t buckets_on(unsigned level) const {
+    std::size_t count = 0;
+    for (const std::uint64_t word : bits_[level]) {
+      count += static_cast<std::size_t>(std::popcount(word));
+    }
+    return count;
+  }
+
+ private:
+  using Bits = std::array<std::uint64_t, 4>;
+
+  std::uint32_t levels_ = 0;  // Bit k is set while level k has a bucket.
+  std::array<Bits, level_count> bits_{};
+};
+
+}  // namespace tarry::timing

@@ -1,0 +1,258 @@
+#pragma once
+
+// TimingWheel: a set of deadlines that is cheap to join, cheap to leave and cheap to fire.
+//
+// Nearly every deadline in a broker is a safety net: data arrives, heartbeats come, and the
+// timer is cancelled or moved long before its time.  So schedule(), cancel() and reschedule()
+// are O(1), and a timer is sorted only as its deadline draws near.
+//
+//              bucket 0  bucket 1  bucket 2          bucket 255
+//    level 0  [       ] [   a   ] [       ]   ...   [       ]    a bucket is      1 tick
+//    level 1  [       ] [       ] [   b   ]   ...   [       ]    a bucket is    256 ticks
+//    level 2  [       ] [   c   ] [       ]   ...   [       ]    a bucket is 65 536 ticks
+//      ...                                                       eight levels: all 64 bits
+//
+// Write ticks in base 256: a timer overflows to the level of the highest digit in which its
+// deadline differs from now, and lies there in the bucket which that digit names.  With now = 0,
+// a is due at tick 1, b within 512..767, c within 65 536..131 071.  When its bucket comes due a
+// timer is downgraded: placed again, at least one level lower, until it fires from level 0.
+// Levels are made when a deadline first needs them and there is one for every digit, so nothing
+// wraps and no deadline is too far.
+//
+// A bucket is a chain of small arrays of pointers, filled and emptied at its end:
+//
+//    bucket --> [t t t . . .] --> [t t t t t t] --> [t t t t t t]     63 timers to a 512-byte array
+//
+// Coming due is then a linear scan that prefetches ahead, where a list through the timers would
+// be a cache miss after another.  A timer knows its place in the array: to cancel it is to put
+// the bucket's last timer there.
+//
+// A deadline that is moved later is only noted in the timer; it is placed again when its old
+// bucket comes due.  That is what a heartbeat costs.
+//
+// What always holds
+//   - No timer fires before its deadline; it fires in the first advance() that reaches it, as
+//     far as the budget goes.  Deadlines are rounded up to ticks by the caller, `now` down.
+//   - Timers fire in the order of their deadlines, but for those whose deadline had passed when
+//     they were scheduled: they fire first thing in the next advance().
+//   - Timers of one tick fire in an order that is always the same, but not that of scheduling.
+//   - Every entry lies in a bucket whose time is not later than its timer's deadline.
+//
+// Memory: 8.2 bytes a pending timer besides the timer itself, 2 KiB a level in use, at most half
+// a KiB for each of its non-empty buckets.  Arrays are kept for reuse until the wheel is empty.
+//
+// A tick is what its user says (a millisecond everywhere in Tarry).  The wheel never reads a
+// clock: time comes in through advance().  No threads and no locks: a wheel and its timers
+// belong to one thread.
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "timing/delay_queue.h"
+
+namespace tarry::timing {
+
+using Tick = std::uint64_t;
+
+class TimingWheel;
+
+// One deadline.  Derive from it; the object may live anywhere, for the wheel only points to it.
+class Timer {
+ public:
+  Timer() = default;
+  Timer(const Timer&) = delete;  // Neither copied nor moved: a wheel knows our address.
+  Timer& operator=(const Timer&) = delete;
+  virtual ~Timer() { cancel(); }
+
+  bool armed() const { return wheel_ != nullptr; }
+  Tick deadline() const { return deadline_; }  // Meaningful while armed.
+  void cancel();                               // After this on_expired() is not called.
+
+ private:
+  friend class TimingWheel;
+
+  // The deadline has passed and the timer is no longer armed.  May schedule, cancel or destroy
+  // any timer, this one too.  Must not throw, advance() the wheel or destroy it.
+  virtual void on_expired() = 0;
+
+  TimingWheel* wheel_ = nullptr;  // Null when not armed; what follows then means nothing.
+  Tick deadline_ = 0;             // May be later than the time of the bucket we are in.
+  Timer** place_ = nullptr;       // The array element that points to us.
+  BucketId bucket_;
+};
+
+// A timer that owns a plain callback, for those who have no object to derive.
+class CallbackTimer final : public Timer {
+ public:
+  // The callback may destroy this timer.
+  explicit CallbackTimer(std::move_only_function<void()> callback)
+      : callback_(std::move(callback)) {}
+  ~CallbackTimer() override {
+    if (destroyed_ != nullptr) *destroyed_ = true;
+  }
+
+ private:
+  void on_expired() override;
+
+  std::move_only_function<void()> callback_;
+  bool* destroyed_ = nullptr;  // Points to on_expired()'s note to itself while that runs.
+};
+
+class TimingWheel {
+ public:
+  static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+
+  explicit TimingWheel(Tick now = 0) : now_(now), cursor_(now) {}
+  TimingWheel(const TimingWheel&) = delete;
+  TimingWheel& operator=(const TimingWheel&) = delete;
+  ~TimingWheel();  // Disarms what is still armed; nothing fires.
+
+  // Arms `timer`, or moves its deadline if it is armed in this wheel already.  A deadline that
+  // has passed fires in the next advance(), never in here nor in the advance() that is running.
+  void schedule(Timer& timer, Tick deadline);
+
+  // Moves the deadline of an armed timer; false, and nothing done, when it is not armed.
+  bool reschedule(Timer& timer, Tick deadline);
+
+  // After this the timer does not fire.  False when it was not armed.
+  bool cancel(Timer& timer);
+
+  struct Progress {
+    std::size_t fired = 0;
+    bool more = false;  // Something is due by now(): call again (soon, but others may go first).
+  };
+
+  // Moves time forward and fires what is due.  `budget` bounds the work: each timer fired or
+  // moved to another bucket takes one; what is left over, in the middle of a bucket or not, is
+  // done by the next call.  A `now` earlier than the last one counts as no time passed.
+  Progress advance(Tick now, std::size_t budget = unlimited);
+
+  // The latest time that advance() was told, also while it runs and is behind.
+  Tick now() const { return now_; }
+
+  // When to advance() next: the start of the next non-empty bucket, or now() when something is
+  // due.  Never later than the earliest deadline (a passed one counts as now()); sometimes
+  // before it, when timers are to be downgraded or were moved later.  Empty when nothing is
+  // armed.  A few instructions.
+  std::optional<Tick> next_due() const;
+
+  // `listener` is called when schedule() has made next_due() earlier than it was, so that who
+  // drives the wheel can wake up earlier without polling.  Never called inside advance(), after
+  // which the driver asks next_due() anyway.  It may not change the wheel.
+  void set_wakeup_listener(std::move_only_function<void()> listener) {
+    listener_ = std::move(listener);
+  }
+
+  bool empty() const { return overdue() == 0 && queue_.empty(); }
+  std::size_t size() const;  // Armed timers.
+
+  struct LevelStats {
+    bool exists = false;
+    std::size_t timers = 0;
+    std::size_t buckets = 0;       // Non-empty ones.
+    std::uint64_t upgrades = 0;    // Ever: timers that overflowed, or were moved later, up to here.
+    std::uint64_t downgrades = 0;  // Ever: timers that came down to here from a higher level.
+  };
+  struct Stats {
+    std::array<LevelStats, DelayQueue::level_count> levels;
+    std::size_t overdue = 0;  // Timers whose deadline had passed when they were scheduled.
+    std::size_t bytes = 0;    // All memory of the wheel; the timers are their owners'.
+  };
+  Stats stats() const;
+
+ private:
+  // An array of a bucket's chain.  Aligned to its size, so that an element's address tells its
+  // array and whether it is the first or the last one.
+  struct alignas(512) Chunk {
+    static constexpr std::size_t capacity = 63;
+    Chunk* previous;  // Always full; null for a bucket's first.
+    std::array<Timer*, capacity> timers;
+
+    Timer** first() { return timers.data(); }
+    Timer** last() { return timers.data() + (capacity - 1); }
+  };
+  static_assert(sizeof(Chunk) == 512);
+
+  // Chunks come from slabs and return to a free list.
+  class ChunkPool {
+   public:
+    Chunk* take() {
+      if (free_ == nullptr) grow();
+      ++in_use_;
+      return std::exchange(free_, free_->previous);
+    }
+    void give_back(Chunk* chunk) {
+      chunk->previous = std::exchange(free_, chunk);
+      if (--in_use_ == 0 && total_ > chunks_kept) shrink();
+    }
+    std::size_t bytes() const { return total_ * sizeof(Chunk); }
+
+   private:
+    static constexpr std::size_t chunks_kept = 512;  // 256 KiB stay when the wheel is empty.
+    void grow();
+    void shrink();
+
+    Chunk* free_ = nullptr;
+    std::size_t in_use_ = 0;
+    std::size_t total_ = 0;
+    std::vector<std::unique_ptr<Chunk[]>> slabs_;
+  };
+
+  struct Level {
+    std::array<Timer**, 256> last{};  // Each bucket's last element; null when it is empty.
+    std::size_t timers = 0;
+    std::uint64_t upgrades = 0;
+    std::uint64_t downgrades = 0;
+  };
+
+  // Beside the eight levels: two buckets for deadlines that had passed when they were
+  // scheduled.  One is drained while the other fills, so that a callback which schedules the
+  // past again does not keep advance() from ending.
+  static constexpr unsigned overdue_level = DelayQueue::level_count;
+
+  static Chunk* chunk_of(Timer** element);
+  static void prefetch_before(Timer** element);
+
+  std::size_t overdue() const {
+    return levels_[overdue_level] ? levels_[overdue_level]->timers : 0;
+  }
+  BucketId overdue_filling() const { return BucketId::of(overdue_level, 1 - overdue_draining_); }
+  BucketId bucket_for(Tick deadline) const;
+  Tick start_of(BucketId bucket) const;
+  bool in_work() const { return working_ && levels_[working_->level()]->last[working_->index()]; }
+
+  Level& make_level(unsigned level);
+  void append(BucketId bucket, Timer& timer);
+  void append_and_tell(BucketId bucket, Timer& timer);
+  void remove(Timer& timer);
+  void drop_last(Level& level, BucketId bucket);
+  void move_down(BucketId bucket, std::size_t& budget);
+  void place_again(BucketId from, Timer& timer);
+  void fire(BucketId bucket, std::size_t& budget, std::size_t& fired) noexcept;
+
+  Tick now_;  // As told.
+  // Up to where buckets have been worked off: now_, or the start of the bucket that is in work.
+  // Placement is relative to it: every deadline in a bucket of a level is >= cursor_.
+  Tick cursor_;
+  std::optional<BucketId> working_;  // Where an advance() ran out of budget.
+  unsigned overdue_draining_ = 0;
+  bool advancing_ = false;
+  DelayQueue queue_;
+  std::array<std::unique_ptr<Level>, DelayQueue::level_count + 1> levels_;
+  ChunkPool pool_;
+  std::move_only_function<void()> listener_;
+};
+
+inline void Timer::cancel() {
+  if (wheel_ != nullptr) wheel_->cancel(*this);
+}
+
+}  // namespace tarry::timing
