@@ -1,0 +1,98 @@
+#pragma once
+
+// Catalog: which topics there are and what is given out, as the journal of shard 0 says it.
+//
+//   journal (shard 0) --durable--> apply(operation) --> db/meta
+//                                                  \--> image(): what every shard looks at
+//
+// Topics are kept under their ids: a name may be given out again after a topic was deleted, an
+// id never is.  The image is immutable and replaced on each change, so that each shard holds a
+// pointer of its own and reads it without a lock; who applies posts the new one to the others.
+//
+// What always holds
+//   - apply() twice changes nothing the second time, and what is replayed in order ends where it
+//     ended before, also when the database is ahead of the journal's checkpoint.
+//   - Blocks (producer ids, sequence numbers) and log starts only grow.
+//
+// Owner and thread: the broker's; used on shard 0's thread (in recovery: on the thread that
+// recovers).  image() may be kept anywhere.  Writes go to RocksDB's memory and do not wait.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/journal_record.h"
+
+namespace tarry::storage {
+
+class Database;
+
+struct Topic {
+  TopicId id;
+  std::string name;
+  std::int32_t partitions = 0;
+  Configs configs;  // Those that differ from the defaults.
+};
+
+// All topics at one moment.
+class TopicsImage {
+ public:
+  using TopicPtr = std::shared_ptr<const Topic>;
+
+  TopicsImage() = default;
+  explicit TopicsImage(std::vector<TopicPtr> topics);
+
+  // Null when there is none.
+  TopicPtr find(std::string_view name) const;
+  TopicPtr find(const TopicId& id) const;
+
+  const std::vector<TopicPtr>& by_name() const { return by_name_; }
+  std::size_t size() const { return by_name_.size(); }
+
+ private:
+  std::vector<TopicPtr> by_name_;  // The same topics in the order of their names,
+  std::vector<TopicPtr> by_id_;    // and in the order of their ids.
+};
+
+class Catalog {
+ public:
+  // `meta` outlives the catalog.
+  explicit Catalog(Database& meta);
+
+  // Reads what the database holds; once, before anything else.
+  Result<> load();
+
+  // Takes what concerns the catalog (TopicCreated to BrokerConfigsSet) and leaves the rest alone.
+  // Call it with what is durable only.
+  Result<> apply(const Operation& operation);
+
+  // Of the last apply().  Built when it is asked for.
+  std::shared_ptr<const TopicsImage> image();
+
+  bool has_topic(const TopicId& id) const { return topics_.contains(id); }
+  const Configs& broker_configs() const { return broker_configs_; }
+  ProducerId next_producer_id() const { return next_producer_id_; }
+  Sequence next_sequence() const { return next_sequence_; }
+
+  // Below it everything is deleted; 0 when nothing ever was.
+  Offset log_start(const TopicPartition& partition) const;
+
+ private:
+  Result<> put_topic(const Topic& topic);
+
+  Database& meta_;
+  std::map<TopicId, TopicsImage::TopicPtr> topics_;
+  std::unordered_map<TopicPartition, Offset> log_starts_;  // Of topics in topics_ only.
+  Configs broker_configs_;
+  ProducerId next_producer_id_ = 0;
+  Sequence next_sequence_ = 1;                // 0 is no record's.
+  std::shared_ptr<const TopicsImage> image_;  // Null when topics_ has changed since.
+};
+
+}  // namespace tarry::storage

@@ -1,0 +1,94 @@
+#pragma once
+
+// Checkpoint: when a shard moves what its journal carries to where it stays, and in which order.
+//
+//   idle -- begin(applied) --> save_states -> write_logs -> sync_logs -> flush_meta
+//     ^                                                                      v
+//     +------------------------------------------- note_position <---- flush_pending
+//
+//   save_states     ProducerStates::changes(target()) to db/meta; on the shard, in the same turn
+//                   as begin()
+//   write_logs      every dirty log's tail up to now to its segment        (Background)
+//   sync_logs       those segments, and the directories of new ones       (Background)
+//   flush_meta      Database::flush()                                      (Background)
+//   flush_pending   Database::flush()                                      (Background)
+//   note_position   Journal::checkpoint(target()): what is before it will not be replayed
+//
+// This class does none of it: it says what is next, so that the order can be tested without a
+// disk.  The order is the whole point: nothing is noted before all of it is durable elsewhere.
+//
+// begin() wants the LSN up to which everything durable has also been applied (to the stores, to
+// the logs' tails), taken on the shard's thread between two turns.  What comes later and gets into
+// a flush all the same is replayed, which changes nothing.
+//
+// A step that fails ends the incarnation: step() stays `failed` and nothing is tried again.
+//
+// Time is an argument, and a timer is wanted only while something is dirty.  One a shard, on its
+// thread.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace tarry::storage {
+
+class Checkpoint {
+ public:
+  enum class Step {
+    idle,
+    save_states,
+    write_logs,
+    sync_logs,
+    flush_meta,
+    flush_pending,
+    note_position,
+    failed,
+  };
+
+  struct Policy {
+    std::uint64_t dirty_bytes = 64u << 20;  // A quarter of the journal's largest size.
+    std::chrono::nanoseconds interval = std::chrono::seconds(30);  // After the first dirty byte.
+  };
+
+  // Everything before `noted` is kept elsewhere already (Journal::checkpoint_lsn()); what stands
+  // between it and `end` was replayed and is dirty.
+  Checkpoint(const Policy& policy, Lsn noted, Lsn end, MonoTime now);
+
+  // A record was appended at `lsn`.
+  void appended(Lsn lsn, MonoTime now);
+
+  // The journal is running full (JournalHooks::on_pressure): the next one is wanted at once.
+  void hurry() { hurried_ = true; }
+
+  // Whether begin() is wanted now.
+  bool wanted(MonoTime now) const;
+  // When it will be, if nothing else happens; empty while nothing is dirty or one is under way.
+  std::optional<MonoTime> wanted_at() const;
+
+  // Only when idle.  Returns the first step.
+  Step begin(Lsn applied, MonoTime now);
+
+  // The step that was given is done, or has failed.  Returns the next one.
+  Step finished(const Result<>& result);
+
+  Step step() const { return step_; }
+  Lsn target() const { return target_; }  // Of the one under way.
+  Lsn noted() const { return noted_; }    // Of the last one that was finished.
+
+ private:
+  bool dirty() const { return last_append_ >= noted_ && dirty_since_.has_value(); }
+
+  const Policy policy_;
+  Step step_ = Step::idle;
+  Lsn noted_;
+  Lsn target_;                           // noted_ <= target_.
+  Lsn last_append_;                      // The last record's.
+  std::optional<MonoTime> dirty_since_;  // Of the first record that no checkpoint has begun for.
+  bool hurried_ = false;
+};
+
+}  // namespace tarry::storage

@@ -1,0 +1,73 @@
+#pragma once
+
+// DataDirectory: the one directory a broker lives in, held for itself alone.
+//
+//   tarry-data/
+//     meta.properties     version, cluster.id, node.id: written last, so a directory that has it
+//                         is whole
+//     .lock               held (flock) while a broker runs; its pid is in it
+//     .creating           there while a new directory is being filled; see below
+//     journal/  logs/  db/pending/  db/meta/
+//
+//   auto data = DataDirectory::open(disk, path, random);
+//   auto meta = data->is_new() ? Database::make(data->meta_database(), meta_kind)
+//                              : Database::open(data->meta_database(), meta_kind);
+//   ...
+//   if (data->is_new()) data->created();    // From now on what is missing is damage.
+//
+// A broker that dies in between leaves .creating and no meta.properties: nothing was ever accepted
+// there, and the next one makes all of it anew.  Any other directory that holds a journal, logs or
+// databases but no meta.properties is refused.
+//
+// What always holds: a directory that is refused (in use, of another version, damaged, not
+// writable) is left as it was.  The error's message is one line that names the directory, what is
+// wrong with it, and what to do.
+//
+// docs/formats/data_directory.md has the format and what a crash may leave.
+//
+// Blocks; one thread, at start and end.  Destroying it gives the directory free.
+
+#include <cstdint>
+#include <string>
+
+#include "base/random.h"
+#include "base/result.h"
+#include "storage/file.h"
+
+namespace tarry::storage {
+
+class DataDirectory {
+ public:
+  // Makes the directory (0700) when it is not there, locks it and reads who lives in it.
+  static Result<DataDirectory> open(Disk& disk, const std::string& path, Random& random);
+
+  DataDirectory(DataDirectory&& other) noexcept;
+  DataDirectory& operator=(DataDirectory&&) = delete;
+  ~DataDirectory();
+
+  // To be filled: nothing in it counts until created() was called.
+  bool is_new() const { return is_new_; }
+  Result<> created();
+
+  const std::string& path() const { return path_; }  // Absolute.
+  std::string journal_root() const { return path_ + "/journal"; }
+  std::string logs() const { return path_ + "/logs"; }
+  std::string meta_database() const { return path_ + "/db/meta"; }
+  std::string pending_database() const { return path_ + "/db/pending"; }
+
+  const std::string& cluster_id() const { return cluster_id_; }
+  std::int32_t node_id() const { return node_id_; }
+
+ private:
+  DataDirectory(Disk& disk, std::string path, int lock);
+  Result<> read(Random& random);
+
+  Disk& disk_;
+  const std::string path_;
+  int lock_;  // The open .lock; -1 when moved away.
+  bool is_new_ = false;
+  std::string cluster_id_;
+  std::int32_t node_id_ = 0;
+};
+
+}  // namespace tarry::storage

@@ -1,0 +1,101 @@
+#pragma once
+
+// Recovery: what the journals hold behind their checkpoints is applied again, and everything is as
+// it was when the last acknowledged record became durable.
+//
+//   journal/0   catalog's operations            pass 1: which topics there are in the end
+//   journal/0   everything else, in order       pass 2: only of topics that there are
+//   journal/1   the same
+//   ...         also journals of shards that are no more (another --shards)
+//
+//     TopicCreated ... BrokerConfigsSet   Catalog
+//     Parked, Gone                        PendingStore
+//     LogAppended, ProducerAnswered       LogReplay: the caller's logs
+//
+// A log may be ahead of the checkpoint, its last batches perhaps half written.  The first
+// LogAppended of a log says where the journal takes over: what is before its base offset was
+// synced by the checkpoint, what is from there on stands in the journal, so the log is cut there
+// and everything is appended again.  A log that ends before that offset has lost what a checkpoint
+// vouched for: it is fenced, the rest goes on.
+//
+// Another number of shards.  A partition's records may then stand in two journals, and nothing
+// says which is older: an old journal's Parked, replayed after a new one's Gone, would come alive
+// again.  So before anything is appended under the new number everything that was replayed is made
+// durable elsewhere and the old journals end:
+//
+//   auto recovered = recover(...);
+//   if (recovered->other_shards(n)) { <write and sync all logs, save producer states>;
+//                                     settle(..., *recovered, n); }
+//   Journal::open(..., recovered->journal(shard));
+//
+// Which number it was, the directories themselves say: they are 0 to n-1, or settle() is called
+// (again).  It may be called without need.
+//
+// Blocks; one thread, at start.  Errors name what is wrong: a damaged journal, an operation of a
+// later version, a disk that fails.  Replaying twice changes nothing, so a crash in here is
+// harmless.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/journal_record.h"
+#include "storage/journal_recovery.h"
+
+namespace tarry::storage {
+
+class Catalog;
+class Database;
+class PendingStore;
+
+// The caller's logs and what belongs to them.  Errc::corrupt and Errc::fenced from cut() and
+// append() fence that partition; any other error ends the recovery.
+class LogReplay {
+ public:
+  virtual ~LogReplay() = default;
+
+  // The journal has this log from `base` on: opens it, cuts everything from there on, and returns
+  // where it ends then (less than `base` when it was shorter).  Once for each log, first.
+  virtual Result<Offset> cut(const TopicPartition& partition, Offset base) = 0;
+
+  // Whole batches that begin where the log ends.  Also tells ProducerStates::replay_batches().
+  virtual Result<> append(const TopicPartition& partition, Bytes batches, WallTime appended) = 0;
+
+  // ProducerStates::replay().
+  virtual Result<> producer_answered(const ProducerAnswered& answered) = 0;
+
+  // The partition cannot be used until the operator has looked; its bytes are kept.
+  virtual void fence(const TopicPartition& partition, const std::string& why) = 0;
+};
+
+struct Recovered {
+  std::vector<std::pair<std::uint32_t, RecoveredJournal>> journals;  // In order of their shards.
+  std::uint64_t records = 0;  // Journal records read, and their bytes.
+  std::uint64_t bytes = 0;
+  std::uint64_t fenced = 0;  // Partitions.
+
+  bool other_shards(std::uint32_t shards) const;        // Than `shards`, with anything to replay.
+  RecoveredJournal journal(std::uint32_t shard) const;  // Of a new shard: one that begins at 0.
+};
+
+// `catalog` is loaded, the stores are open.
+Result<Recovered> recover(Disk& disk, const std::string& journal_root, Catalog& catalog,
+                          PendingStore& pending, LogReplay& logs);
+
+// After the logs were written and synced: flushes both databases, notes every journal's end as its
+// checkpoint and retires the journals of shards >= `shards`.
+Result<> settle(Disk& disk, const std::string& journal_root, Database& meta, Database& pending,
+                std::uint32_t shards, Recovered& recovered);
+
+// Where the last of `batches` ends: the offset after it.  Errc::corrupt when they are not whole
+// batches with offsets that go up.
+Result<std::pair<Offset, Offset>> offsets_of(Bytes batches);  // {base, end}
+
+}  // namespace tarry::storage

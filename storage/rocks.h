@@ -1,0 +1,148 @@
+#pragma once
+
+// Database's inside, for the .cc files of the stores: nobody else sees RocksDB's headers.
+//
+// Keys are big-endian numbers and fixed fields, so that their order as bytes is their order.
+
+#include <rocksdb/cache.h>
+#include <rocksdb/db.h>
+#include <rocksdb/iterator.h>
+#include <rocksdb/options.h>
+#include <rocksdb/slice.h>
+#include <rocksdb/write_batch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/database.h"
+
+namespace tarry::storage {
+
+using Family = rocksdb::ColumnFamilyHandle;
+
+// The column families of each kind, by their place in Rocks::families.
+namespace pending_family {
+enum : std::size_t { format, counts, entries, ids };
+}
+namespace meta_family {
+enum : std::size_t { format, topics, singles, log_starts, producers };
+}
+
+// What the compaction of db/pending lets go: told by the pending store, asked by RocksDB's threads.
+class Garbage {
+ public:
+  virtual ~Garbage() = default;
+  virtual bool is_dead_entry(rocksdb::Slice key, rocksdb::Slice value) const = 0;
+  virtual bool is_dead_id(rocksdb::Slice key, rocksdb::Slice value) const = 0;
+};
+
+struct Rocks {
+  ~Rocks();
+
+  std::string directory;
+  std::unique_ptr<rocksdb::DB> db;
+  std::vector<Family*> families;  // [0] is "default", which stays empty but for RocksDB's sake.
+  std::shared_ptr<rocksdb::Cache> cache;
+  std::shared_ptr<struct GarbageSlot> garbage;  // Of db/pending.
+
+  Family* family(std::size_t which) const { return families[which + 1]; }
+
+  // To RocksDB's memory; durable after a flush.
+  Result<> write(rocksdb::WriteBatch& batch);
+  // Empty when the key is not there.
+  Result<bool> get(std::size_t family_index, rocksdb::Slice key,
+                   rocksdb::PinnableSlice& value) const;
+};
+
+// What a column family's compaction filter asks; empty until the pending store is there.
+struct GarbageSlot {
+  std::atomic<std::shared_ptr<const Garbage>> garbage;
+};
+
+Error rocks_error(const rocksdb::Status& status, const std::string& directory);
+
+inline rocksdb::Slice slice(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+inline Bytes bytes_of(rocksdb::Slice slice) {
+  return {reinterpret_cast<const std::uint8_t*>(slice.data()), slice.size()};
+}
+
+// An iterator over [from, until) of one family.  Both bounds are always given.
+class BoundedIterator {
+ public:
+  BoundedIterator(const Rocks& rocks, std::size_t family, Buffer from, Buffer until);
+
+  void seek_to_first() { iterator_->SeekToFirst(); }
+  bool valid() const { return iterator_->Valid(); }
+  void next() { iterator_->Next(); }
+  Bytes key() const { return bytes_of(iterator_->key()); }
+  Bytes value() const { return bytes_of(iterator_->value()); }
+  Result<> status() const;  // Of an iterator that is not valid any more.
+
+ private:
+  const Rocks& rocks_;
+  const Buffer from_, until_;  // The slices below point into them.
+  const rocksdb::Slice lower_, upper_;
+  std::unique_ptr<rocksdb::Iterator> iterator_;
+};
+
+// Reads the fields of a key or value; past its end everything is zero and good() is false.
+class Fields {
+ public:
+  explicit Fields(Bytes bytes) : left_(bytes) {}
+
+  template <typename T>
+  T number() {
+    const Bytes bytes = take(sizeof(T));
+    return bytes.empty() ? T{} : load_be<T>(bytes.data());
+  }
+  TopicId topic() {
+    TopicId id;
+    const Bytes bytes = take(id.bytes.size());
+    if (!bytes.empty()) std::memcpy(id.bytes.data(), bytes.data(), bytes.size());
+    return id;
+  }
+  TopicPartition partition() {
+    const TopicId id = topic();
+    return {id, number<PartitionIndex>()};
+  }
+  WallTime time() { return from_ms(number<std::int64_t>()); }
+  Bytes take(std::size_t count) {
+    if (count > left_.size()) {
+      good_ = false;
+      left_ = {};
+      return {};
+    }
+    const Bytes taken = left_.first(count);
+    left_ = left_.subspan(count);
+    return taken;
+  }
+  Bytes rest() { return take(left_.size()); }
+  bool good() const { return good_ && left_.empty(); }
+
+ private:
+  Bytes left_;
+  bool good_ = true;
+};
+
+inline void put(Buffer& out, const TopicId& topic) {
+  append_bytes(out, topic.bytes);
+}
+inline void put(Buffer& out, const TopicPartition& partition) {
+  put(out, partition.topic);
+  append_be(out, partition.partition);
+}
+inline void put(Buffer& out, WallTime time) {
+  append_be(out, to_ms(time));
+}
+
+// The first key behind all that begin with `prefix`; empty: there is none.
+Buffer behind_prefix(Bytes prefix);
+
+}  // namespace tarry::storage
