@@ -90,6 +90,12 @@ class PosixFile final : public File {
     return static_cast<std::uint64_t>(status.st_size);
   }
 
+  Result<WallTime> modified() const override {
+    struct stat status;
+    if (::fstat(descriptor_.get(), &status) != 0) return system_error(path_, "fstat", errno);
+    return from_ms(std::int64_t{status.st_mtim.tv_sec} * 1000 + status.st_mtim.tv_nsec / 1'000'000);
+  }
+
   Result<> truncate(std::uint64_t size) override {
     if (::ftruncate(descriptor_.get(), static_cast<off_t>(size)) != 0)
       return system_error(path_, "ftruncate", errno);

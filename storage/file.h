@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace tarry::storage {
@@ -90,6 +91,8 @@ class File {
   virtual Result<> sync() = 0;
 
   virtual Result<std::uint64_t> size() const = 0;
+  // When its bytes last changed, by the file system's clock; the epoch where nobody knows.
+  virtual Result<WallTime> modified() const { return WallTime{}; }
   virtual Result<> truncate(std::uint64_t size) = 0;
 
   // Takes the space for `size` bytes, or says no_space; the file is then at least so large and
