@@ -1,0 +1,80 @@
+#pragma once
+
+// Retention: which segments go, and when to ask again.  Whole segments, from the front only.
+//
+//     [ 0 ..  99 ][100 .. 199 ][200 .. 299 ][300 ..      tail in memory
+//       too old     too old     young        active
+//     `----- go ------------'
+//
+//   retention.ms     a segment goes when its youngest record is older.  Its age counts from the
+//                    larger of its last timestamp and its last append, so that a delayed record
+//                    which was overdue is not gone before anyone has read it.
+//   retention.bytes  the first goes as long as what is left is no smaller than this.
+//   start offset     what lies wholly below goes (DeleteRecords).
+//
+// Never the active segment, and never one that reaches past the high watermark.  But an active
+// segment that is too old is closed, so that it can go.  Pure; the work is Removal.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/file.h"
+#include "storage/segment.h"
+
+namespace tarry::storage {
+
+struct RetentionDecision {
+  std::size_t segments = 0;   // How many of the first go.
+  bool close_active = false;  // All closed ones go, and so may the active one, once it is closed.
+  // When time makes the next one go; empty when only new bytes or offsets can.
+  std::optional<WallTime> next;
+};
+
+// `segments` from the first to the active one; `unflushed_bytes` are not in any of them yet.
+RetentionDecision decide_retention(std::span<const SegmentState> segments, const LogConfig& config,
+                                   WallTime now, Offset start_offset, Offset high_watermark,
+                                   std::uint64_t unflushed_bytes);
+
+// Takes segments off the disk: renames their files to NAME.deleted, then unlinks them, so that what
+// a crash leaves over is known by its name.  Self-contained: any thread, after the Log is gone too.
+// Readers that have a file open read on.
+class Removal {
+ public:
+  // First makes the (empty) segment that begins at `*create`, so that at every moment there is one
+  // that says where the log goes on.
+  Removal(Disk& disk, std::string directory, std::vector<Offset> bases,
+          std::optional<Offset> create);
+
+  const std::vector<Offset>& bases() const { return bases_; }
+  Result<> run();  // Once.  Errc::io, Errc::no_space: what is left is removed at the next start.
+
+ private:
+  Disk* disk_;
+  std::string directory_;
+  std::vector<Offset> bases_;
+  std::optional<Offset> create_;
+};
+
+// Takes a whole log off the disk: renames its directory to NAME.ID-delete, as Kafka does, then
+// empties and removes it.
+class LogRemoval {
+ public:
+  LogRemoval(Disk& disk, std::string directory, const TopicId& topic);
+  Result<> run();  // Once.  What it leaves over remove_deleted_logs() finds.
+
+ private:
+  Disk* disk_;
+  std::string directory_;
+  std::string renamed_;
+};
+
+// Removes what LogRemovals of an earlier run left in `logs_directory`.  Returns how many.
+Result<std::size_t> remove_deleted_logs(Disk& disk, const std::string& logs_directory);
+
+}  // namespace tarry::storage

@@ -1,0 +1,179 @@
+#pragma once
+
+// Segments: the files that a partition's batches lie in, in Kafka's own format, so that a
+// stranger's tool can read them (docs/formats/log.md).
+//
+//     00000000000000000000.log        batches one behind the other, as on the wire
+//     00000000000000000000.index      last offset of a batch -> its position   (index.h)
+//     00000000000000000000.timeindex  largest timestamp so far -> its batch    (index.h)
+//     00000000000000001042.log        the next one; the name is its base offset
+//     ...
+//
+//     .log   | batch | batch | batch | ...     no header, no padding, no batch across segments
+//
+// Only the last segment, the active one, is written to; those before it are closed.  What is in
+// a SegmentState is known without a look at the disk, so that whoever holds one can hand out
+// reads and writes as pieces of work which need nothing else.
+//
+// Writes of .log go past the page cache in blocks (O_DIRECT): copying into new pages is what
+// 85 % of the CPU of buffered writing goes to, and nobody reads those pages, since the newest
+// batches are read from memory.  The block that the file ends in is read back and written again
+// with the next write, and the file is cut to its true length each time, so that it never has a
+// padding.  Reads of .log are direct too, since both kinds do not mix; index files, a thousandth
+// of the bytes, go through the page cache, where lookups want them.
+//
+// All functions here block and may run on any thread.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/file.h"
+
+namespace tarry::storage {
+
+// What Kafka's topic configs of these names say about a log; the defaults are Kafka's.
+struct LogConfig {
+  std::int64_t segment_bytes = std::int64_t{1} << 30;  // At most 2^31 - 1: positions are i32.
+  std::chrono::milliseconds segment_ms = std::chrono::days{7};
+  std::int64_t segment_index_bytes = 10 << 20;  // Of either index file.
+  std::int64_t index_interval_bytes = 4096;
+  std::chrono::milliseconds retention_ms = std::chrono::days{7};  // -1: for ever.
+  std::int64_t retention_bytes = -1;                              // -1: any number.
+  bool cleanup_delete = true;  // cleanup.policy has "delete": retention removes segments.
+
+  bool operator==(const LogConfig&) const = default;
+};
+
+// One segment as far as it is written.
+struct SegmentState {
+  Offset base = 0;          // The first offset it may hold, and its name.
+  Offset next = 0;          // Behind its last batch; the base when it has none.
+  std::uint32_t bytes = 0;  // Of .log.
+  std::uint32_t index_entries = 0;
+  std::uint32_t time_entries = 0;
+  std::uint32_t bytes_since_entry = 0;     // Of .log, since the last index entry.
+  std::int64_t max_timestamp = -1;         // Of its records.
+  Offset max_timestamp_offset = 0;         // Last offset of the first batch that holds it.
+  std::int64_t last_time_entry = -1;       // Timestamp of the last entry of .timeindex.
+  WallTime first_append{}, last_append{};  // By the broker's clock; from files after a restart.
+
+  bool empty() const { return bytes == 0; }
+};
+
+// "00000000000000001042" + suffix, in `directory`.
+std::string segment_path(std::string_view directory, Offset base, std::string_view suffix);
+// The base offset of "00000000000000001042.log"; empty for any other name.
+std::optional<Offset> segment_base(std::string_view name);
+
+// A batch's place in its segment, by its header.
+struct BatchPlace {
+  std::uint64_t position = 0;
+  std::uint32_t bytes = 0;
+  Offset first = 0, last = 0;
+  std::int64_t max_timestamp = -1;
+};
+
+// Walks over the batches of a .log in large reads.
+//
+//   SegmentScanner scanner(file, position, end);
+//   while (true) {
+//     const auto place = scanner.next();
+//     if (!place) ...   // Bytes that are no batch, or a read that failed.
+//     if (!*place) ...  // The end.
+//   }
+class SegmentScanner {
+ public:
+  // From `position`, where a batch must begin, up to `end`.  The file must outlive the scanner.
+  SegmentScanner(const File& file, std::uint64_t position, std::uint64_t end,
+                 std::size_t piece = 256 << 10);
+
+  // The next batch; empty at the end.  Errc::corrupt for bytes that are no batch, or a batch that
+  // goes on behind the end; the position then stays.
+  Result<std::optional<BatchPlace>> next();
+
+  // All bytes of the batch that next() returned last; valid until the following call.
+  Result<Bytes> bytes();
+
+  std::uint64_t position() const { return position_; }  // Behind what next() returned.
+
+ private:
+  // `count` bytes at `at`, read when they are not there yet.
+  Result<Bytes> view(std::uint64_t at, std::size_t count);
+
+  const File& file_;
+  std::uint64_t position_;
+  const std::uint64_t end_;
+  const std::size_t piece_;
+  AlignedBuffer buffer_;
+  std::uint64_t buffer_at_ = 0;  // Where in the file buffer_ begins.
+  BatchPlace last_;
+};
+
+// Adds a batch that is about to be written to the state and, where they are due, entries to the
+// two index files.  The rules are Kafka's (docs/formats/log.md).
+void add_batch(SegmentState& state, const BatchPlace& batch, std::int64_t index_interval_bytes,
+               Buffer& index, Buffer& time_index);
+// The last entry of .timeindex, which a segment gets when it is closed.
+void close_segment(SegmentState& state, Buffer& time_index);
+// Whether the next segment has to begin with this batch.
+bool must_roll(const SegmentState& state, const LogConfig& config, std::uint64_t batch_bytes,
+               Offset batch_last, WallTime appended);
+
+// What goes to one segment in one go.
+struct SegmentWrite {
+  SegmentState before;  // What is there.
+  SegmentState after;   // What is there then.
+  std::vector<SharedBytes> batches;
+  Buffer index;
+  Buffer time_index;
+  bool is_new = false;  // Its files are not there yet.
+};
+
+// Writes behind before.bytes; what a failed write left there is cut off first.  Errc::corrupt
+// when there is less than `before` says.  `sync`: all three files; names are the caller's.
+Result<> write_segment(Disk& disk, std::string_view directory, const SegmentWrite& write,
+                       bool sync);
+Result<> sync_segment(Disk& disk, std::string_view directory, const SegmentState& state);
+// Takes a write that failed half way back, so that it may be tried again.
+Result<> undo_write(Disk& disk, std::string_view directory, const SegmentWrite& write);
+
+// Where the good bytes of a segment end before the file does.
+struct SegmentDamage {
+  std::uint64_t position = 0;
+  std::string message;  // Names file, position and what is wrong there.
+};
+struct LoadedSegment {
+  SegmentState state;
+  std::optional<SegmentDamage> damage;
+};
+
+// A closed segment, by the sizes of its files and its last time entry; no batch is looked at.
+// `next` is the base offset of the one behind it.
+Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory, Offset base,
+                                         Offset next);
+// The active segment: batches are checked from the last index entry on.  Index files that do not
+// fit are made anew from all batches.
+Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory, Offset base,
+                                          const LogConfig& config);
+// Cuts the segment so that `offset` is behind its last batch, index files too; all of it is synced.
+// Errc::corrupt when no batch ends or begins there.
+Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset base, Offset offset,
+                                 const LogConfig& config);
+
+// Where to begin to scan for the batch that contains `offset`: by binary search in .index, read
+// from disk.  0 when there is no index.  The position is not checked.
+Result<std::uint64_t> position_before(Disk& disk, std::string_view directory,
+                                      const SegmentState& state, Offset offset);
+
+}  // namespace tarry::storage
