@@ -1,0 +1,182 @@
+#include "protocol/codec.h"
+
+#include <limits>
+
+#include <fmt/core.h>
+
+namespace tarry::protocol {
+
+void Reader::fail(const char* what, std::int64_t value) {
+  if (!ok()) return;
+  problem_ = {what, value, position(), remaining()};
+  at_ = end_;
+}
+
+Error Reader::error() const {
+  TARRY_ASSERT(!ok(), "who asks for the error has seen that there is one");
+  return {Errc::corrupt, fmt::format("{} at byte {}, where {} are left",
+                                     fmt::format(fmt::runtime(problem_.what), problem_.value),
+                                     problem_.position, problem_.remaining)};
+}
+
+Result<> Reader::finish() {
+  if (ok() && remaining() > 0) fail("{} bytes that belong to nothing", remaining());
+  if (!ok()) return std::unexpected(error());
+  return {};
+}
+
+std::uint32_t Reader::uvarint() {
+  std::uint32_t value = 0;
+  for (int shift = 0; shift < 35; shift += 7) {
+    std::uint8_t byte = 0;
+    number(byte);
+    if (!ok()) return 0;
+    if (shift == 28 && byte > 0x0f) break;
+    value |= static_cast<std::uint32_t>(byte & 0x7f) << shift;
+    if (byte < 0x80) return value;
+  }
+  fail("a varint of more than 32 bits", 0);
+  return 0;
+}
+
+std::optional<Bytes> Reader::counted(bool compact, int width, const char* what) {
+  std::int64_t count = -1;
+  if (compact) {
+    count = std::int64_t{uvarint()} - 1;
+  } else if (width == 2) {
+    std::int16_t narrow = -1;
+    number(narrow);
+    count = narrow;
+  } else {
+    std::int32_t wide = -1;
+    number(wide);
+    count = wide;
+  }
+  if (!ok() || count == -1) return std::nullopt;
+  if (count < 0 || static_cast<std::uint64_t>(count) > remaining())
+    return fail(what, count), std::nullopt;
+  const Bytes found(at_, static_cast<std::size_t>(count));
+  at_ += count;
+  return found;
+}
+
+std::optional<std::size_t> Reader::array_count(bool compact, std::size_t element_size) {
+  std::int64_t count = -1;
+  if (compact) {
+    count = std::int64_t{uvarint()} - 1;
+  } else {
+    std::int32_t wide = -1;
+    number(wide);
+    count = wide;
+  }
+  if (!ok() || count == -1) return std::nullopt;
+  if (count < 0 || static_cast<std::uint64_t>(count) > remaining() / element_size)
+    return fail("an array of {} elements", count), std::nullopt;
+  const auto elements = static_cast<std::size_t>(count);
+  if (elements > elements_left_)
+    return fail("an array of {} elements (a message may have 1048576 in all)", count), std::nullopt;
+  elements_left_ -= elements;
+  return elements;
+}
+
+void Reader::nullable_records(bool compact, Records& into) {
+  std::optional<Buffer> copy;
+  nullable_bytes(compact, copy);
+  into.pieces.clear();
+  into.null = !copy;
+  if (copy && !copy->empty()) into.pieces.emplace_back(std::move(*copy));
+}
+
+Writer::Writer(std::size_t expected)
+    : own_(std::make_shared_for_overwrite<std::uint8_t[]>(expected)), capacity_(expected) {}
+
+void Writer::grow(std::size_t size) {
+  const std::size_t capacity = std::max(own_size_ + size, capacity_ * 2);
+  auto larger = std::make_shared_for_overwrite<std::uint8_t[]>(capacity);
+  if (own_size_ > 0) std::memcpy(larger.get(), own_.get(), own_size_);
+  own_ = std::move(larger);
+  capacity_ = capacity;
+}
+
+std::vector<SharedBytes> Writer::finish() {
+  std::vector<SharedBytes> pieces;
+  pieces.reserve(2 * shared_.size() + 1);
+  std::size_t from = 0;
+  const auto own_up_to = [&](std::size_t to) {
+    if (to > from) pieces.emplace_back(own_, Bytes(own_.get() + from, to - from));
+    from = to;
+  };
+  for (Shared& shared : shared_) {
+    own_up_to(shared.before);
+    pieces.push_back(std::move(shared.bytes));
+  }
+  own_up_to(own_size_);
+  own_.reset();
+  shared_.clear();
+  capacity_ = own_size_ = shared_size_ = 0;
+  return pieces;
+}
+
+Buffer Writer::flatten() {
+  Buffer flat;
+  flat.reserve(size());
+  for (const SharedBytes& piece : finish()) append_bytes(flat, piece.view());
+  return flat;
+}
+
+void Writer::overwrite_i32(std::size_t position, std::int32_t value) {
+  TARRY_ASSERT(position + 4 <= own_size_, "only what is written can be overwritten");
+  TARRY_ASSERT(shared_.empty() || shared_.front().before >= position + 4,
+               "behind records a position is not ours");
+  store_be(own_.get() + position, value);
+}
+
+void Writer::uvarint(std::uint32_t value) {
+  while (value >= 0x80) {
+    *room(1) = static_cast<std::uint8_t>(value | 0x80);
+    value >>= 7;
+  }
+  *room(1) = static_cast<std::uint8_t>(value);
+}
+
+void Writer::insert_uvarint(std::size_t position, std::uint32_t value) {
+  TARRY_ASSERT(shared_.empty() || shared_.back().before <= position,
+               "a tagged field holds no records");
+  int width = 1;
+  for (std::uint32_t rest = value; rest >= 0x80; rest >>= 7) ++width;
+  const std::size_t moved = own_size_ - position;
+  room(static_cast<std::size_t>(width));
+  std::memmove(own_.get() + position + width, own_.get() + position, moved);
+  const std::size_t end = own_size_;
+  own_size_ = position;
+  uvarint(value);
+  own_size_ = end;
+}
+
+void Writer::count(bool compact, std::size_t count) {
+  TARRY_ASSERT(count < std::numeric_limits<std::int32_t>::max(), "a length fits 31 bits");
+  if (compact) return uvarint(static_cast<std::uint32_t>(count) + 1);
+  number(static_cast<std::int32_t>(count));
+}
+
+void Writer::string(bool compact, std::string_view text) {
+  if (compact) {
+    count(true, text.size());
+  } else {
+    text = text.substr(0, std::numeric_limits<std::int16_t>::max());
+    number(static_cast<std::int16_t>(text.size()));
+  }
+  raw(as_bytes(text));
+}
+
+void Writer::nullable_records(bool compact, const Records& records) {
+  if (records.null) return null(compact);
+  count(compact, records.size());
+  for (const SharedBytes& piece : records.pieces) {
+    if (piece.empty()) continue;
+    shared_.push_back({own_size_, piece});
+    shared_size_ += piece.size();
+  }
+}
+
+}  // namespace tarry::protocol
