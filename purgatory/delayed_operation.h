@@ -1,0 +1,150 @@
+#pragma once
+
+// DelayedOperation: a request that cannot be answered yet.
+//
+// A fetch waits until enough bytes have arrived, a produce until it is durable, a join until
+// its group is complete.  Each waits for a condition, but not past a deadline, and each is
+// answered exactly once.  A subclass says what the condition is and how to answer; this class
+// sees to the "once".
+//
+//                           +-- is_satisfied() ----> satisfied --+
+//   start() --> waiting ----+-- deadline passes ---> expired ----+--> queued --> on_complete()
+//      |                    +-- cancel() ----------> cancelled --+      in run_completions()
+//      +-- is_satisfied() already: on_complete(satisfied) before start() returns
+//
+//   class DelayedProduce final : public DelayedOperation {
+//     bool is_satisfied() override { return partition_.durable_end() >= required_; }
+//     void on_complete(Outcome outcome) override { ... resume who waits for the answer ... }
+//   };
+//
+//   const std::array watching{Watching{partition.durable(), required}};
+//   produce.start(purgatory, now, now + timeout_ms, watching);
+//
+// What always holds
+//   - A start is followed by at most one on_complete(), and by none when the operation is
+//     destroyed or withdrawn first.
+//   - A waiting operation is in the wheel and on its lists.  From the moment it is satisfied,
+//     expired or cancelled it is in neither, so nothing can complete it a second time and
+//     nothing has to be swept later.
+//   - Apart from start(), on_complete() runs in Purgatory::run_completions() alone, never inside
+//     the change that caused it.
+//
+// Lifetime: the operation belongs to whoever waits for the answer, usually a coroutine's frame.
+// Destroying it withdraws it from everywhere, so a client that hangs up leaves nothing behind.
+// Its purgatory and the wheel outlive its waiting; a watch list may go first.
+//
+// No threads and no locks: an operation, its lists, its purgatory and its wheel are one shard's.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <boost/intrusive/list.hpp>
+
+#include "purgatory/watch_list.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::purgatory {
+
+class Purgatory;
+using timing::Tick;  // A millisecond of monotonic time.
+
+enum class Kind : std::uint8_t {
+  fetch,
+  produce,
+  join,
+  sync,
+  heartbeat,
+  delete_records,
+  create_topics,
+};
+inline constexpr std::size_t kind_count = 7;
+std::string_view name_of(Kind kind);  // As written above; "fetch", "delete_records".
+
+enum class Outcome : std::uint8_t { satisfied, expired, cancelled };
+std::string_view name_of(Outcome outcome);
+
+// One of the lists that an operation watches, and from which number on it wants to be asked.
+struct Watching {
+  WatchList& list;
+  Threshold threshold;
+};
+
+class DelayedOperation : private timing::Timer {
+ public:
+  explicit DelayedOperation(Kind kind) : kind_(kind) {}
+  ~DelayedOperation() override { withdraw(); }
+
+  // Waits on all of `watching` until `deadline`.  When the condition holds already, on_complete()
+  // is called in here and nothing is waited for; false then, and the operation may be gone.
+  // One look is enough: nothing else runs on our thread between it and joining the lists.
+  // A deadline that has passed expires in the wheel's next advance.  Not while it waits or is
+  // queued; once answered (also from inside on_complete()) it may be started anew.
+  bool start(Purgatory& purgatory, Tick now, Tick deadline, std::span<const Watching> watching);
+
+  // Completes with `cancelled`.  No effect unless it waits.
+  void cancel();
+
+  // Leaves everything; on_complete() is not called.  A subclass whose destructor may cause
+  // changes calls this first.
+  void withdraw();
+
+  // Moves the deadline; false when it does not wait (any more).  Later costs next to nothing:
+  // a heartbeat does it with every request.
+  bool move_deadline(Tick deadline);
+
+  bool waiting() const { return state_ == State::waiting; }
+  // How it ended: from the moment it is decided, which is before on_complete().
+  std::optional<Outcome> outcome() const { return outcome_; }
+
+  Kind kind() const { return kind_; }
+  Tick started() const { return started_; }  // Of the last start().
+  Tick deadline() const { return deadline_; }
+
+ protected:
+  // Asks from `threshold` on instead of the number that start() or the last rewatch() gave for
+  // that list; `never_reached` when only check_all() matters any more.  Usually called in
+  // is_satisfied(), by one that knows now what is still missing; no effect unless it waits.
+  // Unless that number is moved, a watcher that was reached and not satisfied stays where it is
+  // and is asked again by every change of that list.
+  // Looks through the operation's own lists: O(how many it watches).
+  void rewatch(WatchList& list, Threshold threshold);
+
+ private:
+  friend class Purgatory;
+  friend class WatchList;
+  enum class State : std::uint8_t { idle, waiting, queued };
+
+  // Whether the condition holds now.  Asked in start() and whenever a list is reached, about the
+  // state as it is: which change came is not told.  Cheap and repeatable; may call rewatch() on
+  // itself; must not change what is watched, nor start, cancel or destroy operations.
+  virtual bool is_satisfied() = 0;
+
+  // The answer.  May start, cancel and destroy operations, this one too, and change what is
+  // watched; whoever that satisfies is answered by the next run.  Must not throw.
+  virtual void on_complete(Outcome outcome) = 0;
+
+  void on_expired() final { complete(Outcome::expired); }
+  bool reached();
+  void complete(Outcome outcome);
+  void leave();
+  std::span<Watch> watches() { return {many_ ? many_.get() : &one_, watch_count_}; }
+
+  Purgatory* purgatory_ = nullptr;  // Set by start().
+  // Among those who wait, or in the queue.
+  boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>
+      place_;
+  Tick started_ = 0;
+  Tick deadline_ = 0;
+  Watch one_;  // Most watch one list; `many_` holds the watches of those that watch more.
+  std::unique_ptr<Watch[]> many_;
+  std::uint32_t watch_count_ = 0;
+  const Kind kind_;
+  State state_ = State::idle;
+  std::optional<Outcome> outcome_;  // Of the last start(); empty while it waits.
+};
+
+}  // namespace tarry::purgatory

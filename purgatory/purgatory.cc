@@ -1,0 +1,58 @@
+#include "purgatory/purgatory.h"
+
+#include "base/assert.h"
+
+namespace tarry::purgatory {
+
+Purgatory::~Purgatory() {
+  TARRY_ASSERT(!in_run_, "a completion may not destroy its purgatory");
+  while (!waiting_.empty()) waiting_.front().withdraw();
+  while (!queue_.empty()) queue_.front().withdraw();
+}
+
+std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
+  TARRY_ASSERT(!in_run_, "a completion may not run others");
+  in_run_ = true;
+  running_.splice(running_.end(), queue_);
+  std::size_t answered = 0;
+  for (; answered < budget && !running_.empty(); ++answered) answer(running_.front(), now);
+  queue_.splice(queue_.begin(), running_);
+  in_run_ = false;
+  if (!queue_.empty() && ready_) ready_();
+  return answered;
+}
+
+void Purgatory::cancel_all() {
+  while (!waiting_.empty()) waiting_.front().cancel();
+}
+
+void Purgatory::enqueue(DelayedOperation& operation) {
+  const bool first = queue_.empty() && !in_run_;
+  queue_.push_back(operation);
+  ++of(operation).queued;
+  if (first && ready_) ready_();
+}
+
+// noexcept: an answer that throws would leave others unanswered.
+void Purgatory::answer(DelayedOperation& operation, Tick now) noexcept {
+  operation.place_.unlink();
+  operation.state_ = DelayedOperation::State::idle;
+  KindMetrics& metrics = of(operation);
+  --metrics.queued;
+  metrics.waited_ms.add(now > operation.started_ ? now - operation.started_ : 0);
+  const Outcome outcome = *operation.outcome_;
+  switch (outcome) {
+    case Outcome::satisfied:
+      ++metrics.satisfied;
+      break;
+    case Outcome::cancelled:
+      ++metrics.cancelled;
+      break;
+    case Outcome::expired:
+      ++metrics.expired;
+      metrics.late_ms.add(now > operation.deadline_ ? now - operation.deadline_ : 0);
+  }
+  operation.on_complete(outcome);  // May destroy it.
+}
+
+}  // namespace tarry::purgatory

@@ -1,0 +1,95 @@
+#pragma once
+
+// Purgatory: where a shard's delayed operations wait, and the queue of those that are to be
+// answered.
+//
+//      changer              watch lists, wheel                purgatory
+//   append to the log --> reached and satisfied  ---+
+//   advance the wheel --> expired                ---+--> [ queue ] --ready hook--> the shard's loop
+//   client hangs up   --> cancelled              ---+                                  |
+//                                                    on_complete(...) <--run_completions(now)
+//
+// A completion never runs inside the change that caused it: the changer may be in the middle of
+// a partition's state, and an answer may cause changes itself.  So completions queue here, and
+// the shard runs them when the changer is done.  The queue says once that there is something
+// to run; nothing polls.
+//
+// It owns none of the operations, and counts them all, per kind.  One per shard, on its thread.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "purgatory/delayed_operation.h"
+#include "purgatory/histogram.h"
+
+namespace tarry::purgatory {
+
+// started = answered at once + waiting + queued + satisfied + expired + cancelled + withdrawn.
+struct KindMetrics {
+  std::uint64_t started = 0;
+  std::uint64_t answered_at_once = 0;  // Satisfied when they were started; never waited.
+  std::uint64_t waiting = 0;           // Now.
+  std::uint64_t queued = 0;            // Now: decided, and not yet answered.
+  std::uint64_t satisfied = 0;         // Answered after waiting.
+  std::uint64_t expired = 0;
+  std::uint64_t cancelled = 0;
+  std::uint64_t withdrawn = 0;  // Never answered: destroyed or withdrawn first.
+  Histogram waited_ms;          // From start to answer, of all that were answered after waiting.
+  Histogram late_ms;            // From deadline to answer, of those that expired.
+};
+
+class Purgatory {
+ public:
+  static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+
+  // `wheel` holds the deadlines, in milliseconds of monotonic time; it outlives the purgatory.
+  explicit Purgatory(timing::TimingWheel& wheel) : wheel_(wheel) {}
+  Purgatory(const Purgatory&) = delete;
+  Purgatory& operator=(const Purgatory&) = delete;
+  ~Purgatory();  // Withdraws who is left; nobody is answered.
+
+  // `hook` is called when the queue gets its first completion, and after a run that leaves some
+  // behind: it has run_completions() called soon.  It must not call it itself, for the changer
+  // is not done.
+  void set_ready_hook(std::move_only_function<void()> hook) { ready_ = std::move(hook); }
+
+  // Answers those that were queued when it was called, first come first served, but not more
+  // than `budget`.  Those that are queued meanwhile are left to the next run, so that
+  // operations which cause one another do not hold the shard.  Returns how many were answered.
+  // `now` is for the metrics.  Not from inside a completion.
+  std::size_t run_completions(Tick now, std::size_t budget = unlimited);
+
+  bool has_completions() const { return !queue_.empty(); }
+
+  // Completes everyone who waits with `cancelled`: the shard stops.
+  void cancel_all();
+
+  const KindMetrics& metrics(Kind kind) const { return metrics_[static_cast<std::size_t>(kind)]; }
+
+ private:
+  friend class DelayedOperation;
+  using Operations = boost::intrusive::list<
+      DelayedOperation, boost::intrusive::constant_time_size<false>,
+      boost::intrusive::member_hook<DelayedOperation, decltype(DelayedOperation::place_),
+                                    &DelayedOperation::place_>>;
+
+  KindMetrics& of(const DelayedOperation& operation) {
+    return metrics_[static_cast<std::size_t>(operation.kind())];
+  }
+  void enqueue(DelayedOperation& operation);
+  void answer(DelayedOperation& operation, Tick now) noexcept;
+
+  timing::TimingWheel& wheel_;
+  Operations waiting_;  // In the order of starting.
+  Operations queue_;    // To be answered, in this order.
+  Operations running_;  // The part of the queue that the run in progress has still to answer.
+  bool in_run_ = false;
+  std::move_only_function<void()> ready_;
+  std::array<KindMetrics, kind_count> metrics_;
+};
+
+}  // namespace tarry::purgatory

@@ -1,0 +1,56 @@
+#include "purgatory/watch_list.h"
+
+#include "base/assert.h"
+#include "purgatory/delayed_operation.h"
+
+namespace tarry::purgatory {
+
+WatchList::~WatchList() {
+  TARRY_ASSERT(!visiting_, "is_satisfied() may not destroy what is watched");
+  watches_.clear_and_dispose([](Watch* watch) { watch->list_ = nullptr; });
+}
+
+std::size_t WatchList::advance_to(Threshold value) {
+  if (lowest() > value || watches_.empty()) return 0;
+  return visit(value);
+}
+
+std::size_t WatchList::check_all() {
+  return visit(never_reached);
+}
+
+std::size_t WatchList::visit(Threshold up_to) {
+  TARRY_ASSERT(!visiting_, "is_satisfied() may not change what is watched");
+  visiting_ = true;
+  ++pass_;
+  std::size_t satisfied = 0;
+  for (next_ = watches_.begin(); next_ != watches_.end() && next_->threshold_ <= up_to;) {
+    Watch& watch = *next_++;
+    // One that moved itself ahead of us has had its answer: nothing changes while we visit.
+    if (watch.asked_in_ == pass_) continue;
+    watch.asked_in_ = pass_;
+    if (watch.operation_->reached()) ++satisfied;
+  }
+  visiting_ = false;
+  return satisfied;
+}
+
+void WatchList::add(Watch& watch, DelayedOperation& operation, Threshold threshold) {
+  watch.list_ = this;
+  watch.operation_ = &operation;
+  watch.threshold_ = threshold;
+  if (watches_.empty() || watches_.rbegin()->threshold_ <= threshold) {
+    watches_.push_back(watch);
+  } else {
+    watches_.insert(watch);  // Behind its equals.
+  }
+}
+
+void WatchList::remove(Watch& watch) {
+  const auto place = watches_.iterator_to(watch);
+  if (visiting_ && next_ == place) ++next_;
+  watches_.erase(place);
+  watch.list_ = nullptr;
+}
+
+}  // namespace tarry::purgatory

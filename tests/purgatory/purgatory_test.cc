@@ -1,0 +1,300 @@
+// The purgatory as a whole: its metrics, its end, and a model of it under random events.
+
+#include "purgatory/purgatory.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+namespace tarry::purgatory {
+namespace {
+
+class Waiter final : public DelayedOperation {
+ public:
+  explicit Waiter(Kind kind) : DelayedOperation(kind) {}
+  int answers = 0;
+
+ private:
+  bool is_satisfied() override { return false; }
+  void on_complete(Outcome) override { ++answers; }
+};
+
+TEST_SUITE("histogram") {
+  TEST_CASE("every value lies in the bucket that its bounds say, to the ends of the range") {
+    std::vector<std::uint64_t> values{0, 1, 7, 8, 9, 15, 16, 17, 18, 1000, 0xffff'ffff};
+    for (unsigned shift = 3; shift < 32; ++shift) {
+      const std::uint64_t power = std::uint64_t{1} << shift;
+      values.insert(values.end(), {power - 1, power, power + 1});
+    }
+    for (const std::uint64_t value : values) {
+      if (value > 0xffff'ffff) continue;
+      CAPTURE(value);
+      Histogram histogram;
+      histogram.add(value);
+      std::size_t bucket = 0;
+      while (histogram.in_bucket(bucket) == 0) ++bucket;
+      CHECK(value <= Histogram::upper_bound(bucket));
+      if (bucket > 0) CHECK(value > Histogram::upper_bound(bucket - 1));
+      CHECK(histogram.p50() == value);
+      CHECK(histogram.max() == value);
+    }
+    Histogram histogram;
+    histogram.add(~std::uint64_t{0});
+    CHECK(histogram.in_bucket(Histogram::bucket_count - 1) == 1);
+    CHECK(Histogram::upper_bound(Histogram::bucket_count - 1) == 0xffff'ffff);
+  }
+
+  TEST_CASE("a quantile is too large by an eighth at most, and never too small") {
+    Histogram histogram;
+    CHECK(histogram.p99() == 0);
+    for (std::uint64_t i = 1; i <= 10'000; ++i) histogram.add(i);
+    CHECK(histogram.p50() >= 5000);
+    CHECK(histogram.p50() <= 5625);
+    CHECK(histogram.p99() >= 9900);
+    CHECK(histogram.p99() <= 10'000);
+    CHECK(histogram.sum() == 50'005'000);
+  }
+}
+
+TEST_SUITE("purgatory") {
+  TEST_CASE("waited time and lateness are counted up to the answer, per kind") {
+    timing::TimingWheel wheel(100);
+    Purgatory purgatory(wheel);
+    WatchList list;
+    Waiter join(Kind::join), fetch(Kind::fetch);
+    const std::array watching{Watching{list, 1}};
+    join.start(purgatory, 100, 300, watching);
+    fetch.start(purgatory, 150, 1000, watching);
+    wheel.advance(307);
+    fetch.cancel();
+    purgatory.run_completions(310);
+    CHECK(purgatory.metrics(Kind::join).waited_ms.max() == 210);
+    CHECK(purgatory.metrics(Kind::join).late_ms.max() == 10);
+    CHECK(purgatory.metrics(Kind::fetch).waited_ms.max() == 160);
+    CHECK(purgatory.metrics(Kind::fetch).late_ms.count() == 0);
+    CHECK(purgatory.metrics(Kind::fetch).cancelled == 1);
+    CHECK(purgatory.metrics(Kind::sync).started == 0);
+    CHECK(name_of(Kind::delete_records) == "delete_records");
+  }
+
+  TEST_CASE("cancel_all() answers everyone who waits") {
+    timing::TimingWheel wheel;
+    Purgatory purgatory(wheel);
+    WatchList list;
+    std::vector<std::unique_ptr<Waiter>> waiters;
+    const std::array watching{Watching{list, 1}};
+    for (std::size_t i = 0; i < 100; ++i) {
+      waiters.push_back(std::make_unique<Waiter>(static_cast<Kind>(i % kind_count)));
+      waiters.back()->start(purgatory, 0, 1000, watching);
+    }
+    purgatory.cancel_all();
+    CHECK(list.empty());
+    CHECK(wheel.empty());
+    CHECK(purgatory.run_completions(0) == 100);
+    for (const auto& waiter : waiters) CHECK(waiter->answers == 1);
+  }
+
+  TEST_CASE("operations that outlive their purgatory are withdrawn, not answered") {
+    timing::TimingWheel wheel;
+    WatchList list;
+    Waiter waiting(Kind::fetch), queued(Kind::fetch);
+    {
+      Purgatory purgatory(wheel);
+      const std::array watching{Watching{list, 1}};
+      waiting.start(purgatory, 0, 1000, watching);
+      queued.start(purgatory, 0, 1000, watching);
+      queued.cancel();
+    }
+    CHECK(list.empty());
+    CHECK(wheel.empty());
+    CHECK(waiting.answers + queued.answers == 0);
+    CHECK_FALSE(waiting.waiting());
+  }
+}
+
+TEST_SUITE("purgatory against a model") {
+  // Numbers that grow, and operations that wait until all that they watch have grown enough, or
+  // any has.  The model looks at every operation after every event.
+  struct Model {
+    static constexpr std::size_t list_count = 5;
+
+    struct Operation final : DelayedOperation {
+      Operation(Model& m, std::size_t n) : DelayedOperation(Kind::fetch), model(m), number(n) {}
+      bool is_satisfied() override {
+        ++model.asked;
+        return holds();
+      }
+      void on_complete(Outcome outcome) override { model.answered(*this, outcome); }
+
+      bool reached(std::size_t i) const { return model.numbers[lists[i]] >= thresholds[i]; }
+      bool holds() const {
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < lists.size(); ++i) count += reached(i) ? 1U : 0U;
+        return model.gone || (all ? count == lists.size() : count > 0);
+      }
+
+      Model& model;
+      const std::size_t number;
+      std::vector<std::size_t> lists;
+      std::vector<Threshold> thresholds;
+      bool all = false;
+      // What the model expects: how it was decided, until it is answered.
+      bool pending = false;
+      std::optional<Outcome> decided;
+    };
+
+    timing::TimingWheel wheel;
+    Purgatory purgatory{wheel};
+    std::array<WatchList, list_count> lists;
+    std::array<Threshold, list_count> numbers{};
+    std::vector<std::unique_ptr<Operation>> operations;
+    std::mt19937_64 random;
+    Tick now = 0;
+    bool gone = false;
+    bool in_run = false;
+    std::uint64_t asked = 0, answers = 0, at_once = 0, events = 0;
+
+    explicit Model(std::uint64_t seed, std::size_t count) : random(seed) {
+      for (std::size_t i = 0; i < count; ++i) {
+        operations.push_back(std::make_unique<Operation>(*this, i));
+      }
+    }
+
+    std::uint64_t below(std::uint64_t bound) { return random() % bound; }
+
+    void start(Operation& operation) {
+      operation.lists.clear();
+      operation.thresholds.clear();
+      operation.all = below(3) == 0;
+      std::vector<Watching> watching;
+      for (std::uint64_t i = 0, count = 1 + below(4); i < count; ++i) {
+        const auto list = static_cast<std::size_t>(below(list_count));
+        operation.lists.push_back(list);
+        operation.thresholds.push_back(numbers[list] + static_cast<Threshold>(below(40)));
+        watching.push_back({lists[list], operation.thresholds.back()});
+      }
+      operation.pending = true;
+      operation.decided.reset();
+      const std::uint64_t answers_before = answers;
+      const bool holds = operation.holds();
+      if (holds) {
+        operation.decided = Outcome::satisfied;
+        ++at_once;
+      }
+      const bool waits = operation.start(purgatory, now, now + below(200), watching);
+      REQUIRE(waits == !holds);
+      REQUIRE((answers > answers_before) == holds);
+    }
+
+    void answered(Operation& operation, Outcome outcome) {
+      ++answers;
+      REQUIRE(operation.pending);
+      REQUIRE(operation.decided == outcome);
+      operation.pending = false;
+      if (in_run && below(4) == 0) event();
+    }
+
+    // Every operation is as the model says: what holds is decided, what does not still waits.
+    void check() {
+      std::size_t waiting = 0;
+      for (const auto& operation : operations) {
+        if (!operation->pending) {
+          REQUIRE_FALSE(operation->waiting());
+          continue;
+        }
+        if (!operation->decided && operation->holds()) operation->decided = Outcome::satisfied;
+        if (!operation->decided && operation->deadline() <= wheel.now() &&
+            operation->outcome() == Outcome::expired) {
+          operation->decided = Outcome::expired;
+        }
+        REQUIRE(operation->outcome() == operation->decided);
+        REQUIRE(operation->waiting() == !operation->decided);
+        waiting += operation->waiting() ? 1U : 0U;
+      }
+      REQUIRE(purgatory.metrics(Kind::fetch).waiting == waiting);
+      REQUIRE(wheel.size() == waiting);
+    }
+
+    void event() {
+      ++events;
+      auto& operation = operations[static_cast<std::size_t>(below(operations.size()))];
+      switch (below(10)) {
+        case 0: {
+          if (operation->pending && !operation->decided) operation->decided = Outcome::cancelled;
+          operation->cancel();
+          break;
+        }
+        case 1: {
+          // Its own answer may be running: that one is destroyed in other tests.
+          if (in_run) break;
+          operation = std::make_unique<Operation>(*this, operation->number);
+          break;
+        }
+        case 2: {
+          const bool waits = operation->waiting();
+          REQUIRE(operation->move_deadline(std::max(operation->deadline(), now) + below(100)) ==
+                  waits);
+          break;
+        }
+        case 3: {
+          if (below(50) != 0) break;
+          gone = true;
+          for (WatchList& list : lists) list.check_all();
+          for (const WatchList& list : lists) REQUIRE(list.empty());
+          check();
+          gone = false;
+          break;
+        }
+        case 4:
+        case 5:
+        case 6: {
+          const auto list = static_cast<std::size_t>(below(list_count));
+          numbers[list] += static_cast<Threshold>(below(10));
+          lists[list].advance_to(numbers[list]);
+          break;
+        }
+        default:
+          if (!operation->pending) start(*operation);
+      }
+      check();
+    }
+
+    void turn() {
+      now += below(20);
+      wheel.advance(now, 1 + below(10));
+      check();
+      in_run = true;
+      purgatory.run_completions(now, 1 + below(30));
+      in_run = false;
+      check();
+    }
+  };
+
+  TEST_CASE("random events decide exactly what a look at everyone would, and answer it once") {
+    const std::uint64_t seed = std::random_device{}();
+    CAPTURE(seed);  // Printed when a check fails; put it here to replay the run.
+    for (std::uint64_t round = 0; round < 40; ++round) {
+      CAPTURE(round);
+      Model model(seed + round, 1 + (round * 7) % 60);
+      for (int i = 0; i < 2000; ++i) {
+        model.event();
+        if (model.below(4) == 0) model.turn();
+      }
+      while (model.purgatory.has_completions()) model.purgatory.run_completions(model.now);
+      const KindMetrics& metrics = model.purgatory.metrics(Kind::fetch);
+      REQUIRE(metrics.queued == 0);
+      REQUIRE(metrics.started == metrics.answered_at_once + metrics.waiting + metrics.satisfied +
+                                     metrics.expired + metrics.cancelled + metrics.withdrawn);
+      REQUIRE(metrics.answered_at_once == model.at_once);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarry::purgatory
