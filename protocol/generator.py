@@ -28,6 +28,7 @@ NUMBERS = {  # Type -> C++ type, bytes.
     "i32": ("std::int32_t", 4),
     "i64": ("std::int64_t", 8),
 }
+KINDS = {*NUMBERS, "bool", "uuid", "str", "bytes", "records"}
 
 
 # --- The schema ---
@@ -43,6 +44,9 @@ class Range:
 
     def has(self, version):
         return self.low <= version <= self.high
+
+
+ALL = Range(0, LAST)
 
 
 @dataclass
@@ -93,53 +97,65 @@ class FieldParser:
             sys.exit(f"{self.where}: {pattern} expected at: {self.text[self.at:self.at + 40]!r}")
         return match
 
-    def all(self, versions):
-        fields = self.fields(versions, None)
+    def all(self):
+        fields = self.fields(None)
         self.need(r"$")
         return fields
 
-    def fields(self, versions, closing):
+    def fields(self, closing):
         fields = []
         while not (closing and self.take(closing)):
             if not closing and self.take(r"$"):
                 break
             if fields:
                 self.need(",")
-            fields.append(self.one(versions))
+            fields.append(self.one())
         return fields
 
-    def one(self, versions):
+    def one(self):
         name = self.need(r"(\w+):")[1]
-        inner_at, is_array, kind, inner = None, False, None, []
+        is_array, inner = False, []
         if match := self.take(r"\[(\w+)\]"):
             is_array, kind = True, match[1]
-        elif match := self.take(r"[\[{]"):
-            is_array, kind = match[0].strip() == "[", "struct"
-            inner_at = self.at
-            inner = self.fields(versions, r"\]" if is_array else r"\}")
+        elif self.take(r"\["):
+            is_array, kind, inner = True, "struct", self.fields(r"\]")
+        elif self.take(r"\{"):
+            kind, inner = "struct", self.fields(r"\}")
         else:
-            kind = self.need(r"\w+")[0].strip()
+            kind = self.need(r"(\w+)")[1]
         nullable = self.take(r"\?(\d+\+)?")
         default = self.take(r"=(-?\w+)")
         tag = self.take(r"@(\d+)")
         own = self.take(r"\(([^)]*)\)")
-        if own:
-            versions = versions.cut(parse_range(own[1]))
-            if inner_at is not None:  # What is in it has its versions too.
-                end = self.at
-                self.at = inner_at
-                inner = self.fields(versions, r"\]" if is_array else r"\}")
-                self.at = end
         return Field(
             name,
             kind,
             is_array,
             inner,
-            (parse_range(nullable[1]) if nullable[1] else Range(0, LAST)) if nullable else None,
+            (parse_range(nullable[1]) if nullable[1] else ALL) if nullable else None,
             default[1] if default else None,
             int(tag[1]) if tag else None,
-            versions,
+            parse_range(own[1]) if own else ALL,
         )
+
+
+def settle(fields, around, api, where):
+    """Cuts each field's versions to those of what is around it, and checks what can be wrong."""
+    for f in fields:
+        here = f"{where}.{f.name}"
+        f.versions = f.versions.cut(around)
+        if f.versions.low > f.versions.high:
+            sys.exit(f"{here}: no version has it")
+        if f.type != "struct" and f.type not in KINDS:
+            sys.exit(f"{here}: there is no type {f.type}")
+        if f.tag is not None and f.versions.low < api.flexible:
+            sys.exit(f"{here}: tagged, but version {f.versions.low} is not flexible")
+        if f.type == "records" and f.tag is not None:
+            sys.exit(f"{here}: records cannot be tagged")
+        settle(f.fields, f.versions, api, here)
+    tags = [f.tag for f in fields if f.tag is not None]
+    if len(tags) != len(set(tags)):
+        sys.exit(f"{where}: two fields with one tag")
 
 
 def parse_schema(text):
@@ -148,8 +164,9 @@ def parse_schema(text):
 
     def close():
         for name, lines in texts.items():
-            where = apis[-1].name + name
-            apis[-1].messages[name] = FieldParser("\n".join(lines), where).all(apis[-1].versions)
+            api, where = apis[-1], apis[-1].name + name
+            api.messages[name] = FieldParser("\n".join(lines), where).all()
+            settle(api.messages[name], api.versions, api, where)
 
     for line in text.splitlines():
         line = line.split("#")[0].rstrip()
@@ -279,7 +296,9 @@ class Struct:
     def flexible(self):
         if self.api.flexible <= self.versions.low:
             return "true"
-        return "false" if self.api.flexible > self.versions.high else "version >= " + str(self.api.flexible)
+        if self.api.flexible > self.versions.high:
+            return "false"
+        return f"version >= {self.api.flexible}"
 
     def by_nullability(self, f, nullable, other):
         """One statement for versions where the field may be null, another for the rest."""
@@ -323,10 +342,11 @@ class Struct:
             }.get(f.type, "reader.number(it)")
             each = f"[&]({self.element_type(f)}& it) {{ {element}; }}"
             size = self.minimum(f)
+            into = f"{f.name}.emplace()" if f.nullable else f.name
             return self.by_nullability(
                 f,
                 f"reader.nullable_array(flexible, {size}, {f.name}, {each});",
-                f"reader.array(flexible, {size}, {f.name}{'.emplace()' if f.nullable else ''}, {each});")
+                f"reader.array(flexible, {size}, {into}, {each});")
         if f.type == "struct":
             if not f.nullable:
                 return [f"{f.name}.decode(reader, version);"]
@@ -428,7 +448,8 @@ class Struct:
                 lines += self.guarded(f, self.decode_field(f))
         tags = []
         for f in self.tagged():
-            tags += [f"if ({' && '.join(filter(None, [f'tag == {f.tag}', self.condition(f.versions)]))}) {{",
+            conditions = filter(None, [f"tag == {f.tag}", self.condition(f.versions)])
+            tags += [f"if ({' && '.join(conditions)}) {{",
                      *("  " + line for line in self.decode_field(f)), "  return true;", "}"]
         if tags:
             lines += self.if_flexible(
@@ -448,17 +469,22 @@ class Struct:
         for f in tags:
             conditions = filter(None, [self.condition(f.versions), self.not_default(f)])
             end.append(f"const bool has_{f.name} = {' && '.join(conditions)};")
-        end.append("writer.uvarint(" + (" + ".join(f"unsigned{{has_{f.name}}}" for f in tags) or "0") + ");")
+        count = " + ".join(f"unsigned{{has_{f.name}}}" for f in tags)
+        end.append(f"writer.uvarint({count or 0});")
         for f in tags:
             inside = " ".join(self.encode_field(f))
             end.append(f"if (has_{f.name}) writer.tagged_field({f.tag}, [&] {{ {inside} }});")
         lines += self.if_flexible(end)
+        if self.name == self.owner:
+            why = "only what the schema has can be encoded"
+            lines.insert(0, f'TARRY_ASSERT(has_version(version), "{why}");')
         return self.function("encode", "Writer& writer", " const", lines)
 
     def print(self):
         lines = ["json.begin_object();"]
         for f in self.fields:
-            lines += self.guarded(f, self.print_field(f), self.not_default(f) if f.tag is not None else None)
+            unless_default = self.not_default(f) if f.tag is not None else None
+            lines += self.guarded(f, self.print_field(f), unless_default)
         lines.append("json.end_object();")
         return self.function("print", "Json& json", " const", lines)
 
@@ -521,7 +547,8 @@ def make_api(api):
     for direction, fields in api.messages.items():
         name = api.name + direction
         name_structs(fields, "", {name})
-        nested = [Struct(api, name, f.struct_name, f.fields, f.versions) for f in structs_of(fields)]
+        nested = [
+            Struct(api, name, f.struct_name, f.fields, f.versions) for f in structs_of(fields)]
         top = Struct(api, name, name, fields, api.versions)
         header.append(f"struct {name} {{")
         header += [
@@ -562,8 +589,8 @@ enum class ApiKey : std::int16_t {{
 
 def make_api_schemas(apis):
     rows = "".join(
-        f'      {{ApiKey::{snake(api.name)}, "{api.name}", {api.versions.low}, {api.versions.high}, '
-        f"{api.flexible}}},\n" for api in apis)
+        f'      {{ApiKey::{snake(api.name)}, "{api.name}", '
+        f"{api.versions.low}, {api.versions.high}, {api.flexible}}},\n" for api in apis)
     return f"""#include "protocol/api.h"
 
 namespace tarry::protocol {{
@@ -580,7 +607,8 @@ std::span<const ApiSchema> api_schemas() {{
 
 def make_dump(apis):
     includes = "".join(
-        f'#include "protocol/messages/{name}.h"\n' for name in sorted(snake(api.name) for api in apis))
+        f'#include "protocol/messages/{name}.h"\n'
+        for name in sorted(snake(api.name) for api in apis))
     cases = "".join(
         f"    case {api.key}:\n      return request ? dump<{api.name}Request>(version, body)\n"
         f"                     : dump<{api.name}Response>(version, body);\n" for api in apis)
@@ -635,7 +663,9 @@ def main():
     folder = pathlib.Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (folder / name).write_text(text)
+        # What is the same stays untouched, so that nobody compiles it again.
+        if not (folder / name).exists() or (folder / name).read_text() != text:
+            (folder / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 #include "protocol/codec.h"
 
+#include <algorithm>
+
 #include <doctest/doctest.h>
 
 #include "golden.h"
@@ -254,6 +256,78 @@ TEST_SUITE("codec") {
     CHECK(name(decoded->topics[0].error_code) == "UNKNOWN");
     CHECK(name(ErrorCode::unknown_topic_or_partition) == "UNKNOWN_TOPIC_OR_PARTITION");
     CHECK(to_int16(ErrorCode::invalid_record) == 87);
+  }
+
+  TEST_CASE("versions newer than the golden messages have the fields that came with them") {
+    const std::string id = "000102030405060708090a0b0c0d0e0f";
+    ProduceRequest produce;
+    produce.topic_data.resize(1);
+    const Buffer id_bytes = from_hex(id);
+    std::ranges::copy(id_bytes, produce.topic_data[0].topic_id.bytes.begin());
+    produce.topic_data[0].name = "t";
+    CHECK(encoded(produce, 12) ==
+          "00"
+          "0000"
+          "00000000"
+          "02"
+          "0274"
+          "01"
+          "00"
+          "00");
+    CHECK(encoded(produce, 13) ==
+          "00"
+          "0000"
+          "00000000"
+          "02" +
+              id +
+              "01"
+              "00"
+              "00");
+
+    FetchRequest::Partition partition;
+    CHECK(encoded(partition, 17) == encoded(partition, 18));
+    partition.high_watermark = 5;
+    CHECK(encoded(partition, 17)
+              .ends_with("00000000"
+                         "00"));
+    CHECK(encoded(partition, 18)
+              .ends_with("00000000"
+                         "01"
+                         "01"
+                         "08"
+                         "0000000000000005"));
+
+    MetadataResponse metadata;
+    metadata.error_code = ErrorCode::rebootstrap_required;
+    CHECK(encoded(metadata, 12)
+              .ends_with("01"
+                         "00"));
+    CHECK(encoded(metadata, 13)
+              .ends_with("01"
+                         "0081"
+                         "00"));
+  }
+
+  TEST_CASE("who leads a partition now is a tagged field, left out when nobody says it") {
+    ProduceResponse::PartitionResponse response;
+    CHECK(encoded(response, 10)
+              .ends_with("01"
+                         "00"
+                         "00"));
+    response.current_leader.leader_id = 1;
+    CHECK(encoded(response, 9)
+              .ends_with("01"
+                         "00"
+                         "00"));
+    CHECK(encoded(response, 10)
+              .ends_with("01"
+                         "00"
+                         "01"
+                         "00"
+                         "09"
+                         "00000001"
+                         "ffffffff"
+                         "00"));
   }
 
   TEST_CASE("a string that an i16 cannot measure is cut, not miscounted") {

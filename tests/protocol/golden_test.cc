@@ -87,15 +87,21 @@ TEST_SUITE("golden messages") {
           byte = static_cast<std::uint8_t>(below(2) ? byte ^ (1u << below(8)) : random());
         }
         bytes.shrink_to_fit();
-        const auto dumped = dump_message(golden.key, golden.request, golden.version, bytes);
+        int version = golden.version;
+        if (below(8) == 0) {  // A layout that the bytes were not made for.
+          const ApiSchema& api = *find_api(static_cast<std::int16_t>(golden.key));
+          version = static_cast<int>(below(static_cast<std::size_t>(api.max_version) + 1));
+        }
+        const auto dumped = dump_message(golden.key, golden.request, version, bytes);
         if (!dumped) {
           REQUIRE_FALSE(dumped.error().message.empty());
           continue;
         }
         ++decoded;
         CAPTURE(golden.title);
+        CAPTURE(version);
         CAPTURE(to_hex(bytes));
-        const auto again = dump_message(golden.key, golden.request, golden.version, dumped->bytes);
+        const auto again = dump_message(golden.key, golden.request, version, dumped->bytes);
         REQUIRE(again);
         CHECK(again->json == dumped->json);
         CHECK(again->bytes == dumped->bytes);
