@@ -24,7 +24,7 @@
 
 namespace tarry::protocol {
 
-// Of its requests, whose frames all have one of these.
+// A request's header, and where its message begins.  Lives no longer than the frame.
 struct RequestHeader {
   std::int16_t key = 0;  // As it came: whether we know it, `api` says.
   std::int16_t version = 0;
@@ -50,7 +50,7 @@ int response_header_version(ApiKey key, int version);
 void encode_request_header(Writer& writer, ApiKey key, int version, std::int32_t correlation_id,
                            std::optional<std::string_view> client_id);
 
-// The correlation id of a response, whose `frame` is without its size, and its body.
+// The same of a response; for clients and tests.  `frame` is without its size.
 struct ResponseHeader {
   std::int32_t correlation_id = 0;
   Bytes body;
