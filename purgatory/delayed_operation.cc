@@ -55,7 +55,9 @@ bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
   if (watching.size() > 1) many_ = std::make_unique<Watch[]>(watching.size());
   watch_count_ = static_cast<std::uint32_t>(watching.size());
   for (std::size_t i = 0; i < watching.size(); ++i) {
-    watching[i].list.add(watches()[i], *this, watching[i].threshold);
+    Watch& watch = watches()[i];
+    watch.asked_in_ = 0;  // No pass of this list; the watch may have served on another.
+    watching[i].list.add(watch, *this, watching[i].threshold);
   }
   purgatory.wheel_.schedule(*this, deadline);
   purgatory.waiting_.push_back(*this);

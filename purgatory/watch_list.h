@@ -52,7 +52,7 @@ class Watch : public boost::intrusive::set_base_hook<boost::intrusive::optimize_
   WatchList* list_ = nullptr;  // Null while on none.
   DelayedOperation* operation_ = nullptr;
   Threshold threshold_ = 0;
-  std::uint32_t asked_in_ = 0;  // The list's pass in which it was last asked.
+  std::uint64_t asked_in_ = 0;  // The list's pass in which it was last asked.
 };
 
 class WatchList {
@@ -91,7 +91,7 @@ class WatchList {
   Watches watches_;
   Watches::iterator next_;  // While visiting: who is asked next.  remove() keeps it valid.
   bool visiting_ = false;
-  std::uint32_t pass_ = 0;
+  std::uint64_t pass_ = 0;
 };
 
 }  // namespace tarry::purgatory
