@@ -1,0 +1,55 @@
+#pragma once
+
+// BelievedWall: the wall clock, with a pinch of salt.
+//
+//   wall clock     ...100  101  102 | 7 300 103 ...           a jump of two hours
+//   believed       ...100  101  102 | 103 ... 1 102 | 7 301 103 ...
+//                                     \_ one second_/
+//
+// Due times are wall time and a wall clock can be set.  A step back, or ahead by up to a minute,
+// is believed at once: it is an ordinary correction.  A jump ahead by more would make everything
+// pending due, for good, if it was a mistake; so the old time runs on for a second by the monotonic
+// clock, and only a jump that is still there then is believed.  Both are logged.
+//
+// What always holds: now() is never later than what the wall clock said in the same observation,
+// so what is due by it is due by the clock on the wall.
+//
+// It also knows the wall clock finer than its milliseconds: when a millisecond begins is seen by
+// watching, and mono_of() uses it, so that a wake-up for a due time is not half a millisecond late.
+//
+// Belongs to one thread.
+
+#include <chrono>
+#include <optional>
+
+#include "base/clock.h"
+
+namespace tarry::delay {
+
+class BelievedWall {
+ public:
+  static constexpr std::chrono::milliseconds doubtful_jump{60'000};
+  static constexpr std::chrono::milliseconds time_in_doubt{1'000};
+
+  // Looks at the clock; what now() says afterwards.
+  WallTime observe(const Clock& clock);
+
+  WallTime now() const { return now_; }  // As of the last observe().
+
+  // When the wall will say `due`, if nobody sets it.
+  MonoTime mono_of(WallTime due) const;
+  // The believed wall at `mono`, finer than a millisecond.
+  std::chrono::nanoseconds since(WallTime due, MonoTime mono) const;
+
+  // While a jump is in doubt: when to observe again.
+  std::optional<MonoTime> decides_at() const;
+
+ private:
+  bool started_ = false;
+  WallTime now_{};
+  MonoTime mono_{};                      // Of the last observation.
+  std::chrono::nanoseconds offset_{0};   // Believed wall minus monotonic time.
+  std::optional<MonoTime> doubt_since_;  // A jump was first seen then.
+};
+
+}  // namespace tarry::delay

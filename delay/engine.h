@@ -1,0 +1,372 @@
+#pragma once
+
+// Engine: parks records, decides what is due, and hands it to a Sink.  One a shard.
+//
+//   producer's batch                                                          partition's log
+//        |                                                                          ^
+//     accept() --> Accepted --(one journal record, by the host)                  deliver()
+//                     |                                                             |
+//                appended()   durable()                                   ready, per partition
+//                known to     in the PendingStore                         in (due, sequence) order
+//                cancels      and armed                                             ^
+//                                |                                                  |
+//                                +--> near: wheel of the wall clock --- due --------+
+//                                +--> far: the store, loaded as its time comes near
+//
+// The host's part in accepting:
+//
+//   auto accepted = engine.accept(partition, checked, topic, clock.wall());
+//   if (!accepted) answer(accepted.error());                     // Nothing was changed.
+//   storage::RecordBuilder record;
+//   if (!accepted->logs_nothing()) record.add(LogAppended{...}); // As it is, or immediate().
+//   accepted->add_to(record);
+//   journal.append(record.pieces(), [..] { engine.durable(std::move(*accepted)); });
+//   engine.appended(*accepted);                                  // Before anything else is
+//   accepted.
+//
+// An entry's way, and who may still take it back:
+//
+//   parked, not durable --> pending --> ready --> in flight --> gone (delivered)
+//         \________________\__________\___ cancel, replace, expire: leaving --> gone
+//
+//   leaving    its Gone stands in the journal and is not durable yet: it is not handed out any more
+//   in flight  its delivery stands in the journal, or will be refused: who wants to cancel waits
+//
+// What always holds
+//   - Nothing is delivered before its due time by the clock on the wall, nor twice, nor after it
+//     was cancelled, replaced or had expired.
+//   - Per partition what is ready leaves in (due, sequence) order, one batch in flight at a time.
+//   - The store is changed by what is durable alone, in the order of the journal.
+//   - A sequence number is used once.
+//   - Nothing pending: no timer.  Something pending: one timer, at most a second away, so that a
+//     step of the wall clock is noticed (docs/adr/0001).
+//   - One step is bounded (Options::step_*), and so is what is in memory.
+//
+// Fairness: partitions with something ready take turns, a batch each.  One whose delivery was
+// refused waits for its own back-off; nobody waits with it.
+//
+// Everything runs on its shard's thread.  No locks, no clock but the one that is given.  May be
+// destroyed at any time outside its calls to the sink: a `done` that comes later does nothing.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <expected>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "delay/believed_wall.h"
+#include "delay/far_tier.h"
+#include "delay/histogram.h"
+#include "delay/near_tier.h"
+#include "delay/schedule.h"
+#include "delay/sink.h"
+#include "records/batch_check.h"
+#include "storage/journal_record.h"
+#include "storage/pending_store.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::delay {
+
+// Why a batch was not accepted; then nothing has changed.
+struct ScheduleErrors {
+  enum class Kind {
+    invalid,  // The producer's mistake: Kafka's INVALID_RECORD (87).
+    busy,     // Ours: no sequence numbers at hand.  The producer may try again.
+    failed,   // The world's: the pending store cannot be read.
+  };
+  Kind kind = Kind::invalid;
+  std::string message;                      // Of the batch.
+  std::vector<records::BadRecord> records;  // The bad ones alone, at most most_bad_records_told.
+};
+
+// What became of a batch.  Owns all that it names.
+class Accepted {
+ public:
+  // No record in it asks for anything: the batch goes to the log as it came.
+  bool untouched() const { return kind_ == Kind::untouched; }
+  // All records are delayed, or cancel: nothing goes to the log.
+  bool logs_nothing() const { return kind_ == Kind::nothing; }
+
+  // When neither of these: what goes to the log instead, at once.  The producer's fields, codec,
+  // deltas and last offset delta are the batch's; what is delayed or cancels is a hole.
+  Bytes immediate() const { return immediate_; }
+  Buffer take_immediate() { return std::move(immediate_); }
+
+  // The base offset to answer when nothing goes to the log: -n for n records.
+  Offset base_offset() const { return -static_cast<Offset>(records_); }
+  std::int32_t records() const { return records_; }  // In the producer's batch.
+
+  std::size_t parked() const { return parked_.size(); }
+  bool changes_nothing() const { return parked_.empty() && gone_.empty(); }
+
+  // Adds what is parked and what is gone.  The record views this object until it is appended.
+  void add_to(storage::RecordBuilder& record) const;
+
+ private:
+  friend class Engine;
+  enum class Kind { untouched, rewritten, nothing };
+  struct Parked {
+    PendingKey key;
+    WallTime expires;
+    std::size_t id_at = 0, id_size = 0;          // In bytes_.
+    std::size_t record_at = 0, record_size = 0;  // In bytes_.
+    bool dropped = false;                        // Replaced or cancelled later in the same batch.
+  };
+  struct Gone {
+    PendingKey key;
+    storage::GoneHow how;
+    std::size_t id_at = 0, id_size = 0;  // In bytes_.
+  };
+
+  std::string_view id(std::size_t at, std::size_t size) const {
+    return as_text(Bytes(bytes_).subspan(at, size));
+  }
+  storage::Parked parked_operation(const Parked& parked) const;
+  storage::Gone gone_operation(const Gone& gone) const;
+
+  Kind kind_ = Kind::untouched;
+  bool appended_ = false;
+  TopicPartition partition_;
+  WallTime arrived_{};
+  std::int32_t records_ = 0;
+  Buffer immediate_;
+  Buffer bytes_;  // Ids and records of what follows.
+  std::vector<Parked> parked_;
+  std::vector<Gone> gone_;  // Before what is parked, in the journal too.
+  std::uint32_t unknown_cancels_ = 0;
+  std::uint32_t cancelled_within_ = 0;  // What was parked and taken back in this batch.
+  std::uint32_t replaced_within_ = 0;
+};
+
+enum class CancelOutcome { cancelled, already_delivered, unknown };
+
+class Engine {
+ public:
+  struct Options {
+    // Locators in memory; 90 bytes each.
+    std::size_t near_entries = 2'000'000;
+    // What is due later than this is left on disk.
+    std::chrono::milliseconds near_window{600'000};
+
+    // Of one step, so that it takes about a millisecond: locators loaded, timers fired or moved,
+    // records handed to the sink, bytes handed to the sink.
+    std::size_t step_loads = 1024;
+    std::size_t step_timers = 4096;
+    std::size_t step_records = 2048;
+    std::size_t step_bytes = 4u << 20;
+    // Of one delivery, whatever max.message.bytes allows: others want their turn.
+    std::size_t batch_records = 1024;
+    // Handed to the sink and not done.
+    std::size_t in_flight_bytes = 32u << 20;
+
+    // After a refused delivery, doubled each time.
+    std::chrono::milliseconds first_back_off{10};
+    std::chrono::milliseconds last_back_off{1'000};
+
+    // The shard's wheel counts milliseconds of monotonic time from here.
+    MonoTime wheel_start{};
+  };
+
+  // All references outlive the engine; the alarm is the one timer that it keeps in `shard_wheel`.
+  Engine(const Clock& clock, timing::TimingWheel& shard_wheel, storage::PendingStore& store,
+         Sink& sink, const Options& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Once, when the store is recovered: what is overdue leaves in the steps that follow.
+  void start();
+
+  // Sequence numbers first .. end-1 are ours alone, for ever; blocks come in rising order.
+  void give_sequences(Sequence first, Sequence end);
+
+  // --- Accepting (above).  `batch` must be opened.
+  std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
+                                                 const records::CheckedBatch& batch,
+                                                 const TopicDelay& topic, WallTime arrived);
+  // Its journal record is appended: its ids are known from now on.
+  void appended(Accepted& accepted);
+  // Its journal record is durable.  In the order of appended().
+  void durable(Accepted accepted);
+
+  // --- For people (admin).
+  using CancelDone = std::move_only_function<void(Result<CancelOutcome>)>;
+  // `name` is an id or a handle.  Done when the answer is durable, also when something in flight
+  // has to be waited for; never with an answer that later proves wrong.
+  void cancel(const TopicPartition& partition, std::string_view name, CancelDone done);
+
+  // The topic is deleted (and dropped from the store by the host).
+  void topic_deleted(const TopicId& topic);
+
+  // Parked in the journal and not yet in the store, whose own counts do not have them.
+  std::size_t arriving_of(const TopicId& topic) const;
+
+  struct Stats {
+    std::size_t near = 0;       // Entries in memory, of these:
+    std::size_t overdue = 0;    //   due and not yet delivered
+    std::size_t in_flight = 0;  //   handed to the sink
+    std::size_t arriving = 0;   // Parked in the journal, not durable.  The store counts the rest.
+    WallTime horizon{};         // What is due before it is in memory.
+    std::optional<WallTime> next_due;  // Exact, or the start of the wheel's bucket that has it.
+    std::uint64_t delivered_total = 0;
+    std::uint64_t early_total = 0;  // Always 0.
+    std::uint64_t cancelled_total = 0;
+    std::uint64_t cancel_unknown_total = 0;  // Of clients: no such id.
+    std::uint64_t cancel_late_total = 0;     // Of clients: it was on its way.
+    std::uint64_t replaced_total = 0;
+    std::uint64_t expired_total = 0;
+    std::uint64_t dropped_total = 0;  // Their topic was gone.
+    std::uint64_t refused_total =
+        0;             // Deliveries that the sink refused, and that were tried again.
+    LagHistogram lag;  // From due to durable.
+    timing::TimingWheel::Stats wheel;
+    std::size_t bytes = 0;  // Of the near tier.
+  };
+  Stats stats() const;
+
+ private:
+  // A batch that the sink has.
+  struct Delivery {
+    std::vector<NearEntry*> entries;
+    std::vector<storage::PendingRecord> records;  // Of these; `gone` views their ids.
+    std::size_t bytes = 0;
+    std::vector<std::move_only_function<void(bool)>> waiters;  // Told whether it was delivered.
+  };
+
+  // A partition of ours that has something near, or something held back.
+  struct Partition {
+    TopicPartition id;
+    std::vector<NearEntry*> ready;  // A heap; in front what leaves first.
+    std::size_t entries = 0;        // Of ours in the near tier.
+    bool in_turn = false;           // Stands in turns_.
+    bool in_use = false;
+    bool deleted = false;              // Its topic is.
+    std::optional<MonoTime> retry_at;  // While it backs off.
+    std::chrono::milliseconds back_off{0};
+    std::size_t typical_bytes = 16'384;  // Of its records, for how many to read at once.
+    std::unique_ptr<Delivery> in_flight;
+  };
+
+  // Its Gone is appended and not durable.
+  struct Leaving {
+    bool delivered = false;                                // It was in flight, and that went well.
+    std::vector<std::move_only_function<void()>> waiters;  // Who wants to cancel it too.
+  };
+
+  // What is taken away by a journal record of our own.
+  struct Removal {
+    TopicPartition partition;
+    storage::GoneHow how;
+    std::vector<PendingKey> keys;
+    std::vector<std::string> ids;  // As many; empty: none.
+    WallTime at{};
+    CancelDone done;  // May be empty.
+
+    storage::Gone operation(std::size_t index) const {
+      return {partition, keys[index].sequence, keys[index].due, how, at, ids[index]};
+    }
+  };
+
+  // How an id or a handle stands.
+  struct Found {
+    enum class State { unknown, pending, delivered };
+    State state = State::unknown;
+    PendingKey key;
+  };
+
+  using IdMap = std::map<std::string, PendingKey, std::less<>>;
+
+  // --- engine.cc
+  void step();
+  bool load_step(WallTime now);
+  bool refill_step();
+  bool sweep_step();
+  void end_back_offs(MonoTime now);
+  void set_alarm(bool more);
+  void arm(const PendingKey& key, const TopicPartition& partition);
+  void make_room();
+  void hold_back_half(PartitionSlot slot);
+  void file(const PendingKey& key, PartitionSlot slot);
+  void enqueue(NearEntry& entry);
+  void take_turn(PartitionSlot slot);
+  void erase(NearEntry& entry);
+  PartitionSlot slot_of(const TopicPartition& partition);
+  void release_if_idle(PartitionSlot slot);
+  void begin_leaving(const PendingKey& key);
+  void end_leaving(Sequence sequence);
+  void failed(const Error& error);
+  Result<Found> find(const TopicPartition& partition, std::string_view name);
+  void remove(std::unique_ptr<Removal> removal);
+  void removed(Removal& removal, const Result<>& result);
+  timing::Tick tick_of(MonoTime time) const;
+
+  // --- engine_accept.cc
+  std::uint64_t sequences_left() const;
+  Sequence next_sequence();
+  Result<Found> find_id(const TopicPartition& partition, std::string_view id);
+  void want_sequences_if_low();
+
+  // --- engine_deliver.cc
+  bool dispatch(WallTime now);
+  bool deliver_from(PartitionSlot slot, WallTime now, std::size_t& records, std::size_t& bytes);
+  NearEntry* next_ready(Partition& partition, WallTime before);
+  void drop_all(PartitionSlot slot);
+  void delivered(PartitionSlot slot, const Result<Offset>& result);
+  void back_off(PartitionSlot slot);
+
+  const Clock& clock_;
+  timing::TimingWheel& shard_wheel_;
+  storage::PendingStore& store_;
+  Sink& sink_;
+  const Options options_;
+
+  BelievedWall wall_;
+  timing::CallbackTimer alarm_;
+  NearTier near_;
+  FarTier far_;
+  bool started_ = false;
+  bool stopped_ = false;   // The store has failed.
+  bool stepping_ = false;  // step() is running: no second one inside it.
+  bool sweeping_ = false;  // Something near may be unwanted.
+
+  // Blocks of sequence numbers, the one in use in front.
+  struct Block {
+    Sequence next;
+    Sequence end;
+  };
+  std::deque<Block> blocks_;
+  std::uint64_t last_block_size_ = 0;
+  bool sequences_wanted_ = false;
+
+  std::deque<Partition> partitions_;  // By slot.
+  std::vector<PartitionSlot> free_slots_;
+  std::unordered_map<TopicPartition, PartitionSlot> slots_;
+  std::deque<PartitionSlot> turns_;  // Who has something ready, and neither flies nor backs off.
+  std::multimap<MonoTime, PartitionSlot> backing_off_;
+  std::size_t in_flight_bytes_ = 0;
+
+  // Parked in the journal and not durable.
+  std::unordered_map<Sequence, TopicPartition> arriving_;
+  std::unordered_map<TopicPartition, IdMap> arriving_ids_;
+  std::unordered_map<Sequence, Leaving> leaving_;
+
+  std::vector<NearEntry*> fired_;  // Of step(), kept for its memory.
+  mutable Stats stats_;            // The totals.
+
+  // What callbacks that outlive us look at.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace tarry::delay

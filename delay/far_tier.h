@@ -1,0 +1,88 @@
+#pragma once
+
+// FarTier: what is pending and not near, and how far into the future near reaches.
+//
+//          now             horizon                          now + window
+//   --------|-----------------|- - - - - - - - - - - - - - - - - -|----------------->  due
+//     near: everything of ours  to be loaded next                   far: the store alone
+//     before the horizon
+//
+// The horizon is a (due, sequence): everything of ours before it is near, being delivered, or held
+// back for its partition (below); everything from it on is in the store alone.  load() moves it
+// forward by a bounded step, a window of locators without bodies; pull_back() moves it back when
+// near has no more room.  At the start it stands before everything, so what is overdue comes first.
+//
+// A partition that cannot keep up (fenced, or a million due at once) may not fill near for all
+// the others.  hold_back() says that from a key on its entries are in the store alone; refill()
+// brings them by the same kind of steps when its queue has become short.
+//
+// Reads are done inline, in steps of at most a thousand locators (about a millisecond when they
+// come from memory): nothing can be parked or cancelled while one runs, which is what makes the
+// horizon exact.
+//
+// Belongs to its engine, on its thread.
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "delay/near_tier.h"
+#include "storage/pending_store.h"
+
+namespace tarry::delay {
+
+class FarTier {
+ public:
+  // What is found, in due order.
+  using Take = std::function<void(const storage::PendingLocator&)>;
+
+  FarTier(storage::PendingStore& store, std::size_t step) : store_(store), step_(step) {}
+
+  const PendingKey& horizon() const { return horizon_; }
+
+  // Reads the next step before `until` and moves the horizon behind it.  `take` is shown every
+  // entry, also of partitions that are not ours or held back; returns false when the horizon has
+  // reached `until`.
+  Result<bool> load(WallTime until, const Take& take);
+
+  // From now on what is at `horizon` or later is far.
+  void pull_back(const PendingKey& horizon);
+
+  // Something was parked behind the horizon.
+  void parked(const PendingKey& key);
+
+  // The first entry that may be ours at or behind the horizon; empty: there is none.  Exact after
+  // look_ahead() has said true.
+  std::optional<WallTime> first_far() const { return first_far_; }
+  bool knows_first_far() const { return known_; }
+  // A step towards knowing it.  `ours` tells whose an entry is.
+  Result<> look_ahead(const std::function<bool(const storage::PendingLocator&)>& ours);
+
+  // Per partition.
+  void hold_back(PartitionSlot partition, const PendingKey& from);
+  // Where held back entries of the partition begin; empty: none are.
+  std::optional<PendingKey> held_from(PartitionSlot partition) const;
+  bool holds_any() const { return !held_.empty(); }
+  // Reads a step of what is held back for `partition`; `take` is shown every entry in it.
+  Result<> refill(PartitionSlot partition, const Take& take);
+  void forget(PartitionSlot partition) { held_.erase(partition); }
+
+ private:
+  static PendingKey behind(const PendingKey& key) { return {key.due, key.sequence + 1}; }
+
+  storage::PendingStore& store_;
+  const std::size_t step_;
+  PendingKey horizon_{WallTime::min(), 0};
+
+  // first_far_ is known when the scan for it, which stands at scanned_, has ended.
+  bool known_ = false;
+  PendingKey scanned_{WallTime::min(), 0};
+  std::optional<WallTime> first_far_;
+
+  std::map<PartitionSlot, PendingKey> held_;  // All before the horizon.
+};
+
+}  // namespace tarry::delay

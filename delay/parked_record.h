@@ -1,0 +1,50 @@
+#pragma once
+
+// A parked record: what waits of a producer's record, as it stands in storage::Parked::record.
+//
+//      0  version             u8    = 1
+//      1  original timestamp  i64   the producer's, ms; big-endian
+//      9  body                      as in Kafka's record from the key's length on: key, value,
+//                                   headers, without those that scheduled it
+//
+// The batch around a record is not kept: on delivery it gets another one.  So what it gets there
+// (x-scheduled-for, x-schedule-handle) is not kept either; both follow from its key.
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "records/batch_builder.h"
+#include "records/record_batch.h"
+#include "storage/pending_store.h"
+
+namespace tarry::delay {
+
+// A parked record read where it lies.
+struct ParkedRecord {
+  WallTime original;           // The producer's timestamp.
+  records::RecordView record;  // Key, value and headers; its deltas mean nothing.
+
+  // Errc::corrupt for bytes that are none, Errc::unsupported for a version that we do not know.
+  static Result<ParkedRecord> parse(Bytes bytes);
+};
+
+// Headers as they are left when those that scheduled the record are taken out.
+struct PlainHeaders {
+  std::int32_t count = 0;
+  Buffer encoded;  // Without their number.
+};
+PlainHeaders plain_headers(const records::RecordView& record);
+
+// Appends `record` with `headers` to `to`, as the picture above.
+void append_parked(Buffer& to, WallTime original, const records::RecordView& record,
+                   const PlainHeaders& headers);
+
+// Adds to `builder` what a consumer gets: key, value and `headers`, then x-scheduled-for and
+// x-schedule-handle.
+void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
+                      std::int32_t header_count, Bytes headers, const storage::PendingKey& key);
+
+}  // namespace tarry::delay

@@ -1,0 +1,77 @@
+#pragma once
+
+// Schedule: what a record's headers ask for, or why they cannot be understood.
+//
+//   x-deliver-at       a time        when: one of these two, or the topic's default delay
+//   x-delay            a duration
+//   x-schedule-id      1-249 bytes   its name in its partition; alone it schedules nothing
+//   x-schedule-action  cancel        drop what is pending under that id
+//   x-expire-at        a time        drop it if it cannot be delivered before this
+//   x-every x-cron x-cron-tz x-until x-count    recurring: refused, not supported yet
+//
+// A value of 8 bytes whose first byte is 0 is a big-endian number of milliseconds, anything else
+// is text (base/time_text.h).
+//
+// What always holds: a header that cannot be understood is an error that names header and value.
+// Nothing is clamped, guessed, ignored or delivered at once instead (DESIGN section 1).
+//
+// Pure; any thread.
+
+#include <cstddef>
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "delay/sink.h"
+#include "records/record_batch.h"
+
+namespace tarry::delay {
+
+namespace header {
+inline constexpr std::string_view deliver_at = "x-deliver-at";
+inline constexpr std::string_view delay = "x-delay";
+inline constexpr std::string_view schedule_id = "x-schedule-id";
+inline constexpr std::string_view schedule_action = "x-schedule-action";
+inline constexpr std::string_view expire_at = "x-expire-at";
+inline constexpr std::string_view every = "x-every";
+inline constexpr std::string_view cron = "x-cron";
+inline constexpr std::string_view cron_tz = "x-cron-tz";
+inline constexpr std::string_view until = "x-until";
+inline constexpr std::string_view count = "x-count";
+// Added on delivery.
+inline constexpr std::string_view scheduled_for = "x-scheduled-for";
+inline constexpr std::string_view schedule_handle = "x-schedule-handle";
+}  // namespace header
+
+inline constexpr std::size_t max_schedule_id_bytes = 249;
+
+struct Schedule {
+  enum class Kind {
+    none,       // Asks for nothing: goes to the log as it is.
+    immediate,  // Due already: goes to the log at once, rewritten as on delivery.
+    delayed,
+    cancel,  // Drops what is pending under `id`; is never seen itself.
+  };
+  Kind kind = Kind::none;
+  WallTime due{};                             // immediate, delayed.
+  WallTime expires = storage::never_expires;  // After `due`.
+  std::string_view id;                        // Views the record; empty: none.
+};
+
+// Whether any of the headers that schedule may stand in `records` (uncompressed): a search for
+// their names, in which a body that contains one counts too.  Much cheaper than reading records.
+bool may_schedule(Bytes records);
+
+// What `record` asks for.  A delay counts from `arrived`, by the clock on the wall; what is due by
+// `believed` (believed_wall.h, never later) is immediate.  The error is for the producer.
+std::expected<Schedule, std::string> read_schedule(const records::RecordView& record,
+                                                   const TopicDelay& topic, WallTime arrived,
+                                                   WallTime believed);
+
+// Whether `name` is taken out of a scheduled record: all of the above but x-schedule-id.
+bool is_taken_out(std::string_view name);
+
+}  // namespace tarry::delay
