@@ -274,6 +274,19 @@ TEST_SUITE("delayed operation") {
     CHECK(purgatory.metrics(Kind::produce).expired == 3);
   }
 
+  TEST_CASE_FIXTURE(OnePartition, "one that is started anew on another list is asked by that one") {
+    bool ready = false;
+    TestOperation again(notes, 2, [&] { return ready; });
+    FakePartition b;
+    for (FakePartition* partition : {&a, &b}) {
+      ready = false;
+      watch(again, *partition, 1);
+      ready = true;
+      CHECK(partition->append(1) == 1);
+      CHECK(turn() == 1);
+    }
+  }
+
   TEST_CASE_FIXTURE(OnePartition,
                     "a deadline that is moved later holds, and the old one does not") {
     watch(*operation, a, 100, start_time + 10);
