@@ -37,7 +37,8 @@ struct BatchOptions {
   Offset base_offset = 0;
   std::int32_t leader_epoch = -1;
   Codec codec = Codec::none;
-  std::optional<WallTime> log_append_time;  // Set: the time of all records, and the type says so.
+  // Set: the time of all records, and the timestamp type says so.
+  std::optional<WallTime> log_append_time = {};
   ProducerId producer_id = -1;
   std::int16_t producer_epoch = -1;
   std::int32_t base_sequence = -1;

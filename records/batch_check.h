@@ -63,8 +63,8 @@ struct CheckLimits {
   bool key_required = false;    // Compacted topics: a record without key is a bad record.
   // Bounds of record timestamps, both allowed; no_timestamp always is.  Not for LogAppendTime
   // topics.
-  std::optional<WallTime> earliest;
-  std::optional<WallTime> latest;
+  std::optional<WallTime> earliest = {};
+  std::optional<WallTime> latest = {};
 };
 
 struct CheckedBatch {

@@ -226,13 +226,7 @@ struct FreeLz4 {
   void operator()(LZ4F_dctx* context) const { LZ4F_freeDecompressionContext(context); }
 };
 
-Result<Buffer> unpack_lz4(Bytes input, std::size_t cap) {
-  thread_local const std::unique_ptr<LZ4F_dctx, FreeLz4> context = [] {
-    LZ4F_dctx* made = nullptr;
-    if (LZ4F_isError(LZ4F_createDecompressionContext(&made, LZ4F_VERSION))) throw std::bad_alloc();
-    return std::unique_ptr<LZ4F_dctx, FreeLz4>(made);
-  }();
-  LZ4F_resetDecompressionContext(context.get());
+Result<Buffer> unpack_lz4_with(LZ4F_dctx* context, Bytes input, std::size_t cap) {
   Output output(cap, usual_size(input));
   Bytes rest = input;
   for (;;) {
@@ -240,7 +234,7 @@ Result<Buffer> unpack_lz4(Bytes input, std::size_t cap) {
     std::size_t written = room.size();
     std::size_t taken = rest.size();
     const std::size_t state =
-        LZ4F_decompress(context.get(), room.data(), &written, rest.data(), &taken, nullptr);
+        LZ4F_decompress(context, room.data(), &written, rest.data(), &taken, nullptr);
     if (LZ4F_isError(state)) return corrupt(Codec::lz4, LZ4F_getErrorName(state));
     rest = rest.subspan(taken);
     if (!output.wrote(written)) return beyond(Codec::lz4, input, cap);
@@ -250,6 +244,20 @@ Result<Buffer> unpack_lz4(Bytes input, std::size_t cap) {
     }
     if (taken == 0 && written == 0) return corrupt(Codec::lz4, "it ends too early");
   }
+}
+
+Result<Buffer> unpack_lz4(Bytes input, std::size_t cap) {
+  thread_local std::unique_ptr<LZ4F_dctx, FreeLz4> context;
+  if (!context) {
+    LZ4F_dctx* made = nullptr;
+    if (LZ4F_isError(LZ4F_createDecompressionContext(&made, LZ4F_VERSION))) throw std::bad_alloc();
+    context.reset(made);
+  }
+  auto unpacked = unpack_lz4_with(context.get(), input, cap);
+  // LZ4F_resetDecompressionContext() keeps how much of a broken-off frame was to come (seen with
+  // lz4 1.9.4) and finds the next frame wrong by it: after a failure begin with a new one.
+  if (!unpacked) context.reset();
+  return unpacked;
 }
 
 void pack_lz4(Bytes input, Buffer& to) {

@@ -98,6 +98,8 @@ class HeaderRange {
   class Iterator {
    public:
     using value_type = HeaderView;
+    using reference = const HeaderView&;
+    using pointer = const HeaderView*;
     using difference_type = std::ptrdiff_t;
     using iterator_category = std::input_iterator_tag;
 
@@ -110,7 +112,11 @@ class HeaderRange {
       decode();
       return *this;
     }
-    void operator++(int) { ++*this; }
+    Iterator operator++(int) {
+      Iterator before = *this;
+      ++*this;
+      return before;
+    }
     // Of one range only: what is left tells where in it we are.
     bool operator==(const Iterator& other) const { return left_ == other.left_; }
 
