@@ -1,0 +1,40 @@
+"""The clients in JavaScript: installed once by npm into build/, run as a process an errand."""
+
+import fcntl
+import json
+import pathlib
+import shutil
+
+import harness
+
+SOURCE = pathlib.Path(__file__).resolve().parent / "clients"
+INSTALLED = harness.ROOT / "build/integration-clients"
+
+
+def install():
+    """Copies the errands; runs npm when what package-lock.json says is not there yet."""
+    INSTALLED.mkdir(parents=True, exist_ok=True)
+    with open(INSTALLED / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for file in SOURCE.iterdir():
+            if file.is_file() and file.suffix == ".mjs":
+                shutil.copyfile(file, INSTALLED / file.name)
+        wanted = (SOURCE / "package-lock.json").read_text()
+        marker = INSTALLED / "node_modules/.installed"
+        if marker.exists() and marker.read_text() == wanted:
+            return
+        for name in ("package.json", "package-lock.json", ".npmrc"):
+            shutil.copyfile(SOURCE / name, INSTALLED / name)
+        harness.run("npm", "ci", "--prefix", INSTALLED, "--ignore-scripts", "--no-audit", "--no-fund", within=300)
+        marker.write_text(wanted)
+
+
+def errand(program, what, broker, topic, within=60, **given):
+    """Runs `program`.mjs and returns what it printed."""
+    for tool in ("node", "npm"):
+        if not shutil.which(tool):
+            raise harness.Skip(f"no {tool} here: scripts/install_deps --tests")
+    install()
+    done = harness.run("node", "--no-warnings", INSTALLED / f"{program}.mjs", what, broker.brokers, topic,
+                       stdin=json.dumps(given), within=within)
+    return json.loads(done.stdout)
