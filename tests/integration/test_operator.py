@@ -1,1 +1,286 @@
-"""x"""
+"""What is wrong on the machine: one line that names the thing, its value and what to do, exit 1,
+and nothing changed."""
+
+import hashlib
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import wire
+from harness import Broker, Skip, case, eventually, now_ms
+
+
+def contents(folder):
+    """File -> hash of all that stands below it."""
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
+
+
+def check_refused(broker, *words, code=1, within=30, data=None, **popen):
+    """Starting it prints one line with these words, exits with `code` and changes nothing below data."""
+    data = data or broker.data
+    before = contents(data) if data.is_dir() else None
+    started = subprocess.run(broker.command(), stdin=subprocess.DEVNULL, capture_output=True, timeout=within, **popen)
+    said = started.stderr.decode(errors="replace").strip()
+    assert started.returncode == code, f"exit code {started.returncode}: {said}"
+    assert len(said.splitlines()) == 1, f"not one line:\n{said}"
+    assert started.stdout == b"", started.stdout
+    for word in words:
+        assert str(word) in said, f"no {word!r} in: {said}"
+    after = contents(data) if data.is_dir() else None
+    assert after == before, "the directory was changed: " + ", ".join(sorted(
+        {name for name in {**(before or {}), **(after or {})} if (before or {}).get(name) != (after or {}).get(name)}))
+    return said
+
+
+def another(broker, **how):
+    """A second broker of the same binary, on the same directory unless told otherwise."""
+    second = Broker(broker.binary, broker.directory, **how)
+    second.log_file = broker.directory / "second.log"
+    return second
+
+
+@case("a second broker on the directory is refused, and the first goes on")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        second = another(broker)
+        started = subprocess.run(second.command(), stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+        said = started.stderr.decode().strip()
+        assert started.returncode == 1 and len(said.splitlines()) == 1 and str(broker.data) in said, said
+        client.produce(topic, [wire.record("v")])
+        assert len(client.consume(topic, 1)) == 1
+
+
+@case("a port in use is refused by its address, for Kafka and for the admin")
+def _(ctx):
+    broker = ctx.broker(start=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        broker.address = ("127.0.0.1", port)
+        check_refused(broker, f"127.0.0.1:{port}")
+        broker.address, broker.admin = ("127.0.0.1", 0), ("127.0.0.1", port)
+        check_refused(broker, f"127.0.0.1:{port}")
+    broker.admin = ("127.0.0.1", 0)
+    broker.start()
+
+
+@case("an unknown key, a bad value, a value out of range and a missing file are refused by name")
+def _(ctx):
+    broker = ctx.broker(start=False)
+    for key, value, words in (("no.such.key", "1", ["no.such.key"]), ("log.segment.bytes", "many", ["log.segment.bytes", "many"]),
+                              ("log.segment.bytes", "-3", ["log.segment.bytes", "-3"]), ("num.partitions", "", ["num.partitions"]),
+                              ("tarry.durability", "sometimes", ["tarry.durability", "sometimes"])):
+        broker.settings = {key: value}
+        check_refused(broker, *words)
+        assert not broker.data.exists(), f"{key}={value} made the directory"
+    broker.settings = {}
+    config = broker.directory / "tarry.properties"
+    config.write_text("# a comment\nnum.partitions=3\nlog.retention.mss=5\n")
+    broker.arguments = ["--config", str(config)]
+    check_refused(broker, "log.retention.mss", config)
+    broker.arguments = ["--config", str(broker.directory / "nowhere.properties")]
+    check_refused(broker, "nowhere.properties")
+    config.write_text("num.partitions=3\n")
+    broker.arguments = ["--config", str(config)]
+    broker.start()
+    with broker.client() as client:
+        assert len(client.metadata(topic := ctx.topic(), create=True)[topic][2]) in (0, 3)
+        eventually(lambda: len(client.metadata(topic)[topic][2]) == 3, "3 partitions by the file")
+
+
+@case("a flag that is none is a usage error: one line, exit code 2")
+def _(ctx):
+    broker = ctx.broker(start=False)
+    for words in (["--frobnicate"], ["--shards", "many"], ["--listen", "nowhere"], ["--set", "novalue"]):
+        broker.arguments = words
+        check_refused(broker, words[-1].lstrip("-"), code=2)
+
+
+@case("a directory that cannot be made or written is refused by its path")
+def _(ctx):
+    broker = ctx.broker(start=False)
+    (broker.directory / "file").write_text("no folder")
+    broker.data = broker.directory / "file" / "data"
+    check_refused(broker, broker.data)
+    broker.data = broker.directory / "file"
+    check_refused(broker, broker.data)
+    if os.geteuid() == 0:
+        broker.data = broker.directory / "locked"
+        broker.data.mkdir(mode=0o555)
+        for folder in (broker.directory, broker.directory.parent):
+            folder.chmod(0o755)
+
+        def become_nobody():
+            os.setgid(65534)
+            os.setuid(65534)
+
+        try:
+            check_refused(broker, broker.data, preexec_fn=become_nobody)
+        except PermissionError:
+            pass  # Nobody may not run the binary where it was built; the two above stand.
+
+
+@case("a directory of another version is refused by its version")
+def _(ctx):
+    broker = ctx.broker()
+    assert broker.stop() == 0
+    properties = broker.data / "meta.properties"
+    lines = properties.read_text().splitlines()
+    assert any(line.startswith("version=") for line in lines), lines
+    properties.write_text("\n".join("version=4711" if line.startswith("version=") else line for line in lines) + "\n")
+    check_refused(broker, "4711", broker.data)
+
+
+def park_and_kill(ctx, **settings):
+    """A broker, killed, whose journal holds pending records with values that can be found in it."""
+    broker = ctx.broker(shards=1, settings={"tarry.checkpoint.interval.ms": 3_600_000, **settings})
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for number in range(40):
+            client.produce(topic, [wire.record(f"needle-{number:03}-" + "x" * 200, x_delay="1h")])
+    # Let an idle journal say up to where it was synced.
+    time.sleep(1.0)
+    broker.kill()
+    return broker, topic
+
+
+def files_with(folder, needle):
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() and needle in path.read_bytes()]
+
+
+@case("a journal that is damaged before what was synced is refused by its file, and left as it is")
+def _(ctx):
+    broker, _ = park_and_kill(ctx)
+    found = files_with(broker.data / "journal", b"needle-005-")
+    assert len(found) == 1, found
+    data = bytearray(found[0].read_bytes())
+    data[data.index(b"needle-005-") + 50] ^= 1
+    found[0].write_bytes(data)
+    check_refused(broker, found[0].name)
+    data[data.index(b"needle-005-") + 50] ^= 1
+    found[0].write_bytes(data)
+    broker.start()
+    assert broker.get("/status")["delayed"]["pending"] == 40
+
+
+@case("a journal that ends in a torn write is cut there, and what was acknowledged is kept")
+def _(ctx):
+    broker, topic = park_and_kill(ctx)
+    found = files_with(broker.data / "journal", b"needle-039-")
+    assert len(found) == 1, found
+    data = bytearray(found[0].read_bytes())
+    end = len(data.rstrip(b"\0"))
+    if len(data) < end + 8192:
+        data += bytes(end + 8192 - len(data))
+    start = (end + 4095) // 4096 * 4096
+    data[start : start + 3000] = os.urandom(3000)
+    found[0].write_bytes(data)
+    broker.start()
+    assert len(broker.pending(topic)) == 40
+
+
+@case("a damaged RocksDB is refused by its directory, and left as it is")
+def _(ctx):
+    for folder in ("db/pending", "db/meta"):
+        broker, topic = park_and_kill(ctx)
+        broker.start()
+        assert broker.stop() == 0
+        current = broker.data / folder / "CURRENT"
+        manifest = broker.data / folder / current.read_text().strip()
+        right = manifest.read_bytes()
+        manifest.write_bytes(right[: len(right) // 2] + b"damage" + right[len(right) // 2 + 6 :])
+        said = check_refused(broker, folder)
+        assert "orrupt" in said or "damage" in said, said
+        manifest.write_bytes(right)
+        broker.start()
+        assert len(broker.pending(topic)) == 40
+        assert broker.stop() == 0
+
+
+@case("SIGTERM during work stops it in order: exit code 0, nothing acknowledged is lost")
+def _(ctx):
+    broker = ctx.broker()
+    acknowledged = []
+    with broker.client() as client, broker.client() as waiting:
+        topic, empty = client.create_topic(ctx.topic()), client.create_topic(ctx.topic("empty"))
+        waiting.send(wire.FETCH, 11, waiting.fetch_body(empty, 0, max_wait=30_000))
+        end = now_ms() + 700
+        stopped = False
+        try:
+            while True:
+                if not stopped and now_ms() > end - 300:
+                    broker.process.send_signal(signal.SIGTERM)
+                    stopped = True
+                number = len(acknowledged)
+                headers = {"x_delay": "1h"} if number % 2 else {}
+                client.produce(topic, [wire.record(str(number), **headers)])
+                acknowledged.append(number)
+        except (wire.ConnectionEnded, wire.KafkaError, OSError):
+            pass
+    assert broker.process.wait(20) == 0
+    broker.process.stdout.close()
+    broker.process = None
+    broker.start()
+    with broker.client() as client:
+        visible = [int(rec.value) for each in client.everything(topic) for rec in each.records]
+        pending = broker.get("/status")["delayed"]["pending"]
+    assert set(visible) >= {n for n in acknowledged if n % 2 == 0}
+    assert len(visible) + pending in (len(acknowledged), len(acknowledged) + 1)
+
+
+@case("a full disk is told to the operator, loses nothing that was acknowledged, and serves again when there is space")
+def _(ctx):
+    folder = ctx.directory / "small"
+    folder.mkdir()
+    image = ctx.directory / "image"
+    if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
+        raise Skip("mounting a small file system wants root and mkfs.ext4")
+    with open(image, "wb") as file:
+        file.truncate(96 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, folder], capture_output=True).returncode != 0:
+        raise Skip("no file system can be mounted here")
+    try:
+        broker = ctx.broker(start=False, shards=1, settings={
+            "tarry.checkpoint.interval.ms": 500, "tarry.journal.bytes": 16 << 20})
+        broker.data = folder / "data"
+        broker.start()
+        acknowledged = 0
+        with broker.client() as client:
+            topic = client.create_topic(ctx.topic())
+            for _ in range(200):
+                try:
+                    if client.produce(topic, [wire.record("x" * 900_000)], check=False).error:
+                        break
+                    acknowledged += 1
+                except (wire.ConnectionEnded, OSError):
+                    break
+        assert 10 < acknowledged < 120, f"{acknowledged} MB fitted into 96"
+        eventually(lambda: "space" in broker.log().lower(), "the log says that there is no space", within=5)
+        if broker.process.poll() is None:
+            broker.kill()
+        else:
+            broker.process.stdout.close()
+            broker.process = None
+        subprocess.run(["umount", folder], check=True)
+        with open(image, "ab") as file:
+            file.truncate(400 << 20)
+        subprocess.run(["e2fsck", "-fy", image], capture_output=True)
+        subprocess.run(["resize2fs", image], check=True, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", image, folder], check=True)
+        broker.start()
+        with broker.client() as client:
+            assert client.end_offset(topic) >= acknowledged
+            assert len(client.consume(topic, acknowledged, within=60)) >= acknowledged
+            client.produce(topic, [wire.record("again")])
+        assert broker.stop() == 0
+    finally:
+        for each in ctx.brokers:
+            each.kill()
+        subprocess.run(["umount", folder], capture_output=True)
