@@ -47,8 +47,8 @@ class Descriptor {
 
 class PosixFile final : public File {
  public:
-  PosixFile(std::string path, Descriptor descriptor)
-      : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
+  PosixFile(std::string path, Descriptor descriptor, bool direct)
+      : path_(std::move(path)), descriptor_(std::move(descriptor)), direct_(direct) {}
 
   const std::string& path() const override { return path_; }
 
@@ -74,7 +74,7 @@ class PosixFile final : public File {
       if (done < 0) return system_error(path_, "pread", errno);
       got += static_cast<std::size_t>(done);
       // A direct read that ends between two blocks has met the end of the file.
-      if (done == 0 || got % 512 != 0) break;
+      if (done == 0 || (direct_ && got % block_bytes != 0)) break;
     }
     return got;
   }
@@ -119,6 +119,7 @@ class PosixFile final : public File {
  private:
   const std::string path_;
   Descriptor descriptor_;
+  const bool direct_;  // Asked for; whether it was granted makes no difference here.
 };
 
 }  // namespace
@@ -185,7 +186,7 @@ Result<std::unique_ptr<File>> PosixDisk::open(const std::string& path, OpenOptio
     number = open_with(flags & ~O_EXCL);
   }
   if (number < 0) return system_error(path, "open", errno);
-  return std::make_unique<PosixFile>(path, Descriptor(number));
+  return std::make_unique<PosixFile>(path, Descriptor(number), options.direct);
 }
 
 Result<std::vector<DirectoryEntry>> PosixDisk::list(const std::string& directory) {

@@ -32,7 +32,7 @@
 //
 // Owner: the shard.  Everything runs on the shard's thread, but what is handed to the Background,
 // which shares nothing with it.  May be destroyed at any time outside its own callbacks: what is
-// in flight ends alone and nobody is told.
+// in flight ends alone and nobody is told.  The directory may be opened again when it has ended.
 
 #include <array>
 #include <cstdint>
@@ -159,7 +159,7 @@ class Journal {
   Lsn checkpoint_lsn() const { return checkpoint_; }
 
   // Nothing in flight and nothing gathered: all that was appended is durable.
-  bool is_idle() const { return rounds_.empty() && !in_flight_; }
+  bool is_idle() const { return rounds_.empty() && in_flight_ == nullptr; }
 
   // No round says yet that the last one was synced, and none is coming: damage to it would
   // look like a torn end.  The owner arms a timer (100 ms will do) and calls note_idle().
@@ -176,33 +176,34 @@ class Journal {
   std::uint64_t incarnation() const { return incarnation_; }
 
  private:
-  // A file that holds rounds, or will.
   struct JournalFile;
-  struct Waiter {
-    Completion completion;
-    When when;
-  };
   struct Round;
+  struct Outcome;
 
   Journal(Disk& disk, Background& background, const Clock& clock, JournalOptions options,
           JournalHooks hooks);
 
+  Result<> begin(Random& random, const RecoveredJournal& recovered);
+  Result<> take_over_files(const RecoveredJournal& recovered);
+  std::string new_spare_path();
+  JournalFileHeader file_header(Lsn first) const;
+  std::string path_of(const std::string& name) const { return options_.directory + "/" + name; }
+
   Lsn gathered_end() const;
-  Round& open_round_for(std::uint64_t record_bytes);
-  bool starts_new_file(std::uint64_t record_bytes) const;
-  std::uint64_t file_size_for(std::uint64_t round_bytes) const;
-  void take_spare(Round& round);
+  std::uint64_t live_bytes() const { return gathered_end() - checkpoint_; }
+  Round& round_for(std::uint64_t record_bytes);
+  std::shared_ptr<JournalFile> take_spare(std::uint64_t bytes);
   void tell_ready();
   void tell_pressure();
-  void written(Result<> result);
-  void finish_round(Result<> result);
-  void complete(Round& round, When when, const Result<>& result);
+  void write_round(bool also_sync);
+  void finish_round(Outcome outcome);
+  static void complete(Round& round, bool all, const Result<>& result);
   void fail_all(const Error& error);
-  void prepare_spare(std::uint64_t bytes);
-  void spare_is_there(Result<std::shared_ptr<JournalFile>> spare);
-  void zero_fill(std::shared_ptr<JournalFile> spare);
+  void prepare_spare(std::uint64_t bytes, bool ahead);
+  void fill_with_zeros(std::shared_ptr<JournalFile> spare);
   void release(Lsn lsn);
 
+  // On the Background; `then` comes back here, unless we are gone by then.
   template <typename Work, typename Then>
   void run(Work work, Then then);
 
@@ -211,32 +212,35 @@ class Journal {
   const Clock& clock_;
   const JournalOptions options_;
   const JournalHooks hooks_;
-  std::uint64_t incarnation_ = 0;  // Constant after open(), as are these two.
+  std::uint64_t incarnation_ = 0;  // Constant after open(), as are salt_ and begin_.
   std::uint64_t salt_ = 0;
   Lsn begin_ = 0;
 
-  // checkpoint_ <= durable_ <= the first of rounds_, and each of rounds_ begins where the one
-  // before it ends.
+  // checkpoint_ <= durable_ <= the LSN of in_flight_, and each round begins where the one before
+  // it ends (behind the file's header, where it begins a file).
   Lsn checkpoint_ = 0;
   Lsn durable_ = 0;
-  Lsn stated_ = 0;                 // A durable round says that all before it was synced.
+  Lsn data_end_ = 0;               // The end of the last durable round that has records.
+  Lsn stated_ = 0;                 // A durable round or file says that all before it was synced.
   std::uint64_t next_number_ = 1;  // Of the next round that starts.
-  std::deque<std::unique_ptr<Round>> rounds_;  // Gathered; the last one may take more.
-  std::unique_ptr<Round> in_flight_;
-  std::unique_ptr<Round> used_;  // A durable one, kept for its memory.
+  std::deque<std::shared_ptr<Round>> rounds_;  // Gathered; the last one may take more.
+  std::shared_ptr<Round> in_flight_;           // The Background's until it comes back.
+  std::shared_ptr<Round> used_;                // A durable one, kept for its memory.
 
-  std::deque<std::shared_ptr<JournalFile>> live_;       // Oldest first; the last is written to.
-  std::vector<std::shared_ptr<JournalFile>> spares_;    // Ready to be begun.
-  std::vector<std::shared_ptr<JournalFile>> released_;  // Passed by a checkpoint, not ready yet.
-  // The file in which the last of rounds_ (or the next round) is, as far as room in it counts.
-  Lsn open_file_first_ = 0;
-  std::uint64_t open_file_bytes_ = 0;
+  std::deque<std::shared_ptr<JournalFile>> live_;     // Durably begun, not released; in order.
+  std::shared_ptr<JournalFile> written_;              // Where rounds go: live_'s last, or its next.
+  std::vector<std::shared_ptr<JournalFile>> spares_;  // Space on the disk that is ours already.
+
+  // The file of the last of rounds_, or of the next one; it may not be on the disk yet.
+  Lsn open_first_ = 0;
+  std::uint64_t open_bytes_ = 0;
+  bool open_is_on_disk_ = true;
+
   std::uint64_t next_spare_ = 0;  // For its name.
-
+  bool preparing_ = false;        // A spare is being made.
+  bool disk_is_full_ = false;     // The last try to make one found no space.
   bool told_ready_ = false;
   bool told_pressure_ = false;
-  bool preparing_ = false;     // A spare is being made.
-  bool disk_is_full_ = false;  // The last try to make one found no space.
   bool checkpointing_ = false;
   std::optional<Error> failure_;
   JournalStats stats_;

@@ -5,7 +5,7 @@
 //
 //   JOURNAL/SHARD/*.journal     files of rounds (journal_format.h)
 //   JOURNAL/SHARD/*.spare       files made ahead; nothing in them counts
-//   JOURNAL/SHARD/checkpoint    one line: the LSN before which all is kept elsewhere
+//   JOURNAL/SHARD/checkpoint    one line: before which LSN all is kept elsewhere
 //
 // All of it blocks.
 
@@ -45,9 +45,13 @@ struct RecoveredJournal {
 Result<RecoveredJournal> recover_journal(Disk& disk, const std::string& directory,
                                          const OnRecord& on_record);
 
-// The LSN before which everything is kept elsewhere; 0 when none was written yet.
-Result<Lsn> read_checkpoint(Disk& disk, const std::string& directory);
-Result<> write_checkpoint(Disk& disk, const std::string& directory, Lsn lsn);
+// What was noted last; zeros when nothing was yet.  Journal::checkpoint() writes it.
+struct JournalCheckpoint {
+  Lsn lsn = 0;                    // Everything before it is kept elsewhere.
+  std::uint64_t incarnation = 0;  // Whose it is.
+};
+Result<JournalCheckpoint> read_checkpoint(Disk& disk, const std::string& directory);
+Result<> write_checkpoint(Disk& disk, const std::string& directory, JournalCheckpoint checkpoint);
 
 // The numbers of the journals below `root`, in order; none when there is no such directory.
 Result<std::vector<std::uint32_t>> journal_shards(Disk& disk, const std::string& root);

@@ -72,23 +72,22 @@ class MemoryDisk final : public Disk {
  private:
   class OpenFile;
   struct Inode;
-  // What lies under each path; a directory has an Inode too.
-  using Names = std::map<std::string, std::shared_ptr<Inode>>;
+  using Names = std::map<std::string, std::shared_ptr<Inode>>;  // Directories have an Inode too.
 
   // A change of names that no sync_directory() covers yet.
   struct NameChange {
-    std::string path;              // Created or removed.
-    std::string renamed_from;      // Or renamed from here.
+    std::string path;              // Created, removed or renamed to.
+    std::string renamed_from;      // Empty: not renamed.
     std::shared_ptr<Inode> inode;  // Null: removed.
   };
 
-  // Counts the call; an error or a PowerCut when it is the one that was picked.
-  Result<> count(const std::string& path, const char* call, const std::function<void()>& half = {});
+  // Counts the call.  When it is the one that was picked: does `half`, and fails or throws.
+  Result<> count(const std::string& path, const char* call, const std::function<void()>& half);
   bool chance() { return (random_.u64() & 1) != 0; }
+  Result<> take_space(const std::string& path, const char* call, std::uint64_t grown) const;
   static void apply(Names& names, const NameChange& change);
   void change_names(NameChange change);
-  std::vector<std::string> below(const std::string& directory) const;
-  std::uint64_t forget_open_files() { return ++life_; }
+  Result<std::shared_ptr<Inode>> find(const std::string& path, const char* call) const;
 
   Random& random_;
   Names names_;                      // As a running process sees them.
@@ -103,6 +102,7 @@ class MemoryDisk final : public Disk {
   bool fail_for_ever_ = false;
   Errc fail_code_ = Errc::io;
   std::uint64_t crash_at_ = 0;  // In counted_calls_; 0: never.
+  bool crashing_ = false;       // In the call that throws PowerCut.
   std::optional<std::uint64_t> space_;
 };
 

@@ -1,0 +1,610 @@
+#include "storage/journal.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/crc32c.h"
+#include "base/log.h"
+
+namespace tarry::storage {
+namespace {
+
+constexpr std::uint64_t smallest_file_bytes = 64 << 10;
+constexpr std::size_t zeros_bytes = 1 << 20;  // Written in one piece: what a round may wait for.
+constexpr std::string_view spare_extension = ".spare";
+
+// The space is ours when it returns; what is there of the file when it fails is removed.
+Result<> make_file(Disk& disk, const std::string& path, std::uint64_t bytes) {
+  auto file = disk.open(path, {.write = true, .create = OpenOptions::Create::must});
+  if (!file) return std::unexpected(file.error());
+  if (auto taken = (*file)->preallocate(bytes); !taken) {
+    (void)disk.remove(path);
+    return taken;
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Journal::JournalFile {
+  std::string path;
+  std::uint64_t bytes = 0;
+  Lsn first = 0;               // Once it is begun, as is
+  std::shared_ptr<File> file;  // this.
+  bool filling = false;        // The Background writes zeros; nobody else may write.
+  std::shared_ptr<std::atomic<bool>> stop_filling = std::make_shared<std::atomic<bool>>(false);
+};
+
+struct Journal::Round {
+  struct Waiter {
+    Completion completion;
+    When when;
+  };
+
+  Lsn lsn = 0;
+  AlignedBuffer buffer;  // Begins with room for the header.
+  std::uint32_t records = 0;
+  std::uint64_t number = 0;       // From its start on, as is
+  Lsn synced_to = 0;              // this.
+  std::uint64_t begins_file = 0;  // The least size of the file that it is the first of; 0: none.
+  std::shared_ptr<JournalFile> new_file;  // That file, as soon as there is one.
+  std::vector<Waiter> waiters;
+  bool some_wait_for_write = false;
+
+  std::uint64_t size() const { return round_up_to_block(buffer.size()); }
+  Lsn end() const { return lsn + size(); }
+};
+
+// What a round's way to the disk came to.
+struct Journal::Outcome {
+  Result<> result;
+  std::shared_ptr<File> opened;  // The file that the round begins.
+  std::chrono::nanoseconds took{0};
+};
+
+Journal::Journal(Disk& disk, Background& background, const Clock& clock, JournalOptions options,
+                 JournalHooks hooks)
+    : disk_(disk),
+      background_(background),
+      clock_(clock),
+      options_(std::move(options)),
+      hooks_(std::move(hooks)) {
+  TARRY_ASSERT(options_.file_bytes % block_bytes == 0 && options_.first_lsn % block_bytes == 0,
+               "files begin and end between two blocks");
+  TARRY_ASSERT(options_.file_bytes >= smallest_file_bytes, "a file has room for some rounds");
+  TARRY_ASSERT(options_.max_bytes >= 2 * options_.file_bytes,
+               "one file can be released while another is written");
+  TARRY_ASSERT(options_.reserve_bytes <= options_.max_bytes / 2, "the reserve is the lesser part");
+}
+
+Journal::~Journal() {
+  for (const auto& spare : spares_) spare->stop_filling->store(true);
+}
+
+template <typename Work, typename Then>
+void Journal::run(Work work, Then then) {
+  background_.run(std::move(work), [alive = std::weak_ptr<bool>(alive_),
+                                    then = std::move(then)](auto value) mutable {
+    if (!alive.expired()) then(std::move(value));
+  });
+}
+
+Result<std::unique_ptr<Journal>> Journal::open(Disk& disk, Background& background, Random& random,
+                                               const Clock& clock, JournalOptions options,
+                                               JournalHooks hooks,
+                                               const RecoveredJournal& recovered) {
+  std::unique_ptr<Journal> journal(
+      new Journal(disk, background, clock, std::move(options), std::move(hooks)));
+  if (auto begun = journal->begin(random, recovered); !begun) return std::unexpected(begun.error());
+  return journal;
+}
+
+Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
+  if (auto made = disk_.make_directories(options_.directory); !made) return made;
+  begin_ = recovered.exists ? recovered.end : options_.first_lsn;
+  incarnation_ = recovered.incarnation + 1;
+  salt_ = random.u64();
+  if (auto taken = take_over_files(recovered); !taken) return taken;
+  // A journal need not begin at 0.
+  checkpoint_ = live_.empty() ? begin_ : std::max(recovered.checkpoint, live_.front()->first);
+
+  auto file = take_spare(options_.file_bytes);
+  if (!file) {
+    file = std::make_shared<JournalFile>();
+    file->path = new_spare_path();
+    file->bytes = options_.file_bytes;
+    auto made = make_file(disk_, file->path, file->bytes);
+    // On a full disk a small file will do to begin with: deliveries free space.
+    while (!made && made.error().code == Errc::no_space && file->bytes > smallest_file_bytes) {
+      disk_is_full_ = true;
+      file->bytes = std::max(smallest_file_bytes, round_up_to_block(file->bytes / 4));
+      made = make_file(disk_, file->path, file->bytes);
+    }
+    if (!made) return made;
+  }
+
+  file->first = begin_;
+  const auto path = path_of(journal_file_name(begin_));
+  if (auto renamed = disk_.rename(std::exchange(file->path, path), path); !renamed) return renamed;
+  auto opened = disk_.open(path, {.write = true, .direct = true});
+  if (!opened) return std::unexpected(opened.error());
+  file->file = std::move(*opened);
+  AlignedBuffer header(block_bytes);
+  file_header(begin_).write(header.span());
+  if (auto written = file->file->pwrite(0, header.view()); !written) return written;
+  if (auto synced = file->file->sync(); !synced) return synced;
+  if (auto synced = disk_.sync_directory(options_.directory); !synced) return synced;
+
+  open_first_ = begin_;
+  open_bytes_ = file->bytes;
+  durable_ = begin_ + block_bytes;
+  data_end_ = stated_ = begin_;
+  written_ = file;
+  live_.push_back(std::move(file));
+  ++stats_.files;
+  return {};
+}
+
+// Sorts what is in the directory into live files, spares, and what is removed.
+Result<> Journal::take_over_files(const RecoveredJournal& recovered) {
+  const auto entries = disk_.list(options_.directory);
+  if (!entries) return std::unexpected(entries.error());
+  bool removed_some = false;
+  const auto remove = [&](const std::string& path) {
+    removed_some = true;
+    return disk_.remove(path);
+  };
+  // The last first: that a file is there says that all before it was synced.
+  for (auto entry = entries->rbegin(); entry != entries->rend(); ++entry) {
+    const auto path = path_of(entry->name);
+    const auto first = parse_journal_file_name(entry->name);
+    const bool is_spare = entry->name.ends_with(spare_extension);
+    if (!first && !is_spare) continue;
+    // Begun, but nothing in it was ever synced.
+    if (first && (!recovered.exists || *first >= begin_)) {
+      if (auto gone = remove(path); !gone) return gone;
+      continue;
+    }
+    const auto opened = disk_.open(path, {});
+    if (!opened) return std::unexpected(opened.error());
+    const auto size = (*opened)->size();
+    if (!size) return std::unexpected(size.error());
+    auto file = std::make_shared<JournalFile>();
+    file->path = path;
+    file->bytes = *size / block_bytes * block_bytes;
+    // The file that the checkpoint lies in is the last that begins at or before it.
+    const bool is_live = first && (live_.empty() || live_.front()->first > recovered.checkpoint);
+    if (is_live) {
+      file->first = *first;
+      live_.push_front(std::move(file));
+    } else if (file->bytes == options_.file_bytes) {
+      spares_.push_back(std::move(file));
+    } else if (auto gone = remove(path); !gone) {
+      return gone;
+    }
+  }
+  if (removed_some) return disk_.sync_directory(options_.directory);
+  return {};
+}
+
+// The salt makes it a name that no leftover has.
+std::string Journal::new_spare_path() {
+  return path_of(fmt::format("{:016x}-{}{}", salt_, next_spare_++, spare_extension));
+}
+
+JournalFileHeader Journal::file_header(Lsn first) const {
+  return {options_.shard, incarnation_, salt_, first, begin_};
+}
+
+Lsn Journal::gathered_end() const {
+  if (!rounds_.empty()) return rounds_.back()->end();
+  return in_flight_ ? in_flight_->end() : durable_;
+}
+
+bool Journal::has_room(std::uint64_t bytes, JournalUse use) const {
+  if (failure_) return false;
+  const auto reserve = use == JournalUse::work ? options_.reserve_bytes : 0;
+  const auto need = round_up_to_block(round_header_bytes + 4 + bytes) + block_bytes;
+  if (live_bytes() + need + reserve > options_.max_bytes) return false;
+  if (!disk_is_full_ && need <= options_.file_bytes) return true;
+
+  // Only what is on the disk counts.
+  const auto end = gathered_end();
+  const auto open_end = open_first_ + open_bytes_;
+  const auto rest = open_is_on_disk_ && open_end > end ? open_end - end : 0;
+  std::uint64_t sum = rest, largest = rest;
+  for (const auto& spare : spares_) {
+    sum += spare->bytes;
+    largest = std::max(largest, spare->bytes);
+  }
+  if (need <= largest && need + reserve <= sum) return true;
+  if (disk_is_full_) return false;
+  const auto free = disk_.free_space(options_.directory);
+  return free && need + reserve <= *free;
+}
+
+Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion, When when,
+                            JournalUse use) {
+  if (failure_) return std::unexpected(*failure_);
+  std::uint64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.size();
+  if (bytes > max_journal_record_bytes || bytes > options_.max_bytes / 2)
+    return fail(
+        Errc::too_large,
+        fmt::format("{}: a record of {} bytes, where {} are the most", options_.directory, bytes,
+                    std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2)));
+  if (!has_room(bytes, use)) {
+    tell_pressure();
+    return fail(Errc::no_space,
+                fmt::format("{}: no room for a record of {} bytes: {} of {} are waiting for a "
+                            "checkpoint, and the disk {}",
+                            options_.directory, bytes, live_bytes(), options_.max_bytes,
+                            disk_is_full_ ? "is full" : "has room"));
+  }
+
+  auto& round = round_for(bytes);
+  const Lsn lsn = round.lsn + round.buffer.size();
+  round.buffer.append_be32(static_cast<std::uint32_t>(bytes));
+  for (const auto& piece : pieces) round.buffer.append(piece);
+  ++round.records;
+  ++stats_.records;
+  stats_.bytes += bytes;
+  if (completion) {
+    round.waiters.push_back({std::move(completion), when});
+    if (when == When::written) round.some_wait_for_write = true;
+  }
+  tell_ready();
+  tell_pressure();
+  return lsn;
+}
+
+// The gathered round that takes a record of so many bytes: the last one, or a new one.
+Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
+  const auto bytes = 4 + record_bytes;
+  const auto open_end = open_first_ + open_bytes_;
+  if (!rounds_.empty()) {
+    auto& last = *rounds_.back();
+    const auto with_it = last.buffer.size() + bytes;
+    if ((last.records == 0 || with_it <= options_.round_bytes) &&
+        last.lsn + round_up_to_block(with_it) <= open_end)
+      return last;
+  }
+
+  const auto need = round_up_to_block(round_header_bytes + bytes);
+  auto round = used_ ? std::exchange(used_, nullptr) : std::make_shared<Round>();
+  round->lsn = gathered_end();
+  if (round->lsn + need > open_end) {
+    open_first_ = round->lsn;
+    open_bytes_ = std::max(options_.file_bytes, block_bytes + need);
+    round->begins_file = open_bytes_;
+    round->new_file = take_spare(open_bytes_);
+    open_is_on_disk_ = round->new_file != nullptr;
+    round->lsn += block_bytes;
+  }
+  round->buffer.resize(round_header_bytes);
+  rounds_.push_back(std::move(round));
+  return *rounds_.back();
+}
+
+std::shared_ptr<Journal::JournalFile> Journal::take_spare(std::uint64_t bytes) {
+  // One that is not being filled, where there is a choice.
+  std::ranges::stable_sort(spares_, {}, &JournalFile::filling);
+  const auto found =
+      std::ranges::find_if(spares_, [&](const auto& spare) { return spare->bytes >= bytes; });
+  if (found == spares_.end()) return nullptr;
+  auto spare = *found;
+  spares_.erase(found);
+  spare->stop_filling->store(true);
+  return spare;
+}
+
+void Journal::tell_ready() {
+  if (told_ready_ || in_flight_ || rounds_.empty() || failure_) return;
+  told_ready_ = true;
+  if (hooks_.on_ready) hooks_.on_ready();
+}
+
+void Journal::tell_pressure() {
+  if (told_pressure_ || live_bytes() < options_.max_bytes / 2 || failure_) return;
+  told_pressure_ = true;
+  if (hooks_.on_pressure) hooks_.on_pressure();
+}
+
+void Journal::start_round() {
+  told_ready_ = false;
+  if (failure_ || in_flight_ || rounds_.empty()) return;
+  auto& round = *rounds_.front();
+  if (round.begins_file > 0) {
+    if (!round.new_file) round.new_file = take_spare(round.begins_file);
+    if (!round.new_file) {  // It goes when there is one.
+      if (!disk_is_full_) prepare_spare(round.begins_file, false);
+      return;
+    }
+    if (round.lsn - block_bytes == open_first_) open_is_on_disk_ = true;
+    if (round.new_file->filling) return;  // It stops after its next piece.
+  }
+
+  in_flight_ = std::move(rounds_.front());
+  rounds_.pop_front();
+  round.number = next_number_++;
+  round.synced_to = durable_;
+  stats_.disk_bytes += round.size() + (round.begins_file > 0 ? block_bytes : 0);
+  if (round.begins_file > 0) ++stats_.files;
+  write_round(!round.some_wait_for_write);
+}
+
+// One way to the disk, or two when somebody wants to know that it is written.
+void Journal::write_round(bool also_sync) {
+  struct Task {
+    Disk& disk;
+    const Clock& clock;
+    std::string directory;
+    std::shared_ptr<Round> round;
+    std::shared_ptr<File> file;
+    std::uint64_t place;
+    JournalFileHeader header;
+    std::string old_path, new_path;  // Where the round begins a file.
+
+    Result<> write(Outcome& outcome) {
+      if (round->begins_file > 0) {
+        if (auto renamed = disk.rename(old_path, new_path); !renamed) return renamed;
+        auto opened = disk.open(new_path, {.write = true, .direct = true});
+        if (!opened) return std::unexpected(opened.error());
+        outcome.opened = file = std::move(*opened);
+        AlignedBuffer block(block_bytes);
+        header.write(block.span());
+        if (auto written = file->pwrite(0, block.view()); !written) return written;
+      }
+      auto& buffer = round->buffer;
+      const auto payload = buffer.view().subspan(round_header_bytes);
+      const RoundHeader sealed{.salt = header.salt,
+                               .incarnation = header.incarnation,
+                               .number = round->number,
+                               .lsn = round->lsn,
+                               .synced_to = round->synced_to,
+                               .payload_bytes = static_cast<std::uint32_t>(payload.size()),
+                               .records = round->records,
+                               .payload_crc = crc32c(payload)};
+      sealed.write(buffer.data());
+      buffer.pad_to_block();
+      return file->pwrite(place, buffer.view());
+    }
+    Result<> sync() {
+      if (auto synced = file->sync(); !synced) return synced;
+      // The name too: without it a power cut may keep the bytes and lose the file.
+      if (round->begins_file > 0) return disk.sync_directory(directory);
+      return {};
+    }
+  };
+
+  auto& round = *in_flight_;
+  auto& file = round.begins_file > 0 ? round.new_file : written_;
+  Task task{disk_, clock_,         options_.directory, in_flight_, file->file,
+            0,     file_header(0), file->path,         {}};
+  if (round.begins_file > 0) {
+    file->first = round.lsn - block_bytes;
+    file->path = path_of(journal_file_name(file->first));
+    task.new_path = file->path;
+  }
+  task.header.first = file->first;
+  task.place = round.lsn - file->first;
+
+  if (also_sync) {
+    run(
+        [task = std::move(task)]() mutable {
+          Outcome outcome;
+          const auto start = task.clock.mono();
+          outcome.result = task.write(outcome);
+          if (outcome.result) outcome.result = task.sync();
+          outcome.took = task.clock.mono() - start;
+          return outcome;
+        },
+        [this](Outcome outcome) { finish_round(std::move(outcome)); });
+    return;
+  }
+
+  auto shared = std::make_shared<Task>(std::move(task));
+  run(
+      [shared] {
+        Outcome outcome;
+        const auto start = shared->clock.mono();
+        outcome.result = shared->write(outcome);
+        outcome.took = shared->clock.mono() - start;
+        return outcome;
+      },
+      [this, shared](Outcome first) {
+        if (failure_ || !first.result) return finish_round(std::move(first));
+        complete(*in_flight_, false, {});
+        run(
+            [shared, first = std::move(first)]() mutable {
+              const auto start = shared->clock.mono();
+              first.result = shared->sync();
+              first.took += shared->clock.mono() - start;
+              return std::move(first);
+            },
+            [this](Outcome outcome) { finish_round(std::move(outcome)); });
+      });
+}
+
+void Journal::finish_round(Outcome outcome) {
+  if (failure_) return;  // All have been told.
+  if (!outcome.result) return fail_all(outcome.result.error());
+
+  const auto round = std::move(in_flight_);
+  in_flight_ = nullptr;
+  durable_ = round->end();
+  stated_ = round->synced_to;
+  if (round->records > 0) data_end_ = durable_;
+  if (round->begins_file > 0) {
+    round->new_file->file = std::move(outcome.opened);
+    written_ = std::move(round->new_file);
+    live_.push_back(written_);  // Not before: until now the one before it is the last one.
+  }
+  ++stats_.syncs;
+  ++(round->records > 0 ? stats_.rounds : stats_.idle_notes);
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(outcome.took).count();
+  const auto bucket = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(us)));
+  ++stats_.round_us[std::min(bucket, stats_.round_us.size() - 1)];
+
+  // Ahead: not for a broker that hardly writes, and long before the file is full.
+  if (spares_.empty() && !disk_is_full_ && durable_ - written_->first > written_->bytes / 8)
+    prepare_spare(options_.file_bytes, true);
+
+  complete(*round, true, {});
+
+  if (!used_ && round->buffer.capacity() <= 2 * options_.round_bytes) {
+    AlignedBuffer buffer = std::move(round->buffer);
+    auto waiters = std::move(round->waiters);
+    buffer.clear();
+    waiters.clear();
+    *round = Round{};
+    round->buffer = std::move(buffer);
+    round->waiters = std::move(waiters);
+    used_ = round;
+  }
+  tell_ready();
+}
+
+// In the order of the appends.  Not `all`: those that wait for the write.
+void Journal::complete(Round& round, bool all, const Result<>& result) {
+  for (auto& waiter : round.waiters) {
+    if (!waiter.completion || (!all && waiter.when != When::written)) continue;
+    auto completion = std::exchange(waiter.completion, nullptr);
+    completion(result);
+  }
+}
+
+void Journal::fail_all(const Error& error) {
+  if (failure_) return;
+  failure_ = error;
+  log_error("storage", "journal {}: {}; nothing is written any more", options_.directory,
+            error.message);
+  if (hooks_.on_failure) hooks_.on_failure(*failure_);
+  auto rounds = std::exchange(rounds_, {});
+  if (in_flight_) rounds.push_front(std::exchange(in_flight_, nullptr));
+  for (const auto& round : rounds) complete(*round, true, std::unexpected(*failure_));
+}
+
+void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
+  if (preparing_ || failure_) return;
+  preparing_ = true;
+  auto spare = std::make_shared<JournalFile>();
+  spare->path = new_spare_path();
+  spare->bytes = bytes;
+  run([&disk = disk_, path = spare->path, bytes] { return make_file(disk, path, bytes); },
+      [this, spare, ahead](Result<> made) {
+        preparing_ = false;
+        if (failure_) return;
+        if (!made && made.error().code != Errc::no_space) return fail_all(made.error());
+        if (!made) {
+          if (!disk_is_full_)
+            log_warn("storage", "journal {}: {}; new work is refused until there is space",
+                     options_.directory, made.error().message);
+          disk_is_full_ = true;
+          return;
+        }
+        disk_is_full_ = false;
+        spares_.push_back(spare);
+        const bool wanted_now = std::ranges::any_of(
+            rounds_, [](const auto& round) { return round->begins_file > 0 && !round->new_file; });
+        if (ahead && !wanted_now) fill_with_zeros(spare);
+        tell_ready();
+      });
+}
+
+// So that a sync over its blocks has no extent to convert.  Ends early when it is taken.
+void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare) {
+  spare->filling = true;
+  run(
+      [&disk = disk_, path = spare->path, bytes = spare->bytes,
+       stop = spare->stop_filling]() -> Result<> {
+        auto file = disk.open(path, {.write = true, .direct = true});
+        if (!file) return std::unexpected(file.error());
+        AlignedBuffer zeros(std::min<std::uint64_t>(zeros_bytes, bytes));
+        for (std::uint64_t at = 0; at < bytes && !stop->load(); at += zeros.size()) {
+          const auto piece = std::min<std::uint64_t>(zeros.size(), bytes - at);
+          if (auto written = (*file)->pwrite(at, zeros.view().first(piece)); !written)
+            return written;
+        }
+        return (*file)->sync();
+      },
+      [this, spare](Result<> filled) {
+        spare->filling = false;
+        if (!filled) return fail_all(filled.error());
+        tell_ready();
+      });
+}
+
+void Journal::retry_space() {
+  if (!disk_is_full_) return;
+  const bool one_waits =
+      !rounds_.empty() && rounds_.front()->begins_file > 0 && !rounds_.front()->new_file;
+  prepare_spare(one_waits ? rounds_.front()->begins_file : options_.file_bytes, false);
+}
+
+bool Journal::needs_idle_note() const {
+  return !failure_ && is_idle() && stated_ < data_end_;
+}
+
+void Journal::note_idle() {
+  if (!needs_idle_note()) return;
+  round_for(0);
+  start_round();
+}
+
+void Journal::checkpoint(Lsn lsn, Completion then) {
+  TARRY_ASSERT(!checkpointing_, "one checkpoint at a time");
+  TARRY_ASSERT(lsn >= checkpoint_ && lsn <= durable_ && lsn % block_bytes == 0,
+               "a checkpoint is where durable_lsn() once was");
+  checkpointing_ = true;
+  run(
+      [&disk = disk_, directory = options_.directory,
+       checkpoint = JournalCheckpoint{lsn, incarnation_}] {
+        return write_checkpoint(disk, directory, checkpoint);
+      },
+      [this, lsn, then = std::move(then)](Result<> noted) mutable {
+        checkpointing_ = false;
+        if (noted) release(lsn);
+        if (then) then(noted);
+      });
+}
+
+// The files wholly before `lsn` are used again, or removed when there are enough of them.
+void Journal::release(Lsn lsn) {
+  checkpoint_ = lsn;
+  const auto enough = options_.max_bytes / options_.file_bytes + 1;
+  std::vector<std::string> surplus;
+  while (live_.size() > 1 && live_[1]->first <= lsn) {
+    auto file = std::move(live_.front());
+    live_.pop_front();
+    if (file->bytes != options_.file_bytes || live_.size() + spares_.size() >= enough) {
+      surplus.push_back(file->path);
+      continue;
+    }
+    file->file = nullptr;
+    spares_.push_back(std::move(file));
+    disk_is_full_ = false;
+  }
+  if (!surplus.empty())
+    run(
+        [&disk = disk_, surplus = std::move(surplus)]() -> Result<> {
+          for (const auto& path : surplus)
+            if (auto removed = disk.remove(path); !removed) return removed;
+          return {};
+        },
+        [this](Result<> removed) {
+          if (!removed)
+            log_warn("storage", "journal {}: {}", options_.directory, removed.error().message);
+        });
+  retry_space();
+  told_pressure_ = false;
+  tell_pressure();
+  tell_ready();
+}
+
+}  // namespace tarry::storage
