@@ -44,7 +44,7 @@ struct BatchOptions {
   std::int32_t base_sequence = -1;
   bool transactional = false;
   bool control = false;
-  std::size_t expected_size = 0;  // Memory to take at the start.
+  std::size_t expected_size = 0;  // Memory to take at the start; growing past it copies.
 };
 
 class BatchBuilder {

@@ -18,8 +18,9 @@
 // both. lz4's blocks are independent because Java's reader refuses others.
 //
 // What always holds: the output never grows past `cap`, however much the input unpacks to or
-// claims to; memory follows what was really unpacked, not what a header announced.  Input that ends
-// early, goes on behind its end or fails a checksum is refused as a whole.
+// claims to; memory follows what was really unpacked, not what a header announced (while the
+// output grows, what it had is there twice).  Input that ends early, goes on behind its end or
+// fails a checksum is refused as a whole.
 //
 // Errors: Errc::too_large beyond the cap, Errc::corrupt for input that is not the codec's.  Any
 // thread; each keeps the codecs' working memory for its next call.

@@ -15,16 +15,17 @@ namespace {
 std::size_t largest_allocation = 0;  // Of one call, since it was last set to 0.
 }
 
-// Counts, for the tests that say what may not be allocated.
-void* operator new(std::size_t size) {
+// Counts, for the tests that say what may not be allocated.  Not inlined: g++ would see malloc()
+// and free() at one end only and take them for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   largest_allocation = std::max(largest_allocation, size);
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
