@@ -42,6 +42,7 @@ struct MemoryDisk::Inode {
   };
 
   bool is_directory = false;
+  WallTime modified{};
   Buffer now;                   // As a running process reads it.
   Buffer synced;                // As it is after the worst of power cuts.
   std::vector<Change> changes;  // Since the last sync, in order.
@@ -113,6 +114,7 @@ class MemoryDisk::OpenFile final : public File {
     const auto grown = end > inode_->now.size() ? end - inode_->now.size() : 0;
     if (auto taken = disk_.take_space(path_, "pwrite", grown); !taken) return taken;
     inode_->change(std::move(change));
+    inode_->modified = disk_.time_;
     return {};
   }
 
@@ -149,6 +151,8 @@ class MemoryDisk::OpenFile final : public File {
     return inode_->now.size();
   }
 
+  Result<WallTime> modified() const override { return inode_->modified; }
+
   Result<> truncate(std::uint64_t size) override { return resize("ftruncate", size); }
 
   Result<> preallocate(std::uint64_t size) override {
@@ -184,6 +188,7 @@ class MemoryDisk::OpenFile final : public File {
     const auto grown = size > inode_->now.size() ? size - inode_->now.size() : 0;
     if (auto taken = disk_.take_space(path_, call, grown); !taken) return taken;
     inode_->change(change);
+    inode_->modified = disk_.time_;
     return {};
   }
 

@@ -55,6 +55,9 @@ class MemoryDisk final : public Disk {
   void set_space(std::uint64_t bytes) { space_ = bytes; }
   std::uint64_t used() const;
 
+  // What File::modified() says of files that are changed from here on.
+  void set_time(WallTime now) { time_ = now; }
+
   // A file's bytes as they would be read, for tests that look or do damage behind our back:
   // what poke() changes counts as synced.
   Buffer contents(const std::string& path) const;
@@ -104,6 +107,7 @@ class MemoryDisk final : public Disk {
   std::uint64_t crash_at_ = 0;  // In counted_calls_; 0: never.
   bool crashing_ = false;       // In the call that throws PowerCut.
   std::optional<std::uint64_t> space_;
+  WallTime time_{};
 };
 
 }  // namespace tarry::storage
