@@ -115,6 +115,8 @@ struct FlushDone {
   friend class Log;
   friend class Flush;
   std::vector<SegmentState> segments_;  // As written; the first replaces the active one.
+  std::size_t bytes_ = 0;
+  bool new_names_ = false;  // In the directory, since it was last synced.
   std::optional<Offset> start_written_;
 };
 
@@ -136,7 +138,7 @@ class Flush {
   Disk* disk_ = nullptr;
   std::string directory_;
   std::vector<SegmentWrite> writes_;
-  std::vector<SegmentState> unsynced_;  // Written by earlier flushes, none of them in writes_.
+  std::vector<Offset> unsynced_;  // Segments of earlier flushes, none of them in writes_.
   bool names_unsynced_ = false;
   std::optional<Offset> start_;  // To be noted in the directory.
   std::size_t bytes_ = 0;
@@ -184,7 +186,7 @@ class Log {
   // Batches from the one that contains `from` on (its base may be lower), wholly below `below`,
   // within `max_bytes`; the first even if it alone is larger, when `at_least_one`.  Out of range:
   // below the start or behind the end.
-  LogRead read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one) const;
+  LogRead read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one);
 
   // The first record with a timestamp of `target` or later.
   TimestampSearch find_timestamp(std::int64_t target, Offset below) const;
@@ -212,12 +214,14 @@ class Log {
 
   // --- Recovery
 
-  // Cuts the log so that the next batch begins at `offset`, which is a border of batches and not
-  // below the first segment.  What lies behind may be damaged, what lies before may not:
-  // Errc::corrupt.  Blocks; only before the first append.
+  // Cuts the log so that the next batch begins at `offset`, a border of batches; below the first
+  // segment (retention was faster than the checkpoint) all is cut.  What lies behind may be
+  // damaged, what lies before may not: Errc::corrupt, and nothing is changed.  Blocks; only before
+  // the first append.
   Result<> truncate_to(Offset offset);
-  // The base of the first segment: batches that end below are gone and need no replay.
-  Offset first_segment() const { return segments_.front().base; }
+  // Appends what the journal has: whole batches, of which those below the first segment are
+  // skipped.  Errc::corrupt when they do not join the end of the log.
+  Result<> replay(SharedBytes batches, WallTime appended);
 
   // --- Retention
 

@@ -82,6 +82,8 @@ struct BatchPlace {
   std::uint32_t bytes = 0;
   Offset first = 0, last = 0;
   std::int64_t max_timestamp = -1;
+
+  bool operator==(const BatchPlace&) const = default;
 };
 
 // Walks over the batches of a .log in large reads.
@@ -144,7 +146,7 @@ struct SegmentWrite {
 // when there is less than `before` says.  `sync`: all three files; names are the caller's.
 Result<> write_segment(Disk& disk, std::string_view directory, const SegmentWrite& write,
                        bool sync);
-Result<> sync_segment(Disk& disk, std::string_view directory, const SegmentState& state);
+Result<> sync_segment(Disk& disk, std::string_view directory, Offset base);
 // Takes a write that failed half way back, so that it may be tried again.
 Result<> undo_write(Disk& disk, std::string_view directory, const SegmentWrite& write);
 

@@ -1,0 +1,785 @@
+#include "storage/log.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <mutex>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "records/compression.h"
+#include "records/record_batch.h"
+#include "storage/index.h"
+
+namespace tarry::storage {
+namespace {
+
+// A read from disk brings at most so much (or one batch, if that is larger): memory for a fetch
+// is bounded by it, whatever the client asks for.
+constexpr std::size_t most_read_bytes = 4 << 20;
+// Read on top of what was asked for when the place is known by the sparse index alone.
+constexpr std::size_t read_slack = 16 << 10;
+// What a batch may unpack to when it is searched by time.
+constexpr std::size_t most_unpacked_bytes = std::size_t{64} << 20;
+// A batch's maximum timestamp is that of one of its records, so the first batch that has it is the
+// answer, but for the one that start_offset() may cut.
+constexpr std::size_t search_candidates = 2;
+
+constexpr std::size_t small_file = 4096;
+constexpr std::string_view metadata_name = "partition.metadata";
+constexpr std::string_view start_name = "start-offset";
+
+std::string metadata_text(const TopicId& topic) {
+  return fmt::format("version: 0\ntopic_id: {}\n", topic.text());
+}
+std::string start_text(Offset start) {
+  return fmt::format("version: 0\nstart_offset: {}\n", start);
+}
+
+// The value of `key: value` in a small text file of version 0.
+Result<std::string> read_value(Disk& disk, const std::string& path, std::string_view key) {
+  const auto bytes = read_file(disk, path, small_file);
+  if (!bytes) return std::unexpected(bytes.error());
+  std::string_view text = as_text(*bytes);
+  constexpr std::string_view version = "version: 0\n";
+  const auto wrong = [&] {
+    return fail(Errc::corrupt, fmt::format("{}: expected \"version: 0\" and \"{}: ...\", found "
+                                           "\"{}\"",
+                                           path, key, printable(as_text(*bytes))));
+  };
+  if (!text.starts_with(version)) return wrong();
+  text.remove_prefix(version.size());
+  if (!text.starts_with(key) || !text.substr(key.size()).starts_with(": ")) return wrong();
+  text.remove_prefix(key.size() + 2);
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+struct BatchHeader {
+  std::size_t bytes;
+  Offset first, last;
+  std::int64_t max_timestamp;
+};
+// Of the batch at the front of bytes which the broker itself has made or checked.
+Result<BatchHeader> header_at(Bytes bytes) {
+  const auto batch = records::next_batch(bytes);
+  if (!batch) return std::unexpected(batch.error());
+  return BatchHeader{batch->size(), batch->base_offset(), batch->last_offset(),
+                     to_ms(batch->max_timestamp())};
+}
+
+// The record of `batch` within [from, below) that comes first and has a timestamp of at least
+// `target`, or with `max` the first of those with the largest.
+Result<std::optional<TimestampedOffset>> find_record(Bytes bytes, Offset from, Offset below,
+                                                     std::int64_t target, bool max) {
+  const auto batch = records::BatchView::parse(bytes);
+  if (!batch) return std::unexpected(batch.error());
+  const auto codec = batch->codec();
+  if (!codec) {
+    return fail(Errc::corrupt,
+                fmt::format("the batch of offset {} has the unknown codec {}", batch->base_offset(),
+                            batch->attributes() & records::codec_mask));
+  }
+  Buffer unpacked;
+  Bytes records = batch->records();
+  if (*codec != records::Codec::none) {
+    auto opened = records::decompress(*codec, records, most_unpacked_bytes);
+    if (!opened) return std::unexpected(opened.error());
+    unpacked = std::move(*opened);
+    records = unpacked;
+  }
+  std::optional<TimestampedOffset> found;
+  const auto walked = records::for_each_record(
+      records, batch->record_count(), [&](const records::RecordView& record) {
+        const TimestampedOffset here{batch->offset_of(record), to_ms(batch->timestamp_of(record))};
+        if (here.offset < from || here.offset >= below || here.timestamp < target) return true;
+        if (!found || here.timestamp > found->timestamp) found = here;
+        return max;
+      });
+  if (!walked) return std::unexpected(walked.error());
+  return found;
+}
+
+}  // namespace
+
+// --- DiskRead
+
+// Where reads ended, so that one that goes on there need not search.  Shared by the reads of one
+// log on whatever threads they run, hence the lock.
+class DiskRead::Hints {
+ public:
+  void add(Offset next, Offset segment, std::uint64_t position) {
+    const std::lock_guard lock(mutex_);
+    hints_[oldest_++ % hints_.size()] = {next, segment, position};
+  }
+  std::optional<std::uint64_t> find(Offset next, Offset segment) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& hint : hints_)
+      if (hint.next == next && hint.segment == segment) return hint.position;
+    return std::nullopt;
+  }
+
+ private:
+  struct Hint {
+    Offset next = -1, segment = -1;
+    std::uint64_t position = 0;
+  };
+  mutable std::mutex mutex_;
+  std::array<Hint, 8> hints_;  // As many consumers of old data may go on side by side.
+  std::size_t oldest_ = 0;
+};
+
+Result<std::vector<SharedBytes>> DiskRead::run() {
+  const std::size_t wanted = std::min(max_bytes_, most_read_bytes);
+  for (const auto& segment : segments_) {
+    auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
+    if (!log) return std::unexpected(log.error());
+
+    std::uint64_t position = 0;
+    std::size_t slack = 0;
+    bool searched = false;
+    if (const auto hint = hints_->find(from_, segment.base)) {
+      position = *hint;
+    } else {
+      const auto found = position_before(*disk_, directory_, segment, from_);
+      if (!found) return std::unexpected(found.error());
+      position = *found;
+      slack = read_slack;
+      searched = position > 0;
+    }
+
+    // The batch to begin with.
+    auto buffer = std::make_shared<AlignedBuffer>();
+    std::uint64_t buffer_at = 0;
+    const auto read_at = [&](std::uint64_t at, std::uint64_t count) -> Result<> {
+      buffer_at = at / block_bytes * block_bytes;
+      const std::uint64_t end = std::min<std::uint64_t>(at + count, segment.bytes);
+      buffer->clear();
+      buffer->resize(static_cast<std::size_t>(round_up_to_block(end - buffer_at)));
+      const auto got = (*log)->pread(buffer_at, buffer->span());
+      if (!got) return std::unexpected(got.error());
+      if (buffer_at + *got < end) {
+        return fail(Errc::corrupt, fmt::format("{}: ends at {}, {} bytes were written to it",
+                                               (*log)->path(), buffer_at + *got, segment.bytes));
+      }
+      buffer->resize(static_cast<std::size_t>(end - buffer_at));
+      return {};
+    };
+    // What the buffer has from `at` on.
+    const auto rest = [&](std::uint64_t at) {
+      return at < buffer_at || at > buffer_at + buffer->size()
+                 ? Bytes{}
+                 : buffer->view().subspan(static_cast<std::size_t>(at - buffer_at));
+    };
+    const auto no_batch = [&](const std::string& why) {
+      return fail(Errc::corrupt,
+                  fmt::format("{}: no batch at position {}: {}", (*log)->path(), position, why));
+    };
+
+    std::uint64_t begin = 0;  // Of the first batch that is returned.
+    std::size_t taken = 0;    // Bytes from there on.
+    Offset next = from_;      // Behind what is taken.
+    Offset previous = segment.base - 1;
+    bool done = false;
+    while (!done && position < segment.bytes) {
+      const std::uint64_t left = segment.bytes - position;
+      Bytes bytes = rest(position);
+      if (bytes.size() < records::batch_header_size && bytes.size() < left) {
+        if (taken > 0) break;
+        if (auto read = read_at(position, wanted + slack + records::batch_header_size); !read)
+          return std::unexpected(read.error());
+        bytes = rest(position);
+      }
+      const auto size = bytes.size() < records::batch_header_size
+                            ? fail(Errc::corrupt, fmt::format("only {} bytes are left", left))
+                            : records::batch_size(bytes);
+      const Offset first = size ? load_be<std::int64_t>(bytes.data()) : 0;
+      const Offset last =
+          size ? first + load_be<std::int32_t>(bytes.data() + records::field::last_offset_delta)
+               : 0;
+      if (!size || *size > left || first <= previous || last < first) {
+        if (searched) {  // An index that is damaged costs time, no data.
+          log_warn("storage", "{}: its index names position {}, where no batch is; scanning",
+                   (*log)->path(), position);
+          searched = false;
+          position = 0;
+          previous = segment.base - 1;
+          continue;
+        }
+        return no_batch(!size
+                            ? size.error().message
+                            : fmt::format("it would have {} bytes and the offsets {} to {}, behind "
+                                          "{}",
+                                          *size, first, last, previous));
+      }
+      if (searched && first > from_) {  // Too far: the same.
+        searched = false;
+        position = 0;
+        continue;
+      }
+      searched = false;
+      if (last < from_) {
+        previous = last;
+        position += *size;
+        continue;
+      }
+      // The answer begins here or goes on.
+      const bool fits = taken + *size <= wanted || (taken == 0 && at_least_one_);
+      if (last >= below_ || !fits) {
+        done = true;
+        break;
+      }
+      if (bytes.size() < *size) {
+        if (taken > 0) break;
+        if (auto read = read_at(position, std::max(wanted, *size)); !read)
+          return std::unexpected(read.error());
+        continue;
+      }
+      if (taken == 0) begin = position;
+      taken += *size;
+      previous = last;
+      position += *size;
+      next = last + 1;
+    }
+    if (taken > 0) {
+      hints_->add(next, segment.base, begin + taken);
+      const Bytes whole = rest(begin).first(taken);
+      std::vector<SharedBytes> batches;
+      batches.emplace_back(std::shared_ptr<const void>(std::move(buffer)), whole);
+      return batches;
+    }
+    if (done) break;
+  }
+  return std::vector<SharedBytes>{};
+}
+
+// --- TimestampSearch
+
+Result<std::optional<TimestampedOffset>> TimestampSearch::run() {
+  return max_ ? run_max() : run_first();
+}
+
+Result<std::optional<TimestampedOffset>> TimestampSearch::run_first() {
+  for (const auto& segment : segments_) {
+    const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
+    if (!log) return std::unexpected(log.error());
+
+    // Where the largest timestamp is still below the target, or from_ is.
+    Offset before = from_;
+    if (segment.time_entries > 0) {
+      const auto times = disk_->open(segment_path(directory_, segment.base, ".timeindex"), {});
+      if (!times && times.error().code != Errc::not_found) return std::unexpected(times.error());
+      if (times) {
+        const auto entry = find_time_entry(**times, segment.base, segment.time_entries, target_);
+        if (!entry && entry.error().code != Errc::corrupt) return std::unexpected(entry.error());
+        if (entry && *entry) before = std::max(before, (*entry)->offset);
+      }
+    }
+    const auto position = position_before(*disk_, directory_, segment, before);
+    if (!position) return std::unexpected(position.error());
+
+    SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
+    for (;;) {
+      const auto place = scanner.next();
+      if (!place) return std::unexpected(place.error());
+      if (!*place || (*place)->first >= below_) break;
+      if ((*place)->max_timestamp < target_ || (*place)->last < from_) continue;
+      const auto bytes = scanner.bytes();
+      if (!bytes) return std::unexpected(bytes.error());
+      auto found = find_record(*bytes, from_, below_, target_, false);
+      if (!found || *found) return found;
+    }
+  }
+  for (const auto& batch : batches_) {
+    auto found = find_record(batch.view(), from_, below_, target_, false);
+    if (!found || *found) return found;
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<TimestampedOffset>> TimestampSearch::run_max() {
+  std::optional<TimestampedOffset> best;
+  const auto consider = [&](Bytes bytes) -> Result<> {
+    const auto found = find_record(bytes, from_, below_, -1, true);
+    if (!found) return std::unexpected(found.error());
+    if (*found && (!best || (*found)->timestamp > best->timestamp)) best = *found;
+    return {};
+  };
+  for (const auto& segment : segments_) {
+    const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
+    if (!log) return std::unexpected(log.error());
+    // The batch that has it is known, unless it may lie below the start.
+    const bool cut = segment.base < from_;
+    const Offset from = cut ? from_ : segment.max_timestamp_offset;
+    const auto position = position_before(*disk_, directory_, segment, from);
+    if (!position) return std::unexpected(position.error());
+    SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
+    for (;;) {
+      const auto place = scanner.next();
+      if (!place) return std::unexpected(place.error());
+      if (!*place || (*place)->first >= below_) break;
+      if ((*place)->last < from || (best && (*place)->max_timestamp <= best->timestamp)) continue;
+      const auto bytes = scanner.bytes();
+      if (!bytes) return std::unexpected(bytes.error());
+      if (auto considered = consider(*bytes); !considered)
+        return std::unexpected(considered.error());
+      if (!cut) break;
+    }
+  }
+  for (const auto& batch : batches_) {
+    if (auto considered = consider(batch.view()); !considered)
+      return std::unexpected(considered.error());
+  }
+  return best;
+}
+
+// --- Flush
+
+Result<FlushDone> Flush::run(bool sync) {
+  const auto run_all = [&](std::size_t& begun) -> Result<> {
+    if (start_) {
+      const auto text = start_text(*start_);
+      if (auto noted =
+              replace_file(*disk_, fmt::format("{}/{}", directory_, start_name), as_bytes(text));
+          !noted)
+        return noted;
+    }
+    for (const auto& write : writes_) {
+      ++begun;
+      if (auto written = write_segment(*disk_, directory_, write, sync); !written) return written;
+    }
+    if (!sync) return {};
+    for (const Offset base : unsynced_) {
+      const auto synced = sync_segment(*disk_, directory_, base);
+      // Retention may have been faster.
+      if (!synced && synced.error().code != Errc::not_found) return synced;
+    }
+    if (names_unsynced_) return disk_->sync_directory(directory_);
+    return {};
+  };
+
+  std::size_t begun = 0;
+  auto done = run_all(begun);
+  if (!done) {
+    if (done.error().code != Errc::no_space) {
+      return fail(done.error().code == Errc::corrupt ? Errc::corrupt : Errc::io,
+                  std::move(done.error().message));
+    }
+    for (std::size_t i = begun; i-- > 0;) {
+      if (auto undone = undo_write(*disk_, directory_, writes_[i]); !undone)
+        return fail(Errc::io, std::move(undone.error().message));
+    }
+    return std::unexpected(done.error());
+  }
+  done_.synced = sync;
+  return std::move(done_);
+}
+
+// --- Log
+
+Log::Log(Disk& disk, std::string directory, const TopicId& topic, const LogConfig& config)
+    : disk_(&disk),
+      directory_(std::move(directory)),
+      topic_(topic),
+      config_(config),
+      segments_(1) {}
+
+Log::Log(Log&&) noexcept = default;
+Log& Log::operator=(Log&&) noexcept = default;
+Log::~Log() = default;
+
+Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& topic,
+                              const LogConfig& config) {
+  Log log(disk, std::move(directory), topic, config);
+  const auto& path = log.directory_;
+  std::optional<SegmentDamage> damage;
+
+  const auto entries = disk.list(path);
+  if (!entries && entries.error().code != Errc::not_found) return std::unexpected(entries.error());
+  if (!entries) {
+    if (auto made = disk.make_directories(path); !made) return std::unexpected(made.error());
+  }
+  std::vector<Offset> bases;
+  bool has_metadata = false, has_start = false;
+  if (entries) {
+    for (const auto& entry : *entries) {
+      has_metadata = has_metadata || entry.name == metadata_name;
+      has_start = has_start || entry.name == start_name;
+      if (const auto base = segment_base(entry.name)) bases.push_back(*base);
+      if (entry.name.ends_with(".deleted")) {  // What a Removal had no time for.
+        if (auto removed = disk.remove(path + "/" + entry.name); !removed)
+          return std::unexpected(removed.error());
+      }
+    }
+  }
+  const auto metadata = fmt::format("{}/{}", path, metadata_name);
+  if (has_metadata) {
+    const auto id = read_value(disk, metadata, "topic_id");
+    if (!id) return std::unexpected(id.error());
+    if (*id != topic.text()) {
+      return fail(Errc::corrupt, fmt::format("{}: belongs to the topic id {}, not to {}", path,
+                                             printable(*id), topic.text()));
+    }
+  } else if (bases.empty()) {
+    if (auto written = replace_file(disk, metadata, as_bytes(metadata_text(topic))); !written)
+      return std::unexpected(written.error());
+  } else {
+    return fail(Errc::corrupt,
+                fmt::format("{}: there are segments, but no {} says whose", path, metadata_name));
+  }
+
+  if (!bases.empty()) {
+    std::ranges::sort(bases);
+    log.segments_.clear();
+    for (std::size_t i = 0; i + 1 < bases.size(); ++i) {
+      const auto closed = load_closed_segment(disk, path, bases[i], bases[i + 1]);
+      if (!closed) return std::unexpected(closed.error());
+      log.segments_.push_back(*closed);
+    }
+    auto active = load_active_segment(disk, path, bases.back(), config);
+    if (!active) return std::unexpected(active.error());
+    log.segments_.push_back(active->state);
+    log.active_exists_ = true;
+    damage = std::move(active->damage);
+    log.flush_impossible_ = damage.has_value();
+  }
+  log.end_offset_ = log.active().next;
+  log.start_offset_ = log.segments_.front().base;
+  if (has_start) {
+    const auto start_path = fmt::format("{}/{}", path, start_name);
+    const auto text = read_value(disk, start_path, "start_offset");
+    if (!text) return std::unexpected(text.error());
+    Offset start = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), start);
+    if (error != std::errc{} || end != text->data() + text->size() || start < 0) {
+      return fail(Errc::corrupt,
+                  fmt::format("{}: \"{}\" is no offset", start_path, printable(*text)));
+    }
+    log.start_noted_ = start;
+    log.start_offset_ = std::max(log.start_offset_, start);
+  }
+  return Opened{std::move(log), std::move(damage)};
+}
+
+void Log::set_config(const LogConfig& config) {
+  config_ = config;
+}
+
+Offset Log::tail_start() const {
+  return tail().empty() ? end_offset_ : tail().front().first;
+}
+
+void Log::append(SharedBytes batches, Offset first, Offset last, std::int64_t max_timestamp,
+                 WallTime appended) {
+  TARRY_ASSERT(first == end_offset_, "an append may not skip offsets");
+  std::size_t at = 0;
+  while (at < batches.size()) {
+    const auto header = header_at(batches.view().subspan(at));
+    TARRY_ASSERT(header && header->first >= end_offset_ && header->last >= header->first,
+                 "what is appended are whole batches in the order of their offsets");
+    const bool alone = header->bytes == batches.size();
+    TARRY_ASSERT(at > 0 || header->first == first, "base offsets are filled in before the append");
+    if (tail_.size() == tail_.capacity() && tail_head_ > tail_.size() / 2) {
+      tail_.erase(tail_.begin(), tail_.begin() + static_cast<std::ptrdiff_t>(tail_head_));
+      tail_head_ = 0;
+    }
+    tail_.push_back({alone ? std::move(batches) : batches.part(at, header->bytes), header->first,
+                     header->last, alone ? max_timestamp : header->max_timestamp, appended});
+    at += header->bytes;
+    tail_bytes_ += header->bytes;
+    unflushed_bytes_ += header->bytes;
+    end_offset_ = header->last + 1;
+    if (alone) break;
+  }
+  TARRY_ASSERT(end_offset_ == last + 1, "an append ends with the offset that its caller says");
+}
+
+LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one) {
+  if (from < start_offset_ || from > end_offset_) return OffsetOutOfRange{};
+  below = std::min(below, end_offset_);
+  std::vector<SharedBytes> batches;
+  if (from >= below) return batches;
+
+  if (from < tail_start()) {
+    DiskRead read;
+    read.disk_ = disk_;
+    read.directory_ = directory_;
+    const auto behind = std::ranges::upper_bound(segments_, from, {}, &SegmentState::base);
+    for (auto segment = behind - 1; segment != segments_.end() && read.segments_.size() < 2;
+         ++segment) {
+      if (!segment->empty()) read.segments_.push_back(*segment);
+    }
+    if (!hints_) hints_ = std::make_shared<DiskRead::Hints>();
+    read.hints_ = hints_;
+    read.from_ = from;
+    read.below_ = below;
+    read.max_bytes_ = max_bytes;
+    read.at_least_one_ = at_least_one;
+    return read;
+  }
+
+  std::size_t bytes = 0;
+  auto batch = std::ranges::lower_bound(tail(), from, {}, &TailBatch::last);
+  for (; batch != tail().end() && batch->last < below; ++batch) {
+    bytes += batch->bytes.size();
+    if (bytes > max_bytes && !(at_least_one && batches.empty())) break;
+    batches.push_back(batch->bytes);
+  }
+  return batches;
+}
+
+TimestampSearch Log::find_timestamp(std::int64_t target, Offset below) const {
+  TimestampSearch search;
+  search.disk_ = disk_;
+  search.directory_ = directory_;
+  search.target_ = target;
+  search.from_ = start_offset_;
+  search.below_ = std::min(below, end_offset_);
+  for (const auto& segment : segments_) {
+    if (segment.base >= tail_start() || search.segments_.size() == search_candidates) break;
+    if (segment.empty() || segment.max_timestamp < target || segment.next <= start_offset_)
+      continue;
+    search.segments_.push_back(segment);
+  }
+  for (const auto& batch : tail()) {
+    if (search.batches_.size() == search_candidates || batch.first >= search.below_) break;
+    if (batch.max_timestamp >= target && batch.last >= start_offset_)
+      search.batches_.push_back(batch.bytes);
+  }
+  return search;
+}
+
+TimestampSearch Log::find_max_timestamp(Offset below) const {
+  TimestampSearch search;
+  search.disk_ = disk_;
+  search.directory_ = directory_;
+  search.max_ = true;
+  search.from_ = start_offset_;
+  search.below_ = std::min(below, end_offset_);
+
+  // The first of the largest; what start_offset() cuts is looked at beside it.
+  const SegmentState* segment = nullptr;
+  for (const auto& each : segments_) {
+    if (each.base >= tail_start()) break;
+    if (each.empty() || each.next <= start_offset_) continue;
+    if (each.base < start_offset_) {
+      search.segments_.push_back(each);
+    } else if (segment == nullptr || each.max_timestamp > segment->max_timestamp) {
+      segment = &each;
+    }
+  }
+  const TailBatch* batch = nullptr;
+  for (const auto& each : tail()) {
+    if (each.first >= search.below_) break;
+    if (each.last < start_offset_) continue;
+    if (each.first < start_offset_) {
+      search.batches_.push_back(each.bytes);
+    } else if (batch == nullptr || each.max_timestamp > batch->max_timestamp) {
+      batch = &each;
+    }
+  }
+  if (segment != nullptr) search.segments_.push_back(*segment);
+  if (batch != nullptr) search.batches_.push_back(batch->bytes);
+  return search;
+}
+
+// --- To the disk
+
+bool Log::dirty() const {
+  return unflushed_bytes_ > 0 || !unsynced_.empty() || names_unsynced_ ||
+         start_offset_ > std::max(start_noted_, segments_.front().base);
+}
+
+std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes) {
+  if (flush_in_flight_ || flush_impossible_ || !dirty()) return std::nullopt;
+  Flush flush;
+  flush.disk_ = disk_;
+  flush.directory_ = directory_;
+  flush.names_unsynced_ = names_unsynced_;
+
+  SegmentWrite write;
+  write.before = write.after = active();
+  write.is_new = !active_exists_;
+  const auto batches = tail();
+  auto batch = std::ranges::lower_bound(batches, flushed_end(), {}, &TailBatch::first);
+  for (; batch != batches.end() && batch->last < durable_below; ++batch) {
+    if (flush.bytes_ >= max_bytes) break;
+    const auto bytes = batch->bytes.size();
+    if (must_roll(write.after, config_, bytes, batch->last, batch->appended)) {
+      close_segment(write.after, write.time_index);
+      flush.writes_.push_back(std::exchange(write, {}));
+      write.before.base = write.before.next = batch->first;
+      write.after = write.before;
+      write.is_new = true;
+    }
+    if (write.after.empty()) write.after.first_append = batch->appended;
+    write.after.last_append = std::max(write.after.last_append, batch->appended);
+    add_batch(write.after,
+              {write.after.bytes, static_cast<std::uint32_t>(bytes), batch->first, batch->last,
+               batch->max_timestamp},
+              config_.index_interval_bytes, write.index, write.time_index);
+    write.batches.push_back(batch->bytes);
+    flush.bytes_ += bytes;
+  }
+  if (!write.batches.empty()) flush.writes_.push_back(std::move(write));
+
+  for (const Offset base : unsynced_) {
+    const bool written = std::ranges::any_of(
+        flush.writes_, [base](const SegmentWrite& each) { return each.before.base == base; });
+    if (!written) flush.unsynced_.push_back(base);
+  }
+  for (const auto& each : flush.writes_) {
+    flush.names_unsynced_ = flush.names_unsynced_ || each.is_new;
+    flush.done_.segments_.push_back(each.after);
+  }
+  if (start_offset_ > std::max(start_noted_, segments_.front().base)) flush.start_ = start_offset_;
+
+  if (flush.writes_.empty() && flush.unsynced_.empty() && !flush.names_unsynced_ && !flush.start_)
+    return std::nullopt;  // All that is dirty is not durable yet.
+  flush.done_.end = flush.writes_.empty() ? flushed_end() : flush.writes_.back().after.next;
+  flush.done_.bytes_ = flush.bytes_;
+  flush.done_.closed_segment = flush.writes_.size() > 1;
+  flush.done_.new_names_ = flush.names_unsynced_;
+  flush.done_.start_written_ = flush.start_;
+  flush_in_flight_ = true;
+  return flush;
+}
+
+void Log::flushed(FlushDone done) {
+  TARRY_ASSERT(flush_in_flight_, "a flush is planned before it is done");
+  flush_in_flight_ = false;
+  if (done.synced) {
+    unsynced_.clear();
+  } else {
+    for (const auto& segment : done.segments_) {
+      if (std::ranges::find(unsynced_, segment.base) == unsynced_.end())
+        unsynced_.push_back(segment.base);
+    }
+  }
+  names_unsynced_ = done.new_names_ && !done.synced;
+  if (!done.segments_.empty()) {
+    segments_.pop_back();
+    segments_.insert(segments_.end(), done.segments_.begin(), done.segments_.end());
+    active_exists_ = true;
+  }
+  unflushed_bytes_ -= done.bytes_;
+  if (done.start_written_) start_noted_ = *done.start_written_;
+}
+
+void Log::flush_failed(const Error& error) {
+  TARRY_ASSERT(flush_in_flight_, "a flush is planned before it fails");
+  flush_in_flight_ = false;
+  flush_impossible_ = error.code != Errc::no_space;
+}
+
+void Log::trim_tail(std::size_t bytes) {
+  while (tail_bytes_ > bytes && tail_head_ < tail_.size() &&
+         tail_[tail_head_].last < flushed_end()) {
+    tail_bytes_ -= tail_[tail_head_].bytes.size();
+    tail_[tail_head_++].bytes = {};
+  }
+  if (tail_head_ == tail_.size()) {
+    tail_ = {};
+    tail_head_ = 0;
+  }
+}
+
+// --- Recovery
+
+Result<> Log::truncate_to(Offset offset) {
+  TARRY_ASSERT(tail().empty() && !flush_in_flight_, "only recovery cuts a log");
+  offset = std::max(offset, segments_.front().base);
+  if (!active_exists_) {
+    if (offset == end_offset_) return {};
+    return fail(Errc::corrupt, fmt::format("{}: has no segment, the journal goes on at offset {}",
+                                           directory_, offset));
+  }
+  const auto behind = std::ranges::upper_bound(segments_, offset, {}, &SegmentState::base);
+  const auto cut = cut_segment(*disk_, directory_, (behind - 1)->base, offset, config_);
+  if (!cut) return std::unexpected(cut.error());
+  if (behind != segments_.end()) {
+    for (auto segment = segments_.end(); segment != behind;) {
+      --segment;
+      for (const char* suffix : {".timeindex", ".index", ".log"}) {
+        const auto removed = disk_->remove(segment_path(directory_, segment->base, suffix));
+        if (!removed && removed.error().code != Errc::not_found) return removed;
+      }
+    }
+    if (auto synced = disk_->sync_directory(directory_); !synced) return synced;
+    segments_.erase(behind, segments_.end());
+  }
+  segments_.back() = *cut;
+  end_offset_ = offset;
+  flush_impossible_ = false;
+  hints_.reset();
+  return {};
+}
+
+Result<> Log::replay(SharedBytes batches, WallTime appended) {
+  std::size_t at = 0;
+  while (at < batches.size()) {
+    const auto header = header_at(batches.view().subspan(at));
+    if (!header) return std::unexpected(header.error());
+    if (header->last >= segments_.front().base) {
+      if (header->first != end_offset_ || header->last < header->first) {
+        return fail(Errc::corrupt,
+                    fmt::format("{}: ends at offset {}, the journal has a batch of {} to {} next",
+                                directory_, end_offset_, header->first, header->last));
+      }
+      append(batches.part(at, header->bytes), header->first, header->last, header->max_timestamp,
+             appended);
+    }
+    at += header->bytes;
+  }
+  return {};
+}
+
+// --- Retention
+
+RetentionPlan Log::plan_retention(WallTime now, Offset high_watermark) {
+  const auto decision =
+      decide_retention(segments_, config_, now, start_offset_, high_watermark, unflushed_bytes_);
+  RetentionPlan plan{.removal = {}, .next = decision.next};
+
+  std::size_t count = decision.segments;
+  std::optional<Offset> create;
+  if (decision.close_active && !flush_in_flight_ && !flush_impossible_) {
+    // Nothing is written to the one that is closed, as it goes at once.
+    SegmentState next;
+    next.base = next.next = *(create = active().next);
+    segments_.push_back(next);
+    names_unsynced_ = true;
+    ++count;
+  }
+  if (count == 0) return plan;
+
+  std::vector<Offset> bases;
+  for (std::size_t i = 0; i < count; ++i) {
+    bases.push_back(segments_[i].base);
+    std::erase(unsynced_, segments_[i].base);
+  }
+  segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(count));
+  start_offset_ = std::max(start_offset_, segments_.front().base);
+  plan.removal.emplace(*disk_, directory_, std::move(bases), create);
+  return plan;
+}
+
+void Log::move_start(Offset offset) {
+  TARRY_ASSERT(offset <= end_offset_, "a log does not start behind its end");
+  start_offset_ = std::max(start_offset_, offset);
+}
+
+std::uint64_t Log::size_bytes() const {
+  std::uint64_t bytes = unflushed_bytes_;
+  for (const auto& segment : segments_) bytes += segment.bytes;
+  return bytes;
+}
+
+LogRemoval Log::delete_all() const {
+  TARRY_ASSERT(!flush_in_flight_, "a log is deleted between two flushes");
+  return LogRemoval(*disk_, directory_, topic_);
+}
+
+}  // namespace tarry::storage
