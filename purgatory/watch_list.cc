@@ -41,6 +41,8 @@ void WatchList::add(Watch& watch, DelayedOperation& operation, Threshold thresho
   watch.threshold_ = threshold;
   if (watches_.empty() || watches_.rbegin()->threshold_ <= threshold) {
     watches_.push_back(watch);
+  } else if (threshold < watches_.begin()->threshold_) {
+    watches_.push_front(watch);
   } else {
     watches_.insert(watch);  // Behind its equals.
   }

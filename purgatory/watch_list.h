@@ -18,8 +18,8 @@
 //   - Nobody is answered in here: an operation that is satisfied leaves all its lists and the
 //     wheel at once, and its on_complete() waits in its Purgatory until the changer is done.
 //
-// Watching is O(1) when the threshold is not below all others, as it mostly is, O(log n)
-// otherwise.  Everything runs on the shard's thread.
+// Watching is O(1) when the threshold is beyond all others or before them, as it mostly is,
+// O(log n) otherwise.  Everything runs on the shard's thread.
 
 #include <cstddef>
 #include <cstdint>

@@ -31,41 +31,6 @@ TimingWheel::~TimingWheel() {
   }
 }
 
-void TimingWheel::schedule(Timer& timer, Tick deadline) {
-  if (timer.wheel_ != nullptr) {
-    TARRY_ASSERT(timer.wheel_ == this, "a timer is in one wheel at a time");
-    if (deadline >= timer.deadline_ && timer.bucket_.level() != overdue_level) {
-      timer.deadline_ = deadline;  // Its bucket finds out when it comes due.
-      return;
-    }
-    remove(timer);
-  }
-  timer.wheel_ = this;
-  timer.deadline_ = deadline;
-  const BucketId bucket = deadline > now_ ? bucket_for(deadline) : overdue_filling();
-  if (listener_ && !advancing_) {
-    append_and_tell(bucket, timer);
-  } else {
-    append(bucket, timer);
-  }
-  // The way from level 0, where every timer starts out, to the level that it overflowed to.
-  if (bucket.level() != 0) ++levels_[bucket.level()]->upgrades;
-}
-
-bool TimingWheel::reschedule(Timer& timer, Tick deadline) {
-  if (!timer.armed()) return false;
-  schedule(timer, deadline);
-  return true;
-}
-
-bool TimingWheel::cancel(Timer& timer) {
-  if (!timer.armed()) return false;
-  TARRY_ASSERT(timer.wheel_ == this, "a timer is cancelled in the wheel that it is in");
-  remove(timer);
-  timer.wheel_ = nullptr;
-  return true;
-}
-
 TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
   TARRY_ASSERT(!advancing_, "a callback may not advance the wheel");
   advancing_ = true;
@@ -78,11 +43,13 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
     fire(BucketId::of(overdue_level, overdue_draining_), budget, progress.fired);
   }
 
+  progress.more = true;
   while (true) {
     if (!in_work()) {
       working_.reset();
       if (queue_.empty() || start_of(queue_.first()) > now_) {
         cursor_ = now_;
+        progress.more = overdue() != 0;
         break;
       }
     }
@@ -99,10 +66,7 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
       move_down(*working_, budget);
     }
   }
-
   advancing_ = false;
-  const std::optional<Tick> next = next_due();
-  progress.more = next && *next <= now_;
   return progress;
 }
 
@@ -114,7 +78,7 @@ std::optional<Tick> TimingWheel::next_due() const {
 
 std::size_t TimingWheel::size() const {
   std::size_t timers = 0;
-  for (const auto& level : levels_) timers += level ? level->timers : 0;
+  for (const auto& level : levels_) timers += level ? level->timers() : 0;
   return timers;
 }
 
@@ -126,10 +90,13 @@ TimingWheel::Stats TimingWheel::stats() const {
   for (unsigned i = 0; i < DelayQueue::level_count; ++i) {
     if (!levels_[i]) continue;
     const Level& level = *levels_[i];
+    // Whoever came neither down nor from here came up: overflowed, from level 0 where every
+    // deadline starts out, or was moved later.
+    const std::uint64_t from_below = level.entered - level.downgrades - level.stayed;
     stats.levels[i] = {.exists = true,
-                       .timers = level.timers,
+                       .timers = level.timers(),
                        .buckets = queue_.buckets_on(i),
-                       .upgrades = level.upgrades,
+                       .upgrades = i == 0 ? 0 : from_below,
                        .downgrades = level.downgrades};
   }
   return stats;
@@ -151,10 +118,6 @@ void TimingWheel::ChunkPool::shrink() {
   total_ = 0;
 }
 
-TimingWheel::Chunk* TimingWheel::chunk_of(Timer** element) {
-  return reinterpret_cast<Chunk*>(reinterpret_cast<std::uintptr_t>(element) & ~(sizeof(Chunk) - 1));
-}
-
 // Fetches the timer that a scan which has come to `element` will touch a little later, and in
 // the middle of an array the end of the one before it.
 inline void TimingWheel::prefetch_before(Timer** element) {
@@ -172,67 +135,40 @@ inline void TimingWheel::prefetch_before(Timer** element) {
   }
 }
 
-inline BucketId TimingWheel::bucket_for(Tick deadline) const {
-  const Tick difference = (deadline ^ cursor_) | 0xff;
-  const unsigned level = static_cast<unsigned>(63 - std::countl_zero(difference)) / 8;
-  return BucketId::of(level, static_cast<unsigned>(deadline >> 8 * level) & 0xff);
-}
-
 inline Tick TimingWheel::start_of(BucketId bucket) const {
   const unsigned shift = 8 * bucket.level();
   const Tick above = cursor_ >> shift >> 8;  // In two steps: all 64 bits at once shift nothing.
   return (above << 8 | bucket.index()) << shift;
 }
 
-TimingWheel::Level& TimingWheel::make_level(unsigned level) {
-  levels_[level] = std::make_unique<Level>();
-  return *levels_[level];
+void TimingWheel::append_to_empty(BucketId bucket, Timer& timer) {
+  const bool tell = listener_ && !advancing_;
+  const std::optional<Tick> before = tell ? next_due() : std::nullopt;
+
+  auto& level = levels_[bucket.level()];
+  if (!level) level = std::make_unique<Level>();
+  Timer** const first = add_chunk(bucket, nullptr);
+  level->last[bucket.index()] = first;
+  *first = &timer;
+  timer.place_ = first;
+  ++level->entered;
+  if (bucket.level() != overdue_level) queue_.insert(bucket);
+
+  if (tell && (!before || *next_due() < *before)) listener_();
 }
 
-inline void TimingWheel::append(BucketId bucket, Timer& timer) {
-  Level* const existing = levels_[bucket.level()].get();
-  Level& level = existing != nullptr ? *existing : make_level(bucket.level());
-  Timer**& last = level.last[bucket.index()];
-  if (last == nullptr) {
-    Chunk* const chunk = pool_.take();
-    chunk->previous = nullptr;
-    last = chunk->first();
-    if (bucket.level() != overdue_level) queue_.insert(bucket);
-  } else if (Chunk* const filled = chunk_of(last); last == filled->last()) {
-    Chunk* const chunk = pool_.take();
-    chunk->previous = filled;
-    last = chunk->first();
-  } else {
-    ++last;
-  }
-  *last = &timer;
-  timer.place_ = last;
-  timer.bucket_ = bucket;
-  ++level.timers;
+// A new chunk behind the one that ends with `last`, or for an empty bucket; its first element.
+Timer** TimingWheel::add_chunk(BucketId bucket, Timer** last) {
+  Chunk* const chunk = pool_.take();
+  chunk->bucket = bucket;
+  chunk->previous = last != nullptr ? chunk_of(last) : nullptr;
+  return chunk->first();
 }
 
-void TimingWheel::append_and_tell(BucketId bucket, Timer& timer) {
-  const auto before = next_due();
-  append(bucket, timer);
-  if (!before || *next_due() < *before) listener_();
-}
-
-inline void TimingWheel::remove(Timer& timer) {
-  Level& level = *levels_[timer.bucket_.level()];
-  Timer* const moved = *level.last[timer.bucket_.index()];
-  *timer.place_ = moved;
-  moved->place_ = timer.place_;
-  drop_last(level, timer.bucket_);
-}
-
-inline void TimingWheel::drop_last(Level& level, BucketId bucket) {
-  --level.timers;
+// Gives back a bucket's last chunk, whose last timer was dropped.
+void TimingWheel::drop_chunk(Level& level, BucketId bucket) {
   Timer**& last = level.last[bucket.index()];
   Chunk* const chunk = chunk_of(last);
-  if (last != chunk->first()) {
-    --last;
-    return;
-  }
   if (chunk->previous != nullptr) {
     last = chunk->previous->last();
   } else {
@@ -248,8 +184,8 @@ inline void TimingWheel::place_again(BucketId from, Timer& timer) {
   append(to, timer);
   if (to.level() < from.level()) {
     ++levels_[to.level()]->downgrades;
-  } else if (to.level() > from.level()) {
-    ++levels_[to.level()]->upgrades;
+  } else if (to.level() == from.level()) {
+    ++levels_[to.level()]->stayed;
   }
 }
 

@@ -21,7 +21,7 @@
 //
 // A bucket is a chain of small arrays of pointers, filled and emptied at its end:
 //
-//    bucket --> [t t t . . .] --> [t t t t t t] --> [t t t t t t]     63 timers to a 512-byte array
+//    bucket --> [t t t . . .] --> [t t t t t t] --> [t t t t t t]     62 timers to a 512-byte array
 //
 // Coming due is then a linear scan that prefetches ahead, where a list through the timers would
 // be a cache miss after another.  A timer knows its place in the array: to cancel it is to put
@@ -38,7 +38,7 @@
 //   - Timers of one tick fire in an order that is always the same, but not that of scheduling.
 //   - Every entry lies in a bucket whose time is not later than its timer's deadline.
 //
-// Memory: 8.2 bytes a pending timer besides the timer itself, 2 KiB a level in use, at most half
+// Memory: 8.4 bytes a pending timer besides the timer itself, 2 KiB a level in use, at most half
 // a KiB for each of its non-empty buckets.  Arrays are kept for reuse until the wheel is empty.
 //
 // A tick is what its user says (a millisecond everywhere in Tarry).  The wheel never reads a
@@ -56,6 +56,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "timing/delay_queue.h"
 
 namespace tarry::timing {
@@ -86,7 +87,6 @@ class Timer {
   TimingWheel* wheel_ = nullptr;  // Null when not armed; what follows then means nothing.
   Tick deadline_ = 0;             // May be later than the time of the bucket we are in.
   Timer** place_ = nullptr;       // The array element that points to us.
-  BucketId bucket_;
 };
 
 // A timer that owns a plain callback, for those who have no object to derive.
@@ -172,8 +172,9 @@ class TimingWheel {
   // An array of a bucket's chain.  Aligned to its size, so that an element's address tells its
   // array and whether it is the first or the last one.
   struct alignas(512) Chunk {
-    static constexpr std::size_t capacity = 63;
+    static constexpr std::size_t capacity = 62;
     Chunk* previous;  // Always full; null for a bucket's first.
+    BucketId bucket;
     std::array<Timer*, capacity> timers;
 
     Timer** first() { return timers.data(); }
@@ -208,9 +209,15 @@ class TimingWheel {
 
   struct Level {
     std::array<Timer**, 256> last{};  // Each bucket's last element; null when it is empty.
-    std::size_t timers = 0;
-    std::uint64_t upgrades = 0;
+    // Ever; a timer that is placed again counts anew.  Two counters, so that schedule() and
+    // cancel() do not wait for one another's.
+    std::uint64_t entered = 0;
+    std::uint64_t left = 0;
+    // Of those that entered: from a higher level, and from another bucket of this one.
     std::uint64_t downgrades = 0;
+    std::uint64_t stayed = 0;
+
+    std::size_t timers() const { return entered - left; }
   };
 
   // Beside the eight levels: two buckets for deadlines that had passed when they were
@@ -218,22 +225,27 @@ class TimingWheel {
   // past again does not keep advance() from ending.
   static constexpr unsigned overdue_level = DelayQueue::level_count;
 
-  static Chunk* chunk_of(Timer** element);
+  static Chunk* chunk_of(Timer** element) {
+    return reinterpret_cast<Chunk*>(reinterpret_cast<std::uintptr_t>(element) &
+                                    ~(sizeof(Chunk) - 1));
+  }
   static void prefetch_before(Timer** element);
 
   std::size_t overdue() const {
-    return levels_[overdue_level] ? levels_[overdue_level]->timers : 0;
+    return levels_[overdue_level] ? levels_[overdue_level]->timers() : 0;
   }
   BucketId overdue_filling() const { return BucketId::of(overdue_level, 1 - overdue_draining_); }
   BucketId bucket_for(Tick deadline) const;
   Tick start_of(BucketId bucket) const;
   bool in_work() const { return working_ && levels_[working_->level()]->last[working_->index()]; }
 
-  Level& make_level(unsigned level);
+  void move(Timer& timer, Tick deadline);
   void append(BucketId bucket, Timer& timer);
-  void append_and_tell(BucketId bucket, Timer& timer);
+  void append_to_empty(BucketId bucket, Timer& timer);
+  Timer** add_chunk(BucketId bucket, Timer** last);
   void remove(Timer& timer);
   void drop_last(Level& level, BucketId bucket);
+  void drop_chunk(Level& level, BucketId bucket);
   void move_down(BucketId bucket, std::size_t& budget);
   void place_again(BucketId from, Timer& timer);
   void fire(BucketId bucket, std::size_t& budget, std::size_t& fired) noexcept;
@@ -251,8 +263,84 @@ class TimingWheel {
   std::move_only_function<void()> listener_;
 };
 
+// What nearly every timer goes through is inlined into its callers; what is rare is not.
+
 inline void Timer::cancel() {
   if (wheel_ != nullptr) wheel_->cancel(*this);
+}
+
+inline void TimingWheel::schedule(Timer& timer, Tick deadline) {
+  if (timer.wheel_ != nullptr) {
+    move(timer, deadline);
+    return;
+  }
+  timer.wheel_ = this;
+  timer.deadline_ = deadline;
+  append(deadline > now_ ? bucket_for(deadline) : overdue_filling(), timer);
+}
+
+inline bool TimingWheel::reschedule(Timer& timer, Tick deadline) {
+  if (!timer.armed()) return false;
+  move(timer, deadline);
+  return true;
+}
+
+inline bool TimingWheel::cancel(Timer& timer) {
+  if (!timer.armed()) return false;
+  TARRY_ASSERT(timer.wheel_ == this, "a timer is cancelled in the wheel that it is in");
+  timer.wheel_ = nullptr;
+  remove(timer);
+  return true;
+}
+
+inline void TimingWheel::move(Timer& timer, Tick deadline) {
+  TARRY_ASSERT(timer.wheel_ == this, "a timer is in one wheel at a time");
+  // Its bucket finds out when it comes due.  (One that is due already might lie among the overdue.)
+  if (deadline >= timer.deadline_ && timer.deadline_ > now_) {
+    timer.deadline_ = deadline;
+    return;
+  }
+  remove(timer);
+  timer.deadline_ = deadline;
+  append(deadline > now_ ? bucket_for(deadline) : overdue_filling(), timer);
+}
+
+inline BucketId TimingWheel::bucket_for(Tick deadline) const {
+  const Tick difference = (deadline ^ cursor_) | 0xff;
+  const unsigned level = static_cast<unsigned>(63 - std::countl_zero(difference)) / 8;
+  return BucketId::of(level, static_cast<unsigned>(deadline >> 8 * level) & 0xff);
+}
+
+inline void TimingWheel::append(BucketId bucket, Timer& timer) {
+  Level* const level = levels_[bucket.level()].get();
+  if (level == nullptr || level->last[bucket.index()] == nullptr) {
+    append_to_empty(bucket, timer);
+    return;
+  }
+  Timer**& last = level->last[bucket.index()];
+  last = last == chunk_of(last)->last() ? add_chunk(bucket, last) : last + 1;
+  *last = &timer;
+  timer.place_ = last;
+  ++level->entered;
+}
+
+inline void TimingWheel::remove(Timer& timer) {
+  const BucketId bucket = chunk_of(timer.place_)->bucket;
+  Level& level = *levels_[bucket.level()];
+  Timer* const moved = *level.last[bucket.index()];
+  *timer.place_ = moved;
+  moved->place_ = timer.place_;
+  drop_last(level, bucket);
+}
+
+inline void TimingWheel::drop_last(Level& level, BucketId bucket) {
+  ++level.left;
+  Timer**& last = level.last[bucket.index()];
+  if (last == chunk_of(last)->first()) {
+    drop_chunk(level, bucket);
+  } else {
+    --last;
+  }
 }
 
 }  // namespace tarry::timing
