@@ -57,6 +57,14 @@ Result<std::string> read_value(Disk& disk, const std::string& path, std::string_
   return std::string(text.substr(0, text.find('\n')));
 }
 
+// A file that a removal was about to unlink, or an index without its segment.
+bool is_left_over(std::string_view name, const std::vector<Offset>& bases) {
+  if (name.ends_with(".deleted")) return true;
+  if (!name.ends_with(".index") && !name.ends_with(".timeindex")) return false;
+  const auto base = segment_base(std::string(name.substr(0, name.rfind('.'))) + ".log");
+  return base && std::ranges::find(bases, *base) == bases.end();
+}
+
 struct BatchHeader {
   std::size_t bytes;
   Offset first, last;
@@ -65,7 +73,7 @@ struct BatchHeader {
 // Of the batch at the front of bytes which the broker itself has made or checked.
 Result<BatchHeader> header_at(Bytes bytes) {
   const auto batch = records::next_batch(bytes);
-  if (!batch) return std::unexpected(batch.error());
+  if (!batch) return fail(Errc::corrupt, batch.error().message);
   return BatchHeader{batch->size(), batch->base_offset(), batch->last_offset(),
                      to_ms(batch->max_timestamp())};
 }
@@ -346,7 +354,13 @@ Result<FlushDone> Flush::run(bool sync) {
           !noted)
         return noted;
     }
+    bool names_unsynced = names_were_unsynced_;
     for (const auto& write : writes_) {
+      // The name of a segment becomes durable before there is one behind it: else a power cut might
+      // keep only the later one, and the log would seem to begin there.
+      if (write.is_new && std::exchange(names_unsynced, true)) {
+        if (auto synced = disk_->sync_directory(directory_); !synced) return synced;
+      }
       ++begun;
       if (auto written = write_segment(*disk_, directory_, write, sync); !written) return written;
     }
@@ -408,10 +422,11 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
       has_metadata = has_metadata || entry.name == metadata_name;
       has_start = has_start || entry.name == start_name;
       if (const auto base = segment_base(entry.name)) bases.push_back(*base);
-      if (entry.name.ends_with(".deleted")) {  // What a Removal had no time for.
-        if (auto removed = disk.remove(path + "/" + entry.name); !removed)
-          return std::unexpected(removed.error());
-      }
+    }
+    for (const auto& entry : *entries) {  // What a Removal had no time for.
+      if (!is_left_over(entry.name, bases)) continue;
+      if (auto removed = disk.remove(path + "/" + entry.name); !removed)
+        return std::unexpected(removed.error());
     }
   }
   const auto metadata = fmt::format("{}/{}", path, metadata_name);
@@ -597,7 +612,7 @@ std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes
   Flush flush;
   flush.disk_ = disk_;
   flush.directory_ = directory_;
-  flush.names_unsynced_ = names_unsynced_;
+  flush.names_unsynced_ = flush.names_were_unsynced_ = names_unsynced_;
 
   SegmentWrite write;
   write.before = write.after = active();
@@ -626,9 +641,13 @@ std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes
   if (!write.batches.empty()) flush.writes_.push_back(std::move(write));
 
   for (const Offset base : unsynced_) {
-    const bool written = std::ranges::any_of(
-        flush.writes_, [base](const SegmentWrite& each) { return each.before.base == base; });
-    if (!written) flush.unsynced_.push_back(base);
+    const auto same =
+        std::ranges::find(flush.writes_, base, [](const auto& each) { return each.before.base; });
+    if (same == flush.writes_.end()) {
+      flush.unsynced_.push_back(base);
+    } else {
+      same->indexes_unsynced = true;
+    }
   }
   for (const auto& each : flush.writes_) {
     flush.names_unsynced_ = flush.names_unsynced_ || each.is_new;
@@ -696,7 +715,10 @@ Result<> Log::truncate_to(Offset offset) {
     return fail(Errc::corrupt, fmt::format("{}: has no segment, the journal goes on at offset {}",
                                            directory_, offset));
   }
-  const auto behind = std::ranges::upper_bound(segments_, offset, {}, &SegmentState::base);
+  // A segment that begins at the offset goes too, and the one before it is the active one again:
+  // what closed it may not be synced.
+  auto behind = std::ranges::lower_bound(segments_, offset, {}, &SegmentState::base);
+  if (behind == segments_.begin()) ++behind;
   const auto cut = cut_segment(*disk_, directory_, (behind - 1)->base, offset, config_);
   if (!cut) return std::unexpected(cut.error());
   if (behind != segments_.end()) {
@@ -707,10 +729,12 @@ Result<> Log::truncate_to(Offset offset) {
         if (!removed && removed.error().code != Errc::not_found) return removed;
       }
     }
-    if (auto synced = disk_->sync_directory(directory_); !synced) return synced;
     segments_.erase(behind, segments_.end());
   }
   segments_.back() = *cut;
+  // A process that was killed may have left bytes and names that no sync has seen.
+  unsynced_ = {cut->base};
+  names_unsynced_ = true;
   end_offset_ = offset;
   flush_impossible_ = false;
   hints_.reset();

@@ -138,9 +138,10 @@ class Flush {
   Disk* disk_ = nullptr;
   std::string directory_;
   std::vector<SegmentWrite> writes_;
-  std::vector<Offset> unsynced_;  // Segments of earlier flushes, none of them in writes_.
-  bool names_unsynced_ = false;
-  std::optional<Offset> start_;  // To be noted in the directory.
+  std::vector<Offset> unsynced_;      // Segments of earlier flushes, none of them in writes_.
+  bool names_were_unsynced_ = false;  // In the directory, when this was planned.
+  bool names_unsynced_ = false;       // And with what is written now.
+  std::optional<Offset> start_;       // To be noted in the directory.
   std::size_t bytes_ = 0;
   FlushDone done_;
 };

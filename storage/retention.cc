@@ -100,7 +100,7 @@ Result<> Removal::run() {
   // would begin at 0 again.
   if (auto synced = disk_->sync_directory(directory_); !synced) return synced;
 
-  // From the front, so that what a crash leaves has no hole.
+  // From the front, so that what a crash leaves has no hole; and durable before the bytes go.
   for (const Offset base : bases_) {
     for (const char* suffix : {".log", ".index", ".timeindex"}) {
       const auto path = segment_path(directory_, base, suffix);
@@ -109,6 +109,7 @@ Result<> Removal::run() {
       if (!renamed) return renamed;
     }
   }
+  if (auto synced = disk_->sync_directory(directory_); !synced) return synced;
   for (const Offset base : bases_) {
     for (const char* suffix : {".log.deleted", ".index.deleted", ".timeindex.deleted"}) {
       if (auto removed = remove_if_there(*disk_, segment_path(directory_, base, suffix)); !removed)

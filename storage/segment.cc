@@ -323,18 +323,21 @@ Result<> write_segment(Disk& disk, std::string_view directory, const SegmentWrit
                           {.write = true, .create = create ? if_absent : never, .direct = true});
     if (!file) return std::unexpected(file.error());
     if (auto cut = cut_to(**file, before.bytes); !cut) return cut;
-    if (auto written = write_batches(**file, before.bytes, write.batches); !written) return written;
+    if (!write.batches.empty()) {
+      if (auto written = write_batches(**file, before.bytes, write.batches); !written)
+        return written;
+    }
     if (sync) {
       if (auto synced = sync_file(**file); !synced) return synced;
     }
   }
-  if (create || !write.index.empty() || sync) {
+  if (create || !write.index.empty() || (sync && write.indexes_unsynced)) {
     if (auto written = append_to_index(disk, segment_path(directory, before.base, ".index"),
                                        before.index_entries * index_entry_bytes, write.index, sync);
         !written)
       return written;
   }
-  if (create || !write.time_index.empty() || sync) {
+  if (create || !write.time_index.empty() || (sync && write.indexes_unsynced)) {
     if (auto written =
             append_to_index(disk, segment_path(directory, before.base, ".timeindex"),
                             before.time_entries * time_entry_bytes, write.time_index, sync);
@@ -535,7 +538,8 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
     }
   }
 
-  // Entries of what stays are true, what follows may be anything.
+  // Entries of what stays are true, what follows may be anything.  A time entry that closed the
+  // segment goes: it alone stands for a batch behind the last one of .index, and may not be synced.
   const auto index_path = segment_path(directory, base, ".index");
   const auto index = read_index(disk, index_path, index_entry_bytes);
   if (!index) return std::unexpected(index.error());
@@ -557,7 +561,7 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
   for (std::size_t at = 0; at < times->size(); at += time_entry_bytes) {
     const auto entry = time_entry_at(times->data() + at, base);
     if (entry.timestamp <= time_before.timestamp || entry.offset <= time_before.offset ||
-        entry.offset >= offset)
+        entry.offset > before.offset)
       break;
     time_before = entry;
     keep_times = at + time_entry_bytes;
@@ -568,10 +572,8 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
     auto file = disk.open(path, {.write = true, .create = if_absent});
     if (!file) return std::unexpected(file.error());
     if (auto cut = cut_to(**file, bytes); !cut) return std::unexpected(cut.error());
-    if (auto synced = sync_file(**file); !synced) return std::unexpected(synced.error());
   }
   if (auto cut = cut_to(**log, position); !cut) return std::unexpected(cut.error());
-  if (auto synced = sync_file(**log); !synced) return std::unexpected(synced.error());
 
   auto loaded = load_active_segment(disk, directory, base, config);
   if (!loaded) return std::unexpected(loaded.error());

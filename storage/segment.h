@@ -139,11 +139,13 @@ struct SegmentWrite {
   std::vector<SharedBytes> batches;
   Buffer index;
   Buffer time_index;
-  bool is_new = false;  // Its files are not there yet.
+  bool is_new = false;            // Its files are not there yet.
+  bool indexes_unsynced = false;  // What was written to them before was not synced.
 };
 
 // Writes behind before.bytes; what a failed write left there is cut off first.  Errc::corrupt
-// when there is less than `before` says.  `sync`: all three files; names are the caller's.
+// when there is less than `before` says.  `sync`: what of the three files is not synced yet; names
+// are the caller's.
 Result<> write_segment(Disk& disk, std::string_view directory, const SegmentWrite& write,
                        bool sync);
 Result<> sync_segment(Disk& disk, std::string_view directory, Offset base);
@@ -154,6 +156,8 @@ Result<> undo_write(Disk& disk, std::string_view directory, const SegmentWrite& 
 struct SegmentDamage {
   std::uint64_t position = 0;
   std::string message;  // Names file, position and what is wrong there.
+
+  bool operator==(const SegmentDamage&) const = default;
 };
 struct LoadedSegment {
   SegmentState state;
@@ -168,8 +172,8 @@ Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory,
 // fit are made anew from all batches.
 Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory, Offset base,
                                           const LogConfig& config);
-// Cuts the segment so that `offset` is behind its last batch, index files too; all of it is synced.
-// Errc::corrupt when no batch ends or begins there.
+// Cuts the segment so that `offset` is behind its last batch, index files too; nothing is synced.
+// Errc::corrupt when no batch ends or begins there; nothing is changed then.
 Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset base, Offset offset,
                                  const LogConfig& config);
 
