@@ -412,12 +412,16 @@ TEST_SUITE("delayed operation") {
                     "one that moves ahead whenever it is asked is asked once a pass") {
     TestOperation restless(notes, 2, [] { return false; });
     Threshold next = 1;
-    restless.when_asked = [&] { restless.rewatch(a.watchers, ++next); };
+    restless.when_asked = [&] { restless.rewatch(a.watchers, next += 100); };
     watch(restless, a, 1);
+    auto between = waiter(3, a, 10'000);  // Who is behind it now and before it then.
+    watch(*between, a, 50);
     notes.asked = 0;
-    a.watchers.check_all();
-    CHECK(notes.asked == 1);
-    a.watchers.advance_to(1000);
+    CHECK(a.watchers.check_all() == 0);
+    CHECK(notes.asked == 2);
+    notes.asked = 0;
+    between->when_asked = [&] { between->rewatch(a.watchers, 150); };
+    CHECK(a.watchers.advance_to(1000) == 0);
     CHECK(notes.asked == 2);
     CHECK(restless.waiting());
   }

@@ -164,6 +164,19 @@ TEST_SUITE("timing wheel") {
     for (const auto& level : wheel.stats().levels) CHECK_FALSE(level.exists);
   }
 
+  TEST_CASE(
+      "time that passed while nothing was due does not make next_due() name a time too early") {
+    TimingWheel wheel;
+    CountingTimer timer(wheel);
+    wheel.advance(1000);
+    wheel.schedule(timer, 1001);
+    CHECK(wheel.next_due() == 1001);
+    wheel.cancel(timer);
+    wheel.advance(5000, 1);
+    wheel.schedule(timer, 5100);
+    CHECK(wheel.next_due() == 5100);
+  }
+
   TEST_CASE("a later fine timer does not hide an earlier coarse one from next_due()") {
     TimingWheel wheel;
     CountingTimer coarse(wheel), fine(wheel);
