@@ -12,7 +12,7 @@
 // What always holds
 //   - apply() twice changes nothing the second time, and what is replayed in order ends where it
 //     ended before, also when the database is ahead of the journal's checkpoint.
-//   - Blocks (producer ids, sequence numbers) and log starts only grow.
+//   - Blocks (producer ids, sequence numbers) only grow.
 //
 // Owner and thread: the broker's; used on shard 0's thread (in recovery: on the thread that
 // recovers).  image() may be kept anywhere.  Writes go to RocksDB's memory and do not wait.
@@ -22,7 +22,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/ids.h"
@@ -80,15 +79,11 @@ class Catalog {
   ProducerId next_producer_id() const { return next_producer_id_; }
   Sequence next_sequence() const { return next_sequence_; }
 
-  // Below it everything is deleted; 0 when nothing ever was.
-  Offset log_start(const TopicPartition& partition) const;
-
  private:
   Result<> put_topic(const Topic& topic);
 
   Database& meta_;
   std::map<TopicId, TopicsImage::TopicPtr> topics_;
-  std::unordered_map<TopicPartition, Offset> log_starts_;  // Of topics in topics_ only.
   Configs broker_configs_;
   ProducerId next_producer_id_ = 0;
   Sequence next_sequence_ = 1;                // 0 is no record's.

@@ -12,7 +12,8 @@
 //   sync_logs       those segments, and the directories of new ones       (Background)
 //   flush_meta      Database::flush()                                      (Background)
 //   flush_pending   Database::flush()                                      (Background)
-//   note_position   Journal::checkpoint(target()): what is before it will not be replayed
+//   note_position   Journal::checkpoint(target()): what is before it will not be replayed, and
+//                   files before it are used again
 //
 // This class does none of it: it says what is next, so that the order can be tested without a
 // disk.  The order is the whole point: nothing is noted before all of it is durable elsewhere.
@@ -80,14 +81,14 @@ class Checkpoint {
   Lsn noted() const { return noted_; }    // Of the last one that was finished.
 
  private:
-  bool dirty() const { return last_append_ >= noted_ && dirty_since_.has_value(); }
-
   const Policy policy_;
   Step step_ = Step::idle;
   Lsn noted_;
-  Lsn target_;                           // noted_ <= target_.
-  Lsn last_append_;                      // The last record's.
-  std::optional<MonoTime> dirty_since_;  // Of the first record that no checkpoint has begun for.
+  Lsn target_;  // noted_ <= target_.
+  // What no checkpoint has begun for: since when there is something, and from where to where.
+  std::optional<MonoTime> dirty_since_;
+  Lsn dirty_from_;
+  Lsn dirty_until_;  // The last record's LSN.
   bool hurried_ = false;
 };
 

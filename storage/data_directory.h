@@ -60,7 +60,9 @@ class DataDirectory {
 
  private:
   DataDirectory(Disk& disk, std::string path, int lock);
-  Result<> read(Random& random);
+  struct Seen;
+  static Result<Seen> look(Disk& disk, const std::string& path);
+  Result<> enter(const Seen& seen, Random& random);
 
   Disk& disk_;
   const std::string path_;

@@ -4,7 +4,7 @@
 // kept between a checkpoint and the next.
 //
 //   db/pending   parked records and their ids            (pending_store)
-//   db/meta      topics, configs, id blocks, log starts  (catalog)
+//   db/meta      topics, configs, id blocks              (catalog)
 //                producers' last answers                 (producer_states)
 //
 // Two, so that a storm in one does not stall the other.  RocksDB's own log is off: the journal

@@ -286,7 +286,6 @@ Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
     open_is_on_disk_ = round->new_file != nullptr;
     round->lsn += block_bytes;
   }
-  round->buffer.reserve(round_header_bytes + bytes);
   round->buffer.resize(round_header_bytes);
   rounds_.push_back(std::move(round));
   return *rounds_.back();

@@ -79,13 +79,13 @@ struct PendingRecord {
 };
 
 struct PendingQuery {
-  std::optional<TopicId> topic;
-  std::optional<PartitionIndex> partition;
+  std::optional<TopicId> topic = std::nullopt;
+  std::optional<PartitionIndex> partition = std::nullopt;
   WallTime from = WallTime::min();
   WallTime until = WallTime::max();  // Exclusive.
-  std::string id;                    // A pattern with * and ?; empty: any, with id or without.
+  std::string id = {};               // A pattern with * and ?; empty: any, with id or without.
   std::size_t limit = 100;           // Records in a page.
-  std::optional<PendingKey> after;   // PendingPage::next of the page before.
+  std::optional<PendingKey> after = std::nullopt;  // PendingPage::next of the page before.
 };
 
 struct PendingPage {

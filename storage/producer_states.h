@@ -114,6 +114,8 @@ class ProducerStates {
 
   // What differs from the rows of the last call, with what is durable at `durable` only.
   std::vector<Row> changes(Lsn durable);
+  // Whether there may be any.
+  bool changed() const { return changed_; }
 
   std::size_t size() const { return producers_.size(); }
 
@@ -141,6 +143,7 @@ class ProducerStates {
   ByUse by_use_;                                               // Least recently used first.
   std::unordered_map<ProducerId, ByUse::iterator> producers_;  // One for each in by_use_.
   std::unordered_set<ProducerId> forgotten_;                   // Whose rows are to go.
+  bool changed_ = false;  // Something is forgotten, or a producer says so.
 };
 
 // Rows of one partition in db/meta.  Blocking reads; writes go to RocksDB's memory.

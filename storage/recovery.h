@@ -10,13 +10,14 @@
 //
 //     TopicCreated ... BrokerConfigsSet   Catalog
 //     Parked, Gone                        PendingStore
-//     LogAppended, ProducerAnswered       LogReplay: the caller's logs
+//     LogAppended, ProducerAnswered,      LogReplay: the caller's logs
+//     LogStartMoved
 //
 // A log may be ahead of the checkpoint, its last batches perhaps half written.  The first
 // LogAppended of a log says where the journal takes over: what is before its base offset was
 // synced by the checkpoint, what is from there on stands in the journal, so the log is cut there
-// and everything is appended again.  A log that ends before that offset has lost what a checkpoint
-// vouched for: it is fenced, the rest goes on.
+// and everything is appended again (but what it does not keep any more).  A log that ends before
+// that offset has lost what a checkpoint vouched for: it is fenced, the rest goes on.
 //
 // Another number of shards.  A partition's records may then stand in two journals, and nothing
 // says which is older: an old journal's Parked, replayed after a new one's Gone, would come alive
@@ -62,7 +63,8 @@ class LogReplay {
   virtual ~LogReplay() = default;
 
   // The journal has this log from `base` on: opens it, cuts everything from there on, and returns
-  // where it ends then (less than `base` when it was shorter).  Once for each log, first.
+  // where it ends then: less than `base` when it was shorter, more when what followed `base` is
+  // not kept any more and the log begins later.  Once for each log, first.
   virtual Result<Offset> cut(const TopicPartition& partition, Offset base) = 0;
 
   // Whole batches that begin where the log ends.  Also tells ProducerStates::replay_batches().
@@ -70,6 +72,9 @@ class LogReplay {
 
   // ProducerStates::replay().
   virtual Result<> producer_answered(const ProducerAnswered& answered) = 0;
+
+  // Everything below `start` is deleted (LogStartMoved).
+  virtual Result<> start_moved(const TopicPartition& partition, Offset start) = 0;
 
   // The partition cannot be used until the operator has looked; its bytes are kept.
   virtual void fence(const TopicPartition& partition, const std::string& why) = 0;

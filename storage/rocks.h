@@ -30,7 +30,7 @@ namespace pending_family {
 enum : std::size_t { format, counts, entries, ids };
 }
 namespace meta_family {
-enum : std::size_t { format, topics, singles, log_starts, producers };
+enum : std::size_t { format, topics, singles, producers };
 }
 
 // What the compaction of db/pending lets go: told by the pending store, asked by RocksDB's threads.
@@ -67,6 +67,8 @@ struct GarbageSlot {
 Error rocks_error(const rocksdb::Status& status, const std::string& directory);
 
 inline rocksdb::Slice slice(Bytes bytes) {
+  // RocksDB asserts that there is an address, even of nothing.
+  if (bytes.empty()) return {"", 0};
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 inline Bytes bytes_of(rocksdb::Slice slice) {

@@ -421,7 +421,7 @@ TEST_SUITE("journal") {
     const auto first = rig.options.directory + "/" + journal_file_name(0);
     const auto whole = rig.disk.contents(first);
     const std::uint8_t bad[] = {0xff};
-    for (const std::uint64_t at : {0u, 5000u, 60'000u}) {
+    for (const std::uint64_t at : {0u, 5000u, 50'000u}) {
       rig.disk.poke(first, at, bad);
       CHECK(rig.recover().error().code == Errc::corrupt);
       rig.disk.poke(first, 0, whole);
@@ -748,61 +748,6 @@ TEST_SUITE("journal") {
     CHECK(rig.recover()->size() == 1);
     REQUIRE(rig.open());
     CHECK(rig.journal->has_room(1000));
-  }
-
-  TEST_CASE("a journal that is retired is gone at one stroke, wherever a crash falls") {
-    for (std::uint64_t call = 1; call < 20; ++call) {
-      CAPTURE(call);
-      Rig rig(call);
-      REQUIRE(rig.open());
-      for (int i = 0; i < 20; ++i) rig.append(Buffer(9000));
-      rig.settle();
-      rig.stop();
-      rig.disk.crash_call(call);
-      bool done = false;
-      try {
-        done = retire_journal(rig.disk, "journal", 0).has_value();
-      } catch (const MemoryDisk::PowerCut&) {
-      }
-      rig.disk.heal();
-      rig.disk.cut_power();
-      const auto records = rig.recover();
-      REQUIRE(records);
-      CHECK((records->size() == 20 || !rig.recovered.exists));
-      if (done) CHECK_FALSE(rig.recovered.exists);
-      REQUIRE(remove_retired_journals(rig.disk, "journal"));
-      CHECK(rig.disk.list("journal")->size() == (rig.recovered.exists ? 1 : 0));
-    }
-  }
-
-  TEST_CASE(
-      "zeros are written ahead into the next file, and whoever needs it does not wait for all of "
-      "them") {
-    Rig rig;
-    rig.options.file_bytes = 4 << 20;
-    rig.options.max_bytes = 16 << 20;
-    REQUIRE(rig.open());
-    for (const bool in_a_hurry : {false, true}) {
-      CAPTURE(in_a_hurry);
-      const auto files = rig.journal->stats().files;
-      int told = 0, appended = 0;
-      while (rig.journal->stats().files == files) {
-        rig.append(Buffer(500'000), [&](const Result<>&) { ++told; });
-        ++appended;
-        if (in_a_hurry)
-          rig.journal->start_round();
-        else
-          rig.settle();
-        if (in_a_hurry) rig.background.run_one();
-      }
-      rig.settle();
-      CHECK(told == appended);
-      rig.journal->checkpoint(rig.journal->durable_lsn(), {});
-      rig.settle();
-    }
-    rig.stop();
-    rig.disk.cut_power();
-    CHECK(rig.recover()->empty());
   }
 
   // The whole of it against a model, with a crash at any call of the disk.

@@ -1,0 +1,319 @@
+#include "storage/database.h"
+
+#include <fmt/core.h>
+#include <rocksdb/compaction_filter.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/table.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "base/assert.h"
+#include "storage/file.h"
+#include "storage/rocks.h"
+
+namespace tarry::storage {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int format_version = 1;
+
+std::string format_prefix(Database::Kind kind) {
+  return kind == Database::Kind::pending ? "tarry-pending-" : "tarry-meta-";
+}
+
+std::string format_name(Database::Kind kind) {
+  return fmt::format("{}{}", format_prefix(kind), format_version);
+}
+
+// In the order of pending_family and meta_family.
+std::vector<std::string> family_names(Database::Kind kind) {
+  if (kind == Database::Kind::pending) return {format_name(kind), "counts", "entries", "ids"};
+  return {format_name(kind), "topics", "singles", "producers"};
+}
+
+// Lets go what the pending store says nobody asks for any more.
+class GarbageFilter final : public rocksdb::CompactionFilter {
+ public:
+  using Question = bool (Garbage::*)(rocksdb::Slice, rocksdb::Slice) const;
+
+  GarbageFilter(std::shared_ptr<const Garbage> garbage, Question question)
+      : garbage_(std::move(garbage)), question_(question) {}
+
+  bool Filter(int, const rocksdb::Slice& key, const rocksdb::Slice& value, std::string*,
+              bool*) const override {
+    return garbage_ && (*garbage_.*question_)(key, value);
+  }
+  const char* Name() const override { return "tarry.garbage"; }
+
+ private:
+  const std::shared_ptr<const Garbage> garbage_;  // Null until the pending store is open.
+  const Question question_;
+};
+
+class GarbageFilterFactory final : public rocksdb::CompactionFilterFactory {
+ public:
+  GarbageFilterFactory(std::shared_ptr<GarbageSlot> slot, GarbageFilter::Question question)
+      : slot_(std::move(slot)), question_(question) {}
+
+  std::unique_ptr<rocksdb::CompactionFilter> CreateCompactionFilter(
+      const rocksdb::CompactionFilter::Context&) override {
+    return std::make_unique<GarbageFilter>(slot_->garbage.load(), question_);
+  }
+  const char* Name() const override { return "tarry.garbage"; }
+
+ private:
+  const std::shared_ptr<GarbageSlot> slot_;
+  const GarbageFilter::Question question_;
+};
+
+rocksdb::DBOptions database_options(const Database::Limits& limits, bool create) {
+  rocksdb::DBOptions options;
+  options.create_if_missing = create;
+  options.error_if_exists = create;
+  options.create_missing_column_families = create;
+  options.atomic_flush = true;
+  // What was not flushed is in the journal; a stop that wants to keep it makes a checkpoint.
+  options.avoid_flush_during_shutdown = true;
+  options.max_open_files = limits.max_open_files;
+  options.max_background_jobs = 2;
+  options.max_file_opening_threads = 1;
+  options.skip_stats_update_on_db_open = true;
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  options.bytes_per_sync = 1 << 20;
+  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.max_log_file_size = 1 << 20;
+  options.keep_log_file_num = 2;
+  options.max_manifest_file_size = 4 << 20;
+  return options;
+}
+
+rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
+                                            const std::shared_ptr<rocksdb::Cache>& cache,
+                                            std::string_view name,
+                                            const std::shared_ptr<GarbageSlot>& garbage) {
+  const bool large = name == "entries" || name == "ids";
+  rocksdb::ColumnFamilyOptions options;
+  options.write_buffer_size =
+      large ? limits.write_buffer_bytes
+            : std::min<std::size_t>(limits.write_buffer_bytes, std::size_t{4} << 20);
+  // More than two at once flush out of order in this RocksDB (7.8).
+  options.max_write_buffer_number = 2;
+  options.arena_block_size = 128 << 10;
+  options.level_compaction_dynamic_level_bytes = true;
+  options.target_file_size_base = 32 << 20;
+  options.max_bytes_for_level_base = 128 << 20;
+  // What is young is soon gone; what has sunk stays a while and is read seldom.
+  options.compression = rocksdb::kNoCompression;
+  options.bottommost_compression = rocksdb::kLZ4Compression;
+  if (large) {  // Is this key there already?  Mostly not, and that should cost no search.
+    options.memtable_prefix_bloom_size_ratio = 0.02;
+    options.memtable_whole_key_filtering = true;
+  }
+  if (name == "entries") {
+    options.compaction_filter_factory =
+        std::make_shared<GarbageFilterFactory>(garbage, &Garbage::is_dead_entry);
+  }
+  if (name == "ids") {
+    options.compaction_filter_factory =
+        std::make_shared<GarbageFilterFactory>(garbage, &Garbage::is_dead_id);
+  }
+
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = cache;
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  table.format_version = 5;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+Error damaged(const std::string& directory, std::string_view why) {
+  return {Errc::corrupt,
+          fmt::format("database {} is damaged: {}; nothing was changed; put back a copy of the "
+                      "whole data directory",
+                      directory, why)};
+}
+
+// Before anything in `directory` is touched: reads the manifest, which names the format.
+Result<> check_format(const std::string& directory, Database::Kind kind) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return std::unexpected(damaged(directory, "missing"));
+
+  std::vector<std::string> found;
+  const auto listed = rocksdb::DB::ListColumnFamilies(rocksdb::DBOptions(), directory, &found);
+  if (!listed.ok()) {
+    if (listed.IsIOError() && !listed.IsPathNotFound())
+      return std::unexpected(rocks_error(listed, directory));
+    return std::unexpected(damaged(directory, listed.ToString()));
+  }
+  const auto has = [&](const std::string& name) {
+    return std::ranges::find(found, name) != found.end();
+  };
+  for (const auto& name : found) {
+    if (name.starts_with(format_prefix(kind)) && name != format_name(kind)) {
+      return fail(Errc::unsupported,
+                  fmt::format("database {} has the format {}, this version reads {}; start the "
+                              "Tarry that wrote it; nothing was changed",
+                              directory, name, format_name(kind)));
+    }
+  }
+  for (const auto& name : family_names(kind)) {
+    if (!has(name))
+      return std::unexpected(damaged(directory, fmt::format("it has no part named {}", name)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Error rocks_error(const rocksdb::Status& status, const std::string& directory) {
+  if (status.IsNoSpace()) {
+    return {Errc::no_space,
+            fmt::format("database {}: {}; free space on the disk", directory, status.ToString())};
+  }
+  if (status.IsCorruption() || status.IsPathNotFound())
+    return damaged(directory, status.ToString());
+  const std::string text = status.ToString();
+  if (text.find("lock") != std::string::npos) {
+    return {Errc::in_use,
+            fmt::format("database {} is in use: {}; stop the other process", directory, text)};
+  }
+  return {Errc::io, fmt::format("database {}: {}", directory, text)};
+}
+
+Rocks::~Rocks() {
+  if (!db) return;
+  for (Family* family : families) db->DestroyColumnFamilyHandle(family);
+  db->Close().PermitUncheckedError();
+}
+
+Result<> Rocks::write(rocksdb::WriteBatch& batch) {
+  if (batch.Count() == 0) return {};
+  rocksdb::WriteOptions options;
+  options.disableWAL = true;
+  const auto written = db->Write(options, &batch);
+  if (!written.ok()) return std::unexpected(rocks_error(written, directory));
+  return {};
+}
+
+Result<bool> Rocks::get(std::size_t which, rocksdb::Slice key,
+                        rocksdb::PinnableSlice& value) const {
+  value.Reset();
+  const auto got = db->Get(rocksdb::ReadOptions(), family(which), key, &value);
+  if (got.ok()) return true;
+  if (got.IsNotFound()) return false;
+  return std::unexpected(rocks_error(got, directory));
+}
+
+BoundedIterator::BoundedIterator(const Rocks& rocks, std::size_t family, Buffer from, Buffer until)
+    : rocks_(rocks),
+      from_(std::move(from)),
+      until_(std::move(until)),
+      lower_(slice(from_)),
+      upper_(slice(until_)) {
+  rocksdb::ReadOptions options;
+  options.iterate_lower_bound = &lower_;
+  options.iterate_upper_bound = &upper_;
+  iterator_.reset(rocks.db->NewIterator(options, rocks.family(family)));
+}
+
+Result<> BoundedIterator::status() const {
+  const auto status = iterator_->status();
+  if (!status.ok()) return std::unexpected(rocks_error(status, rocks_.directory));
+  return {};
+}
+
+Buffer behind_prefix(Bytes prefix) {
+  Buffer out(prefix.begin(), prefix.end());
+  while (!out.empty() && out.back() == 0xff) out.pop_back();
+  if (!out.empty()) ++out.back();
+  return out;
+}
+
+Database::Database(std::unique_ptr<Rocks> rocks) : rocks_(std::move(rocks)) {}
+Database::~Database() = default;
+
+Result<std::unique_ptr<Database>> Database::start(const std::string& directory, Kind kind,
+                                                  const Limits& limits, bool create) {
+  auto rocks = std::make_unique<Rocks>();
+  rocks->directory = directory;
+  rocks->cache = rocksdb::NewLRUCache(limits.block_cache_bytes, 2);
+  rocks->garbage = std::make_shared<GarbageSlot>();
+
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  const auto describe = [&](const std::string& name) {
+    families.emplace_back(name, family_options(limits, rocks->cache, name, rocks->garbage));
+  };
+  describe(rocksdb::kDefaultColumnFamilyName);
+  for (const auto& name : family_names(kind)) describe(name);
+
+  rocksdb::DB* db = nullptr;
+  const auto opened = rocksdb::DB::Open(database_options(limits, create), directory, families,
+                                        &rocks->families, &db);
+  if (!opened.ok()) return std::unexpected(rocks_error(opened, directory));
+  rocks->db.reset(db);
+  return std::unique_ptr<Database>(new Database(std::move(rocks)));
+}
+
+Result<std::unique_ptr<Database>> Database::make(const std::string& directory, Kind kind,
+                                                 const Limits& limits) {
+  std::error_code failed;
+  fs::remove_all(directory, failed);
+  if (!failed) fs::create_directories(directory, failed);
+  if (failed) return fail(Errc::io, fmt::format("database {}: {}", directory, failed.message()));
+  auto made = start(directory, kind, limits, true);
+  if (!made) return made;
+  // RocksDB syncs what is in its directory; that the directory is there is ours to see to.
+  PosixDisk disk;
+  const fs::path parent = fs::path(directory).parent_path();
+  for (const auto& names : {parent, parent.parent_path()}) {
+    if (const auto synced = disk.sync_directory(names.empty() ? "." : names.string()); !synced)
+      return std::unexpected(synced.error());
+  }
+  return made;
+}
+
+Result<std::unique_ptr<Database>> Database::make(const std::string& directory, Kind kind) {
+  return make(directory, kind, Limits());
+}
+
+Result<std::unique_ptr<Database>> Database::open(const std::string& directory, Kind kind,
+                                                 const Limits& limits) {
+  if (const auto format = check_format(directory, kind); !format)
+    return std::unexpected(format.error());
+  return start(directory, kind, limits, false);
+}
+
+Result<std::unique_ptr<Database>> Database::open(const std::string& directory, Kind kind) {
+  return open(directory, kind, Limits());
+}
+
+Result<> Database::flush() {
+  rocksdb::FlushOptions options;
+  options.wait = true;
+  const auto flushed = rocks_->db->Flush(options, rocks_->families);
+  if (!flushed.ok()) return std::unexpected(rocks_error(flushed, rocks_->directory));
+  return {};
+}
+
+const std::string& Database::directory() const {
+  return rocks_->directory;
+}
+
+std::uint64_t Database::memory_bytes() const {
+  std::uint64_t sum = rocks_->cache->GetUsage();
+  for (const char* property :
+       {"rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem"}) {
+    std::uint64_t value = 0;
+    if (rocks_->db->GetAggregatedIntProperty(property, &value)) sum += value;
+  }
+  return sum;
+}
+
+}  // namespace tarry::storage

@@ -1,0 +1,155 @@
+#include "storage/catalog.h"
+
+#include <doctest/doctest.h>
+
+#include <deque>
+
+#include "scratch.h"
+#include "storage/database.h"
+
+namespace tarry::storage {
+namespace {
+
+std::unique_ptr<Database> make(const ScratchDirectory& scratch) {
+  auto made = Database::make(scratch.path("meta"), Database::Kind::meta);
+  REQUIRE(made.has_value());
+  return std::move(*made);
+}
+
+void say(Catalog& catalog, const Operation& operation) {
+  REQUIRE(catalog.apply(operation).has_value());
+}
+
+std::string told(Catalog& catalog) {
+  std::string out;
+  for (const auto& topic : catalog.image()->by_name()) {
+    out += topic->name + " " + topic->id.text() + " " + std::to_string(topic->partitions);
+    for (const auto& [key, value] : topic->configs) out += " " + key + "=" + value;
+    out += "\n";
+  }
+  for (const auto& [key, value] : catalog.broker_configs()) out += key + "=" + value + "\n";
+  return out + std::to_string(catalog.next_producer_id()) + " " +
+         std::to_string(catalog.next_sequence());
+}
+
+TEST_SUITE("catalog") {
+  TEST_CASE("what was applied and flushed is there after a restart, what was not flushed is not") {
+    ScratchDirectory scratch;
+    auto meta = make(scratch);
+    std::string before;
+    {
+      Catalog catalog(*meta);
+      REQUIRE(catalog.load().has_value());
+      say(catalog, TopicCreated{test_topic(1), 3, "orders", {{"retention.ms", "-1"}, {"x", ""}}});
+      say(catalog, TopicCreated{test_topic(2), 1, "gone", {}});
+      say(catalog, PartitionsAdded{test_topic(1), 5});
+      say(catalog, ConfigsSet{test_topic(1), {{"cleanup.policy", "delete"}}});
+      say(catalog, TopicDeleted{test_topic(2)});
+      say(catalog, BrokerConfigsSet{{{"num.partitions", "4"}}});
+      say(catalog, ProducerIdsGiven{1000});
+      say(catalog, SequencesGiven{4096});
+      REQUIRE(meta->flush().has_value());
+      before = told(catalog);
+      say(catalog, TopicCreated{test_topic(3), 1, "late", {}});
+    }
+    meta.reset();
+    meta = std::move(*Database::open(scratch.path("meta"), Database::Kind::meta));
+    Catalog catalog(*meta);
+    REQUIRE(catalog.load().has_value());
+    CHECK(told(catalog) == before);
+    CHECK(catalog.next_producer_id() == 1000);
+    CHECK(catalog.next_sequence() == 4096);
+  }
+
+  TEST_CASE("an image that a shard holds does not change, the next one does") {
+    ScratchDirectory scratch;
+    auto meta = make(scratch);
+    Catalog catalog(*meta);
+    REQUIRE(catalog.load().has_value());
+    say(catalog, TopicCreated{test_topic(1), 3, "orders", {}});
+    const auto held = catalog.image();
+    CHECK(catalog.image() == held);
+    say(catalog, PartitionsAdded{test_topic(1), 5});
+    CHECK(held->find("orders")->partitions == 3);
+    CHECK(catalog.image()->find("orders")->partitions == 5);
+    CHECK(catalog.image()->find(test_topic(1))->name == "orders");
+    CHECK(catalog.image()->find("order") == nullptr);
+    CHECK(catalog.image()->find(test_topic(9)) == nullptr);
+  }
+
+  TEST_CASE("a name that was given out again belongs to the new id after every replay") {
+    ScratchDirectory scratch;
+    auto meta = make(scratch);
+    Catalog catalog(*meta);
+    REQUIRE(catalog.load().has_value());
+    for (int round = 0; round < 3; ++round) {
+      say(catalog, TopicCreated{test_topic(1), 3, "orders", {}});
+      say(catalog, TopicDeleted{test_topic(1)});
+      say(catalog, TopicCreated{test_topic(2), 4, "orders", {}});
+      CHECK(catalog.image()->find("orders")->id == test_topic(2));
+      CHECK_FALSE(catalog.has_topic(test_topic(1)));
+      CHECK(catalog.image()->size() == 1);
+    }
+  }
+
+  TEST_CASE("blocks of numbers never go back") {
+    ScratchDirectory scratch;
+    auto meta = make(scratch);
+    Catalog catalog(*meta);
+    REQUIRE(catalog.load().has_value());
+    say(catalog, ProducerIdsGiven{2000});
+    say(catalog, ProducerIdsGiven{1000});
+    say(catalog, SequencesGiven{77});
+    say(catalog, SequencesGiven{7});
+    CHECK(catalog.next_producer_id() == 2000);
+    CHECK(catalog.next_sequence() == 77);
+  }
+
+  TEST_CASE("any tail of a random history applied again changes nothing") {
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+      CAPTURE(seed);
+      SeededRandom random(seed);
+      ScratchDirectory scratch;
+      auto meta = make(scratch);
+      Catalog catalog(*meta);
+      REQUIRE(catalog.load().has_value());
+      std::deque<std::string> names;
+      std::vector<Operation> history;
+      std::vector<TopicId> alive;
+      std::uint8_t next = 1;
+      for (int i = 0; i < 60; ++i) {
+        const auto one = [&] { return alive[random.below(alive.size())]; };
+        const auto kind = random.below(6);
+        if (alive.empty() || kind == 0) {
+          names.push_back("t" + std::to_string(random.below(4)) + std::to_string(alive.size()));
+          alive.push_back(test_topic(next++));
+          history.push_back(TopicCreated{alive.back(), 1, names.back(), {{"a", "b"}}});
+        } else if (kind == 1) {
+          const TopicId id = one();
+          std::erase(alive, id);
+          history.push_back(TopicDeleted{id});
+        } else if (kind == 2) {
+          history.push_back(PartitionsAdded{one(), i});
+        } else if (kind == 3) {
+          history.push_back(ConfigsSet{one(), {{"k", std::to_string(i)}}});
+        } else if (kind == 4) {
+          history.push_back(SequencesGiven{static_cast<Sequence>(i)});
+        } else {
+          history.push_back(BrokerConfigsSet{{{"k", std::to_string(i)}}});
+        }
+        say(catalog, history.back());
+      }
+      const std::string once = told(catalog);
+      for (auto i = random.below(history.size()); i < history.size(); ++i) say(catalog, history[i]);
+      CHECK(told(catalog) == once);
+      // The database says the same as the memory.
+      REQUIRE(meta->flush().has_value());
+      Catalog reloaded(*meta);
+      REQUIRE(reloaded.load().has_value());
+      CHECK(told(reloaded) == once);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarry::storage

@@ -1,0 +1,215 @@
+#include "storage/database.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "scratch.h"
+#include "storage/rocks.h"
+
+namespace tarry::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = Database::Kind;
+
+void put(Database& database, std::size_t family, const std::string& key, const std::string& value) {
+  rocksdb::WriteBatch batch;
+  batch.Put(database.rocks().family(family), key, value);
+  REQUIRE(database.rocks().write(batch).has_value());
+}
+
+Result<bool> has(Database& database, std::size_t family, const std::string& key) {
+  rocksdb::PinnableSlice value;
+  return database.rocks().get(family, key, value);
+}
+
+// A database with something in it, closed.
+std::string filled(const ScratchDirectory& scratch) {
+  const std::string path = scratch.path("db/pending");
+  auto made = Database::make(path, Kind::pending);
+  REQUIRE(made.has_value());
+  for (int i = 0; i < 2000; ++i)
+    put(**made, pending_family::entries, "key " + std::to_string(i), std::string(100, 'v'));
+  REQUIRE((*made)->flush().has_value());
+  return path;
+}
+
+fs::path file_that(const std::string& directory, const std::string& name_part) {
+  for (const auto& entry : fs::directory_iterator(directory))
+    if (entry.path().filename().string().find(name_part) != std::string::npos) return entry.path();
+  FAIL("no file ", name_part);
+  return {};
+}
+
+// Names and bytes of all that counts: RocksDB's info log and lock file do not.
+std::map<std::string, std::string> what_counts(const std::string& directory) {
+  auto out = contents(directory);
+  std::erase_if(out, [](const auto& file) {
+    return file.first.find("LOG") != std::string::npos || file.first.ends_with("LOCK");
+  });
+  return out;
+}
+
+TEST_SUITE("database") {
+  TEST_CASE("a crash keeps what was flushed and nothing else") {
+    ScratchDirectory scratch;
+    auto made = Database::make(scratch.path("db"), Kind::pending);
+    REQUIRE(made.has_value());
+    put(**made, pending_family::entries, "kept", "1");
+    REQUIRE((*made)->flush().has_value());
+    put(**made, pending_family::entries, "lost", "1");
+    fs::copy(scratch.path("db"), scratch.path("crashed"), fs::copy_options::recursive);
+
+    for (const std::string& path : {scratch.path("crashed"), scratch.path("db")}) {
+      made->reset();
+      auto opened = Database::open(path, Kind::pending);
+      REQUIRE(opened.has_value());
+      CHECK(*has(**opened, pending_family::entries, "kept"));
+      CHECK_FALSE(*has(**opened, pending_family::entries, "lost"));
+    }
+  }
+
+  TEST_CASE("of one batch both column families survive or neither, whatever RocksDB flushed") {
+    ScratchDirectory scratch;
+    const Database::Limits small{.write_buffer_bytes = 64 << 10};
+    auto made = Database::make(scratch.path("db"), Kind::pending, small);
+    REQUIRE(made.has_value());
+    for (int round = 0; round < 4; ++round) {
+      for (int i = 0; i < 1500; ++i) {
+        const std::string key = std::to_string(round * 10'000 + i);
+        rocksdb::WriteBatch batch;
+        batch.Put((*made)->rocks().family(pending_family::entries), key, std::string(200, 'e'));
+        batch.Put((*made)->rocks().family(pending_family::ids), key, "i");
+        REQUIRE((*made)->rocks().write(batch).has_value());
+      }
+      // Killed here; buffers that ran full were flushed before, nobody asked for it.
+      made->reset();
+      made = Database::open(scratch.path("db"), Kind::pending, small);
+      REQUIRE(made.has_value());
+      int kept = 0;
+      for (int i = 0; i < 1500; ++i) {
+        const std::string key = std::to_string(round * 10'000 + i);
+        const bool entry = *has(**made, pending_family::entries, key);
+        CHECK(entry == *has(**made, pending_family::ids, key));
+        kept += entry ? 1 : 0;
+      }
+      CHECK(kept > 0);     // Else this has tested nothing:
+      CHECK(kept < 1500);  // some were flushed and some were not.
+    }
+  }
+
+  TEST_CASE("another format version is refused before anything is changed") {
+    ScratchDirectory scratch;
+    const std::string path = scratch.path("db");
+    {
+      auto made = Database::make(path, Kind::pending);
+      REQUIRE(made.has_value());
+      Rocks& rocks = (*made)->rocks();
+      Family* other = nullptr;
+      REQUIRE(rocks.db->CreateColumnFamily({}, "tarry-pending-2", &other).ok());
+      rocks.families.push_back(other);
+      REQUIRE((*made)->flush().has_value());
+    }
+    const auto before = contents(path);
+    const auto opened = Database::open(path, Kind::pending);
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().code == Errc::unsupported);
+    CHECK(opened.error().message.find(path) != std::string::npos);
+    CHECK(opened.error().message.find("tarry-pending-2") != std::string::npos);
+    CHECK(opened.error().message.find("start the Tarry that wrote it") != std::string::npos);
+    CHECK(contents(path) == before);
+  }
+
+  TEST_CASE("a database of the other kind is refused") {
+    ScratchDirectory scratch;
+    const std::string path = filled(scratch);
+    const auto opened = Database::open(path, Kind::meta);
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().code == Errc::corrupt);
+  }
+
+  TEST_CASE("a directory that is missing is refused and not made") {
+    ScratchDirectory scratch;
+    const auto opened = Database::open(scratch.path("db/pending"), Kind::pending);
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().code == Errc::corrupt);
+    CHECK(opened.error().message.find("missing") != std::string::npos);
+    CHECK_FALSE(fs::exists(scratch.path("db")));
+  }
+
+  TEST_CASE("every kind of damage is refused and nothing is made anew") {
+    using Damage = std::function<void(const std::string&)>;
+    const auto cut_half = [](const fs::path& file) {
+      fs::resize_file(file, fs::file_size(file) / 2);
+    };
+    const auto flip = [](const fs::path& file) {
+      std::string bytes = read_whole(file);
+      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x40);
+      write_whole(file, bytes);
+    };
+    const std::vector<std::pair<const char*, Damage>> damages{
+        {"CURRENT gone", [](const std::string& db) { fs::remove(db + "/CURRENT"); }},
+        {"CURRENT empty", [](const std::string& db) { write_whole(db + "/CURRENT", ""); }},
+        {"CURRENT garbage", [](const std::string& db) { write_whole(db + "/CURRENT", "xyz\n"); }},
+        {"CURRENT names another",
+         [](const std::string& db) { write_whole(db + "/CURRENT", "MANIFEST-999999\n"); }},
+        {"MANIFEST gone", [](const std::string& db) { fs::remove(file_that(db, "MANIFEST")); }},
+        {"MANIFEST empty",
+         [](const std::string& db) { write_whole(file_that(db, "MANIFEST"), ""); }},
+        {"MANIFEST flipped", [&](const std::string& db) { flip(file_that(db, "MANIFEST")); }},
+        {"SST gone", [](const std::string& db) { fs::remove(file_that(db, ".sst")); }},
+        {"SST cut", [&](const std::string& db) { cut_half(file_that(db, ".sst")); }},
+        {"all but the directory gone",
+         [](const std::string& db) {
+           fs::remove_all(db);
+           fs::create_directory(db);
+         }},
+    };
+    for (const auto& [name, damage] : damages) {
+      CAPTURE(name);
+      ScratchDirectory scratch;
+      const std::string path = filled(scratch);
+      damage(path);
+      const auto before = what_counts(path);
+      const auto opened = Database::open(path, Kind::pending);
+      REQUIRE_FALSE(opened.has_value());
+      CHECK(opened.error().code == Errc::corrupt);
+      CHECK(opened.error().message.find(path) != std::string::npos);
+      CHECK(what_counts(path) == before);
+    }
+  }
+
+  TEST_CASE("a flipped bit in a table is an error of the read that meets it") {
+    ScratchDirectory scratch;
+    const std::string path = filled(scratch);
+    const fs::path table = file_that(path, ".sst");
+    std::string bytes = read_whole(table);
+    bytes[100] = static_cast<char>(bytes[100] ^ 1);
+    write_whole(table, bytes);
+    auto opened = Database::open(path, Kind::pending);
+    REQUIRE(opened.has_value());
+    const auto read = has(**opened, pending_family::entries, "key 0");
+    REQUIRE_FALSE(read.has_value());
+    CHECK(read.error().code == Errc::corrupt);
+  }
+
+  TEST_CASE("two processes cannot have one database open") {
+    ScratchDirectory scratch;
+    auto made = Database::make(scratch.path("db"), Kind::meta);
+    REQUIRE(made.has_value());
+    const auto second = Database::open(scratch.path("db"), Kind::meta);
+    REQUIRE_FALSE(second.has_value());
+    CHECK(second.error().code == Errc::in_use);
+  }
+
+  TEST_CASE("an empty database holds next to no memory") {
+    ScratchDirectory scratch;
+    auto made = Database::make(scratch.path("db"), Kind::pending);
+    REQUIRE(made.has_value());
+    CHECK((*made)->memory_bytes() < (1 << 20));
+  }
+}
+
+}  // namespace
+}  // namespace tarry::storage
