@@ -76,7 +76,6 @@ rocksdb::DBOptions database_options(const Database::Limits& limits, bool create)
   rocksdb::DBOptions options;
   options.create_if_missing = create;
   options.error_if_exists = create;
-  options.create_missing_column_families = create;
   options.atomic_flush = true;
   // What was not flushed is in the journal; a stop that wants to keep it makes a checkpoint.
   options.avoid_flush_during_shutdown = true;
@@ -246,18 +245,25 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory, 
   rocks->cache = rocksdb::NewLRUCache(limits.block_cache_bytes, 2);
   rocks->garbage = std::make_shared<GarbageSlot>();
 
-  std::vector<rocksdb::ColumnFamilyDescriptor> families;
-  const auto describe = [&](const std::string& name) {
-    families.emplace_back(name, family_options(limits, rocks->cache, name, rocks->garbage));
-  };
-  describe(rocksdb::kDefaultColumnFamilyName);
-  for (const auto& name : family_names(kind)) describe(name);
+  std::vector<rocksdb::ColumnFamilyDescriptor> ours;
+  for (const auto& name : family_names(kind))
+    ours.emplace_back(name, family_options(limits, rocks->cache, name, rocks->garbage));
+  std::vector<rocksdb::ColumnFamilyDescriptor> families{
+      {rocksdb::kDefaultColumnFamilyName,
+       family_options(limits, rocks->cache, rocksdb::kDefaultColumnFamilyName, rocks->garbage)}};
+  if (!create) families.insert(families.end(), ours.begin(), ours.end());
 
   rocksdb::DB* db = nullptr;
   const auto opened = rocksdb::DB::Open(database_options(limits, create), directory, families,
                                         &rocks->families, &db);
   if (!opened.ok()) return std::unexpected(rocks_error(opened, directory));
   rocks->db.reset(db);
+  if (create) {  // All at once: each on its own would write and sync the options again.
+    std::vector<Family*> made;
+    const auto created = db->CreateColumnFamilies(ours, &made);
+    rocks->families.insert(rocks->families.end(), made.begin(), made.end());
+    if (!created.ok()) return std::unexpected(rocks_error(created, directory));
+  }
   return std::unique_ptr<Database>(new Database(std::move(rocks)));
 }
 
