@@ -1,7 +1,6 @@
 #include "storage/journal.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <utility>
 
@@ -15,7 +14,7 @@ namespace tarry::storage {
 namespace {
 
 constexpr std::uint64_t smallest_file_bytes = 64 << 10;
-constexpr std::size_t zeros_bytes = 1 << 20;  // Written in one piece: what a round may wait for.
+constexpr std::uint64_t zeros_bytes = 1 << 20;  // Written in one piece: what a round may wait for.
 constexpr std::string_view spare_extension = ".spare";
 
 // The space is ours when it returns; what is there of the file when it fails is removed.
@@ -37,7 +36,7 @@ struct Journal::JournalFile {
   Lsn first = 0;               // Once it is begun, as is
   std::shared_ptr<File> file;  // this.
   bool filling = false;        // The Background writes zeros; nobody else may write.
-  std::shared_ptr<std::atomic<bool>> stop_filling = std::make_shared<std::atomic<bool>>(false);
+  bool taken = false;          // For a round: no more zeros.
 };
 
 struct Journal::Round {
@@ -49,9 +48,10 @@ struct Journal::Round {
   Lsn lsn = 0;
   AlignedBuffer buffer;  // Begins with room for the header.
   std::uint32_t records = 0;
-  std::uint64_t number = 0;       // From its start on, as is
-  Lsn synced_to = 0;              // this.
-  std::uint64_t begins_file = 0;  // The least size of the file that it is the first of; 0: none.
+  std::uint64_t number = 0;         // From its start on, as is
+  Lsn synced_to = 0;                // this and
+  std::uint32_t payload_bytes = 0;  // this; the Background then writes the header, no more.
+  std::uint64_t begins_file = 0;    // The least size of the file that it is the first of; 0: none.
   std::shared_ptr<JournalFile> new_file;  // That file, as soon as there is one.
   std::vector<Waiter> waiters;
   bool some_wait_for_write = false;
@@ -82,9 +82,7 @@ Journal::Journal(Disk& disk, Background& background, const Clock& clock, Journal
   TARRY_ASSERT(options_.reserve_bytes <= options_.max_bytes / 2, "the reserve is the lesser part");
 }
 
-Journal::~Journal() {
-  for (const auto& spare : spares_) spare->stop_filling->store(true);
-}
+Journal::~Journal() = default;
 
 template <typename Work, typename Then>
 void Journal::run(Work work, Then then) {
@@ -150,6 +148,22 @@ Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
   return {};
 }
 
+// A file that we are about to remove must be none that recover_journal() would have read.
+Result<> Journal::check_never_begun(const std::string& path, Lsn first) {
+  auto file = disk_.open(path, {});
+  if (!file) return std::unexpected(file.error());
+  Buffer block(block_bytes);
+  const auto got = (*file)->pread(0, block);
+  if (!got) return std::unexpected(got.error());
+  block.resize(*got);
+  const auto header = parse_file_header(block);
+  if (!header || (*header && (*header)->first == first))
+    return fail(
+        Errc::invalid,
+        fmt::format("{}: holds records that were not recovered; nothing was changed", path));
+  return {};
+}
+
 // Sorts what is in the directory into live files, spares, and what is removed.
 Result<> Journal::take_over_files(const RecoveredJournal& recovered) {
   const auto entries = disk_.list(options_.directory);
@@ -167,6 +181,7 @@ Result<> Journal::take_over_files(const RecoveredJournal& recovered) {
     if (!first && !is_spare) continue;
     // Begun, but nothing in it was ever synced.
     if (first && (!recovered.exists || *first >= begin_)) {
+      if (auto unused = check_never_begun(path, *first); !unused) return unused;
       if (auto gone = remove(path); !gone) return gone;
       continue;
     }
@@ -286,6 +301,7 @@ Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
     open_is_on_disk_ = round->new_file != nullptr;
     round->lsn += block_bytes;
   }
+  round->buffer.reserve(round_header_bytes + bytes);
   round->buffer.resize(round_header_bytes);
   rounds_.push_back(std::move(round));
   return *rounds_.back();
@@ -299,7 +315,7 @@ std::shared_ptr<Journal::JournalFile> Journal::take_spare(std::uint64_t bytes) {
   if (found == spares_.end()) return nullptr;
   auto spare = *found;
   spares_.erase(found);
-  spare->stop_filling->store(true);
+  spare->taken = true;
   return spare;
 }
 
@@ -333,6 +349,8 @@ void Journal::start_round() {
   rounds_.pop_front();
   round.number = next_number_++;
   round.synced_to = durable_;
+  round.payload_bytes = static_cast<std::uint32_t>(round.buffer.size() - round_header_bytes);
+  round.buffer.pad_to_block();
   stats_.disk_bytes += round.size() + (round.begins_file > 0 ? block_bytes : 0);
   if (round.begins_file > 0) ++stats_.files;
   write_round(!round.some_wait_for_write);
@@ -361,17 +379,16 @@ void Journal::write_round(bool also_sync) {
         if (auto written = file->pwrite(0, block.view()); !written) return written;
       }
       auto& buffer = round->buffer;
-      const auto payload = buffer.view().subspan(round_header_bytes);
+      const auto payload = buffer.view().subspan(round_header_bytes, round->payload_bytes);
       const RoundHeader sealed{.salt = header.salt,
                                .incarnation = header.incarnation,
                                .number = round->number,
                                .lsn = round->lsn,
                                .synced_to = round->synced_to,
-                               .payload_bytes = static_cast<std::uint32_t>(payload.size()),
+                               .payload_bytes = round->payload_bytes,
                                .records = round->records,
                                .payload_crc = crc32c(payload)};
       sealed.write(buffer.data());
-      buffer.pad_to_block();
       return file->pwrite(place, buffer.view());
     }
     Result<> sync() {
@@ -512,30 +529,29 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
         spares_.push_back(spare);
         const bool wanted_now = std::ranges::any_of(
             rounds_, [](const auto& round) { return round->begins_file > 0 && !round->new_file; });
-        if (ahead && !wanted_now) fill_with_zeros(spare);
+        if (ahead && !wanted_now) fill_with_zeros(spare, 0);
         tell_ready();
       });
 }
 
-// So that a sync over its blocks has no extent to convert.  Ends early when it is taken.
-void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare) {
+// So that a sync over its blocks has no extent to convert.  One piece at a time, so that rounds get
+// between; it ends early when the spare is taken.
+void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t at) {
   spare->filling = true;
+  const auto end = std::min(at + zeros_bytes, spare->bytes);
   run(
-      [&disk = disk_, path = spare->path, bytes = spare->bytes,
-       stop = spare->stop_filling]() -> Result<> {
+      [&disk = disk_, path = spare->path, at, end, last = end == spare->bytes]() -> Result<> {
         auto file = disk.open(path, {.write = true, .direct = true});
         if (!file) return std::unexpected(file.error());
-        AlignedBuffer zeros(std::min<std::uint64_t>(zeros_bytes, bytes));
-        for (std::uint64_t at = 0; at < bytes && !stop->load(); at += zeros.size()) {
-          const auto piece = std::min<std::uint64_t>(zeros.size(), bytes - at);
-          if (auto written = (*file)->pwrite(at, zeros.view().first(piece)); !written)
-            return written;
-        }
-        return (*file)->sync();
+        const AlignedBuffer zeros(static_cast<std::size_t>(end - at));
+        if (auto written = (*file)->pwrite(at, zeros.view()); !written) return written;
+        return last ? (*file)->sync() : Result<>{};
       },
-      [this, spare](Result<> filled) {
+      [this, spare, end](Result<> filled) {
         spare->filling = false;
+        if (failure_) return;
         if (!filled) return fail_all(filled.error());
+        if (!spare->taken && end < spare->bytes) return fill_with_zeros(spare, end);
         tell_ready();
       });
 }
@@ -587,6 +603,7 @@ void Journal::release(Lsn lsn) {
       continue;
     }
     file->file = nullptr;
+    file->taken = false;
     spares_.push_back(std::move(file));
     disk_is_full_ = false;
   }

@@ -120,9 +120,9 @@ class Journal {
   // the next start is open.  Runs on the shard's thread, never inside append(); may append.
   using Completion = std::move_only_function<void(const Result<>&)>;
 
-  // Goes on behind what recover_journal() found, as a new incarnation in a new file; what was cut
-  // is out of reach, for ever, when this returns.  Blocks for a few syncs.  All references outlive
-  // the Journal.  `clock` is for stats alone.
+  // Goes on behind what recover_journal() found (Errc::invalid when there is more), as a new
+  // incarnation in a new file; what was cut is out of reach, for ever, when this returns.  Blocks
+  // for a few syncs.  All references outlive the Journal.  `clock` is for stats alone.
   static Result<std::unique_ptr<Journal>> open(Disk& disk, Background& background, Random& random,
                                                const Clock& clock, JournalOptions options,
                                                JournalHooks hooks,
@@ -144,6 +144,9 @@ class Journal {
 
   // Sends what is gathered on its way, unless a round is in flight or nothing is there.
   void start_round();
+
+  // A round is on its way to the disk.
+  bool in_flight() const { return in_flight_ != nullptr; }
 
   // Whether a record of `bytes` would be taken now.
   bool has_room(std::uint64_t bytes, JournalUse use = JournalUse::work) const;
@@ -184,6 +187,7 @@ class Journal {
           JournalHooks hooks);
 
   Result<> begin(Random& random, const RecoveredJournal& recovered);
+  Result<> check_never_begun(const std::string& path, Lsn first);
   Result<> take_over_files(const RecoveredJournal& recovered);
   std::string new_spare_path();
   JournalFileHeader file_header(Lsn first) const;
@@ -200,7 +204,7 @@ class Journal {
   static void complete(Round& round, bool all, const Result<>& result);
   void fail_all(const Error& error);
   void prepare_spare(std::uint64_t bytes, bool ahead);
-  void fill_with_zeros(std::shared_ptr<JournalFile> spare);
+  void fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t at);
   void release(Lsn lsn);
 
   // On the Background; `then` comes back here, unless we are gone by then.

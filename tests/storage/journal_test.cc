@@ -1,15 +1,20 @@
 #include "storage/journal.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <memory>
-#include <set>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <stdlib.h>
 
 #include "base/crc32c.h"
 #include "base/log.h"
@@ -58,6 +63,50 @@ class QueuedBackground final : public Background {
 
  private:
   std::deque<std::pair<Work, Work>> queue_;
+};
+
+// Two threads that work, and an inbox for what is to run on the one that asked.
+class ThreadBackground final : public Background {
+ public:
+  ThreadBackground() {
+    for (int i = 0; i < 2; ++i)
+      threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+  }
+  void run_and_then(Work work, Work then) override {
+    const std::lock_guard lock(mutex_);
+    todo_.push_back({std::move(work), std::move(then)});
+    has_work_.notify_one();
+  }
+  // Waits for at least one piece to be done.
+  void take_done() {
+    std::deque<Work> done;
+    {
+      std::unique_lock lock(mutex_);
+      has_done_.wait(lock, [&] { return !done_.empty(); });
+      done.swap(done_);
+    }
+    for (auto& then : done) then();
+  }
+
+ private:
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (has_work_.wait(lock, stop, [&] { return !todo_.empty(); })) {
+      auto [work, then] = std::move(todo_.front());
+      todo_.pop_front();
+      lock.unlock();
+      work();
+      lock.lock();
+      done_.push_back(std::move(then));
+      has_done_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any has_work_, has_done_;
+  std::deque<std::pair<Work, Work>> todo_;
+  std::deque<Work> done_;
+  std::vector<std::jthread> threads_;  // Last: they use the others.
 };
 
 using Records = std::vector<std::pair<Lsn, Buffer>>;
@@ -421,13 +470,23 @@ TEST_SUITE("journal") {
     const auto first = rig.options.directory + "/" + journal_file_name(0);
     const auto whole = rig.disk.contents(first);
     const std::uint8_t bad[] = {0xff};
-    for (const std::uint64_t at : {0u, 5000u, 50'000u}) {
+    for (const std::uint64_t at : {0u, 5000u, 60'000u}) {
       rig.disk.poke(first, at, bad);
       CHECK(rig.recover().error().code == Errc::corrupt);
       rig.disk.poke(first, 0, whole);
     }
     REQUIRE(rig.disk.remove(first));
     CHECK(rig.recover().error().code == Errc::corrupt);
+  }
+
+  TEST_CASE("a journal that was not recovered is not opened, and nothing of it is removed") {
+    Rig rig;
+    REQUIRE(rig.open());
+    rig.append(text("x"));
+    rig.settle();
+    rig.recovered = {};
+    CHECK(rig.open().error().code == Errc::invalid);
+    CHECK(rig.recover()->size() == 1);
   }
 
   TEST_CASE("a journal of a later version is refused by its number") {
@@ -748,6 +807,123 @@ TEST_SUITE("journal") {
     CHECK(rig.recover()->size() == 1);
     REQUIRE(rig.open());
     CHECK(rig.journal->has_room(1000));
+  }
+
+  TEST_CASE("a journal that is retired is gone at one stroke, wherever a crash falls") {
+    for (std::uint64_t call = 1; call < 20; ++call) {
+      CAPTURE(call);
+      Rig rig(call);
+      REQUIRE(rig.open());
+      for (int i = 0; i < 20; ++i) rig.append(Buffer(9000));
+      rig.settle();
+      rig.stop();
+      rig.disk.crash_call(call);
+      bool done = false;
+      try {
+        done = retire_journal(rig.disk, "journal", 0).has_value();
+      } catch (const MemoryDisk::PowerCut&) {
+      }
+      rig.disk.heal();
+      rig.disk.cut_power();
+      const auto records = rig.recover();
+      REQUIRE(records);
+      CHECK((records->size() == 20 || !rig.recovered.exists));
+      if (done) CHECK_FALSE(rig.recovered.exists);
+      REQUIRE(remove_retired_journals(rig.disk, "journal"));
+      CHECK(rig.disk.list("journal")->size() == (rig.recovered.exists ? 1 : 0));
+    }
+  }
+
+  TEST_CASE(
+      "zeros are written ahead into the next file, and whoever needs it does not wait for all of "
+      "them") {
+    Rig rig;
+    rig.options.file_bytes = 4 << 20;
+    rig.options.max_bytes = 16 << 20;
+    REQUIRE(rig.open());
+    for (const bool in_a_hurry : {false, true}) {
+      CAPTURE(in_a_hurry);
+      const auto files = rig.journal->stats().files;
+      int told = 0, appended = 0;
+      while (rig.journal->stats().files == files) {
+        rig.append(Buffer(500'000), [&](const Result<>&) { ++told; });
+        ++appended;
+        if (in_a_hurry)
+          rig.journal->start_round();
+        else
+          rig.settle();
+        if (in_a_hurry) rig.background.run_one();
+      }
+      rig.settle();
+      CHECK(told == appended);
+      rig.journal->checkpoint(rig.journal->durable_lsn(), {});
+      rig.settle();
+    }
+    rig.stop();
+    rig.disk.cut_power();
+    CHECK(rig.recover()->empty());
+  }
+
+  TEST_CASE("on the machine's disk, with threads that write, what was told durable is read again") {
+    std::string root = std::filesystem::temp_directory_path() / "tarry_journal_test_XXXXXX";
+    REQUIRE(::mkdtemp(root.data()) != nullptr);
+    PosixDisk disk;
+    SeededRandom random(1);
+    StoppedClock clock;
+    JournalOptions options;
+    options.directory = root + "/journal/0";
+    options.file_bytes = 1 << 20;
+    options.max_bytes = 4 << 20;
+    options.reserve_bytes = 1 << 20;
+    Records expected;
+    std::size_t durable = 0, written = 0;
+    for (int life = 0; life < 3; ++life) {
+      ThreadBackground background;
+      Records found;
+      const auto recovered = recover_journal(disk, options.directory, [&](Lsn lsn, Bytes record) {
+        found.emplace_back(lsn, Buffer(record.begin(), record.end()));
+        return Result<>{};
+      });
+      REQUIRE(recovered);
+      const auto live = std::ranges::lower_bound(expected, recovered->checkpoint, {},
+                                                 &std::pair<Lsn, Buffer>::first);
+      CHECK(std::ranges::equal(found, std::span(live, expected.end())));
+      bool ready = false, pressure = false;
+      JournalHooks hooks;
+      hooks.on_ready = [&] { ready = true; };
+      hooks.on_pressure = [&] { pressure = true; };
+      const auto journal = std::move(
+          *Journal::open(disk, background, random, clock, options, std::move(hooks), *recovered));
+      const auto turn = [&] {
+        if (std::exchange(ready, false)) journal->start_round();
+        if (std::exchange(pressure, false)) journal->checkpoint(journal->durable_lsn(), {});
+        background.take_done();
+      };
+      for (int i = 0; i < 300; ++i) {
+        Buffer record(random.below(i % 50 == 0 ? 1'200'000 : 20'000));
+        for (std::size_t at = 0; at < record.size(); at += 100)
+          record[at] = static_cast<std::uint8_t>(random.u64());
+        const auto when = i % 3 == 0 ? When::written : When::durable;
+        auto& told = i % 3 == 0 ? written : durable;
+        for (;;) {
+          const auto lsn = journal->append(
+              record, [&told](const Result<>& r) { told += r ? 1 : 0; }, when);
+          if (lsn) {
+            expected.emplace_back(*lsn, std::move(record));
+            break;
+          }
+          REQUIRE(lsn.error().code == Errc::no_space);
+          turn();
+        }
+        if (random.below(4) == 0) turn();
+      }
+      while (!journal->is_idle()) turn();
+      journal->note_idle();
+      while (!journal->is_idle()) turn();
+      CHECK(durable + written == expected.size());
+      CHECK(journal->stats().files > 3);
+    }
+    std::filesystem::remove_all(root);
   }
 
   // The whole of it against a model, with a crash at any call of the disk.
