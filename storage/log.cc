@@ -285,7 +285,7 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run_first() {
         if (entry && *entry) before = std::max(before, (*entry)->offset);
       }
     }
-    const auto position = position_before(*disk_, directory_, segment, before);
+    const auto position = checked_position_before(*disk_, directory_, **log, segment, before);
     if (!position) return std::unexpected(position.error());
 
     SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
@@ -321,7 +321,7 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run_max() {
     // The batch that has it is known, unless it may lie below the start.
     const bool cut = segment.base < from_;
     const Offset from = cut ? from_ : segment.max_timestamp_offset;
-    const auto position = position_before(*disk_, directory_, segment, from);
+    const auto position = checked_position_before(*disk_, directory_, **log, segment, from);
     if (!position) return std::unexpected(position.error());
     SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
     for (;;) {

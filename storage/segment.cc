@@ -16,6 +16,9 @@ namespace {
 // What goes to the disk in one call.
 constexpr std::size_t write_bytes = 1 << 20;
 
+// Positions are numbers of 32 bits with a sign: no batch begins behind this.
+constexpr std::uint64_t most_bytes = std::uint64_t{1} << 31;
+
 constexpr auto never = OpenOptions::Create::never;
 constexpr auto if_absent = OpenOptions::Create::if_absent;
 
@@ -172,23 +175,6 @@ Result<std::optional<SegmentDamage>> scan_checked(const File& file, std::uint64_
     if (*padding) return std::nullopt;
     return SegmentDamage{position, std::move(wrong)};
   }
-}
-
-// Where to begin to look for `offset` although nothing of the index may be true.
-Result<std::uint64_t> checked_position_before(Disk& disk, std::string_view directory,
-                                              const File& log, std::uint64_t end, Offset base,
-                                              Offset offset) {
-  const auto index = open_index(disk, segment_path(directory, base, ".index"), index_entry_bytes);
-  if (!index) return std::unexpected(index.error());
-  if (index->entries == 0) return std::uint64_t{0};
-  const auto entry = find_entry(*index->file, base, index->entries, offset - 1);
-  if (!entry) return std::unexpected(entry.error());
-  if (!*entry) return std::uint64_t{0};
-  const auto batch = good_batch_at(log, (*entry)->position, end);
-  if (!batch) return std::unexpected(batch.error());
-  if (*batch && (*batch)->last == (*entry)->offset && (*batch)->last < offset)
-    return std::uint64_t{(*entry)->position};
-  return std::uint64_t{0};
 }
 
 }  // namespace
@@ -433,8 +419,7 @@ Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory
   if (!index) return std::unexpected(index.error());
   const auto times = open_index(disk, times_path, time_entry_bytes);
   if (!times) return std::unexpected(times.error());
-  // Positions are numbers of 32 bits; what is behind 2^31 can only be garbage.
-  const std::uint64_t end = std::min<std::uint64_t>(*size, std::uint64_t{1} << 31);
+  const std::uint64_t end = std::min(*size, most_bytes);  // Behind it can only be garbage.
 
   LoadedSegment loaded;
   auto& state = loaded.state;
@@ -519,7 +504,13 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
   std::uint64_t position = 0;
   Offset next = base;
   if (offset != base) {
-    const auto from = checked_position_before(disk, directory, **log, *size, base, offset);
+    // Of the index as much as there is; what is not true in it is found out.
+    const auto from = checked_position_before(
+        disk, directory, **log,
+        {.base = base,
+         .bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(*size, most_bytes)),
+         .index_entries = std::numeric_limits<std::uint32_t>::max()},
+        offset);
     if (!from) return std::unexpected(from.error());
     position = *from;
     const auto damage = scan_checked(**log, *from, *size, [&](const BatchPlace& batch) {
@@ -596,6 +587,24 @@ Result<std::uint64_t> position_before(Disk& disk, std::string_view directory,
   if (!entry && entry.error().code != Errc::corrupt) return std::unexpected(entry.error());
   if (!entry || !*entry || (*entry)->position >= state.bytes) return std::uint64_t{0};
   return std::uint64_t{(*entry)->position};
+}
+
+Result<std::uint64_t> checked_position_before(Disk& disk, std::string_view directory,
+                                              const File& log, const SegmentState& state,
+                                              Offset offset) {
+  const auto index =
+      open_index(disk, segment_path(directory, state.base, ".index"), index_entry_bytes);
+  if (!index) return std::unexpected(index.error());
+  const auto entries = std::min(index->entries, state.index_entries);
+  if (entries == 0) return std::uint64_t{0};
+  const auto entry = find_entry(*index->file, state.base, entries, offset - 1);
+  if (!entry) return std::unexpected(entry.error());
+  if (!*entry) return std::uint64_t{0};
+  const auto batch = good_batch_at(log, (*entry)->position, state.bytes);
+  if (!batch) return std::unexpected(batch.error());
+  if (*batch && (*batch)->last == (*entry)->offset && (*batch)->last < offset)
+    return std::uint64_t{(*entry)->position};
+  return std::uint64_t{0};
 }
 
 }  // namespace tarry::storage

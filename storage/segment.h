@@ -181,5 +181,9 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
 // from disk.  0 when there is no index.  The position is not checked.
 Result<std::uint64_t> position_before(Disk& disk, std::string_view directory,
                                       const SegmentState& state, Offset offset);
+// The same, checked: a batch begins there, and it lies wholly before `offset`.
+Result<std::uint64_t> checked_position_before(Disk& disk, std::string_view directory,
+                                              const File& log, const SegmentState& state,
+                                              Offset offset);
 
 }  // namespace tarry::storage

@@ -15,9 +15,9 @@
 namespace tarry::storage {
 
 // The same numbers for the same seed.
-class SeededRandom final : public Random {
+class SplitMix final : public Random {
  public:
-  explicit SeededRandom(std::uint64_t seed) : state_(seed) {}
+  explicit SplitMix(std::uint64_t seed) : state_(seed) {}
   std::uint64_t u64() override {  // splitmix64
     std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

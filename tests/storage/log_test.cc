@@ -36,7 +36,7 @@ Buffer bytes_of(const std::vector<SharedBytes>& batches) {
 
 // A log and, beside it, all batches that it should have.
 struct Fixture {
-  SeededRandom random;
+  SplitMix random;
   MemoryDisk disk{random};
   TopicId topic;
   LogConfig config{.retention_ms = milliseconds(-1)};
@@ -156,7 +156,7 @@ TEST_CASE("a directory of another topic id is refused, and so are segments of no
   f.open();
   f.append({{1}});
   f.flush();
-  SeededRandom other(99);
+  SplitMix other(99);
   const auto refused = Log::open(f.disk, directory, other.topic_id(), f.config);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == Errc::corrupt);
@@ -317,6 +317,9 @@ TEST_CASE("an index that is not true costs time, no data") {
       REQUIRE(read);
       REQUIRE(bytes_of(*read) == f.expected(from, everything, 1));
     }
+    const auto time = f.log->find_timestamp(20, everything).run();
+    REQUIRE(time);
+    REQUIRE((*time)->offset == 20);
   }
   REQUIRE(f.disk.remove(index));
   CHECK(f.read_all(0) == f.expected(0));
@@ -518,7 +521,7 @@ TEST_CASE("a log that was closed in order opens as it was") {
   f.config.segment_bytes = 700;
   f.config.index_interval_bytes = 100;
   f.open();
-  SeededRandom random(5);
+  SplitMix random(5);
   for (int i = 0; i < 40; ++i) {
     f.append({{static_cast<std::int64_t>(random.below(1000)), random.below(200)}, {1}});
     f.flush();
@@ -870,7 +873,7 @@ TEST_CASE(
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     CAPTURE(seed);
     Fixture f(seed);
-    SeededRandom random(seed * 7919);
+    SplitMix random(seed * 7919);
     f.config.segment_bytes = static_cast<std::int64_t>(300 + random.below(8000));
     f.config.segment_ms = milliseconds(1 + random.below(20'000));
     f.config.index_interval_bytes = static_cast<std::int64_t>(random.below(1500));

@@ -141,7 +141,7 @@ TEST_CASE("what lies below the start offset goes, whatever the limits are") {
 TEST_CASE(
     "a removal leaves the files of other segments alone, and makes the one that goes on "
     "before it takes any") {
-  SeededRandom random(1);
+  SplitMix random(1);
   MemoryDisk disk(random);
   REQUIRE(disk.make_directories("logs/t-0"));
   for (const Offset base : {0, 100, 200}) {
@@ -164,7 +164,7 @@ TEST_CASE(
 
 TEST_CASE("a removal that fails has not taken the segment that says where the log goes on") {
   for (std::uint64_t nth = 1;; ++nth) {
-    SeededRandom random(nth);
+    SplitMix random(nth);
     MemoryDisk disk(random);
     REQUIRE(disk.make_directories("logs/t-0"));
     for (const Offset base : {0, 100}) {
@@ -190,7 +190,7 @@ TEST_CASE("a removal that fails has not taken the segment that says where the lo
 TEST_CASE(
     "a topic's removal takes its directory under a name that says so, and what a crash left "
     "is found by it") {
-  SeededRandom random(1);
+  SplitMix random(1);
   MemoryDisk disk(random);
   const TopicId id = random.topic_id();
   const auto make = [&](const std::string& directory) {
