@@ -129,7 +129,7 @@ def _(ctx):
 
 @case("a client that never reads its answers loses its connection, and the memory stays bounded")
 def _(ctx):
-    broker = ctx.broker(settings={"connections.max.idle.ms": 2000})
+    broker = ctx.broker(settings={"tarry.connection.write.stall.ms": 2000})
     topic = ctx.topic("big")
     with HealthyClient(broker, ctx.topic("healthy")):
         with broker.client() as client:

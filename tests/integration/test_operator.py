@@ -248,7 +248,8 @@ def _(ctx):
         raise Skip("no file system can be mounted here")
     try:
         broker = ctx.broker(start=False, shards=1, settings={
-            "tarry.checkpoint.interval.ms": 500, "tarry.journal.bytes": 16 << 20})
+            "tarry.checkpoint.interval.ms": 500, "tarry.disk.reserve.bytes": 8 << 20,
+            "tarry.journal.file.bytes": 4 << 20, "tarry.journal.max.bytes": 16 << 20})
         broker.data = folder / "data"
         broker.start()
         acknowledged = 0
