@@ -151,6 +151,30 @@ TEST_CASE("a new log has a directory that names its topic id, and no segment bef
   CHECK(!f.log->plan_flush(everything));
 }
 
+TEST_CASE("a crash at any call of a log's creation leaves a directory that opens") {
+  for (std::uint64_t nth = 1;; ++nth) {
+    Fixture f(nth);
+    f.disk.crash_call(nth);
+    bool crashed = false;
+    try {
+      f.open();
+    } catch (const MemoryDisk::PowerCut&) {
+      crashed = true;
+    }
+    f.disk.heal();
+    if (nth % 2 == 0) {
+      f.disk.kill();
+    } else {
+      f.disk.cut_power();
+    }
+    REQUIRE(!f.open());
+    f.append({{1}});
+    f.flush_and_forget();
+    REQUIRE(f.read_all(0) == f.expected(0));
+    if (!crashed) break;
+  }
+}
+
 TEST_CASE("a directory of another topic id is refused, and so are segments of nobody") {
   Fixture f;
   f.open();
