@@ -1,0 +1,479 @@
+#include "storage/recovery.h"
+
+#include <doctest/doctest.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+
+#include "base/log.h"
+#include "scratch.h"
+#include "storage/catalog.h"
+#include "storage/database.h"
+#include "storage/journal.h"
+#include "storage/memory_disk.h"
+#include "storage/pending_store.h"
+
+namespace tarry::storage {
+namespace {
+
+using Kind = Database::Kind;
+
+const TopicPartition orders{test_topic(1), 0};
+const TopicPartition others{test_topic(2), 0};
+
+class StoppedClock final : public Clock {
+ public:
+  WallTime wall() const override { return {}; }
+  MonoTime mono() const override { return {}; }
+};
+
+class QueuedBackground final : public Background {
+ public:
+  void run_and_then(Work work, Work then) override {
+    queue_.push_back({std::move(work), std::move(then)});
+  }
+  void run_all() {
+    while (!queue_.empty()) {
+      auto [work, then] = std::move(queue_.front());
+      queue_.pop_front();
+      work();
+      then();
+    }
+  }
+
+ private:
+  std::deque<std::pair<Work, Work>> queue_;
+};
+
+// A batch of `count` records at `base`: as much of it as recovery looks at.
+Buffer batch_at(Offset base, std::int32_t count) {
+  Buffer out(61 + 4);
+  store_be(out.data(), base);
+  store_be(out.data() + 8, static_cast<std::int32_t>(out.size() - 12));
+  store_be(out.data() + 23, count - 1);
+  store_be(out.data() + 43, std::int64_t{-1});
+  return out;
+}
+
+// Logs in memory: where each batch begins and ends.
+struct FakeLogs final : LogReplay {
+  struct FakeLog {
+    Offset first = 0;  // Retention took what was before.
+    std::map<Offset, Offset> batches;
+    Offset end() const { return batches.empty() ? first : batches.rbegin()->second; }
+    bool operator==(const FakeLog&) const = default;
+  };
+
+  Result<Offset> cut(const TopicPartition& partition, Offset base) override {
+    if (fails) return fail(Errc::io, "disk gone");
+    cuts.push_back(partition);
+    FakeLog& log = logs[partition];
+    const Offset from = std::max(base, log.first);
+    log.batches.erase(log.batches.lower_bound(from), log.batches.end());
+    return log.end();
+  }
+  Result<> append(const TopicPartition& partition, Bytes batches, WallTime) override {
+    FakeLog& log = logs[partition];
+    while (!batches.empty()) {
+      const auto base = load_be<Offset>(batches.data());
+      CHECK(base == log.end());
+      log.batches[base] = base + load_be<std::int32_t>(batches.data() + 23) + 1;
+      batches = batches.subspan(65);
+    }
+    return {};
+  }
+  Result<> producer_answered(const ProducerAnswered& answer) override {
+    answered.push_back(answer.producer_id);
+    return {};
+  }
+  Result<> start_moved(const TopicPartition& partition, Offset start) override {
+    starts[partition] = start;
+    return {};
+  }
+  void fence(const TopicPartition& partition, const std::string& why) override {
+    fenced[partition] = why;
+  }
+
+  std::map<TopicPartition, FakeLog> logs;
+  std::map<TopicPartition, Offset> starts;
+  std::map<TopicPartition, std::string> fenced;
+  std::vector<TopicPartition> cuts;
+  std::vector<ProducerId> answered;
+  bool fails = false;
+};
+
+// A broker's storage with its journals on a disk of memory.
+struct Rig {
+  explicit Rig(std::uint64_t seed = 1) : random(seed), disk(random) {
+    set_log_level(LogLevel::off);  // Here what goes wrong is meant to.
+    meta = std::move(*Database::make(scratch.path("meta"), Kind::meta, small));
+    pending = std::move(*Database::make(scratch.path("pending"), Kind::pending, small));
+    open_stores();
+  }
+  ~Rig() {
+    store.reset();
+    catalog.reset();
+  }
+
+  void open_stores() {
+    catalog = std::make_unique<Catalog>(*meta);
+    REQUIRE(catalog->load().has_value());
+    store = std::move(*PendingStore::open(*pending));
+  }
+
+  // kill -9: the databases keep what was flushed, the journals what was written.
+  void crash() {
+    journals.clear();
+    store.reset();
+    catalog.reset();
+    meta.reset();
+    pending.reset();
+    disk.kill();
+    meta = std::move(*Database::open(scratch.path("meta"), Kind::meta, small));
+    pending = std::move(*Database::open(scratch.path("pending"), Kind::pending, small));
+    open_stores();
+  }
+
+  Result<Recovered> recover() { return storage::recover(disk, "journal", *catalog, *store, logs); }
+
+  void open_journals(const Recovered& recovered, std::uint32_t shards) {
+    journals.clear();
+    for (std::uint32_t shard = 0; shard < shards; ++shard) {
+      JournalOptions options;
+      options.directory = fmt::format("journal/{}", shard);
+      options.shard = shard;
+      options.file_bytes = 64 << 10;
+      options.max_bytes = 4 << 20;
+      options.reserve_bytes = 64 << 10;
+      auto opened =
+          Journal::open(disk, background, random, clock, options, {}, recovered.journal(shard));
+      REQUIRE(opened.has_value());
+      journals.push_back(std::move(*opened));
+    }
+  }
+
+  // One journal record, durable when this returns.
+  void write(std::uint32_t shard, std::initializer_list<Operation> operations) {
+    write(shard, std::span(operations.begin(), operations.size()));
+  }
+  void write(std::uint32_t shard, std::span<const Operation> operations) {
+    RecordBuilder record;
+    for (const Operation& operation : operations)
+      std::visit([&](const auto& op) { record.add(op); }, operation);
+    Journal& journal = *journals.at(shard);
+    bool durable = false;
+    REQUIRE(journal.append(record.pieces(), [&](const Result<>& r) { durable = r.has_value(); })
+                .has_value());
+    journal.start_round();
+    background.run_all();
+    REQUIRE(durable);
+  }
+
+  void note_checkpoint(std::uint32_t shard) {
+    bool noted = false;
+    journals.at(shard)->checkpoint(journals[shard]->durable_lsn(),
+                                   [&](const Result<>& r) { noted = r.has_value(); });
+    background.run_all();
+    REQUIRE(noted);
+  }
+
+  std::vector<Sequence> waiting() {
+    std::vector<Sequence> out;
+    const auto window = store->window({}, WallTime::max(), 1'000'000);
+    REQUIRE(window.has_value());
+    for (const auto& locator : *window) out.push_back(locator.key.sequence);
+    return out;
+  }
+
+  const Database::Limits small{.write_buffer_bytes = 64 << 10};
+  ScratchDirectory scratch;
+  SeededRandom random;
+  MemoryDisk disk;
+  QueuedBackground background;
+  StoppedClock clock;
+  std::unique_ptr<Database> meta, pending;
+  std::unique_ptr<Catalog> catalog;
+  std::unique_ptr<PendingStore> store;
+  FakeLogs logs;
+  std::vector<std::unique_ptr<Journal>> journals;
+};
+
+Parked park(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
+  return {partition, sequence, from_ms(due), from_ms(1), never_expires, {}, as_bytes("body")};
+}
+Gone gone(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
+  return {partition, sequence, from_ms(due), GoneHow::delivered, from_ms(1), {}};
+}
+TopicCreated topic(const TopicPartition& partition, std::string_view name) {
+  return {partition.topic, 4, name, {}};
+}
+LogAppended append(const TopicPartition& partition, Bytes batches) {
+  return {partition, from_ms(1), batches};
+}
+
+TEST_SUITE("recovery") {
+  TEST_CASE("a new directory has nothing to recover") {
+    Rig rig;
+    const auto recovered = rig.recover();
+    REQUIRE(recovered.has_value());
+    CHECK(recovered->journals.empty());
+    CHECK_FALSE(recovered->other_shards(2));
+    CHECK_FALSE(recovered->journal(0).exists);
+  }
+
+  TEST_CASE("every operation reaches what it is for, and twice is as once") {
+    Rig rig;
+    rig.open_journals({}, 2);
+    const Buffer batches = batch_at(0, 3);
+    rig.write(0, {topic(orders, "orders"), SequencesGiven{100}});
+    rig.write(1, {append(orders, batches), park(orders, 7, 50)});
+    rig.write(1, {park(orders, 8, 40), ProducerAnswered{orders, 99, 0, 0, 0, -1, from_ms(1)}});
+    rig.write(1, {gone(orders, 7, 50), LogStartMoved{orders, 2}});
+    rig.crash();
+    for (int round = 0; round < 2; ++round) {
+      CAPTURE(round);
+      const auto recovered = rig.recover();
+      REQUIRE(recovered.has_value());
+      CHECK(recovered->records == 4);
+      CHECK(recovered->journals.size() == 2);
+      CHECK_FALSE(recovered->other_shards(2));
+      CHECK(recovered->other_shards(1));
+      CHECK(recovered->other_shards(3));
+      CHECK(rig.catalog->image()->find("orders")->id == orders.topic);
+      CHECK(rig.catalog->next_sequence() == 100);
+      CHECK(rig.waiting() == std::vector<Sequence>{8});
+      CHECK(rig.logs.logs[orders].batches == std::map<Offset, Offset>{{0, 3}});
+      CHECK(rig.logs.starts[orders] == 2);
+      CHECK(rig.logs.answered.back() == 99);
+      CHECK(rig.logs.fenced.empty());
+    }
+  }
+
+  TEST_CASE("a log that is ahead of the checkpoint gets nothing twice") {
+    Rig rig;
+    rig.open_journals({}, 1);
+    rig.write(0, {topic(orders, "orders")});
+    REQUIRE(rig.catalog->apply(topic(orders, "orders")).has_value());
+    REQUIRE(rig.meta->flush().has_value());
+    rig.logs.logs[orders].batches = {{0, 10}};
+    rig.note_checkpoint(0);
+    const Buffer second = batch_at(10, 5), third = batch_at(15, 1);
+    rig.write(0, {append(orders, second)});
+    rig.write(0, {append(orders, third)});
+    // The first of them was written to the segment before the crash.
+    rig.logs.logs[orders].batches = {{0, 10}, {10, 15}};
+    rig.crash();
+    REQUIRE(rig.recover().has_value());
+    CHECK(rig.logs.logs[orders].batches == std::map<Offset, Offset>{{0, 10}, {10, 15}, {15, 16}});
+    CHECK(rig.logs.cuts == std::vector{orders});
+  }
+
+  TEST_CASE("batches that retention has taken are not asked for again") {
+    Rig rig;
+    rig.open_journals({}, 1);
+    Buffer two = batch_at(0, 5);
+    append_bytes(two, batch_at(5, 5));
+    const Buffer third = batch_at(10, 2);
+    rig.write(0, {topic(orders, "orders"), append(orders, two)});
+    rig.write(0, {append(orders, third)});
+    rig.logs.logs[orders].first = 5;  // The border lies within one journal record.
+    rig.crash();
+    REQUIRE(rig.recover().has_value());
+    CHECK(rig.logs.logs[orders].batches == std::map<Offset, Offset>{{5, 10}, {10, 12}});
+    CHECK(rig.logs.fenced.empty());
+  }
+
+  TEST_CASE("a log that lost what a checkpoint vouched for is fenced and the rest goes on") {
+    Rig rig;
+    rig.open_journals({}, 1);
+    const Buffer far = batch_at(10, 5), farther = batch_at(15, 5), near = batch_at(0, 1);
+    rig.write(0, {topic(orders, "orders"), topic(others, "others"), append(orders, far)});
+    rig.write(0, {append(orders, farther), append(others, near), park(others, 1, 10)});
+    rig.logs.logs[orders].batches = {{0, 4}};
+    rig.crash();
+    const auto recovered = rig.recover();
+    REQUIRE(recovered.has_value());
+    CHECK(recovered->fenced == 1);
+    CHECK(rig.logs.fenced.size() == 1);
+    CHECK(rig.logs.fenced[orders].find("4") != std::string::npos);
+    CHECK(rig.logs.fenced[orders].find("10") != std::string::npos);
+    CHECK(rig.logs.logs[orders].batches == std::map<Offset, Offset>{{0, 4}});
+    CHECK(rig.logs.logs[others].batches == std::map<Offset, Offset>{{0, 1}});
+    CHECK(rig.waiting() == std::vector<Sequence>{1});
+  }
+
+  TEST_CASE("of a topic that was deleted nothing comes back, also not under its name") {
+    Rig rig;
+    rig.open_journals({}, 2);
+    const Buffer batches = batch_at(0, 1);
+    rig.write(0, {topic(orders, "orders")});
+    rig.write(1, {append(orders, batches), park(orders, 1, 10)});
+    rig.write(0, {TopicDeleted{orders.topic}});
+    rig.write(0, {topic(others, "orders")});
+    rig.write(1, {park(others, 2, 20)});
+    REQUIRE(rig.catalog->apply(topic(orders, "orders")).has_value());
+    REQUIRE(rig.store->apply(std::vector<Operation>{park(orders, 1, 10)}).has_value());
+    REQUIRE(rig.meta->flush().has_value());
+    REQUIRE(rig.pending->flush().has_value());  // It had been flushed before it was deleted.
+    rig.crash();
+    REQUIRE(rig.recover().has_value());
+    CHECK(rig.logs.cuts.empty());
+    CHECK(rig.waiting() == std::vector<Sequence>{2});
+    CHECK(rig.store->total() == 1);
+    CHECK(rig.catalog->image()->find("orders")->id == others.topic);
+  }
+
+  TEST_CASE("a number that a record carries is not given out again") {
+    Rig rig;
+    rig.open_journals({}, 1);
+    rig.write(0, {topic(orders, "orders"), SequencesGiven{5}});
+    rig.write(0, {park(orders, 41, 10)});
+    rig.crash();
+    REQUIRE(rig.recover().has_value());
+    CHECK(rig.catalog->next_sequence() == 42);
+  }
+
+  TEST_CASE("a disk that fails and a damaged journal end the recovery with a line that names it") {
+    Rig rig;
+    rig.open_journals({}, 1);
+    const Buffer batches = batch_at(0, 1);
+    rig.write(0, {topic(orders, "orders"), append(orders, batches)});
+    rig.write(0, {park(orders, 1, 10)});
+    rig.write(0, {park(orders, 2, 10)});
+    rig.crash();
+    rig.logs.fails = true;
+    const auto failed = rig.recover();
+    REQUIRE_FALSE(failed.has_value());
+    CHECK(failed.error().code == Errc::io);
+    rig.logs.fails = false;
+
+    // The second round; the third one says that it was synced.
+    const auto files = rig.disk.list("journal/0");
+    for (const auto& file : *files) {
+      if (!parse_journal_file_name(file.name)) continue;
+      const Buffer garbage(64, 0xee);
+      rig.disk.poke("journal/0/" + file.name, 2 * 4096 + 80, garbage);
+      break;
+    }
+    const auto damaged = rig.recover();
+    REQUIRE_FALSE(damaged.has_value());
+    CHECK(damaged.error().code == Errc::corrupt);
+    CHECK(damaged.error().message.find("journal/0") != std::string::npos);
+  }
+
+  TEST_CASE("after another number of shards an old journal cannot bring back what is gone") {
+    Rig rig;
+    rig.open_journals({}, 3);
+    rig.write(0, {topic(orders, "orders")});
+    rig.write(2, {park(orders, 1, 10)});  // The partition was shard 2's.
+    rig.crash();
+    auto recovered = rig.recover();
+    REQUIRE(recovered.has_value());
+    REQUIRE(recovered->other_shards(1));
+    REQUIRE(settle(rig.disk, "journal", *rig.meta, *rig.pending, 1, *recovered).has_value());
+    CHECK(recovered->journals.size() == 1);
+    CHECK(*journal_shards(rig.disk, "journal") == std::vector<std::uint32_t>{0});
+    CHECK_FALSE(recovered->other_shards(1));
+
+    rig.open_journals(*recovered, 1);
+    const std::vector<Operation> delivered{gone(orders, 1, 10)};
+    rig.write(0, delivered);  // Now it is shard 0's.
+    REQUIRE(rig.store->apply(delivered).has_value());
+    rig.crash();
+    recovered = rig.recover();
+    REQUIRE(recovered.has_value());
+    CHECK(recovered->records == 1);
+    CHECK(rig.waiting().empty());
+  }
+
+  TEST_CASE(
+      "over crashes, checkpoints and other numbers of shards nothing is lost and nothing "
+      "comes twice") {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      CAPTURE(seed);
+      Rig rig(seed);
+      SeededRandom& random = rig.random;
+      std::uint32_t shards = 2;
+      rig.open_journals({}, shards);
+
+      std::map<TopicPartition, FakeLogs::FakeLog> logs;
+      std::map<PendingKey, TopicPartition> waiting;
+      const auto create = [&](const TopicPartition& partition, std::string_view name) {
+        const std::vector<Operation> created{topic(partition, name)};
+        rig.write(0, created);
+        REQUIRE(rig.catalog->apply(created[0]).has_value());
+      };
+      create(orders, "orders");
+      create(others, "others");
+      Sequence next = 1;
+
+      for (int step = 0; step < 300; ++step) {
+        const auto kind = random.below(100);
+        if (kind < 90) {
+          const TopicPartition partition{random.below(2) == 0 ? orders.topic : others.topic,
+                                         static_cast<PartitionIndex>(random.below(4))};
+          std::vector<Operation> record;
+          Buffer batch;
+          if (random.below(3) > 0) {
+            const Offset base = logs[partition].end();
+            const auto count = static_cast<std::int32_t>(1 + random.below(9));
+            batch = batch_at(base, count);
+            record.push_back(append(partition, batch));
+            logs[partition].batches[base] = base + count;
+          }
+          for (auto n = random.below(4); n > 0; --n) {
+            const PendingKey key{from_ms(static_cast<std::int64_t>(random.below(100))), next++};
+            record.push_back(park(partition, key.sequence, to_ms(key.due)));
+            waiting[key] = partition;
+          }
+          for (auto at = waiting.begin(); at != waiting.end();) {
+            const bool leaves = at->second == partition && random.below(3) == 0;
+            if (leaves) record.push_back(gone(partition, at->first.sequence, to_ms(at->first.due)));
+            at = leaves ? waiting.erase(at) : std::next(at);
+          }
+          if (record.empty()) continue;
+          rig.write(static_cast<std::uint32_t>(std::hash<TopicPartition>{}(partition) % shards),
+                    record);
+          if (!batch.empty() && random.below(2) == 0) {  // Its flush comes early,
+            auto& log = rig.logs.logs[partition];
+            log.batches[logs[partition].batches.rbegin()->first] = logs[partition].end();
+          }
+          REQUIRE(rig.store->apply(record).has_value());
+        } else if (kind < 95) {
+          rig.logs.logs = logs;  // A checkpoint of one shard.
+          REQUIRE(rig.meta->flush().has_value());
+          REQUIRE(rig.pending->flush().has_value());
+          rig.note_checkpoint(static_cast<std::uint32_t>(random.below(shards)));
+        } else {
+          rig.crash();
+          auto recovered = rig.recover();
+          REQUIRE(recovered.has_value());
+          if (random.below(3) == 0) {  // Once more: it died while it recovered.
+            rig.crash();
+            recovered = rig.recover();
+            REQUIRE(recovered.has_value());
+          }
+          REQUIRE(rig.logs.fenced.empty());
+          for (const auto& [partition, log] : logs) REQUIRE(rig.logs.logs[partition] == log);
+          std::vector<Sequence> expected;
+          for (const auto& [key, partition] : waiting) expected.push_back(key.sequence);
+          REQUIRE(rig.waiting() == expected);
+          REQUIRE(rig.store->total() == expected.size());
+
+          shards = 1 + static_cast<std::uint32_t>(random.below(4));
+          if (recovered->other_shards(shards)) {
+            REQUIRE(settle(rig.disk, "journal", *rig.meta, *rig.pending, shards, *recovered)
+                        .has_value());
+          }
+          rig.open_journals(*recovered, shards);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarry::storage
