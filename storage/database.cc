@@ -6,7 +6,6 @@
 #include <rocksdb/table.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <string_view>
 #include <system_error>

@@ -157,7 +157,9 @@ std::unexpected<Error> bad_row(const std::string& directory, std::string_view fa
 // What compaction may let go.  Read by RocksDB's threads, and by every reader for the topics.
 class PendingGarbage final : public Garbage {
  public:
-  explicit PendingGarbage(std::chrono::milliseconds remember) : remember_(remember) {}
+  explicit PendingGarbage(std::chrono::milliseconds remember) : remember_(remember) {
+    dropped.store(std::make_shared<const Topics>());
+  }
 
   bool is_dead_entry(rocksdb::Slice key, rocksdb::Slice value) const override {
     const auto topics = dropped.load();
@@ -173,7 +175,7 @@ class PendingGarbage final : public Garbage {
     return row.state != id_is_pending && now >= row.ended && now - row.ended >= remember_;
   }
 
-  std::atomic<std::shared_ptr<const Topics>> dropped{std::make_shared<const Topics>()};
+  Published<Topics> dropped;
   std::atomic<std::int64_t> swept_at{0};  // Wall ms of the last sweep().
 
  private:

@@ -12,6 +12,7 @@
 #include <rocksdb/write_batch.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -59,9 +60,27 @@ struct Rocks {
                    rocksdb::PinnableSlice& value) const;
 };
 
+// A pointer that one thread replaces and others read.
+template <typename T>
+class Published {
+ public:
+  std::shared_ptr<const T> load() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+  }
+  void store(std::shared_ptr<const T> value) {
+    const std::lock_guard lock(mutex_);
+    value_.swap(value);  // What it held goes after the lock.
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const T> value_;
+};
+
 // What a column family's compaction filter asks; empty until the pending store is there.
 struct GarbageSlot {
-  std::atomic<std::shared_ptr<const Garbage>> garbage;
+  Published<Garbage> garbage;
 };
 
 Error rocks_error(const rocksdb::Status& status, const std::string& directory);

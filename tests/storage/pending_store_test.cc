@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "scratch.h"
 #include "storage/database.h"
@@ -326,6 +327,37 @@ TEST_SUITE("pending store") {
     for (const char* text : {"", "@", "x1A", "@1", "@9abc", "@1A0", "@101", "@1-", "@1A/", "@1A B",
                              "@Bzzzzzzzzzzz", "@0zzzzzzzzzzzz", "@/"})
       CHECK_FALSE(parse_handle(text).has_value());
+  }
+
+  TEST_CASE("shards that write, sweep and read at once leave exact counts") {
+    Fixture f({.write_buffer_bytes = 256 << 10});
+    constexpr int shards = 3, rounds = 150;
+    std::vector<std::thread> threads;
+    for (int shard = 0; shard < shards; ++shard) {
+      threads.emplace_back([&, shard] {
+        const TopicPartition partition{orders.topic, shard};
+        for (int i = 0; i < rounds; ++i) {
+          std::vector<Operation> record;
+          for (int k = 0; k < 10; ++k) {
+            const int n = i * 10 + k;
+            const auto sequence = static_cast<Sequence>(shard * 1'000'000 + n);
+            record.push_back(park(partition, sequence, n, "a"));
+            if (k % 2 == 0) record.push_back(gone(partition, sequence, n, "a"));
+          }
+          if (!f.store->apply(record)) std::abort();
+          if (i % 10 == 0) {
+            const auto window = f.store->window({}, WallTime::max(), 20);
+            const auto page = f.store->list({.limit = 5});
+            const auto first = f.store->next_due();
+            if (!window || !page || !first || !f.store->sweep(from_ms(i), 10)) std::abort();
+          }
+          if (shard == 0 && i % 50 == 0 && !f.store->drop_topic(test_topic(9))) std::abort();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(f.store->total() == shards * rounds * 5);
+    CHECK(f.window(0, 1'000'000, 100'000).size() == shards * rounds * 5);
   }
 
   // A slow simple store, and a journal that both are fed from.
