@@ -283,8 +283,9 @@ void MemoryDisk::apply(Names& names, const NameChange& change) {
     names.erase(change.path);
     return;
   }
+  // A file has one name, also when only the last of several renames is kept.
+  std::erase_if(names, [&](const auto& name) { return name.second == change.inode; });
   if (!change.renamed_from.empty()) {
-    names.erase(change.renamed_from);
     const auto from = change.renamed_from + "/";  // A directory takes along what is in it.
     std::vector<std::string> inside;
     for (auto at = names.lower_bound(from); at != names.end() && at->first.starts_with(from); ++at)
@@ -384,15 +385,19 @@ Result<> MemoryDisk::remove_directory(const std::string& directory) {
 }
 
 Result<> MemoryDisk::sync_directory(const std::string& directory) {
+  // All that concerns the directory; when the call fails, the first of it by chance: what comes
+  // later never gets ahead.
   const auto sync = [&](bool all) {
     std::vector<NameChange> rest;
+    bool goes_on = true;
     for (auto& change : changes_) {
       const bool concerned =
           directory_of(change.path) == directory ||
           (!change.renamed_from.empty() && directory_of(change.renamed_from) == directory);
-      if (concerned && (all || chance()))
+      if (concerned && !all) goes_on = goes_on && chance();
+      if (concerned && goes_on)
         apply(synced_names_, change);
-      else if (!concerned || !all)
+      else
         rest.push_back(std::move(change));
     }
     changes_ = std::move(rest);
