@@ -198,6 +198,7 @@ void longest_step(benchmark::State& state) {
   state.counters["p99.99_us"] = steps[steps.size() - 1 - steps.size() / 10'000];
 }
 BENCHMARK(longest_step)
+    ->Args({1'000'000, 256})
     ->Args({1'000'000, 512})
     ->Args({1'000'000, 1 << 30})
     ->Unit(benchmark::kMillisecond);

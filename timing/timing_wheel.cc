@@ -102,20 +102,23 @@ TimingWheel::Stats TimingWheel::stats() const {
   return stats;
 }
 
-void TimingWheel::ChunkPool::grow() {
-  // Doubling, so that a small wheel stays small, up to 256 KiB a slab.
-  const std::size_t chunks = std::clamp<std::size_t>(total_, 8, 512);
-  slabs_.push_back(std::make_unique_for_overwrite<Chunk[]>(chunks));
-  total_ += chunks;
-  for (Chunk* chunk = slabs_.back().get() + chunks; chunk-- != slabs_.back().get();) {
-    chunk->previous = std::exchange(free_, chunk);
+void TimingWheel::ChunkPool::next_slab() {
+  if (slabs_used_ == slabs_.size()) {
+    // Doubling, so that a small wheel stays small, up to 256 KiB a slab.
+    const std::size_t count = std::clamp<std::size_t>(bytes_ / sizeof(Chunk), 8, 512);
+    slabs_.push_back({std::make_unique_for_overwrite<Chunk[]>(count), count});
+    bytes_ += count * sizeof(Chunk);
   }
+  const Slab& slab = slabs_[slabs_used_++];
+  fresh_ = slab.chunks.get();
+  fresh_end_ = fresh_ + slab.count;
 }
 
-void TimingWheel::ChunkPool::shrink() {
-  slabs_.clear();
-  free_ = nullptr;
-  total_ = 0;
+void TimingWheel::ChunkPool::start_over() {
+  bytes_ -= slabs_.back().count * sizeof(Chunk);
+  slabs_.pop_back();
+  free_ = fresh_ = fresh_end_ = nullptr;
+  slabs_used_ = 0;
 }
 
 // Fetches the timer that a scan which has come to `element` will touch a little later, and in

@@ -39,7 +39,8 @@
 //   - Every entry lies in a bucket whose time is not later than its timer's deadline.
 //
 // Memory: 8.4 bytes a pending timer besides the timer itself, 2 KiB a level in use, at most half
-// a KiB for each of its non-empty buckets.  Arrays are kept for reuse until the wheel is empty.
+// a KiB for each of its non-empty buckets.  Arrays are kept for reuse; each time the wheel becomes
+// empty it gives back up to 256 KiB of them.
 //
 // A tick is what its user says (a millisecond everywhere in Tarry).  The wheel never reads a
 // clock: time comes in through advance().  No threads and no locks: a wheel and its timers
@@ -182,29 +183,39 @@ class TimingWheel {
   };
   static_assert(sizeof(Chunk) == 512);
 
-  // Chunks come from slabs and return to a free list.
+  // Chunks come from slabs, are touched when first needed, and return to a free list.  Whenever
+  // all are free the pool starts over, and gives one slab back if it has more than it keeps: one,
+  // because to unmap much at once would hold the loop.
   class ChunkPool {
    public:
     Chunk* take() {
-      if (free_ == nullptr) grow();
       ++in_use_;
-      return std::exchange(free_, free_->previous);
+      if (free_ != nullptr) return std::exchange(free_, free_->previous);
+      if (fresh_ == fresh_end_) next_slab();
+      return fresh_++;
     }
     void give_back(Chunk* chunk) {
       chunk->previous = std::exchange(free_, chunk);
-      if (--in_use_ == 0 && total_ > chunks_kept) shrink();
+      if (--in_use_ == 0 && bytes_ > bytes_kept) start_over();
     }
-    std::size_t bytes() const { return total_ * sizeof(Chunk); }
+    std::size_t bytes() const { return bytes_; }
 
    private:
-    static constexpr std::size_t chunks_kept = 512;  // 256 KiB stay when the wheel is empty.
-    void grow();
-    void shrink();
+    static constexpr std::size_t bytes_kept = 256 << 10;
+    void next_slab();
+    void start_over();
 
+    struct Slab {
+      std::unique_ptr<Chunk[]> chunks;
+      std::size_t count;
+    };
     Chunk* free_ = nullptr;
+    Chunk* fresh_ = nullptr;  // Up to fresh_end_: what was never taken of the newest slab in use.
+    Chunk* fresh_end_ = nullptr;
     std::size_t in_use_ = 0;
-    std::size_t total_ = 0;
-    std::vector<std::unique_ptr<Chunk[]>> slabs_;
+    std::size_t bytes_ = 0;
+    std::size_t slabs_used_ = 0;
+    std::vector<Slab> slabs_;
   };
 
   struct Level {

@@ -460,7 +460,7 @@ TEST_SUITE("timing wheel") {
     CHECK(wheel.next_due() == 1);
   }
 
-  TEST_CASE("a wheel that has emptied gives its memory back, and takes 12 bytes a timer before") {
+  TEST_CASE("a wheel gives memory back each time it is empty, and takes 12 bytes a timer before") {
     TimingWheel wheel;
     constexpr std::size_t count = 100'000;
     std::vector<std::unique_ptr<CountingTimer>> timers;
@@ -470,7 +470,11 @@ TEST_SUITE("timing wheel") {
     }
     CHECK(wheel.stats().bytes < 12 * count);
     CHECK(drive_to(wheel, count * 36) > 0);
-    CHECK(wheel.empty());
+    for (int i = 0; i < 10; ++i) {
+      CHECK(wheel.empty());
+      wheel.schedule(*timers[0], wheel.now() + 1);
+      wheel.cancel(*timers[0]);
+    }
     CHECK(wheel.stats().bytes < 300'000);
   }
 }
