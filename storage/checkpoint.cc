@@ -67,4 +67,13 @@ Checkpoint::Step Checkpoint::finished(const Result<>& result) {
   }
 }
 
+void Checkpoint::abandon(MonoTime now) {
+  TARRY_ASSERT(step_ != Step::idle && step_ != Step::failed, "only what was begun is abandoned");
+  step_ = Step::idle;
+  hurried_ = false;
+  dirty_since_ = now;
+  dirty_from_ = noted_;
+  if (target_ > noted_) dirty_until_ = std::max(dirty_until_, target_ - 1);
+}
+
 }  // namespace tarry::storage

@@ -76,6 +76,10 @@ class Checkpoint {
   // The step that was given is done, or has failed.  Returns the next one.
   Step finished(const Result<>& result);
 
+  // The disk is full: the step that was given could not be done, and nothing is lost.  As if
+  // begin() had not been called; the next one is wanted after the interval, or in a hurry.
+  void abandon(MonoTime now);
+
   Step step() const { return step_; }
   Lsn target() const { return target_; }  // Of the one under way.
   Lsn noted() const { return noted_; }    // Of the last one that was finished.

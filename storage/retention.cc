@@ -120,7 +120,7 @@ Result<> Removal::run() {
 }
 
 LogRemoval::LogRemoval(Disk& disk, std::string directory, const TopicId& topic)
-    : disk_(&disk), directory_(std::move(directory)) {
+    : disk_(&disk), directory_(std::move(directory)), topic_(topic) {
   const auto parent = directory_of(directory_);
   const auto slash = directory_.rfind('/');
   std::string name = slash == std::string::npos ? directory_ : directory_.substr(slash + 1);
@@ -131,7 +131,24 @@ LogRemoval::LogRemoval(Disk& disk, std::string directory, const TopicId& topic)
   renamed_ = parent + "/" + name + suffix;
 }
 
+Result<std::optional<TopicId>> topic_of_log(Disk& disk, const std::string& directory) {
+  constexpr std::string_view key = "topic_id: ";
+  const auto path = directory + "/partition.metadata";
+  const auto bytes = read_file(disk, path, 4096);
+  if (!bytes && bytes.error().code == Errc::not_found) return std::nullopt;
+  if (!bytes) return std::unexpected(bytes.error());
+  const auto text = as_text(*bytes);
+  const auto at = text.find(key);
+  const auto value = at == text.npos ? std::string_view{} : text.substr(at + key.size());
+  const auto id = TopicId::parse(value.substr(0, value.find_first_of("\r\n")));
+  if (!id) return fail(Errc::corrupt, fmt::format("{}: names no topic id", path));
+  return id;
+}
+
 Result<> LogRemoval::run() {
+  const auto whose = topic_of_log(*disk_, directory_);
+  if (!whose) return std::unexpected(whose.error());
+  if (*whose && **whose != topic_) return {};
   const auto renamed = disk_->rename(directory_, renamed_);
   if (!renamed && renamed.error().code != Errc::not_found) return renamed;
   if (!renamed) {

@@ -61,7 +61,8 @@ class Removal {
   std::optional<Offset> create_;
 };
 
-// Takes a whole log off the disk: renames its directory to NAME.ID-delete, as Kafka does, then
+// Takes a whole log off the disk, if the one in the directory is that topic's (its name may have
+// been given out again): renames its directory to NAME.ID-delete, as Kafka does, then
 // empties and removes it.
 class LogRemoval {
  public:
@@ -71,8 +72,12 @@ class LogRemoval {
  private:
   Disk* disk_;
   std::string directory_;
+  TopicId topic_;
   std::string renamed_;
 };
+
+// Whose log stands in `directory`, by its partition.metadata; empty when there is none.
+Result<std::optional<TopicId>> topic_of_log(Disk& disk, const std::string& directory);
 
 // Removes what LogRemovals of an earlier run left in `logs_directory`.  Returns how many.
 Result<std::size_t> remove_deleted_logs(Disk& disk, const std::string& logs_directory);
