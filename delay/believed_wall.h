@@ -36,7 +36,7 @@ class BelievedWall {
 
   WallTime now() const { return now_; }  // As of the last observe().
 
-  // When the wall will say `due`, if nobody sets it.
+  // When the wall will say `due`, if nobody sets it; for what is more than a year ahead, a year.
   MonoTime mono_of(WallTime due) const;
   // The believed wall at `mono`, finer than a millisecond.
   std::chrono::nanoseconds since(WallTime due, MonoTime mono) const;
@@ -45,6 +45,10 @@ class BelievedWall {
   std::optional<MonoTime> decides_at() const;
 
  private:
+  MonoTime mono_at_now() const {
+    return MonoTime(std::chrono::nanoseconds(now_.time_since_epoch()) - offset_);
+  }
+
   bool started_ = false;
   WallTime now_{};
   MonoTime mono_{};                      // Of the last observation.

@@ -108,7 +108,7 @@ class Accepted {
   Offset base_offset() const { return -static_cast<Offset>(records_); }
   std::int32_t records() const { return records_; }  // In the producer's batch.
 
-  std::size_t parked() const { return parked_.size(); }
+  std::size_t parked() const;  // How many are.
   bool changes_nothing() const { return parked_.empty() && gone_.empty(); }
 
   // Adds what is parked and what is gone.  The record views this object until it is appended.
@@ -146,6 +146,7 @@ class Accepted {
   std::vector<Parked> parked_;
   std::vector<Gone> gone_;  // Before what is parked, in the journal too.
   std::uint32_t unknown_cancels_ = 0;
+  std::uint32_t expired_ = 0;           // On arrival.
   std::uint32_t cancelled_within_ = 0;  // What was parked and taken back in this batch.
   std::uint32_t replaced_within_ = 0;
 };
@@ -228,6 +229,7 @@ class Engine {
     std::uint64_t replaced_total = 0;
     std::uint64_t expired_total = 0;
     std::uint64_t dropped_total = 0;  // Their topic was gone.
+    std::uint64_t damaged_total = 0;  // Kept, but cannot be read (logged).
     std::uint64_t refused_total =
         0;             // Deliveries that the sink refused, and that were tried again.
     LagHistogram lag;  // From due to durable.
@@ -242,7 +244,8 @@ class Engine {
     std::vector<NearEntry*> entries;
     std::vector<storage::PendingRecord> records;  // Of these; `gone` views their ids.
     std::size_t bytes = 0;
-    std::vector<std::move_only_function<void(bool)>> waiters;  // Told whether it was delivered.
+    // Told the sequence numbers that were delivered: all, or none.
+    std::vector<std::move_only_function<void(const std::vector<Sequence>&)>> waiters;
   };
 
   // A partition of ours that has something near, or something held back.
@@ -272,7 +275,8 @@ class Engine {
     std::vector<PendingKey> keys;
     std::vector<std::string> ids;  // As many; empty: none.
     WallTime at{};
-    CancelDone done;  // May be empty.
+    CancelDone done;          // May be empty.
+    bool topic_gone = false;  // That is why.
 
     storage::Gone operation(std::size_t index) const {
       return {partition, keys[index].sequence, keys[index].due, how, at, ids[index]};
@@ -284,6 +288,13 @@ class Engine {
     enum class State { unknown, pending, delivered };
     State state = State::unknown;
     PendingKey key;
+    std::string id;  // The record's own, where there is one.
+  };
+
+  // Parked in the journal and not durable.
+  struct Arriving {
+    TopicPartition partition;
+    std::string id;
   };
 
   using IdMap = std::map<std::string, PendingKey, std::less<>>;
@@ -294,7 +305,7 @@ class Engine {
   bool refill_step();
   bool sweep_step();
   void end_back_offs(MonoTime now);
-  void set_alarm(bool more);
+  void set_alarm();
   void arm(const PendingKey& key, const TopicPartition& partition);
   void make_room();
   void hold_back_half(PartitionSlot slot);
@@ -320,8 +331,8 @@ class Engine {
 
   // --- engine_deliver.cc
   bool dispatch(WallTime now);
-  bool deliver_from(PartitionSlot slot, WallTime now, std::size_t& records, std::size_t& bytes);
-  NearEntry* next_ready(Partition& partition, WallTime before);
+  void deliver_from(PartitionSlot slot, WallTime now, std::size_t& records, std::size_t& bytes);
+  NearEntry* take_ready(PartitionSlot slot);
   void drop_all(PartitionSlot slot);
   void delivered(PartitionSlot slot, const Result<Offset>& result);
   void back_off(PartitionSlot slot);
@@ -337,9 +348,13 @@ class Engine {
   NearTier near_;
   FarTier far_;
   bool started_ = false;
-  bool stopped_ = false;   // The store has failed.
-  bool stepping_ = false;  // step() is running: no second one inside it.
-  bool sweeping_ = false;  // Something near may be unwanted.
+  bool stopped_ = false;        // The store has failed.
+  bool stepping_ = false;       // step() is running: no second one inside it.
+  bool more_ = false;           // There is something to do at once.
+  bool loading_ = false;        // The horizon is on its way forward.
+  bool sweeping_ = false;       // Something near may be unwanted.
+  bool sweep_again_ = false;    // And more of it since this round began.
+  PartitionSlot refilled_ = 0;  // Whose turn it was.
 
   // Blocks of sequence numbers, the one in use in front.
   struct Block {
@@ -357,9 +372,8 @@ class Engine {
   std::multimap<MonoTime, PartitionSlot> backing_off_;
   std::size_t in_flight_bytes_ = 0;
 
-  // Parked in the journal and not durable.
-  std::unordered_map<Sequence, TopicPartition> arriving_;
-  std::unordered_map<TopicPartition, IdMap> arriving_ids_;
+  std::unordered_map<Sequence, Arriving> arriving_;
+  std::unordered_map<TopicPartition, IdMap> arriving_ids_;  // The last one of each id.
   std::unordered_map<Sequence, Leaving> leaving_;
 
   std::vector<NearEntry*> fired_;  // Of step(), kept for its memory.

@@ -65,7 +65,12 @@ class FarTier {
   void hold_back(PartitionSlot partition, const PendingKey& from);
   // Where held back entries of the partition begin; empty: none are.
   std::optional<PendingKey> held_from(PartitionSlot partition) const;
-  bool holds_any() const { return !held_.empty(); }
+  std::size_t holds() const { return held_.size(); }  // Partitions.
+  // The next of them behind `after`, around; only when there are any.
+  PartitionSlot next_held(PartitionSlot after) const {
+    const auto next = held_.upper_bound(after);
+    return next != held_.end() ? next->first : held_.begin()->first;
+  }
   // Reads a step of what is held back for `partition`; `take` is shown every entry in it.
   Result<> refill(PartitionSlot partition, const Take& take);
   void forget(PartitionSlot partition) { held_.erase(partition); }

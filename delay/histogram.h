@@ -2,7 +2,7 @@
 
 // LagHistogram: how late, in microseconds, from 1 us to an hour and beyond, within 6 %.
 //
-// Sixteen buckets for each power of two: 3 KiB, one increment a value, no allocation.
+// Sixteen buckets for each power of two: 4 KiB, one increment a value, no allocation.
 
 #include <algorithm>
 #include <array>
@@ -55,7 +55,7 @@ class LagHistogram {
     return ((bucket % steps + steps + 1) << shift) - 1;
   }
 
-  static constexpr std::size_t last_bucket = 24 * steps - 1;  // 2^27 ms and beyond.
+  static constexpr std::size_t last_bucket = 29 * steps - 1;  // 2^32 us and beyond.
 
   std::array<std::uint64_t, last_bucket + 1> counts_{};
   std::uint64_t count_ = 0;

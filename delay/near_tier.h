@@ -19,7 +19,7 @@
 //   - An entry becomes ready once, by advance() or in insert(), when `now` has reached its due
 //     time and not before.
 //   - A sequence number is here once.
-//   - What is due before first_waiting() is ready or further.
+//   - Unless it is_behind(), all that is due at the last advance()'s `now` is ready or further.
 //
 // Belongs to its engine, on its thread.
 
@@ -101,8 +101,8 @@ class NearTier {
   // When advance() next has something to do.  Empty when nothing waits.
   std::optional<WallTime> next_work() const;
 
-  // Nothing that waits is due before it.
-  WallTime first_waiting() const;
+  // The last advance() had more to do: something that waits may be due before what is ready.
+  bool is_behind() const { return behind_; }
 
   std::size_t size() const { return size_; }
   std::size_t waiting() const { return wheel_.size(); }
@@ -142,6 +142,8 @@ class NearTier {
 
   // By sequence number: open addressing, linear probing, a power of two, at most 3/4 full.
   std::vector<NearEntry*> index_;
+
+  bool behind_ = false;
 
   // While advance() runs.
   WallTime advancing_to_{};

@@ -16,11 +16,14 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "delay/sink.h"
 #include "records/batch_builder.h"
 #include "records/record_batch.h"
 #include "storage/pending_store.h"
 
 namespace tarry::delay {
+
+using storage::PendingKey;
 
 // A parked record read where it lies.
 struct ParkedRecord {
@@ -42,9 +45,20 @@ PlainHeaders plain_headers(const records::RecordView& record);
 void append_parked(Buffer& to, WallTime original, const records::RecordView& record,
                    const PlainHeaders& headers);
 
+// The timestamp of a delivered record.
+inline WallTime delivered_time(DeliveredTimestamp which, WallTime due, WallTime original,
+                               WallTime now) {
+  if (which == DeliveredTimestamp::due) return due;
+  return which == DeliveredTimestamp::original ? original : now;
+}
+
+// What a delivered record has in its batch beside its parked body, at most.
+inline constexpr std::size_t delivered_overhead =
+    records::BatchBuilder::max_record_overhead + 2 * 64;  // Two headers, handles of 42 bytes.
+
 // Adds to `builder` what a consumer gets: key, value and `headers`, then x-scheduled-for and
 // x-schedule-handle.
 void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
-                      std::int32_t header_count, Bytes headers, const storage::PendingKey& key);
+                      std::int32_t header_count, Bytes headers, const PendingKey& key);
 
 }  // namespace tarry::delay

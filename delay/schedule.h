@@ -53,10 +53,11 @@ struct Schedule {
     none,       // Asks for nothing: goes to the log as it is.
     immediate,  // Due already: goes to the log at once, rewritten as on delivery.
     delayed,
-    cancel,  // Drops what is pending under `id`; is never seen itself.
+    expired,  // Came after its x-expire-at: dropped and counted.
+    cancel,   // Drops what is pending under `id`; is never seen itself.
   };
   Kind kind = Kind::none;
-  WallTime due{};                             // immediate, delayed.
+  WallTime due{};                             // Not of none and cancel.
   WallTime expires = storage::never_expires;  // After `due`.
   std::string_view id;                        // Views the record; empty: none.
 };

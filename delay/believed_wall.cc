@@ -1,0 +1,63 @@
+#include "delay/believed_wall.h"
+
+#include "base/log.h"
+
+namespace tarry::delay {
+
+using std::chrono::nanoseconds;
+
+WallTime BelievedWall::observe(const Clock& clock) {
+  // In this order: whatever comes between makes the wall look earlier, never later.
+  const WallTime wall = clock.wall();
+  const MonoTime mono = clock.mono();
+  const nanoseconds offset = nanoseconds(wall.time_since_epoch()) - mono.time_since_epoch();
+  const nanoseconds step = offset - offset_;
+
+  if (started_ && step > nanoseconds(doubtful_jump)) {
+    if (!doubt_since_) {
+      doubt_since_ = mono;
+      log_warn("delay", "the clock jumped ahead by {} ms: believed if it lasts a second",
+               std::chrono::duration_cast<std::chrono::milliseconds>(step).count());
+    }
+    if (mono - *doubt_since_ < nanoseconds(time_in_doubt)) {
+      now_ = std::chrono::floor<std::chrono::milliseconds>(
+          std::chrono::sys_time<nanoseconds>(mono.time_since_epoch() + offset_));
+      return now_;
+    }
+    log_warn("delay", "the clock's jump ahead has lasted: it is {} ms after the epoch now",
+             to_ms(wall));
+    offset_ = offset;
+  } else if (!started_ || step > nanoseconds{0} ||
+             step < -nanoseconds(std::chrono::milliseconds{1})) {
+    // Within a millisecond below is the rounding of the wall's milliseconds; the highest offset
+    // seen is that of a millisecond's beginning.
+    if (started_ && step < -nanoseconds(std::chrono::seconds{1})) {
+      log_warn("delay", "the clock was set back by {} ms",
+               std::chrono::duration_cast<std::chrono::milliseconds>(-step).count());
+    }
+    offset_ = offset;
+  }
+  started_ = true;
+  doubt_since_.reset();
+  now_ = wall;
+  return now_;
+}
+
+MonoTime BelievedWall::mono_of(WallTime due) const {
+  // Due times may lie beyond what nanoseconds can count.
+  constexpr std::chrono::milliseconds far{std::chrono::hours{24 * 365}};
+  const auto wait = due - now_;
+  if (due > now_ && wait > far) return mono_at_now() + far;
+  return MonoTime(nanoseconds(due.time_since_epoch()) - offset_);
+}
+
+nanoseconds BelievedWall::since(WallTime due, MonoTime mono) const {
+  return mono.time_since_epoch() + offset_ - nanoseconds(due.time_since_epoch());
+}
+
+std::optional<MonoTime> BelievedWall::decides_at() const {
+  if (!doubt_since_) return std::nullopt;
+  return *doubt_since_ + time_in_doubt;
+}
+
+}  // namespace tarry::delay

@@ -1,0 +1,267 @@
+// Engine: how what is due leaves.
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "delay/engine.h"
+#include "delay/parked_record.h"
+#include "records/batch_builder.h"
+
+namespace tarry::delay {
+namespace {
+
+// Bodies read at once: a batch is filled by a few reads, whatever the records' size.
+constexpr std::size_t most_read_at_once = 256;
+
+bool leaves_later(const NearEntry* a, const NearEntry* b) {
+  return b->key() < a->key();
+}
+
+}  // namespace
+
+// Partitions take turns, a batch each, until the step's bounds are met.  True: there is more.
+bool Engine::dispatch(WallTime now) {
+  if (near_.is_behind()) return true;  // What leaves first may still be in the wheel.
+  std::size_t records = 0, bytes = 0;
+  while (!turns_.empty()) {
+    if (stopped_ || in_flight_bytes_ >= options_.in_flight_bytes) return false;  // done() goes on.
+    if (records >= options_.step_records || bytes >= options_.step_bytes) return true;
+    const PartitionSlot slot = turns_.front();
+    turns_.pop_front();
+    partitions_[slot].in_turn = false;
+    if (!partitions_[slot].retry_at) deliver_from(slot, now, records, bytes);
+    take_turn(slot);
+    release_if_idle(slot);
+  }
+  return false;
+}
+
+// The first of what is ready, off the queue; null when there is nothing.  What lies behind the
+// horizon, or is held back, has others before it that are not in memory: it comes again with them.
+NearEntry* Engine::take_ready(PartitionSlot slot) {
+  Partition& partition = partitions_[slot];
+  auto& ready = partition.ready;
+  const PendingKey end = std::min(far_.horizon(), far_.held_from(slot).value_or(far_.horizon()));
+  while (!ready.empty()) {
+    std::pop_heap(ready.begin(), ready.end(), leaves_later);
+    NearEntry* const entry = ready.back();
+    ready.pop_back();
+    if (entry->state() != NearEntry::State::abandoned && entry->key() < end) return entry;
+    near_.erase(*entry);
+    --partition.entries;
+  }
+  return nullptr;
+}
+
+// One batch of what `slot` has ready.
+void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records,
+                          std::size_t& bytes) {
+  Partition& partition = partitions_[slot];
+  const auto topic = partition.deleted ? std::nullopt : sink_.target(partition.id);
+  if (!topic) {
+    drop_all(slot);
+    records += options_.batch_records;
+    return;
+  }
+  const WallTime wall = clock_.wall();
+  const WallTime latest = std::min(now, wall);
+  const std::size_t most_bytes = std::min(topic->max_message_bytes, options_.step_bytes);
+
+  records::BatchOptions batch_options;
+  if (topic->log_append_time) batch_options.log_append_time = wall;
+  records::BatchBuilder batch(batch_options);
+  auto delivery = std::make_unique<Delivery>();
+  std::unique_ptr<Removal> expired;
+
+  std::vector<NearEntry*> entries;
+  std::vector<PendingKey> keys;
+  std::size_t seen = 0;
+  bool full = false;
+  while (!full && seen < options_.batch_records) {
+    // As many as will fit if they are like those before them.
+    const std::size_t room = most_bytes - std::min(most_bytes, batch.size());
+    const std::size_t wanted = std::min(
+        {most_read_at_once, options_.batch_records - seen,
+         std::max<std::size_t>(1, room / std::max<std::size_t>(1, partition.typical_bytes))});
+    entries.clear();
+    keys.clear();
+    while (entries.size() < wanted) {
+      NearEntry* const entry = take_ready(slot);
+      if (entry == nullptr) break;
+      if (entry->key().due > latest) {  // The clock was set back since it became ready.
+        near_.set_early(*entry);
+        continue;
+      }
+      entries.push_back(entry);
+      keys.push_back(entry->key());
+    }
+    if (entries.empty()) break;
+    seen += entries.size();
+    auto found = store_.read(keys);
+    if (!found) {
+      failed(found.error());
+      return;
+    }
+    std::size_t read_bytes = 0;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      NearEntry& entry = *entries[i];
+      auto& record = (*found)[i];
+      if (full) {
+        partition.ready.push_back(&entry);
+        std::push_heap(partition.ready.begin(), partition.ready.end(), leaves_later);
+        continue;
+      }
+      if (!record) {  // Its topic was dropped.
+        ++stats_.dropped_total;
+        near_.erase(entry);
+        --partition.entries;
+        continue;
+      }
+      if (record->expires <= now) {
+        if (!expired) expired = std::make_unique<Removal>();
+        expired->keys.push_back(entry.key());
+        expired->ids.push_back(record->id);
+        near_.erase(entry);
+        --partition.entries;
+        continue;
+      }
+      const auto parked = ParkedRecord::parse(record->record);
+      if (!parked) {
+        // Its bytes stay where they are, for the operator; the others go on.
+        log_error("delay", "pending record {} cannot be delivered: {}",
+                  storage::encode_handle(entry.key()), parked.error().message);
+        ++stats_.damaged_total;
+        near_.erase(entry);
+        --partition.entries;
+        continue;
+      }
+      const std::size_t size = record->record.size() + delivered_overhead;
+      read_bytes += size;
+      if (!batch.empty() && batch.size() + size > most_bytes) {
+        full = true;
+        partition.ready.push_back(&entry);
+        std::push_heap(partition.ready.begin(), partition.ready.end(), leaves_later);
+        continue;
+      }
+      append_delivered(batch,
+                       delivered_time(topic->timestamp, record->key.due, parked->original, wall),
+                       parked->record.key_value, parked->record.headers.size(),
+                       parked->record.headers.encoded(), record->key);
+      near_.set_in_flight(entry);
+      delivery->entries.push_back(&entry);
+      record->record = {};  // It is in the batch.
+      delivery->records.push_back(std::move(*record));
+    }
+    if (read_bytes != 0) {
+      partition.typical_bytes = (partition.typical_bytes + 3 * read_bytes / entries.size()) / 4;
+    }
+  }
+
+  if (expired) {
+    expired->partition = partition.id;
+    expired->how = storage::GoneHow::expired;
+    remove(std::move(expired));
+  }
+  records += seen;
+  if (batch.empty()) return;
+
+  Buffer buffer = batch.finish();
+  bytes += buffer.size();
+  delivery->bytes = buffer.size();
+  in_flight_bytes_ += buffer.size();
+  std::vector<storage::Gone> gone;
+  gone.reserve(delivery->records.size());
+  for (const auto& record : delivery->records) {
+    gone.push_back({partition.id, record.key.sequence, record.key.due, storage::GoneHow::delivered,
+                    wall, record.id});
+    if (record.key.due > clock_.wall()) ++stats_.early_total;
+  }
+  partition.in_flight = std::move(delivery);
+  sink_.deliver(partition.id, std::move(buffer), std::move(gone),
+                [this, alive = alive_, slot](Result<Offset> result) {
+                  if (*alive) delivered(slot, result);
+                });
+}
+
+// Its topic is gone, and so is what waited for it.
+void Engine::drop_all(PartitionSlot slot) {
+  Partition& partition = partitions_[slot];
+  auto removal = std::make_unique<Removal>();
+  removal->partition = partition.id;
+  removal->how = storage::GoneHow::cancelled;
+  removal->topic_gone = true;
+  for (std::size_t i = 0; i < options_.batch_records; ++i) {
+    NearEntry* const entry = take_ready(slot);
+    if (entry == nullptr) break;
+    removal->keys.push_back(entry->key());
+    removal->ids.emplace_back();
+    near_.erase(*entry);
+    --partition.entries;
+  }
+  if (!removal->keys.empty()) remove(std::move(removal));
+}
+
+void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
+  if (stopped_) return;
+  Partition& partition = partitions_[slot];
+  TARRY_ASSERT(partition.in_flight, "what is done was in flight");
+  const auto delivery = std::move(partition.in_flight);
+  in_flight_bytes_ -= delivery->bytes;
+  std::vector<Sequence> sequences;
+
+  if (result) {
+    const WallTime at = clock_.wall();
+    std::vector<storage::Operation> operations;
+    operations.reserve(delivery->records.size());
+    for (const auto& record : delivery->records) {
+      operations.emplace_back(storage::Gone{partition.id, record.key.sequence, record.key.due,
+                                            storage::GoneHow::delivered, at, record.id});
+    }
+    if (const auto applied = store_.apply(operations); !applied) {
+      failed(applied.error());
+      return;
+    }
+    wall_.observe(clock_);
+    const MonoTime mono = clock_.mono();
+    for (NearEntry* entry : delivery->entries) {
+      const Sequence sequence = entry->key().sequence;
+      stats_.lag.add(wall_.since(entry->key().due, mono));
+      if (!delivery->waiters.empty()) sequences.push_back(sequence);
+      if (const auto leaving = leaving_.find(sequence); leaving != leaving_.end()) {
+        leaving->second.delivered = true;
+      }
+      near_.erase(*entry);
+      --partition.entries;
+    }
+    stats_.delivered_total += delivery->entries.size();
+    partition.back_off = {};
+  } else {
+    ++stats_.refused_total;
+    back_off(slot);
+    for (NearEntry* entry : delivery->entries) {
+      if (leaving_.contains(entry->key().sequence)) {
+        near_.erase(*entry);  // What is behind it in the journal takes it away.
+        --partition.entries;
+      } else {
+        enqueue(*entry);
+      }
+    }
+  }
+  take_turn(slot);
+  release_if_idle(slot);
+  for (auto& waiter : delivery->waiters) waiter(sequences);
+  if (!stepping_) step();
+}
+
+void Engine::back_off(PartitionSlot slot) {
+  Partition& partition = partitions_[slot];
+  if (partition.retry_at) return;
+  partition.back_off =
+      std::clamp(2 * partition.back_off, options_.first_back_off, options_.last_back_off);
+  partition.retry_at = clock_.mono() + partition.back_off;
+  backing_off_.emplace(*partition.retry_at, slot);
+}
+
+}  // namespace tarry::delay

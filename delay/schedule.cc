@@ -1,0 +1,298 @@
+#include "delay/schedule.h"
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/time_text.h"
+
+namespace tarry::delay {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Headers that ask for something.  All begin with "x-", which is what the search looks for.
+constexpr std::array<std::string_view, 10> scheduling = {
+    header::deliver_at, header::delay, header::schedule_id, header::schedule_action,
+    header::expire_at,  header::every, header::cron,        header::cron_tz,
+    header::until,      header::count};
+constexpr std::array<std::string_view, 5> recurring = {header::every, header::cron, header::cron_tz,
+                                                       header::until, header::count};
+
+// Whether a header's length and name stand at the "x-" at `at`.
+bool is_name_at(Bytes bytes, std::size_t at) {
+  for (const std::string_view name : scheduling) {
+    // Zigzag: names are shorter than 64 bytes, so their length is one byte, doubled.
+    if (at == 0 || bytes[at - 1] != name.size() * 2) continue;
+    if (bytes.size() - at < name.size()) continue;
+    if (std::memcmp(bytes.data() + at, name.data(), name.size()) == 0) return true;
+  }
+  return false;
+}
+
+bool is_recurring(std::string_view name) {
+  for (const std::string_view each : recurring) {
+    if (name == each) return true;
+  }
+  return false;
+}
+
+// A value as it was given, for the message.
+std::string shown(const std::optional<Bytes>& value) {
+  if (!value) return "null";
+  return fmt::format("\"{}\"", printable(as_text(*value), 64));
+}
+
+std::string wrong(std::string_view name, const std::optional<Bytes>& value, std::string_view why) {
+  return fmt::format("{}: {} {}", name, shown(value), why);
+}
+
+bool is_binary(Bytes value) {
+  return value.size() == 8 && value[0] == 0;
+}
+
+bool is_utf8(std::string_view text) {
+  const auto* at = reinterpret_cast<const std::uint8_t*>(text.data());
+  const auto* const end = at + text.size();
+  while (at < end) {
+    const std::uint8_t first = *at++;
+    if (first < 0x80) continue;
+    const int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
+    if (first < 0xc2 || first > 0xf4 || end - at < more) return false;
+    // The second byte's bounds keep out overlong forms, surrogates and what is above U+10FFFF.
+    const std::uint8_t low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    const std::uint8_t high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (*at < low || *at > high) return false;
+    for (int i = 1; i < more; ++i) {
+      if ((at[i] & 0xc0) != 0x80) return false;
+    }
+    at += more;
+  }
+  return true;
+}
+
+std::expected<WallTime, std::string> time_in(std::string_view name,
+                                             const std::optional<Bytes>& value) {
+  if (!value) return std::unexpected(wrong(name, value, "is no time"));
+  if (is_binary(*value)) return from_ms(load_be<std::int64_t>(value->data()));
+  const auto time = parse_time(as_text(*value));
+  if (!time) return std::unexpected(fmt::format("{}: {}", name, time.error().message));
+  return *time;
+}
+
+std::expected<milliseconds, std::string> duration_in(std::string_view name,
+                                                     const std::optional<Bytes>& value) {
+  if (!value) return std::unexpected(wrong(name, value, "is no duration"));
+  if (is_binary(*value)) return milliseconds{load_be<std::int64_t>(value->data())};
+  const auto duration = parse_duration(as_text(*value));
+  if (!duration) return std::unexpected(fmt::format("{}: {}", name, duration.error().message));
+  return *duration;
+}
+
+std::expected<std::string_view, std::string> id_in(const std::optional<Bytes>& value) {
+  const std::string_view id = value ? as_text(*value) : std::string_view{};
+  if (!value || id.empty() || id.size() > max_schedule_id_bytes) {
+    return std::unexpected(
+        wrong(header::schedule_id, value,
+              fmt::format("is no id: one has 1 to {} bytes", max_schedule_id_bytes)));
+  }
+  if (id.front() == '@') {
+    return std::unexpected(wrong(header::schedule_id, value,
+                                 "is no id: what begins with @ is a handle, which Tarry gives"));
+  }
+  if (!is_utf8(id)) {
+    return std::unexpected(wrong(header::schedule_id, value, "is no id: it is not UTF-8"));
+  }
+  return id;
+}
+
+// A header of which there may be one.
+struct Given {
+  bool present = false;
+  bool twice = false;
+  std::optional<Bytes> value;
+  std::optional<Bytes> second;
+
+  void take(const std::optional<Bytes>& given) {
+    if (std::exchange(present, true)) {
+      twice = true;
+      second = given;
+    } else {
+      value = given;
+    }
+  }
+};
+
+struct GivenHeaders {
+  Given deliver_at, delay, id, action, expire_at;
+};
+
+// As a sum, or what is wrong with it.
+std::expected<WallTime, std::string> later(WallTime from, milliseconds by, std::string_view name,
+                                           std::string_view value) {
+  std::int64_t sum = 0;
+  // A year less than the end of time, so that nobody who adds a window to it overflows.
+  constexpr std::int64_t latest = std::numeric_limits<std::int64_t>::max() - 31'622'400'000;
+  if (__builtin_add_overflow(to_ms(from), by.count(), &sum) || sum > latest) {
+    return std::unexpected(fmt::format("{}: {} is further ahead than time goes", name, value));
+  }
+  return from_ms(sum);
+}
+
+}  // namespace
+
+bool is_taken_out(std::string_view name) {
+  if (!name.starts_with("x-")) return false;
+  return name == header::deliver_at || name == header::delay || name == header::schedule_action ||
+         name == header::expire_at || name == header::scheduled_for ||
+         name == header::schedule_handle || is_recurring(name);
+}
+
+bool may_schedule(Bytes records) {
+  std::size_t at = 0;
+#if defined(__SSE2__)
+  // Sixteen places at a time: an 'x' with a '-' behind it.
+  const __m128i x = _mm_set1_epi8('x');
+  const __m128i dash = _mm_set1_epi8('-');
+  for (; at + 17 <= records.size(); at += 16) {
+    const auto* here = records.data() + at;
+    const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(here));
+    const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(here + 1));
+    auto hits = static_cast<unsigned>(
+        _mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(first, x), _mm_cmpeq_epi8(second, dash))));
+    for (; hits != 0; hits &= hits - 1) {
+      if (is_name_at(records, at + static_cast<std::size_t>(__builtin_ctz(hits)))) return true;
+    }
+  }
+#endif
+  for (; at + 2 <= records.size(); ++at) {
+    if (records[at] == 'x' && records[at + 1] == '-' && is_name_at(records, at)) return true;
+  }
+  return false;
+}
+
+std::expected<Schedule, std::string> read_schedule(const records::RecordView& record,
+                                                   const TopicDelay& topic, WallTime arrived,
+                                                   WallTime believed) {
+  GivenHeaders given;
+  for (const auto& each : record.headers) {
+    if (!each.name.starts_with("x-")) continue;
+    if (each.name == header::deliver_at) given.deliver_at.take(each.value);
+    if (each.name == header::delay) given.delay.take(each.value);
+    if (each.name == header::schedule_id) given.id.take(each.value);
+    if (each.name == header::schedule_action) given.action.take(each.value);
+    if (each.name == header::expire_at) given.expire_at.take(each.value);
+    if (is_recurring(each.name)) {
+      return std::unexpected(
+          wrong(each.name, each.value, "asks for recurring delivery, which is not supported yet"));
+    }
+  }
+
+  const bool has_time = given.deliver_at.present || given.delay.present;
+  const bool by_default = !has_time && topic.default_delay > milliseconds{0};
+  const bool asks = has_time || given.action.present || given.expire_at.present || by_default;
+  if (!asks) return Schedule{};  // An id alone schedules nothing.
+
+  const std::pair<const Given*, std::string_view> singles[] = {
+      {&given.deliver_at, header::deliver_at},
+      {&given.delay, header::delay},
+      {&given.id, header::schedule_id},
+      {&given.action, header::schedule_action},
+      {&given.expire_at, header::expire_at}};
+  for (const auto& [header, name] : singles) {
+    if (header->twice) {
+      return std::unexpected(fmt::format("{}: given twice, as {} and as {}", name,
+                                         shown(header->value), shown(header->second)));
+    }
+  }
+  if (given.deliver_at.present && given.delay.present) {
+    return std::unexpected(fmt::format("{}: {} does not go with {}: {}, give one of them",
+                                       header::deliver_at, shown(given.deliver_at.value),
+                                       header::delay, shown(given.delay.value)));
+  }
+
+  Schedule schedule;
+  if (given.id.present) {
+    const auto id = id_in(given.id.value);
+    if (!id) return std::unexpected(id.error());
+    schedule.id = *id;
+  }
+
+  if (given.action.present) {
+    if (!given.action.value || as_text(*given.action.value) != "cancel") {
+      return std::unexpected(
+          wrong(header::schedule_action, given.action.value, "is no action: there is cancel"));
+    }
+    for (const auto& [header, name] : singles) {
+      if (header->present &&
+          (header == &given.deliver_at || header == &given.delay || header == &given.expire_at)) {
+        return std::unexpected(fmt::format("{}: \"cancel\" does not go with {}: {}",
+                                           header::schedule_action, name, shown(header->value)));
+      }
+    }
+    if (!given.id.present) {
+      return std::unexpected(
+          wrong(header::schedule_action, given.action.value, "needs an x-schedule-id"));
+    }
+    schedule.kind = Schedule::Kind::cancel;
+    return schedule;
+  }
+
+  schedule.due = arrived;
+  std::string_view name = "tarry.delay.ms";
+  std::string value = std::to_string(topic.default_delay.count());
+  milliseconds delay = by_default ? topic.default_delay : milliseconds{0};
+  if (given.delay.present) {
+    name = header::delay;
+    value = shown(given.delay.value);
+    const auto duration = duration_in(name, given.delay.value);
+    if (!duration) return std::unexpected(duration.error());
+    delay = *duration;
+  }
+  if (given.deliver_at.present) {
+    name = header::deliver_at;
+    value = shown(given.deliver_at.value);
+    const auto time = time_in(name, given.deliver_at.value);
+    if (!time) return std::unexpected(time.error());
+    schedule.due = *time;
+  }
+  const auto due = later(schedule.due, delay, name, value);
+  if (!due) return std::unexpected(due.error());
+  schedule.due = *due;
+  schedule.kind = schedule.due <= believed || (!given.deliver_at.present && delay.count() == 0)
+                      ? Schedule::Kind::immediate
+                      : Schedule::Kind::delayed;
+
+  // `due` may lie far below zero; what is compared lies above.
+  if (has_time && topic.max_delay && schedule.due > arrived &&
+      schedule.due - arrived > *topic.max_delay) {
+    return std::unexpected(
+        fmt::format("{}: {} is further ahead than this topic's tarry.delay.max.ms={}", name, value,
+                    topic.max_delay->count()));
+  }
+
+  if (given.expire_at.present) {
+    const auto expires = time_in(header::expire_at, given.expire_at.value);
+    if (!expires) return std::unexpected(expires.error());
+    if (*expires <= schedule.due) {
+      return std::unexpected(wrong(header::expire_at, given.expire_at.value,
+                                   fmt::format("is not after the record's due time, {} ({})",
+                                               to_ms(schedule.due), format_time(schedule.due))));
+    }
+    if (*expires <= believed) schedule.kind = Schedule::Kind::expired;
+    schedule.expires = *expires;
+  }
+  return schedule;
+}
+
+}  // namespace tarry::delay

@@ -1,0 +1,688 @@
+#include "delay/engine.h"
+
+#include "tests/delay/host.h"
+
+namespace tarry::delay {
+namespace {
+
+using records::Codec;
+
+const TopicPartition orders = partition_of(1);
+const TopicPartition others = partition_of(2);
+
+using Strings = std::vector<std::string>;
+
+TEST_SUITE("accept") {
+  TEST_CASE("a batch that asks for nothing goes to the log as it came, in every codec") {
+    TestHost host;
+    for (int codec = 0; codec < 5; ++codec) {
+      const Buffer batch = make_batch({{"a", {{"trace", "1"}}}, {"b", {{"x-schedule-id", "1"}}}},
+                                      host.clock.wall(), {.codec = static_cast<Codec>(codec)});
+      const auto accepted = host.engine->accept(orders, check(batch), {}, host.clock.wall());
+      REQUIRE(accepted.has_value());
+      CHECK(accepted->untouched());
+      CHECK(accepted->changes_nothing());
+    }
+  }
+
+  TEST_CASE("tarry.delay.enable=false: nobody looks at headers") {
+    TestHost host;
+    const Buffer batch = make_batch({{"a", {{"x-delay", "nonsense"}}}}, host.clock.wall());
+    TopicDelay topic;
+    topic.enable = false;
+    CHECK(host.engine->accept(orders, check(batch), topic, host.clock.wall())->untouched());
+  }
+
+  TEST_CASE("all delayed: nothing goes to the log and the base offset is -n, in every codec") {
+    for (int codec = 0; codec < 5; ++codec) {
+      TestHost host;
+      const auto answer = host.produce(
+          orders,
+          {{"a", {{"x-delay", "5s"}}}, {"b", {{"x-delay", "1s"}}}, {"c", {{"x-delay", "5s"}}}},
+          {.codec = static_cast<Codec>(codec)});
+      CHECK(answer == Offset{-3});
+      host.settle();
+      CHECK(host.values(orders).empty());
+      host.pass(milliseconds{999});
+      CHECK(host.values(orders).empty());
+      host.pass(milliseconds{1});
+      CHECK(host.values(orders) == Strings{"b"});
+      host.pass(milliseconds{4'000});
+      CHECK(host.values(orders) == Strings{"b", "a", "c"});
+    }
+  }
+
+  TEST_CASE("a mixed batch keeps deltas, count of offsets, producer and codec, and has holes") {
+    for (int codec = 0; codec < 5; ++codec) {
+      TestHost host;
+      const Buffer batch =
+          make_batch({{"late", {{"x-delay", "5s"}}},
+                      {"plain", {{"trace", "1"}, {"x-schedule-id", "mine"}}},
+                      {"", {{"x-schedule-action", "cancel"}, {"x-schedule-id", "nobody"}}},
+                      {"now", {{"x-delay", "0"}, {"trace", "2"}, {"x-schedule-handle", "@forged"}}},
+                      {"late too", {{"x-delay", "5s"}}}},
+                     host.clock.wall(),
+                     {.codec = static_cast<Codec>(codec),
+                      .producer_id = 77,
+                      .producer_epoch = 3,
+                      .base_sequence = 9});
+      const auto accepted = host.engine->accept(orders, check(batch), {}, host.clock.wall());
+      REQUIRE(accepted.has_value());
+      CHECK(!accepted->untouched());
+      CHECK(!accepted->logs_nothing());
+      CHECK(accepted->parked() == 2);
+      const auto view = records::BatchView::parse(accepted->immediate()).value();
+      CHECK(view.codec() == static_cast<Codec>(codec));
+      CHECK(view.last_offset_delta() == 4);
+      CHECK(view.record_count() == 2);
+      CHECK(view.producer_id() == 77);
+      CHECK(view.producer_epoch() == 3);
+      CHECK(view.base_sequence() == 9);
+      CHECK(view.last_sequence() == 13);
+      const auto read = read_batch(accepted->immediate());
+      REQUIRE(read.size() == 2);
+      CHECK(read[0].offset == 1);
+      CHECK(read[0].value == "plain");
+      CHECK(read[0].headers == std::vector<TestHeader>{{"trace", "1"}, {"x-schedule-id", "mine"}});
+      CHECK(read[1].offset == 3);
+      REQUIRE(read[1].headers.size() == 3);
+      CHECK(read[1].headers[0] == TestHeader{"trace", "2"});
+      CHECK(read[1].header("x-scheduled-for") == std::to_string(to_ms(host.clock.wall())));
+      CHECK(storage::parse_handle(*read[1].header("x-schedule-handle")).has_value());
+    }
+  }
+
+  TEST_CASE("a batch of cancels alone counts as all delayed") {
+    TestHost host;
+    const auto answer =
+        host.produce(orders, {{"", {{"x-schedule-action", "cancel"}, {"x-schedule-id", "a"}}},
+                              {"", {{"x-schedule-action", "cancel"}, {"x-schedule-id", "b"}}}});
+    CHECK(answer == Offset{-2});
+    host.settle();
+    CHECK(host.engine->stats().cancel_unknown_total == 2);
+    CHECK(host.values(orders).empty());
+  }
+
+  TEST_CASE(
+      "each bad record of a batch is named by its index, and nothing changes, in every codec") {
+    for (int codec = 0; codec < 5; ++codec) {
+      TestHost host;
+      const auto refused = host.produce(orders,
+                                        {{"good", {{"x-delay", "5s"}}},
+                                         {"bad", {{"x-delay", "soon"}}},
+                                         {"plain", {}},
+                                         {"bad", {{"x-every", "5s"}}},
+                                         {"bad", {{"x-delay", "1"}, {"x-deliver-at", "1"}}}},
+                                        {.codec = static_cast<Codec>(codec)});
+      REQUIRE(!refused.has_value());
+      CHECK(refused.error().kind == ScheduleErrors::Kind::invalid);
+      REQUIRE(refused.error().records.size() == 3);
+      CHECK(refused.error().records[0].index == 1);
+      CHECK(refused.error().records[0].message.find("x-delay") != std::string::npos);
+      CHECK(refused.error().records[0].message.find("soon") != std::string::npos);
+      CHECK(refused.error().records[1].index == 3);
+      CHECK(refused.error().records[2].index == 4);
+      host.pass(milliseconds{10'000});
+      CHECK(host.values(orders).empty());
+      CHECK(host.store->total() == 0);
+    }
+  }
+
+  TEST_CASE("of a thousand bad records a hundred are told") {
+    TestHost host;
+    const std::vector<TestRecord> bad(1'000, {"", {{"x-delay", "soon"}}});
+    const auto refused = host.produce(orders, bad);
+    REQUIRE(!refused.has_value());
+    CHECK(refused.error().records.size() == 100);
+    CHECK(refused.error().message.find("999 more") != std::string::npos);
+  }
+
+  TEST_CASE("a delay in a transaction is refused, and a transactional batch without is untouched") {
+    TestHost host;
+    const records::BatchOptions options{
+        .producer_id = 5, .producer_epoch = 0, .base_sequence = 0, .transactional = true};
+    const auto refused = host.produce(orders, {{"a", {{"x-delay", "5s"}}}}, options);
+    REQUIRE(!refused.has_value());
+    CHECK(refused.error().kind == ScheduleErrors::Kind::invalid);
+    CHECK(refused.error().records.size() == 1);
+    CHECK(host.produce(orders, {{"a", {}}}, options).has_value());
+  }
+
+  TEST_CASE("a topic's default delay parks what asks for nothing") {
+    TestHost host;
+    host.topics[orders.topic].default_delay = milliseconds{2'000};
+    CHECK(host.produce(orders, {{"a", {}}, {"b", {}}}) == Offset{-2});
+    host.pass(milliseconds{2'000});
+    CHECK(host.values(orders) == Strings{"a", "b"});
+  }
+
+  TEST_CASE("without sequence numbers a delayed batch is refused as busy, and others are not") {
+    TestHost host;
+    host.block = 4;
+    host.give_sequences_when_asked = false;
+    host.crash(0, 0);  // Starts again with a block of four.
+    for (int i = 0; i < 4; ++i) host.park(orders, "a", "1s");
+    CHECK(host.sequences_asked != 0);
+    const auto refused = host.produce(orders, {{"a", {{"x-delay", "1s"}}}});
+    REQUIRE(!refused.has_value());
+    CHECK(refused.error().kind == ScheduleErrors::Kind::busy);
+    CHECK(host.produce(orders, {{"a", {}}}).has_value());
+    host.give();
+    CHECK(host.produce(orders, {{"a", {{"x-delay", "1s"}}}}).has_value());
+  }
+}
+
+TEST_SUITE("delivery") {
+  TEST_CASE("what scheduled a record is taken out, its id stays, and two headers come") {
+    TestHost host;
+    const WallTime due = host.clock.wall() + milliseconds{1'000};
+    REQUIRE(host.produce(orders, {{"v",
+                                   {{"a", "1"},
+                                    {"x-delay", "1s"},
+                                    {"x-schedule-id", "mine"},
+                                    {"x-scheduled-for", "forged"},
+                                    {"x-expire-at", std::to_string(to_ms(due) + 500)},
+                                    {"x-schedule-handle", "forged"},
+                                    {"null", std::nullopt}},
+                                   "key"}}));
+    host.settle();
+    const auto key = host.pending().begin()->second.key;
+    host.pass(milliseconds{1'000});
+    REQUIRE(host.log(orders).size() == 1);
+    const ReadRecord& record = host.log(orders)[0];
+    CHECK(record.key == "key");
+    CHECK(record.value == "v");
+    CHECK(record.timestamp == due);
+    CHECK(record.headers ==
+          std::vector<TestHeader>{{"a", "1"},
+                                  {"x-schedule-id", "mine"},
+                                  {"null", std::nullopt},
+                                  {"x-scheduled-for", std::to_string(to_ms(due))},
+                                  {"x-schedule-handle", storage::encode_handle(key)}});
+  }
+
+  TEST_CASE("tarry.delay.timestamp says which time a delivered record has") {
+    for (const auto which :
+         {DeliveredTimestamp::due, DeliveredTimestamp::original, DeliveredTimestamp::delivery}) {
+      TestHost host;
+      host.topics[orders.topic].timestamp = which;
+      const WallTime sent = host.clock.wall();
+      host.park(orders, "a", "1s");
+      host.settle();
+      host.clock.pass(milliseconds{1'500});
+      host.settle();
+      REQUIRE(host.log(orders).size() == 1);
+      const WallTime expected = which == DeliveredTimestamp::due ? sent + milliseconds{1'000}
+                                : which == DeliveredTimestamp::original
+                                    ? sent
+                                    : sent + milliseconds{1'500};
+      CHECK(host.log(orders)[0].timestamp == expected);
+    }
+  }
+
+  TEST_CASE("a topic with LogAppendTime has the time of delivery") {
+    TestHost host;
+    host.topics[orders.topic].log_append_time = true;
+    host.park(orders, "a", "1s");
+    host.settle();
+    host.clock.pass(milliseconds{1'500});
+    host.settle();
+    CHECK(host.log(orders).at(0).timestamp == host.clock.wall());
+  }
+
+  TEST_CASE("nothing is parked before its journal record is durable") {
+    TestHost host;
+    host.park(orders, "a", "10ms");
+    host.clock.pass(milliseconds{1'000});
+    host.turn();
+    CHECK(host.deliveries == 0);
+    CHECK(host.store->total() == 0);
+    host.settle();
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+
+  TEST_CASE("equal due times leave in the order of their arrival, others by due time") {
+    TestHost host;
+    const std::string due = std::to_string(to_ms(host.clock.wall()) + 500);
+    std::vector<std::string> expected;
+    for (int i = 0; i < 300; ++i) {
+      REQUIRE(host.produce(orders, {{std::to_string(i), {{"x-deliver-at", due}}}}));
+      expected.push_back(std::to_string(i));
+    }
+    host.park(orders, "first", "100ms");
+    expected.insert(expected.begin(), "first");
+    host.pass(milliseconds{500});
+    CHECK(host.values(orders) == expected);
+  }
+
+  TEST_CASE("batches stay within max.message.bytes, and a larger record leaves alone") {
+    TestHost host;
+    host.topics[orders.topic].max_message_bytes = 4'096;
+    for (int i = 0; i < 40; ++i) host.park(orders, std::string(300, 'a'), "1s");
+    host.park(orders, std::string(20'000, 'b'), "1s");
+    for (int i = 0; i < 5; ++i) host.park(orders, std::string(300, 'c'), "1s");
+    host.pass(milliseconds{1'000});
+    CHECK(host.log(orders).size() == 46);
+    std::size_t largest = 0;
+    for (const std::size_t size : host.batch_sizes()) largest = std::max(largest, size);
+    CHECK(largest <= 4'096 / 300);
+    CHECK(largest >= 8);
+  }
+
+  TEST_CASE("a refused delivery is tried again after a back-off, and nobody else waits") {
+    TestHost host;
+    host.refuses = [](const TopicPartition& partition) { return partition == orders; };
+    for (int i = 0; i < 5; ++i) {
+      host.park(orders, "o" + std::to_string(i), "1s");
+      host.park(others, "x" + std::to_string(i), "1s");
+    }
+    host.pass(milliseconds{5'000});
+    CHECK(host.log(others).size() == 5);
+    CHECK(host.log(orders).empty());
+    const auto refused = host.engine->stats().refused_total;
+    CHECK(refused >= 5);
+    CHECK(refused <= 15);  // 10, 20, 40 ... 1 000 ms.
+    host.refuses = nullptr;
+    host.pass(milliseconds{1'000});
+    CHECK(host.values(orders) == Strings{"o0", "o1", "o2", "o3", "o4"});
+  }
+
+  TEST_CASE("what cannot be delivered before its x-expire-at is removed and counted") {
+    TestHost host;
+    const std::string expiry = std::to_string(to_ms(host.clock.wall()) + 2'000);
+    REQUIRE(host.produce(orders, {{"mortal", {{"x-delay", "1s"}, {"x-expire-at", expiry}}},
+                                  {"eternal", {{"x-delay", "1s"}}}}));
+    host.refuses = [](const TopicPartition&) { return true; };
+    host.pass(milliseconds{3'000});
+    CHECK(host.engine->stats().expired_total == 1);  // The partition need not take anything for it.
+    host.refuses = nullptr;
+    host.pass(milliseconds{1'000});
+    CHECK(host.values(orders) == Strings{"eternal"});
+    CHECK(host.engine->stats().expired_total == 1);
+    CHECK(host.store->total() == 0);
+  }
+
+  TEST_CASE("what has expired while the broker was down is not delivered") {
+    TestHost host;
+    const std::string expiry = std::to_string(to_ms(host.clock.wall()) + 2'000);
+    REQUIRE(host.produce(orders, {{"mortal", {{"x-delay", "1s"}, {"x-expire-at", expiry}}}}));
+    host.settle();
+    host.crash(0, 0, milliseconds{10'000});
+    host.settle();
+    CHECK(host.values(orders).empty());
+    CHECK(host.engine->stats().expired_total == 1);
+  }
+
+  TEST_CASE("what is pending for a topic that is gone is removed and counted") {
+    TestHost host;
+    host.park(orders, "a", "1s");
+    host.park(orders, "b", "2s");
+    host.settle();
+    host.deleted.insert(orders.topic);
+    host.pass(milliseconds{3'000});
+    CHECK(host.values(orders).empty());
+    CHECK(host.engine->stats().dropped_total == 2);
+    CHECK(host.store->total() == 0);
+  }
+
+  TEST_CASE("deleting a topic lets its entries go at once") {
+    TestHost host;
+    for (int i = 0; i < 100; ++i) host.park(orders, "a", std::to_string(1 + i) + "s");
+    host.park(others, "b", "2s");
+    host.settle();
+    CHECK(host.engine->stats().near == 101);
+    host.deleted.insert(orders.topic);
+    host.engine->topic_deleted(orders.topic);
+    host.turn();
+    CHECK(host.engine->stats().near == 1);
+    host.pass(milliseconds{2'000});
+    CHECK(host.values(others) == Strings{"b"});
+    CHECK(host.values(orders).empty());
+  }
+
+  TEST_CASE("another shard's entries are left alone") {
+    TestHost host;
+    host.park(orders, "mine", "1s");
+    host.park(others, "theirs", "1s");
+    host.settle();
+    host.foreign.insert(others);
+    host.crash(0, 0, milliseconds{5'000});
+    host.settle();
+    CHECK(host.values(orders) == Strings{"mine"});
+    CHECK(host.values(others).empty());
+  }
+}
+
+TEST_SUITE("ids") {
+  TEST_CASE("the same id again in the partition replaces what is pending") {
+    TestHost host;
+    host.park(orders, "first", "5s", "a");
+    host.park(others, "elsewhere", "5s", "a");
+    host.settle();
+    host.park(orders, "second", "7s", "a");
+    host.pass(milliseconds{10'000});
+    CHECK(host.values(orders) == Strings{"second"});
+    CHECK(host.values(others) == Strings{"elsewhere"});
+    CHECK(host.engine->stats().replaced_total == 1);
+  }
+
+  TEST_CASE("a cancel right behind the record finds it, before anything is durable") {
+    TestHost host;
+    host.park(orders, "a", "5s", "id");
+    host.cancel_by_record(orders, "id");
+    host.park(orders, "b", "5s", "id");
+    host.park(orders, "c", "6s", "id");
+    host.pass(milliseconds{10'000});
+    CHECK(host.values(orders) == Strings{"c"});
+    CHECK(host.engine->stats().cancelled_total == 1);
+    CHECK(host.engine->stats().replaced_total == 1);
+  }
+
+  TEST_CASE("within one batch the order of records counts") {
+    TestHost host;
+    const auto park = [](std::string value) {
+      return TestRecord{std::move(value), {{"x-delay", "5s"}, {"x-schedule-id", "a"}}};
+    };
+    const TestRecord cancel{"", {{"x-schedule-id", "a"}, {"x-schedule-action", "cancel"}}};
+    host.park(orders, "zero", "5s", "a");
+    REQUIRE(host.produce(orders, {park("one"), cancel, cancel, park("two"), park("three")}));
+    host.pass(milliseconds{10'000});
+    CHECK(host.values(orders) == Strings{"three"});
+    CHECK(host.engine->stats().cancelled_total == 1);
+    CHECK(host.engine->stats().cancel_unknown_total == 1);
+    CHECK(host.engine->stats().replaced_total == 2);
+  }
+
+  TEST_CASE("a record that is due already replaces what is pending under its id") {
+    TestHost host;
+    host.park(orders, "later", "5s", "a");
+    host.settle();
+    REQUIRE(host.produce(orders, {{"now", {{"x-delay", "0"}, {"x-schedule-id", "a"}}}}));
+    host.pass(milliseconds{10'000});
+    CHECK(host.values(orders) == Strings{"now"});
+  }
+
+  TEST_CASE("a cancel by a client that comes too late changes nothing and is counted") {
+    TestHost host;
+    host.park(orders, "a", "1s", "id");
+    host.settle();
+    host.clock.pass(milliseconds{1'000});
+    host.turn();  // In flight.
+    CHECK(host.engine->stats().in_flight == 1);
+    host.cancel_by_record(orders, "id");
+    host.settle();
+    CHECK(host.values(orders) == Strings{"a"});
+    CHECK(host.engine->stats().cancel_late_total == 1);
+    CHECK(host.engine->stats().cancelled_total == 0);
+  }
+
+  TEST_CASE("cancel answers for ids and handles when it is durable") {
+    TestHost host;
+    host.park(orders, "a", "5s", "id");
+    host.park(orders, "b", "5s");
+    host.settle();
+    const std::string handle = storage::encode_handle(host.pending().rbegin()->second.key);
+    const auto by_id = host.cancel(orders, "id");
+    const auto by_handle = host.cancel(orders, handle);
+    const auto again = host.cancel(orders, "id");
+    CHECK(!by_id->has_value());
+    CHECK(!by_handle->has_value());
+    CHECK(!again->has_value());
+    host.settle();
+    CHECK(*by_id == CancelOutcome::cancelled);
+    CHECK(*by_handle == CancelOutcome::cancelled);
+    CHECK(*again == CancelOutcome::unknown);
+    CHECK(*host.cancel(orders, "nobody") == CancelOutcome::unknown);
+    CHECK(*host.cancel(orders, "@nonsense!") == CancelOutcome::unknown);
+    CHECK(*host.cancel(others, handle) == CancelOutcome::unknown);
+    host.pass(milliseconds{10'000});
+    CHECK(host.values(orders).empty());
+    CHECK(host.engine->stats().cancelled_total == 2);
+  }
+
+  TEST_CASE("cancel finds what is parked and not durable, by id and by handle") {
+    TestHost host;
+    host.park(orders, "a", "5s", "id");
+    host.park(orders, "b", "5s");
+    const auto by_id = host.cancel(orders, "id");
+    host.sync(2);
+    const std::string handle = storage::encode_handle(host.pending().rbegin()->second.key);
+    const auto by_handle = host.cancel(orders, handle);
+    host.settle();
+    CHECK(*by_id == CancelOutcome::cancelled);
+    CHECK(*by_handle == CancelOutcome::cancelled);
+    host.pass(milliseconds{10'000});
+    CHECK(host.values(orders).empty());
+  }
+
+  TEST_CASE("cancel waits for the outcome of what is in flight") {
+    TestHost host;
+    host.park(orders, "a", "1s", "id");
+    host.settle();
+    host.clock.pass(milliseconds{1'000});
+    host.turn();
+    const auto answer = host.cancel(orders, "id");
+    CHECK(!answer->has_value());
+    host.settle();
+    CHECK(*answer == CancelOutcome::already_delivered);
+    CHECK(*host.cancel(orders, "id") == CancelOutcome::already_delivered);
+    host.pass(std::chrono::hours{2});
+    CHECK(*host.cancel(orders, "id") == CancelOutcome::unknown);
+  }
+
+  TEST_CASE("a cancel that could not be written leaves the record pending") {
+    TestHost host;
+    host.park(orders, "a", "1s", "id");
+    host.settle();
+    host.refuses_commits = true;
+    bool refused = false;
+    host.engine->cancel(orders, "id", [&](Result<CancelOutcome> outcome) { refused = !outcome; });
+    CHECK(refused);
+    host.pass(milliseconds{1'000});
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+}
+
+TEST_SUITE("time") {
+  TEST_CASE("with nothing pending no timer runs, and afterwards neither") {
+    TestHost host;
+    host.settle();
+    CHECK(host.wheel->empty());
+    host.park(orders, "a", "5s");
+    host.settle();
+    CHECK(!host.wheel->empty());
+    host.pass(milliseconds{5'000});
+    CHECK(host.values(orders) == Strings{"a"});
+    CHECK(host.wheel->empty());
+  }
+
+  // Each time is two steps of the shard's wheel: the alarm overflows to its second level.
+  TEST_CASE("something far ahead wakes the shard once a second, and no oftener") {
+    TestHost host;
+    host.park(orders, "a", "30d");
+    host.pass(milliseconds{1'000});
+    std::size_t steps = 0;
+    for (int i = 0; i < 100; ++i) {
+      host.clock.pass(milliseconds{100});
+      steps += host.turn();
+    }
+    CHECK(steps <= 2 * 11);
+    CHECK(host.engine->stats().near == 0);
+  }
+
+  TEST_CASE(
+      "a clock that is set ahead delivers within a second, by more than a minute a second later") {
+    TestHost host;
+    host.park(orders, "a", "50s");
+    host.park(orders, "b", "2h");
+    host.settle();
+    host.clock.wall_now += milliseconds{50'000};
+    host.pass(milliseconds{1'000});
+    CHECK(host.values(orders) == Strings{"a"});
+    host.clock.wall_now += std::chrono::hours{2};
+    host.pass(milliseconds{900});
+    CHECK(host.values(orders) == Strings{"a"});
+    host.pass(milliseconds{1'200});
+    CHECK(host.values(orders) == Strings{"a", "b"});
+  }
+
+  TEST_CASE("a clock that is set back delays what is pending, and nothing is early") {
+    TestHost host;
+    host.park(orders, "a", "10s");
+    host.pass(milliseconds{9'000});
+    host.clock.wall_now -= std::chrono::hours{1};
+    host.park(orders, "b", "5s");
+    host.pass(milliseconds{5'000});
+    CHECK(host.values(orders) == Strings{"b"});
+    host.pass(std::chrono::hours{1});
+    CHECK(host.values(orders) == Strings{"b", "a"});
+  }
+
+  TEST_CASE(
+      "a delay that is asked for right after a jump ahead counts from the clock on the wall") {
+    TestHost host;
+    host.park(orders, "a", "1s");
+    host.settle();
+    host.clock.wall_now += std::chrono::hours{2};
+    host.park(others, "b", "5s");
+    host.pass(milliseconds{4'999});
+    CHECK(host.values(others).empty());
+    host.pass(milliseconds{1});
+    CHECK(host.values(others) == Strings{"b"});
+  }
+
+  TEST_CASE("lag is measured from due to durable") {
+    TestHost host;
+    host.park(orders, "a", "1s");
+    host.settle();
+    host.clock.pass(milliseconds{1'000});
+    host.turn();
+    host.clock.pass(milliseconds{7});
+    host.settle();
+    const auto lag = host.engine->stats().lag;
+    CHECK(lag.count() == 1);
+    CHECK(lag.max() == milliseconds{7});
+    CHECK(lag.quantile(0.5) == milliseconds{7});
+    CHECK(host.engine->stats().early_total == 0);
+  }
+}
+
+TEST_SUITE("memory") {
+  TEST_CASE("what is due beyond the window stays on disk and comes in time") {
+    TestHost host;
+    for (int i = 0; i < 50; ++i) host.park(orders, std::to_string(i), std::to_string(20 + i) + "m");
+    host.settle();
+    CHECK(host.engine->stats().near == 0);
+    host.pass(std::chrono::minutes{15});
+    const auto near = host.engine->stats().near;
+    CHECK(near > 0);
+    CHECK(near < 15);
+    host.pass(std::chrono::minutes{60});
+    CHECK(host.log(orders).size() == 50);
+    CHECK(host.engine->stats().lag.max() <= milliseconds{1});
+  }
+
+  TEST_CASE("near stays within its budget, whatever is parked, and nothing is late for it") {
+    Engine::Options options;
+    options.near_entries = 256;
+    options.step_loads = 32;
+    options.batch_records = 16;
+    TestHost host(options);
+    // From the far to the near, which is the worst order.
+    for (int i = 2'000; i > 0; --i) {
+      host.park(orders, std::to_string(i), std::to_string(1'000 + i * 10));
+      if (i % 50 == 0) host.settle();
+      CHECK(host.engine->stats().near <= 256 + 50 + 32);
+    }
+    host.pass(milliseconds{1'000 + 20'000});
+    CHECK(host.log(orders).size() == 2'000);
+    CHECK(host.engine->stats().lag.max() <= milliseconds{1});
+  }
+
+  TEST_CASE("a partition that is stuck does not fill near for the others") {
+    Engine::Options options;
+    options.near_entries = 256;
+    options.step_loads = 32;
+    options.batch_records = 16;
+    TestHost host(options);
+    host.refuses = [](const TopicPartition& partition) { return partition == orders; };
+    for (int i = 0; i < 2'000; ++i) {
+      host.park(orders, std::to_string(i), "1s");
+      if (i % 10 == 0) host.park(others, std::to_string(i), "3s");
+      if (i % 100 == 0) host.settle();
+    }
+    host.pass(milliseconds{4'000});
+    CHECK(host.log(others).size() == 200);
+    CHECK(host.engine->stats().near <= 256 + 132);
+    host.refuses = nullptr;
+    host.pass(milliseconds{2'000});
+    CHECK(host.log(orders).size() == 2'000);
+  }
+
+  TEST_CASE(
+      "a hundred thousand due in one millisecond leave in bounded steps, and others between") {
+    TestHost host;
+    host.checks_order = false;  // Looking at all that is pending, for each batch, takes minutes.
+    const std::string due = std::to_string(to_ms(host.clock.wall()) + 60'000);
+    const TestRecord record{"a", {{"x-deliver-at", due}}};
+    for (int i = 0; i < 100; ++i) {
+      REQUIRE(host.produce(orders, std::vector<TestRecord>(1'000, record)));
+    }
+    host.park(others, "b", "60s");
+    host.settle();
+    host.clock.pass(milliseconds{60'000});
+    std::size_t turns = 0, before_other = 0;
+    while (host.log(orders).size() < 100'000 && turns < 100'000) {
+      const auto delivered = host.engine->stats().delivered_total;
+      const auto in_flight = host.engine->stats().in_flight;
+      host.wheel->advance(host.wheel->now() + 1, 4'096);
+      CHECK(host.engine->stats().in_flight - in_flight <= 2'048);
+      host.sync(host.appended_and_waiting());
+      if (host.log(others).empty()) before_other = host.log(orders).size();
+      ++turns;
+      CHECK(host.engine->stats().delivered_total - delivered <= 4 * 2'048);
+    }
+    CHECK(host.log(orders).size() == 100'000);
+    CHECK(before_other <= 4 * 2'048);
+    host.settle();
+    CHECK(host.store->total() == 0);
+  }
+}
+
+TEST_SUITE("restart") {
+  TEST_CASE("what is overdue leaves at once, in order, nothing twice") {
+    TestHost host;
+    Strings expected;
+    for (int i = 0; i < 3'000; ++i) {
+      host.park(orders, std::to_string(i), std::to_string(1'000 + i) + "ms");
+      expected.push_back(std::to_string(i));
+    }
+    host.settle();
+    host.crash(0, 3'000, milliseconds{60'000});
+    host.settle();
+    CHECK(host.values(orders) == expected);
+    host.crash(0, 100);
+    host.pass(milliseconds{60'000});
+    CHECK(host.values(orders) == expected);
+  }
+
+  TEST_CASE("a delivery that was durable and not told is not repeated") {
+    TestHost host;
+    host.park(orders, "a", "1s");
+    host.settle();
+    host.clock.pass(milliseconds{1'000});
+    host.turn();
+    CHECK(host.appended_and_waiting() == 1);
+    SUBCASE("it was durable") {
+      host.crash(1, 0);
+    }
+    SUBCASE("it was not") {
+      host.crash(0, 0);
+    }
+    host.pass(milliseconds{10'000});
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay

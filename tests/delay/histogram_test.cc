@@ -1,0 +1,34 @@
+#include "delay/histogram.h"
+
+#include "tests/delay/host.h"
+
+namespace tarry::delay {
+namespace {
+
+using std::chrono::microseconds;
+
+TEST_SUITE("histogram") {
+  TEST_CASE("quantiles are within 7 % of what they stand for, from a microsecond to an hour") {
+    for (std::int64_t us = 1; us < 3'600'000'000; us = us * 13 / 10 + 1) {
+      LagHistogram lag;
+      lag.add(microseconds{us}, 99);
+      lag.add(microseconds{4'000'000'000});
+      const auto p50 = lag.quantile(0.5).count();
+      CHECK(p50 >= us);
+      CHECK(static_cast<double>(p50) <= static_cast<double>(us) * 1.07);
+      CHECK(lag.max() == microseconds{4'000'000'000});
+    }
+  }
+
+  TEST_CASE("of nothing the quantiles are 0, and what is early counts as 0") {
+    LagHistogram lag;
+    CHECK(lag.quantile(0.99) == microseconds{0});
+    lag.add(std::chrono::nanoseconds{-5'000'000});
+    CHECK(lag.quantile(0.99) == microseconds{0});
+    lag.add(std::chrono::hours{24 * 365});
+    CHECK(lag.quantile(0.99) == std::chrono::hours{24 * 365});
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay

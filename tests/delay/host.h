@@ -1,0 +1,483 @@
+#pragma once
+
+// A host for the engine in tests: a clock set by hand, a journal whose durability the test decides,
+// a log a partition, and a model of what must be pending.
+//
+// Every batch that the engine hands over is checked when it comes: nothing early, nothing that is
+// not pending (so nothing twice), and of each partition's pending records exactly the first ones by
+// (due, sequence).  What was durable is known to the store; a crash keeps what the test says.
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "delay/engine.h"
+#include "delay/parked_record.h"
+#include "records/batch_builder.h"
+#include "records/batch_check.h"
+#include "storage/database.h"
+#include "storage/pending_store.h"
+
+namespace tarry::delay {
+
+using std::chrono::milliseconds;
+
+struct TestClock final : Clock {
+  WallTime wall_now = from_ms(1'795'000'000'000);
+  std::chrono::nanoseconds mono_now{5'000'000'000};
+
+  WallTime wall() const override { return wall_now; }
+  MonoTime mono() const override { return MonoTime(mono_now); }
+  void pass(milliseconds by) {
+    wall_now += by;
+    mono_now += by;
+  }
+};
+
+struct TestHeader {
+  std::string name;
+  std::optional<std::string> value;
+
+  bool operator==(const TestHeader&) const = default;
+};
+
+struct TestRecord {
+  std::string value;
+  std::vector<TestHeader> headers = {};
+  std::string key = "k";
+  std::optional<WallTime> timestamp = std::nullopt;
+};
+
+// A record as a consumer reads it.
+struct ReadRecord {
+  Offset offset;
+  WallTime timestamp;
+  std::string key;
+  std::string value;
+  std::vector<TestHeader> headers;
+
+  std::optional<std::string> header(std::string_view name) const {
+    for (const auto& each : headers) {
+      if (each.name == name) return each.value;
+    }
+    return std::nullopt;
+  }
+};
+
+inline Buffer make_batch(const std::vector<TestRecord>& records, WallTime now,
+                         records::BatchOptions options = {}) {
+  records::BatchBuilder builder(options);
+  for (const auto& record : records) {
+    std::vector<records::HeaderView> headers;
+    for (const auto& header : record.headers) {
+      records::HeaderView view{header.name, std::nullopt};
+      if (header.value) view.value = as_bytes(*header.value);
+      headers.push_back(view);
+    }
+    builder.append(record.timestamp.value_or(now), as_bytes(record.key), as_bytes(record.value),
+                   headers);
+  }
+  return builder.finish();
+}
+
+inline records::CheckedBatch check(const Buffer& batch) {
+  auto checked = records::check_produced(batch, {.max_message_bytes = 64u << 20});
+  REQUIRE_MESSAGE(checked.has_value(), (checked ? "" : checked.error().message));
+  return std::move(*checked);
+}
+
+inline std::vector<ReadRecord> read_batch(Bytes bytes) {
+  std::vector<ReadRecord> out;
+  const Buffer copy(bytes.begin(), bytes.end());
+  const auto batch = records::BatchView::parse(copy).value();
+  CHECK(batch.crc_matches());
+  const Buffer unpacked =
+      batch.codec() == records::Codec::none
+          ? Buffer(batch.records().begin(), batch.records().end())
+          : records::decompress(*batch.codec(), batch.records(), 64u << 20).value();
+  const auto walked = records::for_each_record(
+      unpacked, batch.record_count(), [&](const records::RecordView& record) {
+        ReadRecord read{batch.offset_of(record), batch.timestamp_of(record), {}, {}, {}};
+        if (record.key) read.key = as_text(*record.key);
+        if (record.value) read.value = as_text(*record.value);
+        for (const auto& header : record.headers) {
+          TestHeader& last = read.headers.emplace_back(std::string(header.name), std::nullopt);
+          if (header.value) last.value = as_text(*header.value);
+        }
+        out.push_back(std::move(read));
+      });
+  CHECK(walked.has_value());
+  return out;
+}
+
+inline std::string eight_bytes(std::int64_t value) {
+  std::string out(8, '\0');
+  store_be(reinterpret_cast<std::uint8_t*>(out.data()), value);
+  return out;
+}
+
+inline TopicPartition partition_of(std::uint8_t topic, PartitionIndex index = 0) {
+  TopicPartition partition;
+  partition.topic.bytes[0] = topic;
+  partition.topic.bytes[15] = 1;
+  partition.partition = index;
+  return partition;
+}
+
+class TestDirectory {
+ public:
+  TestDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "tarry-delay-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~TestDirectory() { std::filesystem::remove_all(path_); }
+  std::string path(const char* name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+class TestHost final : public Sink {
+ public:
+  struct Pending {
+    PendingKey key;
+    TopicPartition partition;
+    WallTime expires;
+    std::string id;
+    std::string value;
+  };
+
+  explicit TestHost(const Engine::Options& options = {}) : options_(options) {
+    options_.wheel_start = MonoTime(clock.mono_now);
+    wheel = std::make_unique<timing::TimingWheel>();
+    database_ =
+        storage::Database::make(directory_.path("pending"), storage::Database::Kind::pending)
+            .value();
+    store = storage::PendingStore::open(*database_).value();
+    boot();
+  }
+  ~TestHost() override {
+    engine.reset();
+    store.reset();
+  }
+
+  // --- The sink.
+  std::optional<TopicDelay> target(const TopicPartition& partition) override {
+    if (deleted.contains(partition.topic)) return std::nullopt;
+    const auto topic = topics.find(partition.topic);
+    return topic == topics.end() ? TopicDelay{} : topic->second;
+  }
+  bool owns(const TopicPartition& partition) override { return !foreign.contains(partition); }
+  void want_sequences() override {
+    ++sequences_asked;
+    if (give_sequences_when_asked) give();
+  }
+  void store_failed(const Error& error) override { FAIL("the store failed: " << error.message); }
+
+  void deliver(const TopicPartition& partition, Buffer batch, std::vector<storage::Gone> gone,
+               std::move_only_function<void(Result<Offset>)> done) override {
+    ++deliveries;
+    check_delivery(partition, batch, gone);
+    if (refuses && refuses(partition)) return done(fail(Errc::fenced, "refused by the test"));
+    storage::RecordBuilder record;
+    record.add(storage::LogAppended{partition, clock.wall(), batch});
+    for (const auto& each : gone) record.add(each);
+    append(record, [this, partition, done = std::move(done)]() mutable {
+      done(Offset{static_cast<Offset>(log(partition).size())});
+    });
+  }
+
+  void commit(storage::RecordBuilder record,
+              std::move_only_function<void(Result<>)> done) override {
+    if (refuses_commits) return done(fail(Errc::no_space, "refused by the test"));
+    append(record, [done = std::move(done)]() mutable { done({}); });
+  }
+
+  // --- What a produce handler does.
+  std::expected<Offset, ScheduleErrors> produce(const TopicPartition& partition,
+                                                const std::vector<TestRecord>& records,
+                                                records::BatchOptions options = {}) {
+    const Buffer bytes = make_batch(records, clock.wall(), options);
+    const auto checked = check(bytes);
+    auto accepted = engine->accept(partition, checked, *target(partition), clock.wall());
+    if (!accepted) return std::unexpected(accepted.error());
+    storage::RecordBuilder record;
+    if (!accepted->logs_nothing()) {
+      record.add(storage::LogAppended{
+          partition, clock.wall(), accepted->untouched() ? Bytes(bytes) : accepted->immediate()});
+    }
+    accepted->add_to(record);
+    auto shared = std::make_shared<Accepted>(std::move(*accepted));
+    const Offset answer = shared->logs_nothing() ? shared->base_offset() : 0;
+    if (record.empty()) {
+      engine->appended(*shared);
+      engine->durable(std::move(*shared));
+      return answer;
+    }
+    engine->appended(*shared);
+    append(record, [this, shared]() { engine->durable(std::move(*shared)); });
+    return answer;
+  }
+  // Schedules one record.
+  void park(const TopicPartition& partition, const std::string& value, const std::string& delay,
+            const std::string& id = {}) {
+    std::vector<TestHeader> headers{{"x-delay", delay}};
+    if (!id.empty()) headers.push_back({"x-schedule-id", id});
+    REQUIRE(produce(partition, {{value, headers}}).has_value());
+  }
+  void cancel_by_record(const TopicPartition& partition, const std::string& id) {
+    REQUIRE(produce(partition, {{"", {{"x-schedule-id", id}, {"x-schedule-action", "cancel"}}}})
+                .has_value());
+  }
+  // As admin does; the answer comes with a later sync().
+  std::shared_ptr<std::optional<CancelOutcome>> cancel(const TopicPartition& partition,
+                                                       const std::string& name) {
+    auto answer = std::make_shared<std::optional<CancelOutcome>>();
+    engine->cancel(partition, name, [answer](Result<CancelOutcome> outcome) {
+      if (outcome) *answer = *outcome;
+    });
+    return answer;
+  }
+
+  // --- The journal: the first `count` records that wait become durable.
+  void sync(std::size_t count = ~std::size_t{0}) {
+    for (; count != 0 && !journal_.empty(); --count) {
+      auto entry = std::move(journal_.front());
+      journal_.pop_front();
+      make_durable(entry.record);
+      entry.done();
+      check_store();
+    }
+  }
+  bool idle() const { return journal_.empty(); }
+
+  // Turns the shard's wheel as its driver does, at this moment; the number of steps.
+  std::size_t turn(std::size_t most = 100'000) {
+    std::size_t steps = 0;
+    for (; steps < most; ++steps) {
+      const auto due = wheel->next_due();
+      if (!due || *due > tick()) break;
+      wheel->advance(tick(), 4096);
+    }
+    CHECK_MESSAGE(steps < 100'000, "the alarm goes off again and again");
+    return steps;
+  }
+  // Until nothing is in flight and nothing to do at this moment.
+  void settle() {
+    do {
+      sync();
+      turn();
+    } while (!journal_.empty());
+  }
+  // Time passes; the driver wakes up for every deadline and rounds become durable at once.
+  void pass(milliseconds time) {
+    const MonoTime end = clock.mono() + time;
+    settle();
+    while (true) {
+      const auto due = wheel->next_due();
+      if (!due || time_of(*due) > end) break;
+      if (time_of(*due) > clock.mono()) {
+        clock.pass(std::chrono::ceil<milliseconds>(time_of(*due) - clock.mono()));
+      }
+      settle();
+    }
+    if (end > clock.mono()) clock.pass(std::chrono::ceil<milliseconds>(end - clock.mono()));
+    settle();
+  }
+
+  // The process dies: of what waits in the journal the first `kept` records are there afterwards.
+  // Starts again after `down`, and replays what may not have been in the store.
+  void crash(std::size_t kept, std::size_t replayed, milliseconds down = milliseconds{0}) {
+    engine.reset();
+    for (auto& entry : journal_) {
+      if (kept-- == 0) break;
+      make_durable(entry.record);
+    }
+    journal_.clear();
+    gone_appended_ = gone_durable_;
+    replayed = std::min(replayed, durable_.size());
+    // The store may be behind by any number of records: those that had no apply() are among them.
+    replayed = std::max(replayed, durable_.size() - applied_);
+    for (std::size_t i = durable_.size() - replayed; i < durable_.size(); ++i) {
+      std::vector<storage::Operation> operations;
+      REQUIRE(storage::for_each_operation(durable_[i], [&](const storage::Operation& operation) {
+                operations.push_back(operation);
+                return Result<>{};
+              }).has_value());
+      REQUIRE(store->apply(operations).has_value());
+    }
+    applied_ = durable_.size();
+    clock.pass(down);
+    wheel = std::make_unique<timing::TimingWheel>();
+    options_.wheel_start = clock.mono();
+    boot();
+    check_store();
+  }
+
+  std::vector<ReadRecord>& log(const TopicPartition& partition) { return logs_[partition]; }
+  std::vector<std::string> values(const TopicPartition& partition) {
+    std::vector<std::string> out;
+    for (const auto& record : log(partition)) out.push_back(record.value);
+    return out;
+  }
+  const std::map<Sequence, Pending>& pending() const { return pending_; }
+  std::size_t appended_and_waiting() const { return journal_.size(); }
+  const std::vector<std::size_t>& batch_sizes() const { return batch_sizes_; }
+
+  TestClock clock;
+  std::unique_ptr<timing::TimingWheel> wheel;
+  std::unique_ptr<storage::PendingStore> store;
+  std::unique_ptr<Engine> engine;
+  std::map<TopicId, TopicDelay> topics;
+  std::set<TopicId> deleted;
+  std::set<TopicPartition> foreign;
+  std::function<bool(const TopicPartition&)> refuses;
+  bool refuses_commits = false;
+  bool give_sequences_when_asked = true;
+  bool checks_order = true;
+  std::size_t block = 1'000'000;
+  std::size_t sequences_asked = 0;
+  std::size_t deliveries = 0;
+
+  void give() {
+    engine->give_sequences(next_block_, next_block_ + block);
+    next_block_ += block;
+  }
+
+ private:
+  struct Entry {
+    Buffer record;
+    std::move_only_function<void()> done;
+  };
+
+  void boot() {
+    engine = std::make_unique<Engine>(clock, *wheel, *store, *this, options_);
+    if (give_sequences_when_asked) {
+      engine->start();
+    } else {
+      give();
+      engine->start();
+    }
+  }
+  timing::Tick tick() const {
+    return static_cast<timing::Tick>(
+        std::chrono::floor<milliseconds>(clock.mono() - options_.wheel_start).count());
+  }
+  MonoTime time_of(timing::Tick tick) const {
+    return options_.wheel_start + milliseconds(static_cast<std::int64_t>(tick));
+  }
+
+  void append(const storage::RecordBuilder& record, std::move_only_function<void()> done) {
+    Buffer bytes;
+    for (const Bytes piece : record.pieces()) append_bytes(bytes, piece);
+    for_each(bytes, [&](const storage::Operation& operation) {
+      if (const auto* gone = std::get_if<storage::Gone>(&operation)) {
+        gone_appended_.insert(gone->sequence);
+      }
+    });
+    journal_.push_back({std::move(bytes), std::move(done)});
+  }
+
+  template <typename F>
+  static void for_each(Bytes record, F take) {
+    REQUIRE(storage::for_each_operation(record, [&](const storage::Operation& operation) {
+              take(operation);
+              return Result<>{};
+            }).has_value());
+  }
+
+  void make_durable(const Buffer& record) {
+    durable_.push_back(record);
+    for_each(durable_.back(), [&](const storage::Operation& operation) {
+      if (const auto* appended = std::get_if<storage::LogAppended>(&operation)) {
+        auto& to = log(appended->partition);
+        for (auto& read : read_batch(appended->batches)) {
+          read.offset = static_cast<Offset>(to.size());
+          to.push_back(std::move(read));
+        }
+      } else if (const auto* parked = std::get_if<storage::Parked>(&operation)) {
+        CHECK_MESSAGE(sequences_.insert(parked->sequence).second, "a sequence number is used once");
+        const auto value = ParkedRecord::parse(parked->record).value().record.value;
+        pending_[parked->sequence] = {{parked->due, parked->sequence},
+                                      parked->partition,
+                                      parked->expires,
+                                      std::string(parked->id),
+                                      std::string(as_text(*value))};
+        if (gone_durable_.contains(parked->sequence)) pending_.erase(parked->sequence);
+      } else if (const auto* gone = std::get_if<storage::Gone>(&operation)) {
+        gone_durable_.insert(gone->sequence);
+        pending_.erase(gone->sequence);
+      }
+    });
+  }
+
+  void check_store() {
+    applied_ = durable_.size();
+    if (engine) CHECK(store->total() == pending_.size());
+  }
+
+  void check_delivery(const TopicPartition& partition, Bytes batch,
+                      const std::vector<storage::Gone>& gone) {
+    const auto records = read_batch(batch);
+    batch_sizes_.push_back(records.size());
+    REQUIRE(records.size() == gone.size());
+    std::vector<PendingKey> handed;
+    for (std::size_t i = 0; i < gone.size(); ++i) {
+      const auto entry = pending_.find(gone[i].sequence);
+      REQUIRE_MESSAGE(entry != pending_.end(), "what is handed over is pending");
+      CHECK_MESSAGE(!gone_appended_.contains(gone[i].sequence), "nothing is handed over twice");
+      CHECK(entry->second.partition == partition);
+      CHECK(entry->second.value == records[i].value);
+      CHECK_MESSAGE(entry->second.key.due <= clock.wall(), "nothing is early");
+      CHECK_MESSAGE(entry->second.expires > clock.wall() - milliseconds{300'000},
+                    "nothing expired is delivered");
+      CHECK(records[i].header("x-scheduled-for") == std::to_string(to_ms(entry->second.key.due)));
+      handed.push_back(entry->second.key);
+    }
+    CHECK(std::ranges::is_sorted(handed));
+    if (!checks_order) return;
+    // The first ones of all that is pending in this partition.
+    std::vector<PendingKey> all;
+    for (const auto& [sequence, entry] : pending_) {
+      if (entry.partition != partition || gone_appended_.contains(sequence)) continue;
+      // What has expired stays behind, also while nobody takes its removal.
+      if (entry.expires <= clock.wall() && !std::ranges::binary_search(handed, entry.key)) continue;
+      all.push_back(entry.key);
+    }
+    std::ranges::sort(all);
+    REQUIRE(all.size() >= handed.size());
+    all.resize(handed.size());
+    if (all == handed) return;
+    const auto [first, left] = std::ranges::mismatch(all, handed);
+    FAIL_CHECK("of " << all.size() << ", sequence " << first->sequence << ", due "
+                     << (clock.wall() - first->due).count() << " ms ago, stayed behind "
+                     << left->sequence << ", due " << (clock.wall() - left->due).count()
+                     << " ms ago");
+  }
+
+  TestDirectory directory_;
+  Engine::Options options_;
+  std::unique_ptr<storage::Database> database_;
+  std::deque<Entry> journal_;
+  std::deque<Buffer> durable_;
+  std::size_t applied_ = 0;  // Of durable_, by the engine or in a replay.
+  std::map<TopicPartition, std::vector<ReadRecord>> logs_;
+  std::map<Sequence, Pending> pending_;  // Durable.
+  std::set<Sequence> sequences_;
+  std::set<Sequence> gone_durable_, gone_appended_;
+  std::vector<std::size_t> batch_sizes_;
+  Sequence next_block_ = 1;
+};
+
+}  // namespace tarry::delay

@@ -1,0 +1,251 @@
+#include "delay/schedule.h"
+
+#include <random>
+
+#include "tests/delay/host.h"
+
+namespace tarry::delay {
+namespace {
+
+using Kind = Schedule::Kind;
+using records::Codec;
+
+const WallTime now = from_ms(1'795'000'000'000);  // 2026-11-18T...
+
+std::expected<Schedule, std::string> ask(const std::vector<TestHeader>& headers,
+                                         const TopicDelay& topic = {}) {
+  Buffer body;
+  std::vector<records::HeaderView> views;
+  for (const auto& header : headers) {
+    records::HeaderView view{header.name, std::nullopt};
+    if (header.value) view.value = as_bytes(*header.value);
+    views.push_back(view);
+  }
+  records::append_record_body(body, as_bytes("k"), as_bytes("v"), views);
+  const auto record = records::parse_record_body(body).value();
+  auto schedule = read_schedule(record, topic, now, now);
+  static std::string kept;  // The id's bytes end with the body.
+  if (schedule) {
+    kept = std::string(schedule->id);
+    schedule->id = kept;
+  }
+  return schedule;
+}
+
+std::string refusal(const std::vector<TestHeader>& headers, const TopicDelay& topic = {}) {
+  const auto schedule = ask(headers, topic);
+  return schedule ? "(accepted)" : schedule.error();
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_SUITE("schedule") {
+  TEST_CASE("x-delay counts from arrival, as text of every kind and as binary") {
+    for (const std::string& text :
+         std::vector<std::string>{"90000", "90s", "1m30s", "PT1M30S", "90000ms"}) {
+      const auto schedule = ask({{"x-delay", text}});
+      REQUIRE_MESSAGE(schedule.has_value(), text);
+      CHECK(schedule->kind == Kind::delayed);
+      CHECK(schedule->due == now + milliseconds{90'000});
+    }
+    CHECK(ask({{"x-delay", eight_bytes(90'000)}})->due == now + milliseconds{90'000});
+  }
+
+  TEST_CASE("x-deliver-at is epoch milliseconds, RFC 3339 or binary") {
+    const WallTime due = now + milliseconds{5'000};
+    CHECK(ask({{"x-deliver-at", std::to_string(to_ms(due))}})->due == due);
+    CHECK(ask({{"x-deliver-at", eight_bytes(to_ms(due))}})->due == due);
+    const auto schedule = ask({{"x-deliver-at", "2031-11-21T10:00:00+01:00"}});
+    REQUIRE(schedule.has_value());
+    CHECK(to_ms(schedule->due) == 1'953'018'000'000 + 0);
+    CHECK(schedule->kind == Kind::delayed);
+  }
+
+  TEST_CASE("a value of 8 bytes whose first byte is not 0 is text") {
+    CHECK(ask({{"x-delay", "00090000"}})->due == now + milliseconds{90'000});
+    CHECK(ask({{"x-delay", "PT1M30S"}})->due == now + milliseconds{90'000});
+    CHECK(contains(refusal({{"x-delay", "abcdefgh"}}), "abcdefgh"));
+  }
+
+  TEST_CASE("a delay of 0 and a time in the past are immediate") {
+    for (const char* none : {"0", "0ms", "PT0S"}) {
+      CHECK(ask({{"x-delay", none}})->kind == Kind::immediate);
+    }
+    CHECK(ask({{"x-delay", eight_bytes(0)}})->kind == Kind::immediate);
+    CHECK(ask({{"x-deliver-at", "0"}})->kind == Kind::immediate);
+    CHECK(ask({{"x-deliver-at", std::to_string(to_ms(now))}})->kind == Kind::immediate);
+    CHECK(ask({{"x-deliver-at", std::to_string(to_ms(now) + 1)}})->kind == Kind::delayed);
+    CHECK(ask({{"x-deliver-at", "1999-01-01T00:00:00Z"}})->kind == Kind::immediate);
+  }
+
+  TEST_CASE("both x-deliver-at and x-delay are refused with both names") {
+    const auto text = refusal({{"x-delay", "5s"}, {"x-deliver-at", "17"}});
+    CHECK(contains(text, "x-delay"));
+    CHECK(contains(text, "x-deliver-at"));
+  }
+
+  TEST_CASE("one of them twice is refused") {
+    CHECK(contains(refusal({{"x-delay", "5s"}, {"x-delay", "6s"}}), "x-delay: given twice"));
+    CHECK(contains(refusal({{"x-deliver-at", "5"}, {"x-deliver-at", "5"}}), "x-deliver-at"));
+    CHECK(contains(refusal({{"x-delay", "5"}, {"x-schedule-id", "a"}, {"x-schedule-id", "b"}}),
+                   "x-schedule-id"));
+  }
+
+  TEST_CASE("what is no time is refused, naming header and value") {
+    for (const char* bad :
+         {"", "soon", "-5", "5 s", "1e3", "0x10", "99999999999999999999", "PT", "P1M"}) {
+      const auto text = refusal({{"x-delay", bad}});
+      CHECK_MESSAGE(contains(text, "x-delay"), text);
+      CHECK_MESSAGE(contains(text, bad), text);
+    }
+    for (const char* bad : {"", "tomorrow", "2026-13-01T00:00:00Z", "2026-11-21T10:00:00"}) {
+      const auto text = refusal({{"x-deliver-at", bad}});
+      CHECK_MESSAGE(contains(text, "x-deliver-at"), text);
+      CHECK_MESSAGE(contains(text, bad), text);
+    }
+    CHECK(contains(refusal({{"x-delay", std::nullopt}}), "x-delay: null"));
+    CHECK(contains(refusal({{"x-deliver-at", std::nullopt}}), "x-deliver-at: null"));
+    CHECK(contains(refusal({{"x-delay", "\x01\xff\n"}}), "\\x01\\xff\\x0a"));
+  }
+
+  TEST_CASE("a time beyond the end of time is refused, never wrapped") {
+    CHECK(contains(refusal({{"x-delay", "9223372036854775807"}}), "x-delay"));
+    CHECK(contains(refusal({{"x-deliver-at", "9223372036854775807"}}), "x-deliver-at"));
+    CHECK(ask({{"x-delay", eight_bytes(0x00ffffffffffffff)}})->kind == Kind::delayed);
+  }
+
+  TEST_CASE("an action that is none is refused, and cancel needs an id") {
+    CHECK(contains(refusal({{"x-schedule-action", "drop"}, {"x-schedule-id", "a"}}), "\"drop\""));
+    CHECK(contains(refusal({{"x-schedule-action", "CANCEL"}, {"x-schedule-id", "a"}}), "CANCEL"));
+    CHECK(contains(refusal({{"x-schedule-action", std::nullopt}}), "x-schedule-action"));
+    CHECK(contains(refusal({{"x-schedule-action", "cancel"}}), "x-schedule-id"));
+    const auto cancel = ask({{"x-schedule-action", "cancel"}, {"x-schedule-id", "a"}});
+    REQUIRE(cancel.has_value());
+    CHECK(cancel->kind == Kind::cancel);
+    CHECK(cancel->id == "a");
+  }
+
+  TEST_CASE("a cancel with a time is a contradiction and refused") {
+    CHECK(contains(
+        refusal({{"x-schedule-action", "cancel"}, {"x-schedule-id", "a"}, {"x-delay", "5s"}}),
+        "x-delay"));
+  }
+
+  TEST_CASE("an id alone schedules nothing, not even when it is none") {
+    CHECK(ask({{"x-schedule-id", "a"}})->kind == Kind::none);
+    CHECK(ask({{"x-schedule-id", "@a"}})->kind == Kind::none);
+    CHECK(ask({{"x-schedule-id", "a"}, {"x-scheduled-for", "5"}, {"x-schedule-handle", "@5"}})
+              ->kind == Kind::none);
+    CHECK(ask({})->kind == Kind::none);
+  }
+
+  TEST_CASE("an id has 1 to 249 bytes of UTF-8 and does not begin with @") {
+    const auto with = [](std::optional<std::string> id) {
+      return std::vector<TestHeader>{{"x-delay", "5s"}, {"x-schedule-id", std::move(id)}};
+    };
+    CHECK(ask(with("order 17 \xe2\x82\xac"))->id == "order 17 \xe2\x82\xac");
+    CHECK(ask(with(std::string(249, 'x')))->id.size() == 249);
+    for (const std::string& bad :
+         {std::string(), std::string(250, 'x'), std::string("@a"), std::string("\xff"),
+          std::string("\xc0\x80"), std::string("\xed\xa0\x80"), std::string("a\xe2\x82")}) {
+      CHECK(contains(refusal(with(bad)), "x-schedule-id"));
+    }
+    CHECK(contains(refusal(with(std::nullopt)), "x-schedule-id: null"));
+  }
+
+  TEST_CASE("x-expire-at has to be after the due time") {
+    const auto at = [](std::int64_t offset) { return std::to_string(to_ms(now) + offset); };
+    const auto good = ask({{"x-delay", "5s"}, {"x-expire-at", at(5'001)}});
+    REQUIRE(good.has_value());
+    CHECK(good->expires == now + milliseconds{5'001});
+    CHECK(contains(refusal({{"x-delay", "5s"}, {"x-expire-at", at(5'000)}}), "x-expire-at"));
+    CHECK(contains(refusal({{"x-delay", "5s"}, {"x-expire-at", "never"}}), "never"));
+    CHECK(ask({{"x-expire-at", at(5'000)}})->kind == Kind::immediate);
+    CHECK(contains(refusal({{"x-expire-at", at(0)}}), "x-expire-at"));
+  }
+
+  TEST_CASE("what comes after its x-expire-at is dropped on arrival") {
+    CHECK(ask({{"x-deliver-at", std::to_string(to_ms(now) - 5'000)},
+               {"x-expire-at", std::to_string(to_ms(now) - 1)}})
+              ->kind == Kind::expired);
+  }
+
+  TEST_CASE("recurring headers are refused by name, each of them") {
+    for (const char* name : {"x-every", "x-cron", "x-cron-tz", "x-until", "x-count"}) {
+      const auto text = refusal({{name, "7"}});
+      CHECK(contains(text, name));
+      CHECK(contains(text, "not supported yet"));
+    }
+  }
+
+  TEST_CASE("a topic's default delay holds for records that ask for none") {
+    TopicDelay topic;
+    topic.default_delay = milliseconds{2'000};
+    CHECK(ask({}, topic)->due == now + milliseconds{2'000});
+    CHECK(ask({{"x-delay", "0"}}, topic)->kind == Kind::immediate);
+    CHECK(ask({{"x-delay", "7s"}}, topic)->due == now + milliseconds{7'000});
+    CHECK(ask({{"x-schedule-id", "a"}}, topic)->id == "a");
+  }
+
+  TEST_CASE("a delay beyond tarry.delay.max.ms is refused, naming both") {
+    TopicDelay topic;
+    topic.max_delay = milliseconds{60'000};
+    CHECK(ask({{"x-delay", "1m"}}, topic)->kind == Kind::delayed);
+    const auto text = refusal({{"x-delay", "61s"}}, topic);
+    CHECK(contains(text, "x-delay"));
+    CHECK(contains(text, "61s"));
+    CHECK(contains(text, "tarry.delay.max.ms=60000"));
+    CHECK(contains(refusal({{"x-deliver-at", std::to_string(to_ms(now) + 60'001)}}, topic),
+                   "x-deliver-at"));
+  }
+
+  TEST_CASE("headers of others with names like ours mean nothing") {
+    for (const char* name :
+         {"X-Delay", "x-delays", "x-dela", "delay", "x-", "x-count-me", "xx-delay"}) {
+      CHECK(ask({{name, "nonsense"}})->kind == Kind::none);
+    }
+  }
+
+  TEST_CASE("the search finds each name wherever it stands, and nothing in records without") {
+    for (const char* name :
+         {"x-deliver-at", "x-delay", "x-schedule-id", "x-schedule-action", "x-expire-at", "x-every",
+          "x-cron", "x-cron-tz", "x-until", "x-count"}) {
+      for (std::size_t before = 0; before < 70; ++before) {
+        const Buffer batch =
+            make_batch({{std::string(before, 'x'), {{"trace", "x-"}, {name, "1"}}}}, now);
+        CHECK(may_schedule(records::BatchView::parse(batch)->records()));
+      }
+    }
+    for (std::size_t before = 0; before < 70; ++before) {
+      const Buffer batch = make_batch({{std::string(before, '-') + "x-dela",
+                                        {{"x-trace", "x-forwarded-for: x-d"}, {"x-", ""}}}},
+                                      now);
+      CHECK(!may_schedule(records::BatchView::parse(batch)->records()));
+    }
+    CHECK(!may_schedule({}));
+  }
+
+  TEST_CASE("the search and a full parse agree on random records") {
+    const auto seed = std::random_device{}();
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const std::vector<std::string> names = {"x-delay", "x-dela", "x-schedule-id",
+                                            "x-cron",  "y",      ""};
+    for (int i = 0; i < 2'000; ++i) {
+      TestRecord record{std::string(random() % 50, static_cast<char>('w' + random() % 3)), {}};
+      bool expected = false;
+      for (std::size_t n = random() % 4; n != 0; --n) {
+        const auto& name = names[random() % names.size()];
+        record.headers.push_back({name, std::string(random() % 9, '-')});
+        expected |= name == "x-delay" || name == "x-schedule-id" || name == "x-cron";
+      }
+      const Buffer batch = make_batch({record}, now);
+      CHECK(may_schedule(records::BatchView::parse(batch)->records()) == expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay

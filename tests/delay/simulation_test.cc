@@ -1,0 +1,180 @@
+// The engine against a model: random parks, cancels, replacements, refusals, clock steps and
+// crashes.  TestHost checks every delivery as it is handed over (never early, never twice, the
+// first by (due, sequence) first); here stands what must be so at the end, and of answers.
+//
+// TARRY_SEED repeats a run, TARRY_RUNS makes more of them.
+
+#include <cstdlib>
+#include <random>
+
+#include "tests/delay/host.h"
+
+namespace tarry::delay {
+namespace {
+
+struct Simulation {
+  struct Asked {
+    TopicPartition partition;
+    std::string id;
+    std::shared_ptr<std::optional<CancelOutcome>> answer;
+    bool judged = false;
+  };
+
+  explicit Simulation(std::uint64_t seed) : random(seed), host(options(seed)) {
+    host.refuses = [this](const TopicPartition& partition) {
+      return stuck.contains(partition) || below(30) == 0;
+    };
+  }
+
+  static Engine::Options options(std::uint64_t seed) {
+    Engine::Options options;
+    if (seed % 2 == 0) return options;
+    options.near_entries = 64;  // So that everything goes back and forth.
+    options.step_loads = 8 + seed % 16;
+    options.step_timers = 16;
+    options.step_records = 32;
+    options.batch_records = 4 + seed % 8;
+    options.near_window = milliseconds{20'000};
+    return options;
+  }
+
+  std::uint64_t below(std::uint64_t n) { return random() % n; }
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+  TopicPartition any_partition() {
+    return partition_of(static_cast<std::uint8_t>(1 + below(2)),
+                        static_cast<PartitionIndex>(below(3)));
+  }
+  std::string any_id() { return "id" + std::to_string(below(20)); }
+
+  void produce() {
+    const TopicPartition partition = any_partition();
+    std::vector<TestRecord> records;
+    for (std::uint64_t n = 1 + below(6); n != 0; --n) {
+      TestRecord record{"v" + std::to_string(next_value++), {}};
+      if (one_in(6)) {
+        record.headers = {{"x-schedule-action", "cancel"}, {"x-schedule-id", any_id()}};
+      } else if (!one_in(8)) {
+        const auto delay = one_in(20) ? 60'000 + below(60'000) : below(4'000);
+        record.headers.push_back({"x-delay", std::to_string(delay)});
+        if (one_in(3)) record.headers.push_back({"x-schedule-id", any_id()});
+        if (one_in(10)) {
+          record.headers.push_back(
+              {"x-expire-at", std::to_string(to_ms(host.clock.wall()) +
+                                             static_cast<std::int64_t>(delay + 1 + below(2'000)))});
+        }
+      }
+      records.push_back(std::move(record));
+    }
+    const auto codec = static_cast<records::Codec>(below(5));
+    REQUIRE(host.produce(partition, records, {.codec = codec}).has_value());
+  }
+
+  void cancel() {
+    const TopicPartition partition = any_partition();
+    std::string name = any_id();
+    if (one_in(2) && !host.pending().empty()) {
+      auto entry = host.pending().lower_bound(1 + below(host.pending().rbegin()->first));
+      name = storage::encode_handle(entry->second.key);
+    }
+    asked.push_back({partition, name, host.cancel(partition, name)});
+  }
+
+  // What an answer says is durable when it is given.
+  void judge() {
+    for (auto& each : asked) {
+      if (each.judged || !each.answer->has_value()) continue;
+      each.judged = true;
+      if (!each.id.starts_with('@')) continue;
+      const auto key = storage::parse_handle(each.id).value();
+      const bool pending = host.pending().contains(key.sequence) &&
+                           host.pending().at(key.sequence).partition == each.partition;
+      CHECK_MESSAGE(!pending, "whatever is answered, it is pending no longer");
+      if (**each.answer == CancelOutcome::cancelled) cancelled.insert(each.id);
+    }
+  }
+
+  void step() {
+    const auto what = below(100);
+    if (what < 35) {
+      produce();
+    } else if (what < 45) {
+      cancel();
+    } else if (what < 65) {
+      host.sync(below(4));
+    } else if (what < 90) {
+      host.clock.pass(milliseconds{below(one_in(10) ? 3'000 : 60)});
+      for (auto turns = below(20); turns != 0; --turns) host.turn(1);
+    } else if (what < 92) {
+      const auto partition = any_partition();
+      if (!stuck.erase(partition)) stuck.insert(partition);
+    } else if (what < 94) {
+      host.refuses_commits = !host.refuses_commits;
+    } else if (what < 95) {
+      host.clock.wall_now -= milliseconds{below(5'000)};
+    } else if (what < 96) {
+      host.clock.wall_now += milliseconds{below(one_in(3) ? 200'000 : 3'000)};
+    } else if (what < 97) {
+      host.crash(below(host.appended_and_waiting() + 1), below(50), milliseconds{below(3'000)});
+      asked.clear();
+    } else {
+      host.pass(milliseconds{below(500)});
+    }
+    judge();
+  }
+
+  void end() {
+    stuck.clear();
+    host.refuses = nullptr;
+    host.refuses_commits = false;
+    // Far enough for every due time, expiry and back-off, also after steps back.
+    for (int i = 0; i < 60 && !(host.pending().empty() && host.idle()); ++i) {
+      host.pass(milliseconds{10'000});
+    }
+    judge();
+    CHECK_MESSAGE(host.pending().empty(), "nothing that was acknowledged is lost");
+    CHECK(host.store->total() == 0);
+    const auto stats = host.engine->stats();
+    CHECK(stats.early_total == 0);
+    CHECK(stats.near == 0);
+    CHECK(stats.overdue == 0);
+    CHECK(stats.arriving == 0);
+    CHECK_MESSAGE(host.wheel->empty(), "with nothing pending no timer runs");
+    std::set<std::string> seen;
+    for (std::uint8_t topic = 1; topic <= 2; ++topic) {
+      for (PartitionIndex index = 0; index < 3; ++index) {
+        for (const auto& record : host.log(partition_of(topic, index))) {
+          CHECK_MESSAGE(seen.insert(record.value).second, "nothing is delivered twice");
+          if (const auto handle = record.header("x-schedule-handle")) {
+            CHECK_MESSAGE(!cancelled.contains(*handle), "what was cancelled is not delivered");
+          }
+        }
+      }
+    }
+  }
+
+  std::mt19937_64 random;
+  TestHost host;
+  std::set<TopicPartition> stuck;
+  std::vector<Asked> asked;
+  std::set<std::string> cancelled;
+  std::uint64_t next_value = 0;
+};
+
+TEST_SUITE("simulation") {
+  TEST_CASE("whatever happens: nothing lost, nothing twice, nothing early, all in order") {
+    set_log_level(LogLevel::off);
+    const char* given = std::getenv("TARRY_SEED");
+    const char* runs = std::getenv("TARRY_RUNS");
+    std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+    for (int left = runs ? std::atoi(runs) : given ? 1 : 12; left != 0; --left, ++seed) {
+      CAPTURE(seed);
+      Simulation simulation(seed);
+      for (int i = 0; i < 1'500; ++i) simulation.step();
+      simulation.end();
+    }
+    set_log_level(LogLevel::info);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay
