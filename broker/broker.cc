@@ -1,0 +1,245 @@
+#include "broker/broker.h"
+
+#include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+
+#include "base/log.h"
+#include "storage/producer_states.h"
+#include "storage/recovery.h"
+
+namespace tarry::broker {
+namespace {
+
+namespace asio = boost::asio;
+
+// A shard has a block of sequence numbers for itself, so that it asks nobody for one a record.
+// 64 bits hold 2^32 blocks of this size.
+constexpr Sequence sequences_per_block = Sequence{1} << 32;
+
+// As Kafka's.
+constexpr ProducerId producer_ids_per_block = 1000;
+
+// Gives the journals' batches to the partitions that they are of.
+class Replay final : public storage::LogReplay {
+ public:
+  explicit Replay(Broker& broker) : broker_(broker) {}
+
+  Result<Offset> cut(const TopicPartition& tp, Offset base) override {
+    auto partition = open(tp);
+    if (!partition) return std::unexpected(partition.error());
+    storage::Log& log = (*partition)->log();
+    if (log.end_offset() < base) return log.end_offset();  // Lost what a checkpoint vouched for.
+    // Also when it ends there: what a crash left half written behind must go.
+    if (auto cut = log.truncate_to(base); !cut) return std::unexpected(cut.error());
+    (*partition)->damage_is_cut();
+    return log.end_offset();
+  }
+
+  Result<> append(const TopicPartition& tp, Bytes batches, WallTime appended) override {
+    auto partition = open(tp);
+    if (!partition) return std::unexpected(partition.error());
+    auto replayed = (*partition)->replay(batches, appended);
+    if (replayed) broker_.shard_of(tp).note_dirty(**partition, batches.size());
+    return replayed;
+  }
+
+  Result<> producer_answered(const storage::ProducerAnswered& answered) override {
+    auto partition = open(answered.partition);
+    if (!partition) return std::unexpected(partition.error());
+    (*partition)
+        ->producers()
+        .replay(answered.producer_id, {answered.epoch, answered.first_sequence,
+                                       answered.last_sequence, answered.base_offset, answered.at});
+    return {};
+  }
+
+  Result<> start_moved(const TopicPartition& tp, Offset start) override {
+    auto partition = open(tp);
+    if (!partition) return std::unexpected(partition.error());
+    (*partition)->log().move_start(start);
+    return {};
+  }
+
+  void fence(const TopicPartition& tp, const std::string& why) override {
+    if (auto partition = open(tp)) return (*partition)->fence(why);
+    log_error("broker", "partition {} of topic {} is out of service, its bytes are kept: {}",
+              tp.partition, tp.topic.text(), why);
+  }
+
+ private:
+  Result<Partition*> open(const TopicPartition& tp) {
+    Shard& shard = broker_.shard_of(tp);
+    if (!shard.topics().find(tp.topic)) broker_.show_topics();  // Pass 1 has just told the catalog.
+    return shard.open_now(tp);
+  }
+
+  Broker& broker_;
+};
+
+}  // namespace
+
+Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
+    : setup_(std::move(setup)), started_(setup_.clock->mono()), directory_(std::move(directory)) {}
+
+Broker::~Broker() = default;
+
+Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
+  auto directory =
+      storage::DataDirectory::open(*setup.disk, setup.config.data_directory, *setup.random);
+  if (!directory) return std::unexpected(directory.error());
+  std::unique_ptr<Broker> broker(new Broker(std::move(setup), std::move(*directory)));
+  if (auto opened = broker->open_stores(); !opened) return std::unexpected(opened.error());
+  for (auto& shard : broker->setup_.shards)
+    broker->shards_.push_back(std::make_unique<Shard>(*broker, shard));
+  if (auto recovered = broker->recover(); !recovered) return std::unexpected(recovered.error());
+  return broker;
+}
+
+Result<> Broker::open_stores() {
+  auto& config = setup_.config;
+  config.data_directory = directory_.path();
+  if (config.log_directory.empty()) config.log_directory = directory_.logs();
+  config.cluster_id = directory_.cluster_id();
+  config.node_id = directory_.node_id();
+
+  using storage::Database;
+  const auto database = [&](const std::string& path, Database::Kind kind) {
+    return directory_.is_new() ? Database::make(path, kind) : Database::open(path, kind);
+  };
+  auto meta = database(directory_.meta_database(), Database::Kind::meta);
+  if (!meta) return std::unexpected(meta.error());
+  meta_ = std::move(*meta);
+  auto pending = database(directory_.pending_database(), Database::Kind::pending);
+  if (!pending) return std::unexpected(pending.error());
+  pending_database_ = std::move(*pending);
+
+  catalog_ = std::make_unique<storage::Catalog>(*meta_);
+  if (auto loaded = catalog_->load(); !loaded) return loaded;
+  storage::PendingStore::Limits limits;
+  limits.remember = config.delay_remember;
+  auto store = storage::PendingStore::open(*pending_database_, limits);
+  if (!store) return std::unexpected(store.error());
+  pending_ = std::move(*store);
+  return {};
+}
+
+void Broker::show_topics() {
+  const auto image = catalog_->image();
+  for (auto& shard : shards_) shard->set_topics(image);
+}
+
+Result<> Broker::recover() {
+  show_topics();
+  Replay replay(*this);
+  auto recovered =
+      storage::recover(disk(), directory_.journal_root(), *catalog_, *pending_, replay);
+  if (!recovered) return std::unexpected(recovered.error());
+  show_topics();
+  for (auto& shard : shards_) {
+    for (const auto& [tp, partition] : shard->partitions()) partition->fence_if_damaged();
+  }
+  recovery_ = {recovered->journals.size(), recovered->records, recovered->bytes, pending_->total()};
+
+  const auto count = static_cast<std::uint32_t>(shards_.size());
+  if (recovered->other_shards(count)) {
+    for (auto& shard : shards_) {
+      if (auto flushed = shard->flush_now(); !flushed) return flushed;
+    }
+    if (auto settled = storage::settle(disk(), directory_.journal_root(), *meta_,
+                                       *pending_database_, count, *recovered);
+        !settled) {
+      return settled;
+    }
+  }
+  for (auto& shard : shards_) {
+    if (auto opened = shard->open_journal(recovered->journal(shard->index())); !opened)
+      return opened;
+  }
+  sequences_next_ = catalog_->next_sequence();
+  producer_ids_next_ = producer_ids_end_ = catalog_->next_producer_id();
+  topics_ = std::make_unique<Topics>(*this, *catalog_);
+  if (directory_.is_new()) return directory_.created();
+  return {};
+}
+
+void Broker::start() {
+  for (auto& shard : shards_) {
+    give_sequences(*shard);
+    asio::post(shard->executor(), [shard = shard.get()] { shard->start(); });
+  }
+}
+
+void Broker::stop(std::move_only_function<void()> then) {
+  // Shard 0 last: what the others still want from it (blocks, topics) is in its journal first.
+  auto rest = std::make_shared<std::move_only_function<void(std::size_t)>>();
+  *rest = [this, rest, then = std::move(then)](std::size_t left) mutable {
+    if (left == 0) {
+      then();
+      *rest = nullptr;
+      return;
+    }
+    Shard& shard = *shards_[left - 1];
+    asio::post(shard.executor(), [rest, left, &shard] {
+      shard.stop([rest, left, &shard] {
+        asio::post(shard.executor(), [rest, left] { (*rest)(left - 1); });
+      });
+    });
+  };
+  (*rest)(shards_.size());
+}
+
+void Broker::give_sequences(Shard& shard) {
+  Shard& first = *shards_[0];
+  asio::post(first.executor(), [this, &first, &shard] {
+    const Sequence begin = sequences_next_;
+    const Sequence end = begin + sequences_per_block;
+    sequences_next_ = end;
+    storage::RecordBuilder record;
+    record.add(storage::SequencesGiven{end});
+    const auto lsn = first.append(
+        record, storage::When::durable, storage::JournalUse::delivery,
+        [this, begin, end, &shard](const Result<>& written) {
+          if (!written) return;
+          if (const auto applied = catalog_->apply(storage::SequencesGiven{end}); !applied) {
+            return journal_failed(applied.error());
+          }
+          asio::post(shard.executor(),
+                     [&shard, begin, end] { shard.engine().give_sequences(begin, end); });
+        });
+    // Refused on a full disk: the engine answers `busy` and asks again.
+    if (!lsn)
+      log_warn("broker", "shard {} gets no sequence numbers: {}", shard.index(),
+               lsn.error().message);
+  });
+}
+
+asio::awaitable<Result<ProducerId>> Broker::next_producer_id() {
+  if (producer_ids_next_ == producer_ids_end_) {
+    // Noted first, given out then.  Who comes meanwhile notes a block of its own, which is only
+    // waste.
+    const ProducerId begin = std::max(producer_ids_end_, producer_ids_noting_);
+    const ProducerId end = begin + producer_ids_per_block;
+    producer_ids_noting_ = end;
+    storage::RecordBuilder record;
+    record.add(storage::ProducerIdsGiven{end});
+    Wakeup noted;
+    Result<> result;
+    const auto lsn = shards_[0]->append(
+        record, storage::When::durable, storage::JournalUse::work, [&](const Result<>& written) {
+          result = written;
+          if (result) result = catalog_->apply(storage::ProducerIdsGiven{end});
+          noted.fire();
+        });
+    if (!lsn) co_return std::unexpected(lsn.error());
+    co_await noted.wait();
+    if (!result) co_return std::unexpected(result.error());
+    producer_ids_next_ = begin;
+    producer_ids_end_ = end;
+  }
+  co_return producer_ids_next_++;
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,131 @@
+#pragma once
+
+// Broker: the topics, the shards that hold their partitions, and the way from one to another.
+//
+//   Produce, Fetch ... --> handler (on the connection's shard)
+//                             |-- own partitions: a plain call
+//                             '-- another shard's: on(shard, ...), one hop there and back
+//
+//   CreateTopics ...   --> Topics, on shard 0, whose journal has the catalog; the new image is
+//                          handed to every shard before the client is answered
+//
+// open() makes everything from a data directory: databases, recovery of all journals that are
+// there, shards.  Then the server runs a thread for each shard's executor and calls start().
+//
+// Threads: the members say; what is constant after open() may be read by all.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "broker/broker_config.h"
+#include "broker/shard.h"
+#include "broker/topics.h"
+#include "storage/catalog.h"
+#include "storage/data_directory.h"
+#include "storage/database.h"
+#include "storage/file.h"
+#include "storage/pending_store.h"
+
+namespace tarry::broker {
+
+struct BrokerSetup {
+  BrokerConfig config;  // Cluster and node id are read from the directory.
+  storage::Disk* disk = nullptr;
+  const Clock* clock = nullptr;
+  Random* random = nullptr;  // Any thread may ask it.
+  std::vector<ShardSetup> shards;
+  // The journal could not be written: nothing can be promised any more, the process is to end.
+  // Any thread.
+  std::function<void(const Error&)> on_failure;
+};
+
+// What recovery did, for the operator.
+struct RecoverySummary {
+  std::size_t journals = 0;
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t pending = 0;
+};
+
+class Broker {
+ public:
+  static Result<std::unique_ptr<Broker>> open(BrokerSetup setup);
+  ~Broker();
+
+  // Deliveries begin.  Once the shards' threads run.
+  void start();
+  // Everything dirty is written; `then` runs on shard 0's thread.
+  void stop(std::move_only_function<void()> then);
+
+  const BrokerConfig& config() const { return setup_.config; }
+  const Clock& clock() const { return *setup_.clock; }
+  Random& random() { return *setup_.random; }
+  storage::Disk& disk() { return *setup_.disk; }
+  storage::Database& meta() { return *meta_; }
+  storage::Database& pending_database() { return *pending_database_; }
+  storage::PendingStore& pending() { return *pending_; }
+  const RecoverySummary& recovery() const { return recovery_; }
+  MonoTime started() const { return started_; }
+  void journal_failed(const Error& error) { setup_.on_failure(error); }
+
+  // The address that clients are told; the port is known when the listener is open.
+  void set_advertised_port(std::int32_t port) { setup_.config.advertised_port = port; }
+
+  std::size_t shard_count() const { return shards_.size(); }
+  Shard& shard(std::size_t index) { return *shards_[index]; }
+  Shard& shard_of(const TopicPartition& tp) {
+    return *shards_[std::hash<TopicPartition>{}(tp) % shards_.size()];
+  }
+  Topics& topics() { return *topics_; }  // On shard 0's thread.
+  // Hands every shard the catalog's image; in recovery, before the threads run.
+  void show_topics();
+
+  // Runs `work` (a callable that gives an awaitable) on `there` and comes back to the caller's
+  // shard with its result.  Hops to one shard arrive in the order in which they were begun.
+  // Give it a named callable, moved: g++ 12 destroys a temporary one twice (GCC bug 99576).
+  template <typename F>
+  auto on(Shard& here, Shard& there, F work) -> decltype(work()) {
+    if (&here == &there) co_return co_await work();
+    co_return co_await boost::asio::co_spawn(there.executor(), std::move(work),
+                                             boost::asio::use_awaitable);
+  }
+
+  // A block of sequence numbers for parked records, never given out before.  Comes back on
+  // `shard`'s thread when it is noted durably.
+  void give_sequences(Shard& shard);
+  // A producer id that was never given out before.  On shard 0's thread.
+  boost::asio::awaitable<Result<ProducerId>> next_producer_id();
+
+ private:
+  Broker(BrokerSetup setup, storage::DataDirectory directory);
+  Result<> open_stores();
+  Result<> give_first_sequences();
+  Result<> recover();
+
+  BrokerSetup setup_;
+  const MonoTime started_;
+  storage::DataDirectory directory_;
+  std::unique_ptr<storage::Database> meta_;
+  std::unique_ptr<storage::Database> pending_database_;
+  std::unique_ptr<storage::Catalog> catalog_;
+  std::unique_ptr<storage::PendingStore> pending_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::unique_ptr<Topics> topics_;
+  RecoverySummary recovery_;
+  Sequence sequences_next_ = 1;  // On shard 0: the first that no block has.
+
+  ProducerId producer_ids_next_ = 0;    // On shard 0: given out up to here,
+  ProducerId producer_ids_end_ = 0;     // noted up to here,
+  ProducerId producer_ids_noting_ = 0;  // being noted up to here.
+};
+
+}  // namespace tarry::broker

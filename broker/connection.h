@@ -1,0 +1,48 @@
+#pragma once
+
+// Connection: what a handler may know of the client whose request it answers.
+//
+// It belongs to the session that reads the requests (server/session) and lives until the last of
+// them is answered or given up.  Runs on the session's shard.
+
+#include <string>
+#include <vector>
+
+#include "purgatory/delayed_operation.h"
+
+namespace tarry::broker {
+
+class Connection {
+ public:
+  explicit Connection(std::string peer) : peer_(std::move(peer)) {}
+
+  const std::string& peer() const { return peer_; }  // "127.0.0.1:40312"
+  bool closed() const { return closed_; }
+
+  // The client has gone: what it waits for is cancelled, at once.
+  void close();
+
+  // An operation that is cancelled when the client goes; leaves with its Parking.
+  class Parking {
+   public:
+    Parking(Connection& connection, purgatory::DelayedOperation& operation);
+    ~Parking();
+    Parking(const Parking&) = delete;
+    Parking& operator=(const Parking&) = delete;
+
+   private:
+    Connection& connection_;
+    purgatory::DelayedOperation& operation_;
+  };
+
+  // As ApiVersions said it; empty until then.
+  std::string client_software_name;
+  std::string client_software_version;
+
+ private:
+  const std::string peer_;
+  bool closed_ = false;
+  std::vector<purgatory::DelayedOperation*> parked_;  // A handful: requests in flight are bounded.
+};
+
+}  // namespace tarry::broker

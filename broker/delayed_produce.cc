@@ -1,0 +1,45 @@
+#include "broker/delayed_produce.h"
+
+#include <array>
+#include <span>
+
+#include "broker/shard.h"
+
+namespace tarry::broker {
+
+DelayedProduce::DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written)
+    : DelayedOperation(purgatory::Kind::produce),
+      shard_(shard),
+      durable_(durable),
+      written_(written) {}
+
+boost::asio::awaitable<purgatory::Outcome> DelayedProduce::wait(std::chrono::milliseconds timeout) {
+  std::array<purgatory::Watching, 2> watching{
+      purgatory::Watching{shard_.durable_waiters,
+                          static_cast<purgatory::Threshold>(durable_.value_or(0))},
+      purgatory::Watching{shard_.written_waiters,
+                          static_cast<purgatory::Threshold>(written_.value_or(0))}};
+  std::span<const purgatory::Watching> wanted = watching;
+  if (!written_) wanted = wanted.first(1);
+  if (!durable_) wanted = wanted.last(1);
+  start(shard_.purgatory(), shard_.tick(), shard_.tick_after(timeout), wanted);
+  co_await answered_.wait();
+  co_return *outcome();
+}
+
+bool DelayedProduce::is_durable(Lsn lsn) const {
+  return shard_.durable_through() > lsn;
+}
+bool DelayedProduce::is_written(Lsn lsn) const {
+  return shard_.written_through() > lsn;
+}
+
+bool DelayedProduce::is_satisfied() {
+  return (!durable_ || is_durable(*durable_)) && (!written_ || is_written(*written_));
+}
+
+void DelayedProduce::on_complete(purgatory::Outcome) {
+  answered_.fire();
+}
+
+}  // namespace tarry::broker

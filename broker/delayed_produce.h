@@ -1,0 +1,47 @@
+#pragma once
+
+// DelayedProduce: a Produce request whose batches are in the journal's order and not durable yet.
+//
+//   satisfied   the journal's round with its last batch is synced; of topics with
+//               tarry.durability=os: is written
+//   expired     its timeout_ms has passed: REQUEST_TIMED_OUT, although the batch may become
+//               durable later, as in Kafka (an idempotent producer's retry is told the truth)
+//   cancelled   the client has gone, or the broker stops
+//
+// One for each shard that a request has partitions on; lives in the coroutine that waits.
+
+#include <chrono>
+#include <optional>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/ids.h"
+#include "broker/wakeup.h"
+#include "purgatory/delayed_operation.h"
+
+namespace tarry::broker {
+
+class Shard;
+
+class DelayedProduce final : public purgatory::DelayedOperation {
+ public:
+  // Waits for these two, as far as they are given.
+  DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written);
+
+  boost::asio::awaitable<purgatory::Outcome> wait(std::chrono::milliseconds timeout);
+
+  // Whether what was appended at `lsn` is as safe as was asked for.
+  bool is_durable(Lsn lsn) const;
+  bool is_written(Lsn lsn) const;
+
+ private:
+  bool is_satisfied() override;
+  void on_complete(purgatory::Outcome outcome) override;
+
+  Shard& shard_;
+  const std::optional<Lsn> durable_;
+  const std::optional<Lsn> written_;
+  Wakeup answered_;
+};
+
+}  // namespace tarry::broker

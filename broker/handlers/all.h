@@ -1,0 +1,26 @@
+#pragma once
+
+// The handlers, one file each; their header comments say which versions and what they promise.
+
+#include <boost/asio/awaitable.hpp>
+
+#include "broker/handlers/table.h"
+
+namespace tarry::broker {
+
+boost::asio::awaitable<Answer> run_produce(RequestContext context);
+boost::asio::awaitable<Answer> run_fetch(RequestContext context);
+boost::asio::awaitable<Answer> run_list_offsets(RequestContext context);
+boost::asio::awaitable<Answer> run_metadata(RequestContext context);
+boost::asio::awaitable<Answer> run_api_versions(RequestContext context);
+boost::asio::awaitable<Answer> run_create_topics(RequestContext context);
+boost::asio::awaitable<Answer> run_delete_topics(RequestContext context);
+boost::asio::awaitable<Answer> run_init_producer_id(RequestContext context);
+boost::asio::awaitable<Answer> run_describe_configs(RequestContext context);
+boost::asio::awaitable<Answer> run_alter_configs(RequestContext context);
+boost::asio::awaitable<Answer> run_create_partitions(RequestContext context);
+boost::asio::awaitable<Answer> run_incremental_alter_configs(RequestContext context);
+boost::asio::awaitable<Answer> run_describe_cluster(RequestContext context);
+boost::asio::awaitable<Answer> run_describe_topic_partitions(RequestContext context);
+
+}  // namespace tarry::broker

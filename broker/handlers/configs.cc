@@ -1,0 +1,26 @@
+#include "broker/handlers/configs.h"
+
+namespace tarry::broker {
+
+std::vector<TopicValue> values_of(const BrokerConfig& broker, const storage::Topic& topic) {
+  std::vector<TopicValue> out;
+  for (const auto& key : topic_config_keys()) {
+    TopicValue value{&key, {}, {}, {}};
+    if (const auto own = topic.configs.find(key.name); own != topic.configs.end()) {
+      value.synonyms.push_back({std::string(key.name), own->second, ConfigSource::topic});
+    }
+    if (const auto given = broker.topic_defaults.find(key.name);
+        given != broker.topic_defaults.end()) {
+      value.synonyms.push_back(
+          {std::string(key.broker_name), given->second, ConfigSource::static_broker});
+    }
+    value.synonyms.push_back(
+        {std::string(key.broker_name), std::string(key.fallback), ConfigSource::fallback});
+    value.value = value.synonyms.front().value;
+    value.source = value.synonyms.front().source;
+    out.push_back(std::move(value));
+  }
+  return out;
+}
+
+}  // namespace tarry::broker

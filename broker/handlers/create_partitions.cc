@@ -1,0 +1,66 @@
+// CreatePartitions (key 37), versions 0 to 3.
+
+#include <algorithm>
+#include <utility>
+
+#include "broker/broker.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/create_partitions.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+using Request = protocol::CreatePartitionsRequest;
+using Response = protocol::CreatePartitionsResponse;
+
+asio::awaitable<Response> create_partitions(RequestContext& context, const Request& request) {
+  Broker& broker = context.broker;
+  Response response;
+  for (const auto& asked : request.topics) {
+    auto& answer = response.results.emplace_back();
+    answer.name = asked.name;
+    if (std::ranges::count(request.topics, asked.name, &Request::Topic::name) > 1) {
+      answer.error_code = ErrorCode::invalid_request;
+      answer.error_message = "Duplicate topic name.";
+      continue;
+    }
+    if (asked.assignments) {
+      const bool here = std::ranges::all_of(*asked.assignments, [&](const auto& assignment) {
+        return assignment.broker_ids == std::vector{broker.config().node_id};
+      });
+      const auto known = context.shard.topics().find(asked.name);
+      const auto more = known ? asked.count - known->partitions : 0;
+      if (!here ||
+          (known && more > 0 && asked.assignments->size() != static_cast<std::size_t>(more))) {
+        answer.error_code = ErrorCode::invalid_replica_assignment;
+        answer.error_message = fmt::format(
+            "Every new partition must be assigned to broker {} alone: there is no other.",
+            broker.config().node_id);
+        continue;
+      }
+    }
+    auto work = [&broker, name = std::string(asked.name), count = asked.count,
+                 only_check = request.validate_only] {
+      return broker.topics().add_partitions(name, count, only_check);
+    };
+    const auto added = co_await broker.on(context.shard, broker.shard(0), std::move(work));
+    if (!added) {
+      answer.error_code = added.error().code;
+      answer.error_message = added.error().message;
+    }
+  }
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_create_partitions(RequestContext context) {
+  return run<Request, create_partitions>(context);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,111 @@
+// DescribeConfigs (key 32), versions 1 to 4, of topics and of this broker.  Every key is there,
+// with its source, type and synonyms: tools show "default" or "set" by them.
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/log.h"
+#include "broker/broker.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/configs.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/describe_configs.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+
+namespace {
+
+using Request = protocol::DescribeConfigsRequest;
+using Response = protocol::DescribeConfigsResponse;
+
+bool is_wanted(const Request::Resource& asked, std::string_view name) {
+  return !asked.configuration_keys ||
+         std::ranges::find(*asked.configuration_keys, name) != asked.configuration_keys->end();
+}
+
+void describe_topic(const BrokerConfig& broker, const storage::Topic& topic, const Request& request,
+                    const Request::Resource& asked, Response::Result& result) {
+  for (auto& value : values_of(broker, topic)) {
+    if (!is_wanted(asked, value.key->name)) continue;
+    auto& config = result.configs.emplace_back();
+    config.name = value.key->name;
+    config.value = value.value;
+    config.config_source = static_cast<std::int8_t>(value.source);
+    config.config_type = static_cast<std::int8_t>(value.key->type);
+    if (request.include_synonyms) {
+      for (auto& synonym : value.synonyms) {
+        config.synonyms.push_back(
+            {synonym.name, synonym.value, static_cast<std::int8_t>(synonym.source)});
+      }
+    }
+    if (request.include_documentation) config.documentation = value.key->reason;
+  }
+}
+
+void describe_broker(const BrokerConfig& broker, const Request& request,
+                     const Request::Resource& asked, Response::Result& result) {
+  for (const auto& entry : broker.entries) {
+    if (!is_wanted(asked, entry.name)) continue;
+    auto& config = result.configs.emplace_back();
+    config.name = entry.name;
+    if (!entry.is_sensitive) config.value = entry.value;
+    config.read_only = true;  // They are read when the broker starts.
+    config.is_sensitive = entry.is_sensitive;
+    const auto source = entry.is_default ? ConfigSource::fallback : ConfigSource::static_broker;
+    config.config_source = static_cast<std::int8_t>(source);
+    config.config_type = static_cast<std::int8_t>(entry.type);
+    if (request.include_synonyms) {
+      if (!entry.is_default)
+        config.synonyms.push_back({entry.name, config.value, static_cast<std::int8_t>(source)});
+      config.synonyms.push_back(
+          {entry.name, entry.fallback, static_cast<std::int8_t>(ConfigSource::fallback)});
+    }
+    if (request.include_documentation) config.documentation = entry.reason;
+  }
+}
+
+Response describe_configs(RequestContext& context, const Request& request) {
+  const auto& broker = context.broker.config();
+  Response response;
+  for (const auto& asked : request.resources) {
+    auto& result = response.results.emplace_back();
+    result.resource_type = asked.resource_type;
+    result.resource_name = asked.resource_name;
+    if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
+      if (const auto topic = context.shard.topics().find(asked.resource_name)) {
+        describe_topic(broker, *topic, request, asked, result);
+      } else if (auto why = why_no_topic_name(asked.resource_name); !why.empty()) {
+        result.error_code = ErrorCode::invalid_topic;
+        result.error_message = why;
+      } else {
+        result.error_code = ErrorCode::unknown_topic_or_partition;
+        result.error_message = fmt::format("The topic '{}' does not exist.", asked.resource_name);
+      }
+    } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::broker)) {
+      // An empty name asks for the dynamic defaults of all brokers, of which there are none.
+      if (asked.resource_name == std::to_string(broker.node_id)) {
+        describe_broker(broker, request, asked, result);
+      } else if (!asked.resource_name.empty()) {
+        result.error_code = ErrorCode::invalid_request;
+        result.error_message =
+            fmt::format("Unexpected broker id, expected {} or empty string, but received {}",
+                        broker.node_id, printable(asked.resource_name));
+      }
+    } else {
+      result.error_code = ErrorCode::invalid_request;
+      result.error_message = fmt::format(
+          "Resource type {} is not supported; 2 (topic) and 4 (broker) are.", asked.resource_type);
+    }
+  }
+  return response;
+}
+
+}  // namespace
+
+boost::asio::awaitable<Answer> run_describe_configs(RequestContext context) {
+  return run_at_once<Request, describe_configs>(context);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,76 @@
+// DescribeTopicPartitions (key 75), version 0: topics in the order of their names, page by page.
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "broker/broker.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/describe_topic_partitions.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+
+namespace {
+
+using Request = protocol::DescribeTopicPartitionsRequest;
+using Response = protocol::DescribeTopicPartitionsResponse;
+
+constexpr std::int32_t most_partitions = 2000;  // As Kafka's max.request.partition.size.limit.
+
+Response describe_topic_partitions(RequestContext& context, const Request& request) {
+  const auto& topics = context.shard.topics();
+  const std::int32_t node = context.broker.config().node_id;
+  std::set<std::string, std::less<>> names;
+  for (const auto& topic : request.topics) names.emplace(topic.name);
+  if (request.topics.empty()) {
+    for (const auto& topic : topics.by_name()) names.insert(topic->name);
+  }
+  Response response;
+  std::int32_t left = std::clamp(request.response_partition_limit, 1, most_partitions);
+  for (const auto& name : names) {
+    if (request.cursor && name < request.cursor->topic_name) continue;
+    const auto topic = topics.find(name);
+    PartitionIndex from = 0;
+    if (request.cursor && name == request.cursor->topic_name)
+      from = std::max(request.cursor->partition_index, 0);
+    if (left == 0) {
+      response.next_cursor = {name, from};
+      break;
+    }
+    auto& answer = response.topics.emplace_back();
+    answer.name = name;
+    if (!topic) {
+      answer.error_code = why_no_topic_name(name).empty() ? ErrorCode::unknown_topic_or_partition
+                                                          : ErrorCode::invalid_topic;
+      continue;
+    }
+    answer.topic_id = topic->id;
+    for (PartitionIndex p = from; p < topic->partitions; ++p) {
+      if (left == 0) {
+        response.next_cursor = {name, p};
+        return response;
+      }
+      --left;
+      auto& partition = answer.partitions.emplace_back();
+      partition.partition_index = p;
+      partition.leader_id = node;
+      partition.leader_epoch = 0;
+      partition.replica_nodes = {node};
+      partition.isr_nodes = {node};
+      partition.eligible_leader_replicas.emplace();
+      partition.last_known_elr.emplace();
+    }
+  }
+  return response;
+}
+
+}  // namespace
+
+boost::asio::awaitable<Answer> run_describe_topic_partitions(RequestContext context) {
+  return run_at_once<Request, describe_topic_partitions>(context);
+}
+
+}  // namespace tarry::broker

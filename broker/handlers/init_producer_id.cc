@@ -1,0 +1,55 @@
+// InitProducerId (key 22), versions 0 to 5, for idempotent producers.  A transactional id is
+// refused: there are no transactions, and a producer that was told otherwise would lose its
+// guarantee silently.
+
+#include <limits>
+
+#include "base/log.h"
+#include "broker/broker.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/init_producer_id.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
+    RequestContext& context, const protocol::InitProducerIdRequest& request) {
+  protocol::InitProducerIdResponse response;
+  if (request.transactional_id) {
+    response.error_code = request.transactional_id->empty()
+                              ? ErrorCode::invalid_request
+                              : ErrorCode::transactional_id_authorization_failed;
+    log_warn("broker", "{} asked for transactions, which are not supported (transactional id {})",
+             context.connection.peer(), printable(*request.transactional_id));
+    co_return response;
+  }
+  // A producer that keeps its id begins a new epoch, which fences what it has on its way.
+  if (request.producer_id >= 0 && request.producer_epoch >= 0 &&
+      request.producer_epoch < std::numeric_limits<std::int16_t>::max() - 1) {
+    response.producer_id = request.producer_id;
+    response.producer_epoch = static_cast<std::int16_t>(request.producer_epoch + 1);
+    co_return response;
+  }
+  Broker& broker = context.broker;
+  auto work = [&broker] { return broker.next_producer_id(); };
+  const auto id = co_await broker.on(context.shard, broker.shard(0), std::move(work));
+  if (!id) {
+    response.error_code = ErrorCode::coordinator_not_available;  // Tried again.
+    co_return response;
+  }
+  response.producer_id = *id;
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_init_producer_id(RequestContext context) {
+  return run<protocol::InitProducerIdRequest, init_producer_id>(context);
+}
+
+}  // namespace tarry::broker

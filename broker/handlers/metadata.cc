@@ -1,0 +1,96 @@
+// Metadata (key 3), versions 0 to 12.  Creates topics that are asked for by name and are not
+// there, when client and configuration both allow it.
+
+#include <utility>
+
+#include "broker/broker.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/metadata.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+protocol::MetadataResponse::Topic describe(const storage::Topic& topic, std::int32_t node) {
+  protocol::MetadataResponse::Topic out;
+  out.name = topic.name;
+  out.topic_id = topic.id;
+  out.partitions.reserve(static_cast<std::size_t>(topic.partitions));
+  for (PartitionIndex p = 0; p < topic.partitions; ++p) {
+    auto& partition = out.partitions.emplace_back();
+    partition.partition_index = p;
+    partition.leader_id = node;
+    partition.leader_epoch = 0;
+    partition.replica_nodes = {node};
+    partition.isr_nodes = {node};
+  }
+  return out;
+}
+
+protocol::MetadataResponse::Topic unknown(const protocol::MetadataRequest::Topic& asked,
+                                          ErrorCode code) {
+  protocol::MetadataResponse::Topic out;
+  out.error_code = code;
+  if (asked.name) out.name = *asked.name;
+  out.topic_id = asked.topic_id;
+  return out;
+}
+
+asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
+                                                     const protocol::MetadataRequest& request) {
+  Broker& broker = context.broker;
+  const auto& config = broker.config();
+  protocol::MetadataResponse response;
+  auto& self = response.brokers.emplace_back();
+  self.node_id = config.node_id;
+  self.host = config.advertised_host;
+  self.port = config.advertised_port;
+  response.cluster_id = config.cluster_id;
+  response.controller_id = config.node_id;
+
+  // Version 0 asks for all with an empty list, the later ones with null.
+  const bool all = !request.topics || (context.version() == 0 && request.topics->empty());
+  if (all) {
+    for (const auto& topic : context.shard.topics().by_name()) {
+      response.topics.push_back(describe(*topic, config.node_id));
+    }
+    co_return response;
+  }
+  const bool create =
+      config.auto_create_topics && (context.version() < 4 || request.allow_auto_topic_creation);
+  for (const auto& asked : *request.topics) {
+    if (!asked.name) {
+      const auto topic = context.shard.topics().find(asked.topic_id);
+      response.topics.push_back(topic ? describe(*topic, config.node_id)
+                                      : unknown(asked, ErrorCode::unknown_topic_id));
+      continue;
+    }
+    auto topic = context.shard.topics().find(*asked.name);
+    ErrorCode code = ErrorCode::unknown_topic_or_partition;
+    if (!topic && !why_no_topic_name(*asked.name).empty()) {
+      code = ErrorCode::invalid_topic;
+    } else if (!topic && create) {
+      Topics::NewTopic wanted;
+      wanted.name = *asked.name;
+      auto work = [&broker, wanted = std::move(wanted)] { return broker.topics().create(wanted); };
+      const auto created = co_await broker.on(context.shard, broker.shard(0), std::move(work));
+      // Somebody else may have been faster.
+      topic = context.shard.topics().find(*asked.name);
+      if (!topic && !created) code = created.error().code;
+    }
+    response.topics.push_back(topic ? describe(*topic, config.node_id) : unknown(asked, code));
+  }
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_metadata(RequestContext context) {
+  return run<protocol::MetadataRequest, metadata>(context);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,212 @@
+// Produce (key 0), versions 3 to 12 (advertised from 0, see table.cc).
+//
+// Every partition's batch takes its place in that partition's order before the request waits for
+// anything; then the request waits, on each shard it has partitions on, until what it appended
+// there is durable.  acks=1 and acks=all are the same here: there is one copy.  acks=0 is not
+// answered, and an error ends its connection, as in Kafka.
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+
+#include "broker/broker.h"
+#include "broker/delayed_produce.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/produce.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+// One partition of a request, from its bytes to its answer.
+struct Item {
+  TopicPartition id;
+  Bytes records;
+  Appended result;
+  protocol::ProduceResponse::PartitionResponse* answer;
+};
+
+// The items of one shard.
+struct Group {
+  Shard* shard;
+  std::vector<Item*> items;
+};
+
+struct Terms {
+  std::int16_t acks;
+  std::chrono::milliseconds timeout;
+  bool zstd_allowed;
+};
+
+Appended opening_failed(ErrorCode code) {
+  Appended failed;
+  failed.error = code;
+  return failed;
+}
+
+// Counts what is under way elsewhere; its Wakeup fires on the thread that the last one ends on.
+struct Countdown {
+  std::size_t left;
+  Wakeup all_done;
+  void one_done() {
+    if (--left == 0) all_done.fire();
+  }
+};
+
+// On the group's shard.
+asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection* connection) {
+  Shard& shard = *group.shard;
+  // No wait between the items: a partition that has to be opened first must not let a later
+  // request overtake this one in the others.
+  Countdown appended{group.items.size(), {}};
+  for (Item* item : group.items) {
+    shard.with_partition(
+        item->id, [item, &appended, &terms](std::expected<Partition*, ErrorCode> partition) {
+          item->result = partition ? (*partition)->append(item->records, terms.zstd_allowed)
+                                   : opening_failed(partition.error());
+          appended.one_done();
+        });
+  }
+  co_await appended.all_done.wait();
+  if (terms.acks == 0) co_return;
+
+  std::optional<Lsn> durable, written;
+  for (const Item* item : group.items) {
+    if (!item->result.wait_for) continue;
+    auto& last = item->result.wait_when == storage::When::durable ? durable : written;
+    last = std::max(last.value_or(0), *item->result.wait_for);
+  }
+  if (!durable && !written) co_return;
+  DelayedProduce waiting(shard, durable, written);
+  std::optional<Connection::Parking> parking;  // A connection knows what waits on its own shard.
+  if (connection != nullptr) parking.emplace(*connection, waiting);
+  if (co_await waiting.wait(terms.timeout) == purgatory::Outcome::satisfied) co_return;
+  for (Item* item : group.items) {
+    if (!item->result.wait_for) continue;
+    const Lsn lsn = *item->result.wait_for;
+    const bool there = item->result.wait_when == storage::When::durable ? waiting.is_durable(lsn)
+                                                                        : waiting.is_written(lsn);
+    if (!there) {
+      item->result.error = ErrorCode::request_timed_out;
+      item->result.message = "the batch was not durable within the request's timeout";
+    }
+  }
+}
+
+void fill_in(const Item& item) {
+  auto& answer = *item.answer;
+  const Appended& result = item.result;
+  answer.error_code = result.error;
+  answer.log_start_offset = result.log_start;
+  if (result.error == ErrorCode::none) {
+    answer.base_offset = result.base_offset;
+    answer.log_append_time_ms = result.log_append_time;
+    return;
+  }
+  answer.base_offset = -1;
+  if (!result.message.empty()) answer.error_message = result.message;
+  for (const auto& bad : result.bad_records)
+    answer.record_errors.push_back({bad.index, bad.message});
+}
+
+asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
+                                                   const protocol::ProduceRequest& request) {
+  Broker& broker = context.broker;
+  protocol::ProduceResponse response;
+  std::size_t count = 0;
+  for (const auto& topic : request.topic_data) count += topic.partition_data.size();
+  std::vector<Item> items;
+  items.reserve(count);  // They are pointed to.
+  std::vector<Group> groups;
+
+  response.responses.reserve(request.topic_data.size());
+  for (const auto& topic : request.topic_data) {
+    auto& answers = response.responses.emplace_back();
+    answers.name = topic.name;
+    answers.partition_responses.reserve(topic.partition_data.size());  // They are pointed to.
+    const auto known = context.shard.topics().find(topic.name);
+    for (const auto& partition : topic.partition_data) {
+      auto& answer = answers.partition_responses.emplace_back();
+      answer.index = partition.index;
+      answer.base_offset = -1;
+      if (request.acks < -1 || request.acks > 1) {
+        answer.error_code = ErrorCode::invalid_required_acks;
+        answer.error_message = fmt::format("acks of {}; -1, 0 and 1 are allowed", request.acks);
+        continue;
+      }
+      if (!known || partition.index < 0 || partition.index >= known->partitions) {
+        answer.error_code = ErrorCode::unknown_topic_or_partition;
+        continue;
+      }
+      items.push_back(
+          {{known->id, partition.index}, partition.records.value_or(Bytes{}), {}, &answer});
+      Shard* const shard = &broker.shard_of(items.back().id);
+      auto group = std::ranges::find(groups, shard, &Group::shard);
+      if (group == groups.end()) group = groups.insert(groups.end(), Group{shard, {}});
+      group->items.push_back(&items.back());
+    }
+  }
+
+  const Terms terms{request.acks, std::chrono::milliseconds(std::max(request.timeout_ms, 0)),
+                    context.version() >= 7};
+  // The other shards first, so that they work while this one does, and in the order of requests.
+  Group* own = nullptr;
+  Countdown elsewhere{0, {}};
+  for (auto& group : groups) {
+    if (group.shard == &context.shard) {
+      own = &group;
+    } else {
+      ++elsewhere.left;
+    }
+  }
+  std::exception_ptr failed;
+  for (auto& group : groups) {
+    if (&group == own) continue;
+    asio::co_spawn(group.shard->executor(), append_group(group, terms, nullptr),
+                   [&elsewhere, &failed, &home = context.shard](std::exception_ptr error) {
+                     asio::post(home.executor(), [&elsewhere, &failed, error] {
+                       if (error) failed = error;
+                       elsewhere.one_done();
+                     });
+                   });
+  }
+  const bool any_elsewhere = elsewhere.left > 0;
+  if (own != nullptr) co_await append_group(*own, terms, &context.connection);
+  if (any_elsewhere) co_await elsewhere.all_done.wait();
+  if (failed) std::rethrow_exception(failed);
+  for (const auto& item : items) fill_in(item);
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_produce(RequestContext context) {
+  const auto request =
+      protocol::decode_message<protocol::ProduceRequest>(context.header.body, context.version());
+  if (!request) co_return undecodable(context, request.error());
+  const auto response = co_await produce(context, *request);
+  if (request->acks != 0) co_return answer_with(context, response);
+  for (const auto& topic : response.responses) {
+    for (const auto& partition : topic.partition_responses) {
+      if (partition.error_code == ErrorCode::none) continue;
+      co_return Answer{
+          {},
+          fmt::format("a Produce request with acks=0 failed for {}-{}: {} {}", topic.name,
+                      partition.index, protocol::name(partition.error_code),
+                      partition.error_message.value_or(""))};
+    }
+  }
+  co_return Answer{};
+}
+
+}  // namespace tarry::broker

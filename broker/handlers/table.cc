@@ -1,0 +1,60 @@
+#include "broker/handlers/table.h"
+
+#include <array>
+
+#include <fmt/core.h>
+
+#include "broker/handlers/all.h"
+
+namespace tarry::broker {
+namespace {
+
+using protocol::ApiKey;
+
+// Ascending by key.  Produce is advertised from version 0 on, but served from 3: with a higher
+// minimum librdkafka 2.0.2 silently sends batches uncompressed (KAFKA-18659).
+constexpr std::array table{
+    Handler{ApiKey::produce, 0, 3, 12, true, run_produce},
+    Handler{ApiKey::fetch, 4, 4, 17, true, run_fetch},
+    Handler{ApiKey::list_offsets, 1, 1, 10, false, run_list_offsets},
+    Handler{ApiKey::metadata, 0, 0, 12, false, run_metadata},
+    Handler{ApiKey::api_versions, 0, 0, 4, false, run_api_versions},
+    Handler{ApiKey::create_topics, 2, 2, 7, false, run_create_topics},
+    Handler{ApiKey::delete_topics, 1, 1, 6, false, run_delete_topics},
+    Handler{ApiKey::init_producer_id, 0, 0, 5, false, run_init_producer_id},
+    Handler{ApiKey::describe_configs, 1, 1, 4, false, run_describe_configs},
+    Handler{ApiKey::alter_configs, 0, 0, 2, false, run_alter_configs},
+    Handler{ApiKey::create_partitions, 0, 0, 3, false, run_create_partitions},
+    Handler{ApiKey::incremental_alter_configs, 0, 0, 1, false, run_incremental_alter_configs},
+    Handler{ApiKey::describe_cluster, 0, 0, 2, false, run_describe_cluster},
+    Handler{ApiKey::describe_topic_partitions, 0, 0, 0, false, run_describe_topic_partitions},
+};
+
+}  // namespace
+
+std::span<const Handler> handlers() {
+  return table;
+}
+
+const Handler* find_handler(std::int16_t key) {
+  for (const auto& handler : table) {
+    if (static_cast<std::int16_t>(handler.key) == key) return &handler;
+  }
+  return nullptr;
+}
+
+std::string why_refused(const protocol::RequestHeader& header) {
+  const auto* handler = find_handler(header.key);
+  if (handler == nullptr)
+    return fmt::format("a request with API key {}, which is not served", header.key);
+  // A newer client asks in its own version first and steps down by the answer.
+  if (handler->key == ApiKey::api_versions && header.version >= 0) return {};
+  if (header.version < handler->min_served || header.version > handler->max_version) {
+    return fmt::format("a {} request of version {}; versions {} to {} are served",
+                       protocol::name(handler->key), header.version, handler->min_served,
+                       handler->max_version);
+  }
+  return {};
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,60 @@
+#pragma once
+
+// The table of what we serve: one row a Kafka API, with its versions and its handler.
+//
+// Everything that depends on which APIs there are reads this table: dispatch, ApiVersions, the
+// metrics.  A key that has no row is not advertised, and a request with it ends the connection,
+// as in Kafka; so does a version that the row does not have (ApiVersions itself excepted, which
+// is answered in version 0 so that a newer client can step down).
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/bytes.h"
+#include "broker/connection.h"
+#include "protocol/header.h"
+
+namespace tarry::broker {
+
+class Broker;
+class Shard;
+
+// What a handler is given with its request.  The views in `header` are of the request's frame,
+// which lives until the answer is given.
+struct RequestContext {
+  Broker& broker;
+  Shard& shard;  // The connection's own: the handler starts and ends on it.
+  Connection& connection;
+  protocol::RequestHeader header;
+
+  std::int16_t version() const { return header.version; }
+};
+
+// What becomes of a request.
+struct Answer {
+  std::vector<SharedBytes> frame;  // Whole, with its size; empty: there is none (acks=0).
+  std::string close;               // Not empty: the connection ends, for this reason.
+};
+
+struct Handler {
+  protocol::ApiKey key;
+  std::int16_t min_advertised;  // Below min_served for Produce: clients decide by it (trap 2).
+  std::int16_t min_served;
+  std::int16_t max_version;
+  // Started while earlier requests of its connection still wait.  The others wait for those
+  // before them, and those behind wait for them.
+  bool pipelined;
+  boost::asio::awaitable<Answer> (*run)(RequestContext context);
+};
+
+std::span<const Handler> handlers();
+const Handler* find_handler(std::int16_t key);
+
+// Why a request whose header was read ends its connection; empty when it is served.
+std::string why_refused(const protocol::RequestHeader& header);
+
+}  // namespace tarry::broker

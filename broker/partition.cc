@@ -1,0 +1,327 @@
+#include "broker/partition.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "broker/broker.h"
+#include "broker/shard.h"
+#include "records/batch_check.h"
+#include "storage/journal_record.h"
+
+namespace tarry::broker {
+namespace {
+
+using protocol::ErrorCode;
+
+storage::LogConfig log_config(const TopicConfig& config) {
+  storage::LogConfig out;
+  out.segment_bytes = config.segment_bytes;
+  out.segment_ms = std::chrono::milliseconds(config.segment_ms);
+  out.segment_index_bytes = config.segment_index_bytes;
+  out.index_interval_bytes = config.index_interval_bytes;
+  out.retention_ms = std::chrono::milliseconds(config.retention_ms);
+  out.retention_bytes = config.retention_bytes;
+  return out;
+}
+
+records::CheckLimits check_limits(const Broker& broker, const TopicConfig& config,
+                                  bool zstd_allowed, WallTime now) {
+  records::CheckLimits limits;
+  limits.max_message_bytes = static_cast<std::size_t>(config.max_message_bytes);
+  limits.max_uncompressed_bytes = static_cast<std::size_t>(broker.config().decompressed_max_bytes);
+  limits.zstd_allowed = zstd_allowed;
+  if (config.timestamp_type == TimestampType::create_time) {
+    const std::int64_t ms = to_ms(now);
+    if (config.timestamp_before_max_ms <= ms)
+      limits.earliest = from_ms(ms - config.timestamp_before_max_ms);
+    if (config.timestamp_after_max_ms <= std::numeric_limits<std::int64_t>::max() - ms) {
+      limits.latest = from_ms(ms + config.timestamp_after_max_ms);
+    }
+  }
+  return limits;
+}
+
+// Of bytes that we have made ourselves.
+records::BatchView first_batch(Bytes bytes) {
+  const auto batch = records::next_batch(bytes);
+  TARRY_ASSERT(batch.has_value(), "a batch that was built is a batch");
+  return *batch;
+}
+
+ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
+  switch (kind) {
+    case delay::ScheduleErrors::Kind::invalid:
+      return ErrorCode::invalid_record;
+    case delay::ScheduleErrors::Kind::busy:
+      return ErrorCode::not_leader_or_follower;  // Tried again.
+    case delay::ScheduleErrors::Kind::failed:
+      return ErrorCode::kafka_storage_error;
+  }
+  return ErrorCode::unknown_server_error;
+}
+
+}  // namespace
+
+Partition::Partition(Shard& shard, TopicPartition id, std::string topic_name,
+                     std::shared_ptr<const TopicConfig> config, storage::Log log,
+                     storage::ProducerStates producers)
+    : shard_(shard),
+      id_(id),
+      topic_name_(std::move(topic_name)),
+      config_(std::move(config)),
+      log_(std::move(log)),
+      producers_(std::move(producers)),
+      high_watermark_(log_.end_offset()) {}
+
+storage::LogConfig Partition::log_config_of(const TopicConfig& config) {
+  return log_config(config);
+}
+
+void Partition::set_config(std::shared_ptr<const TopicConfig> config) {
+  config_ = std::move(config);
+  log_.set_config(log_config(*config_));
+}
+
+Appended Partition::refused(ErrorCode error, std::string message) const {
+  Appended out;
+  out.error = error;
+  out.message = std::move(message);
+  out.log_start = log_.start_offset();
+  return out;
+}
+
+Appended Partition::already_answered(const storage::ProducerStates::Duplicate& duplicate) const {
+  Appended out;
+  out.base_offset = duplicate.base_offset;
+  out.log_start = log_.start_offset();
+  if (duplicate.lsn != 0) out.wait_for = duplicate.lsn;
+  return out;
+}
+
+Appended Partition::append(Bytes records, bool zstd_allowed) {
+  if (retired_) return refused(ErrorCode::unknown_topic_or_partition, {});
+  if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
+  if (!shard_.has_room()) {
+    return refused(ErrorCode::kafka_storage_error,
+                   "the broker's disk is full; records are taken again when space is free");
+  }
+  const WallTime now = shard_.clock().wall();
+
+  auto checked =
+      records::check_produced(records, check_limits(shard_.broker(), *config_, zstd_allowed, now));
+  if (!checked) {
+    Appended out =
+        refused(static_cast<ErrorCode>(checked.error().kafka_code()), checked.error().message);
+    for (auto& bad : checked.error().records)
+      out.bad_records.push_back({bad.index, std::move(bad.message)});
+    return out;
+  }
+  const records::BatchView& batch = checked->batch;
+  if (batch.is_transactional()) {
+    return refused(ErrorCode::invalid_record,
+                   "transactions are not supported: the batch has the transactional bit");
+  }
+
+  const ProducerId producer = batch.producer_id();
+  if (producer >= 0) {
+    const auto verdict =
+        producers_.check(producer, batch.producer_epoch(), batch.base_sequence(), checked->count);
+    if (const auto* duplicate = std::get_if<storage::ProducerStates::Duplicate>(&verdict)) {
+      return already_answered(*duplicate);
+    }
+    if (const auto* epoch = std::get_if<storage::ProducerStates::InvalidEpoch>(&verdict)) {
+      return refused(ErrorCode::invalid_producer_epoch,
+                     fmt::format("producer {} has epoch {}, the batch {}", producer, epoch->current,
+                                 batch.producer_epoch()));
+    }
+    if (const auto* order = std::get_if<storage::ProducerStates::OutOfOrder>(&verdict)) {
+      return refused(ErrorCode::out_of_order_sequence,
+                     fmt::format("producer {} is at sequence {}, the batch begins with {}",
+                                 producer, order->expected, batch.base_sequence()));
+    }
+  }
+
+  // What is scheduled in it, if anything.
+  std::optional<delay::Accepted> accepted;
+  if (config_->delay_enable && (checked->has_headers || config_->delay_ms > 0)) {
+    auto sorted = shard_.engine().accept(id_, *checked, delay_config(), now);
+    if (!sorted) {
+      Appended out = refused(code_of(sorted.error().kind), sorted.error().message);
+      for (auto& bad : sorted.error().records)
+        out.bad_records.push_back({bad.index, std::move(bad.message)});
+      return out;
+    }
+    if (!sorted->untouched()) accepted = std::move(*sorted);
+  }
+
+  // What goes to the log at once, as it will stand there.
+  Buffer now_batch;
+  if (!accepted) {
+    now_batch.assign(batch.bytes().begin(), batch.bytes().end());
+  } else if (!accepted->logs_nothing()) {
+    now_batch = accepted->take_immediate();
+  }
+  const Offset base = log_.end_offset();
+  const Offset last = base + checked->count - 1;
+  std::int64_t max_timestamp = to_ms(checked->max_timestamp);
+  std::int64_t log_append_time = -1;
+  if (!now_batch.empty()) {
+    records::set_base_offset(now_batch, base);
+    records::set_leader_epoch(now_batch, 0);
+    if (config_->timestamp_type == TimestampType::log_append_time) {
+      log_append_time = max_timestamp = to_ms(now);
+      records::set_log_append_time(now_batch, now);
+    } else if (accepted) {
+      max_timestamp = to_ms(first_batch(now_batch).max_timestamp());
+    } else if (checked->needs_max_timestamp_fix) {
+      records::set_max_timestamp(now_batch, checked->max_timestamp);
+    }
+  }
+  const Offset answer = now_batch.empty() ? -static_cast<Offset>(checked->count) : base;
+
+  storage::RecordBuilder record;
+  const SharedBytes stored(std::move(now_batch));
+  if (!stored.empty()) record.add(storage::LogAppended{id_, now, stored.view()});
+  if (accepted) accepted->add_to(record);
+  const storage::ProducerStates::Answered answered{
+      batch.producer_epoch(), batch.base_sequence(),
+      storage::sequence_after(batch.base_sequence(), checked->count - 1), answer, now};
+  // A batch in the log tells its producer's state itself.
+  if (producer >= 0 && stored.empty()) {
+    record.add(storage::ProducerAnswered{id_, producer, answered.epoch, answered.first_sequence,
+                                         answered.last_sequence, answer, now});
+  }
+
+  // What is parked is applied to the pending store, which may be ahead of the journal only by
+  // what is durable; so it waits for the sync whatever the topic says.
+  const auto when = config_->durability == Durability::os && !accepted ? storage::When::written
+                                                                       : storage::When::durable;
+  auto held = accepted ? std::make_unique<delay::Accepted>(std::move(*accepted)) : nullptr;
+  delay::Accepted* const held_here = held.get();
+  const Offset end = stored.empty() ? base : last + 1;
+  const auto lsn =
+      shard_.append(record, when, storage::JournalUse::work,
+                    [this, end, stored_size = stored.size(),
+                     held = std::move(held)](const Result<>& written) mutable {
+                      if (!written)
+                        return;  // The incarnation is over, and so is everything that waits.
+                      if (stored_size > 0) {
+                        move_high_watermark(end);
+                        shard_.note_dirty(*this, stored_size);
+                      }
+                      if (held) shard_.engine().durable(std::move(*held));
+                    });
+  if (!lsn) {
+    return refused(ErrorCode::kafka_storage_error, lsn.error().message);
+  }
+
+  // It is in the journal's order now: from here on nothing can refuse it.
+  if (!stored.empty()) log_.append(stored, base, last, max_timestamp, now);
+  if (producer >= 0) producers_.add(producer, answered, *lsn);
+  if (held_here != nullptr) shard_.engine().appended(*held_here);
+
+  Appended out;
+  out.base_offset = answer;
+  out.log_append_time = log_append_time;
+  out.log_start = log_.start_offset();
+  out.wait_for = *lsn;
+  out.wait_when = when;
+  return out;
+}
+
+void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
+                        std::move_only_function<void(Result<Offset>)> done) {
+  if (retired_) return done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
+  if (fenced_) return done(fail(Errc::fenced, *fenced_));
+
+  const WallTime now = shard_.clock().wall();
+  const Offset base = log_.end_offset();
+  records::set_base_offset(batch, base);
+  records::set_leader_epoch(batch, 0);
+  if (config_->timestamp_type == TimestampType::log_append_time)
+    records::set_log_append_time(batch, now);
+  const records::BatchView view = first_batch(batch);
+  const Offset last = base + view.last_offset_delta();
+  const std::int64_t max_timestamp = to_ms(view.max_timestamp());
+  const SharedBytes stored(std::move(batch));
+
+  storage::RecordBuilder record;
+  record.add(storage::LogAppended{id_, now, stored.view()});
+  for (const auto& one : gone) record.add(one);
+
+  // Shared with the completion, which is not called when the journal refuses.
+  auto told = std::make_shared<std::move_only_function<void(Result<Offset>)>>(std::move(done));
+  const auto lsn = shard_.append(
+      record, storage::When::durable, storage::JournalUse::delivery,
+      [this, base, end = last + 1, size = stored.size(), told](const Result<>& written) {
+        if (!written) return (*told)(std::unexpected(written.error()));
+        move_high_watermark(end);
+        shard_.note_dirty(*this, size);
+        (*told)(base);
+      });
+  if (!lsn) return (*told)(std::unexpected(lsn.error()));
+  log_.append(stored, base, last, max_timestamp, now);
+}
+
+void Partition::move_high_watermark(Offset end) {
+  // A write of an `os` topic may be told before a sync that was begun earlier.
+  if (end <= high_watermark_) return;
+  high_watermark_ = end;
+  fetches.advance_to(high_watermark_);
+}
+
+storage::LogRead Partition::read(Offset from, std::size_t max_bytes, bool at_least_one) {
+  return log_.read(from, high_watermark_, max_bytes, at_least_one);
+}
+
+void Partition::fence(std::string why) {
+  if (fenced_) return;
+  log_error("broker", "partition {}-{} is out of service, its bytes are kept: {}", topic_name_,
+            id_.partition, why);
+  fenced_ = std::move(why);
+  fetches.check_all();
+}
+
+void Partition::retire() {
+  retired_ = true;
+  fetches.check_all();
+}
+
+Result<> Partition::replay(Bytes batches, WallTime appended) {
+  auto replayed = log_.replay(SharedBytes(Buffer(batches.begin(), batches.end())), appended);
+  if (!replayed) return replayed;
+  high_watermark_ = log_.end_offset();
+  return producers_.replay_batches(batches, appended);
+}
+
+delay::TopicDelay Partition::delay_config() const {
+  return delay_config_of(*config_);
+}
+
+delay::TopicDelay Partition::delay_config_of(const TopicConfig& config) {
+  delay::TopicDelay out;
+  out.enable = config.delay_enable;
+  out.default_delay = std::chrono::milliseconds(config.delay_ms);
+  if (config.delay_max_ms >= 0) out.max_delay = std::chrono::milliseconds(config.delay_max_ms);
+  switch (config.delivered_timestamp) {
+    case DeliveredTimestamp::due:
+      out.timestamp = delay::DeliveredTimestamp::due;
+      break;
+    case DeliveredTimestamp::original:
+      out.timestamp = delay::DeliveredTimestamp::original;
+      break;
+    case DeliveredTimestamp::delivery:
+      out.timestamp = delay::DeliveredTimestamp::delivery;
+      break;
+  }
+  out.log_append_time = config.timestamp_type == TimestampType::log_append_time;
+  out.max_message_bytes = static_cast<std::size_t>(config.max_message_bytes);
+  return out;
+}
+
+}  // namespace tarry::broker

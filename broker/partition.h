@@ -1,0 +1,140 @@
+#pragma once
+
+// Partition: a log, its high watermark, its producers, and who waits for it.
+//
+//   append --> journal (not durable)      log_end_offset moves, producers' sequences advance
+//                 |  round is synced
+//                 v
+//              durable()                  high_watermark moves, parked records are kept,
+//                                         fetches that waited are satisfied
+//
+// What always holds
+//   - log_start <= high_watermark <= log_end.  A consumer sees nothing at or above the high
+//     watermark, so nothing that a power cut could take back (tarry.durability=os: that a kill
+//     could).
+//   - Offsets and sequences are given out in the order in which append() is called.
+//   - A batch is in the log exactly when its journal record is: what cannot be journaled is
+//     refused before anything has changed.
+//
+// Damage behind the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its bytes are
+// kept, the operator is told once, and the rest of the broker serves.
+//
+// Belongs to its shard and its thread.
+
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "broker/topic_config.h"
+#include "delay/engine.h"
+#include "protocol/error_code.h"
+#include "purgatory/watch_list.h"
+#include "storage/journal.h"
+#include "storage/log.h"
+#include "storage/producer_states.h"
+
+namespace tarry::broker {
+
+class Shard;
+
+// What became of a produced batch.
+struct Appended {
+  protocol::ErrorCode error = protocol::ErrorCode::none;
+  std::string message;  // Of an error; may be empty.
+  struct BadRecord {
+    std::int32_t index;
+    std::string message;
+  };
+  std::vector<BadRecord> bad_records;
+
+  Offset base_offset = -1;            // -n: all n records were parked.
+  std::int64_t log_append_time = -1;  // Of topics with LogAppendTime.
+  Offset log_start = -1;
+  // Answered when the journal has this: nothing to wait for when empty.
+  std::optional<Lsn> wait_for;
+  storage::When wait_when = storage::When::durable;
+};
+
+class Partition {
+ public:
+  Partition(Shard& shard, TopicPartition id, std::string topic_name,
+            std::shared_ptr<const TopicConfig> config, storage::Log log,
+            storage::ProducerStates producers);
+
+  const TopicPartition& id() const { return id_; }
+  const std::string& topic_name() const { return topic_name_; }
+  const TopicConfig& config() const { return *config_; }
+  void set_config(std::shared_ptr<const TopicConfig> config);
+
+  Offset log_start() const { return log_.start_offset(); }
+  Offset high_watermark() const { return high_watermark_; }
+  Offset log_end() const { return log_.end_offset(); }
+
+  // `records` as a Produce request holds them.  Takes its place in the partition's order before
+  // it returns.
+  Appended append(Bytes records, bool zstd_allowed);
+
+  // Records that fell due, as one batch with offsets from 0, and their removal: one journal
+  // record.  `done` has the base offset when it is durable.
+  void deliver(Buffer batch, std::span<const storage::Gone> gone,
+               std::move_only_function<void(Result<Offset>)> done);
+
+  // What a consumer may see from `from` on, at most `max_bytes` but for one whole batch when
+  // `at_least_one`.
+  storage::LogRead read(Offset from, std::size_t max_bytes, bool at_least_one);
+
+  // In its shard's list of logs to flush.
+  bool noted_dirty = false;
+
+  // Fetches, by the offset that the high watermark has to pass.
+  purgatory::WatchList fetches;
+
+  // Takes the partition out of service.
+  void fence(std::string why);
+  // The end of its log is broken, as it was found: fenced unless recovery cuts it off, because the
+  // journal has what belongs there.
+  void found_damage(std::string what) { damage_ = std::move(what); }
+  void damage_is_cut() { damage_.reset(); }
+  void fence_if_damaged() {
+    if (damage_) fence(*damage_);
+  }
+  bool fenced() const { return fenced_.has_value(); }
+  // The topic is gone: who waits is answered, nothing is taken any more.
+  void retire();
+  bool retired() const { return retired_; }
+
+  // From the journal, in recovery: whole batches that begin where the log ends.
+  Result<> replay(Bytes batches, WallTime appended);
+  storage::Log& log() { return log_; }
+  storage::ProducerStates& producers() { return producers_; }
+
+  // What of a topic's config its log and the delay engine look at.
+  static storage::LogConfig log_config_of(const TopicConfig& config);
+  static delay::TopicDelay delay_config_of(const TopicConfig& config);
+
+ private:
+  delay::TopicDelay delay_config() const;
+  Appended refused(protocol::ErrorCode error, std::string message) const;
+  Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
+  void move_high_watermark(Offset end);
+
+  Shard& shard_;
+  const TopicPartition id_;
+  const std::string topic_name_;
+  std::shared_ptr<const TopicConfig> config_;
+  storage::Log log_;
+  storage::ProducerStates producers_;
+  Offset high_watermark_;
+  std::optional<std::string> fenced_;  // Why.
+  std::optional<std::string> damage_;
+  bool retired_ = false;
+};
+
+}  // namespace tarry::broker

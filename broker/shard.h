@@ -1,0 +1,226 @@
+#pragma once
+
+// Shard: one thread's world.
+//
+//   io_context -- TimingWheel -- Purgatory -- Journal -- delay::Engine
+//                                    |
+//          partitions that hash to it: Log, high watermark, producers, who waits
+//
+// Everything in it runs on its thread, so nothing in it has a lock.  Another shard's work comes in
+// as a coroutine or a post (Broker::on), and what blocks goes out through background().
+//
+// A partition is opened when it is first used; who asks for it meanwhile waits and goes on in the
+// order of asking.
+//
+// What the journal has made durable is applied here in the order of the records: the high
+// watermark moves, parked records are kept, and then those who waited are answered.  Behind that,
+// the shard writes what its logs hold in memory to segments and notes a checkpoint, when enough
+// has gathered or time has passed; while nothing is dirty no timer of its own runs.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+
+#include "base/background.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "broker/partition.h"
+#include "broker/partition_sink.h"
+#include "broker/wakeup.h"
+#include "delay/engine.h"
+#include "protocol/error_code.h"
+#include "purgatory/purgatory.h"
+#include "storage/catalog.h"
+#include "storage/checkpoint.h"
+#include "storage/journal.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class Broker;
+
+// What a shard stands on; all of it outlives the shard.
+struct ShardSetup {
+  std::uint32_t index = 0;
+  boost::asio::any_io_executor executor;
+  Background* background = nullptr;
+};
+
+class Shard {
+ public:
+  Shard(Broker& broker, ShardSetup setup);
+  ~Shard();
+
+  // Opens the journal behind what recovery found.  Blocks; before the threads run.
+  Result<> open_journal(const storage::RecoveredJournal& recovered);
+  // From here on parked records are delivered.  On the shard's thread.
+  void start();
+  // Writes what is dirty, notes a checkpoint and calls `then`; nothing is accepted any more.
+  void stop(std::move_only_function<void()> then);
+
+  std::uint32_t index() const { return index_; }
+  Broker& broker() { return broker_; }
+  const boost::asio::any_io_executor& executor() const { return executor_; }
+  Background& background() { return background_; }
+  const Clock& clock() const { return clock_; }
+  storage::Journal& journal() { return *journal_; }
+  delay::Engine& engine() { return *engine_; }
+  purgatory::Purgatory& purgatory() { return purgatory_; }
+
+  // Ticks are milliseconds of monotonic time since the broker was made; now is rounded down,
+  // deadlines up.
+  timing::TimingWheel& wheel() { return wheel_; }
+  timing::Tick tick() const;
+  timing::Tick tick_after(std::chrono::milliseconds wait) const;
+  MonoTime time_of(timing::Tick tick) const;
+
+  // As this shard knows them; the same pointer until set_topics().
+  const storage::TopicsImage& topics() const { return *topics_; }
+  std::shared_ptr<const TopicConfig> config_of(const storage::Topic& topic);
+  // Takes a new image: partitions of deleted topics go, those who wait for them are answered.
+  void set_topics(std::shared_ptr<const storage::TopicsImage> topics);
+
+  // The partition, opened; or why not.  For partitions of this shard only.
+  boost::asio::awaitable<std::expected<Partition*, protocol::ErrorCode>> partition(
+      TopicPartition tp);
+  void with_partition(
+      TopicPartition tp,
+      std::move_only_function<void(std::expected<Partition*, protocol::ErrorCode>)> take);
+  // Null when it is not open.
+  Partition* open_partition(const TopicPartition& tp);
+  // During recovery: opened at once, in the caller.
+  Result<Partition*> open_now(const TopicPartition& tp);
+  // During recovery: writes and syncs all logs and saves the producers' states, in the caller.
+  Result<> flush_now();
+  const std::unordered_map<TopicPartition, std::unique_ptr<Partition>>& partitions() const {
+    return partitions_;
+  }
+
+  // Those who wait for the journal, by the LSN they wait for.
+  purgatory::WatchList durable_waiters;
+  purgatory::WatchList written_waiters;  // tarry.durability=os
+
+  // Everything before has been told to its completion.
+  Lsn durable_through() const { return durable_through_; }
+  Lsn written_through() const { return written_through_; }
+
+  // One record into the journal.  `completion` runs when it is written or durable, then those
+  // who wait for its LSN are asked.
+  Result<Lsn> append(const storage::RecordBuilder& record, storage::When when,
+                     storage::JournalUse use, storage::Journal::Completion completion);
+
+  // A log has something that its segments do not have.
+  void note_dirty(Partition& partition, std::size_t bytes);
+  // Runs the retention of every partition and comes back when the configuration says.
+  void check_retention();
+
+  bool stopping() const { return stopping_; }
+  // Enough of the disk is free for new work; deliveries and checkpoints go on without.
+  bool has_room() const { return has_room_; }
+  void look_at_free_space();
+
+  // Runs `work` on the pool and goes on here with what it returns.
+  template <typename F>
+  boost::asio::awaitable<decltype(std::declval<F>()())> blocking(F work);
+
+  // For /status and /metrics; written by the session layer and the broker.
+  std::size_t connections = 0;
+  std::uint64_t requests_total = 0;
+  std::uint64_t checkpoints_total = 0;
+
+ private:
+  using TakePartition =
+      std::move_only_function<void(std::expected<Partition*, protocol::ErrorCode>)>;
+  struct Opening {
+    std::vector<TakePartition> waiting;
+  };
+  // What opening a partition takes; runs on the pool.
+  struct Loading {
+    Shard* shard;
+    TopicPartition tp;
+    std::string topic_name;
+    std::string directory;
+    std::shared_ptr<const TopicConfig> config;
+  };
+  static Result<std::unique_ptr<Partition>> load(const Loading& loading, Broker& broker);
+  std::optional<Loading> loading_of(const TopicPartition& tp);
+  void opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded);
+  void drop_partition(const storage::Topic& topic, PartitionIndex index);
+  void remove_retired();
+  void run_removal(storage::LogRemoval removal);
+
+  void journal_failed(const Error& error);
+  void arm_idle_note();
+  void arm_checkpoint();
+  void want_checkpoint();
+  void start_checkpoint();
+  void flush_logs(std::vector<TopicPartition> logs, std::size_t from);
+  void logs_are_flushed(Result<> flushed);
+  void finish_checkpoint();
+  void abandon_checkpoint();
+  void checkpoint_failed(const Error& error);
+  void retention_soon();
+  void drain();
+  std::size_t tail_share() const;
+  std::string directory_of(const storage::Topic& topic, PartitionIndex partition) const;
+
+  Broker& broker_;
+  const std::uint32_t index_;
+  const boost::asio::any_io_executor executor_;
+  Background& background_;
+  const Clock& clock_;
+  const MonoTime epoch_;  // Tick 0.
+
+  timing::TimingWheel wheel_;
+  purgatory::Purgatory purgatory_;
+  std::unique_ptr<storage::Journal> journal_;
+  std::shared_ptr<const storage::TopicsImage> topics_ = std::make_shared<storage::TopicsImage>();
+  std::unordered_map<TopicId, std::shared_ptr<const TopicConfig>> configs_;
+
+  std::unordered_map<TopicPartition, std::unique_ptr<Partition>> partitions_;
+  std::unordered_map<TopicPartition, Opening> opening_;
+  std::unique_ptr<PartitionSink> sink_;
+  std::unique_ptr<delay::Engine> engine_;
+
+  Lsn durable_through_ = 0;
+  Lsn written_through_ = 0;
+  std::vector<std::unique_ptr<Partition>>
+      retired_;  // Of deleted topics, until nothing points to them.
+
+  std::unique_ptr<storage::Checkpoint> checkpoint_;
+  std::vector<TopicPartition> dirty_;  // Logs with something to flush, each once.
+  std::size_t dirty_bytes_ = 0;
+  bool checkpointing_ = false;
+  bool has_room_ = true;
+  bool looking_at_space_ = false;
+  bool stopping_ = false;
+  std::move_only_function<void()> stopped_;
+  timing::CallbackTimer checkpoint_timer_;
+  timing::CallbackTimer idle_note_timer_;
+  timing::CallbackTimer retention_timer_;
+  timing::CallbackTimer space_timer_;
+  timing::CallbackTimer drain_timer_;
+};
+
+template <typename F>
+boost::asio::awaitable<decltype(std::declval<F>()())> Shard::blocking(F work) {
+  using Value = decltype(work());
+  Wakeup done;
+  std::unique_ptr<Value> value;
+  background_.run(std::move(work), [&](Value result) {
+    value = std::make_unique<Value>(std::move(result));
+    done.fire();
+  });
+  co_await done.wait();
+  co_return std::move(*value);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,68 @@
+#pragma once
+
+// TopicConfig: what may be set on a topic, under Kafka's names and ours.
+//
+// One table says of each key its default, range, type and reason; everything else is derived
+// from it: checking what a client asks for, what DescribeConfigs shows, what `topic describe`
+// prints.  A key or value that is not understood is refused, never kept and ignored.
+//
+// A topic's value, if it has one, wins over the broker's default for it (Kafka's `log.*` names,
+// given by the server as `defaults`), which wins over the built-in one.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "storage/journal_record.h"
+
+namespace tarry::broker {
+
+enum class TimestampType { create_time, log_append_time };
+enum class DeliveredTimestamp { due, original, delivery };
+enum class Durability { fsync, os };
+
+struct TopicConfig {
+  std::int32_t max_message_bytes = 1'048'588;
+  std::int64_t retention_ms = 604'800'000;  // -1: for ever.
+  std::int64_t retention_bytes = -1;        // Per partition; -1: without bound.
+  std::int32_t segment_bytes = 1'073'741'824;
+  std::int64_t segment_ms = 604'800'000;
+  std::int32_t segment_index_bytes = 10'485'760;
+  std::int32_t index_interval_bytes = 4096;
+  TimestampType timestamp_type = TimestampType::create_time;
+  std::int64_t timestamp_before_max_ms = 9'223'372'036'854'775'807;
+  std::int64_t timestamp_after_max_ms = 3'600'000;
+  std::int32_t min_insync_replicas = 1;
+
+  bool delay_enable = true;        // False: headers are not looked at.
+  std::int64_t delay_ms = 0;       // The delay of a record that asks for none.
+  std::int64_t delay_max_ms = -1;  // -1: none.
+  DeliveredTimestamp delivered_timestamp = DeliveredTimestamp::due;
+  Durability durability = Durability::fsync;
+};
+
+// Kafka's numbers for a config's type in DescribeConfigs.
+enum class ConfigType : std::int8_t { boolean = 1, string = 2, integer = 3, long_ = 5, list = 7 };
+
+struct TopicConfigKey {
+  std::string_view name;
+  std::string_view broker_name;  // Of the broker's default for it; empty: there is none.
+  std::string_view fallback;     // The built-in default, as text.
+  ConfigType type;
+  std::string_view reason;
+  // Checks `value` and puts it into `config`; the error says what is allowed.
+  Result<> (*set)(TopicConfig& config, std::string_view value);
+};
+
+std::span<const TopicConfigKey> topic_config_keys();
+const TopicConfigKey* find_topic_config_key(std::string_view name);
+
+// `defaults` are the broker's, under the topic's names; `own` the topic's.  Errors name key and
+// value and say what is allowed.
+Result<TopicConfig> make_topic_config(const storage::Configs& defaults,
+                                      const storage::Configs& own);
+
+}  // namespace tarry::broker

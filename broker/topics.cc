@@ -1,0 +1,248 @@
+#include "broker/topics.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/post.hpp>
+
+#include "base/log.h"
+#include "broker/broker.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+std::unexpected<TopicRefusal> refuse(ErrorCode code, std::string message) {
+  return std::unexpected(TopicRefusal{code, std::move(message)});
+}
+
+}  // namespace
+
+std::string why_no_topic_name(std::string_view name) {
+  if (name.empty()) return "Topic name is invalid: it is empty";
+  if (name == "." || name == "..")
+    return fmt::format("Topic name is invalid: '{}' is not allowed", name);
+  if (name.size() > 249) {
+    return fmt::format("Topic name is invalid: '{}' has {} characters, 249 are allowed",
+                       printable(name, 64), name.size());
+  }
+  for (const char c : name) {
+    const bool allowed = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    if (!allowed) {
+      return fmt::format(
+          "Topic name is invalid: '{}' contains a character other than ASCII alphanumerics, '.', "
+          "'_' and '-'",
+          printable(name));
+    }
+  }
+  return {};
+}
+
+class Topics::Turn {
+ public:
+  explicit Turn(Topics& topics) : topics_(topics) {}
+  ~Turn() { topics_.pass_turn(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Topics& topics_;
+};
+
+Topics::Topics(Broker& broker, storage::Catalog& catalog) : broker_(broker), catalog_(catalog) {
+  for (const auto& topic : catalog_.image()->by_name()) partitions_ += topic->partitions;
+}
+
+asio::awaitable<void> Topics::take_turn() {
+  if (!taken_) {
+    taken_ = true;
+    co_return;
+  }
+  Wakeup ours;
+  waiting_.push_back(&ours);
+  co_await ours.wait();  // The turn is handed over, so it stays taken.
+}
+
+void Topics::pass_turn() {
+  if (waiting_.empty()) {
+    taken_ = false;
+    return;
+  }
+  Wakeup* const next = waiting_.front();
+  waiting_.pop_front();
+  asio::post(broker_.shard(0).executor(), [next] { next->fire(); });
+}
+
+asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& operation) {
+  Shard& shard = broker_.shard(0);
+  storage::RecordBuilder record;
+  std::visit([&](const auto& op) { record.add(op); }, operation);
+  Wakeup written;
+  Result<> result;
+  const auto lsn = shard.append(record, storage::When::durable, storage::JournalUse::work,
+                                [&](const Result<>& done) {
+                                  result = done;
+                                  if (result) result = catalog_.apply(operation);
+                                  written.fire();
+                                });
+  if (!lsn) co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
+  co_await written.wait();
+  if (!result) {
+    broker_.journal_failed(result.error());
+    co_return refuse(ErrorCode::kafka_storage_error, result.error().message);
+  }
+  const auto image = catalog_.image();
+  for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
+    Shard& other = broker_.shard(i);
+    auto work = [&other, image]() -> asio::awaitable<int> {
+      other.set_topics(image);
+      co_return 0;
+    };
+    co_await broker_.on(shard, other, std::move(work));
+  }
+  co_return TopicResult<void>{};
+}
+
+asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
+  co_await take_turn();
+  Turn turn(*this);
+  if (auto why = why_no_topic_name(topic.name); !why.empty())
+    co_return refuse(ErrorCode::invalid_topic, why);
+  if (catalog_.image()->find(topic.name)) {
+    co_return refuse(ErrorCode::topic_already_exists,
+                     fmt::format("Topic '{}' already exists.", topic.name));
+  }
+  if (topic.partitions == -1) topic.partitions = broker_.config().num_partitions;
+  if (topic.partitions < 1) {
+    co_return refuse(
+        ErrorCode::invalid_partitions,
+        fmt::format("Number of partitions was {}; it must be at least 1.", topic.partitions));
+  }
+  if (topic.partitions > broker_.config().max_partitions - partitions_) {
+    co_return refuse(
+        ErrorCode::invalid_partitions,
+        fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
+                    topic.partitions, broker_.config().max_partitions, partitions_));
+  }
+  if (topic.replication != -1 && topic.replication != 1) {
+    co_return refuse(ErrorCode::invalid_replication_factor,
+                     fmt::format("Replication factor {} is not possible: there is one broker.",
+                                 topic.replication));
+  }
+  if (const auto config = make_topic_config({}, topic.configs); !config) {
+    co_return refuse(ErrorCode::invalid_config, config.error().message);
+  }
+  const TopicId id = broker_.random().topic_id();
+  if (topic.only_check) {
+    co_return std::make_shared<const storage::Topic>(
+        storage::Topic{id, topic.name, topic.partitions, topic.configs});
+  }
+  // A directory of that name may still be there, of a topic that was deleted and whose removal a
+  // crash cut short.
+  const storage::Operation operation =
+      storage::TopicCreated{id, topic.partitions, topic.name, topic.configs};
+  const auto written = co_await write(operation);
+  if (!written) co_return std::unexpected(written.error());
+  partitions_ += topic.partitions;
+  log_info("broker", "topic {} is created: {} partitions, id {}", topic.name, topic.partitions,
+           id.text());
+  co_return catalog_.image()->find(id);
+}
+
+asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
+  co_await take_turn();
+  Turn turn(*this);
+  const auto topic = catalog_.image()->find(id);
+  if (!topic)
+    co_return refuse(ErrorCode::unknown_topic_id, "This server does not host this topic ID.");
+  Shard& shard = broker_.shard(0);
+
+  if (!force) {
+    // What is on its way into the store counts too.
+    std::uint64_t pending = broker_.pending().pending_of(id);
+    for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
+      Shard& other = broker_.shard(i);
+      auto work = [&other, id]() -> asio::awaitable<std::size_t> {
+        co_return other.engine().arriving_of(id);
+      };
+      pending += co_await broker_.on(shard, other, std::move(work));
+    }
+    if (pending > 0) {
+      co_return refuse(ErrorCode::policy_violation,
+                       fmt::format("Topic '{}' has {} pending delayed records. Cancel them, wait "
+                                   "for them, or delete it with force "
+                                   "(tarry topic delete {} --force).",
+                                   topic->name, pending, topic->name));
+    }
+  }
+  const storage::Operation operation = storage::TopicDeleted{id};
+  const auto written = co_await write(operation);
+  if (!written) co_return std::unexpected(written.error());
+  partitions_ -= topic->partitions;
+  if (const auto dropped = broker_.pending().drop_topic(id); !dropped)
+    broker_.journal_failed(dropped.error());
+  if (const auto dropped = storage::drop_producer_states(broker_.meta(), id); !dropped) {
+    broker_.journal_failed(dropped.error());
+  }
+  log_info("broker", "topic {} is deleted: id {}", topic->name, id.text());
+  co_return topic;
+}
+
+asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, std::int32_t count,
+                                                              bool only_check) {
+  co_await take_turn();
+  Turn turn(*this);
+  const auto topic = catalog_.image()->find(name);
+  if (!topic) {
+    co_return refuse(ErrorCode::unknown_topic_or_partition,
+                     fmt::format("The topic '{}' does not exist.", printable(name)));
+  }
+  if (count <= topic->partitions) {
+    co_return refuse(
+        ErrorCode::invalid_partitions,
+        fmt::format("The topic {} currently has {} partition(s); {} would not be an increase.",
+                    topic->name, topic->partitions, count));
+  }
+  const std::int32_t more = count - topic->partitions;
+  if (more > broker_.config().max_partitions - partitions_) {
+    co_return refuse(
+        ErrorCode::invalid_partitions,
+        fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
+                    more, broker_.config().max_partitions, partitions_));
+  }
+  if (only_check) co_return topic;
+  const storage::Operation operation = storage::PartitionsAdded{topic->id, count};
+  const auto written = co_await write(operation);
+  if (!written) co_return std::unexpected(written.error());
+  partitions_ += more;
+  co_return catalog_.image()->find(topic->id);
+}
+
+asio::awaitable<TopicResult<TopicPtr>> Topics::change_configs(std::string name,
+                                                              ChangeConfigs change,
+                                                              bool only_check) {
+  co_await take_turn();
+  Turn turn(*this);
+  const auto topic = catalog_.image()->find(name);
+  if (!topic) {
+    co_return refuse(ErrorCode::unknown_topic_or_partition,
+                     fmt::format("The topic '{}' does not exist.", printable(name)));
+  }
+  auto configs = change(topic->configs);
+  if (!configs) co_return std::unexpected(configs.error());
+  if (const auto config = make_topic_config({}, *configs); !config) {
+    co_return refuse(ErrorCode::invalid_config, config.error().message);
+  }
+  if (only_check) co_return topic;
+  const storage::Operation operation = storage::ConfigsSet{topic->id, *configs};
+  const auto written = co_await write(operation);
+  if (!written) co_return std::unexpected(written.error());
+  co_return catalog_.image()->find(topic->id);
+}
+
+}  // namespace tarry::broker

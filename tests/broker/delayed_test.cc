@@ -1,0 +1,231 @@
+// Delayed records through the broker: parked, delivered on time, once, in order; cancelled.
+
+#include <doctest/doctest.h>
+
+#include "protocol/messages/delete_topics.h"
+#include "protocol/messages/init_producer_id.h"
+#include "tests/broker/batches.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Strings = std::vector<std::string>;
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+TEST_SUITE("delayed records") {
+  TEST_CASE("a delayed record is answered -n, unseen until its time and there in its millisecond") {
+    World world;
+    create_topic(world, "t");
+    const auto due = to_ms(world.clock.wall()) + 3000;
+    const auto answer =
+        produce(world, "t", 0,
+                batch_of(world.clock.wall(), {{"later", {{"x-delay", "3s"}, {"mine", "kept"}}}}));
+    CHECK(answer.error_code == ErrorCode::none);
+    CHECK(answer.base_offset == -1);
+    world.pass(2990ms);
+    CHECK(read_all(world, "t").empty());
+    world.pass(11ms);
+    const auto seen = read_all(world, "t");
+    REQUIRE(seen.size() == 1);
+    CHECK(seen[0].value == "later");
+    CHECK(seen[0].offset == 0);
+    CHECK(seen[0].timestamp == due);
+    REQUIRE(seen[0].headers.size() == 3);
+    CHECK(seen[0].headers[0] == std::pair<std::string, std::string>{"mine", "kept"});
+    CHECK(seen[0].headers[1] == std::pair{std::string("x-scheduled-for"), std::to_string(due)});
+    CHECK(seen[0].headers[2].first == "x-schedule-handle");
+  }
+
+  TEST_CASE(
+      "a mixed batch: what is immediate at its offsets, what is delayed a hole and delivered "
+      "later") {
+    World world;
+    create_topic(world, "t");
+    const auto answer = produce(
+        world, "t", 0,
+        batch_of(world.clock.wall(), {{"now 0"}, {"later", {{"x-delay", "1s"}}}, {"now 2"}}));
+    CHECK(answer.base_offset == 0);
+    auto seen = read_all(world, "t");
+    CHECK(values(seen) == Strings{"now 0", "now 2"});
+    CHECK(seen[1].offset == 2);
+    world.pass(1100ms);
+    seen = read_all(world, "t");
+    CHECK(values(seen) == Strings{"now 0", "now 2", "later"});
+    CHECK(seen[2].offset == 3);
+  }
+
+  TEST_CASE("equal due times leave in the order in which they came") {
+    World world;
+    create_topic(world, "t");
+    const auto at = std::to_string(to_ms(world.clock.wall()) + 5000);
+    Strings expected;
+    for (int i = 0; i < 300; ++i) {
+      expected.push_back(std::to_string(i));
+      produce(world, "t", 0,
+              batch_of(world.clock.wall(), {{expected.back(), {{"x-deliver-at", at}}}}));
+    }
+    world.pass(6s);
+    CHECK(values(read_all(world, "t")) == expected);
+  }
+
+  TEST_CASE("what waits survives a kill and comes on time, once; what is overdue comes at once") {
+    World world;
+    create_topic(world, "t", 4);
+    for (PartitionIndex p = 0; p < 4; ++p) {
+      produce(world, "t", p,
+              batch_of(world.clock.wall(),
+                       {{"soon", {{"x-delay", "5s"}}}, {"far", {{"x-delay", "2h"}}}}));
+    }
+    world.restart(3);
+    world.pass(4s);
+    for (PartitionIndex p = 0; p < 4; ++p) CHECK(read_all(world, "t", p).empty());
+    world.pass(2s);
+    for (PartitionIndex p = 0; p < 4; ++p)
+      CHECK(values(read_all(world, "t", p)) == Strings{"soon"});
+    world.clock.now_wall += 3h;  // The machine was off.
+    world.restart(2);
+    world.pass(3s);
+    for (PartitionIndex p = 0; p < 4; ++p)
+      CHECK(values(read_all(world, "t", p)) == Strings{"soon", "far"});
+    world.restart(1);
+    world.pass(3s);
+    for (PartitionIndex p = 0; p < 4; ++p)
+      CHECK(values(read_all(world, "t", p)) == Strings{"soon", "far"});
+  }
+
+  TEST_CASE("a waiting fetch is woken by a delivery") {
+    World world;
+    create_topic(world, "t", 3);
+    for (PartitionIndex p = 0; p < 3; ++p) {
+      CAPTURE(p);
+      produce(world, "t", p, batch_of(world.clock.wall(), {{"due", {{"x-delay", "2s"}}}}));
+      const auto waiting = world.begin(fetch_request("t", p, 0, 60'000), 12);
+      world.pass(1900ms);
+      CHECK_FALSE(waiting->answer.has_value());
+      world.pass(110ms);
+      CHECK(waiting->answer.has_value());
+    }
+  }
+
+  TEST_CASE("an id replaces, a cancel drops, and neither is ever seen") {
+    World world;
+    create_topic(world, "t");
+    const auto park = [&](const std::string& value, Headers headers) {
+      const auto answer =
+          produce(world, "t", 0, batch_of(world.clock.wall(), {{value, std::move(headers)}}));
+      CHECK(answer.error_code == ErrorCode::none);
+      CHECK(answer.base_offset == -1);
+    };
+    park("old", {{"x-delay", "1s"}, {"x-schedule-id", "a"}});
+    park("new", {{"x-delay", "2s"}, {"x-schedule-id", "a"}});
+    park("dropped", {{"x-delay", "2s"}, {"x-schedule-id", "b"}});
+    world.restart();
+    park("", {{"x-schedule-action", "cancel"}, {"x-schedule-id", "b"}});
+    park("", {{"x-schedule-action", "cancel"}, {"x-schedule-id", "unknown"}});
+    world.pass(10s);
+    const auto seen = read_all(world, "t");
+    CHECK(values(seen) == Strings{"new"});
+    CHECK(seen[0].headers[0] == std::pair<std::string, std::string>{"x-schedule-id", "a"});
+  }
+
+  TEST_CASE("a retry of a parked batch parks nothing again, also after a kill and a checkpoint") {
+    World world;
+    create_topic(world, "t");
+    const auto pid =
+        world.call<protocol::InitProducerIdResponse>(protocol::InitProducerIdRequest{}, 4);
+    const auto send = [&](std::int32_t sequence) {
+      return produce(
+          world, "t", 0,
+          batch_of(world.clock.wall(), {{"a", {{"x-delay", "10m"}}}, {"b", {{"x-delay", "10m"}}}},
+                   {pid.producer_id, 0, sequence}));
+    };
+    CHECK(send(0).base_offset == -2);
+    CHECK(send(0).base_offset == -2);
+    world.restart();
+    CHECK(send(0).base_offset == -2);
+    world.pass(120s);
+    world.restart();
+    CHECK(send(0).base_offset == -2);
+    CHECK(send(2).base_offset == -2);
+    CHECK(world.broker().pending().total() == 4);
+    world.pass(11min);
+    CHECK(read_all(world, "t").size() == 4);
+  }
+
+  TEST_CASE("a topic's own delay parks what asks for none") {
+    World world;
+    create_topic(world, "t", 1, {{"tarry.delay.ms", "1000"}});
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).base_offset == -1);
+    world.pass(1100ms);
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+  }
+
+  TEST_CASE("with tarry.delay.enable=false headers are not looked at") {
+    World world;
+    create_topic(world, "t", 1, {{"tarry.delay.enable", "false"}});
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a", {{"x-delay", "nonsense"}}}}))
+              .base_offset == 0);
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+  }
+
+  TEST_CASE(
+      "a header that cannot be understood refuses the batch and names record, header and value") {
+    World world;
+    create_topic(world, "t");
+    for (const auto codec : {records::Codec::none, records::Codec::gzip, records::Codec::snappy,
+                             records::Codec::lz4, records::Codec::zstd}) {
+      const auto answer = produce(
+          world, "t", 0,
+          batch_of(world.clock.wall(), {{"fine"}, {"bad", {{"x-delay", "tomorrow"}}}}, {}, codec));
+      CHECK(answer.error_code == ErrorCode::invalid_record);
+      REQUIRE(answer.record_errors.size() == 1);
+      CHECK(answer.record_errors[0].batch_index == 1);
+      const auto message = answer.record_errors[0].batch_index_error_message.value_or("");
+      CHECK(message.find("x-delay") != std::string::npos);
+      CHECK(message.find("tomorrow") != std::string::npos);
+    }
+    CHECK(read_all(world, "t").empty());
+  }
+
+  TEST_CASE("a topic with pending records is not deleted unless forced, and then they never fire") {
+    World world;
+    create_topic(world, "t");
+    produce(world, "t", 0,
+            batch_of(world.clock.wall(), {{"a", {{"x-delay", "1h"}}}, {"b", {{"x-delay", "1h"}}}}));
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"t", {}});
+    const auto response = world.call<protocol::DeleteTopicsResponse>(request, 6);
+    CHECK(response.responses[0].error_code == ErrorCode::policy_violation);
+    CHECK(response.responses[0].error_message.value_or("").find("2 pending") != std::string::npos);
+
+    const auto id = world.shard().topics().find("t")->id;
+    bool removed = false;
+    boost::asio::co_spawn(
+        world.shard().executor(), world.broker().topics().remove(id, true),
+        [&](std::exception_ptr, TopicResult<TopicPtr> result) { removed = result.has_value(); });
+    world.run();
+    CHECK(removed);
+    CHECK(world.broker().pending().total() == 0);
+    create_topic(world, "t");
+    world.pass(2h);
+    CHECK(read_all(world, "t").empty());
+    world.restart();
+    CHECK(read_all(world, "t").empty());
+  }
+
+  TEST_CASE(
+      "nothing pending and nothing dirty: no timer of a shard is armed for the next ten seconds") {
+    World world;
+    create_topic(world, "t", 2);
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    world.pass(200s);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto due = world.shard(i).wheel().next_due();
+      if (due) CHECK(*due > world.shard(i).tick() + 10'000);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test

@@ -1,0 +1,258 @@
+// What goes in by Produce comes out by Fetch: offsets, durability, waiting, idempotence.
+
+#include <doctest/doctest.h>
+
+#include "protocol/messages/init_producer_id.h"
+#include "protocol/messages/list_offsets.h"
+#include "tests/broker/batches.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Strings = std::vector<std::string>;
+
+TEST_SUITE("produce and fetch") {
+  TEST_CASE("records come back with the offsets that were answered, on every shard's partitions") {
+    World world;
+    create_topic(world, "t", 8);
+    for (PartitionIndex p = 0; p < 8; ++p) {
+      CAPTURE(p);
+      const auto first = produce(world, "t", p, batch_of(world.clock.wall(), {{"a"}, {"b"}}));
+      CHECK(first.error_code == ErrorCode::none);
+      CHECK(first.base_offset == 0);
+      CHECK(produce(world, "t", p, batch_of(world.clock.wall(), {{"c"}}), 1).base_offset == 2);
+      const auto seen = read_all(world, "t", p);
+      CHECK(values(seen) == Strings{"a", "b", "c"});
+      CHECK(seen[2].offset == 2);
+    }
+  }
+
+  TEST_CASE("a fetch inside a batch returns the whole batch") {
+    World world;
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}, {"b"}, {"c"}}));
+    CHECK(values(read_all(world, "t", 0, 2)) == Strings{"a", "b", "c"});
+  }
+
+  TEST_CASE("nothing is answered or seen before the journal's round is synced") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    const auto tp = TopicPartition{world.shard().topics().find("t")->id, 0};
+    world.shard().with_partition(tp, [](auto) {});
+    world.run();
+    Partition& partition = *world.shard().open_partition(tp);
+    const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
+    const auto appended = partition.append(batch, true);
+    CHECK(appended.error == ErrorCode::none);
+    CHECK(partition.log_end() == 1);
+    CHECK(partition.high_watermark() == 0);
+    world.run();
+    CHECK(partition.high_watermark() == 1);
+  }
+
+  TEST_CASE("a fetch waits for data, is woken by the append and not answered before") {
+    World world;
+    create_topic(world, "t", 4);
+    for (PartitionIndex p = 0; p < 4; ++p) {  // Some on the connection's shard, some on the other.
+      CAPTURE(p);
+      const auto waiting = world.begin(fetch_request("t", p, 0, 10'000), 12);
+      world.pass(2s);
+      CHECK_FALSE(waiting->answer.has_value());
+      produce(world, "t", p, batch_of(world.clock.wall(), {{"late"}}));
+      REQUIRE(waiting->answer.has_value());
+      CHECK(values(records_in(world.read<protocol::FetchResponse>(*waiting, 12))) ==
+            Strings{"late"});
+    }
+  }
+
+  TEST_CASE("a fetch that stays empty is answered at max_wait and not before") {
+    World world;
+    create_topic(world, "t", 2);
+    const auto waiting = world.begin(fetch_request("t", 1, 0, 500), 12);
+    world.pass(499ms);
+    CHECK_FALSE(waiting->answer.has_value());
+    world.pass(2ms);
+    REQUIRE(waiting->answer.has_value());
+    CHECK(records_in(world.read<protocol::FetchResponse>(*waiting, 12)).empty());
+  }
+
+  TEST_CASE(
+      "a fetch over partitions of several shards is answered once its bytes are there in all") {
+    World world;
+    create_topic(world, "t", 8);
+    auto request = fetch_request("t", 0, 0, 10'000, 400);
+    for (PartitionIndex p = 1; p < 8; ++p) {
+      auto asked = request.topics[0].partitions[0];
+      asked.partition = p;
+      request.topics[0].partitions.push_back(asked);
+    }
+    const auto waiting = world.begin(request, 12);
+    for (PartitionIndex p = 0; p < 3; ++p) {
+      produce(world, "t", p, batch_of(world.clock.wall(), {{std::string(60, 'x')}}));
+      CHECK_FALSE(waiting->answer.has_value());
+    }
+    produce(world, "t", 5, batch_of(world.clock.wall(), {{std::string(60, 'x')}}));
+    REQUIRE(waiting->answer.has_value());
+    CHECK(records_in(world.read<protocol::FetchResponse>(*waiting, 12)).size() == 4);
+  }
+
+  TEST_CASE("a fetch whose client goes is cancelled and leaves nothing behind") {
+    World world;
+    create_topic(world, "t", 2);
+    const auto waiting = world.begin(fetch_request("t", 0, 0, 10'000), 12);
+    const auto other = world.begin(fetch_request("t", 1, 0, 10'000), 12);
+    world.connection().close();
+    world.run();
+    CHECK(waiting->answer.has_value());
+    CHECK(other->answer.has_value());
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK(world.shard(i).purgatory().metrics(purgatory::Kind::fetch).waiting == 0);
+  }
+
+  TEST_CASE("an offset outside the log is refused, one at its end is empty") {
+    World world;
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    CHECK(read_all(world, "t", 0, 1).empty());
+    const auto response = world.call<protocol::FetchResponse>(fetch_request("t", 0, 2, 1000), 12);
+    CHECK(response.responses[0].partitions[0].error_code == ErrorCode::offset_out_of_range);
+    CHECK(response.responses[0].partitions[0].records.pieces.empty());
+  }
+
+  TEST_CASE("trap 4: the records of a fetch are never null, also with an error") {
+    World world;
+    create_topic(world, "t");
+    for (const Offset from : {0, 99}) {
+      const auto response = world.call<protocol::FetchResponse>(fetch_request("t", 0, from), 12);
+      CHECK_FALSE(response.responses[0].partitions[0].records.null);
+    }
+    const auto response = world.call<protocol::FetchResponse>(fetch_request("nowhere", 0, 0), 12);
+    CHECK(response.responses[0].partitions[0].error_code == ErrorCode::unknown_topic_or_partition);
+    CHECK_FALSE(response.responses[0].partitions[0].records.null);
+  }
+
+  TEST_CASE("trap 5: maxTimestamp of -1 is recomputed, so that look-ups by time find the record") {
+    World world;
+    create_topic(world, "t");
+    Buffer batch = batch_of(world.clock.wall(), {{"a"}});
+    records::set_max_timestamp(batch, from_ms(-1));
+    CHECK(produce(world, "t", 0, batch).error_code == ErrorCode::none);
+    protocol::ListOffsetsRequest request;
+    request.topics.push_back({"t", {}});
+    request.topics[0].partitions.emplace_back().timestamp = to_ms(world.clock.wall());
+    const auto response = world.call<protocol::ListOffsetsResponse>(request, 5);
+    CHECK(response.topics[0].partitions[0].offset == 0);
+    CHECK(response.topics[0].partitions[0].timestamp == to_ms(world.clock.wall()));
+  }
+
+  TEST_CASE("what was acknowledged is there after a kill, with any number of shards") {
+    World world;
+    create_topic(world, "t", 6);
+    for (PartitionIndex p = 0; p < 6; ++p) {
+      for (int i = 0; i < 20; ++i)
+        produce(world, "t", p, batch_of(world.clock.wall(), {{std::to_string(i)}}));
+    }
+    for (const std::size_t shards : {2u, 1u, 3u}) {
+      CAPTURE(shards);
+      world.restart(shards);
+      for (PartitionIndex p = 0; p < 6; ++p) CHECK(read_all(world, "t", p).size() == 20);
+    }
+    CHECK(produce(world, "t", 3, batch_of(world.clock.wall(), {{"next"}})).base_offset == 20);
+  }
+
+  TEST_CASE("what was acknowledged is there after a checkpoint, a kill and after a stop in order") {
+    World world;
+    create_topic(world, "t", 2);
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
+    world.pass(120s);
+    CHECK(world.shard(0).checkpoints_total + world.shard(1).checkpoints_total > 0);
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"after"}}));
+    world.restart();
+    CHECK(values(read_all(world, "t", 0)) == Strings{"before", "after"});
+    world.stop();
+    world.restart();
+    CHECK(values(read_all(world, "t", 0)) == Strings{"before", "after"});
+    CHECK(world.broker().recovery().records == 0);
+  }
+
+  TEST_CASE("an idempotent producer's retry is answered as the first time, also after a kill") {
+    World world;
+    create_topic(world, "t");
+    const auto pid =
+        world.call<protocol::InitProducerIdResponse>(protocol::InitProducerIdRequest{}, 4);
+    REQUIRE(pid.error_code == ErrorCode::none);
+    const auto send = [&](std::int32_t sequence, const std::string& value) {
+      return produce(world, "t", 0,
+                     batch_of(world.clock.wall(), {{value}}, {pid.producer_id, 0, sequence}));
+    };
+    CHECK(send(0, "a").base_offset == 0);
+    CHECK(send(1, "b").base_offset == 1);
+    CHECK(send(0, "a").base_offset == 0);
+    world.restart();
+    CHECK(send(1, "b").base_offset == 1);
+    CHECK(send(2, "c").base_offset == 2);
+    CHECK(send(9, "gap").error_code == ErrorCode::out_of_order_sequence);
+    world.pass(120s);  // A checkpoint: the journal no longer tells.
+    world.restart();
+    CHECK(send(2, "c").base_offset == 2);
+    CHECK(values(read_all(world, "t")) == Strings{"a", "b", "c"});
+  }
+
+  TEST_CASE("a producer id is never given out twice, over kills") {
+    World world;
+    std::set<ProducerId> given;
+    for (int round = 0; round < 4; ++round) {
+      for (int i = 0; i < 300; ++i) {
+        const auto pid =
+            world.call<protocol::InitProducerIdResponse>(protocol::InitProducerIdRequest{}, 4);
+        CHECK(given.insert(pid.producer_id).second);
+      }
+      world.restart();
+    }
+  }
+
+  TEST_CASE("a bad batch is refused with Kafka's code and changes nothing") {
+    World world;
+    create_topic(world, "t", 1, {{"max.message.bytes", "1000"}});
+    Buffer bad_crc = batch_of(world.clock.wall(), {{"a"}});
+    bad_crc.back() ^= 1;
+    CHECK(produce(world, "t", 0, bad_crc).error_code == ErrorCode::corrupt_message);
+    Buffer two = batch_of(world.clock.wall(), {{"a"}});
+    const Buffer second = two;
+    append_bytes(two, second);
+    CHECK(produce(world, "t", 0, two).error_code == ErrorCode::invalid_record);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{std::string(2000, 'x')}}))
+              .error_code == ErrorCode::message_too_large);
+    CHECK(produce(world, "t", 0, {}).error_code != ErrorCode::none);
+    CHECK(read_all(world, "t").empty());
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"good"}})).base_offset == 0);
+  }
+
+  TEST_CASE("acks other than -1, 0 and 1 are refused") {
+    World world;
+    create_topic(world, "t");
+    const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
+    const auto response =
+        world.call<protocol::ProduceResponse>(produce_request("t", 0, batch, 2), 9);
+    CHECK(response.responses[0].partition_responses[0].error_code ==
+          ErrorCode::invalid_required_acks);
+  }
+
+  TEST_CASE("acks=0 is not answered, and an error with it ends the connection") {
+    World world;
+    create_topic(world, "t");
+    const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
+    const auto good = world.begin(produce_request("t", 0, batch, 0), 9);
+    REQUIRE(good->answer.has_value());
+    CHECK(good->answer->frame.empty());
+    CHECK(good->answer->close.empty());
+    const auto bad = world.begin(produce_request("nowhere", 0, batch, 0), 9);
+    REQUIRE(bad->answer.has_value());
+    CHECK_FALSE(bad->answer->close.empty());
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test

@@ -1,0 +1,220 @@
+// Topics: created, described, altered, deleted.
+
+#include <doctest/doctest.h>
+
+#include "protocol/messages/alter_configs.h"
+#include "protocol/messages/api_versions.h"
+#include "protocol/messages/create_partitions.h"
+#include "protocol/messages/delete_topics.h"
+#include "protocol/messages/describe_cluster.h"
+#include "protocol/messages/describe_configs.h"
+#include "protocol/messages/describe_topic_partitions.h"
+#include "protocol/messages/incremental_alter_configs.h"
+#include "protocol/messages/metadata.h"
+#include "tests/broker/batches.h"
+
+namespace tarry::broker::test {
+namespace {
+
+protocol::MetadataResponse metadata_of(World& world, std::string_view name, int version = 12,
+                                       bool create = false) {
+  protocol::MetadataRequest request;
+  request.allow_auto_topic_creation = create;
+  request.topics.emplace().push_back({{}, name});
+  return world.call<protocol::MetadataResponse>(request, version);
+}
+
+ErrorCode create(World& world, std::string_view name, std::int32_t partitions,
+                 std::int16_t replication = 1,
+                 std::vector<protocol::CreateTopicsRequest::Config> configs = {}) {
+  protocol::CreateTopicsRequest request;
+  request.topics.push_back({name, partitions, replication, {}, std::move(configs)});
+  return world.call<protocol::CreateTopicsResponse>(request, 7).topics[0].error_code;
+}
+
+std::string config_of(World& world, std::string_view topic, std::string_view key) {
+  protocol::DescribeConfigsRequest request;
+  request.resources.push_back({2, topic, std::vector{key}});
+  const auto response = world.call<protocol::DescribeConfigsResponse>(request, 4);
+  REQUIRE(response.results[0].configs.size() == 1);
+  return response.results[0].configs[0].value.value_or("<null>");
+}
+
+TEST_SUITE("topics") {
+  TEST_CASE(
+      "trap 1: ApiVersions above ours is answered in version 0 with an array of four-byte count") {
+    World world;
+    protocol::ApiVersionsRequest request;
+    request.client_software_name = "client";
+    request.client_software_version = "1";
+    Buffer frame = protocol::encode_request_frame(7, "test", request, 4);
+    store_be(frame.data() + 6, std::int16_t{99});
+    // The version is patched, so the world's own begin() cannot be used.
+    const auto header = protocol::parse_request_header(Bytes(frame).subspan(4));
+    REQUIRE(header.has_value());
+    CHECK(why_refused(*header).empty());
+    std::optional<Answer> answer;
+    boost::asio::co_spawn(
+        world.shard().executor(),
+        find_handler(18)->run({world.broker(), world.shard(), world.connection(), *header}),
+        [&](std::exception_ptr, Answer given) { answer = std::move(given); });
+    world.run();
+    REQUIRE(answer.has_value());
+    Buffer bytes;
+    for (const auto& piece : answer->frame) append_bytes(bytes, piece.view());
+    CHECK(load_be<std::int32_t>(bytes.data() + 4) == 7);
+    CHECK(load_be<std::int16_t>(bytes.data() + 8) == 35);
+    const auto count = load_be<std::int32_t>(bytes.data() + 10);
+    CHECK(count == static_cast<std::int32_t>(handlers().size()));
+    CHECK(bytes.size() == 14 + static_cast<std::size_t>(count) * 6);  // No throttle time, no tags.
+  }
+
+  TEST_CASE("trap 2: Produce is advertised from version 0 and served from 3") {
+    World world;
+    protocol::ApiVersionsRequest request;
+    request.client_software_name = "client";
+    request.client_software_version = "1";
+    const auto response = world.call<protocol::ApiVersionsResponse>(request, 3);
+    CHECK(response.api_keys[0].api_key == 0);
+    CHECK(response.api_keys[0].min_version == 0);
+    CHECK(response.api_keys[0].max_version == 12);
+    protocol::RequestHeader header;
+    header.key = 0;
+    header.version = 2;
+    CHECK_FALSE(why_refused(header).empty());
+    header.version = 3;
+    CHECK(why_refused(header).empty());
+  }
+
+  TEST_CASE("what is advertised is what there is a handler for") {
+    for (const auto& handler : handlers()) {
+      CHECK((handler.run != nullptr));
+      CHECK(protocol::find_api(handler.key)->has_version(handler.min_served));
+      CHECK(protocol::find_api(handler.key)->has_version(handler.max_version));
+    }
+    CHECK(find_handler(11) == nullptr);  // JoinGroup: no groups yet.
+  }
+
+  TEST_CASE("a topic is created once, known to all shards and there after a kill") {
+    World world;
+    CHECK(create(world, "orders", 5) == ErrorCode::none);
+    CHECK(create(world, "orders", 5) == ErrorCode::topic_already_exists);
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK(world.shard(i).topics().find("orders")->partitions == 5);
+    world.restart();
+    const auto metadata = metadata_of(world, "orders");
+    CHECK(metadata.topics[0].partitions.size() == 5);
+    CHECK(metadata.brokers[0].node_id == metadata.topics[0].partitions[0].leader_id);
+  }
+
+  TEST_CASE("what is no topic is refused with Kafka's code") {
+    World world;
+    CHECK(create(world, "", 1) == ErrorCode::invalid_topic);
+    CHECK(create(world, ".", 1) == ErrorCode::invalid_topic);
+    CHECK(create(world, "../../etc", 1) == ErrorCode::invalid_topic);
+    CHECK(create(world, std::string(250, 'a'), 1) == ErrorCode::invalid_topic);
+    CHECK(create(world, "t", 0) == ErrorCode::invalid_partitions);
+    CHECK(create(world, "t", 2'000'000'000) == ErrorCode::invalid_partitions);
+    CHECK(create(world, "t", 1, 3) == ErrorCode::invalid_replication_factor);
+    CHECK(create(world, "t", 1, 1, {{"no.such.key", "1"}}) == ErrorCode::invalid_config);
+    CHECK(create(world, "t", 1, 1, {{"retention.ms", "soon"}}) == ErrorCode::invalid_config);
+    CHECK(create(world, "t", 1, 1, {{"cleanup.policy", "compact"}}) == ErrorCode::invalid_config);
+    CHECK(world.shard().topics().size() == 0);
+  }
+
+  TEST_CASE("Metadata creates a topic when the client allows it and not otherwise") {
+    World world;
+    CHECK(metadata_of(world, "auto").topics[0].error_code == ErrorCode::unknown_topic_or_partition);
+    CHECK(metadata_of(world, "auto", 12, true).topics[0].error_code == ErrorCode::none);
+    CHECK(metadata_of(world, "bad name", 12, true).topics[0].error_code ==
+          ErrorCode::invalid_topic);
+  }
+
+  TEST_CASE("a deleted topic is gone for all, and its name can be given again with nothing in it") {
+    World world;
+    create_topic(world, "t", 3);
+    produce(world, "t", 1, batch_of(world.clock.wall(), {{"old"}}));
+    const auto waiting = world.begin(fetch_request("t", 1, 1, 60'000), 12);
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"t", {}});
+    CHECK(world.call<protocol::DeleteTopicsResponse>(request, 6).responses[0].error_code ==
+          ErrorCode::none);
+    REQUIRE(waiting->answer.has_value());  // Who waited is answered.
+    CHECK(world.read<protocol::FetchResponse>(*waiting, 12).responses[0].partitions[0].error_code ==
+          ErrorCode::unknown_topic_or_partition);
+    create_topic(world, "t", 3);
+    CHECK(read_all(world, "t", 1).empty());
+    CHECK(produce(world, "t", 1, batch_of(world.clock.wall(), {{"new"}})).base_offset == 0);
+    world.restart();
+    CHECK(values(read_all(world, "t", 1)) == std::vector<std::string>{"new"});
+  }
+
+  TEST_CASE("partitions are added, never taken away") {
+    World world;
+    create_topic(world, "t", 2);
+    const auto change = [&](std::int32_t count) {
+      protocol::CreatePartitionsRequest request;
+      request.topics.push_back({"t", count, std::nullopt});
+      return world.call<protocol::CreatePartitionsResponse>(request, 3).results[0].error_code;
+    };
+    CHECK(change(2) == ErrorCode::invalid_partitions);
+    CHECK(change(1) == ErrorCode::invalid_partitions);
+    CHECK(change(4) == ErrorCode::none);
+    CHECK(produce(world, "t", 3, batch_of(world.clock.wall(), {{"a"}})).base_offset == 0);
+    world.restart();
+    CHECK(metadata_of(world, "t").topics[0].partitions.size() == 4);
+  }
+
+  TEST_CASE("configs are described with source and synonyms, altered, and hold after a kill") {
+    World world;
+    create_topic(world, "t", 1, {{"retention.ms", "1000"}});
+    CHECK(config_of(world, "t", "retention.ms") == "1000");
+    CHECK(config_of(world, "t", "segment.bytes") == "1073741824");
+
+    protocol::IncrementalAlterConfigsRequest incremental;
+    incremental.resources.push_back(
+        {2, "t", {{"segment.bytes", 0, "5000"}, {"retention.ms", 1, std::nullopt}}});
+    CHECK(world.call<protocol::IncrementalAlterConfigsResponse>(incremental, 1)
+              .responses[0]
+              .error_code == ErrorCode::none);
+    world.restart();
+    CHECK(config_of(world, "t", "segment.bytes") == "5000");
+    CHECK(config_of(world, "t", "retention.ms") == "604800000");
+
+    protocol::AlterConfigsRequest replace;
+    replace.resources.push_back({2, "t", {{"max.message.bytes", "77"}}});
+    CHECK(world.call<protocol::AlterConfigsResponse>(replace, 2).responses[0].error_code ==
+          ErrorCode::none);
+    CHECK(config_of(world, "t", "segment.bytes") == "1073741824");
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{std::string(100, 'x')}}))
+              .error_code == ErrorCode::message_too_large);
+
+    incremental.resources[0].configs = {{"segment.bytes", 0, "-5"}};
+    CHECK(world.call<protocol::IncrementalAlterConfigsResponse>(incremental, 1)
+              .responses[0]
+              .error_code == ErrorCode::invalid_config);
+  }
+
+  TEST_CASE("DescribeTopicPartitions pages through topics in the order of their names") {
+    World world;
+    for (const char* name : {"b", "a", "c"}) create_topic(world, name, 3);
+    protocol::DescribeTopicPartitionsRequest request;
+    request.response_partition_limit = 4;
+    std::vector<std::string> seen;
+    for (int page = 0; page < 10; ++page) {
+      const auto response = world.call<protocol::DescribeTopicPartitionsResponse>(request, 0);
+      for (const auto& topic : response.topics) {
+        for (const auto& partition : topic.partitions)
+          seen.push_back(*topic.name + std::to_string(partition.partition_index));
+      }
+      if (!response.next_cursor) break;
+      static std::string name;
+      name = response.next_cursor->topic_name;
+      request.cursor = {name, response.next_cursor->partition_index};
+    }
+    CHECK(seen == std::vector<std::string>{"a0", "a1", "a2", "b0", "b1", "b2", "c0", "c1", "c2"});
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test
