@@ -161,14 +161,14 @@ class Engine {
     // What is due later than this is left on disk.
     std::chrono::milliseconds near_window{600'000};
 
-    // Of one step, so that it takes about a millisecond: locators loaded, timers fired or moved,
-    // records handed to the sink, bytes handed to the sink.
-    std::size_t step_loads = 1024;
+    // Of one step, so that it takes a few milliseconds at most: locators loaded, timers fired or
+    // moved, records handed to the sink (2 us each, another 3 when they are done), bytes of these.
+    std::size_t step_loads = 512;
     std::size_t step_timers = 4096;
-    std::size_t step_records = 2048;
+    std::size_t step_records = 1024;
     std::size_t step_bytes = 4u << 20;
     // Of one delivery, whatever max.message.bytes allows: others want their turn.
-    std::size_t batch_records = 1024;
+    std::size_t batch_records = 512;
     // Handed to the sink and not done.
     std::size_t in_flight_bytes = 32u << 20;
 

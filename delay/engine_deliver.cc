@@ -31,7 +31,9 @@ bool Engine::dispatch(WallTime now) {
     const PartitionSlot slot = turns_.front();
     turns_.pop_front();
     partitions_[slot].in_turn = false;
-    if (!partitions_[slot].retry_at) deliver_from(slot, now, records, bytes);
+    // A removal that was refused may have put it in turn while its batch was on its way.
+    const Partition& partition = partitions_[slot];
+    if (!partition.retry_at && !partition.in_flight) deliver_from(slot, now, records, bytes);
     take_turn(slot);
     release_if_idle(slot);
   }
@@ -178,6 +180,7 @@ void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records
                     wall, record.id});
     if (record.key.due > clock_.wall()) ++stats_.early_total;
   }
+  TARRY_ASSERT(!partition.in_flight, "one batch of a partition is in flight");
   partition.in_flight = std::move(delivery);
   sink_.deliver(partition.id, std::move(buffer), std::move(gone),
                 [this, alive = alive_, slot](Result<Offset> result) {

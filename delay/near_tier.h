@@ -73,6 +73,9 @@ class NearEntry final : public timing::Timer {
   NearTier* tier_ = nullptr;
 };
 
+// A locator is what a pending record costs in memory: one cache line.
+static_assert(sizeof(NearEntry) <= 64);
+
 class NearTier {
  public:
   explicit NearTier(WallTime now);
