@@ -442,6 +442,7 @@ void Engine::removed(Removal& removal, const Result<>& result) {
                   : removal.topic_gone                     ? stats_.dropped_total
                                                            : stats_.cancelled_total;
     total += removal.keys.size();
+    for (const PendingKey& key : removal.keys) far_.left(key);
   } else {
     for (const PendingKey& key : removal.keys) {
       NearEntry* const entry = near_.find(key.sequence);
@@ -463,7 +464,7 @@ void Engine::removed(Removal& removal, const Result<>& result) {
       removal.done(std::unexpected(result.error()));
     }
   }
-  more_ |= !turns_.empty();
+  more_ |= !turns_.empty() || !far_.knows_first_far();
   set_alarm();
 }
 
@@ -496,6 +497,7 @@ std::size_t Engine::arriving_of(const TopicId& topic) const {
 
 Engine::Stats Engine::stats() const {
   Stats stats = stats_;
+  stats.now = wall_.now();
   stats.near = near_.size();
   stats.arriving = arriving_.size();
   stats.horizon = far_.horizon().due;

@@ -215,6 +215,7 @@ class Engine {
   std::size_t arriving_of(const TopicId& topic) const;
 
   struct Stats {
+    WallTime now{};             // What is believed of the wall clock, as of the last step.
     std::size_t near = 0;       // Entries in memory, of these:
     std::size_t overdue = 0;    //   due and not yet delivered
     std::size_t in_flight = 0;  //   handed to the sink

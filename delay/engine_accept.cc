@@ -211,6 +211,7 @@ void Engine::durable(Accepted accepted) {
     }
     ++(gone.how == storage::GoneHow::cancelled ? stats_.cancelled_total : stats_.replaced_total);
     operations.emplace_back(accepted.gone_operation(gone));
+    far_.left(gone.key);
   }
   for (const auto& parked : accepted.parked_) {
     if (!parked.dropped) operations.emplace_back(accepted.parked_operation(parked));
@@ -241,7 +242,7 @@ void Engine::durable(Accepted accepted) {
     if (!leaving_.contains(parked.key.sequence)) arm(parked.key, accepted.partition_);
   }
   for (const auto& gone : accepted.gone_) end_leaving(gone.key.sequence);
-  more_ |= !turns_.empty();
+  more_ |= !turns_.empty() || !far_.knows_first_far();
   set_alarm();
 }
 

@@ -39,6 +39,13 @@ void FarTier::parked(const PendingKey& key) {
   }
 }
 
+void FarTier::left(const PendingKey& key) {
+  if (!known_ || !first_far_ || key < horizon_ || key.due > *first_far_) return;
+  known_ = false;  // Another one is the first now, or none: no alarm may wait for this one.
+  first_far_.reset();
+  scanned_ = horizon_;
+}
+
 Result<> FarTier::look_ahead(const std::function<bool(const storage::PendingLocator&)>& ours) {
   if (known_) return {};
   scanned_ = std::max(scanned_, horizon_);

@@ -54,6 +54,9 @@ class FarTier {
   // Something was parked behind the horizon.
   void parked(const PendingKey& key);
 
+  // Something was taken away; near or far.
+  void left(const PendingKey& key);
+
   // The first entry that may be ours at or behind the horizon; empty: there is none.  Exact after
   // look_ahead() has said true.
   std::optional<WallTime> first_far() const { return first_far_; }

@@ -496,6 +496,20 @@ TEST_SUITE("time") {
     CHECK(host.wheel->empty());
   }
 
+  TEST_CASE("nor does one for what was far ahead and is cancelled") {
+    TestHost host;
+    host.park(orders, "a", "30d", "a");
+    host.park(orders, "b", "40d", "b");
+    host.pass(milliseconds{5'000});
+    const auto answer = host.cancel(orders, "a");
+    host.settle();
+    CHECK(*answer == CancelOutcome::cancelled);
+    CHECK(!host.wheel->empty());
+    host.cancel_by_record(orders, "b");
+    host.settle();
+    CHECK(host.wheel->empty());
+  }
+
   // Each time is two steps of the shard's wheel: the alarm overflows to its second level.
   TEST_CASE("something far ahead wakes the shard once a second, and no oftener") {
     TestHost host;
