@@ -104,7 +104,8 @@ Appended Partition::already_answered(const storage::ProducerStates::Duplicate& d
 }
 
 Appended Partition::append(Bytes records, bool zstd_allowed) {
-  if (retired_) return refused(ErrorCode::unknown_topic_or_partition, {});
+  if (retired_ || shard_.refuses(id_.topic))
+    return refused(ErrorCode::unknown_topic_or_partition, {});
   if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
   if (!shard_.has_room()) {
     return refused(ErrorCode::kafka_storage_error,

@@ -26,6 +26,9 @@ constexpr milliseconds space_check_every{1000};
 // Logs written by one piece of background work: few enough that others get their turn.
 constexpr std::size_t logs_per_flush = 64;
 
+// Of dropped topics, freed at each checkpoint.
+constexpr std::size_t entries_per_sweep = 20'000;
+
 }  // namespace
 
 Shard::Shard(Broker& broker, ShardSetup setup)
@@ -168,6 +171,14 @@ void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> topics) {
         if (auto* partition = open_partition({now->id, p})) partition->set_config(config_of(*now));
       }
     }
+  }
+}
+
+void Shard::refuse_topic(const TopicId& topic, bool refuse) {
+  if (refuse) {
+    refused_.insert(topic);
+  } else {
+    refused_.erase(topic);
   }
 }
 
@@ -432,7 +443,10 @@ void Shard::logs_are_flushed(Result<> flushed) {
   checkpoint_->finished({});  // Written,
   checkpoint_->finished({});  // and synced by the same work.
   background_.run(
-      [broker = &broker_]() -> Result<> {
+      [broker = &broker_, now = clock_.wall()]() -> Result<> {
+        if (auto swept = broker->pending().sweep(now, entries_per_sweep); !swept) {
+          return std::unexpected(swept.error());
+        }
         if (auto meta = broker->meta().flush(); !meta) return meta;
         return broker->pending_database().flush();
       },
@@ -536,6 +550,17 @@ void Shard::start() {
   engine_->start();
   arm_checkpoint();
   retention_soon();
+  look_at_free_space();
+  if (index_ == 0) {
+    background_.run(
+        [disk = &broker_.disk(), logs = broker_.config().log_directory] {
+          return storage::remove_deleted_logs(*disk, logs);
+        },
+        [](Result<std::size_t> removed) {
+          if (!removed)
+            log_warn("broker", "deleted logs are still there: {}", removed.error().message);
+        });
+  }
 }
 
 void Shard::stop(std::move_only_function<void()> then) {

@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -87,6 +88,10 @@ class Shard {
   std::shared_ptr<const TopicConfig> config_of(const storage::Topic& topic);
   // Takes a new image: partitions of deleted topics go, those who wait for them are answered.
   void set_topics(std::shared_ptr<const storage::TopicsImage> topics);
+
+  // While a topic is being deleted nothing is taken for it.
+  void refuse_topic(const TopicId& topic, bool refuse);
+  bool refuses(const TopicId& topic) const { return refused_.contains(topic); }
 
   // The partition, opened; or why not.  For partitions of this shard only.
   boost::asio::awaitable<std::expected<Partition*, protocol::ErrorCode>> partition(
@@ -185,6 +190,7 @@ class Shard {
   std::shared_ptr<const storage::TopicsImage> topics_ = std::make_shared<storage::TopicsImage>();
   std::unordered_map<TopicId, std::shared_ptr<const TopicConfig>> configs_;
 
+  std::unordered_set<TopicId> refused_;
   std::unordered_map<TopicPartition, std::unique_ptr<Partition>> partitions_;
   std::unordered_map<TopicPartition, Opening> opening_;
   std::unique_ptr<PartitionSink> sink_;

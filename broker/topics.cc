@@ -162,26 +162,32 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
     co_return refuse(ErrorCode::unknown_topic_id, "This server does not host this topic ID.");
   Shard& shard = broker_.shard(0);
 
-  if (!force) {
-    // What is on its way into the store counts too.
-    std::uint64_t pending = broker_.pending().pending_of(id);
-    for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
-      Shard& other = broker_.shard(i);
-      auto work = [&other, id]() -> asio::awaitable<std::size_t> {
-        co_return other.engine().arriving_of(id);
-      };
-      pending += co_await broker_.on(shard, other, std::move(work));
-    }
-    if (pending > 0) {
-      co_return refuse(ErrorCode::policy_violation,
-                       fmt::format("Topic '{}' has {} pending delayed records. Cancel them, wait "
-                                   "for them, or delete it with force "
-                                   "(tarry topic delete {} --force).",
-                                   topic->name, pending, topic->name));
-    }
+  // Nothing is taken for it from here on, so what is counted is all there is.
+  std::uint64_t arriving = 0;
+  for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
+    Shard& other = broker_.shard(i);
+    auto work = [&other, id]() -> asio::awaitable<std::size_t> {
+      other.refuse_topic(id, true);
+      co_return other.engine().arriving_of(id);
+    };
+    arriving += co_await broker_.on(shard, other, std::move(work));
   }
-  const storage::Operation operation = storage::TopicDeleted{id};
-  const auto written = co_await write(operation);
+  const std::uint64_t pending = broker_.pending().pending_of(id) + arriving;
+  TopicResult<void> written;
+  if (!force && pending > 0) {
+    written = refuse(
+        ErrorCode::policy_violation,
+        fmt::format("Topic '{}' has {} pending delayed records. Cancel them, wait for them, or "
+                    "delete it with force (tarry topic delete {} --force).",
+                    topic->name, pending, topic->name));
+  } else {
+    const storage::Operation operation = storage::TopicDeleted{id};
+    written = co_await write(operation);
+  }
+  for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
+    Shard& other = broker_.shard(i);
+    asio::post(other.executor(), [&other, id] { other.refuse_topic(id, false); });
+  }
   if (!written) co_return std::unexpected(written.error());
   partitions_ -= topic->partitions;
   if (const auto dropped = broker_.pending().drop_topic(id); !dropped)

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "batches.h"
+#include "storage/log.h"
 #include "storage/memory_disk.h"
 
 TEST_SUITE_BEGIN("retention");
@@ -218,6 +219,18 @@ TEST_CASE(
   make(longest);
   REQUIRE(LogRemoval(disk, longest, id).run());
   CHECK(disk.list("logs")->size() == 1);
+}
+
+TEST_CASE("a removal leaves alone the log of a topic that was given the same name since") {
+  SplitMix random(1);
+  MemoryDisk disk(random);
+  const TopicId before = random.topic_id(), now = random.topic_id();
+  REQUIRE(Log::open(disk, "logs/orders-0", now, LogConfig{}));
+  CHECK(*topic_of_log(disk, "logs/orders-0") == now);
+  REQUIRE(LogRemoval(disk, "logs/orders-0", before).run());
+  CHECK(*topic_of_log(disk, "logs/orders-0") == now);
+  REQUIRE(LogRemoval(disk, "logs/orders-0", now).run());
+  CHECK(disk.list("logs")->empty());
 }
 
 }  // namespace
