@@ -99,16 +99,18 @@ class Broker:
         assert self.process is None, "it runs already"
         self.process = self.spawn(shards)
         line = self.read_line(within)
-        ready = re.match(r"tarry ready kafka=(\S+):(\d+) admin=(\S+):(\d+) data=(\S+) shards=(\d+) pid=(\d+) start_ms=(\d+)$", line)
+        ready = re.match(r"tarry ready kafka=(\S+):(\d+) admin=(off|\S+:\d+) data=(\S+) shards=(\d+) pid=(\d+) start_ms=(\d+)$", line)
         if not ready:
             code = self.process.poll()
             self.kill()
             raise AssertionError(f"no ready line but {line!r}, exit code {code}:\n{self.log()[-2000:]}")
         self.address = (ready[1], int(ready[2]))
-        self.admin = (ready[3], int(ready[4]))
-        self.start_ms = int(ready[8])
-        assert int(ready[7]) == self.process.pid
-        assert pathlib.Path(ready[5]) == self.data.resolve()
+        if ready[3] != "off":
+            host, port = ready[3].rsplit(":", 1)
+            self.admin = (host, int(port))
+        self.start_ms = int(ready[7])
+        assert int(ready[6]) == self.process.pid
+        assert pathlib.Path(ready[4]) == self.data.resolve()
         return self
 
     def spawn(self, shards=None):

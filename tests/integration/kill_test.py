@@ -144,15 +144,14 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print):
     for thread in producers:
         thread.join(180)
     failed = [text for producer in producers for text in producer.failed]
-    # All are due within 6 s of the last; what is lost is not waited for.
-    def pending():
-        return broker.get("/status")["delayed"]["pending"]
-    deadline = time.monotonic() + 30
-    while pending() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    expected = sum(len(producer.acknowledged) for producer in producers)
     with broker.client() as client:
+        # All are due within 6 s of the last; what is lost is not waited for.
+        deadline = time.monotonic() + 20
+        while sum(len(c.seen) for c in consumers) < expected and time.monotonic() < deadline:
+            time.sleep(0.1)
         ends = [client.end_offset(topic, p) for p in range(PARTITIONS)]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 10
         while any(max(c.seen, default=-1) + 1 < end for c, end in zip(consumers, ends)) and time.monotonic() < deadline:
             time.sleep(0.05)
         for consumer in consumers:

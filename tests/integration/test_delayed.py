@@ -37,15 +37,13 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        start = int(now_ms()) + 300
+        start = int(now_ms()) + 1500
         due = [start + step * 7 for step in range(300)]
-        for stamp in due:
-            client.produce(topic, [wire.record(str(stamp), x_deliver_at=stamp)])
-        behind = [stamp for stamp in due if stamp <= now_ms()]
-        records = client.consume(topic, len(due))
-    assert sorted(int(rec.value) for rec in records) == due
-    waited = [rec for rec in records if rec.header("x-schedule-handle") and int(rec.value) not in behind]
-    assert len(waited) > 100
+        for first in range(10):
+            client.produce(topic, [wire.record(str(stamp), x_deliver_at=stamp) for stamp in due[first::10]])
+        assert now_ms() < start, "this machine is too slow for this test"
+        waited = client.consume(topic, len(due))
+    assert [int(rec.value) for rec in waited] == due
     for rec in waited:
         assert int(rec.header("x-scheduled-for")) == int(rec.value) == rec.timestamp
     check_never_early(waited, 250)
