@@ -26,6 +26,17 @@ function(tarry_library name)
     PUBLIC $<BUILD_INTERFACE:tarry_build> ${ARG_USES} ${ARG_LINKS} PRIVATE ${ARG_PRIVATE_LINKS})
 endfunction()
 
+# tarry_executable(tarry SOURCES main.cc USES server LINKS CLI11::CLI11)
+#
+# A program, at the top of the build directory.  USES as in tarry_library().
+function(tarry_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_USES PREPEND tarry::)
+  target_link_libraries(${name} PRIVATE tarry_build ${ARG_USES} ${ARG_LINKS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+endfunction()
+
 # tarry_install(timing HEADERS timing_wheel.h)
 #
 # Puts one folder's library and these of its headers into the package `tarry`, where they

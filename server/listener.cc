@@ -1,0 +1,306 @@
+#include "server/listener.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+
+namespace tarry::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+// Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn.
+constexpr int backlog = 4096;
+
+// One turn of the shard; what is left waits behind its other work.
+constexpr int accepted_at_once = 64;
+
+// Two lines about the same in so short a time are one.
+constexpr std::chrono::seconds between_lines{10};
+
+// When not even the reserve helps: another thread has taken it.
+constexpr std::chrono::milliseconds pause{100};
+
+// Port 0 on several addresses: the port that one has may be taken on another.
+constexpr int ports_tried = 16;
+
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
+
+Result<std::vector<tcp::endpoint>> addresses_of(const HostPort& where, const std::string& key) {
+  using asio::ip::address;
+  const auto at = [&](const address& a) { return tcp::endpoint(a, where.port); };
+  if (where.host.empty())
+    return std::vector{at(asio::ip::address_v4::any()), at(asio::ip::address_v6::any())};
+  if (where.host == "localhost") {
+    return std::vector{at(asio::ip::address_v4::loopback()), at(asio::ip::address_v6::loopback())};
+  }
+  boost::system::error_code no_literal;
+  if (const auto literal = asio::ip::make_address(where.host, no_literal); !no_literal)
+    return std::vector{at(literal)};
+
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(where.host.c_str(), nullptr, &hints, &found); error != 0) {
+    return fail(Errc::invalid,
+                fmt::format("{}={}: the host {} has no address: {}: give an address of this "
+                            "machine",
+                            key, where.text(), printable(where.host), ::gai_strerror(error)));
+  }
+  std::vector<tcp::endpoint> endpoints;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    tcp::endpoint endpoint;
+    if (entry->ai_addrlen > endpoint.capacity()) continue;
+    std::memcpy(endpoint.data(), entry->ai_addr, entry->ai_addrlen);
+    endpoint.resize(entry->ai_addrlen);
+    endpoint.port(where.port);
+    if (std::ranges::find(endpoints, endpoint) == endpoints.end()) endpoints.push_back(endpoint);
+  }
+  ::freeaddrinfo(found);
+  return endpoints;
+}
+
+// A socket that holds the address; the error is errno's.
+std::expected<int, int> hold(const tcp::endpoint& endpoint, bool only_ipv6) {
+  const int socket =
+      ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return std::unexpected(errno);
+  const int yes = 1, v6only = only_ipv6 ? 1 : 0;
+  // What a broker that has just ended leaves in TIME_WAIT does not keep the next one from starting.
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (endpoint.address().is_v6())
+    ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof v6only);
+  if (::bind(socket, endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0) {
+    const int error = errno;
+    ::close(socket);
+    return std::unexpected(error);
+  }
+  return socket;
+}
+
+std::uint16_t port_of(int socket) {
+  tcp::endpoint bound;
+  auto size = static_cast<socklen_t>(bound.capacity());
+  if (::getsockname(socket, bound.data(), &size) != 0) return 0;
+  bound.resize(size);
+  return bound.port();
+}
+
+// Without IPv6 in the kernel or on the machine, "any" and localhost are of IPv4 alone.
+bool has_no_such_family(int error) {
+  return error == EAFNOSUPPORT || error == EADDRNOTAVAIL;
+}
+
+}  // namespace
+
+std::string peer_text(const tcp::endpoint& peer) {
+  const auto address = peer.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return fmt::format("{}:{}",
+                       asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string(),
+                       peer.port());
+  }
+  return HostPort{address.to_string(), peer.port()}.text();
+}
+
+Result<BoundAddress> BoundAddress::bind(const HostPort& where, const std::string& key) {
+  auto endpoints = addresses_of(where, key);
+  if (!endpoints) return std::unexpected(endpoints.error());
+  const bool spare_family = where.host.empty() || where.host == "localhost";
+
+  for (int tried = 1;; ++tried) {
+    BoundAddress bound(where);
+    if (where.host == "localhost") bound.address_.host = "127.0.0.1";
+    bound.local_ = std::ranges::all_of(
+        *endpoints, [](const auto& endpoint) { return endpoint.address().is_loopback(); });
+    int error = 0;
+    tcp::endpoint refused;
+    for (auto endpoint : *endpoints) {
+      if (bound.address_.port != 0) endpoint.port(bound.address_.port);
+      // [::]:9092 means both kinds, as everywhere, unless the other kind has a socket of its own.
+      const auto held = hold(endpoint, endpoints->size() > 1);
+      if (!held && spare_family && endpoint.address().is_v6() && !bound.sockets_.empty() &&
+          has_no_such_family(held.error())) {
+        continue;
+      }
+      if (!held) {
+        error = held.error();
+        refused = endpoint;
+        break;
+      }
+      bound.address_.port = port_of(*held);
+      endpoint.port(bound.address_.port);
+      bound.sockets_.push_back({endpoint, *held});
+    }
+    if (error == 0) return bound;
+    if (error == EADDRINUSE && where.port == 0 && tried < ports_tried) continue;
+
+    const std::string at = HostPort{refused.address().to_string(), refused.port()}.text();
+    const std::string asked = fmt::format("{}={}", key, where.text());
+    switch (error) {
+      case EADDRINUSE:
+        return fail(Errc::in_use,
+                    fmt::format("{}: the port of {} is in use: end who has it (`ss -ltnp 'sport = "
+                                ":{}'` says who) or give another",
+                                asked, at, refused.port()));
+      case EADDRNOTAVAIL:
+        return fail(Errc::invalid, fmt::format("{}: {} is no address of this machine: `ip address` "
+                                               "shows those that are",
+                                               asked, at));
+      case EACCES:
+        return fail(
+            Errc::io,
+            fmt::format("{}: this user may not listen on {}: give a port above 1023", asked, at));
+      default:
+        return fail(Errc::io, fmt::format("{}: cannot listen on {}: {}", asked, at, reason(error)));
+    }
+  }
+}
+
+BoundAddress::~BoundAddress() {
+  for (const auto& socket : sockets_) ::close(socket.descriptor);
+}
+
+HostPort BoundAddress::advertised() const {
+  if (local_) return address_;
+  char name[256] = {};
+  // A machine without a name is found by no name.
+  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == 0) return address_;
+  return {name, address_.port};
+}
+
+Listener::Listener(asio::io_context& context, const Clock& clock, BoundAddress bound,
+                   std::size_t max_connections, Take take)
+    : clock_(clock),
+      max_connections_(max_connections),
+      take_(std::move(take)),
+      reserve_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+  for (const auto& socket : std::exchange(bound.sockets_, {})) {
+    doors_.push_back(std::make_unique<Door>(
+        Door{tcp::acceptor(context, socket.endpoint.protocol(), socket.descriptor),
+             asio::steady_timer(context)}));
+  }
+}
+
+Listener::~Listener() {
+  stop();
+}
+
+Result<> Listener::start() {
+  for (auto& door : doors_) {
+    if (::listen(door->acceptor.native_handle(), backlog) != 0) {
+      const int error = errno;
+      boost::system::error_code ignored;
+      const auto endpoint = door->acceptor.local_endpoint(ignored);
+      return fail(error == EADDRINUSE ? Errc::in_use : Errc::io,
+                  fmt::format("cannot listen on {}: {}", peer_text(endpoint), reason(error)));
+    }
+  }
+  for (auto& door : doors_) wait(*door);
+  return {};
+}
+
+void Listener::stop() {
+  if (std::exchange(stopped_, true)) return;
+  boost::system::error_code ignored;
+  for (auto& door : doors_) {
+    door->acceptor.close(ignored);
+    door->pause.cancel();
+  }
+  if (reserve_ >= 0) ::close(std::exchange(reserve_, -1));
+}
+
+void Listener::wait(Door& door) {
+  door.acceptor.async_wait(tcp::acceptor::wait_read,
+                           [this, &door](const boost::system::error_code& error) {
+                             if (!error && !stopped_) accept_some(door);
+                           });
+}
+
+void Listener::accept_some(Door& door) {
+  for (int i = 0; i < accepted_at_once; ++i) {
+    tcp::endpoint peer;
+    auto size = static_cast<socklen_t>(peer.capacity());
+    const int socket =
+        ::accept4(door.acceptor.native_handle(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0) {
+      const int error = errno;
+      if (error == EAGAIN || error == EWOULDBLOCK) break;
+      if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+        switch (turn_away(door, error)) {
+          case Turned::away:
+            continue;
+          case Turned::nobody_there:
+            return wait(door);
+          case Turned::not_possible:
+            return wait_a_while(door);
+        }
+      }
+      continue;  // It went before it was accepted, or its network did: the next may be well.
+    }
+    peer.resize(size);
+    if (connections() >= max_connections_) {
+      ::close(socket);
+      tell(fmt::format("a connection from {} is refused: max.connections={} are there",
+                       peer_text(peer), max_connections_));
+      continue;
+    }
+    connections_.fetch_add(1, std::memory_order_relaxed);
+    take_(socket, peer.protocol(), peer_text(peer));
+  }
+  wait(door);
+}
+
+Listener::Turned Listener::turn_away(Door& door, int why) {
+  if (reserve_ < 0) reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (reserve_ < 0) return Turned::not_possible;
+  ::close(std::exchange(reserve_, -1));
+  const int socket = ::accept4(door.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+  const int error = errno;
+  if (socket >= 0) ::close(socket);
+  reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  // Without a descriptor the kernel does not even look whether somebody is there.
+  if (socket < 0)
+    return error == EAGAIN || error == EWOULDBLOCK ? Turned::nobody_there : Turned::not_possible;
+  tell(fmt::format("a connection is refused: {}: `ulimit -n` is the limit of open files",
+                   reason(why)));
+  return Turned::away;
+}
+
+void Listener::wait_a_while(Door& door) {
+  door.pause.expires_after(pause);
+  door.pause.async_wait([this, &door](const boost::system::error_code& error) {
+    if (!error && !stopped_) wait(door);
+  });
+}
+
+void Listener::tell(const std::string& line) {
+  const MonoTime now = clock_.mono();
+  if (told_ != MonoTime{} && now - told_ < between_lines) {
+    ++untold_;
+    return;
+  }
+  told_ = now;
+  if (untold_ == 0) {
+    log_warn("server", "{}", line);
+  } else {
+    log_warn("server", "{} ({} more since the last such line)", line, std::exchange(untold_, 0));
+  }
+}
+
+}  // namespace tarry::server

@@ -1,0 +1,113 @@
+#pragma once
+
+// Listener: where clients connect, and which shard gets them.
+//
+//   localhost:9092 --> 127.0.0.1:9092 --.
+//                                        +--> accept4() on shard 0 --> shard 0, 1, 2, 0, 1 ...
+//                      [::1]:9092 ------'
+//
+// Taking the address and listening on it are two steps: a port that is in use is found out before
+// anything on disk is touched, and nobody can connect before the broker can answer.
+//
+// A host name stands for all its addresses; localhost for 127.0.0.1 and, where the machine has
+// IPv6, ::1; no host for any address of either kind.  Port 0 is the same free port on all of them.
+//
+// Bounds: past max.connections, and when the process has no file descriptor left, a connection is
+// accepted and closed at once, so that it neither waits for ever nor keeps the listener busy; for
+// the latter one descriptor is held in reserve.  One line in the log tells of it, once a while.
+//
+// Belongs to shard 0's thread, but bind() and the count of connections.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "server/address.h"
+
+namespace tarry::server {
+
+// Addresses that are ours and on which nobody can connect yet.
+class BoundAddress {
+ public:
+  // `key` is the configuration's, for errors.  The machine is asked for names' addresses: blocks.
+  static Result<BoundAddress> bind(const HostPort& where, const std::string& key);
+
+  BoundAddress(BoundAddress&& other) noexcept = default;
+  BoundAddress& operator=(BoundAddress&&) = delete;
+  ~BoundAddress();
+
+  // As asked for, with the port that was found; localhost as 127.0.0.1.
+  const HostPort& address() const { return address_; }
+  // What clients are to be told when the operator says nothing.
+  HostPort advertised() const;
+
+ private:
+  friend class Listener;
+  struct Socket {
+    boost::asio::ip::tcp::endpoint endpoint;
+    int descriptor;
+  };
+
+  explicit BoundAddress(HostPort address) : address_(std::move(address)) {}
+
+  HostPort address_;
+  bool local_ = false;  // On loopback alone.
+  std::vector<Socket> sockets_;
+};
+
+class Listener {
+ public:
+  // Takes a socket over.  Called on shard 0's thread.
+  using Take = std::function<void(int descriptor, boost::asio::ip::tcp protocol, std::string peer)>;
+
+  Listener(boost::asio::io_context& context, const Clock& clock, BoundAddress bound,
+           std::size_t max_connections, Take take);
+  ~Listener();
+
+  // From now on clients can connect.
+  Result<> start();
+  void stop();
+
+  // A connection that was given to `take` has ended.  Any thread.
+  void connection_ended() { connections_.fetch_sub(1, std::memory_order_relaxed); }
+  std::size_t connections() const { return connections_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Door {
+    boost::asio::ip::tcp::acceptor acceptor;
+    boost::asio::steady_timer pause;
+  };
+
+  void wait(Door& door);
+  void accept_some(Door& door);
+  // Accepts and closes what cannot be served, with the reserve.
+  enum class Turned { away, nobody_there, not_possible };
+  Turned turn_away(Door& door, int why);
+  void wait_a_while(Door& door);
+  void tell(const std::string& line);
+
+  const Clock& clock_;
+  const std::size_t max_connections_;
+  const Take take_;
+  std::vector<std::unique_ptr<Door>> doors_;  // One an address.
+  int reserve_;      // A descriptor that can be given up to accept a connection and close it.
+  MonoTime told_{};  // When tell() last wrote a line; the epoch: never.
+  std::uint64_t untold_ = 0;
+  bool stopped_ = false;
+  std::atomic<std::size_t> connections_{0};
+};
+
+// "127.0.0.1:40312", "[::1]:40312".
+std::string peer_text(const boost::asio::ip::tcp::endpoint& peer);
+
+}  // namespace tarry::server

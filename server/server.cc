@@ -1,0 +1,229 @@
+#include "server/server.h"
+
+#include <condition_variable>
+#include <exception>
+#include <filesystem>
+#include <future>
+#include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include "base/log.h"
+#include "broker/broker.h"
+#include "server/blocking_pool.h"
+#include "server/listener.h"
+#include "server/session.h"
+#include "server/system_clock.h"
+#include "server/thread_name.h"
+#include "server/wheel_driver.h"
+#include "storage/file.h"
+
+namespace tarry::server {
+namespace {
+
+namespace asio = boost::asio;
+
+using WorkGuard = asio::executor_work_guard<asio::io_context::executor_type>;
+
+// Runs `work` on the context's thread and waits for it.
+template <typename F>
+auto run_on(asio::io_context& context, F work) {
+  std::packaged_task<decltype(work())()> task(std::move(work));
+  auto done = task.get_future();
+  asio::post(context, std::move(task));
+  return done.get();
+}
+
+}  // namespace
+
+// In the order in which they are made; destroyed in reverse.
+struct Server::Parts {
+  // What one shard's thread runs.
+  struct Lane {
+    asio::io_context context{1};
+    std::optional<WorkGuard> guard{asio::make_work_guard(context)};
+    std::unique_ptr<Background> background;
+    std::thread thread;
+  };
+  // What stands on a shard, and goes before it.
+  struct Counter {
+    Counter(Lane& its_lane, broker::Broker& broker, broker::Shard& shard, SessionLimits limits)
+        : lane(its_lane), wheel(its_lane.context, shard), sessions(broker, shard, limits) {}
+    Lane& lane;
+    WheelDriver wheel;
+    Sessions sessions;
+  };
+
+  Config config;
+  std::function<void(const Error&)> on_failure;
+  SystemClock clock;
+  SystemRandom random;
+  storage::PosixDisk disk;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::unique_ptr<BlockingPool> pool;
+  std::unique_ptr<broker::Broker> broker;
+  std::vector<std::unique_ptr<Counter>> counters;
+  std::unique_ptr<Listener> listener;
+  HostPort kafka;
+  bool running = false;
+
+  Result<> open(const BoundAddress& bound);
+  void run_lane(Lane& lane, std::size_t index);
+  void take(std::size_t lane, int descriptor, asio::ip::tcp protocol, std::string peer);
+  void end_sessions();
+  void end_threads();
+};
+
+Server::Server(Config config, std::function<void(const Error&)> on_failure)
+    : parts_(std::make_unique<Parts>()) {
+  parts_->config = std::move(config);
+  parts_->on_failure = std::move(on_failure);
+}
+
+Server::~Server() {
+  stop();
+}
+
+HostPort Server::kafka() const {
+  return parts_->kafka;
+}
+std::optional<HostPort> Server::admin() const {
+  return std::nullopt;
+}
+const std::string& Server::data() const {
+  return parts_->broker->config().data_directory;
+}
+std::uint32_t Server::shards() const {
+  return parts_->config.shards;
+}
+broker::Broker& Server::broker() {
+  return *parts_->broker;
+}
+
+// Broker, sessions and wheels, on threads that have not begun.
+Result<> Server::Parts::open(const BoundAddress& bound) {
+  for (std::uint32_t i = 0; i < config.shards; ++i) lanes.push_back(std::make_unique<Lane>());
+  pool = std::make_unique<BlockingPool>(BlockingPool::threads_for(lanes.size()));
+
+  broker::BrokerSetup setup;
+  setup.config = config.broker;
+  setup.disk = &disk;
+  setup.clock = &clock;
+  setup.random = &random;
+  setup.on_failure = on_failure;
+  const HostPort advertised = config.advertise.value_or(bound.advertised());
+  setup.config.advertised_host = advertised.host;
+  setup.config.advertised_port = advertised.port == 0 ? bound.address().port : advertised.port;
+  for (std::uint32_t i = 0; i < config.shards; ++i) {
+    Lane& lane = *lanes[i];
+    lane.background = pool->background_for(lane.context);
+    setup.shards.push_back({i, lane.context.get_executor(), lane.background.get()});
+  }
+  auto opened = broker::Broker::open(std::move(setup));
+  if (!opened) return std::unexpected(opened.error());
+  broker = std::move(*opened);
+
+  const auto& recovery = broker->recovery();
+  if (recovery.records > 0) {
+    log_info("server", "{} records ({} bytes) of {} journals were applied again", recovery.records,
+             recovery.bytes, recovery.journals);
+  }
+  return {};
+}
+
+Result<> Server::start() {
+  Parts& parts = *parts_;
+  auto bound = BoundAddress::bind(parts.config.listen, "listeners");
+  if (!bound) return std::unexpected(bound.error());
+  parts.kafka = bound->address();
+  if (auto opened = parts.open(*bound); !opened) {
+    parts.end_threads();
+    return opened;
+  }
+  for (std::size_t i = 0; i < parts.lanes.size(); ++i) {
+    parts.counters.push_back(std::make_unique<Parts::Counter>(
+        *parts.lanes[i], *parts.broker, parts.broker->shard(i), parts.config.sessions));
+  }
+  parts.listener = std::make_unique<Listener>(
+      parts.lanes[0]->context, parts.clock, std::move(*bound), parts.config.max_connections,
+      [&parts, next = std::size_t{0}](int descriptor, asio::ip::tcp protocol,
+                                      std::string peer) mutable {
+        parts.take(next, descriptor, protocol, std::move(peer));
+        next = (next + 1) % parts.lanes.size();
+      });
+  for (auto& counter : parts.counters)
+    counter->sessions.on_ended = [&parts] { parts.listener->connection_ended(); };
+
+  for (std::size_t i = 0; i < parts.lanes.size(); ++i)
+    parts.lanes[i]->thread = std::thread([&parts, i] { parts.run_lane(*parts.lanes[i], i); });
+  parts.running = true;
+  parts.broker->start();
+  for (auto& counter : parts.counters)
+    run_on(counter->lane.context, [&counter] { counter->wheel.start(); });
+  const auto listening = run_on(parts.lanes[0]->context, [&] { return parts.listener->start(); });
+  if (!listening) stop();
+  return listening;
+}
+
+void Server::Parts::run_lane(Lane& lane, std::size_t index) {
+  name_this_thread(fmt::format("tarry-shard-{}", index));
+  try {
+    lane.context.run();
+  } catch (const std::exception& e) {
+    on_failure({Errc::io, fmt::format("shard {} ended: {}", index, e.what())});
+  }
+}
+
+void Server::Parts::take(std::size_t index, int descriptor, asio::ip::tcp protocol,
+                         std::string peer) {
+  Counter& counter = *counters[index];
+  auto& context = counter.lane.context;
+  asio::post(context, [&counter, &context, descriptor, protocol, peer = std::move(peer)]() mutable {
+    counter.sessions.start(asio::ip::tcp::socket(context, protocol, descriptor), std::move(peer));
+  });
+}
+
+// Closes all sessions and waits until the last of their requests has ended.
+void Server::Parts::end_sessions() {
+  for (auto& counter : counters) {
+    std::promise<void> ended;
+    asio::post(counter->lane.context, [this, &sessions = counter->sessions, &ended] {
+      sessions.on_ended = [this, &sessions, &ended] {
+        listener->connection_ended();
+        if (sessions.size() == 0) ended.set_value();
+      };
+      if (sessions.size() == 0) {
+        ended.set_value();
+      } else {
+        sessions.close_all("the broker stops");
+      }
+    });
+    ended.get_future().wait();
+  }
+}
+
+void Server::Parts::end_threads() {
+  if (pool) pool->stop();
+  for (auto& lane : lanes) lane->guard.reset();
+  for (auto& lane : lanes) {
+    if (lane->thread.joinable()) lane->thread.join();
+  }
+}
+
+void Server::stop() {
+  Parts& parts = *parts_;
+  if (!std::exchange(parts.running, false)) return;
+  run_on(parts.lanes[0]->context, [&] { parts.listener->stop(); });
+  parts.end_sessions();
+  std::promise<void> stopped;
+  parts.broker->stop([&] { stopped.set_value(); });
+  stopped.get_future().wait();
+  for (auto& counter : parts.counters)
+    run_on(counter->lane.context, [&] { counter->wheel.stop(); });
+  parts.end_threads();
+}
+
+}  // namespace tarry::server

@@ -1,0 +1,58 @@
+#pragma once
+
+// Server: the process as a whole, started and stopped in order.
+//
+//   start:  addresses taken --> data directory, databases, recovery --> a thread a shard
+//           --> deliveries, wheels --> admin --> listeners
+//   stop:   the same in reverse: nobody new, sessions closed and their requests ended, a last
+//           checkpoint, the pool, the threads
+//
+// What can be refused is refused first: until all of the configuration is understood and the
+// addresses are ours, nothing on disk is touched.
+//
+// A journal that cannot be written ends the process at once (on_failure): nothing may be
+// acknowledged after it, and recovery starts from what is on disk.
+//
+// start() and stop() block and belong to the thread that owns the Server, which is none of those
+// that serve.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "server/address.h"
+#include "server/config.h"
+
+namespace tarry::broker {
+class Broker;
+}
+
+namespace tarry::server {
+
+class Server {
+ public:
+  // `on_failure` may come from any thread; the program ends in it.
+  Server(Config config, std::function<void(const Error&)> on_failure);
+  ~Server();  // Stops.
+
+  // When it returns, connections are accepted.  After an error nothing runs.
+  Result<> start();
+  void stop();
+
+  // Meaningful between start() and stop().
+  HostPort kafka() const;                 // Where to connect to, with the port that was found.
+  std::optional<HostPort> admin() const;  // Empty: off.
+  const std::string& data() const;        // Absolute.
+  std::uint32_t shards() const;
+  broker::Broker& broker();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tarry::server

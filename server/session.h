@@ -1,0 +1,155 @@
+#pragma once
+
+// Session: one client's connection, frames in and answers out in order.
+//
+//   socket --> whole frames --> waiting --> running handlers --> answers --> socket
+//                                  |            (pipelined)         |
+//                                  '-- bounds: requests, bytes -----'   in order of arrival
+//
+// Reading waits for the socket without a buffer: what is there is read into one buffer that all
+// sessions of the shard share, and only what is left of an unfinished frame is kept.  So an idle
+// connection costs no more than this object.  A frame that has come whole is copied into memory
+// of its own, which lives until its answer is given, because requests are views of it.
+//
+// Produce and Fetch are pipelined: they are started while earlier ones wait.  Every other request
+// waits for those before it, and those behind wait for it.  Answers leave in the order of the
+// requests, as many as are ready in one gather write.
+//
+// Bounds, each with a key in the configuration: the size of a frame, the requests and the bytes
+// of requests and answers in flight (reading stops until some are answered), how long a
+// connection may be idle (a deadline in the wheel that every request moves later), and how long a
+// client may not read what it asked for.
+//
+// A frame that is no request, or one that we do not serve, ends the connection with one line in
+// the log.  When the client goes, what its requests wait for is cancelled at once; the handlers
+// end by themselves, and the last of them lets the session go.
+//
+// Belongs to its shard's thread.  Alive as long as the socket is open or a handler runs.
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include <boost/asio/ip/tcp.hpp>
+
+#include "broker/connection.h"
+#include "broker/handlers/table.h"
+#include "broker/shard.h"
+#include "server/session_limits.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::server {
+
+class Session;
+
+// The sessions of one shard, and the buffer that they read into.
+class Sessions {
+ public:
+  Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits limits);
+  ~Sessions();
+
+  void start(boost::asio::ip::tcp::socket socket, std::string peer);
+  void close_all(std::string_view reason);
+
+  std::size_t size() const { return open_; }
+  std::uint64_t accepted_total() const { return accepted_; }
+
+  // Called whenever a session has ended.
+  std::move_only_function<void()> on_ended;
+
+ private:
+  friend class Session;
+
+  broker::Broker& broker_;
+  broker::Shard& shard_;
+  const SessionLimits limits_;
+  std::unique_ptr<std::uint8_t[]> scratch_;  // What is read before it is known whose frame it is.
+  Session* first_ = nullptr;                 // Of a list through the sessions.
+  std::size_t open_ = 0;
+  std::uint64_t accepted_ = 0;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(Sessions& owner, boost::asio::ip::tcp::socket socket, std::string peer);
+  ~Session();
+
+  void start();
+  void close(std::string_view reason, bool is_fault);
+
+ private:
+  friend class Sessions;
+
+  // A request's place in the order of answers.
+  struct Slot {
+    std::size_t request_bytes = 0;
+    bool answered = false;
+    broker::Answer answer;
+  };
+  struct Request {
+    std::shared_ptr<Buffer> frame;  // Without its size.
+    broker::RequestContext context;
+    const broker::Handler* handler;
+    std::uint64_t number;  // Of its slot.
+  };
+  // Closes the session when its deadline passes.
+  class Deadline final : public timing::Timer {
+   public:
+    Deadline(Session& session, const char* reason, bool is_fault)
+        : session_(session), reason_(reason), is_fault_(is_fault) {}
+
+   private:
+    void on_expired() override;
+    Session& session_;
+    const char* const reason_;
+    const bool is_fault_;
+  };
+
+  void wait_readable();
+  void read_some();
+  // Takes whole frames from the stream until it is_full(); returns how many bytes that were.  The
+  // session may have ended meanwhile.
+  std::size_t take(Bytes bytes);
+  void admit(std::shared_ptr<Buffer> frame);
+  bool is_full() const;
+  void pump();
+  void run(Request request);
+  void answered(std::uint64_t number, broker::Answer answer);
+  void write_answers();
+  void wait_writable();
+  void arm(timing::Timer& timer, std::chrono::milliseconds after);
+
+  Sessions& owner_;
+  boost::asio::ip::tcp::socket socket_;
+  broker::Connection connection_;
+
+  // What has come of a frame that is not whole: its size first, as in the stream.
+  Buffer partial_;
+  // What was read and not taken yet, from ahead_from_ on, because the session is_full().
+  Buffer ahead_;
+  std::size_t ahead_from_ = 0;
+  bool reading_ = false;  // Waiting for the socket; false while is_full().
+
+  std::deque<Request> waiting_;  // Admitted, not started.
+  std::size_t running_ = 0;
+  bool exclusive_running_ = false;  // One that is not pipelined runs: then running_ == 1.
+  std::deque<Slot> slots_;          // Oldest first; slots_[0] has number first_slot_.
+  std::uint64_t first_slot_ = 0;
+  std::size_t bytes_in_flight_ = 0;  // Of frames not answered and answers not written.
+  bool pumping_ = false;
+
+  std::deque<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.
+  std::size_t out_sent_ = 0;
+  bool writing_ = false;  // Waiting for the socket.
+
+  Deadline idle_{*this, "idle for connections.max.idle.ms", false};
+  Deadline stalled_{*this, "it did not read its answers for tarry.connection.write.stall.ms", true};
+
+  Session* next_ = nullptr;  // In the owner's list.
+  Session** previous_ = nullptr;
+  bool closed_ = false;
+};
+
+}  // namespace tarry::server

@@ -1,0 +1,111 @@
+#include "server/blocking_pool.h"
+
+#include <atomic>
+#include <barrier>
+#include <future>
+#include <thread>
+
+#include <doctest/doctest.h>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+
+namespace tarry::server {
+namespace {
+
+namespace asio = boost::asio;
+
+// A shard's thread.
+struct Lane {
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> guard{context.get_executor()};
+  std::thread thread{[this] { context.run(); }};
+
+  ~Lane() {
+    guard.reset();
+    thread.join();
+  }
+};
+
+TEST_SUITE("blocking_pool") {
+  TEST_CASE("work runs on the pool, and what follows on the shard that handed it in") {
+    BlockingPool pool(2);
+    Lane first, second;
+    const auto background = pool.background_for(first.context);
+    const auto other = pool.background_for(second.context);
+    for (auto* lane : {&first, &second}) {
+      auto& door = lane == &first ? *background : *other;
+      std::promise<std::pair<std::thread::id, std::thread::id>> seen;
+      door.run([] { return std::this_thread::get_id(); },
+               [&](std::thread::id worked) {
+                 seen.set_value({worked, std::this_thread::get_id()});
+               });
+      const auto [worked, followed] = seen.get_future().get();
+      CHECK(followed == lane->thread.get_id());
+      CHECK(worked != first.thread.get_id());
+      CHECK(worked != second.thread.get_id());
+      CHECK(worked != std::this_thread::get_id());
+    }
+    pool.stop();
+  }
+
+  TEST_CASE("pieces of work run at once, as many as there are threads") {
+    constexpr std::ptrdiff_t threads = 4;
+    BlockingPool pool(threads);
+    Lane lane;
+    const auto background = pool.background_for(lane.context);
+    std::barrier all_there(threads);  // Only passed when all are in it together.
+    std::atomic<int> followed = 0;
+    std::promise<void> done;
+    for (int i = 0; i < threads; ++i) {
+      background->run(
+          [&] {
+            all_there.arrive_and_wait();
+            return 0;
+          },
+          [&](int) {
+            if (++followed == threads) done.set_value();
+          });
+    }
+    done.get_future().wait();
+    pool.stop();
+  }
+
+  TEST_CASE("a pool that stops finishes what was handed in, and lets go what comes later") {
+    std::atomic<int> worked = 0;
+    int followed = 0;
+    asio::io_context context(1);
+    BlockingPool pool(1);
+    const auto background = pool.background_for(context);
+    for (int i = 0; i < 100; ++i)
+      background->run([&] { return ++worked; }, [&](int) { ++followed; });
+    pool.stop();
+    CHECK(worked == 100);
+    CHECK(followed == 0);  // Never inside run(), nor on a thread of the pool.
+    background->run([&] { return ++worked; }, [&](int) { ++followed; });
+    context.run();
+    CHECK(followed == 100);
+    CHECK(worked == 100);
+  }
+
+  TEST_CASE("what follows may hand in more") {
+    BlockingPool pool(2);
+    Lane lane;
+    const auto background = pool.background_for(lane.context);
+    std::promise<int> done;
+    std::function<void(int)> next = [&](int n) {
+      if (n == 1000) return done.set_value(n);
+      background->run([n] { return n + 1; }, next);
+    };
+    background->run([] { return 0; }, next);
+    CHECK(done.get_future().get() == 1000);
+    pool.stop();
+  }
+
+  TEST_CASE("a shard has room for a round, a flush and reads at the same time") {
+    CHECK(BlockingPool::threads_for(1) == 4);
+    CHECK(BlockingPool::threads_for(8) == 18);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::server

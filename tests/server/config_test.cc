@@ -1,0 +1,344 @@
+#include "server/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include <doctest/doctest.h>
+
+namespace tarry::server {
+namespace {
+
+using Layers = std::vector<std::vector<Setting>>;
+
+std::vector<Setting> file(std::string_view text) {
+  auto settings = parse_properties(text, "x.properties");
+  REQUIRE(settings.has_value());
+  return *settings;
+}
+std::vector<Setting> set(std::initializer_list<std::pair<const char*, const char*>> words) {
+  std::vector<Setting> settings;
+  for (const auto& [key, value] : words) settings.push_back({"--set", key, value});
+  return settings;
+}
+Config made(const Layers& layers) {
+  auto config = make_config(layers);
+  if (!config) FAIL(config.error().message);
+  return *config;
+}
+std::string refused(const Layers& layers) {
+  const auto config = make_config(layers);
+  REQUIRE_FALSE(config.has_value());
+  CHECK(config.error().message.find('\n') == std::string::npos);
+  return config.error().message;
+}
+// The key and value of a file's only line.
+std::pair<std::string, std::string> line(std::string_view text) {
+  const auto settings = file(text);
+  REQUIRE(settings.size() == 1);
+  return {settings[0].key, settings[0].value};
+}
+const broker::ConfigEntry& entry(const Config& config, std::string_view name) {
+  const auto found = std::ranges::find(config.broker.entries, name, &broker::ConfigEntry::name);
+  REQUIRE(found != config.broker.entries.end());
+  return *found;
+}
+bool contains(const std::string& text, std::string_view part) {
+  INFO("text: ", text);
+  return text.find(part) != std::string::npos;
+}
+
+TEST_SUITE("config") {
+  TEST_CASE("without any setting the defaults hold") {
+    const auto config = made({});
+    CHECK(config.listen == HostPort{"localhost", 9092});
+    CHECK_FALSE(config.advertise.has_value());
+    CHECK(config.admin == HostPort{"127.0.0.1", 8080});
+    CHECK(config.shards == std::max(1u, std::thread::hardware_concurrency()));
+    CHECK(config.log_level == LogLevel::info);
+    CHECK(config.max_connections == 100'000);
+    CHECK(config.broker.data_directory == "./tarry-data");
+    CHECK(config.broker.log_directory.empty());
+    CHECK(config.broker.topic_defaults.at("retention.ms") == "604800000");
+    CHECK(config.broker.topic_defaults.at("segment.ms") == "604800000");
+    // The structs' own defaults are those of the table.
+    const broker::BrokerConfig plain;
+    CHECK(config.broker.num_partitions == plain.num_partitions);
+    CHECK(config.broker.auto_create_topics == plain.auto_create_topics);
+    CHECK(config.broker.delete_topics == plain.delete_topics);
+    CHECK(config.broker.fetch_max_bytes == plain.fetch_max_bytes);
+    CHECK(config.broker.retention_check == plain.retention_check);
+    CHECK(config.broker.producer_id_expiration == plain.producer_id_expiration);
+    CHECK(config.broker.max_partitions == plain.max_partitions);
+    CHECK(config.broker.decompressed_max_bytes == plain.decompressed_max_bytes);
+    CHECK(config.broker.tail_bytes == plain.tail_bytes);
+    CHECK(config.broker.journal_max_bytes == plain.journal_max_bytes);
+    CHECK(config.broker.journal_file_bytes == plain.journal_file_bytes);
+    CHECK(config.broker.checkpoint_interval == plain.checkpoint_interval);
+    CHECK(config.broker.disk_reserve_bytes == plain.disk_reserve_bytes);
+    CHECK(config.broker.near_entries == plain.near_entries);
+    CHECK(config.broker.delay_remember == plain.delay_remember);
+    const SessionLimits limits;
+    CHECK(config.sessions.frame_bytes == limits.frame_bytes);
+    CHECK(config.sessions.requests_in_flight == limits.requests_in_flight);
+    CHECK(config.sessions.bytes_in_flight == limits.bytes_in_flight);
+    CHECK(config.sessions.idle == limits.idle);
+    CHECK(config.sessions.write_stall == limits.write_stall);
+  }
+
+  TEST_CASE("a file wins over the default, --set over the file, a flag over --set") {
+    const auto from_file = file("num.partitions=2\nfetch.max.bytes=5000\ntarry.shards=3\n");
+    const auto from_set = set({{"num.partitions", "4"}, {"tarry.shards", "5"}});
+    const std::vector<Setting> flags{{"--shards", "tarry.shards", "6"}};
+    const auto config = made({from_file, from_set, flags});
+    CHECK(config.broker.fetch_max_bytes == 5000);
+    CHECK(config.broker.num_partitions == 4);
+    CHECK(config.shards == 6);
+  }
+
+  TEST_CASE("an unknown key is refused by file, line, key and value, with the key that was meant") {
+    const auto said = refused({file("# one\n\nlog.retention.mss=5\n")});
+    CHECK(contains(said, "x.properties:3: log.retention.mss=5"));
+    CHECK(contains(said, "did you mean log.retention.ms?"));
+    CHECK(contains(said, "--help-config"));
+    const auto strange = refused({set({{"no.such.thing.at.all", "1"}})});
+    CHECK(contains(strange, "--set no.such.thing.at.all=1"));
+    CHECK_FALSE(contains(strange, "did you mean"));
+  }
+
+  TEST_CASE("a bad value is refused by place, key and value, with what is allowed") {
+    CHECK(contains(refused({file("a.b\n")}), "x.properties:1: a.b=(nothing)"));
+    auto said = refused({file("\nnum.partitions=abc")});
+    CHECK(said == "x.properties:2: num.partitions=abc: allowed is a whole number from 1 to 100000");
+    said = refused({set({{"log.segment.bytes", "-3"}})});
+    CHECK(said == "--set log.segment.bytes=-3: allowed is a whole number from 14 to 2147483647");
+    said = refused({{{"--shards", "tarry.shards", "many"}}});
+    CHECK(said == "--shards many: allowed is a whole number from 0 to 256");
+    for (const auto& [key, value] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"num.partitions", ""},
+             {"num.partitions", "0"},
+             {"num.partitions", "1.5"},
+             {"num.partitions", "99999999999999999999"},
+             {"auto.create.topics.enable", "yes"},
+             {"default.replication.factor", "3"},
+             {"node.id", "2"},
+             {"listeners", "localhost"},
+             {"listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2"},
+             {"listeners", "SSL://localhost:9093"},
+             {"advertised.listeners", ":9092"},
+             {"tarry.admin.listener", "on"},
+             {"tarry.durability", "sometimes"},
+             {"tarry.log.level", "loud"},
+             {"tarry.data.dir", ""},
+             {"log.dirs", "/a,/b"},
+             {"log.cleanup.policy", "compact"},
+             {"log.retention.ms", "-2"},
+             {"log.retention.ms", "a week"},
+             {"socket.request.max.bytes", "3GiB"},
+             {"tarry.journal.file.bytes", "100000"},
+             {"connections.max.idle.ms", "0"},
+         }) {
+      INFO(key, "=", value);
+      const auto bad = refused({set({{key, value}})});
+      CHECK(contains(bad, key));
+      CHECK(contains(bad, *value == 0 ? "(nothing)" : value));
+      CHECK(contains(bad, "allowed is "));
+    }
+  }
+
+  TEST_CASE("a value cannot make a line of its own in the error") {
+    CHECK(contains(refused({file("num.partitions=a\\nb")}), "num.partitions=a\\x0ab"));
+  }
+
+  TEST_CASE("a key that stands twice in one place is refused with both lines") {
+    const auto said = refused({file("num.partitions=1\n\nnum.partitions=2")});
+    CHECK(contains(said, "x.properties:3: num.partitions=2"));
+    CHECK(contains(said, "x.properties:1: num.partitions=1"));
+    CHECK(contains(refused({set({{"num.partitions", "1"}, {"num.partitions", "1"}})}), "twice"));
+  }
+
+  TEST_CASE("a bad value is refused though a higher layer overrides it") {
+    CHECK(contains(refused({file("num.partitions=x"), set({{"num.partitions", "1"}})}), "=x"));
+  }
+
+  TEST_CASE("times and sizes are plain numbers or have units") {
+    const auto config = made({set({{"connections.max.idle.ms", "1h30m"},
+                                   {"tarry.checkpoint.interval.ms", "250"},
+                                   {"log.retention.ms", "7d"},
+                                   {"tarry.disk.reserve.bytes", "2GiB"},
+                                   {"log.segment.bytes", "64KiB"},
+                                   {"log.retention.bytes", "-1"}})});
+    CHECK(config.sessions.idle == std::chrono::minutes{90});
+    CHECK(config.broker.checkpoint_interval == std::chrono::milliseconds{250});
+    CHECK(config.broker.topic_defaults.at("retention.ms") == "604800000");
+    CHECK(config.broker.disk_reserve_bytes == std::int64_t{2} << 30);
+    CHECK(config.broker.topic_defaults.at("segment.bytes") == "65536");
+    CHECK(config.broker.topic_defaults.at("retention.bytes") == "-1");
+    CHECK(entry(config, "connections.max.idle.ms").value == "5400000");
+  }
+
+  TEST_CASE("of log.retention ms wins over minutes and minutes over hours, wherever they stand") {
+    const auto retention = [](const Layers& layers) {
+      return made(layers).broker.topic_defaults.at("retention.ms");
+    };
+    CHECK(retention({file("log.retention.hours=2")}) == "7200000");
+    CHECK(retention({file("log.retention.minutes=3\nlog.retention.hours=2")}) == "180000");
+    CHECK(retention({file("log.retention.ms=4"), set({{"log.retention.minutes", "3"}})}) == "4");
+    CHECK(retention({file("log.retention.ms=4"), set({{"log.retention.ms", ""}})}) == "604800000");
+    CHECK(retention({file("log.retention.hours=-1")}) == "-1");
+    CHECK(retention({file("log.retention.ms=-1")}) == "-1");
+    CHECK(retention({file("log.retention.hours=2147483647")}) == "7730941129200000");
+  }
+
+  TEST_CASE("log.roll.ms wins over log.roll.hours") {
+    CHECK(made({file("log.roll.hours=1")}).broker.topic_defaults.at("segment.ms") == "3600000");
+    CHECK(made({file("log.roll.hours=1\nlog.roll.ms=5")}).broker.topic_defaults.at("segment.ms") ==
+          "5");
+  }
+
+  TEST_CASE("a journal that does not hold two of its files is refused with both keys") {
+    const auto said = refused({set({{"tarry.journal.max.bytes", "40MiB"}})});
+    CHECK(contains(said, "tarry.journal.max.bytes=41943040"));
+    CHECK(contains(said, "tarry.journal.file.bytes=33554432"));
+  }
+
+  TEST_CASE("Kafka's form of a listener is understood, and off switches the admin off") {
+    const auto config = made({set({{"listeners", "PLAINTEXT://:9093"},
+                                   {"advertised.listeners", "PLAINTEXT://broker:9094"},
+                                   {"tarry.admin.listener", "off"}})});
+    CHECK(config.listen == HostPort{"", 9093});
+    CHECK(config.advertise == HostPort{"broker", 9094});
+    CHECK_FALSE(config.admin.has_value());
+  }
+
+  TEST_CASE("DescribeConfigs gets every key, with its value and whether it is the default") {
+    const auto config = made({set({{"num.partitions", "3"}, {"fetch.max.bytes", "57671680"}})});
+    CHECK(config.broker.entries.size() == config_keys().size());
+    CHECK(entry(config, "num.partitions").value == "3");
+    CHECK(entry(config, "num.partitions").fallback == "1");
+    CHECK_FALSE(entry(config, "num.partitions").is_default);
+    CHECK(entry(config, "fetch.max.bytes").is_default);
+    CHECK(entry(config, "message.max.bytes").type == broker::ConfigType::integer);
+    CHECK_FALSE(entry(config, "message.max.bytes").reason.empty());
+  }
+
+  TEST_CASE("every key has a name of its own, a reason, a range, and a default that is allowed") {
+    std::string_view last;
+    for (const auto& key : config_keys()) {
+      INFO("key: ", std::string(key.name));
+      CHECK(key.name != last);
+      last = key.name;
+      CHECK(key.reason.ends_with('.'));
+      CHECK_FALSE(key.allowed().empty());
+      CHECK(check_setting(key.name, key.fallback).has_value());
+    }
+  }
+
+  TEST_CASE("every default of a topic config is a key of the broker") {
+    for (const auto& key : broker::topic_config_keys()) {
+      if (!key.broker_name.empty()) CHECK(find_config_key(key.broker_name) != nullptr);
+    }
+  }
+
+  TEST_CASE("the help shows every key, and is a file that changes nothing") {
+    const auto help = config_help();
+    auto settings = parse_properties(help, "help");
+    REQUIRE(settings.has_value());
+    CHECK(settings->size() == config_keys().size());
+    const auto plain = made({});
+    const auto config = made({*settings});
+    for (const auto& each : config.broker.entries) {
+      INFO("key: ", each.name);
+      CHECK(each.is_default);
+      CHECK(each.value == entry(plain, each.name).value);
+    }
+    CHECK(config.broker.topic_defaults == plain.broker.topic_defaults);
+  }
+
+  TEST_CASE("etc/tarry.properties is what --help-config prints") {
+    std::ifstream committed(TARRY_TEST_DATA "/../../etc/tarry.properties");
+    REQUIRE(committed);
+    std::stringstream text;
+    text << committed.rdbuf();
+    CHECK_MESSAGE(text.str() == config_help(),
+                  "run `tarry serve --help-config > etc/tarry.properties`");
+  }
+}
+
+TEST_SUITE("properties") {
+  TEST_CASE("comments and empty lines are nothing, and lines count from one") {
+    const auto settings = file("# a\n! b\n\n   # c\n\t\nkey=value\r\nother=1");
+    REQUIRE(settings.size() == 2);
+    CHECK(settings[0].where == "x.properties:6");
+    CHECK(settings[1].where == "x.properties:7");
+    CHECK(file("").empty());
+  }
+
+  TEST_CASE("key and value part at =, : or blanks, and blanks around them do not count") {
+    const auto expected = std::pair<std::string, std::string>("a.b", "c d");
+    for (const auto* text : {"a.b=c d", "a.b:c d", "a.b c d", "  a.b = c d  ", "a.b\t:\tc d\t",
+                             "a.b   =c d", "a.b\fc d"}) {
+      INFO("line: ", text);
+      CHECK(line(text) == expected);
+    }
+    CHECK(line("a==b").second == "=b");
+    CHECK(line("a = : b").second == ": b");
+    CHECK(line("a").second == "");
+    CHECK(line("=b").first == "");
+  }
+
+  TEST_CASE("a backslash at a line's end joins the next line without its leading blanks") {
+    const auto settings = file("list=one,\\\n   two,\\\r\n\tthree\nnext=1\\\\\nlast=2");
+    REQUIRE(settings.size() == 3);
+    CHECK(settings[0].value == "one,two,three");
+    CHECK(settings[1].value == "1\\");
+    CHECK(settings[1].where == "x.properties:4");
+    CHECK(settings[2].value == "2");
+    CHECK(line("a=b\\").second == "b");
+    CHECK(line("a=b\\\n# c").second == "b# c");
+  }
+
+  TEST_CASE("escapes stand for what they name, and an escaped separator belongs to the key") {
+    CHECK(line("a\\=b\\:c\\ d=e").first == "a=b:c d");
+    CHECK(line("a=\\t\\n\\r\\f\\\\\\q").second == "\t\n\r\f\\q");
+    CHECK(line("a=\\u0041\\u00e9\\u20ac").second == "A\xc3\xa9\xe2\x82\xac");
+    CHECK(line("a=\\ud83d\\ude00").second == "\xf0\x9f\x98\x80");
+    CHECK(line("a=\\ b\\ ").second == " b ");
+    CHECK(line("a=\xc3\xa9").second == "\xc3\xa9");
+  }
+
+  TEST_CASE("an escape that names no character is refused with its line") {
+    for (const auto* text :
+         {"a=\\u12", "a=\\u12g4", "a=\\ud83d", "a=\\ude00", "a=\\ud83d\\u0041"}) {
+      INFO("line: ", text);
+      const auto settings = parse_properties(std::string("\n") + text, "x");
+      REQUIRE_FALSE(settings.has_value());
+      CHECK(contains(settings.error().message, "x:2: "));
+    }
+  }
+
+  TEST_CASE("a file that is not there, or is no file, is refused by its path") {
+    CHECK(contains(read_properties("/nowhere/x.properties").error().message,
+                   "/nowhere/x.properties"));
+    CHECK_FALSE(read_properties("/").has_value());
+  }
+
+  TEST_CASE("a file of more than 1 MiB is refused") {
+    char path[] = "/tmp/tarry-config-test-XXXXXX";
+    const int descriptor = ::mkstemp(path);
+    REQUIRE(descriptor >= 0);
+    ::close(descriptor);
+    std::ofstream(path) << std::string((1 << 20) + 1, '#');
+    const auto settings = read_properties(path);
+    std::remove(path);
+    REQUIRE_FALSE(settings.has_value());
+    CHECK(contains(settings.error().message, "1 MiB"));
+  }
+}
+
+}  // namespace
+}  // namespace tarry::server

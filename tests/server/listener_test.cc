@@ -1,0 +1,200 @@
+#include "server/listener.h"
+
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fcntl.h>
+
+#include <doctest/doctest.h>
+
+#include "server/system_clock.h"
+
+namespace tarry::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+BoundAddress bound(const HostPort& where) {
+  auto result = BoundAddress::bind(where, "listeners");
+  if (!result) FAIL(result.error().message);
+  return std::move(*result);
+}
+std::string refused(const HostPort& where) {
+  const auto result = BoundAddress::bind(where, "listeners");
+  REQUIRE_FALSE(result.has_value());
+  return result.error().message;
+}
+bool contains(const std::string& text, std::string_view part) {
+  INFO("text: ", text);
+  return text.find(part) != std::string::npos;
+}
+bool machine_has_ipv6() {
+  return BoundAddress::bind({"::1", 0}, "listeners").has_value();
+}
+
+class FakeClock final : public Clock {
+ public:
+  WallTime wall() const override { return {}; }
+  MonoTime mono() const override { return now; }
+  MonoTime now{std::chrono::hours(1)};
+};
+
+// A listener on a free port, whose connections are kept open.
+struct Fixture {
+  explicit Fixture(const HostPort& where = {"127.0.0.1", 0}, std::size_t max_connections = 100) {
+    auto address = bound(where);
+    port = address.address().port;
+    listener.emplace(context, clock, std::move(address), max_connections,
+                     [this](int descriptor, tcp, std::string peer) {
+                       taken.push_back(descriptor);
+                       peers.push_back(std::move(peer));
+                     });
+    REQUIRE(listener->start().has_value());
+  }
+  ~Fixture() {
+    listener->stop();
+    context.restart();
+    context.poll();
+    listener.reset();
+    for (const int descriptor : taken) ::close(descriptor);
+  }
+
+  tcp::socket connect(const std::string& host = "127.0.0.1") {
+    tcp::socket socket(clients);
+    socket.connect({asio::ip::make_address(host), port});
+    return socket;
+  }
+  // All that is there to be accepted is: a connect() has returned, so the kernel has it in line.
+  void settle() {
+    context.restart();
+    context.poll();
+  }
+
+  asio::io_context context{1}, clients{1};
+  FakeClock clock;
+  std::vector<int> taken;
+  std::vector<std::string> peers;
+  std::optional<Listener> listener;
+  std::uint16_t port = 0;
+};
+
+// Whether the other side has closed it.
+bool is_closed(tcp::socket& socket) {
+  char byte;
+  boost::system::error_code error;
+  socket.read_some(asio::buffer(&byte, 1), error);
+  return error == asio::error::eof || error == asio::error::connection_reset;
+}
+
+TEST_SUITE("listener") {
+  TEST_CASE("port 0 finds a free port, which is the same on 127.0.0.1 and ::1") {
+    Fixture fixture({"localhost", 0});
+    CHECK(fixture.port != 0);
+    auto four = fixture.connect("127.0.0.1");
+    fixture.settle();
+    CHECK(fixture.taken.size() == 1);
+    if (machine_has_ipv6()) {
+      auto six = fixture.connect("::1");
+      fixture.settle();
+      CHECK(fixture.taken.size() == 2);
+      CHECK(fixture.peers[1].starts_with("[::1]:"));
+    }
+    CHECK(fixture.peers[0].starts_with("127.0.0.1:"));
+  }
+
+  TEST_CASE("localhost is advertised as 127.0.0.1, loopback as itself, else the host's name") {
+    CHECK(bound({"localhost", 0}).advertised().host == "127.0.0.1");
+    CHECK(bound({"127.0.0.1", 0}).advertised().host == "127.0.0.1");
+    char name[256] = {};
+    ::gethostname(name, sizeof name - 1);
+    const auto any = bound({"0.0.0.0", 0});
+    CHECK(any.advertised() == HostPort{name, any.address().port});
+    CHECK(bound({"", 0}).advertised().host == name);
+  }
+
+  TEST_CASE("a port in use is refused by its address, and the error says what to do") {
+    Fixture fixture;
+    const auto said = refused({"127.0.0.1", fixture.port});
+    CHECK(contains(said, "127.0.0.1:" + std::to_string(fixture.port)));
+    CHECK(contains(said, "in use"));
+    CHECK(contains(said, "ss -ltnp"));
+    CHECK(contains(refused({"localhost", fixture.port}),
+                   "127.0.0.1:" + std::to_string(fixture.port)));
+  }
+
+  TEST_CASE("what is no address of this machine is refused by its name") {
+    CHECK(contains(refused({"192.0.2.1", 0}), "192.0.2.1"));
+    CHECK(contains(refused({"no-such-host.invalid", 0}), "no-such-host.invalid"));
+  }
+
+  TEST_CASE("until it is started nobody can connect") {
+    const auto address = bound({"127.0.0.1", 0});
+    asio::io_context context;
+    tcp::socket socket(context);
+    boost::system::error_code error;
+    socket.connect({asio::ip::address_v4::loopback(), address.address().port}, error);
+    CHECK(error == asio::error::connection_refused);
+  }
+
+  TEST_CASE("past max.connections a connection is closed at once, until one has ended") {
+    Fixture fixture({"127.0.0.1", 0}, 2);
+    auto a = fixture.connect(), b = fixture.connect(), c = fixture.connect();
+    fixture.settle();
+    CHECK(fixture.taken.size() == 2);
+    CHECK(is_closed(c));
+    fixture.listener->connection_ended();
+    auto d = fixture.connect();
+    fixture.settle();
+    CHECK(fixture.taken.size() == 3);
+    CHECK(fixture.listener->connections() == 2);
+  }
+
+  TEST_CASE("many connections that wait are all accepted, a bounded number a turn") {
+    Fixture fixture({"127.0.0.1", 0}, 1000);
+    std::vector<tcp::socket> sockets;
+    for (int i = 0; i < 200; ++i) sockets.push_back(fixture.connect());
+    fixture.context.restart();
+    fixture.context.poll_one();
+    CHECK(fixture.taken.size() == 64);
+    fixture.settle();
+    CHECK(fixture.taken.size() == 200);
+  }
+
+  TEST_CASE("without a file descriptor left a connection is closed, and later ones are served") {
+    Fixture fixture;
+    auto refused_one = tcp::socket(fixture.clients, tcp::v4());
+    auto served = tcp::socket(fixture.clients, tcp::v4());
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int probe = ::dup(0);
+    ::close(probe);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(probe);  // No descriptor from here on.
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const tcp::endpoint there(asio::ip::address_v4::loopback(), fixture.port);
+    refused_one.connect(there);
+    fixture.settle();
+    CHECK(fixture.taken.empty());
+    CHECK(is_closed(refused_one));
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    served.connect(there);
+    fixture.settle();
+    CHECK(fixture.taken.size() == 1);
+  }
+
+  TEST_CASE("after stop() nobody can connect, and the port is free again") {
+    Fixture fixture;
+    fixture.listener->stop();
+    boost::system::error_code error;
+    tcp::socket socket(fixture.clients);
+    socket.connect({asio::ip::address_v4::loopback(), fixture.port}, error);
+    CHECK(error == asio::error::connection_refused);
+    CHECK(BoundAddress::bind({"127.0.0.1", fixture.port}, "listeners").has_value());
+  }
+}
+
+}  // namespace
+}  // namespace tarry::server

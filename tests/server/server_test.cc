@@ -1,0 +1,111 @@
+#include "server/server.h"
+
+#include <array>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+#include "tests/server/world.h"
+
+namespace tarry::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+Config config_for(const TemporaryDirectory& directory, std::uint32_t shards = 2) {
+  auto config = *make_config({});
+  config.listen = {"127.0.0.1", 0};
+  config.admin.reset();
+  config.shards = shards;
+  config.broker.data_directory = directory.path() + "/data";
+  return config;
+}
+void no_failure(const Error& error) {
+  FAIL(error.message);
+}
+
+// Asks for the versions, and returns the answer's correlation id.
+std::int32_t ask(const HostPort& where, std::int32_t correlation) {
+  asio::io_context context;
+  tcp::socket socket(context);
+  socket.connect({asio::ip::make_address(where.host), where.port});
+  Buffer frame;
+  append_be<std::int32_t>(frame, 10);
+  append_be<std::int16_t>(frame, 18);
+  append_be<std::int16_t>(frame, 0);
+  append_be(frame, correlation);
+  append_be<std::int16_t>(frame, -1);
+  asio::write(socket, asio::buffer(frame));
+  std::array<std::uint8_t, 8> answer;
+  asio::read(socket, asio::buffer(answer));
+  return load_be<std::int32_t>(answer.data() + 4);
+}
+
+TEST_SUITE("server") {
+  TEST_CASE("it serves on every shard, stops in order, and starts again with other shards") {
+    const TemporaryDirectory directory;
+    for (const std::uint32_t shards : {2u, 1u, 3u}) {
+      Server server(config_for(directory, shards), no_failure);
+      const auto started = server.start();
+      if (!started) FAIL(started.error().message);
+      CHECK(server.kafka().port != 0);
+      CHECK(server.shards() == shards);
+      for (int i = 0; i < 6; ++i) CHECK(ask(server.kafka(), i) == i);
+      server.stop();
+      server.stop();  // Once more does nothing.
+    }
+  }
+
+  TEST_CASE("it stops with connections that are open") {
+    const TemporaryDirectory directory;
+    Server server(config_for(directory), no_failure);
+    REQUIRE(server.start().has_value());
+    asio::io_context context;
+    std::vector<tcp::socket> sockets;
+    for (int i = 0; i < 10; ++i) {
+      sockets.emplace_back(context);
+      sockets.back().connect({asio::ip::address_v4::loopback(), server.kafka().port});
+    }
+    server.stop();
+    for (auto& socket : sockets) {
+      std::uint8_t byte;
+      boost::system::error_code error;
+      asio::read(socket, asio::buffer(&byte, 1), error);
+      CHECK(error);
+    }
+  }
+
+  TEST_CASE("a port in use is refused before the directory is made") {
+    const TemporaryDirectory directory;
+    asio::io_context context;
+    const tcp::acceptor taken(context, {asio::ip::address_v4::loopback(), 0});
+    auto config = config_for(directory);
+    config.listen.port = taken.local_endpoint().port();
+    Server server(config, no_failure);
+    const auto started = server.start();
+    REQUIRE_FALSE(started.has_value());
+    CHECK(started.error().message.find(config.listen.text()) != std::string::npos);
+    CHECK(std::filesystem::is_empty(directory.path()));
+  }
+
+  TEST_CASE("a directory in use is refused by its path") {
+    const TemporaryDirectory directory;
+    Server first(config_for(directory), no_failure);
+    REQUIRE(first.start().has_value());
+    Server second(config_for(directory), no_failure);
+    const auto started = second.start();
+    REQUIRE_FALSE(started.has_value());
+    CHECK(started.error().message.find(directory.path()) != std::string::npos);
+    CHECK(ask(first.kafka(), 1) == 1);
+  }
+
+  TEST_CASE("a server that was never started, or did not start, is destroyed in peace") {
+    const TemporaryDirectory directory;
+    const Server server(config_for(directory), no_failure);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::server

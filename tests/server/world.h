@@ -1,0 +1,126 @@
+#pragma once
+
+// A broker of one shard in a directory of its own, in the test's thread: the test says when the
+// shard runs and what time it is.
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <doctest/doctest.h>
+#include <boost/asio/io_context.hpp>
+
+#include "broker/broker.h"
+#include "server/blocking_pool.h"
+#include "server/config.h"
+#include "server/system_clock.h"
+#include "storage/file.h"
+
+namespace tarry::server {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    char name[] = "/tmp/tarry-server-test-XXXXXX";
+    REQUIRE(::mkdtemp(name) != nullptr);
+    path_ = name;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class FakeClock final : public Clock {
+ public:
+  WallTime wall() const override {
+    return WallTime{std::chrono::floor<std::chrono::milliseconds>(now.time_since_epoch())} +
+           std::chrono::years(55);
+  }
+  MonoTime mono() const override { return now; }
+  MonoTime now{std::chrono::hours(1)};
+};
+
+// What a test waits for comes from threads that it does not hold in its hand (the pool's), so
+// there is an end to its patience; nothing is ever waited for that does not have to happen.
+constexpr std::chrono::seconds patience{60};
+
+inline void pass_time(FakeClock& clock) {
+  clock.now += std::chrono::milliseconds{1};
+}
+inline void pass_time(const SystemClock&) {}  // It does by itself.
+
+template <typename ClockType>
+struct World {
+  World() {
+    broker::BrokerSetup setup;
+    setup.config = make_config({})->broker;
+    setup.config.data_directory = directory.path() + "/data";
+    setup.disk = &disk;
+    setup.clock = &clock;
+    setup.random = &random;
+    setup.on_failure = [](const Error& error) { FAIL(error.message); };
+    setup.shards.push_back({0, context.get_executor(), background.get()});
+    auto opened = broker::Broker::open(std::move(setup));
+    if (!opened) FAIL(opened.error().message);
+    broker = std::move(*opened);
+    broker->start();
+  }
+  ~World() {
+    // A round that is under way is waited for with the wheel, so time goes on meanwhile.
+    bool stopped = false;
+    broker->stop([&] { stopped = true; });
+    until([&] {
+      pass_time(clock);
+      shard().wheel().advance(shard().tick());
+      return stopped;
+    });
+    pool.stop();
+    context.restart();
+    context.poll();
+  }
+
+  broker::Shard& shard() { return broker->shard(0); }
+
+  // Runs the shard until `is` says so.
+  template <typename Condition>
+  void until(Condition is) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!is()) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      context.restart();
+      // What is scheduled for now while time stands still is due at once.
+      shard().wheel().advance(shard().tick());
+      if (context.poll() == 0) std::this_thread::yield();
+    }
+  }
+  // Runs what is there to be run.
+  void settle() {
+    context.restart();
+    while (context.poll() > 0) {
+    }
+  }
+
+  TemporaryDirectory directory;
+  ClockType clock;
+  SystemRandom random;
+  storage::PosixDisk disk;
+  boost::asio::io_context context{1};
+  BlockingPool pool{4};
+  std::unique_ptr<Background> background = pool.background_for(context);
+  std::unique_ptr<broker::Broker> broker;
+};
+
+}  // namespace tarry::server
