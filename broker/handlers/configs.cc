@@ -9,8 +9,9 @@ std::vector<TopicValue> values_of(const BrokerConfig& broker, const storage::Top
     if (const auto own = topic.configs.find(key.name); own != topic.configs.end()) {
       value.synonyms.push_back({std::string(key.name), own->second, ConfigSource::topic});
     }
-    if (const auto given = broker.topic_defaults.find(key.name);
-        given != broker.topic_defaults.end()) {
+    // What is as it would be anyway is no setting: tools show what somebody has chosen.
+    const auto given = broker.topic_defaults.find(key.name);
+    if (given != broker.topic_defaults.end() && given->second != key.fallback) {
       value.synonyms.push_back(
           {std::string(key.broker_name), given->second, ConfigSource::static_broker});
     }
