@@ -1,0 +1,175 @@
+#include "cli/commands/serve.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/log.h"
+#include "server/config.h"
+#include "server/server.h"
+
+namespace tarry::cli {
+namespace {
+
+using server::Setting;
+
+// A flag of its own for a key of the configuration.
+struct Flag {
+  const char* name;
+  const char* key;
+  const char* value;
+  const char* help;
+};
+constexpr Flag flags[] = {
+    {"--data", "tarry.data.dir", "DIR", "Where everything is kept (default ./tarry-data)"},
+    {"--listen", "listeners", "HOST:PORT",
+     "Where clients connect (default localhost:9092; port 0 takes a free one)"},
+    {"--advertise", "advertised.listeners", "HOST:PORT", "The address that clients are told"},
+    {"--admin", "tarry.admin.listener", "HOST:PORT|off",
+     "Where the admin's HTTP listens (default 127.0.0.1:8080)"},
+    {"--shards", "tarry.shards", "N", "Threads that serve (default: one a core)"},
+    {"--log-level", "tarry.log.level", "L", "debug, info, warn, error or off (default info)"},
+};
+
+struct Options {
+  std::optional<std::string> config;
+  std::vector<std::string> set;
+  std::array<std::optional<std::string>, std::size(flags)> flag_values;
+  bool help_config = false;
+};
+
+// When the process began, as well as the machine knows it: until main() it has only computed (it
+// was loaded and linked), so the time it has used is the time that has passed.
+std::chrono::steady_clock::time_point process_start() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return std::chrono::steady_clock::now() - std::chrono::seconds(used.tv_sec) -
+         std::chrono::nanoseconds(used.tv_nsec);
+}
+const auto started = process_start();
+
+// The rest of the process has nothing more to promise.
+[[noreturn]] void end_at_once(const Error& error) {
+  log_error("server", "the broker ends at once, so that nothing is promised any more: {}",
+            error.message);
+  ::_exit(failed);
+}
+
+// Every connection and every segment is an open file.
+void raise_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) log_warn("server", "the limit of open files stays");
+}
+
+sigset_t ending_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// The next signal does not wait for the stop in order.
+void let_signals_hurry() {
+  struct sigaction hurry {};
+  hurry.sa_handler = [](int) { ::_exit(failed); };
+  ::sigaction(SIGTERM, &hurry, nullptr);
+  ::sigaction(SIGINT, &hurry, nullptr);
+  const sigset_t signals = ending_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+int run(const Options& options) {
+  if (options.help_config) {
+    fmt::print("{}", server::config_help());
+    return done;
+  }
+  std::vector<std::vector<Setting>> layers;
+  if (options.config) {
+    auto file = server::read_properties(*options.config);
+    if (!file) return failure(file.error().message);
+    layers.push_back(std::move(*file));
+  }
+  auto& set = layers.emplace_back();
+  for (const auto& word : options.set) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return usage_error(fmt::format("--set {}: give it as key=value, as in --set num.partitions=3",
+                                     printable(word)));
+    }
+    set.push_back({"--set", word.substr(0, equals), word.substr(equals + 1)});
+  }
+  auto& own = layers.emplace_back();
+  for (std::size_t i = 0; i < std::size(flags); ++i) {
+    if (!options.flag_values[i]) continue;
+    const auto& value = *options.flag_values[i];
+    if (const auto checked = server::check_setting(flags[i].key, value); !checked) {
+      return usage_error(fmt::format("{} {}: allowed is {}", flags[i].name, printable(value),
+                                     checked.error().message));
+    }
+    own.push_back({flags[i].name, flags[i].key, value});
+  }
+  auto config = server::make_config(layers);
+  if (!config) return failure(config.error().message);
+  config->broker.version = TARRY_VERSION;
+
+  set_log_level(config->log_level);
+  ::umask(077);  // What clients keep here is nobody else's.
+  ::signal(SIGPIPE, SIG_IGN);
+  raise_open_files();
+  // Before there are threads, which inherit it: the signals are for sigwait() alone.
+  const sigset_t signals = ending_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  server::Server broker(std::move(*config), end_at_once);
+  if (const auto ready = broker.start(); !ready) return failure(ready.error().message);
+  const auto admin = broker.admin();
+  fmt::print("tarry ready kafka={} admin={} data={} shards={} pid={} start_ms={}\n",
+             broker.kafka().text(), admin ? admin->text() : "off", broker.data(), broker.shards(),
+             ::getpid(),
+             std::chrono::duration_cast<std::chrono::milliseconds>(
+                 std::chrono::steady_clock::now() - started)
+                 .count());
+  std::fflush(stdout);
+
+  int signal = 0;
+  ::sigwait(&signals, &signal);
+  let_signals_hurry();
+  log_info("server", "{}: stopping", signal == SIGINT ? "SIGINT" : "SIGTERM");
+  broker.stop();
+  return done;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& program, Chosen& chosen) {
+  auto* command = program.add_subcommand("serve", "Runs a broker");
+  auto options = std::make_shared<Options>();
+  command->add_option("--config", options->config, "Reads keys from a properties file")
+      ->option_text("FILE")
+      ->take_last();
+  for (std::size_t i = 0; i < std::size(flags); ++i) {
+    command->add_option(flags[i].name, options->flag_values[i], flags[i].help)
+        ->option_text(flags[i].value)
+        ->take_last();
+  }
+  command->add_option("--set", options->set, "Sets any key of the configuration; may be repeated")
+      ->option_text("KEY=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  command->add_flag("--help-config", options->help_config,
+                    "Prints every key with default, unit, range and reason");
+  command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
+}
+
+}  // namespace tarry::cli
