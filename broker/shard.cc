@@ -342,7 +342,8 @@ void Shard::note_dirty(Partition& partition, std::size_t bytes) {
     dirty_.push_back(partition.id());
   }
   dirty_bytes_ += bytes;
-  if (dirty_bytes_ > static_cast<std::size_t>(broker_.config().tail_bytes) / 2) {
+  // While recovery replays there is no checkpoint yet; the first append after it asks again.
+  if (checkpoint_ && dirty_bytes_ > static_cast<std::size_t>(broker_.config().tail_bytes) / 2) {
     checkpoint_->hurry();
     want_checkpoint();
   }
@@ -435,10 +436,14 @@ std::size_t Shard::tail_share() const {
 void Shard::logs_are_flushed(Result<> flushed) {
   if (!flushed) {
     if (flushed.error().code != Errc::no_space) return checkpoint_failed(flushed.error());
-    // Nothing is lost: the journal has it.  The next try comes when there is room again.
-    log_error("broker", "the disk is full, logs are not written: {}", flushed.error().message);
+    // Nothing is lost: the journal has it.  The next try comes with the next look at the disk.
+    if (has_room_) {
+      log_error("broker", "the disk is full, logs are not written: {}", flushed.error().message);
+    }
+    has_room_ = false;
     abandon_checkpoint();
-    return look_at_free_space();
+    if (!stopping_) wheel_.schedule(space_timer_, tick_after(space_check_every));
+    return;
   }
   checkpoint_->finished({});  // Written,
   checkpoint_->finished({});  // and synced by the same work.

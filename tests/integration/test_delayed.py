@@ -380,6 +380,22 @@ def _(ctx):
         assert values(got) == expected + [f"far {n}" for n in range(50)]
 
 
+@case("what was acknowledged and is only in the journal survives kill -9, however much it is")
+def _(ctx):
+    broker = ctx.broker(shards=1, settings={"tarry.checkpoint.interval.ms": 3_600_000, "tarry.log.tail.bytes": 65536})
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        bodies = [wire.batch([wire.record(f"{n:03}" + "x" * 100_000)]) for n in range(40)]
+        for body in bodies:
+            client.send(wire.PRODUCE, 8, client.produce_body(topic, 0, body))
+        for _ in bodies:
+            assert client.read_produced(client.receive(wire.PRODUCE, 8)).error == 0
+    broker.restart()
+    with broker.client() as client:
+        got = client.consume(topic, 40)
+        assert [rec.value[:3] for rec in got] == [b"%03d" % n for n in range(40)]
+
+
 # --- what is wrong with a header ------------------------------------------------------------------------
 
 BAD = [  # What is named in the message: the header and its value.
