@@ -201,7 +201,6 @@ void Session::admit(std::shared_ptr<Buffer> frame) {
   std::string refused = header ? broker::why_refused(*header) : header.error().message;
   if (!refused.empty()) return close(refused, true);
   ++owner_.shard_.requests_total;
-  std::fprintf(stderr, "admit %zu + %zu limit %zu slots %zu\n", bytes_in_flight_, frame->size(), owner_.limits_.bytes_in_flight, slots_.size());
   const auto* handler = broker::find_handler(header->key);
   const std::size_t bytes = frame->size();
   bytes_in_flight_ += bytes;
@@ -268,7 +267,6 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
 }
 
 void Session::write_answers() {
-  std::fprintf(stderr, "write %zu slots %zu out %zu writing %d\n", bytes_in_flight_, slots_.size(), out_.size(), int(writing_));
   if (writing_) return;
   while (!closed_) {
     // What is ready joins the pieces on their way, in the order of the requests.

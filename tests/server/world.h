@@ -55,7 +55,7 @@ class FakeClock final : public Clock {
 
 // What a test waits for comes from threads that it does not hold in its hand (the pool's), so
 // there is an end to its patience; nothing is ever waited for that does not have to happen.
-constexpr std::chrono::seconds patience{60};
+constexpr std::chrono::seconds patience{20};
 
 inline void pass_time(FakeClock& clock) {
   clock.now += std::chrono::milliseconds{1};
@@ -99,10 +99,8 @@ struct World {
   void until(Condition is) {
     const auto end = std::chrono::steady_clock::now() + patience;
     while (!is()) {
-      REQUIRE(std::chrono::steady_clock::now() < end);
+      if (std::chrono::steady_clock::now() > end) FAIL("what was waited for did not happen");
       context.restart();
-      // What is scheduled for now while time stands still is due at once.
-      shard().wheel().advance(shard().tick());
       if (context.poll() == 0) std::this_thread::yield();
     }
   }

@@ -1,0 +1,385 @@
+#include "server/session.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "tests/server/world.h"
+
+namespace tarry::server {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+constexpr std::int16_t produce = 0, fetch = 1, metadata = 3, api_versions = 18;
+
+// A request in its frame.
+class Request {
+ public:
+  Request(std::int16_t key, std::int16_t version, std::int32_t correlation) {
+    append_be<std::int32_t>(bytes_, 0);
+    append_be(bytes_, key);
+    append_be(bytes_, version);
+    append_be(bytes_, correlation);
+    append_be<std::int16_t>(bytes_, -1);  // No client id.
+  }
+  template <typename T>
+  Request& be(T value) {
+    append_be(bytes_, value);
+    return *this;
+  }
+  Request& text(std::string_view value) {
+    append_be(bytes_, static_cast<std::int16_t>(value.size()));
+    append_bytes(bytes_, as_bytes(value));
+    return *this;
+  }
+  Buffer done() const {
+    Buffer bytes = bytes_;
+    store_be(bytes.data(), static_cast<std::int32_t>(bytes.size() - 4));
+    return bytes;
+  }
+
+ private:
+  Buffer bytes_;
+};
+
+Buffer ask_versions(std::int32_t correlation) {
+  return Request(api_versions, 0, correlation).done();
+}
+// Makes the topic.
+Buffer ask_metadata(std::int32_t correlation, std::string_view topic) {
+  return Request(metadata, 4, correlation)
+      .be<std::int32_t>(1)
+      .text(topic)
+      .be<std::int8_t>(1)
+      .done();
+}
+// From partition 0, at its beginning, where nothing is.
+Buffer ask_fetch(std::int32_t correlation, std::string_view topic, std::int32_t max_wait_ms) {
+  return Request(fetch, 4, correlation)
+      .be<std::int32_t>(-1)
+      .be(max_wait_ms)
+      .be<std::int32_t>(1)        // Least bytes.
+      .be<std::int32_t>(1 << 20)  // Most bytes.
+      .be<std::int8_t>(0)
+      .be<std::int32_t>(1)
+      .text(topic)
+      .be<std::int32_t>(1)
+      .be<std::int32_t>(0)  // Partition.
+      .be<std::int64_t>(0)  // Offset.
+      .be<std::int32_t>(1 << 20)
+      .done();
+}
+
+using TestWorld = World<FakeClock>;
+
+// Sessions and the clients that speak to them over loopback.
+struct Sitting : TestWorld {
+  explicit Sitting(SessionLimits limits = {}) : sessions(*broker, shard(), limits) {}
+  ~Sitting() {
+    sessions.close_all("the test ends");
+    until([&] { return sessions.size() == 0; });
+  }
+
+  // Lets time pass.
+  void pass(std::chrono::milliseconds time) {
+    clock.now += time;
+    while (shard().wheel().advance(shard().tick()).more) {
+    }
+    settle();
+  }
+  // The kernel hands over what was sent when it likes to: so many requests are with the session,
+  // and all that can be done is done.
+  void has_taken(std::uint64_t requests) {
+    until([&] { return shard().requests_total >= requests; });
+    settle();
+    CHECK(shard().requests_total == requests);
+  }
+  // Makes a topic whose partition is open.
+  void make_topic(struct Client& client, const std::string& name);
+
+  Sessions sessions;
+};
+
+struct Client {
+  // With small buffers the kernel takes little of what the client does not read.
+  explicit Client(Sitting& its_sitting, bool small_buffers = false)
+      : sitting(its_sitting), socket(sitting.context) {
+    tcp::acceptor acceptor(sitting.context, {asio::ip::address_v4::loopback(), 0});
+    socket.open(tcp::v4());
+    if (small_buffers) socket.set_option(asio::socket_base::receive_buffer_size(4096));
+    socket.connect(acceptor.local_endpoint());
+    tcp::socket served = acceptor.accept();
+    if (small_buffers) served.set_option(asio::socket_base::send_buffer_size(4096));
+    socket.non_blocking(true);
+    sitting.sessions.start(std::move(served), "a client");
+  }
+
+  void send(Bytes bytes) {
+    sitting.until([&] {
+      if (bytes.empty()) return true;
+      boost::system::error_code error;
+      const std::size_t sent = socket.write_some(asio::buffer(bytes.data(), bytes.size()), error);
+      REQUIRE((!error || error == asio::error::would_block));
+      bytes = bytes.subspan(sent);
+      return bytes.empty();
+    });
+    sitting.settle();
+  }
+  // What has come so far goes into `come`.
+  void read() {
+    std::uint8_t buffer[65536];
+    while (!ended) {
+      boost::system::error_code error;
+      const std::size_t got = socket.read_some(asio::buffer(buffer), error);
+      come.insert(come.end(), buffer, buffer + got);
+      if (error == asio::error::would_block) return;
+      if (error) ended = true;
+    }
+  }
+  // The correlation id of the next answer.
+  std::int32_t answer() {
+    Buffer frame;
+    sitting.until([&] {
+      read();
+      if (come.size() < 4) return false;
+      const auto size = load_be<std::uint32_t>(come.data());
+      if (come.size() < 4 + size) return false;
+      frame.assign(come.begin() + 4, come.begin() + 4 + size);
+      come.erase(come.begin(), come.begin() + 4 + size);
+      return true;
+    });
+    return load_be<std::int32_t>(frame.data());
+  }
+  bool has_nothing() {
+    sitting.settle();
+    read();
+    return come.empty() && !ended;
+  }
+  void wait_for_end() {
+    sitting.until([&] {
+      read();
+      return ended;
+    });
+  }
+
+  Sitting& sitting;
+  tcp::socket socket;
+  Buffer come;
+  bool ended = false;
+};
+
+void Sitting::make_topic(Client& client, const std::string& name) {
+  client.send(ask_metadata(-1, name));
+  CHECK(client.answer() == -1);
+  // A partition is opened when it is first asked for, by a thread that knows nothing of our clock.
+  client.send(ask_fetch(-2, name, 0));
+  CHECK(client.answer() == -2);
+}
+
+Buffer joined(std::initializer_list<Buffer> frames) {
+  Buffer all;
+  for (const auto& frame : frames) append_bytes(all, frame);
+  return all;
+}
+
+TEST_SUITE("session") {
+  TEST_CASE("a frame may be cut at any byte") {
+    Sitting sitting;
+    Client client(sitting);
+    const Buffer frames = joined({ask_versions(1), ask_versions(2)});
+    for (std::size_t cut = 0; cut <= frames.size(); ++cut) {
+      INFO("cut: ", cut);
+      client.send(Bytes(frames).first(cut));
+      client.send(Bytes(frames).subspan(cut));
+      CHECK(client.answer() == 1);
+      CHECK(client.answer() == 2);
+    }
+    for (const auto& byte : frames) client.send({&byte, 1});
+    CHECK(client.answer() == 1);
+    CHECK(client.answer() == 2);
+  }
+
+  TEST_CASE("many frames in one segment are answered in order") {
+    Sitting sitting;
+    Client client(sitting);
+    Buffer frames;
+    for (int i = 0; i < 900; ++i) append_bytes(frames, ask_versions(i));
+    client.send(frames);
+    for (int i = 0; i < 900; ++i) REQUIRE(client.answer() == i);
+    CHECK(sitting.shard().requests_total == 900);
+  }
+
+  TEST_CASE("a frame larger than one read comes whole") {
+    Sitting sitting;
+    Client client(sitting);
+    // A Metadata request for a name that is too long for a topic, again and again.
+    Request large(metadata, 4, 7);
+    constexpr std::int32_t names = 100;
+    large.be(names);
+    for (int i = 0; i < names; ++i) large.text(std::string(10'000, 'x'));
+    large.be<std::int8_t>(0);
+    client.send(joined({ask_versions(6), large.done(), ask_versions(8)}));
+    CHECK(client.answer() == 6);
+    CHECK(client.answer() == 7);
+    CHECK(client.answer() == 8);
+  }
+
+  TEST_CASE("a frame that claims too much, or less than nothing, ends the connection at once") {
+    SessionLimits limits;
+    limits.frame_bytes = 1000;
+    Sitting sitting(limits);
+    for (const std::int32_t size : {1001, 2'147'483'647, -1, -2'147'483'647 - 1}) {
+      INFO("size: ", size);
+      Client client(sitting);
+      Buffer claim;
+      append_be(claim, size);
+      client.send(claim);
+      client.wait_for_end();
+    }
+    CHECK(sitting.sessions.size() == 0);
+  }
+
+  TEST_CASE("what is no request that we know ends the connection, and only this one") {
+    Sitting sitting;
+    Client other(sitting);
+    for (const Buffer& bytes :
+         {Request(9999, 0, 1).done(), Request(produce, 99, 1).done(), Request(-1, 0, 1).done(),
+          Buffer{0, 0, 0, 0}, Buffer{0, 0, 0, 3, 1, 2, 3}}) {
+      Client client(sitting);
+      client.send(bytes);
+      client.wait_for_end();
+      CHECK(client.come.empty());
+    }
+    other.send(ask_versions(5));
+    CHECK(other.answer() == 5);
+  }
+
+  TEST_CASE("an array that claims 10^9 elements ends the connection and takes no memory") {
+    Sitting sitting;
+    Client client(sitting);
+    client.send(Request(metadata, 4, 1).be<std::int32_t>(1'000'000'000).done());
+    client.wait_for_end();
+  }
+
+  TEST_CASE("answers leave in the order of the requests though a later one is ready first") {
+    Sitting sitting;
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    client.send(joined(
+        {ask_fetch(1, "t", 10'000), ask_fetch(2, "t", 0), ask_versions(3), ask_fetch(4, "t", 0)}));
+    sitting.settle();
+    CHECK(client.has_nothing());
+    sitting.pass(std::chrono::milliseconds{9'990});
+    CHECK(client.has_nothing());
+    sitting.pass(std::chrono::milliseconds{20});
+    for (const int expected : {1, 2, 3, 4}) CHECK(client.answer() == expected);
+  }
+
+  TEST_CASE("past the requests in flight nothing more is taken until one is answered") {
+    SessionLimits limits;
+    limits.requests_in_flight = 3;
+    Sitting sitting(limits);
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    Buffer frames;
+    for (int i = 0; i < 10; ++i) append_bytes(frames, ask_fetch(i, "t", 1000 * (i + 1)));
+    client.send(frames);
+    sitting.has_taken(2 + 3);
+    sitting.pass(std::chrono::milliseconds{1'010});
+    CHECK(client.answer() == 0);
+    sitting.has_taken(2 + 4);
+    for (int i = 1; i < 10; ++i) {
+      sitting.pass(std::chrono::milliseconds{20'000});
+      CHECK(client.answer() == i);
+    }
+  }
+
+  TEST_CASE("past the bytes in flight nothing more is taken until some are answered") {
+    SessionLimits limits;
+    limits.bytes_in_flight = 3 * ask_fetch(0, "t", 0).size() - 20;
+    Sitting sitting(limits);
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    for (int i = 0; i < 6; ++i) client.send(ask_fetch(i, "t", 1000));
+    sitting.has_taken(2 + 3);
+    sitting.pass(std::chrono::milliseconds{1'010});
+    for (int i = 0; i < 3; ++i) CHECK(client.answer() == i);
+    sitting.has_taken(2 + 6);
+    sitting.pass(std::chrono::milliseconds{1'010});
+    for (int i = 3; i < 6; ++i) CHECK(client.answer() == i);
+  }
+
+  TEST_CASE("a connection is closed when it was idle for so long, and every request moves that") {
+    SessionLimits limits;
+    limits.idle = std::chrono::milliseconds{1000};
+    Sitting sitting(limits);
+    Client silent(sitting), busy(sitting);
+    sitting.pass(std::chrono::milliseconds{900});
+    busy.send(ask_versions(1));
+    CHECK(busy.answer() == 1);
+    CHECK(silent.has_nothing());
+    sitting.pass(std::chrono::milliseconds{200});
+    silent.wait_for_end();
+    CHECK(sitting.sessions.size() == 1);
+    sitting.pass(std::chrono::milliseconds{700});
+    CHECK(busy.has_nothing());
+    sitting.pass(std::chrono::milliseconds{200});
+    busy.wait_for_end();
+  }
+
+  TEST_CASE("half a frame and then silence is idle too") {
+    SessionLimits limits;
+    limits.idle = std::chrono::milliseconds{1000};
+    Sitting sitting(limits);
+    Client client(sitting);
+    client.send(Bytes(ask_versions(1)).first(9));
+    sitting.pass(std::chrono::milliseconds{1'010});
+    client.wait_for_end();
+  }
+
+  TEST_CASE("a client that does not read its answers is disconnected, one that does is served on") {
+    SessionLimits limits;
+    limits.write_stall = std::chrono::milliseconds{1000};
+    Sitting sitting(limits);
+    Client deaf(sitting, true), slow(sitting, true);
+    Buffer frames;
+    constexpr int requests = 900;
+    for (int i = 0; i < requests; ++i) append_bytes(frames, ask_versions(i));
+    deaf.send(frames);
+    slow.send(frames);
+    sitting.has_taken(2 * requests);
+    sitting.pass(std::chrono::milliseconds{900});
+    // What it takes now gives it time anew.
+    for (int i = 0; i < requests / 2; ++i) REQUIRE(slow.answer() == i);
+    sitting.pass(std::chrono::milliseconds{200});
+    CHECK(sitting.sessions.size() == 1);
+    for (int i = requests / 2; i < requests; ++i) REQUIRE(slow.answer() == i);
+  }
+
+  TEST_CASE("when the client goes its waiting requests end at once") {
+    Sitting sitting;
+    {
+      Client client(sitting);
+      sitting.make_topic(client, "t");
+      client.send(joined({ask_fetch(1, "t", 3'600'000), ask_fetch(2, "t", 3'600'000)}));
+      sitting.has_taken(2 + 2);
+    }
+    sitting.until([&] { return sitting.sessions.size() == 0; });
+  }
+
+  TEST_CASE("a session that is closed from within takes its requests with it") {
+    Sitting sitting;
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    client.send(joined({ask_fetch(1, "t", 3'600'000), Request(9999, 0, 1).done()}));
+    client.wait_for_end();
+    sitting.until([&] { return sitting.sessions.size() == 0; });
+  }
+}
+
+}  // namespace
+}  // namespace tarry::server
