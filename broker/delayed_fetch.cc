@@ -38,7 +38,7 @@ bool has_moved(Shard& shard, const SeenPartition& seen) {
 class DelayedFetch::Watch final : public purgatory::DelayedOperation {
  public:
   Watch(const OnShard& there, Shard& home, std::shared_ptr<Address> address)
-      : DelayedOperation(purgatory::Kind::fetch),
+      : DelayedOperation(purgatory::Kind::fetch_watch),
         there_(there),
         home_(home),
         address_(std::move(address)) {}

@@ -19,10 +19,19 @@ class LagHistogram {
     const auto us = static_cast<std::uint64_t>(std::max<std::int64_t>(0, lag.count() / 1000));
     counts_[bucket_of(us)] += times;
     count_ += times;
+    sum_ += us * times;
     max_ = std::max(max_, us);
+  }
+  // What another one has counted, too.
+  void add(const LagHistogram& other) {
+    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+    count_ += other.count_;
+    sum_ += other.sum_;
+    max_ = std::max(max_, other.max_);
   }
 
   std::uint64_t count() const { return count_; }
+  std::chrono::microseconds sum() const { return us(sum_); }
   std::chrono::microseconds max() const { return us(max_); }
 
   // The value below which a share (0..1) of all lies, rounded up to its bucket's end.
@@ -59,6 +68,7 @@ class LagHistogram {
 
   std::array<std::uint64_t, last_bucket + 1> counts_{};
   std::uint64_t count_ = 0;
+  std::uint64_t sum_ = 0;
   std::uint64_t max_ = 0;
 };
 

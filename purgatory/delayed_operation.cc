@@ -21,6 +21,8 @@ std::string_view name_of(Kind kind) {
       return "delete_records";
     case Kind::create_topics:
       return "create_topics";
+    case Kind::fetch_watch:
+      return "fetch_watch";
   }
   return "unknown";
 }

@@ -60,8 +60,9 @@ enum class Kind : std::uint8_t {
   heartbeat,
   delete_records,
   create_topics,
+  fetch_watch,  // What a fetch leaves on another shard to be woken from there.
 };
-inline constexpr std::size_t kind_count = 7;
+inline constexpr std::size_t kind_count = 8;
 std::string_view name_of(Kind kind);  // As written above; "fetch", "delete_records".
 
 enum class Outcome : std::uint8_t { satisfied, expired, cancelled };

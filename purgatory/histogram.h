@@ -26,6 +26,14 @@ class Histogram {
     max_ = std::max(max_, value);
   }
 
+  // What another one has counted, too.
+  void add(const Histogram& other) {
+    for (std::size_t i = 0; i < bucket_count; ++i) buckets_[i] += other.buckets_[i];
+    count_ += other.count_;
+    sum_ += other.sum_;
+    max_ = std::max(max_, other.max_);
+  }
+
   std::uint64_t count() const { return count_; }
   std::uint64_t sum() const { return sum_; }
   std::uint64_t max() const { return max_; }  // Exact; 0 when nothing was added.

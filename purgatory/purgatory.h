@@ -40,6 +40,19 @@ struct KindMetrics {
   std::uint64_t withdrawn = 0;  // Never answered: destroyed or withdrawn first.
   Histogram waited_ms;          // From start to answer, of all that were answered after waiting.
   Histogram late_ms;            // From deadline to answer, of those that expired.
+
+  void add(const KindMetrics& other) {
+    started += other.started;
+    answered_at_once += other.answered_at_once;
+    waiting += other.waiting;
+    queued += other.queued;
+    satisfied += other.satisfied;
+    expired += other.expired;
+    cancelled += other.cancelled;
+    withdrawn += other.withdrawn;
+    waited_ms.add(other.waited_ms);
+    late_ms.add(other.late_ms);
+  }
 };
 
 class Purgatory {

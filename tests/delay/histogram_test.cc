@@ -28,6 +28,22 @@ TEST_SUITE("histogram") {
     lag.add(std::chrono::hours{24 * 365});
     CHECK(lag.quantile(0.99) == std::chrono::hours{24 * 365});
   }
+
+  TEST_CASE("two added are one that counted what both did") {
+    LagHistogram one, other, both;
+    for (std::int64_t us = 1; us < 1'000'000; us = us * 2 + 1) {
+      one.add(microseconds{us});
+      other.add(microseconds{us * 3}, 2);
+      both.add(microseconds{us});
+      both.add(microseconds{us * 3}, 2);
+    }
+    one.add(other);
+    CHECK(one.count() == both.count());
+    CHECK(one.sum() == both.sum());
+    CHECK(one.max() == both.max());
+    for (const double share : {0.0, 0.1, 0.5, 0.9, 0.99, 1.0})
+      CHECK(one.quantile(share) == both.quantile(share));
+  }
 }
 
 }  // namespace

@@ -60,6 +60,22 @@ TEST_SUITE("histogram") {
     CHECK(histogram.p99() <= 10'000);
     CHECK(histogram.sum() == 50'005'000);
   }
+
+  TEST_CASE("two histograms added are one that counted what both did") {
+    Histogram low, high, both;
+    for (std::uint64_t i = 1; i <= 1000; ++i) {
+      low.add(i);
+      high.add(i * 1000);
+      both.add(i);
+      both.add(i * 1000);
+    }
+    low.add(high);
+    for (std::size_t i = 0; i < Histogram::bucket_count; ++i)
+      CHECK(low.in_bucket(i) == both.in_bucket(i));
+    CHECK(low.count() == both.count());
+    CHECK(low.sum() == both.sum());
+    CHECK(low.max() == both.max());
+  }
 }
 
 TEST_SUITE("purgatory") {
