@@ -1,0 +1,81 @@
+#pragma once
+
+// What people and programs may know of a broker: snapshots for the admin's pages and metrics.
+//
+//   shard_statuses()      each shard is asked on its own thread; what its parts count is copied
+//   partition_statuses()  the same for partitions, which are opened for it where that is wanted
+//
+// The copies are of one moment in each shard, not of one moment in all.  Everything here starts
+// and ends on the thread of `here`; nothing looks into another shard from outside.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "delay/engine.h"
+#include "delay/histogram.h"
+#include "purgatory/purgatory.h"
+#include "storage/journal.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class Broker;
+class Shard;
+
+struct ShardStatus {
+  std::uint32_t index = 0;
+  std::size_t partitions_open = 0;  // The others have not been used since the start.
+  std::size_t connections = 0;
+  std::uint64_t requests_total = 0;
+  std::uint64_t checkpoints_total = 0;
+  bool has_room = true;   // False: the disk is full, no records are taken.
+  bool stopping = false;  // On its way down.
+  bool failed = false;    // Its journal could not be written.
+
+  storage::JournalStats journal;
+  std::uint64_t journal_live_bytes = 0;  // What a recovery would read.
+
+  timing::TimingWheel::Stats wheel;        // Of requests and of the shard's own deadlines.
+  std::optional<WallTime> wheel_next_due;  // In wall time, as the clock stood.
+  delay::Engine::Stats delay;              // With the wheel of what is due soon.
+  std::array<purgatory::KindMetrics, purgatory::kind_count> purgatory;
+};
+
+// On the shard's thread.
+ShardStatus status_of(Shard& shard);
+
+// In the order of their indexes.
+boost::asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, Shard& here);
+
+// Sums over all shards.
+purgatory::KindMetrics sum_of(std::span<const ShardStatus> shards, purgatory::Kind kind);
+delay::LagHistogram lag_of(std::span<const ShardStatus> shards);
+
+struct PartitionStatus {
+  std::uint32_t shard = 0;
+  bool open = false;  // Else nothing below is known.
+  bool fenced = false;
+  Offset log_start = 0;
+  Offset high_watermark = 0;
+  Offset log_end = 0;
+  std::uint64_t bytes = 0;
+};
+
+// One for each of `partitions`, in their order.  The first `open_up_to` are opened when they are
+// not; one that cannot be opened (the log says why) is not open in the answer.
+boost::asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
+    Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to);
+
+// What all files of the broker take, as their sizes say.  Walks through the directories: blocks.
+std::uint64_t bytes_on_disk(const Broker& broker);
+
+}  // namespace tarry::broker
