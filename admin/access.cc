@@ -1,0 +1,156 @@
+#include "admin/access.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <fmt/core.h>
+
+namespace tarry::admin {
+namespace {
+
+// An operator may put a token of his own there; a shorter one could be guessed.
+constexpr std::size_t shortest_token = 32;
+constexpr std::size_t longest_token = 256;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
+  ~Descriptor() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return descriptor_; }
+  bool is_open() const { return descriptor_ >= 0; }
+
+ private:
+  const int descriptor_;
+};
+
+std::unexpected<Error> failed(const std::string& path, const char* call) {
+  const int error = errno;
+  return fail(Errc::io,
+              fmt::format("{}: {}: {}", path, call, std::generic_category().message(error)));
+}
+
+bool is_token(std::string_view text) {
+  return text.size() >= shortest_token && text.size() <= longest_token &&
+         std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+std::string random_digits(Random& random) {
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += fmt::format("{:016x}", random.u64());
+  return text;
+}
+
+// A file beside it, renamed when it is whole: a crash leaves a token or none.
+Result<> make(const std::string& path, const std::string& text) {
+  const std::string beside = path + ".tmp";
+  ::unlink(beside.c_str());
+  const Descriptor file(
+      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file.is_open()) return failed(beside, "open");
+  const std::string line = text + "\n";
+  const auto written = ::write(file.get(), line.data(), line.size());
+  if (written != static_cast<ssize_t>(line.size())) {
+    if (written >= 0) errno = ENOSPC;
+    return failed(beside, "write");
+  }
+  if (::fsync(file.get()) != 0) return failed(beside, "fsync");
+  if (::rename(beside.c_str(), path.c_str()) != 0) return failed(path, "rename");
+  return {};
+}
+
+bool same_letter(char a, char b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return lower(a) == lower(b);
+}
+bool same_word(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, same_letter);
+}
+
+}  // namespace
+
+Result<Token> Token::open(const std::string& path, Random& random) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) {
+    if (errno != ENOENT) return failed(path, "open");
+    std::string text = random_digits(random);
+    if (const auto made = make(path, text); !made) return std::unexpected(made.error());
+    return Token(std::move(text));
+  }
+  struct stat about {};
+  if (::fstat(file.get(), &about) != 0) return failed(path, "stat");
+  if (!S_ISREG(about.st_mode))
+    return fail(Errc::invalid, fmt::format("{} is no file: remove it", path));
+  if ((about.st_mode & 077) != 0) {
+    return fail(Errc::invalid,
+                fmt::format("{} has mode {:04o}, others could use the token in it: chmod 600 it, "
+                            "or remove it and a new one is made",
+                            path, about.st_mode & 07777));
+  }
+  std::string text(longest_token + 2, '\0');
+  const auto got = ::read(file.get(), text.data(), text.size());
+  if (got < 0) return failed(path, "read");
+  text.resize(static_cast<std::size_t>(got));
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  if (!is_token(text)) {
+    return fail(Errc::invalid,
+                fmt::format("{} holds no token ({} to {} printable characters): remove it, and a "
+                            "new one is made",
+                            path, shortest_token, longest_token));
+  }
+  return Token(std::move(text));
+}
+
+bool Token::matches(std::string_view text) const {
+  // All of ours is looked at, whatever comes: only that lengths differ can be told from outside.
+  unsigned differs = text.size() == text_.size() ? 0 : 1;
+  for (std::size_t i = 0; i < text_.size(); ++i) {
+    const char given = i < text.size() ? text[i] : '\0';
+    differs |= static_cast<unsigned>(static_cast<unsigned char>(given) ^
+                                     static_cast<unsigned char>(text_[i]));
+  }
+  return differs == 0;
+}
+
+bool Token::authorizes(std::string_view header) const {
+  constexpr std::string_view scheme = "Bearer ";
+  if (header.size() < scheme.size() || !same_word(header.substr(0, scheme.size()), scheme))
+    return false;
+  header.remove_prefix(scheme.size());
+  while (header.starts_with(' ')) header.remove_prefix(1);
+  return matches(header);
+}
+
+Hosts::Hosts(const std::string& host, std::uint16_t port, bool loopback) : loopback_(loopback) {
+  const auto add = [&](std::string_view name) {
+    names_.push_back(fmt::format("{}:{}", name, port));
+    if (port == 80) names_.emplace_back(name);  // Clients leave out the port that http has.
+  };
+  add("localhost");
+  add("127.0.0.1");
+  add("[::1]");
+  if (!host.empty()) add(host.find(':') == host.npos ? host : "[" + host + "]");
+}
+
+bool Hosts::accepts(std::string_view header) const {
+  if (!loopback_) return true;
+  return std::ranges::any_of(names_,
+                             [&](const std::string& name) { return same_word(name, header); });
+}
+
+bool Hosts::is_own_origin(std::string_view origin, std::string_view host) {
+  constexpr std::string_view scheme = "http://";
+  return !host.empty() && origin.starts_with(scheme) &&
+         same_word(origin.substr(scheme.size()), host);
+}
+
+}  // namespace tarry::admin

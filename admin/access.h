@@ -1,0 +1,56 @@
+#pragma once
+
+// Who may ask for what.
+//
+//   Token   DATA/admin.token: 64 hexadecimal digits, made at the first start, mode 0600.  One that
+//           others could read is refused, as is one that is no token.
+//   Hosts   the names that the admin's address goes by.  A browser that was lured to a name which
+//           now leads to 127.0.0.1 (DNS rebinding) sends that name as Host: 421.
+//
+// Listening on loopback alone, reading needs no token and the Host is checked.  Listening on any
+// other address, all but the health checks need the token, and Host may be anything: whoever has
+// the token was not lured.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/random.h"
+#include "base/result.h"
+
+namespace tarry::admin {
+
+class Token {
+ public:
+  // Reads `path`, or makes it.  Blocks.  Errors name the file and what to do.
+  static Result<Token> open(const std::string& path, Random& random);
+
+  // In a time that does not depend on how much of it is right.
+  bool matches(std::string_view text) const;
+  // The same for an Authorization header.
+  bool authorizes(std::string_view header) const;
+
+ private:
+  explicit Token(std::string text) : text_(std::move(text)) {}
+
+  std::string text_;
+};
+
+class Hosts {
+ public:
+  // `host` is the configured one, without brackets around an IPv6 address.
+  Hosts(const std::string& host, std::uint16_t port, bool loopback);
+
+  bool loopback() const { return loopback_; }
+  // Whether a Host header means us.
+  bool accepts(std::string_view header) const;
+  // Whether an Origin header is that of our own page, loaded as `host`.
+  static bool is_own_origin(std::string_view origin, std::string_view host);
+
+ private:
+  const bool loopback_;
+  std::vector<std::string> names_;  // "127.0.0.1:8080", in lower case.
+};
+
+}  // namespace tarry::admin

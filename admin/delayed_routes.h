@@ -1,0 +1,15 @@
+#pragma once
+
+// What is pending: listed, looked at, cancelled.  docs/http.md has the fields.
+
+#include <boost/asio/awaitable.hpp>
+
+#include "admin/routes.h"
+
+namespace tarry::admin {
+
+boost::asio::awaitable<Reply> list_delayed(Call& call);
+boost::asio::awaitable<Reply> get_delayed(Call& call);
+boost::asio::awaitable<Reply> cancel_delayed(Call& call);
+
+}  // namespace tarry::admin

@@ -1,0 +1,428 @@
+#include "admin/http_server.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <list>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+
+#include "admin/routes.h"
+#include "base/log.h"
+#include "broker/broker.h"
+
+namespace tarry::admin {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr const char* key = "tarry.admin.listener";
+
+// Connections that wait to be accepted.
+constexpr int backlog = 64;
+
+// Port 0 on two addresses: the port that one has may be taken on the other.
+constexpr int ports_tried = 16;
+
+// After an accept() that failed, which is for want of descriptors.
+constexpr std::chrono::milliseconds accept_pause{100};
+
+// Of what a client still sends when it is refused: taken in and dropped, for so long and so much,
+// since closing on it would destroy the answer that is on its way.
+constexpr std::chrono::milliseconds lingering{1'000};
+constexpr std::size_t lingering_bytes = 1 << 20;
+
+std::string text_of(const std::string& host, std::uint16_t port) {
+  return host.find(':') == host.npos ? fmt::format("{}:{}", host, port)
+                                     : fmt::format("[{}]:{}", host, port);
+}
+
+Result<std::vector<tcp::endpoint>> endpoints_of(const asio::any_io_executor& executor,
+                                                const HttpOptions& options) {
+  const auto at = [&](const asio::ip::address& a) { return tcp::endpoint(a, options.port); };
+  using V4 = asio::ip::address_v4;
+  using V6 = asio::ip::address_v6;
+  if (options.host.empty()) return std::vector{at(V4::any()), at(V6::any())};
+  if (options.host == "localhost") return std::vector{at(V4::loopback()), at(V6::loopback())};
+  error_code error;
+  if (const auto literal = asio::ip::make_address(options.host, error); !error)
+    return std::vector{at(literal)};
+  const auto found = tcp::resolver(executor).resolve(options.host, "", error);
+  std::vector<tcp::endpoint> endpoints;
+  for (const auto& entry : found) {
+    if (const auto endpoint = at(entry.endpoint().address());
+        std::ranges::find(endpoints, endpoint) == endpoints.end())
+      endpoints.push_back(endpoint);
+  }
+  if (error || endpoints.empty()) {
+    return fail(Errc::invalid,
+                fmt::format("{}={}: the host {} has no address: give an address of "
+                            "this machine",
+                            key, text_of(options.host, options.port), printable(options.host)));
+  }
+  return endpoints;
+}
+
+// Without IPv6 on the machine "any" and localhost are of IPv4 alone.
+bool has_no_such_family(const error_code& error) {
+  return error.value() == EAFNOSUPPORT || error.value() == EADDRNOTAVAIL;
+}
+
+unsigned status_of(const error_code& error) {
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
+  if (error == http::error::body_limit) return 413;
+  return 400;
+}
+
+std::string_view view(beast::string_view text) {
+  return {text.data(), text.size()};
+}
+
+// One that comes twice means two things.
+std::optional<std::string_view> single(const http::fields& fields, http::field name) {
+  const auto [begin, end] = fields.equal_range(name);
+  if (begin == end) return std::nullopt;
+  if (std::next(begin) != end)
+    throw Refused{400, fmt::format("the header {} comes twice", view(http::to_string(name)))};
+  return view(begin->value());
+}
+
+using Request = http::request<http::string_body>;
+
+Question question_of(const Request& request, std::size_t header_count) {
+  const auto count = static_cast<std::size_t>(std::distance(request.begin(), request.end()));
+  if (count > header_count) {
+    throw Refused{431, fmt::format("{} headers are more than {} are allowed", count, header_count)};
+  }
+  if (request.version() != 10 && request.version() != 11)
+    throw Refused{400, "HTTP/1.1 and HTTP/1.0 are spoken here"};
+  Question question;
+  question.method = view(request.method_string());
+  question.target = view(request.target());
+  question.host = single(request, http::field::host);
+  if (!question.host && request.version() == 11) throw Refused{400, "the header Host is missing"};
+  question.origin = single(request, http::field::origin);
+  question.fetch_site = single(request, http::field::sec_fetch_site).value_or("");
+  question.authorization = single(request, http::field::authorization).value_or("");
+  if (const auto coding = single(request, http::field::transfer_encoding);
+      coding && !beast::iequals(beast::string_view(coding->data(), coding->size()), "chunked"))
+    throw Refused{400, "the only transfer encoding is chunked"};
+  question.has_body = !request.body().empty();
+  return question;
+}
+
+using Response = http::response<http::string_body>;
+
+Response response_of(Reply reply, unsigned version, bool keep_alive) {
+  Response response(http::int_to_status(reply.status), version);
+  response.set(http::field::content_type,
+               beast::string_view(reply.content_type.data(), reply.content_type.size()));
+  response.set(http::field::cache_control, "no-store");
+  response.set("X-Content-Type-Options", "nosniff");
+  response.set(http::field::x_frame_options, "DENY");
+  response.set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
+  response.set("Referrer-Policy", "no-referrer");
+  for (const auto& [name, value] : reply.headers)
+    response.set(beast::string_view(name.data(), name.size()), value);
+  response.keep_alive(keep_alive);
+  response.body() = std::move(reply.body);
+  response.prepare_payload();
+  return response;
+}
+
+auto into(error_code& error) {
+  return asio::redirect_error(asio::use_awaitable, error);
+}
+
+// Connections as stop() finds them; one is in a list as long as it is served.
+using Stream = beast::tcp_stream;
+class Listed {
+ public:
+  Listed(std::list<Stream*>& list, Stream& stream)
+      : list_(list), at_(list.insert(list.end(), &stream)) {}
+  ~Listed() { list_.erase(at_); }
+  Listed(const Listed&) = delete;
+  Listed& operator=(const Listed&) = delete;
+
+ private:
+  std::list<Stream*>& list_;
+  const std::list<Stream*>::iterator at_;
+};
+
+}  // namespace
+
+// Each coroutine is given the shared_ptr that keeps what it works on.
+struct HttpServer::Inside {
+  Inside(asio::any_io_executor on, HttpOptions given)
+      : executor(std::move(on)), options(std::move(given)) {}
+
+  Result<> bind();
+  asio::awaitable<void> accept(std::shared_ptr<Inside> self, tcp::acceptor& acceptor);
+  asio::awaitable<void> serve(std::shared_ptr<Inside> self, tcp::socket socket);
+  asio::awaitable<void> turn_away(std::shared_ptr<Inside> self, tcp::socket socket);
+  asio::awaitable<bool> answer_one(Stream& stream, beast::flat_buffer& buffer);
+  asio::awaitable<bool> write(Stream& stream, Response response, bool is_head);
+  asio::awaitable<void> end(Stream& stream);
+
+  const asio::any_io_executor executor;
+  const HttpOptions options;
+  std::string address;
+  std::uint16_t port = 0;
+  bool loopback = false;
+  std::vector<tcp::acceptor> acceptors;
+  std::optional<asio::steady_timer> pause;  // While there are no descriptors.
+  std::list<Stream*> streams;               // Those that are served,
+  std::list<Stream*> turned_away;           // and those that are told that they are too many.
+  std::optional<Context> context;           // From start() on.
+  bool stopped = false;
+};
+
+// --- Listening
+// ------------------------------------------------------------------------------------
+
+Result<> HttpServer::Inside::bind() {
+  auto endpoints = endpoints_of(executor, options);
+  if (!endpoints) return std::unexpected(endpoints.error());
+  const bool spare_family = options.host.empty() || options.host == "localhost";
+  for (int tried = 1;; ++tried) {
+    acceptors.clear();
+    port = options.port;
+    error_code error;
+    for (auto endpoint : *endpoints) {
+      endpoint.port(port);
+      tcp::acceptor acceptor(executor);
+      acceptor.open(endpoint.protocol(), error);
+      if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+      if (!error && endpoint.address().is_v6() && endpoints->size() > 1)
+        acceptor.set_option(asio::ip::v6_only(true), error);
+      if (!error) acceptor.bind(endpoint, error);
+      if (error && spare_family && endpoint.address().is_v6() && has_no_such_family(error)) {
+        error = {};
+        continue;
+      }
+      if (error) break;
+      if (port == 0) port = acceptor.local_endpoint(error).port();
+      acceptors.push_back(std::move(acceptor));
+    }
+    const bool in_use = error.value() == EADDRINUSE;
+    if (in_use && options.port == 0 && tried < ports_tried) continue;
+    const std::string where =
+        text_of(options.host == "localhost" ? "127.0.0.1" : options.host, port);
+    if (error || acceptors.empty()) {
+      return fail(in_use ? Errc::in_use : Errc::io,
+                  in_use ? fmt::format("{}={}: the address is in use: stop who has it, or choose "
+                                       "another one with --admin HOST:PORT (or off)",
+                                       key, where)
+                         : fmt::format("{}={}: {}: choose another one with --admin HOST:PORT (or "
+                                       "off)",
+                                       key, where, error.message()));
+    }
+    address = where;
+    loopback = std::ranges::all_of(
+        *endpoints, [](const auto& endpoint) { return endpoint.address().is_loopback(); });
+    return {};
+  }
+}
+
+asio::awaitable<void> HttpServer::Inside::accept(std::shared_ptr<Inside> self,
+                                                 tcp::acceptor& acceptor) {
+  while (!stopped) {
+    error_code error;
+    tcp::socket socket = co_await acceptor.async_accept(into(error));
+    if (stopped) co_return;
+    if (error) {
+      // Most often for want of descriptors: not at once again, or this would be all we do.
+      log_warn("admin", "a connection could not be accepted: {}", error.message());
+      pause.emplace(executor, accept_pause);
+      co_await pause->async_wait(into(error));
+      continue;
+    }
+    const bool full = streams.size() >= options.max_connections;
+    if (full && turned_away.size() >= options.max_connections) continue;
+    asio::co_spawn(executor,
+                   full ? turn_away(self, std::move(socket)) : serve(self, std::move(socket)),
+                   [](std::exception_ptr failure) {
+                     if (!failure) return;
+                     try {
+                       std::rethrow_exception(failure);
+                     } catch (const std::exception& why) {
+                       log_error("admin", "a connection ended: {}", why.what());
+                     }
+                   });
+  }
+}
+
+asio::awaitable<void> HttpServer::Inside::turn_away(std::shared_ptr<Inside>, tcp::socket socket) {
+  Stream stream(std::move(socket));
+  const Listed listed(turned_away, stream);
+  auto response = response_of(
+      refusal(503,
+              fmt::format("{} connections are open, more are not served", options.max_connections)),
+      11, false);
+  if (co_await write(stream, std::move(response), false) && !stopped) co_await end(stream);
+}
+
+// --- One connection
+// -------------------------------------------------------------------------------
+
+asio::awaitable<void> HttpServer::Inside::serve(std::shared_ptr<Inside>, tcp::socket socket) {
+  Stream stream(std::move(socket));
+  const Listed listed(streams, stream);
+  error_code ignored;
+  stream.socket().set_option(tcp::no_delay(true), ignored);
+
+  // A request and what is read of the next one with it.
+  beast::flat_buffer buffer(options.header_bytes + options.body_bytes + 64 * 1024);
+  while (!stopped) {
+    if (buffer.size() == 0) {
+      stream.expires_after(options.idle_timeout);
+      error_code error;
+      const auto got =
+          co_await stream.async_read_some(buffer.prepare(options.header_bytes), into(error));
+      if (error || got == 0) co_return;
+      buffer.commit(got);
+    }
+    const bool goes_on = co_await answer_one(stream, buffer);
+    if (!goes_on) break;
+  }
+  if (!stopped) co_await end(stream);
+}
+
+// Reads a request and answers it; whether another one may follow.
+asio::awaitable<bool> HttpServer::Inside::answer_one(Stream& stream, beast::flat_buffer& buffer) {
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(static_cast<std::uint32_t>(options.header_bytes));
+  parser.body_limit(options.body_bytes);
+  stream.expires_after(options.request_timeout);
+  error_code error;
+  co_await http::async_read(stream, buffer, parser, into(error));
+  if (stopped) co_return false;
+  if (error && error.category() != http::make_error_code(http::error::bad_value).category())
+    co_return false;  // The connection is gone, or the time is up.
+  if (error == http::error::end_of_stream) co_return false;
+
+  Reply reply;
+  bool keep_alive = false;
+  bool is_head = false;
+  unsigned version = 11;
+  if (error) {
+    const unsigned status = status_of(error);
+    reply = refusal(
+        status, status == 431
+                    ? fmt::format("the headers are more than {} bytes", options.header_bytes)
+                : status == 413 ? fmt::format("the body is more than {} bytes", options.body_bytes)
+                                : fmt::format("this is no HTTP request: {}", error.message()));
+  } else {
+    const Request request = parser.release();
+    is_head = request.method() == http::verb::head;
+    std::optional<Question> question;
+    try {
+      question = question_of(request, options.header_count);
+    } catch (const Refused& refused) {
+      reply = refusal(refused.status, refused.why);
+    }
+    if (question) {
+      version = request.version();
+      keep_alive = request.keep_alive();
+      reply = co_await answer(*context, *question);
+    }
+  }
+  keep_alive = keep_alive && !stopped;
+  const bool written =
+      co_await write(stream, response_of(std::move(reply), version, keep_alive), is_head);
+  co_return written&& keep_alive;
+}
+
+asio::awaitable<bool> HttpServer::Inside::write(Stream& stream, Response response, bool is_head) {
+  stream.expires_after(options.request_timeout);
+  error_code error;
+  http::response_serializer<http::string_body> serializer(response);
+  if (is_head) {
+    serializer.split(true);
+    co_await http::async_write_header(stream, serializer, into(error));
+  } else {
+    co_await http::async_write(stream, serializer, into(error));
+  }
+  co_return !error;
+}
+
+asio::awaitable<void> HttpServer::Inside::end(Stream& stream) {
+  error_code error;
+  stream.socket().shutdown(tcp::socket::shutdown_send, error);
+  stream.expires_after(lingering);
+  std::vector<char> dropped(16 * 1024);
+  for (std::size_t total = 0; !error && total < lingering_bytes;)
+    total += co_await stream.async_read_some(asio::buffer(dropped), into(error));
+}
+
+// --- From outside
+// -----------------------------------------------------------------------------------
+
+HttpServer::HttpServer(std::shared_ptr<Inside> inside) : inside_(std::move(inside)) {}
+
+HttpServer::~HttpServer() {
+  stop();
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::open(boost::asio::any_io_executor executor,
+                                                     HttpOptions options) {
+  auto inside = std::make_shared<Inside>(std::move(executor), std::move(options));
+  if (const auto bound = inside->bind(); !bound) return std::unexpected(bound.error());
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(inside)));
+}
+
+Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address) {
+  Inside& in = *inside_;
+  auto token = Token::open(broker.config().data_directory + "/admin.token", broker.random());
+  if (!token) return std::unexpected(token.error());
+  in.context.emplace(Context{broker,
+                             broker.shard(0),
+                             {std::move(kafka_address), in.address},
+                             std::move(*token),
+                             Hosts(in.options.host, in.port, in.loopback)});
+  for (auto& acceptor : in.acceptors) {
+    error_code error;
+    acceptor.listen(backlog, error);
+    if (error) {
+      return fail(error.value() == EADDRINUSE ? Errc::in_use : Errc::io,
+                  fmt::format("{}={}: {}", key, in.address, error.message()));
+    }
+  }
+  for (auto& acceptor : in.acceptors)
+    asio::co_spawn(in.executor, in.accept(inside_, acceptor), asio::detached);
+  return {};
+}
+
+void HttpServer::stop() {
+  Inside& in = *inside_;
+  if (std::exchange(in.stopped, true)) return;
+  error_code ignored;
+  for (auto& acceptor : in.acceptors) acceptor.close(ignored);
+  if (in.pause) in.pause->cancel();
+  for (auto* stream : in.streams) stream->close();
+  for (auto* stream : in.turned_away) stream->close();
+}
+
+const std::string& HttpServer::address() const {
+  return inside_->address;
+}
+
+}  // namespace tarry::admin

@@ -1,0 +1,71 @@
+#pragma once
+
+// HttpServer: the admin's door.  HTTP/1.1 on a few connections, for people, scripts and Prometheus.
+//
+//   auto admin = HttpServer::open(shard_0_executor, options);   // Takes the address.
+//   ...                                                         // The broker opens and starts.
+//   (*admin)->start(broker, kafka_address);                     // From now on it answers.
+//   (*admin)->stop();                                           // Before the broker stops.
+//
+// Taking the address and answering are two steps, so that a port that is in use is found out
+// before anything on disk is touched.
+//
+// Everything from outside has a bound: connections, the size of a header and of a body, the time
+// that a request takes to come, the time that a connection stays without one.  What passes a bound
+// gets an answer that says which, where that is possible, and the connection ends.
+//
+// Runs on shard 0's executor alone; start() and stop() are called there, or before its thread
+// runs.  After stop() no connection is open any more; a handler that is still waiting for another
+// shard ends by itself, so broker and executor live until the executor has run dry or is gone.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <boost/asio/any_io_executor.hpp>
+
+#include "base/result.h"
+
+namespace tarry::broker {
+class Broker;
+}
+
+namespace tarry::admin {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";  // Name, address without brackets, "localhost", or empty: any.
+  std::uint16_t port = 8080;       // 0: a free one.
+
+  std::size_t max_connections = 100;
+  std::size_t header_bytes = 8 * 1024;  // Request line and headers.
+  std::size_t header_count = 64;
+  std::size_t body_bytes = 1024 * 1024;
+  std::chrono::milliseconds request_timeout{10'000};  // To come whole; also to be taken away.
+  std::chrono::milliseconds idle_timeout{60'000};     // Between two requests.
+};
+
+class HttpServer {
+ public:
+  // Takes the address.  The error (in_use, invalid, io) is one line that names key and address.
+  // Asks for a host's addresses: may block.
+  static Result<std::unique_ptr<HttpServer>> open(boost::asio::any_io_executor executor,
+                                                  HttpOptions options);
+  ~HttpServer();
+
+  // Reads the token, or makes it, and answers from then on.  `kafka_address` is shown in /status.
+  // The error names the token's file and what is wrong with it.
+  Result<> start(broker::Broker& broker, std::string kafka_address);
+  void stop();
+
+  // "127.0.0.1:8080", "[::1]:8080"; as asked for, with the port that was found.
+  const std::string& address() const;
+
+ private:
+  struct Inside;
+  explicit HttpServer(std::shared_ptr<Inside> inside);
+
+  const std::shared_ptr<Inside> inside_;  // Its connections hold it, too.
+};
+
+}  // namespace tarry::admin

@@ -1,0 +1,38 @@
+#include "admin/process_status.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace tarry::admin {
+namespace {
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+}  // namespace
+
+ProcessStatus process_status() {
+  ProcessStatus status;
+  if (std::FILE* file = std::fopen("/proc/self/statm", "re")) {
+    unsigned long long size = 0, resident = 0;
+    if (std::fscanf(file, "%llu %llu", &size, &resident) == 2)
+      status.rss_bytes = resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    std::fclose(file);
+  }
+  rusage use{};
+  if (::getrusage(RUSAGE_SELF, &use) == 0)
+    status.cpu_seconds = seconds(use.ru_utime) + seconds(use.ru_stime);
+  if (DIR* directory = ::opendir("/proc/self/fd")) {
+    std::uint64_t entries = 0;
+    while (::readdir(directory) != nullptr) ++entries;
+    ::closedir(directory);
+    status.open_fds = entries > 3 ? entries - 3 : 0;  // Neither ".", ".." nor the one we read with.
+  }
+  return status;
+}
+
+}  // namespace tarry::admin

@@ -1,0 +1,18 @@
+#pragma once
+
+// What the kernel says of this process.  Reads /proc/self: some microseconds, and one more for
+// each open file.
+
+#include <cstdint>
+
+namespace tarry::admin {
+
+struct ProcessStatus {
+  std::uint64_t rss_bytes = 0;
+  double cpu_seconds = 0;  // User and system, since the process began.
+  std::uint64_t open_fds = 0;
+};
+
+ProcessStatus process_status();
+
+}  // namespace tarry::admin

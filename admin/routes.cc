@@ -1,0 +1,163 @@
+#include "admin/routes.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <span>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "admin/delayed_routes.h"
+#include "admin/status_routes.h"
+#include "base/log.h"
+
+namespace tarry::admin {
+namespace {
+
+namespace asio = boost::asio;
+
+enum class Needs {
+  nothing,        // Off loopback neither: for who looks whether we live.
+  right_to_read,  // The token off loopback, nothing on it.
+  token,          // It changes something.
+};
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // A part in capitals stands for any text.
+  Needs needs;
+  asio::awaitable<Reply> (*handle)(Call& call);
+  std::string_view parameters = {};  // Their names, with blanks between them.
+  std::string_view example = {};
+};
+
+constexpr std::string_view delayed_example =
+    "/delayed?topic=orders&from=2026-11-21T09:00:00Z&to=2026-11-22T09:00:00Z&id=order-*&limit=100";
+
+constexpr std::array routes{
+    Route{"GET", "/healthz", Needs::nothing, get_health},
+    Route{"GET", "/readyz", Needs::nothing, get_readiness},
+    Route{"GET", "/status", Needs::right_to_read, get_status},
+    Route{"GET", "/wheel", Needs::right_to_read, get_wheel},
+    Route{"GET", "/purgatory", Needs::right_to_read, get_purgatory},
+    Route{"GET", "/metrics", Needs::right_to_read, get_metrics},
+    Route{"GET", "/topics", Needs::right_to_read, get_topics},
+    Route{"GET", "/topics/NAME", Needs::right_to_read, get_topic},
+    Route{"DELETE", "/topics/NAME", Needs::token, delete_topic, "force",
+          "/topics/orders?force=true"},
+    Route{"GET", "/delayed", Needs::right_to_read, list_delayed,
+          "topic partition from to id limit after", delayed_example},
+    Route{"GET", "/delayed/TOPIC/ID", Needs::right_to_read, get_delayed, "partition",
+          "/delayed/orders/order-4711?partition=0"},
+    Route{"DELETE", "/delayed/TOPIC/ID", Needs::token, cancel_delayed, "partition",
+          "/delayed/orders/order-4711?partition=0"},
+};
+
+// The first word of `rest`, which then begins behind it.
+std::string_view take_word(std::string_view& rest, char separator) {
+  const auto end = std::min(rest.find(separator), rest.size());
+  const auto word = rest.substr(0, end);
+  rest.remove_prefix(std::min(rest.size(), end + 1));
+  return word;
+}
+
+bool matches(const Route& route, const std::vector<std::string>& path) {
+  std::string_view pattern = route.path.substr(1);
+  for (const auto& part : path) {
+    if (pattern.empty()) return false;
+    const auto expected = take_word(pattern, '/');
+    const bool any = expected.front() >= 'A' && expected.front() <= 'Z';
+    if (any ? part.empty() : part != expected) return false;
+  }
+  return pattern.empty();
+}
+
+Reply unauthorized() {
+  Reply reply = refusal(401,
+                        "this needs the token in admin.token in the data directory, as in "
+                        "Authorization: Bearer TOKEN");
+  reply.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"tarry\"");
+  return reply;
+}
+
+// Why the parameters are not those of the route; empty when they are.
+std::string wrong_parameters(const Route& route, const Target& target) {
+  for (const auto& [name, value] : target.query) {
+    std::string_view rest = route.parameters;
+    bool known = false;
+    while (!rest.empty()) known |= take_word(rest, ' ') == name;
+    if (known) continue;
+    if (route.parameters.empty())
+      return fmt::format("unknown parameter '{}': {} takes none", printable(name), route.path);
+    return fmt::format("unknown parameter '{}': {} takes {}, as in {}", printable(name), route.path,
+                       route.parameters, route.example);
+  }
+  return {};
+}
+
+}  // namespace
+
+Reply refusal(unsigned status, std::string_view why) {
+  nlohmann::json body;
+  body["error"] = std::string(why);
+  using Handler = nlohmann::json::error_handler_t;
+  return {status, body.dump(-1, ' ', false, Handler::replace) + "\n"};
+}
+
+asio::awaitable<Reply> answer(Context& context, Question question) {
+  if (question.host && !context.hosts.accepts(*question.host)) {
+    co_return refusal(421, fmt::format("the host '{}' is not this admin, which is {}",
+                                       printable(*question.host), context.facts.admin_address));
+  }
+  const bool reads = question.method == "GET" || question.method == "HEAD";
+  if (question.origin && !Hosts::is_own_origin(*question.origin, question.host.value_or(""))) {
+    co_return refusal(
+        403, fmt::format("requests of pages of '{}' are refused", printable(*question.origin)));
+  }
+  if (!reads && (question.fetch_site == "cross-site" || question.fetch_site == "same-site"))
+    co_return refusal(403, "requests of pages of another site are refused");
+
+  auto target = parse_target(question.target);
+  if (!target) co_return refusal(400, target.error().message);
+  std::vector<std::string_view> methods;
+  const Route* route = nullptr;
+  const std::string_view method = question.method == "HEAD" ? "GET" : question.method;
+  for (const Route& each : routes) {
+    if (!matches(each, target->path)) continue;
+    methods.push_back(each.method);
+    if (each.method == "GET") methods.emplace_back("HEAD");
+    if (each.method == method) route = &each;
+  }
+  const bool authorized = context.token.authorizes(question.authorization);
+  const bool open = route != nullptr && route->needs == Needs::nothing;
+  if (!context.hosts.loopback() && !open && !authorized) co_return unauthorized();
+  if (methods.empty()) {
+    co_return refusal(404, fmt::format("there is no '{}' here: there are /status, /topics, "
+                                       "/delayed, /wheel, /purgatory, /metrics, /healthz, /readyz",
+                                       printable(question.target)));
+  }
+  if (route == nullptr) {
+    Reply reply = refusal(405, fmt::format("'{}' is not possible here: {} is",
+                                           printable(question.method), fmt::join(methods, ", ")));
+    reply.headers.emplace_back("Allow", fmt::format("{}", fmt::join(methods, ", ")));
+    co_return reply;
+  }
+  if (route->needs == Needs::token && !authorized) co_return unauthorized();
+  if (question.has_body)
+    co_return refusal(400, fmt::format("{} {} takes no body", route->method, route->path));
+  if (auto why = wrong_parameters(*route, *target); !why.empty()) co_return refusal(400, why);
+
+  Call call{context, std::move(*target)};
+  try {
+    co_return co_await route->handle(call);
+  } catch (const Refused& refused) {
+    co_return refusal(refused.status, refused.why);
+  } catch (const std::exception& failure) {
+    log_error("admin", "{} {}: {}", question.method, printable(question.target), failure.what());
+  }
+  co_return refusal(500, "this failed; the log says why");
+}
+
+}  // namespace tarry::admin

@@ -1,0 +1,152 @@
+// Who may ask for what: the token, the Host, the Origin.
+
+#include <doctest/doctest.h>
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/core.h>
+
+#include "admin/access.h"
+#include "tests/admin/client.h"
+
+namespace tarry::admin::test {
+namespace {
+
+std::string mode_of(const std::string& path) {
+  struct stat about {};
+  REQUIRE(::stat(path.c_str(), &about) == 0);
+  return fmt::format("{:04o}", about.st_mode & 07777);
+}
+
+TEST_SUITE("access") {
+  TEST_CASE("the token is made once, for its owner alone, and is the same after a restart") {
+    Admin admin;
+    CHECK(mode_of(admin.token_file()) == "0600");
+    const auto text = admin.token();
+    CHECK(text.size() == 64);
+    CHECK(text.find_first_not_of("0123456789abcdef") == std::string::npos);
+    broker::test::SeededRandom other(7);
+    const auto again = Token::open(admin.token_file(), other);
+    REQUIRE(again.has_value());
+    CHECK(again->matches(text));
+    CHECK(admin.token() == text);
+  }
+
+  TEST_CASE("a token that others could read, that is none or no file is refused by its path") {
+    Admin admin;
+    broker::test::SeededRandom random(7);
+    const auto file = admin.token_file();
+    const auto refused = [&](std::string_view why) {
+      const auto token = Token::open(file, random);
+      REQUIRE_FALSE(token.has_value());
+      CHECK(token.error().message.find(file) != std::string::npos);
+      CHECK_MESSAGE(token.error().message.find(why) != std::string::npos, token.error().message);
+    };
+    for (const mode_t mode : {0640, 0604, 0620, 0601}) {
+      REQUIRE(::chmod(file.c_str(), mode) == 0);
+      refused("chmod 600");
+    }
+    REQUIRE(::chmod(file.c_str(), 0600) == 0);
+    for (const char* bad : {"", "short", "0123456789abcdef 0123456789abcdef"}) {
+      std::ofstream(file, std::ios::trunc) << bad << '\n';
+      refused("holds no token");
+    }
+    std::ofstream(file, std::ios::trunc) << std::string(300, 'a');
+    refused("holds no token");
+    std::filesystem::remove(file);
+    std::filesystem::create_directory(file);
+    refused("is no file");
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink("/dev/null", file);
+    CHECK_FALSE(Token::open(file, random).has_value());
+  }
+
+  TEST_CASE("only the whole token matches, and Bearer is its scheme in any letters") {
+    Admin admin;
+    broker::test::SeededRandom random(7);
+    const auto token = Token::open(admin.token_file(), random);
+    REQUIRE(token.has_value());
+    const auto text = admin.token();
+    CHECK(token->authorizes("Bearer " + text));
+    CHECK(token->authorizes("bearer  " + text));
+    CHECK_FALSE(token->authorizes(text));
+    CHECK_FALSE(token->authorizes("Basic " + text));
+    CHECK_FALSE(token->authorizes(""));
+    CHECK_FALSE(token->authorizes("Bearer "));
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      auto wrong = text;
+      wrong[i] = wrong[i] == '0' ? '1' : '0';
+      CHECK_FALSE(token->matches(wrong));
+      CHECK_FALSE(token->matches(text.substr(0, i)));
+    }
+    CHECK_FALSE(token->matches(text + "0"));
+  }
+
+  TEST_CASE("on loopback reading needs no token, changing needs the right one") {
+    Admin admin;
+    broker::test::create_topic(admin.world, "t");
+    CHECK(admin.get("/topics").status == 200);
+    const auto none = admin.ask("DELETE", "/topics/t");
+    CHECK(none.status == 401);
+    CHECK(none.headers.at("WWW-Authenticate").starts_with("Bearer"));
+    CHECK(none.error().find("admin.token") != std::string::npos);
+    CHECK(admin.ask("DELETE", "/topics/t", {{"Authorization", "Bearer wrong"}}).status == 401);
+    CHECK(admin.get("/topics/t").status == 200);
+    CHECK(admin.remove("/topics/t").status == 200);
+    CHECK(admin.get("/topics/t").status == 404);
+  }
+
+  TEST_CASE("off loopback all but the health checks need the token") {
+    HttpOptions options;
+    options.host = "";
+    Admin admin(options);
+    CHECK(admin.get("/healthz").status == 200);
+    CHECK(admin.get("/readyz").status == 200);
+    for (const char* path : {"/status", "/topics", "/delayed", "/metrics", "/wheel", "/nowhere"}) {
+      CAPTURE(path);
+      CHECK(admin.get(path).status == 401);
+    }
+    const Admin::Headers with_token{{"Authorization", "Bearer " + admin.token()},
+                                    {"Host", "tarry.example.com:8080"}};
+    CHECK(admin.ask("GET", "/status", with_token).status == 200);
+  }
+
+  TEST_CASE("a Host that is not ours gets 421: a page may not reach us by a name of its own") {
+    Admin admin;
+    const auto port = std::to_string(admin.port);
+    for (const std::string host : {"127.0.0.1:", "localhost:", "LocalHost:", "[::1]:"})
+      CHECK(admin.ask("GET", "/status", {{"Host", host + port}}).status == 200);
+    for (const std::string host :
+         {"evil.example.com", "evil.example.com:80", "127.0.0.1", "127.0.0.1:1", ""}) {
+      CAPTURE(host);
+      CHECK(admin.ask("GET", "/status", {{"Host", host}}).status == 421);
+    }
+    CHECK(admin.ask("GET", "/healthz", {{"Host", "127.0.0.1.evil.example:" + port}}).status == 421);
+  }
+
+  TEST_CASE("pages of other sites are refused, with the right token too; our own is not") {
+    Admin admin;
+    broker::test::create_topic(admin.world, "t");
+    const auto with = [&](const std::string& name, const std::string& value) {
+      return admin
+          .ask("DELETE", "/delayed/t/x",
+               {{"Authorization", "Bearer " + admin.token()}, {name, value}})
+          .status;
+    };
+    CHECK(with("Origin", "http://elsewhere.example") == 403);
+    CHECK(with("Origin", "null") == 403);
+    CHECK(with("Origin", "https://" + admin.server->address()) == 403);
+    CHECK(with("Origin", "http://" + admin.server->address()) == 200);
+    CHECK(with("Sec-Fetch-Site", "cross-site") == 403);
+    CHECK(with("Sec-Fetch-Site", "same-site") == 403);
+    CHECK(with("Sec-Fetch-Site", "same-origin") == 200);
+    CHECK(admin.ask("GET", "/status", {{"Origin", "http://elsewhere.example"}}).status == 403);
+    CHECK(admin.ask("GET", "/status", {{"Sec-Fetch-Site", "cross-site"}}).status == 200);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::admin::test

@@ -1,0 +1,259 @@
+// What is pending, over HTTP: listed page by page, looked at, cancelled once and for all.
+
+#include <doctest/doctest.h>
+
+#include "records/batch_builder.h"
+#include "tests/admin/client.h"
+
+namespace tarry::admin::test {
+namespace {
+
+using namespace std::chrono_literals;
+using broker::test::batch_of;
+using broker::test::create_topic;
+using broker::test::produce;
+using broker::test::read_all;
+
+void park(Admin& admin, const std::string& topic, PartitionIndex partition,
+          const std::string& value, const std::string& delay, const std::string& id = {}) {
+  std::vector<std::pair<std::string, std::string>> headers{{"x-delay", delay}, {"mine", "h"}};
+  if (!id.empty()) headers.emplace_back("x-schedule-id", id);
+  const auto answer = produce(admin.world, topic, partition,
+                              batch_of(admin.world.clock.wall(), {{value, headers}}));
+  REQUIRE(answer.error_code == protocol::ErrorCode::none);
+  REQUIRE(answer.base_offset == -1);
+}
+
+std::vector<std::string> ids_of(const Json& page) {
+  std::vector<std::string> ids;
+  for (const auto& record : page["records"]) ids.push_back(record["id"]);
+  return ids;
+}
+
+TEST_SUITE("delayed routes") {
+  TEST_CASE("a pending record is listed with all that is known of it but its value") {
+    Admin admin;
+    create_topic(admin.world, "orders", 2);
+    const auto now = to_ms(admin.world.clock.wall());
+    park(admin, "orders", 1, "pay up", "30m", "order-1");
+    const auto page = admin.get_json("/delayed");
+    CHECK(page["next"].is_null());
+    REQUIRE(page["records"].size() == 1);
+    const auto& record = page["records"][0];
+    CHECK(record["topic"] == "orders");
+    CHECK(record["partition"] == 1);
+    CHECK(record["id"] == "order-1");
+    CHECK(record["handle"].get<std::string>().starts_with("@"));
+    CHECK(record["due_ms"] == now + 1'800'000);
+    CHECK(record["accepted_ms"] == now);
+    CHECK(record["key"].is_null());
+    CHECK(record["value_bytes"] == 6);
+    CHECK(record["recurring"] == false);
+    CHECK_FALSE(record.contains("value"));
+    CHECK(record["headers"][0] == Json{{"name", "mine"}, {"value", "h"}});
+  }
+
+  TEST_CASE("the list is in due order, by topic, partition, time and id, and comes in pages") {
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    create_topic(admin.world, "other");
+    const auto base = to_ms(admin.world.clock.wall());
+    for (int n = 9; n >= 0; --n) {
+      park(admin, "t", n % 2, "v", std::to_string(3'600'000 + n * 1000), "id-" + std::to_string(n));
+    }
+    park(admin, "other", 0, "v", "1h", "other");
+    using Ids = std::vector<std::string>;
+    CHECK(admin.get_json("/delayed")["records"].size() == 11);
+    CHECK(ids_of(admin.get_json("/delayed?topic=other")) == Ids{"other"});
+    CHECK(ids_of(admin.get_json("/delayed?topic=t&partition=1")) ==
+          Ids{"id-1", "id-3", "id-5", "id-7", "id-9"});
+    const auto at = [&](int n) { return std::to_string(base + 3'600'000 + n * 1000); };
+    CHECK(ids_of(admin.get_json("/delayed?topic=t&from=" + at(2) + "&to=" + at(5))) ==
+          Ids{"id-2", "id-3", "id-4"});
+    CHECK(ids_of(admin.get_json("/delayed?id=id-7")) == Ids{"id-7"});
+    CHECK(ids_of(admin.get_json("/delayed?id=*-%3F&limit=2&topic=t")) == Ids{"id-0", "id-1"});
+    // An offset's + stands for a blank in a query; nobody means a blank there.
+    CHECK(admin.get_json("/delayed?from=2026-11-21T00:00:00+01:00")["records"].size() == 11);
+    CHECK(admin.get_json("/delayed?to=2026-11-21T00:00:00%2B01:00")["records"].empty());
+    Ids all;
+    for (std::string after;;) {
+      const auto page = admin.get_json("/delayed?topic=t&limit=3" + after);
+      CHECK(page["records"].size() <= 3);
+      for (const auto& id : ids_of(page)) all.push_back(id);
+      if (page["next"].is_null()) break;
+      after = "&after=" + page["next"].get<std::string>();
+    }
+    CHECK(all ==
+          Ids{"id-0", "id-1", "id-2", "id-3", "id-4", "id-5", "id-6", "id-7", "id-8", "id-9"});
+  }
+
+  TEST_CASE("what is not understood in a query is refused by name, with what is expected") {
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    const auto refused = [&](const std::string& query, std::string_view named) {
+      const auto answer = admin.get("/delayed?" + query);
+      CAPTURE(query);
+      CHECK(answer.status == 400);
+      CHECK_MESSAGE(answer.error().find(named) != std::string::npos, answer.body);
+    };
+    refused("topics=t", "'topics'");
+    refused("limit=0", "limit=0");
+    refused("limit=1001", "1001");
+    refused("limit=ten", "ten");
+    refused("limit=", "limit=");
+    refused("limit=99999999999999999999", "limit");
+    refused("limit=1&limit=2", "twice");
+    refused("from=soon", "soon");
+    refused("to=2026-13-01T00:00:00Z", "2026-13-01");
+    refused("id=", "id");
+    refused("after=7", "after=7");
+    refused("partition=0", "topic");
+    refused("topic=t&partition=2", "partition=2");
+    refused("topic=%zz", "%zz");
+    refused("topic=%ff", "%ff");
+    refused("%00", "unknown parameter");
+    CHECK(admin.get("/delayed?topic=nobody").status == 404);
+    CHECK(admin.get("/status?pretty=1").status == 400);
+  }
+
+  TEST_CASE("one record is shown with its value in base64, by its id and by its handle") {
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    park(admin, "t", 1, std::string("\x00\xff v", 4), "1h", "a b/\xc3\xbc");
+    park(admin, "t", 0, "no id", "2h");
+    const auto one = admin.get_json("/delayed/t/a%20b%2F%C3%BC");
+    CHECK(one["id"] == "a b/\xc3\xbc");
+    CHECK(one["value"] == "AP8gdg==");
+    CHECK(one["value_bytes"] == 4);
+    CHECK(one["partitions"] == Json::array({1}));
+    const auto handle = one["handle"].get<std::string>();
+    CHECK(admin.get_json("/delayed/t/" + handle)["id"] == one["id"]);
+    CHECK(admin.get_json("/delayed/t/" + handle + "?partition=1")["id"] == one["id"]);
+    CHECK(admin.get("/delayed/t/" + handle + "?partition=0").status == 404);
+    CHECK(admin.get("/delayed/t/nobody").status == 404);
+    CHECK(admin.get("/delayed/nowhere/x").status == 404);
+    CHECK(admin.get("/delayed/t/@nonsense").status == 404);
+    CHECK(admin.get("/delayed/t/").status == 404);
+    CHECK(admin.get("/delayed/t/" + std::string(250, 'x')).status == 400);
+    CHECK(admin.get("/delayed/t/..%2f..%2fadmin.token").status == 404);
+    create_topic(admin.world, "other");
+    CHECK(admin.get("/delayed/other/" + handle).status == 404);
+  }
+
+  TEST_CASE("keys and headers that are no UTF-8 are shown in base64, and say so") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    records::BatchBuilder builder;
+    const std::string key = "\xff\xfe", bad = "\x80";
+    const std::string delay = "1h";
+    const std::vector<records::HeaderView> headers{
+        {"x-delay", as_bytes(delay)}, {"bad", as_bytes(bad)}, {"none", std::nullopt}};
+    builder.append(admin.world.clock.wall(), as_bytes(key), std::nullopt, headers);
+    const auto batch = builder.finish();
+    REQUIRE(produce(admin.world, "t", 0, batch).base_offset == -1);
+    const auto record = admin.get_json("/delayed")["records"][0];
+    CHECK(record["key"] == "//4=");
+    CHECK(record["key_base64"] == true);
+    CHECK(record["value_bytes"].is_null());
+    CHECK(record["headers"][0] == Json{{"name", "bad"}, {"value", "gA=="}, {"value_base64", true}});
+    CHECK(record["headers"][1] == Json{{"name", "none"}, {"value", nullptr}});
+    const auto handle = record["handle"].get<std::string>();
+    CHECK(admin.get_json("/delayed/t/" + handle)["value"].is_null());
+  }
+
+  TEST_CASE("a cancel is definitive: cancelled, then unknown, and it never comes") {
+    Admin admin;
+    create_topic(admin.world, "t", 4);
+    park(admin, "t", 2, "v", "1h", "a b/\xc3\xbc");
+    const std::string path = "/delayed/t/a%20b%2F%C3%BC";
+    CHECK(admin.ask("DELETE", path).status == 401);
+    CHECK(admin.get_json("/delayed")["records"].size() == 1);
+    const auto first = admin.remove(path);
+    CHECK(first.status == 200);
+    CHECK(first.json() ==
+          Json{{"result", "cancelled"},
+               {"partitions", Json::array({Json{{"partition", 2}, {"result", "cancelled"}}})}});
+    const auto second = admin.remove(path).json();
+    CHECK(second == Json{{"result", "unknown"}, {"partitions", Json::array()}});
+    admin.world.pass(2h);
+    CHECK(read_all(admin.world, "t", 2).empty());
+    CHECK(admin.get_json("/status")["delayed"]["cancelled_total"] == 1);
+    CHECK(admin.remove("/delayed/nowhere/x").status == 404);
+  }
+
+  TEST_CASE("an id that waits in several partitions is cancelled in all, or in the one named") {
+    Admin admin;
+    create_topic(admin.world, "t", 5);
+    for (PartitionIndex p : {0, 1, 3, 4}) park(admin, "t", p, "v", "1h", "both");
+    CHECK(admin.get_json("/delayed/t/both")["partitions"].size() == 4);
+    const auto one = admin.remove("/delayed/t/both?partition=3").json();
+    CHECK(one["result"] == "cancelled");
+    CHECK(one["partitions"].size() == 1);
+    CHECK(admin.remove("/delayed/t/both?partition=3").json()["result"] == "unknown");
+    CHECK(admin.remove("/delayed/t/both?partition=5").status == 400);
+    const auto rest = admin.remove("/delayed/t/both").json();
+    CHECK(rest["result"] == "cancelled");
+    REQUIRE(rest["partitions"].size() == 3);
+    CHECK(rest["partitions"][0]["partition"] == 0);
+    CHECK(rest["partitions"][1]["partition"] == 1);
+    CHECK(rest["partitions"][2]["partition"] == 4);
+    CHECK(admin.get_json("/delayed")["records"].empty());
+  }
+
+  TEST_CASE("what has come is already_delivered, by its id; the best answer of all is the result") {
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    park(admin, "t", 0, "v", "1s", "came");
+    park(admin, "t", 1, "v", "1h", "came");
+    admin.world.pass(2s);
+    REQUIRE(read_all(admin.world, "t", 0).size() == 1);
+    const auto mixed = admin.remove("/delayed/t/came").json();
+    CHECK(mixed["result"] == "cancelled");
+    REQUIRE(mixed["partitions"].size() == 2);
+    CHECK(mixed["partitions"][0]["result"] == "already_delivered");
+    CHECK(mixed["partitions"][1]["result"] == "cancelled");
+    CHECK(admin.remove("/delayed/t/came").json()["result"] == "already_delivered");
+    const auto gone = admin.get("/delayed/t/came");
+    CHECK(gone.status == 404);
+    CHECK(gone.error().find("delivered") != std::string::npos);
+  }
+
+  TEST_CASE("a handle names one record, which it cancels wherever it waits") {
+    Admin admin;
+    create_topic(admin.world, "t", 4);
+    for (PartitionIndex p = 0; p < 4; ++p) park(admin, "t", p, "v", "1h");
+    const auto records = admin.get_json("/delayed")["records"];
+    REQUIRE(records.size() == 4);
+    const auto handle = records[2]["handle"].get<std::string>();
+    CHECK(admin.remove("/delayed/t/" + handle + "?partition=9").status == 400);
+    const auto cancelled = admin.remove("/delayed/t/" + handle).json();
+    CHECK(cancelled["result"] == "cancelled");
+    CHECK(cancelled["partitions"][0]["partition"] == records[2]["partition"]);
+    CHECK(admin.remove("/delayed/t/" + handle).json()["result"] == "unknown");
+    CHECK(admin.get_json("/delayed")["records"].size() == 3);
+  }
+
+  TEST_CASE("cancels of one record by several clients at once agree: one has done it") {
+    Admin admin;
+    create_topic(admin.world, "t", 3);
+    park(admin, "t", 1, "v", "1h", "x");
+    const auto text = "DELETE /delayed/t/x HTTP/1.1\r\nHost: " + admin.server->address() +
+                      "\r\nAuthorization: Bearer " + admin.token() + "\r\n\r\n";
+    const auto results = admin.meanwhile([&] {
+      std::vector<std::unique_ptr<Connection>> clients;
+      for (int i = 0; i < 8; ++i) {
+        clients.push_back(std::make_unique<Connection>(admin.port));
+        clients.back()->send(text);
+      }
+      std::multiset<std::string> all;
+      for (auto& client : clients)
+        all.insert(Json::parse(client->read().body)["result"].get<std::string>());
+      return all;
+    });
+    CHECK(results.count("cancelled") == 1);
+    CHECK(results.count("unknown") == 7);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::admin::test

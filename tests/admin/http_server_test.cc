@@ -1,0 +1,228 @@
+// The admin's door: what it takes, what it refuses, and that each bound holds.
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "tests/admin/client.h"
+
+namespace tarry::admin::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST_SUITE("http server") {
+  TEST_CASE("an answer is JSON that no browser guesses about, frames or keeps") {
+    Admin admin;
+    const auto answer = admin.get("/status");
+    CHECK(answer.status == 200);
+    CHECK(answer.headers.at("Content-Type") == "application/json");
+    CHECK(answer.headers.at("X-Content-Type-Options") == "nosniff");
+    CHECK(answer.headers.at("X-Frame-Options") == "DENY");
+    CHECK(answer.headers.at("Cache-Control") == "no-store");
+    CHECK(answer.headers.at("Content-Security-Policy").starts_with("default-src 'none'"));
+    CHECK_FALSE(answer.headers.contains("Access-Control-Allow-Origin"));
+  }
+
+  TEST_CASE("HEAD is answered as GET is, without the body") {
+    Admin admin;
+    const auto head = admin.ask("HEAD", "/topics");
+    const auto get = admin.get("/topics");
+    CHECK(head.status == 200);
+    CHECK(head.body.empty());
+    CHECK(head.headers.at("Content-Length") == get.headers.at("Content-Length"));
+  }
+
+  TEST_CASE("requests follow one another on a connection, also when they come at once") {
+    Admin admin;
+    const auto one = "GET /healthz HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n";
+    const auto statuses = admin.meanwhile([&] {
+      Connection connection(admin.port);
+      std::vector<unsigned> got;
+      for (int i = 0; i < 3; ++i) {
+        connection.send(one);
+        got.push_back(connection.read().status);
+      }
+      connection.send(one + one);
+      got.push_back(connection.read().status);
+      got.push_back(connection.read().status);
+      connection.send("GET /healthz HTTP/1.0\r\n\r\n");
+      got.push_back(connection.read().status);
+      got.push_back(connection.ended() ? 1 : 0);
+      return got;
+    });
+    CHECK(statuses == std::vector<unsigned>{200, 200, 200, 200, 200, 200, 1});
+  }
+
+  TEST_CASE("what is no HTTP gets 400 and loses its connection; others are served on") {
+    Admin admin;
+    const std::string host = "Host: " + admin.server->address() + "\r\n";
+    const std::vector<std::string> rubbish{
+        "\x16\x03\x01\x02garbage\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET /status\r\n\r\n",
+        "GET /status HTTP/1.1\r\nHost\r\n\r\n",
+        "GET /status HTTP/2.0\r\n" + host + "\r\n",
+        "GET /status HTTP/1.1\r\n" + host + host + "\r\n",
+        "GET /status HTTP/1.1\r\n\r\n",
+        "GET /status HTTP/1.1\r\n" + host + "Content-Length: -1\r\n\r\n",
+        "GET /status HTTP/1.1\r\n" + host + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "GET /status HTTP/1.1\r\n" + host +
+            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "GET /status HTTP/1.1\r\n" + host +
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        "GET /status HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "GET /status HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "GET http://127.0.0.1/status HTTP/1.1\r\n" + host + "\r\n",
+        "GET status HTTP/1.1\r\n" + host + "\r\n",
+    };
+    for (const auto& text : rubbish) {
+      CAPTURE(text);
+      const auto status = admin.meanwhile([&] {
+        Connection connection(admin.port);
+        connection.send(text);
+        connection.end_sending();
+        const auto answer = connection.read();
+        return std::pair(answer.status, connection.ended());
+      });
+      CHECK(status.first == 400);
+      CHECK(status.second);
+    }
+    CHECK(admin.get("/healthz").status == 200);
+  }
+
+  TEST_CASE("a header past 8 KiB, or more than 64 of them, gets 431, a body past 1 MiB 413") {
+    Admin admin;
+    CHECK(admin.ask("GET", "/healthz", {{"X-Long", std::string(7'000, 'x')}}).status == 200);
+    CHECK(admin.ask("GET", "/healthz", {{"X-Long", std::string(8'192, 'x')}}).status == 431);
+    CHECK(admin.get("/" + std::string(200'000, 'a')).status == 431);
+    CHECK(admin.ask("GET", "/healthz", {{"X-Long", std::string(300'000, 'x')}}).status == 431);
+    Admin::Headers many;
+    for (int i = 0; i < 63; ++i) many["X-" + std::to_string(i)] = "y";
+    CHECK(admin.ask("GET", "/healthz", many).status == 200);
+    many["X-more"] = "y";
+    CHECK(admin.ask("GET", "/healthz", many).status == 431);
+    CHECK(admin.ask("GET", "/healthz", {{"Content-Length", "1048577"}}).status == 413);
+    CHECK(admin.ask("GET", "/healthz", {{"Content-Length", "99999999999"}}).status == 413);
+    const std::string chunk = "10000\r\n" + std::string(0x10000, 'x') + "\r\n";
+    std::string chunks = "DELETE /topics/t HTTP/1.1\r\nHost: " + admin.server->address() +
+                         "\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (int i = 0; i < 17; ++i) chunks += chunk;
+    CHECK(admin.send(chunks).status == 413);
+  }
+
+  TEST_CASE("a body that nothing asks for is refused, not ignored") {
+    Admin admin;
+    const auto answer = admin.send("GET /status HTTP/1.1\r\nHost: " + admin.server->address() +
+                                   "\r\nContent-Length: 2\r\n\r\n{}");
+    CHECK(answer.status == 400);
+    CHECK(answer.error().find("takes no body") != std::string::npos);
+  }
+
+  TEST_CASE("a request that does not come within its time ends its connection, an idle one too") {
+    HttpOptions options;
+    options.request_timeout = 100ms;
+    options.idle_timeout = 100ms;
+    Admin admin(options);
+    CHECK(admin.meanwhile([&] {
+      Connection silent(admin.port);
+      Connection slow(admin.port);
+      slow.send("GET /status HTTP/1.1\r\nHost: ");
+      return silent.ended() && slow.ended();
+    }));
+    CHECK(admin.get("/healthz").status == 200);
+  }
+
+  TEST_CASE("a connection too many is told so with 503, and served when another has gone") {
+    HttpOptions options;
+    options.max_connections = 2;
+    Admin admin(options);
+    const std::string healthz =
+        "GET /healthz HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n";
+    const auto served = [&](Connection& connection) {
+      connection.send(healthz);
+      return connection.read().status;
+    };
+    auto one = std::make_unique<Connection>(admin.port);
+    Connection two(admin.port);
+    CHECK(admin.meanwhile([&] { return served(*one); }) == 200);
+    CHECK(admin.meanwhile([&] { return served(two); }) == 200);
+    const auto third = admin.meanwhile([&] {
+      Connection connection(admin.port);
+      connection.send(healthz);
+      const auto answer = connection.read();
+      connection.end_sending();
+      return std::pair(answer.status, connection.ended());
+    });
+    CHECK(third == std::pair(503u, true));
+    one.reset();
+    unsigned status = 503;
+    for (int i = 0; i < 100 && status == 503; ++i) {
+      status = admin.meanwhile([&] {
+        Connection connection(admin.port);
+        return served(connection);
+      });
+    }
+    CHECK(status == 200);
+    CHECK(admin.meanwhile([&] { return served(two); }) == 200);
+  }
+
+  TEST_CASE("who hangs up in the middle of anything harms nobody") {
+    Admin admin;
+    const std::string request =
+        "GET /metrics HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n";
+    admin.meanwhile([&] {
+      for (std::size_t length = 0; length <= request.size(); length += 7) {
+        Connection connection(admin.port);
+        connection.send(request.substr(0, length));
+      }
+      return true;
+    });
+    CHECK(admin.get("/healthz").status == 200);
+  }
+
+  TEST_CASE("after stop() connections are closed and no new ones are taken") {
+    Admin admin;
+    auto connection = std::make_unique<Connection>(admin.port);
+    admin.meanwhile([&] {
+      connection->send("GET /healthz HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n");
+      return connection->read().status;
+    });
+    admin.server->stop();
+    CHECK(admin.meanwhile([&] { return connection->ended(); }));
+    CHECK_FALSE(Connection(admin.port).connected());
+  }
+
+  TEST_CASE("an address that is in use, or is none of ours, is refused in a line that names it") {
+    Admin admin;
+    HttpOptions options;
+    options.port = admin.port;
+    const auto again = HttpServer::open(admin.world.shard().executor(), options);
+    REQUIRE_FALSE(again.has_value());
+    CHECK(again.error().code == Errc::in_use);
+    CHECK(again.error().message.find(admin.server->address()) != std::string::npos);
+    CHECK(again.error().message.find('\n') == std::string::npos);
+    options.host = "192.0.2.1";  // For documentation: nobody has it.
+    const auto elsewhere = HttpServer::open(admin.world.shard().executor(), options);
+    REQUIRE_FALSE(elsewhere.has_value());
+    CHECK(elsewhere.error().message.find("192.0.2.1:") != std::string::npos);
+    options.host = "no such host";
+    CHECK_FALSE(HttpServer::open(admin.world.shard().executor(), options).has_value());
+  }
+
+  TEST_CASE("localhost is shown as 127.0.0.1, an IPv6 address in brackets") {
+    boost::asio::io_context context;
+    HttpOptions options;
+    options.port = 0;
+    options.host = "localhost";
+    const auto local = HttpServer::open(context.get_executor(), options);
+    REQUIRE(local.has_value());
+    CHECK((*local)->address().starts_with("127.0.0.1:"));
+    options.host = "::1";
+    if (const auto six = HttpServer::open(context.get_executor(), options))
+      CHECK((*six)->address().starts_with("[::1]:"));
+  }
+}
+
+}  // namespace
+}  // namespace tarry::admin::test

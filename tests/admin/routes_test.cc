@@ -1,0 +1,98 @@
+// What may be asked, and how what may not is refused.
+
+#include <doctest/doctest.h>
+
+#include "admin/encoding.h"
+#include "admin/metrics_text.h"
+#include "admin/target.h"
+#include "tests/admin/client.h"
+
+namespace tarry::admin::test {
+namespace {
+
+TEST_SUITE("routes") {
+  TEST_CASE("a path that is not there gets 404, whatever it looks like") {
+    Admin admin;
+    for (const char* path :
+         {"/", "/nowhere", "/status/", "//status", "/STATUS", "/status/x", "/../status",
+          "/topics/a/b", "/delayed/t", "/etc/passwd", "/%73tatus%00", "/topics//"}) {
+      CAPTURE(path);
+      const auto answer = admin.get(path);
+      CHECK(answer.status == 404);
+      CHECK_FALSE(answer.error().empty());
+    }
+    CHECK(admin.get("/%73tatus").status == 200);
+  }
+
+  TEST_CASE("a method that a path does not have gets 405 and those that it has") {
+    Admin admin;
+    const auto posted = admin.ask("POST", "/status");
+    CHECK(posted.status == 405);
+    CHECK(posted.headers.at("Allow") == "GET, HEAD");
+    CHECK(admin.ask("PUT", "/topics/t").headers.at("Allow") == "GET, HEAD, DELETE");
+    for (const char* method : {"TRACE", "CONNECT", "OPTIONS", "PATCH", "BREW", "get"}) {
+      CAPTURE(method);
+      CHECK(admin.ask(method, "/status").status == 405);
+    }
+  }
+
+  TEST_CASE("broken escapes and what is no UTF-8 get 400 and are named") {
+    Admin admin;
+    for (const char* path : {"/%", "/%4", "/%zz", "/topics/%ff", "/topics/%c0%af",
+                             "/topics/%ed%a0%80", "/status?a=%", "/status?%e0%80=1"}) {
+      CAPTURE(path);
+      CHECK(admin.get(path).status == 400);
+    }
+  }
+
+  TEST_CASE("what is reflected is text, never markup or a line of ours") {
+    Admin admin;
+    const auto answer = admin.get("/topics/%3Cimg%20src=x%0D%0AX-Bad:%201%3E");
+    CHECK(answer.status == 404);
+    CHECK(answer.headers.at("Content-Type") == "application/json");
+    CHECK_FALSE(answer.headers.contains("X-Bad"));
+    CHECK(answer.error().find('\n') == std::string::npos);
+  }
+
+  TEST_CASE("a target is cut at its slashes first and decoded then") {
+    const auto target = parse_target("/delayed/t/a%2Fb%20c?x=1+2&y=%26%3D&z&&w=");
+    REQUIRE(target.has_value());
+    CHECK(target->path == std::vector<std::string>{"delayed", "t", "a/b c"});
+    CHECK(target->query.at("x") == "1 2");
+    CHECK(target->query.at("y") == "&=");
+    CHECK(target->query.at("z").empty());
+    CHECK(target->query.at("w").empty());
+    CHECK(parse_target("/")->path == std::vector<std::string>{""});
+    CHECK(parse_target("/?a=b")->path == std::vector<std::string>{""});
+    for (const char* bad : {"", "x", "*", "http://x/", "/a b", "/a#b", "/a\x7f", "/?a=1&a=2"}) {
+      CAPTURE(bad);
+      CHECK_FALSE(parse_target(bad).has_value());
+    }
+  }
+
+  TEST_CASE("UTF-8 is told from what is none, base64 is RFC 4648's") {
+    for (const char* good : {"", "a", "\xc3\xbc", "\xe2\x82\xac", "\xf0\x9f\x90\xa2",
+                             "\xf4\x8f\xbf\xbf", "\xed\x9f\xbf"})
+      CHECK(is_utf8(good));
+    for (const char* bad : {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80",
+                            "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "a\xff", "\xe2\x82"})
+      CHECK_FALSE(is_utf8(bad));
+    CHECK(base64({}).empty());
+    CHECK(base64(as_bytes("f")) == "Zg==");
+    CHECK(base64(as_bytes("fo")) == "Zm8=");
+    CHECK(base64(as_bytes("foo")) == "Zm9v");
+    CHECK(base64(as_bytes("foobar")) == "Zm9vYmFy");
+  }
+
+  TEST_CASE("a metric's labels are escaped") {
+    MetricsText text;
+    text.family("m", "gauge", "one\ntwo");
+    text.sample(1, {{"a", "x\"y\\z\n"}, {"b", ""}});
+    text.sample(0.5, {}, "_sum");
+    CHECK(text.take() ==
+          "# HELP m one\\ntwo\n# TYPE m gauge\nm{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1\nm_sum 0.5\n");
+  }
+}
+
+}  // namespace
+}  // namespace tarry::admin::test
