@@ -1,0 +1,128 @@
+// What a topic's settings do to its log: timestamps, retention, durability; look-ups by time.
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "protocol/messages/list_offsets.h"
+#include "tests/broker/batches.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Strings = std::vector<std::string>;
+
+protocol::ListOffsetsResponse::Partition offset_at(World& world, std::int64_t timestamp,
+                                                   PartitionIndex partition = 0) {
+  protocol::ListOffsetsRequest request;
+  auto& topic = request.topics.emplace_back();
+  topic.name = "t";
+  auto& asked = topic.partitions.emplace_back();
+  asked.partition_index = partition;
+  asked.timestamp = timestamp;
+  return world.call<protocol::ListOffsetsResponse>(request, 9).topics[0].partitions[0];
+}
+
+TEST_SUITE("a topic's log") {
+  TEST_CASE("a look-up by time finds the first record, not batch, that is not older, or none") {
+    World world;
+    create_topic(world, "t");
+    const auto start = to_ms(world.clock.wall());
+    for (int i = 0; i < 3; ++i) {
+      produce(world, "t", 0, batch_of(from_ms(start + 100 * i), {{"a"}, {"b"}}));
+    }
+    CHECK(offset_at(world, -2).offset == 0);
+    CHECK(offset_at(world, -1).offset == 6);
+    CHECK(offset_at(world, start + 1).offset == 2);
+    CHECK(offset_at(world, start + 100).timestamp == start + 100);
+    CHECK(offset_at(world, -3).offset == 4);
+    const auto none = offset_at(world, start + 1'000'000);
+    CHECK(none.error_code == ErrorCode::none);
+    CHECK(none.offset == -1);
+    CHECK(none.timestamp == -1);
+    CHECK(offset_at(world, -1, 7).error_code == ErrorCode::unknown_topic_or_partition);
+    CHECK(offset_at(world, -99).error_code == ErrorCode::invalid_request);
+  }
+
+  TEST_CASE("with LogAppendTime a record's time is that of its append, and the answer says it") {
+    World world;
+    create_topic(world, "t", 1, {{"message.timestamp.type", "LogAppendTime"}});
+    const auto answer = produce(world, "t", 0, batch_of(from_ms(5), {{"a"}}));
+    CHECK(answer.log_append_time_ms == to_ms(world.clock.wall()));
+    CHECK(read_all(world, "t")[0].timestamp == to_ms(world.clock.wall()));
+  }
+
+  TEST_CASE("a timestamp too far ahead is refused, as message.timestamp.after.max.ms says") {
+    World world;
+    create_topic(world, "t");
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall() + 2h, {{"a"}})).error_code ==
+          ErrorCode::invalid_timestamp);
+  }
+
+  TEST_CASE(
+      "retention by size and by time takes whole segments, and fetches say where the log begins") {
+    World world({.shards = 1});
+    create_topic(world, "t", 1, {{"segment.bytes", "2000"}, {"retention.bytes", "5000"}});
+    for (int i = 0; i < 40; ++i) {
+      produce(world, "t", 0, batch_of(world.clock.wall(), {{std::string(400, 'x')}}));
+      if (i % 10 == 9) world.pass(70s);  // Checkpoints write segments, and roll.
+    }
+    world.pass(400s);
+    world.pass(400s);
+    const auto start = offset_at(world, -2).offset;
+    CHECK(start > 0);
+    CHECK(start < 40);
+    CHECK(read_all(world, "t", 0, start).size() == 40 - static_cast<std::size_t>(start));
+    const auto early = world.call<protocol::FetchResponse>(fetch_request("t", 0, 0), 12);
+    CHECK(early.responses[0].partitions[0].error_code == ErrorCode::offset_out_of_range);
+    world.restart();
+    CHECK(offset_at(world, -2).offset == start);
+    CHECK(offset_at(world, -1).offset == 40);
+  }
+
+  TEST_CASE("what is overdue at a start is not gone by retention before anyone could read it") {
+    World world({.shards = 1});
+    create_topic(world, "t", 1, {{"retention.ms", "60000"}});
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "1s"}}}}));
+    world.clock.now_wall += 48h;
+    world.restart();
+    world.pass(50s);
+    CHECK(values(read_all(world, "t")) == Strings{"late"});
+  }
+
+  TEST_CASE("with tarry.durability=os a record is answered and seen, and there after a kill") {
+    World world;
+    create_topic(world, "t", 2, {{"tarry.durability", "os"}});
+    for (PartitionIndex p = 0; p < 2; ++p) {
+      CHECK(produce(world, "t", p, batch_of(world.clock.wall(), {{"a"}})).base_offset == 0);
+      CHECK(produce(world, "t", p, batch_of(world.clock.wall(), {{"b", {{"x-delay", "1s"}}}}))
+                .base_offset == -1);
+    }
+    world.restart();
+    world.pass(2s);
+    for (PartitionIndex p = 0; p < 2; ++p)
+      CHECK(values(read_all(world, "t", p)) == Strings{"a", "b"});
+  }
+
+  TEST_CASE("a segment that is damaged where nobody vouches for it fences its partition alone") {
+    World world({.shards = 1});
+    create_topic(world, "t", 2);
+    for (PartitionIndex p = 0; p < 2; ++p) {
+      produce(world, "t", p, batch_of(world.clock.wall(), {{"a"}}));
+      produce(world, "t", p, batch_of(world.clock.wall(), {{"b"}}));
+    }
+    world.stop();
+    const auto file = world.directory() + "/data/logs/t-0/00000000000000000000.log";
+    const auto size = std::filesystem::file_size(file);
+    std::filesystem::resize_file(file, size - 3);
+    world.restart();
+    const auto response = world.call<protocol::FetchResponse>(fetch_request("t", 0, 0), 12);
+    CHECK(response.responses[0].partitions[0].error_code == ErrorCode::kafka_storage_error);
+    CHECK(std::filesystem::file_size(file) == size - 3);  // The bytes stay for the operator.
+    CHECK(values(read_all(world, "t", 1)) == Strings{"a", "b"});
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test
