@@ -11,6 +11,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
+#include "admin/http_server.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "server/blocking_pool.h"
@@ -67,6 +68,7 @@ struct Server::Parts {
   std::unique_ptr<broker::Broker> broker;
   std::vector<std::unique_ptr<Counter>> counters;
   std::unique_ptr<Listener> listener;
+  std::unique_ptr<admin::HttpServer> admin;  // Null: off.
   HostPort kafka;
   bool running = false;
 
@@ -91,7 +93,8 @@ HostPort Server::kafka() const {
   return parts_->kafka;
 }
 std::optional<HostPort> Server::admin() const {
-  return std::nullopt;
+  if (!parts_->admin) return std::nullopt;
+  return *parse_host_port(parts_->admin->address());
 }
 const std::string& Server::data() const {
   return parts_->broker->config().data_directory;
@@ -105,7 +108,6 @@ broker::Broker& Server::broker() {
 
 // Broker, sessions and wheels, on threads that have not begun.
 Result<> Server::Parts::open(const BoundAddress& bound) {
-  for (std::uint32_t i = 0; i < config.shards; ++i) lanes.push_back(std::make_unique<Lane>());
   pool = std::make_unique<BlockingPool>(BlockingPool::threads_for(lanes.size()));
 
   broker::BrokerSetup setup;
@@ -139,6 +141,16 @@ Result<> Server::start() {
   auto bound = BoundAddress::bind(parts.config.listen, "listeners");
   if (!bound) return std::unexpected(bound.error());
   parts.kafka = bound->address();
+  for (std::uint32_t i = 0; i < parts.config.shards; ++i)
+    parts.lanes.push_back(std::make_unique<Parts::Lane>());
+  if (parts.config.admin) {
+    admin::HttpOptions options;
+    options.host = parts.config.admin->host;
+    options.port = parts.config.admin->port;
+    auto taken = admin::HttpServer::open(parts.lanes[0]->context.get_executor(), options);
+    if (!taken) return std::unexpected(taken.error());
+    parts.admin = std::move(*taken);
+  }
   if (auto opened = parts.open(*bound); !opened) {
     parts.end_threads();
     return opened;
@@ -163,7 +175,12 @@ Result<> Server::start() {
   parts.broker->start();
   for (auto& counter : parts.counters)
     run_on(counter->lane.context, [&counter] { counter->wheel.start(); });
-  const auto listening = run_on(parts.lanes[0]->context, [&] { return parts.listener->start(); });
+  const auto listening = run_on(parts.lanes[0]->context, [&]() -> Result<> {
+    if (parts.admin) {
+      if (auto begun = parts.admin->start(*parts.broker, parts.kafka.text()); !begun) return begun;
+    }
+    return parts.listener->start();
+  });
   if (!listening) stop();
   return listening;
 }
@@ -216,7 +233,10 @@ void Server::Parts::end_threads() {
 void Server::stop() {
   Parts& parts = *parts_;
   if (!std::exchange(parts.running, false)) return;
-  run_on(parts.lanes[0]->context, [&] { parts.listener->stop(); });
+  run_on(parts.lanes[0]->context, [&] {
+    parts.listener->stop();
+    if (parts.admin) parts.admin->stop();
+  });
   parts.end_sessions();
   std::promise<void> stopped;
   parts.broker->stop([&] { stopped.set_value(); });
