@@ -13,10 +13,10 @@ root = pathlib.Path(sys.argv[1])
 
 uses = {}  # Folder -> the folders it may include from.
 for cmake in sorted(root.glob("*/CMakeLists.txt")):
-    call = re.search(r"tarry_(?:library|executable)\(\s*(\w+)([^)]*)\)", cmake.read_text())
-    if call:
+    # A folder may have a library and a program: it may use what either lists.
+    for call in re.finditer(r"tarry_(?:library|executable)\(\s*(\w+)([^)]*)\)", cmake.read_text()):
         listed = re.search(r"\bUSES\b((?:\s+(?!SOURCES\b|LINKS\b|PRIVATE_LINKS\b)\w+)*)", call[2])
-        uses[cmake.parent.name] = set(listed[1].split()) if listed else set()
+        uses.setdefault(cmake.parent.name, set()).update(listed[1].split() if listed else [])
 
 problems = []
 for folder, allowed in uses.items():
