@@ -6,14 +6,20 @@
 
 #include "base/log.h"
 #include "cli/commands/command.h"
+#include "cli/commands/consume.h"
+#include "cli/commands/delayed.h"
+#include "cli/commands/dump.h"
+#include "cli/commands/produce.h"
 #include "cli/commands/serve.h"
+#include "cli/commands/status.h"
+#include "cli/commands/topic.h"
 
 namespace tarry::cli {
 namespace {
 
 // In the order of the help.
 constexpr void (*commands[])(CLI::App& program, Chosen& chosen) = {
-    add_serve,
+    add_serve, add_topic, add_produce, add_consume, add_delayed, add_status, add_dump,
 };
 
 std::string one_line(std::string text) {

@@ -1,0 +1,11 @@
+#pragma once
+
+// tarry delayed: what waits for its delivery time: list, get, cancel.
+
+#include "cli/commands/command.h"
+
+namespace tarry::cli {
+
+void add_delayed(CLI::App& program, Chosen& chosen);
+
+}  // namespace tarry::cli

@@ -1,0 +1,90 @@
+#include "cli/commands/dump.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "cli/line_reader.h"
+#include "cli/message_dump.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/segment_dump.h"
+#include "storage/file.h"
+
+namespace tarry::cli {
+namespace {
+
+struct SegmentOptions {
+  std::vector<std::string> files;
+  bool records = false;
+  bool json = false;
+};
+
+int dump_segments(const SegmentOptions& options) {
+  storage::PosixDisk disk;
+  Output out;
+  Progress progress("batches");
+  std::uint64_t wrong = 0, before = 0;
+  std::string first;
+  for (const auto& path : options.files) {
+    const auto found =
+        dump_segment(disk, path, {options.records, options.json}, out, [&](std::uint64_t count) {
+          if (!out.is_terminal()) progress.at(before + count);
+        });
+    if (!found) {
+      if (wrong++ == 0) first = found.error().message;
+      continue;
+    }
+    before += found->batches;
+    if (found->wrong > 0 && wrong == 0) first = found->first;
+    wrong += found->wrong;
+  }
+  progress.clear();
+  out.flush();
+  if (wrong == 0) return out.end(done);
+  return out.end(failure(wrong == 1 ? first : fmt::format("{} (and {} more)", first, wrong - 1)));
+}
+
+int dump_messages() {
+  Output out;
+  LineReader lines(STDIN_FILENO, "standard input", [&] { out.flush(); });
+  while (!out.is_over()) {
+    const auto line = lines.next();
+    if (!line) return out.end(failure(line.error().message));
+    if (!*line) break;
+    out.line(dumped_message(**line));
+  }
+  return out.end(done);
+}
+
+}  // namespace
+
+void add_dump(CLI::App& program, Chosen& chosen) {
+  auto* group = add_group(program, chosen, "dump", "Shows what is in files and messages, offline");
+  {
+    auto options = std::make_shared<SegmentOptions>();
+    auto* command = group->add_subcommand("segment", "The batches of a partition's .log files");
+    command->add_option("FILE", options->files, "Segments, as in logs/orders-0/*.log")->required();
+    command->add_flag("--records", options->records, "Their records too");
+    command->add_flag("--json", options->json, "Prints JSON, a batch a line");
+    command->callback(
+        [options, &chosen] { chosen.run = [options] { return dump_segments(*options); }; });
+  }
+  {
+    auto* command = group->add_subcommand(
+        "message",
+        "Messages of Kafka's protocol: reads lines KEY q|p VERSION HEX (q a request, p a "
+        "response), prints their fields as JSON, a tab, and their bytes encoded again");
+    command->callback([&chosen] { chosen.run = dump_messages; });
+  }
+}
+
+}  // namespace tarry::cli

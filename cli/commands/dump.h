@@ -1,0 +1,11 @@
+#pragma once
+
+// tarry dump: shows what is in files and messages, offline.
+
+#include "cli/commands/command.h"
+
+namespace tarry::cli {
+
+void add_dump(CLI::App& program, Chosen& chosen);
+
+}  // namespace tarry::cli

@@ -1,0 +1,310 @@
+#include "cli/commands/produce.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/time_text.h"
+#include "cli/json.h"
+#include "cli/kafka_client.h"
+#include "cli/line_reader.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/text.h"
+
+namespace tarry::cli {
+namespace {
+
+struct Options {
+  BrokerOptions broker;
+  std::string topic;
+  std::vector<std::string> files;
+  std::vector<std::string> values;
+  bool whole = false;
+  std::optional<std::string> key;
+  std::optional<std::string> key_separator;
+  std::vector<std::string> headers;
+  std::optional<PartitionIndex> partition;
+  std::optional<std::string> delay, at, id, expire_at;
+  std::string acks = "all";
+};
+
+Acks acks_of(const std::string& word) {
+  if (word == "0") return Acks::none;
+  return word == "1" ? Acks::leader : Acks::all;
+}
+
+// The headers that all records get: those given, then those that schedule.
+std::vector<KafkaHeader> headers_of(const Options& options) {
+  std::vector<KafkaHeader> headers;
+  for (const auto& word : options.headers) {
+    const auto equals = word.find('=');
+    if (equals == word.npos) {
+      headers.emplace_back(word, std::nullopt);
+    } else {
+      headers.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+    }
+  }
+  const auto epoch_ms = [](const std::string& word) {
+    return std::to_string(to_ms(*parse_time(word)));
+  };
+  if (options.delay)
+    headers.emplace_back("x-delay", std::to_string(parse_duration(*options.delay)->count()));
+  if (options.at) headers.emplace_back("x-deliver-at", epoch_ms(*options.at));
+  if (options.id) headers.emplace_back("x-schedule-id", *options.id);
+  if (options.expire_at) headers.emplace_back("x-expire-at", epoch_ms(*options.expire_at));
+  return headers;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(const std::string& path)
+      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  const int number_;
+};
+
+Error error_of_file(const std::string& path) {
+  const int error = errno;
+  return {Errc::io, fmt::format("{}: {}", cell(path), std::generic_category().message(error))};
+}
+
+// One run of the command.
+class Production {
+ public:
+  explicit Production(const Options& options)
+      : options_(options), headers_(headers_of(options)), progress_("records accepted") {}
+
+  int run() {
+    auto producer = KafkaProducer::open(
+        {options_.broker.brokers, options_.broker.timeout, options_.broker.properties},
+        options_.topic, acks_of(options_.acks),
+        [this](const Delivery& delivery) { on_delivery(delivery); });
+    if (!producer) return failure(producer.error().message);
+    producer_ = &*producer;
+    if (options_.partition &&
+        static_cast<std::size_t>(*options_.partition) >= producer->partition_count()) {
+      return failure(fmt::format("{}: there is no partition {}, it has {}", cell(options_.topic),
+                                 *options_.partition,
+                                 counted(producer->partition_count(), "partition", "partitions")));
+    }
+    end_in_order_on_signals();
+    auto sent = send_all();
+    // What was sent before something went wrong counts all the same.
+    const auto finished = producer->finish();
+    if (sent && !finished) sent = finished;
+    progress_.clear();
+
+    const std::string accepted = counted(accepted_, "record", "records");
+    if (!options_.broker.json) {
+      out_.line(delayed_ == 0 ? fmt::format("{} accepted", accepted)
+                              : fmt::format("{} accepted, {} of them to be delivered later",
+                                            accepted, delayed_));
+    }
+    if (first_error_) {
+      const auto& [number, why] = *first_error_;
+      const std::string& reason = sent ? why : sent.error().message;
+      return out_.end(failure(
+          number_ == 1 ? fmt::format("{}: not accepted: {}", cell(options_.topic), reason)
+                       : fmt::format("{}: {} of {} records not accepted, the first of them record "
+                                     "{}: {}",
+                                     cell(options_.topic), refused_, number_, number, reason)));
+    }
+    if (!sent) return out_.end(failure(sent.error().message));
+    return out_.end(done);
+  }
+
+ private:
+  Result<> send_all() {
+    if (!options_.values.empty()) {
+      for (const auto& value : options_.values)
+        if (auto sent = send(options_.key, value); !sent) return sent;
+      return {};
+    }
+    if (options_.files.empty()) {
+      if (::isatty(STDIN_FILENO) == 1)
+        complain("reading records from the terminal, one a line; Ctrl-D ends them");
+      return send_lines(STDIN_FILENO, "standard input");
+    }
+    for (const auto& path : options_.files) {
+      if (was_interrupted()) break;
+      const Descriptor file(path);
+      if (file.number() < 0) return std::unexpected(error_of_file(path));
+      if (auto sent = options_.whole ? send_whole(file.number(), path)
+                                     : send_lines(file.number(), cell(path));
+          !sent) {
+        return sent;
+      }
+    }
+    return {};
+  }
+
+  Result<> send_lines(int descriptor, const std::string& name) {
+    LineReader lines(descriptor, name, [this] {
+      producer_->poll();
+      out_.flush();
+    });
+    while (!was_interrupted()) {
+      const auto line = lines.next();
+      if (!line) return std::unexpected(line.error());
+      if (!*line) break;
+      if (auto sent = send_line(**line); !sent) return sent;
+    }
+    return {};
+  }
+
+  // As kcat has it: a line without the separator has no key.
+  Result<> send_line(std::string_view line) {
+    if (!options_.key_separator) return send(options_.key, line);
+    const auto at = line.find(*options_.key_separator);
+    if (at == line.npos) return send(std::nullopt, line);
+    return send(line.substr(0, at), line.substr(at + options_.key_separator->size()));
+  }
+
+  Result<> send_whole(int descriptor, const std::string& path) {
+    std::string value;
+    while (true) {
+      const std::size_t size = value.size();
+      if (size > LineReader::longest_line) {
+        return fail(Errc::too_large,
+                    fmt::format("{}: longer than {} bytes", cell(path), LineReader::longest_line));
+      }
+      value.resize(size + (256 << 10));
+      const auto got = ::read(descriptor, value.data() + size, value.size() - size);
+      if (got < 0 && errno != EINTR) return std::unexpected(error_of_file(path));
+      value.resize(size + static_cast<std::size_t>(got < 0 ? 0 : got));
+      if (got == 0) return send(options_.key, value);
+    }
+  }
+
+  Result<> send(const std::optional<std::string_view>& key, std::string_view value) {
+    ++number_;
+    auto sent = producer_->send(number_, key, value, headers_, options_.partition);
+    if (!sent && sent.error().code != Errc::io) {
+      // This record's fault; the others may go.
+      on_delivery({number_, -1, std::nullopt, sent.error()});
+      return {};
+    }
+    if (number_ % 64 == 0) producer_->poll();
+    return sent;
+  }
+
+  void on_delivery(const Delivery& delivery) {
+    if (delivery.error) {
+      ++refused_;
+      if (!first_error_ || first_error_->first > delivery.number)
+        first_error_.emplace(delivery.number, delivery.error->message);
+    } else {
+      progress_.at(++accepted_);
+      if (!delivery.offset && acks_of(options_.acks) != Acks::none) ++delayed_;
+    }
+    if (!options_.broker.json) return;
+    Json json;
+    json["record"] = delivery.number;
+    json["topic"] = options_.topic;
+    json["partition"] = delivery.partition < 0 ? Json(nullptr) : Json(delivery.partition);
+    json["offset"] = delivery.offset ? Json(*delivery.offset) : Json(nullptr);
+    if (delivery.error) json["error"] = delivery.error->message;
+    out_.line(text_of(json));
+  }
+
+  const Options& options_;
+  const std::vector<KafkaHeader> headers_;
+  Output out_;
+  Progress progress_;
+  KafkaProducer* producer_ = nullptr;
+  std::uint64_t number_ = 0;  // Of the last record that was given; the first is 1.
+  std::uint64_t accepted_ = 0, delayed_ = 0, refused_ = 0;
+  std::optional<std::pair<std::uint64_t, std::string>> first_error_;
+};
+
+int run(const Options& options) {
+  if (!options.values.empty() && !options.files.empty()) {
+    return usage_error(fmt::format("{}: records come from -v or from files, not both",
+                                   printable(options.files[0])));
+  }
+  if (options.whole && options.files.empty()) return usage_error("--whole: name the files");
+  if (options.key_separator && (options.whole || !options.values.empty()))
+    return usage_error("--key-separator: is for records that are lines");
+  if (options.key_separator && options.key_separator->empty())
+    return usage_error("--key-separator: is empty; give the text between key and value");
+  return Production(options).run();
+}
+
+}  // namespace
+
+void add_produce(CLI::App& program, Chosen& chosen) {
+  auto options = std::make_shared<Options>();
+  auto* command =
+      program.add_subcommand("produce", "Sends records, at once or to be delivered later");
+  add_broker_options(*command, options->broker);
+  command->add_option("TOPIC", options->topic, "Where they go")->required()->check(is_topic);
+  command->add_option("FILE", options->files, "Files with one record a line (default: stdin)");
+  add_repeated(*command, "-v,--value", options->values, "One record with this value")
+      ->option_text("VALUE");
+  command->add_flag("--whole", options->whole, "Each FILE is one record");
+  auto* key = command->add_option("-k,--key", options->key, "The key of all records")
+                  ->option_text("KEY")
+                  ->take_last();
+  command
+      ->add_option("--key-separator", options->key_separator,
+                   "What stands between key and value in a line")
+      ->option_text("TEXT")
+      ->take_last()
+      ->excludes(key);
+  add_repeated(*command, "-H,--header", options->headers, "A header; may be repeated")
+      ->option_text("NAME=VALUE");
+  command
+      ->add_option("-p,--partition", options->partition,
+                   "Into this partition (default: chosen by the key)")
+      ->option_text("PARTITION")
+      ->check(is_partition)
+      ->take_last();
+  auto* delay =
+      command
+          ->add_option("--delay", options->delay, "Delivered so long after they arrive, as in 30m")
+          ->option_text("D")
+          ->check(is_duration)
+          ->take_last();
+  command
+      ->add_option("--at", options->at, "Delivered at this time, as in 2026-11-21T10:00:00+01:00")
+      ->option_text("T")
+      ->check(is_time)
+      ->take_last()
+      ->excludes(delay);
+  command
+      ->add_option("--id", options->id, "A name to cancel it by; replaces what is pending under it")
+      ->option_text("ID")
+      ->check(is_schedule_id)
+      ->take_last();
+  command
+      ->add_option("--expire-at", options->expire_at,
+                   "Dropped if they could not be delivered before this time")
+      ->option_text("T")
+      ->check(is_time)
+      ->take_last();
+  command->add_option("--acks", options->acks, "Who has to have it: all, 1 or 0 (default all)")
+      ->option_text("all|1|0")
+      ->check(is_acks)
+      ->take_last();
+  command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
+}
+
+}  // namespace tarry::cli

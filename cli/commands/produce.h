@@ -1,0 +1,11 @@
+#pragma once
+
+// tarry produce: sends records, at once or with a delivery time.
+
+#include "cli/commands/command.h"
+
+namespace tarry::cli {
+
+void add_produce(CLI::App& program, Chosen& chosen);
+
+}  // namespace tarry::cli

@@ -1,0 +1,157 @@
+#include "cli/commands/status.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/time_text.h"
+#include "cli/admin_client.h"
+#include "cli/json.h"
+#include "cli/line_reader.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/text.h"
+
+namespace tarry::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto watch_every = 1s;
+
+struct Options {
+  BrokerOptions broker;
+  bool watch = false;
+};
+
+// Values of the answer by their path; what is not there is "-".
+class Answer {
+ public:
+  explicit Answer(const Json& json) : json_(json) {}
+
+  const Json* find(const char* path) const {
+    const Json::json_pointer pointer(path);
+    return json_.contains(pointer) && !json_.at(pointer).is_null() ? &json_.at(pointer) : nullptr;
+  }
+  std::string text(const char* path) const {
+    const Json* value = find(path);
+    if (value == nullptr) return "-";
+    if (value->is_number_unsigned()) return grouped(value->get<std::uint64_t>());
+    if (value->is_number_float()) return fmt::format("{:.3g}", value->get<double>());
+    return cell(value->is_string() ? value->get<std::string>() : text_of(*value));
+  }
+  std::string number(const char* path) const {  // As it is: an id, a port.
+    const Json* value = find(path);
+    return value == nullptr ? "-" : cell(text_of(*value));
+  }
+  std::string bytes(const char* path) const {
+    const Json* value = find(path);
+    return value != nullptr && value->is_number_unsigned() ? size_text(value->get<std::uint64_t>())
+                                                           : "-";
+  }
+  std::string duration(const char* path) const {
+    const Json* value = find(path);
+    if (value == nullptr || !value->is_number()) return "-";
+    const milliseconds time(static_cast<std::int64_t>(value->get<double>()));
+    return format_duration(time >= 10s ? std::chrono::floor<std::chrono::seconds>(time) : time);
+  }
+  std::string time(const char* path) const {
+    const Json* value = find(path);
+    return value != nullptr && value->is_number_integer()
+               ? format_time(from_ms(value->get<std::int64_t>()))
+               : "-";
+  }
+
+ private:
+  const Json& json_;
+};
+
+void show(const Json& json, Output& out) {
+  const Answer status(json);
+  Table table({{""}, {""}});
+  const auto row = [&](const char* name, std::string value) {
+    table.row({name, std::move(value)});
+  };
+  row("state", fmt::format("{}, up {}", status.text("/state"), status.duration("/uptime_ms")));
+  row("version", status.text("/version"));
+  row("cluster", fmt::format("{}, node {}", status.text("/cluster_id"), status.number("/node_id")));
+  row("kafka", status.text("/listeners/kafka"));
+  row("admin", status.text("/listeners/admin"));
+  row("data", fmt::format("{}, {}", status.text("/data"), status.bytes("/storage/bytes")));
+  const Json* shards = status.find("/shards");
+  row("shards", shards != nullptr && shards->is_array() ? std::to_string(shards->size()) : "-");
+  row("topics",
+      fmt::format("{}, {} partitions", status.text("/topics"), status.text("/partitions")));
+  row("connections", status.text("/connections"));
+  row("pending", status.text("/delayed/pending"));
+  row("next due", status.time("/delayed/next_due"));
+  row("overdue", status.text("/delayed/overdue"));
+  row("delivered", fmt::format("{}, {} of them early", status.text("/delayed/delivered_total"),
+                               status.text("/delayed/early_total")));
+  row("cancelled", status.text("/delayed/cancelled_total"));
+  row("lag", fmt::format("p50 {} ms, p99 {} ms, max {} ms", status.text("/delayed/lag_ms/p50"),
+                         status.text("/delayed/lag_ms/p99"), status.text("/delayed/lag_ms/max")));
+  row("wheel", fmt::format("{} timers", status.text("/wheel/timers")));
+  if (const Json* purgatory = status.find("/purgatory");
+      purgatory != nullptr && purgatory->is_object()) {
+    std::string waiting;
+    for (const auto& [kind, counts] : purgatory->items()) {
+      waiting += fmt::format("{}{} {}", waiting.empty() ? "" : ", ", cell(kind),
+                             Answer(counts).text("/waiting"));
+    }
+    row("waiting", waiting.empty() ? "-" : waiting);
+  }
+  row("fsyncs", status.text("/storage/fsyncs_total"));
+  row("memory", status.bytes("/process/rss_bytes"));
+  row("cpu", fmt::format("{} s", status.text("/process/cpu_seconds")));
+  row("open files", status.text("/process/open_fds"));
+  table.print(out);
+}
+
+int run(const Options& options) {
+  AdminClient admin(options.broker.admin, options.broker.timeout);
+  Output out;
+  end_in_order_on_signals();
+  for (bool first = true;; first = false) {
+    const auto body = admin.get("/status");
+    if (!body) return out.end(failure(body.error().message));
+    const Json status = Json::parse(*body, nullptr, false);
+    if (!status.is_object())
+      return out.end(
+          failure(fmt::format("the admin's answer is no JSON object: {}", printable(*body))));
+    if (options.broker.json) {
+      out.line(text_of(status));
+    } else {
+      if (options.watch && out.is_terminal()) {
+        out.write("\x1b[H\x1b[2J");  // To the top of an empty screen.
+      } else if (!first) {
+        out.line("");
+      }
+      show(status, out);
+    }
+    out.flush();
+    const auto until = steady_clock::now() + watch_every;
+    while (options.watch && steady_clock::now() < until && !was_interrupted())
+      std::this_thread::sleep_for(50ms);
+    if (!options.watch || was_interrupted() || out.is_over()) return out.end(done);
+  }
+}
+
+}  // namespace
+
+void add_status(CLI::App& program, Chosen& chosen) {
+  auto options = std::make_shared<Options>();
+  auto* command = program.add_subcommand("status", "Shows what a broker is doing");
+  add_broker_options(*command, options->broker);
+  command->add_flag("--watch", options->watch, "Shows it again every second");
+  command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
+}
+
+}  // namespace tarry::cli

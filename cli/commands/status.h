@@ -1,0 +1,11 @@
+#pragma once
+
+// tarry status: what a broker is doing.
+
+#include "cli/commands/command.h"
+
+namespace tarry::cli {
+
+void add_status(CLI::App& program, Chosen& chosen);
+
+}  // namespace tarry::cli

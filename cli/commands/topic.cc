@@ -1,0 +1,228 @@
+#include "cli/commands/topic.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "cli/admin_client.h"
+#include "cli/json.h"
+#include "cli/kafka_client.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/text.h"
+
+namespace tarry::cli {
+namespace {
+
+struct Options {
+  BrokerOptions broker;
+  std::string name;
+  std::optional<std::int32_t> partitions;
+  std::vector<std::string> configs;  // key=value, checked.
+  bool force = false;
+
+  KafkaSettings kafka() const { return {broker.brokers, broker.timeout, broker.properties}; }
+};
+
+ConfigList config_list(const std::vector<std::string>& words) {
+  ConfigList list;
+  for (const auto& word : words) {
+    const auto equals = word.find('=');
+    list.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+  }
+  return list;
+}
+
+std::string list_of(const std::vector<std::int32_t>& numbers) {
+  std::string text;
+  for (const auto number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text.empty() ? "-" : text;
+}
+
+// "orders created", or {"topic":"orders","result":"created"}.
+int tell(const Options& options, const char* result) {
+  Output out;
+  if (options.broker.json) {
+    out.line(text_of(Json{{"topic", options.name}, {"result", result}}));
+  } else {
+    out.line(fmt::format("{} {}", cell(options.name), result));
+  }
+  return out.end(done);
+}
+
+int create(const Options& options) {
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto created =
+      admin->create(options.name, options.partitions, config_list(options.configs));
+  if (!created) return failure(created.error().message);
+  return tell(options, "created");
+}
+
+Json json_of(const TopicInfo& topic) {
+  Json json;
+  json["topic"] = topic.name;
+  json["partitions"] = Json::array();
+  for (const auto& partition : topic.partitions) {
+    json["partitions"].push_back(Json{{"partition", partition.partition},
+                                      {"leader", partition.leader},
+                                      {"replicas", partition.replicas},
+                                      {"isr", partition.in_sync}});
+  }
+  return json;
+}
+
+int list(const Options& options) {
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto topics = admin->topics();
+  if (!topics) return failure(topics.error().message);
+  Output out;
+  Table table({{"TOPIC"}, {"PARTITIONS", true}, {"REPLICAS", true}});
+  for (const auto& topic : *topics) {
+    const auto replicas = topic.partitions.empty() ? 0 : topic.partitions[0].replicas.size();
+    if (options.broker.json) {
+      out.line(text_of(Json{
+          {"topic", topic.name}, {"partitions", topic.partitions.size()}, {"replicas", replicas}}));
+    } else {
+      table.row(
+          {cell(topic.name), std::to_string(topic.partitions.size()), std::to_string(replicas)});
+    }
+  }
+  table.print(out);
+  return out.end(done);
+}
+
+int describe(const Options& options) {
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto topic = admin->topic(options.name);
+  if (!topic) return failure(topic.error().message);
+  const auto configs = admin->configs(options.name);
+  if (!configs) return failure(configs.error().message);
+
+  Output out;
+  if (options.broker.json) {
+    Json json = json_of(*topic);
+    json["configs"] = Json::object();
+    for (const auto& config : *configs) {
+      json["configs"][config.name] = Json{
+          {"value", config.value ? Json(*config.value) : Json(nullptr)}, {"source", config.source}};
+    }
+    out.line(text_of(json));
+    return out.end(done);
+  }
+  Table partitions({{"TOPIC"}, {"PARTITION", true}, {"LEADER", true}, {"REPLICAS"}, {"ISR"}});
+  for (const auto& partition : topic->partitions) {
+    partitions.row({cell(topic->name), std::to_string(partition.partition),
+                    partition.leader < 0 ? "-" : std::to_string(partition.leader),
+                    list_of(partition.replicas), list_of(partition.in_sync)});
+  }
+  partitions.print(out);
+  out.line("");
+  // What was set for this topic comes first.
+  Table table({{"CONFIG"}, {"VALUE"}, {"FROM"}});
+  for (const bool own : {true, false}) {
+    for (const auto& config : *configs) {
+      if ((config.source == "topic") != own) continue;
+      table.row({cell(config.name), config.value ? cell(*config.value) : "-", config.source});
+    }
+  }
+  table.print(out);
+  return out.end(done);
+}
+
+int alter(const Options& options) {
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto altered = admin->alter(options.name, config_list(options.configs));
+  if (!altered) return failure(altered.error().message);
+  return tell(options, "altered");
+}
+
+// What keeps a topic from being deleted, as far as the admin says it: librdkafka asks in a version
+// of DeleteTopics whose answers have no text.
+std::optional<std::uint64_t> pending_of(const Options& options) {
+  AdminClient admin(options.broker.admin, options.broker.timeout);
+  const auto body = admin.get("/topics/" + percent_encoded(options.name));
+  if (!body) return std::nullopt;
+  const Json topic = Json::parse(*body, nullptr, false);
+  if (!topic.is_object() || !topic.contains("pending")) return std::nullopt;
+  const Json& pending = topic["pending"];
+  if (!pending.is_number_unsigned() || pending == 0) return std::nullopt;
+  return pending.get<std::uint64_t>();
+}
+
+int remove(const Options& options) {
+  if (options.force) {
+    AdminClient admin(options.broker.admin, options.broker.timeout);
+    const auto removed =
+        admin.remove(fmt::format("/topics/{}?force=true", percent_encoded(options.name)));
+    if (!removed)
+      return failure(fmt::format("{}: {}", cell(options.name), removed.error().message));
+    return tell(options, "deleted");
+  }
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto removed = admin->remove(options.name);
+  if (removed) return tell(options, "deleted");
+  if (removed.error().code != Errc::in_use) return failure(removed.error().message);
+  const auto pending = pending_of(options);
+  if (!pending) return failure(removed.error().message);
+  return failure(fmt::format("{}; {} pending in it, --force deletes them too",
+                             removed.error().message,
+                             counted(*pending, "record is", "records are")));
+}
+
+}  // namespace
+
+void add_topic(CLI::App& program, Chosen& chosen) {
+  auto* group = add_group(program, chosen, "topic", "Makes, shows, changes and deletes topics");
+  const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
+    auto options = std::make_shared<Options>();
+    auto* command = group->add_subcommand(name, help);
+    add_broker_options(*command, options->broker);
+    command->callback(
+        [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
+    return std::pair(command, options.get());
+  };
+  const auto add_name = [](CLI::App& command, Options& options) {
+    command.add_option("NAME", options.name, "The topic")->required()->check(is_topic);
+  };
+  const auto add_configs = [](CLI::App& command, Options& options) {
+    return add_repeated(command, "--config", options.configs, "Sets a config; may be repeated")
+        ->option_text("KEY=VALUE")
+        ->check(is_key_value);
+  };
+
+  {
+    const auto [command, options] = add("create", "Makes a topic", create);
+    add_name(*command, *options);
+    command->add_option("--partitions", options->partitions, "How many (default: the broker's)")
+        ->option_text("N")
+        ->check(is_count)
+        ->take_last();
+    add_configs(*command, *options);
+  }
+  add("list", "Lists all topics", list);
+  {
+    const auto [command, options] = add("describe", "Shows partitions and configs", describe);
+    add_name(*command, *options);
+  }
+  {
+    const auto [command, options] = add("alter", "Sets configs, keeps the others", alter);
+    add_name(*command, *options);
+    add_configs(*command, *options)->required();
+  }
+  {
+    const auto [command, options] = add("delete", "Deletes a topic", remove);
+    add_name(*command, *options);
+    command->add_flag("--force", options->force,
+                      "Also when records are pending in it: they go too (over admin HTTP)");
+  }
+}
+
+}  // namespace tarry::cli

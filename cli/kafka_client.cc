@@ -1,0 +1,689 @@
+#include "cli/kafka_client.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <set>
+
+#include <fmt/core.h>
+#include <librdkafka/rdkafka.h>
+
+#include "base/log.h"
+#include "base/time_text.h"
+
+namespace tarry::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// On their way at once; more makes nothing faster.
+constexpr const char* queued_kilobytes = "65536";
+
+template <typename T, void (*destroy)(T*)>
+struct Destroy {
+  void operator()(T* object) const { destroy(object); }
+};
+template <typename T, void (*destroy)(T*)>
+using Owned = std::unique_ptr<T, Destroy<T, destroy>>;
+
+using Config = Owned<rd_kafka_conf_t, rd_kafka_conf_destroy>;
+using TopicHandle = Owned<rd_kafka_topic_t, rd_kafka_topic_destroy>;
+using Queue = Owned<rd_kafka_queue_t, rd_kafka_queue_destroy>;
+using Event = Owned<rd_kafka_event_t, rd_kafka_event_destroy>;
+using AdminOptions = Owned<rd_kafka_AdminOptions_t, rd_kafka_AdminOptions_destroy>;
+using NewTopic = Owned<rd_kafka_NewTopic_t, rd_kafka_NewTopic_destroy>;
+using DeleteTopic = Owned<rd_kafka_DeleteTopic_t, rd_kafka_DeleteTopic_destroy>;
+using ConfigResource = Owned<rd_kafka_ConfigResource_t, rd_kafka_ConfigResource_destroy>;
+using Message = Owned<rd_kafka_message_t, rd_kafka_message_destroy>;
+using Headers = Owned<rd_kafka_headers_t, rd_kafka_headers_destroy>;
+using KafkaError = Owned<rd_kafka_error_t, rd_kafka_error_destroy>;
+using PartitionList = Owned<rd_kafka_topic_partition_list_t, rd_kafka_topic_partition_list_destroy>;
+
+using Metadata = Owned<const struct rd_kafka_metadata, rd_kafka_metadata_destroy>;
+
+int in_ms(milliseconds time) {
+  return static_cast<int>(std::clamp<std::int64_t>(time.count(), 1, 3'600'000));
+}
+
+Errc code_of(rd_kafka_resp_err_t error) {
+  switch (error) {
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+      return Errc::not_found;
+    case RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS:
+      return Errc::exists;
+    case RD_KAFKA_RESP_ERR_POLICY_VIOLATION:
+      return Errc::in_use;
+    case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
+      return Errc::too_large;
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+    case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
+    case RD_KAFKA_RESP_ERR__TIMED_OUT:
+    case RD_KAFKA_RESP_ERR__MSG_TIMED_OUT:
+    case RD_KAFKA_RESP_ERR__RESOLVE:
+      return Errc::io;
+    default:
+      return Errc::invalid;
+  }
+}
+
+// "INVALID_RECORD: Broker failed to validate record": Kafka's name of it and the reason.
+std::string reason_of(rd_kafka_resp_err_t error, const char* text = nullptr) {
+  const std::string name = rd_kafka_err2name(error);
+  std::string reason = text != nullptr && *text != '\0' ? text : rd_kafka_err2str(error);
+  for (const std::string_view prefix : {"Broker: ", "Local: "})
+    if (reason.starts_with(prefix)) reason.erase(0, prefix.size());
+  return fmt::format("{}: {}", name.starts_with('_') ? name.substr(1) : name,
+                     printable(reason, 1000));
+}
+
+// "127.0.0.1:9092/bootstrap: Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms
+// in state CONNECT)" -> what stands between the first blank and the bracket.
+std::string connection_trouble(std::string_view reason) {
+  const auto colon = reason.find(": ");
+  if (colon != reason.npos) reason.remove_prefix(colon + 2);
+  const auto bracket = reason.find(" (after ");
+  if (bracket != reason.npos) reason = reason.substr(0, bracket);
+  return printable(reason, 500);
+}
+
+Result<> set_property(rd_kafka_conf_t* config, std::string_view key_value) {
+  const auto equals = key_value.find('=');
+  const std::string key(key_value.substr(0, equals));
+  const std::string value(equals == key_value.npos ? "" : key_value.substr(equals + 1));
+  std::array<char, 512> wrong{};
+  if (rd_kafka_conf_set(config, key.c_str(), value.c_str(), wrong.data(), wrong.size()) ==
+      RD_KAFKA_CONF_OK) {
+    return {};
+  }
+  return fail(Errc::invalid, fmt::format("{}: {}", printable(key_value), wrong.data()));
+}
+
+}  // namespace
+
+// --- What all have in common -------------------------------------------------------------------
+
+class KafkaHandle {
+ public:
+  using Properties = std::vector<std::string>;
+
+  static Result<KafkaHandlePtr> open(rd_kafka_type_t type, const KafkaSettings& settings,
+                                     Properties properties) {
+    KafkaHandlePtr handle(new KafkaHandle);
+    handle->brokers_ = settings.brokers;
+    handle->timeout_ = settings.timeout;
+    Config config(rd_kafka_conf_new());
+    properties.insert(
+        properties.begin(),
+        {"client.id=tarry", "log_level=0", "broker.address.family=any", "reconnect.backoff.ms=50",
+         "reconnect.backoff.max.ms=1000", "bootstrap.servers=" + settings.brokers});
+    properties.insert(properties.end(), settings.properties.begin(), settings.properties.end());
+    for (const auto& property : properties)
+      if (auto set = set_property(config.get(), property); !set)
+        return std::unexpected(set.error());
+    rd_kafka_conf_set_opaque(config.get(), handle.get());
+    rd_kafka_conf_set_log_cb(config.get(), nullptr);
+    rd_kafka_conf_set_error_cb(
+        config.get(), [](rd_kafka_t*, int error, const char* reason, void* us) {
+          static_cast<KafkaHandle*>(us)->on_error(static_cast<rd_kafka_resp_err_t>(error), reason);
+        });
+    if (type == RD_KAFKA_PRODUCER) {
+      rd_kafka_conf_set_dr_msg_cb(config.get(),
+                                  [](rd_kafka_t*, const rd_kafka_message_t* message, void* us) {
+                                    static_cast<KafkaHandle*>(us)->on_delivery(*message);
+                                  });
+    }
+    std::array<char, 512> wrong{};
+    handle->client_ = rd_kafka_new(type, config.get(), wrong.data(), wrong.size());
+    if (handle->client_ == nullptr) return fail(Errc::invalid, wrong.data());
+    static_cast<void>(config.release());  // It is librdkafka's now.
+    if (rd_kafka_brokers_add(handle->client_, settings.brokers.c_str()) == 0)
+      return fail(Errc::invalid,
+                  fmt::format("{}: no HOST:PORT in it", printable(settings.brokers)));
+    return handle;
+  }
+  ~KafkaHandle() {
+    // Without waiting for an answer to what it is asking just now.
+    if (client_ != nullptr) rd_kafka_destroy_flags(client_, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+  }
+  KafkaHandle(const KafkaHandle&) = delete;
+  KafkaHandle& operator=(const KafkaHandle&) = delete;
+
+  rd_kafka_t* client() { return client_; }
+  milliseconds timeout() const { return timeout_; }
+
+  void poll(milliseconds wait = 0ms) { rd_kafka_poll(client_, static_cast<int>(wait.count())); }
+
+  // The broker did not answer.
+  std::unexpected<Error> no_answer() {
+    poll();
+    return fail(Errc::io,
+                fmt::format("no answer from {} within {}{}{}", printable(brokers_),
+                            format_duration(timeout_), trouble_.empty() ? "" : ": ", trouble_));
+  }
+  std::unexpected<Error> failed(std::string_view thing, rd_kafka_resp_err_t error,
+                                const char* text = nullptr) {
+    switch (error) {
+      case RD_KAFKA_RESP_ERR__TRANSPORT:
+      case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
+      case RD_KAFKA_RESP_ERR__TIMED_OUT:
+      case RD_KAFKA_RESP_ERR__RESOLVE:
+        return no_answer();
+      case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+      case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+        return fail(Errc::not_found, fmt::format("{}: there is no such topic", thing));
+      default:
+        return fail(code_of(error), fmt::format("{}: {}", thing, reason_of(error, text)));
+    }
+  }
+
+  // Of all topics, or of `topic` alone, which may have its own error.
+  Result<Metadata> metadata(rd_kafka_topic_t* topic) {
+    const struct rd_kafka_metadata* metadata = nullptr;
+    const auto error =
+        rd_kafka_metadata(client_, topic == nullptr ? 1 : 0, topic, &metadata, in_ms(timeout_));
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return failed("metadata", error);
+    return Metadata(metadata);
+  }
+
+  // `name` as the broker knows it.  A topic, or its leader, that is not there yet is asked for
+  // again for a moment: `patience`.
+  Result<TopicInfo> topic(const std::string& name, rd_kafka_topic_t* topic, milliseconds patience) {
+    const auto until = steady_clock::now() + std::min(patience, timeout_);
+    while (true) {
+      const auto found = metadata(topic);
+      if (!found) return std::unexpected(found.error());
+      if ((*found)->topic_cnt != 1)
+        return fail(Errc::io, fmt::format("{}: the broker's answer does not name it", name));
+      const auto& one = (*found)->topics[0];
+      if (one.err == RD_KAFKA_RESP_ERR_NO_ERROR) return info_of(one);
+      const bool may_come = one.err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
+                            one.err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE;
+      if (!may_come || steady_clock::now() >= until) return failed(cut(name), one.err);
+      poll(100ms);
+    }
+  }
+
+  static std::string cut(std::string_view name) { return printable(name, 249); }
+
+  static TopicInfo info_of(const rd_kafka_metadata_topic& topic) {
+    TopicInfo info;
+    info.name = topic.topic;
+    for (int i = 0; i < topic.partition_cnt; ++i) {
+      const auto& partition = topic.partitions[i];
+      PartitionInfo& one = info.partitions.emplace_back();
+      one.partition = partition.id;
+      one.leader = partition.leader;
+      one.replicas.assign(partition.replicas, partition.replicas + partition.replica_cnt);
+      one.in_sync.assign(partition.isrs, partition.isrs + partition.isr_cnt);
+    }
+    std::ranges::sort(info.partitions, {}, &PartitionInfo::partition);
+    return info;
+  }
+
+  // Runs one question of librdkafka's admin API: `ask(options, queue)` sends it.
+  template <typename Ask>
+  Result<Event> answer(rd_kafka_admin_op_t kind, Ask ask) {
+    const AdminOptions options(rd_kafka_AdminOptions_new(client_, kind));
+    std::array<char, 512> wrong{};
+    const bool broker_waits =
+        kind == RD_KAFKA_ADMIN_OP_CREATETOPICS || kind == RD_KAFKA_ADMIN_OP_DELETETOPICS;
+    if (rd_kafka_AdminOptions_set_request_timeout(options.get(), in_ms(timeout_), wrong.data(),
+                                                  wrong.size()) != RD_KAFKA_RESP_ERR_NO_ERROR ||
+        (broker_waits &&
+         rd_kafka_AdminOptions_set_operation_timeout(options.get(), in_ms(timeout_), wrong.data(),
+                                                     wrong.size()) != RD_KAFKA_RESP_ERR_NO_ERROR)) {
+      return fail(Errc::invalid, wrong.data());
+    }
+    const Queue queue(rd_kafka_queue_new(client_));
+    ask(options.get(), queue.get());
+    Event event(rd_kafka_queue_poll(queue.get(), in_ms(timeout_ + 1s)));
+    if (!event) return no_answer();
+    if (const auto error = rd_kafka_event_error(event.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR)
+      return failed("the broker", error, rd_kafka_event_error_string(event.get()));
+    return event;
+  }
+
+  void on_error(rd_kafka_resp_err_t error, const char* reason) {
+    if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+      all_down_ = true;
+      return;
+    }
+    trouble_ = connection_trouble(reason);
+  }
+  // Whether no broker was reachable since the last time this was asked.
+  bool take_all_down() { return std::exchange(all_down_, false); }
+
+  void on_delivery(const rd_kafka_message_t& message) {
+    Delivery delivery;
+    delivery.number = reinterpret_cast<std::uintptr_t>(message._private);
+    delivery.partition = message.partition;
+    if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+      delivery.error = Error{code_of(message.err), reason_of(message.err)};
+    } else if (message.offset >= 0) {
+      delivery.offset = message.offset;
+    }
+    ++reported_;
+    report_(delivery);
+  }
+
+  KafkaProducer::Report report_;
+  std::uint64_t sent_ = 0;
+  std::uint64_t reported_ = 0;  // reported_ <= sent_.
+
+ private:
+  KafkaHandle() = default;
+
+  rd_kafka_t* client_ = nullptr;
+  std::string brokers_;
+  milliseconds timeout_{};
+  std::string trouble_;  // Of the last connection that failed.
+  bool all_down_ = false;
+};
+
+void CloseKafka::operator()(KafkaHandle* handle) const {
+  delete handle;
+}
+
+Result<> check_property(std::string_view key_value) {
+  const Config config(rd_kafka_conf_new());
+  return set_property(config.get(), key_value);
+}
+
+// --- Topics ------------------------------------------------------------------------------------
+
+namespace {
+
+// Of one answer about one topic.
+template <typename Handle>
+Result<> topic_result(Handle& handle, const std::string& topic,
+                      const rd_kafka_topic_result_t** results, std::size_t count) {
+  if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
+  const auto error = rd_kafka_topic_result_error(results[0]);
+  if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
+  return handle.failed(handle.cut(topic), error, rd_kafka_topic_result_error_string(results[0]));
+}
+
+template <typename Handle>
+Result<> resource_result(Handle& handle, const std::string& topic,
+                         const rd_kafka_ConfigResource_t** results, std::size_t count) {
+  if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
+  const auto error = rd_kafka_ConfigResource_error(results[0]);
+  if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
+  return handle.failed(handle.cut(topic), error, rd_kafka_ConfigResource_error_string(results[0]));
+}
+
+const char* name_of(rd_kafka_ConfigSource_t source) {
+  switch (source) {
+    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG:
+      return "topic";
+    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG:
+    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG:
+    case RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG:
+      return "broker";
+    case RD_KAFKA_CONFIG_SOURCE_DEFAULT_CONFIG:
+      return "default";
+    default:
+      return "unknown";
+  }
+}
+
+}  // namespace
+
+Result<KafkaAdmin> KafkaAdmin::open(const KafkaSettings& settings) {
+  // A consumer's metadata requests make no topics.
+  auto handle = KafkaHandle::open(RD_KAFKA_CONSUMER, settings, {"allow.auto.create.topics=false"});
+  if (!handle) return std::unexpected(handle.error());
+  return KafkaAdmin(std::move(*handle));
+}
+
+Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
+  const auto metadata = handle_->metadata(nullptr);
+  if (!metadata) return std::unexpected(metadata.error());
+  std::vector<TopicInfo> topics;
+  for (int i = 0; i < (*metadata)->topic_cnt; ++i)
+    topics.push_back(KafkaHandle::info_of((*metadata)->topics[i]));
+  std::ranges::sort(topics, {}, &TopicInfo::name);
+  return topics;
+}
+
+Result<TopicInfo> KafkaAdmin::topic(const std::string& name) {
+  const TopicHandle topic(rd_kafka_topic_new(handle_->client(), name.c_str(), nullptr));
+  if (!topic) return handle_->failed(KafkaHandle::cut(name), rd_kafka_last_error());
+  return handle_->topic(name, topic.get(), 0ms);
+}
+
+Result<std::vector<ConfigEntry>> KafkaAdmin::configs(const std::string& topic) {
+  const ConfigResource resource(
+      rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic.c_str()));
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS, [&](auto* options, auto* queue) {
+        auto* one = resource.get();
+        rd_kafka_DescribeConfigs(handle_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto* result = rd_kafka_event_DescribeConfigs_result(event->get());
+  const auto** resources = rd_kafka_DescribeConfigs_result_resources(result, &count);
+  if (const auto ok = resource_result(*handle_, topic, resources, count); !ok)
+    return std::unexpected(ok.error());
+  const auto** entries = rd_kafka_ConfigResource_configs(resources[0], &count);
+  std::vector<ConfigEntry> configs;
+  for (std::size_t i = 0; i < count; ++i) {
+    const char* value = rd_kafka_ConfigEntry_value(entries[i]);
+    configs.push_back({rd_kafka_ConfigEntry_name(entries[i]),
+                       value == nullptr ? std::nullopt : std::optional<std::string>(value),
+                       name_of(rd_kafka_ConfigEntry_source(entries[i]))});
+  }
+  std::ranges::sort(configs, {}, &ConfigEntry::name);
+  return configs;
+}
+
+Result<> KafkaAdmin::create(const std::string& topic, std::optional<std::int32_t> partitions,
+                            const ConfigList& configs) {
+  std::array<char, 512> wrong{};
+  const NewTopic wanted(rd_kafka_NewTopic_new(topic.c_str(), partitions.value_or(-1), -1,
+                                              wrong.data(), wrong.size()));
+  if (!wanted)
+    return fail(Errc::invalid, fmt::format("{}: {}", KafkaHandle::cut(topic), wrong.data()));
+  for (const auto& [key, value] : configs)
+    rd_kafka_NewTopic_set_config(wanted.get(), key.c_str(), value.c_str());
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_CREATETOPICS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_CreateTopics(handle_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results =
+      rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event->get()), &count);
+  return topic_result(*handle_, topic, results, count);
+}
+
+Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& changes) {
+  const auto current = configs(topic);
+  if (!current) return std::unexpected(current.error());
+  const ConfigResource resource(
+      rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic.c_str()));
+  const auto set = [&](const std::string& key, const std::string& value) {
+    rd_kafka_ConfigResource_set_config(resource.get(), key.c_str(), value.c_str());
+  };
+  for (const auto& entry : *current)
+    if (entry.source == "topic" && entry.value) set(entry.name, *entry.value);
+  for (const auto& [key, value] : changes) set(key, value);
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_ALTERCONFIGS, [&](auto* options, auto* queue) {
+        auto* one = resource.get();
+        rd_kafka_AlterConfigs(handle_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results = rd_kafka_AlterConfigs_result_resources(
+      rd_kafka_event_AlterConfigs_result(event->get()), &count);
+  return resource_result(*handle_, topic, results, count);
+}
+
+Result<> KafkaAdmin::remove(const std::string& topic) {
+  const DeleteTopic wanted(rd_kafka_DeleteTopic_new(topic.c_str()));
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_DELETETOPICS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_DeleteTopics(handle_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results =
+      rd_kafka_DeleteTopics_result_topics(rd_kafka_event_DeleteTopics_result(event->get()), &count);
+  return topic_result(*handle_, topic, results, count);
+}
+
+// --- Producing ---------------------------------------------------------------------------------
+
+struct KafkaProducer::Topic {
+  TopicHandle handle;
+};
+
+KafkaProducer::KafkaProducer(KafkaHandlePtr handle, std::unique_ptr<Topic> topic,
+                             std::size_t partitions)
+    : handle_(std::move(handle)), topic_(std::move(topic)), partitions_(partitions) {}
+KafkaProducer::~KafkaProducer() = default;
+
+Result<KafkaProducer> KafkaProducer::open(const KafkaSettings& settings, const std::string& topic,
+                                          Acks acks, Report report) {
+  const bool all = acks == Acks::all;
+  auto handle = KafkaHandle::open(
+      RD_KAFKA_PRODUCER, settings,
+      {// With acks=all a request that is sent again writes nothing twice.
+       all ? "enable.idempotence=true" : "enable.idempotence=false",
+       std::string("acks=") + (all                    ? "all"
+                               : acks == Acks::leader ? "1"
+                                                      : "0"),
+       "linger.ms=5", std::string("queue.buffering.max.kbytes=") + queued_kilobytes,
+       // How large a record may be is for the broker to say.
+       "message.max.bytes=100000000",
+       // wait_until() has the patience.
+       "message.timeout.ms=0", "topic.metadata.propagation.max.ms=2000"});
+  if (!handle) return std::unexpected(handle.error());
+  (*handle)->report_ = std::move(report);
+  auto own = std::make_unique<Topic>(
+      Topic{TopicHandle(rd_kafka_topic_new((*handle)->client(), topic.c_str(), nullptr))});
+  if (!own->handle) return (*handle)->failed(KafkaHandle::cut(topic), rd_kafka_last_error());
+  // Asking makes it, where the broker makes topics; that takes a moment.
+  const auto info = (*handle)->topic(topic, own->handle.get(), 5s);
+  if (!info) return std::unexpected(info.error());
+  return KafkaProducer(std::move(*handle), std::move(own), info->partitions.size());
+}
+
+// Until reached(), as long as answers come.
+Result<> KafkaProducer::wait_until(const std::function<bool()>& reached) {
+  auto reported = handle_->reported_;
+  auto since = steady_clock::now();
+  while (!reached()) {
+    handle_->poll(20ms);
+    const auto now = steady_clock::now();
+    if (handle_->reported_ != reported) {
+      reported = handle_->reported_;
+      since = now;
+    } else if (now - since >= handle_->timeout()) {
+      const auto error = handle_->no_answer();
+      rd_kafka_purge(handle_->client(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+      handle_->poll(100ms);
+      return error;
+    }
+  }
+  return {};
+}
+
+Result<> KafkaProducer::send(std::uint64_t number, const std::optional<std::string_view>& key,
+                             const std::optional<std::string_view>& value,
+                             const std::vector<KafkaHeader>& headers,
+                             std::optional<PartitionIndex> partition) {
+  Headers own_headers;
+  if (!headers.empty()) {
+    own_headers.reset(rd_kafka_headers_new(headers.size()));
+    for (const auto& [name, text] : headers) {
+      rd_kafka_header_add(own_headers.get(), name.data(), static_cast<ssize_t>(name.size()),
+                          text ? text->data() : nullptr,
+                          text ? static_cast<ssize_t>(text->size()) : -1);
+    }
+  }
+  std::vector<rd_kafka_vu_t> parts;
+  const auto part = [&](rd_kafka_vtype_t type) -> auto& {
+    auto& added = parts.emplace_back();
+    added.vtype = type;
+    return added.u;
+  };
+  // librdkafka tells null from empty by the pointer.
+  static char nothing = 0;
+  const auto bytes = [&](rd_kafka_vtype_t type, const std::optional<std::string_view>& text) {
+    if (!text) return;
+    auto& to = part(type).mem;
+    to.ptr = text->empty() ? &nothing : const_cast<char*>(text->data());
+    to.size = text->size();
+  };
+  part(RD_KAFKA_VTYPE_RKT).rkt = topic_->handle.get();
+  part(RD_KAFKA_VTYPE_PARTITION).i32 = partition.value_or(RD_KAFKA_PARTITION_UA);
+  bytes(RD_KAFKA_VTYPE_KEY, key);
+  bytes(RD_KAFKA_VTYPE_VALUE, value);
+  part(RD_KAFKA_VTYPE_MSGFLAGS).i = RD_KAFKA_MSG_F_COPY;
+  part(RD_KAFKA_VTYPE_OPAQUE).ptr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
+  if (own_headers) part(RD_KAFKA_VTYPE_HEADERS).headers = own_headers.get();
+  while (true) {
+    const KafkaError error(rd_kafka_produceva(handle_->client(), parts.data(), parts.size()));
+    if (!error) break;
+    const auto code = rd_kafka_error_code(error.get());
+    if (code != RD_KAFKA_RESP_ERR__QUEUE_FULL)
+      return fail(code_of(code), reason_of(code, rd_kafka_error_string(error.get())));
+    const auto before = handle_->reported_;
+    if (auto room = wait_until([&] { return handle_->reported_ != before; }); !room) return room;
+  }
+  static_cast<void>(own_headers.release());  // They are librdkafka's now.
+  ++handle_->sent_;
+  return {};
+}
+
+void KafkaProducer::poll() {
+  handle_->poll();
+}
+
+Result<> KafkaProducer::finish() {
+  return wait_until([this] { return handle_->reported_ == handle_->sent_; });
+}
+
+// --- Consuming ---------------------------------------------------------------------------------
+
+struct KafkaConsumer::Reading {
+  std::string name;
+  TopicHandle topic;
+  Queue queue;
+  std::set<PartitionIndex> started;
+  Message last;
+
+  ~Reading() {
+    last.reset();
+    for (const auto partition : started) rd_kafka_consume_stop(topic.get(), partition);
+  }
+};
+
+KafkaConsumer::KafkaConsumer(KafkaHandlePtr handle, std::unique_ptr<Reading> reading,
+                             std::vector<PartitionIndex> partitions)
+    : handle_(std::move(handle)),
+      reading_(std::move(reading)),
+      partitions_(std::move(partitions)) {}
+KafkaConsumer::~KafkaConsumer() = default;
+
+Result<KafkaConsumer> KafkaConsumer::open(const KafkaSettings& settings, const std::string& topic) {
+  auto handle = KafkaHandle::open(RD_KAFKA_CONSUMER, settings,
+                                  {"allow.auto.create.topics=false", "enable.partition.eof=true",
+                                   "auto.offset.reset=error", "queued.max.messages.kbytes=16384"});
+  if (!handle) return std::unexpected(handle.error());
+  auto* client = (*handle)->client();
+  auto reading = std::make_unique<Reading>();
+  reading->name = topic;
+  reading->topic.reset(rd_kafka_topic_new(client, topic.c_str(), nullptr));
+  if (!reading->topic) return (*handle)->failed(KafkaHandle::cut(topic), rd_kafka_last_error());
+  reading->queue.reset(rd_kafka_queue_new(client));
+  const auto info = (*handle)->topic(topic, reading->topic.get(), 0ms);
+  if (!info) return std::unexpected(info.error());
+  std::vector<PartitionIndex> partitions;
+  for (const auto& one : info->partitions) partitions.push_back(one.partition);
+  return KafkaConsumer(std::move(*handle), std::move(reading), std::move(partitions));
+}
+
+Result<std::vector<std::pair<PartitionIndex, Offset>>> KafkaConsumer::offsets_at(
+    const std::vector<PartitionIndex>& partitions, std::int64_t epoch_ms) {
+  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+  for (const auto partition : partitions) {
+    rd_kafka_topic_partition_list_add(list.get(), reading_->name.c_str(), partition)->offset =
+        epoch_ms;
+  }
+  const auto error =
+      rd_kafka_offsets_for_times(handle_->client(), list.get(), in_ms(handle_->timeout()));
+  if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
+    return handle_->failed(KafkaHandle::cut(reading_->name), error);
+  std::vector<std::pair<PartitionIndex, Offset>> offsets;
+  for (int i = 0; i < list->cnt; ++i) {
+    const auto& one = list->elems[i];
+    if (one.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+      return handle_->failed(
+          fmt::format("{} partition {}", KafkaHandle::cut(reading_->name), one.partition), one.err);
+    }
+    offsets.emplace_back(one.partition, one.offset);
+  }
+  return offsets;
+}
+
+Result<> KafkaConsumer::start(PartitionIndex partition, Offset from) {
+  if (rd_kafka_consume_start_queue(reading_->topic.get(), partition, from, reading_->queue.get()) !=
+      0) {
+    return handle_->failed(
+        fmt::format("{} partition {}", KafkaHandle::cut(reading_->name), partition),
+        rd_kafka_last_error());
+  }
+  reading_->started.insert(partition);
+  return {};
+}
+
+Result<KafkaConsumer::Next> KafkaConsumer::next(milliseconds wait) {
+  reading_->last.reset(
+      rd_kafka_consume_queue(reading_->queue.get(), static_cast<int>(wait.count())));
+  const auto* message = reading_->last.get();
+  if (message == nullptr) {
+    handle_->poll();
+    if (handle_->take_all_down()) {
+      // A broker that comes back in time is none that is gone.
+      if (const auto there = handle_->metadata(reading_->topic.get()); !there)
+        return std::unexpected(there.error());
+      handle_->poll();
+      handle_->take_all_down();
+    }
+    return std::monostate{};
+  }
+  if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return EndOfPartition{message->partition};
+  if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+    const std::string where =
+        fmt::format("{} partition {}", KafkaHandle::cut(reading_->name), message->partition);
+    if (message->err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET ||
+        message->err == RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE) {
+      std::int64_t low = -1, high = -1;
+      if (rd_kafka_query_watermark_offsets(
+              handle_->client(), reading_->name.c_str(), message->partition, &low, &high,
+              in_ms(handle_->timeout())) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        return fail(Errc::not_found,
+                    fmt::format("{} does not hold the offset asked for: it begins at {} and ends "
+                                "before {}",
+                                where, low, high));
+      }
+    }
+    return handle_->failed(where, message->err, rd_kafka_message_errstr(message));
+  }
+
+  ConsumedRecord record;
+  record.partition = message->partition;
+  record.offset = message->offset;
+  rd_kafka_timestamp_type_t type;
+  record.timestamp = rd_kafka_message_timestamp(message, &type);
+  const auto view = [](const void* bytes, std::size_t size) -> std::optional<std::string_view> {
+    if (bytes == nullptr) return std::nullopt;
+    return std::string_view(static_cast<const char*>(bytes), size);
+  };
+  record.key = view(message->key, message->key_len);
+  record.value = view(message->payload, message->len);
+  rd_kafka_headers_t* headers = nullptr;
+  if (rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+    const char* name = nullptr;
+    const void* value = nullptr;
+    std::size_t size = 0;
+    for (std::size_t i = 0;
+         rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
+         ++i) {
+      record.headers.emplace_back(name, view(value, size));
+    }
+  }
+  return record;
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,48 @@
+#pragma once
+
+// Reads a file or a pipe line by line; lets its owner do something else while nothing comes.
+//
+// Memory: a line, at most longest_line bytes, and one piece.  One thread.
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace tarry::cli {
+
+class LineReader {
+ public:
+  // What a Kafka record can hold is less; a file without newlines must not fill the memory.
+  static constexpr std::size_t longest_line = std::size_t{64} << 20;
+
+  // `name` is for errors.  `while_waiting` is called again and again, every few milliseconds, while
+  // there is nothing to read.  The descriptor is not closed.
+  LineReader(int descriptor, std::string name, std::function<void()> while_waiting = {});
+
+  // The next line without its newline, valid until the next call; empty at the end.  The last one
+  // need not have a newline.  A signal whose handler was asked to interrupt ends it too.
+  // Errors: io, too_large.
+  Result<std::optional<std::string_view>> next();
+
+ private:
+  Result<bool> read_more();  // False at the end.
+
+  const int descriptor_;
+  const std::string name_;
+  const std::function<void()> while_waiting_;
+  std::string buffer_;
+  std::size_t from_ = 0;     // Where in buffer_ the next line begins.
+  std::size_t scanned_ = 0;  // No newline before this; >= from_.
+  std::size_t lines_ = 0;
+  bool at_end_ = false;
+};
+
+// SIGINT and SIGTERM end the work in order from now on; a second one ends the process.
+void end_in_order_on_signals();
+bool was_interrupted();
+
+}  // namespace tarry::cli

@@ -1,0 +1,126 @@
+#include "cli/options.h"
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+
+#include "base/log.h"
+#include "base/time_text.h"
+#include "cli/admin_client.h"
+#include "cli/kafka_client.h"
+#include "cli/text.h"
+
+namespace tarry::cli {
+namespace {
+
+using Check = std::string (*)(std::string_view word);
+
+CLI::Validator validator(Check check) {
+  return CLI::Validator([check](std::string& word) { return check(word); }, "");
+}
+
+template <typename T>
+std::string error_of(const Result<T>& result) {
+  return result ? std::string() : result.error().message;
+}
+
+std::string check_number(std::string_view word, std::int64_t least, std::int64_t most) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error == std::errc{} && end == word.data() + word.size() && value >= least && value <= most)
+    return {};
+  return fmt::format("{} is no number from {} to {}", printable(word), least, most);
+}
+
+}  // namespace
+
+const CLI::Validator is_duration =
+    validator([](std::string_view word) { return error_of(parse_duration(word)); });
+const CLI::Validator is_time =
+    validator([](std::string_view word) { return error_of(parse_time(word)); });
+const CLI::Validator is_key_value = validator([](std::string_view word) -> std::string {
+  const auto equals = word.find('=');
+  if (equals != word.npos && equals > 0) return {};
+  return fmt::format("{}: give it as key=value, as in retention.ms=3600000", printable(word));
+});
+const CLI::Validator is_schedule_id = validator([](std::string_view word) -> std::string {
+  if (word.empty() || word.size() > 249)
+    return fmt::format("an id has 1 to 249 bytes, this one has {}", word.size());
+  if (!is_utf8(word)) return fmt::format("{} is no UTF-8", printable(word));
+  if (word[0] == '@')
+    return fmt::format("{}: an id does not begin with @, a handle does", printable(word));
+  return {};
+});
+const CLI::Validator is_partition = validator([](std::string_view word) {
+  return check_number(word, 0, std::numeric_limits<std::int32_t>::max());
+});
+const CLI::Validator is_count = validator([](std::string_view word) {
+  return check_number(word, 1, std::numeric_limits<std::int32_t>::max());
+});
+const CLI::Validator is_host_port =
+    validator([](std::string_view word) { return error_of(parse_host_port(word)); });
+const CLI::Validator is_acks = validator([](std::string_view word) -> std::string {
+  if (word == "all" || word == "-1" || word == "1" || word == "0") return {};
+  return fmt::format("{}: give all, 1 or 0", printable(word));
+});
+const CLI::Validator is_topic = validator([](std::string_view word) -> std::string {
+  if (word.empty()) return "a topic's name is not empty";
+  if (word.size() > 249)
+    return fmt::format("{}...: a topic's name has at most 249 bytes", printable(word, 32));
+  if (word.find('/') != word.npos || word.find('\0') != word.npos)
+    return fmt::format("{}: a topic's name has no /", printable(word));
+  return {};
+});
+
+void add_broker_options(CLI::App& command, BrokerOptions& options) {
+  command
+      .add_option("-b,--brokers", options.brokers, "Where the broker is (default 127.0.0.1:9092)")
+      ->option_text("HOST:PORT[,...]")
+      ->envname("TARRY_BROKERS")
+      ->take_last();
+  command
+      .add_option("--admin", options.admin, "Where its admin's HTTP is (default 127.0.0.1:8080)")
+      ->option_text("HOST:PORT")
+      ->envname("TARRY_ADMIN")
+      ->check(is_host_port)
+      ->take_last();
+  command.add_flag("--json", options.json, "Prints JSON, one text a line");
+  command
+      .add_option_function<std::string>(
+          "--timeout",
+          [&options](const std::string& word) { options.timeout = *parse_duration(word); },
+          "How long to wait for the broker (default 10s)")
+      ->option_text("D")
+      ->check(is_duration)
+      ->take_last();
+  add_repeated(command, "-X", options.properties, "Sets a property of librdkafka")
+      ->option_text("KEY=VALUE")
+      ->check(is_key_value)
+      ->check(validator([](std::string_view word) { return error_of(check_property(word)); }));
+}
+
+CLI::Option* add_repeated(CLI::App& command, const std::string& names,
+                          std::vector<std::string>& words, const std::string& help) {
+  return command.add_option(names, words, help)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
+
+CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
+                    const std::string& help) {
+  auto* group = program.add_subcommand(name, help);
+  group->require_subcommand(0, 1);
+  group->callback([group, name, &chosen] {
+    if (!group->get_subcommands().empty()) return;
+    std::string choice;
+    for (const auto* command : group->get_subcommands([](CLI::App*) { return true; }))
+      choice += (choice.empty() ? "" : ", ") + command->get_name();
+    chosen.run = [name, choice] {
+      return usage_error(fmt::format("{}: say what to do: {}", name, choice));
+    };
+  });
+  return group;
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,45 @@
+#pragma once
+
+// The flags that all commands share which talk to a broker, and checks of words as they are read:
+// what does not fit ends the program with status 2 and one line that has the word.
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands/command.h"
+
+namespace tarry::cli {
+
+struct BrokerOptions {
+  std::string brokers = "127.0.0.1:9092";
+  std::string admin = "127.0.0.1:8080";
+  bool json = false;
+  std::chrono::milliseconds timeout = std::chrono::seconds{10};
+  std::vector<std::string> properties;  // key=value, checked.
+};
+
+// -b, --admin, --json, --timeout, -X.  `options` must live as long as `command`.
+void add_broker_options(CLI::App& command, BrokerOptions& options);
+
+// An option that may be given again and again, one word each time.
+CLI::Option* add_repeated(CLI::App& command, const std::string& names,
+                          std::vector<std::string>& words, const std::string& help);
+
+// A group of commands such as `topic`, which does nothing itself.
+CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
+                    const std::string& help);
+
+// For CLI::Option::check(): each refuses what the text is not, in words that show it.
+extern const CLI::Validator is_duration;
+extern const CLI::Validator is_time;
+extern const CLI::Validator is_key_value;
+extern const CLI::Validator is_schedule_id;
+extern const CLI::Validator is_partition;
+extern const CLI::Validator is_count;  // 1 or more.
+extern const CLI::Validator is_host_port;
+extern const CLI::Validator is_acks;
+extern const CLI::Validator is_topic;
+
+}  // namespace tarry::cli

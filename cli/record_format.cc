@@ -1,0 +1,157 @@
+#include "cli/record_format.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "cli/json.h"
+
+namespace tarry::cli {
+namespace {
+
+void append_text(std::string& to, const std::optional<std::string_view>& text) {
+  if (text) to += *text;
+}
+
+std::string length_of(const std::optional<std::string_view>& text) {
+  return text ? std::to_string(text->size()) : "-1";
+}
+
+void append_headers(std::string& to, const ConsumedRecord& record) {
+  bool comma = false;
+  for (const auto& [name, value] : record.headers) {
+    if (comma) to += ',';
+    comma = true;
+    to += name;
+    to += '=';
+    to += value.value_or("NULL");
+  }
+}
+
+}  // namespace
+
+Result<RecordFormat> RecordFormat::parse(std::string_view text) {
+  RecordFormat format;
+  std::string literal;
+  const auto end_literal = [&] {
+    if (!literal.empty()) format.parts_.push_back({0, std::move(literal)});
+    literal.clear();
+  };
+  const auto refuse = [&](std::size_t at, std::size_t count) {
+    return fail(
+        Errc::invalid,
+        fmt::format("{} in {}: known are %t %p %o %k %s %T %h %S %K %% and \\n \\r \\t \\\\ "
+                    "\\xHH",
+                    printable(text.substr(at, count)), printable(text)));
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c != '%' && c != '\\') {
+      literal += c;
+      continue;
+    }
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    if (c == '%') {
+      if (next == '%') {
+        literal += '%';
+      } else if (next != '\0' &&
+                 std::string_view("tpokKsSTh").find(next) != std::string_view::npos) {
+        end_literal();
+        format.parts_.push_back({next, {}});
+      } else {
+        return refuse(i, 2);
+      }
+      ++i;
+      continue;
+    }
+    switch (next) {
+      case 'n':
+        literal += '\n';
+        break;
+      case 'r':
+        literal += '\r';
+        break;
+      case 't':
+        literal += '\t';
+        break;
+      case '\\':
+        literal += '\\';
+        break;
+      case 'x': {
+        unsigned value = 0;
+        const char* from = text.data() + std::min(i + 2, text.size());
+        const char* to = text.data() + std::min(i + 4, text.size());
+        const auto [end, error] = std::from_chars(from, to, value, 16);
+        if (error != std::errc{} || end != from + 2) return refuse(i, 4);
+        literal += static_cast<char>(value);
+        i += 2;
+        break;
+      }
+      default:
+        return refuse(i, 2);
+    }
+    ++i;
+  }
+  end_literal();
+  return format;
+}
+
+void RecordFormat::append(const ConsumedRecord& record, std::string_view topic,
+                          std::string& to) const {
+  for (const auto& part : parts_) {
+    switch (part.what) {
+      case 't':
+        to += topic;
+        break;
+      case 'p':
+        to += std::to_string(record.partition);
+        break;
+      case 'o':
+        to += std::to_string(record.offset);
+        break;
+      case 'T':
+        to += std::to_string(record.timestamp);
+        break;
+      case 'k':
+        append_text(to, record.key);
+        break;
+      case 'K':
+        to += length_of(record.key);
+        break;
+      case 's':
+        append_text(to, record.value);
+        break;
+      case 'S':
+        to += length_of(record.value);
+        break;
+      case 'h':
+        append_headers(to, record);
+        break;
+      default:
+        to += part.text;
+    }
+  }
+}
+
+std::string json_of(const ConsumedRecord& record, std::string_view topic) {
+  Json json;
+  json["topic"] = topic;
+  json["partition"] = record.partition;
+  json["offset"] = record.offset;
+  json["timestamp"] = record.timestamp;
+  put_bytes(json, "key", record.key);
+  put_bytes(json, "value", record.value);
+  json["headers"] = Json::array();
+  for (const auto& [name, value] : record.headers) {
+    Json header;
+    put_bytes(header, "name", name);
+    put_bytes(header, "value", value);
+    json["headers"].push_back(std::move(header));
+  }
+  return text_of(json);
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,45 @@
+#pragma once
+
+// What is in a segment file, in the words of Kafka's DumpLogSegments:
+//
+//   Dumping logs/orders-0/00000000000000000000.log
+//   Log starting offset: 0
+//   baseOffset: 0 lastOffset: 1 count: 2 baseSequence: -1 ... compresscodec: none crc: 1 isvalid:
+//   true | offset: 0 CreateTime: 1700000000000 keySize: 1 valueSize: 2 sequence: -1 headerKeys: []
+//   ...
+//
+// As JSON a batch is one line: {"file":..,"baseOffset":..,...,"records":[..]}.
+//
+// What always holds: every batch up to the first bytes that are none is shown, also those whose
+// checksum is wrong (isvalid: false); what is wrong is told with file and position.  Nothing is
+// written.  Memory: one batch, as it lies there and unpacked.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/result.h"
+#include "storage/file.h"
+
+namespace tarry::cli {
+
+class Output;
+
+struct SegmentDump {
+  bool records = false;  // Their keys, headers and payloads too.
+  bool json = false;
+};
+
+// What was wrong with a segment that could be read.
+struct SegmentFindings {
+  std::uint64_t batches = 0;
+  std::uint64_t wrong = 0;
+  std::string first;  // Where and what the first of them was.
+};
+
+// `step` is told the number of batches so far.  Errors: the file cannot be read.
+Result<SegmentFindings> dump_segment(storage::Disk& disk, const std::string& path,
+                                     const SegmentDump& how, Output& out,
+                                     const std::function<void(std::uint64_t)>& step = {});
+
+}  // namespace tarry::cli
