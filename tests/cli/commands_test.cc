@@ -1,0 +1,147 @@
+// The command line as it is read: words that are wrong end with status 2 before anything is asked.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "cli/admin_client.h"
+#include "cli/commands/command.h"
+#include "cli/commands/consume.h"
+#include "cli/commands/delayed.h"
+#include "cli/commands/dump.h"
+#include "cli/commands/produce.h"
+#include "cli/commands/status.h"
+#include "cli/commands/topic.h"
+
+namespace tarry::cli {
+namespace {
+
+struct Ended {
+  int status;
+  std::string said;  // On stderr.
+};
+
+// As main() does it; both streams go to a file meanwhile.
+Ended run(std::vector<std::string> words) {
+  CLI::App program{"", "tarry"};
+  program.require_subcommand(1);
+  Chosen chosen;
+  for (const auto add : {add_topic, add_produce, add_consume, add_delayed, add_status, add_dump})
+    add(program, chosen);
+  std::FILE* file = std::tmpfile();
+  std::fflush(stdout);
+  std::fflush(stderr);
+  const int out = ::dup(STDOUT_FILENO), error = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
+  int status;
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    program.parse(reversed);
+    status = chosen.run();
+  } catch (const CLI::ParseError& wrong) {
+    status = usage_error(wrong.what());
+  }
+  std::fflush(stderr);
+  std::fflush(stdout);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(error, STDERR_FILENO);
+  ::close(out);
+  ::close(error);
+  std::string said(4096, '\0');
+  std::rewind(file);
+  said.resize(std::fread(said.data(), 1, said.size(), file));
+  std::fclose(file);
+  return {status, said};
+}
+
+void check_refused(std::vector<std::string> words, const std::string& word, int status = 2) {
+  const auto ended = run(words);
+  CAPTURE(ended.said);
+  CHECK(ended.status == status);
+  CHECK(ended.said.find(word) != std::string::npos);
+  CHECK(std::ranges::count(ended.said, '\n') == 1);
+}
+
+TEST_SUITE_BEGIN("commands");
+
+TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
+  check_refused({"topic"}, "create, list, describe, alter, delete");
+  check_refused({"topic", "frobnicate"}, "frobnicate");
+  check_refused({"topic", "create"}, "NAME");
+  check_refused({"topic", "create", "t", "--partitions", "many"}, "many");
+  check_refused({"topic", "create", "t", "--partitions", "0"}, "--partitions");
+  check_refused({"topic", "create", "t", "--config", "novalue"}, "novalue");
+  check_refused({"topic", "alter", "t"}, "--config");
+  check_refused({"topic", "describe", "a/b"}, "a/b");
+  check_refused({"topic", "list", "--timeout", "soon"}, "soon");
+  check_refused({"topic", "list", "-X", "no.such.key=1"}, "no.such.key");
+  check_refused({"topic", "list", "-X", "nokey"}, "nokey");
+  check_refused({"produce", "t", "--delay", "soon"}, "soon");
+  check_refused({"produce", "t", "--delay", "-1"}, "-1");
+  check_refused({"produce", "t", "--at", "12:00"}, "12:00");
+  check_refused({"produce", "t", "--at", "2026-11-21T10:00:00"}, "2026-11-21T10:00:00");
+  check_refused({"produce", "t", "--expire-at", "never"}, "never");
+  check_refused({"produce", "t", "--delay", "1s", "--at", "0"}, "--delay");
+  check_refused({"produce", "t", "--id", "@handle"}, "@handle");
+  check_refused({"produce", "t", "--id", ""}, "--id");
+  check_refused({"produce", "t", "--id", std::string(250, 'x')}, "250");
+  check_refused({"produce", "t", "--acks", "2"}, "2");
+  check_refused({"produce", "t", "-p", "-1"}, "-1");
+  check_refused({"produce", "t", "-v", "x", "file"}, "file");
+  check_refused({"produce", "t", "--whole"}, "--whole");
+  check_refused({"produce", "t", "-v", "x", "--key-separator", ":"}, "--key-separator");
+  check_refused({"produce"}, "TOPIC");
+  check_refused({"consume", "t", "--from", "yesterday"}, "yesterday");
+  check_refused({"consume", "t", "--from", "@yesterday"}, "yesterday");
+  check_refused({"consume", "t", "--from", "-5"}, "-5");
+  check_refused({"consume", "t", "--format", "%q"}, "%q");
+  check_refused({"consume", "t", "-n", "0"}, "0");
+  check_refused({"consume", "t", "--idle", "x"}, "x");
+  check_refused({"delayed", "list", "--from", "x"}, "x");
+  check_refused({"delayed", "get", "t"}, "ID");
+  check_refused({"delayed", "cancel", "t"}, "ID");
+  check_refused({"delayed", "get", "t", "a", "b"}, "b");
+  check_refused({"delayed", "list", "--admin", "nowhere"}, "nowhere");
+  check_refused({"status", "--admin", "host:99999"}, "host:99999");
+  check_refused({"dump", "segment"}, "FILE");
+}
+
+TEST_CASE("what is not there yet is not known") {
+  check_refused({"produce", "t", "--every", "1h"}, "--every");
+  check_refused({"produce", "t", "--cron", "* * * * *"}, "--cron");
+  check_refused({"consume", "t", "-g", "group"}, "-g");
+  check_refused({"delayed", "move", "t", "id", "--at", "0"}, "move");
+}
+
+TEST_CASE("nobody there is status 1, and the line has the address and the reason") {
+  // Port 1 is nobody's.
+  check_refused({"topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  check_refused({"status", "--admin", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  check_refused({"delayed", "cancel", "t", "a", "b", "--admin", "127.0.0.1:1"}, "127.0.0.1:1", 1);
+  check_refused({"dump", "segment", "/no/such/file"}, "/no/such/file", 1);
+}
+
+TEST_CASE("an address is a host and a port") {
+  CHECK(parse_host_port("127.0.0.1:8080")->port == "8080");
+  CHECK(parse_host_port("[::1]:8080")->host == "::1");
+  CHECK(parse_host_port("http://localhost:8080/")->host == "localhost");
+  for (const auto* wrong : {"", "host", "host:", ":80", "host:80a", "host:65536", "::1:80", "[]:80",
+                            "host:80/path", "https://host:80"})
+    CHECK_FALSE(parse_host_port(wrong).has_value());
+  CHECK(parse_host_port("127.3.2.1:1")->is_loopback());
+  CHECK(parse_host_port("[::1]:1")->is_loopback());
+  CHECK(parse_host_port("localhost:1")->is_loopback());
+  CHECK_FALSE(parse_host_port("192.0.2.1:1")->is_loopback());
+  CHECK_FALSE(parse_host_port("localhost.example:1")->is_loopback());
+}
+
+TEST_SUITE_END();
+}  // namespace
+}  // namespace tarry::cli

@@ -1,0 +1,43 @@
+#include "cli/text.h"
+
+#include <doctest/doctest.h>
+
+namespace tarry::cli {
+TEST_SUITE_BEGIN("text");
+
+TEST_CASE("base64 goes there and back, at every length and for every byte") {
+  std::string bytes;
+  for (int i = 0; i < 300; ++i) {
+    CHECK(from_base64(base64(bytes)) == bytes);
+    bytes += static_cast<char>(i * 7);
+  }
+  CHECK(base64("any carnal pleas") == "YW55IGNhcm5hbCBwbGVhcw==");
+  for (const auto* wrong : {"a", "ab", "abc", "ab!d", "====", "a==="})
+    CHECK_FALSE(from_base64(wrong).has_value());
+}
+
+TEST_CASE("only well-formed UTF-8 is UTF-8") {
+  for (const auto* good : {"", "abc", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"})
+    CHECK(is_utf8(good));
+  for (const auto* bad : {"\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff",
+                          "\xe2\x82", "\xf0\x80\x80\x80"})
+    CHECK_FALSE(is_utf8(bad));
+}
+
+TEST_CASE("a cell is one line without tabs, whatever comes, and keeps its letters") {
+  CHECK(cell("größe €") == "größe €");
+  CHECK(cell("a\tb\nc\\") == "a\\tb\\nc\\\\");
+  CHECK(cell(std::string_view("\0\x1b[2J\x7f", 6)) == "\\x00\\x1b[2J\\x7f");
+  CHECK(cell("\xff\xc3") == "\\xff\\xc3");
+  CHECK(cell("\xc2\x9b") == "\\xc2\\x9b");           // A control character of two bytes.
+  CHECK(cell("\xe2\x80\xae") == "\\xe2\\x80\\xae");  // Turns the text around.
+  CHECK(width_of("größe €") == 7);
+}
+
+TEST_CASE("in a URL everything is escaped that could mean something there") {
+  CHECK(percent_encoded("a-Z_0.~") == "a-Z_0.~");
+  CHECK(percent_encoded("a b/ü?@&+%") == "a%20b%2F%C3%BC%3F%40%26%2B%25");
+}
+
+TEST_SUITE_END();
+}  // namespace tarry::cli
