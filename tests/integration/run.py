@@ -16,6 +16,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import harness  # noqa: E402
+import test_cli  # noqa: E402,F401
 import test_clients  # noqa: E402,F401
 import test_delayed  # noqa: E402,F401
 import test_hostile  # noqa: E402,F401

@@ -1,0 +1,155 @@
+"""The command line beside what test_delayed.py says of it: its output, its exit codes, its errors."""
+
+import json
+import os
+import signal
+import subprocess
+
+import wire
+from harness import case, eventually, now_ms
+
+
+def one_line(done, code, *words):
+    """It ended with `code` and one line on stderr that has these words."""
+    said = done.stderr.strip()
+    assert done.returncode == code, (done.returncode, said)
+    assert len(said.splitlines()) == 1, f"not one line: {said!r}"
+    for word in words:
+        assert str(word) in said, f"no {word!r} in: {said}"
+
+
+def json_lines(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@case("the command line answers with tabs in a pipe, and with one JSON text a line when asked")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    assert broker.cli("topic", "create", topic, "--partitions", "2").stdout == f"{topic} created\n"
+    assert f"{topic}\t2\t1\n" in broker.cli("topic", "list").stdout
+    assert {"topic": topic, "partitions": 2, "replicas": 1} in json_lines(broker.cli("topic", "list", "--json"))
+    described = json_lines(broker.cli("topic", "describe", topic, "--json"))[0]
+    assert [each["partition"] for each in described["partitions"]] == [0, 1] and "retention.ms" in described["configs"]
+    assert broker.cli("produce", topic, "-p", "1", stdin="a\nb\n").stdout == "2 records accepted\n"
+    told = json_lines(broker.cli("produce", topic, "-p", "1", "-v", "now", "--json"))
+    assert told == [{"record": 1, "topic": topic, "partition": 1, "offset": 2}]
+    told = json_lines(broker.cli("produce", topic, "-p", "1", "-v", "later", "--delay", "1h", "--id", "mine", "--json"))
+    assert told == [{"record": 1, "topic": topic, "partition": 1, "offset": None}]
+    row = broker.cli("delayed", "list").stdout.rstrip("\n").split("\t")
+    assert row[0] == topic and row[1] == "1" and row[4] == "mine" and row[5].startswith("@") and row[7] == "5", row
+    status = json_lines(broker.cli("status", "--json"))[0]
+    assert status["delayed"]["pending"] == 1 and "pending\t1\n" in broker.cli("status").stdout
+
+
+@case("the command line's keys, headers, formats and bytes arrive as they were given")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "--key-separator", "::", "-H", "h=1", "-H", "none", stdin="k::v::w\nno key\n\n")
+    whole = ctx.directory / "whole"
+    whole.write_bytes(b"\xff\x00\n")
+    broker.cli("produce", topic, "--whole", whole, "-k", "file")
+    shown = broker.cli("consume", topic, "--until-end", "--format", r"%t %p %o [%k:%K] [%s:%S] %h %%\x21\n", "-n", "3").stdout
+    assert shown == (f"{topic} 0 0 [k:1] [v::w:4] h=1,none=NULL %!\n{topic} 0 1 [:-1] [no key:6] h=1,none=NULL %!\n"
+                     f"{topic} 0 2 [:-1] [:0] h=1,none=NULL %!\n"), shown
+    rows = json_lines(broker.cli("consume", topic, "--until-end", "--json"))
+    assert rows[0]["headers"] == [{"name": "h", "value": "1"}, {"name": "none", "value": None}] and rows[1]["key"] is None
+    assert rows[3]["value"] == "/wAK" and rows[3]["value_base64"] is True and "key_base64" not in rows[3]
+    assert broker.cli("consume", topic, "--from", "3", "-n", "1", "--format", "%k\n").stdout == "file\n"
+    assert broker.cli("consume", topic, "--from", f"@{int(now_ms()) - 60_000}", "-n", "1", "--format", "%o\n").stdout == "0\n"
+    assert broker.cli("consume", topic, "--from", "end", "--idle", "200ms").stdout == ""
+
+
+@case("the command line says in one line what did not happen, status 1, and what is no word of it, status 2")
+def _(ctx):
+    broker, topic = ctx.broker(settings={"auto.create.topics.enable": "false"}), ctx.topic()
+    broker.cli("topic", "create", topic)
+
+    def wrong(*words, **how):
+        return broker.cli(*words, check=False, **how)
+
+    one_line(wrong("topic", "describe", "nowhere"), 1, "nowhere")
+    one_line(wrong("topic", "delete", "nowhere"), 1, "nowhere")
+    one_line(wrong("topic", "create", "a b"), 1, "a b")
+    one_line(wrong("topic", "create", ctx.topic(), "--config", "no.such=1"), 1, "no.such")
+    one_line(wrong("topic", "alter", topic, "--config", "retention.ms=many"), 1, "many")
+    one_line(wrong("consume", "nowhere", "--until-end"), 1, "nowhere")
+    one_line(wrong("consume", topic, "--from", "77"), 1, topic, "begins at 0")
+    one_line(wrong("consume", topic, "-p", "9"), 1, topic, "9")
+    one_line(wrong("produce", topic, "-p", "9", "-v", "x"), 1, topic, "9")
+    one_line(wrong("produce", "nowhere", "-v", "x"), 1, "nowhere")
+    one_line(wrong("produce", topic, "/no/such/file"), 1, "/no/such/file")
+    one_line(wrong("produce", topic, "-H", "x-delay=soon", stdin="a\nb\n"), 1, topic, "2 of 2", "record 1", "INVALID_RECORD")
+    one_line(wrong("delayed", "list", "nowhere"), 1, "nowhere")
+    one_line(wrong("delayed", "cancel", topic, "one", "two"), 1, "one", "2 of 2")
+    one_line(wrong("topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"), 1, "127.0.0.1:1", "refused")
+    one_line(wrong("status", "--admin", "127.0.0.1:1"), 1, "127.0.0.1:1", "refused")
+    for words in (["produce", topic, "-v", "x", "--at", "12:00"], ["consume", topic, "--format", "%q"], ["topic", "alter", topic],
+                  ["produce", topic, "-v", "x", "--every", "1h"], ["consume", topic, "-g", "group"], ["delayed", "move", topic, "x"],
+                  ["topic", "list", "-X", "no.such.key=1"], ["frobnicate"]):
+        one_line(wrong(*words), 2)
+
+
+@case("a topic with pending records is deleted from the command line by force alone")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "--delay", "1h", stdin="x\n" * 17)
+    one_line(broker.cli("topic", "delete", topic, check=False), 1, topic, "17", "--force")
+    assert broker.cli("topic", "delete", topic, "--force").stdout == f"{topic} deleted\n"
+    assert topic not in broker.cli("topic", "list").stdout
+
+
+@case("tarry delayed list follows the pages to their end, or to its limit")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    base = int(now_ms()) + 3_600_000
+    with broker.client() as client:
+        client.produce(topic, [wire.record(str(n), x_deliver_at=base + n, x_schedule_id=f"id-{n}") for n in range(1200)])
+    rows = json_lines(broker.cli("delayed", "list", topic, "--json"))
+    assert [row["id"] for row in rows] == [f"id-{n}" for n in range(1200)]
+    rows = json_lines(broker.cli("delayed", "list", topic, "--limit", "700", "--json"))
+    assert len(rows) == 700 and rows[-1]["id"] == "id-699"
+    assert len(broker.cli("delayed", "list", topic, "--id", "id-11??").stdout.splitlines()) == 100
+    some = json_lines(broker.cli("delayed", "list", topic, "--from", str(base + 10), "--to", str(base + 20), "--json"))
+    assert [row["id"] for row in some] == [f"id-{n}" for n in range(10, 20)]
+
+
+@case("tarry dump segment shows what was produced, and tells a torn end by its position")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-k", "key", "-H", "a=b", stdin="one\ntwo\n")
+    assert broker.stop() == 0
+    log = broker.data / "logs" / f"{topic}-0" / "00000000000000000000.log"
+    batch = json_lines(broker.cli("dump", "segment", log, "--records", "--json"))[0]
+    assert (batch["baseOffset"], batch["lastOffset"], batch["count"], batch["isvalid"], batch["position"]) == (0, 1, 2, True, 0), batch
+    assert [record["payload"] for record in batch["records"]] == ["one", "two"] and batch["records"][0]["key"] == "key"
+    text = broker.cli("dump", "segment", log).stdout
+    assert "baseOffset: 0 lastOffset: 1 count: 2 " in text and "compresscodec: none" in text and "isvalid: true" in text
+    size = log.stat().st_size
+    torn = ctx.directory / "00000000000000000000.log"
+    torn.write_bytes(log.read_bytes() + log.read_bytes()[:40])
+    found = broker.cli("dump", "segment", torn, check=False)
+    one_line(found, 1, torn, size)
+    assert "count: 2 " in found.stdout
+    broker.start()
+
+
+@case("a reader that goes away, and Ctrl-C, end tarry consume quietly")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, stdin="line\n" * 1000)
+
+    def consume():
+        return subprocess.Popen([broker.binary, "consume", topic, "-b", broker.brokers], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    for end in (lambda process: process.stdout.close(), lambda process: process.send_signal(signal.SIGINT)):
+        with consume() as process:
+            assert os.read(process.stdout.fileno(), 5) == b"line\n"
+            end(process)
+            eventually(lambda: process.poll() is not None, "it ends")
+            assert process.returncode == 0 and process.stderr.read() == b"", process.returncode
