@@ -90,6 +90,42 @@ TEST_SUITE("server") {
     CHECK(std::filesystem::is_empty(directory.path()));
   }
 
+  TEST_CASE("the admin answers while the server runs, and no longer") {
+    const TemporaryDirectory directory;
+    auto config = config_for(directory);
+    config.admin = HostPort{"127.0.0.1", 0};
+    Server server(config, no_failure);
+    const auto started = server.start();
+    if (!started) FAIL(started.error().message);
+    const tcp::endpoint admin(asio::ip::address_v4::loopback(), server.admin().value().port);
+    asio::io_context context;
+    tcp::socket socket(context);
+    socket.connect(admin);
+    asio::write(socket,
+                asio::buffer(std::string("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")));
+    std::array<char, 12> answer;
+    asio::read(socket, asio::buffer(answer));
+    CHECK(std::string(answer.begin(), answer.end()) == "HTTP/1.1 200");
+    server.stop();
+    tcp::socket later(context);
+    boost::system::error_code error;
+    later.connect(admin, error);
+    CHECK(error == asio::error::connection_refused);
+  }
+
+  TEST_CASE("the admin's port in use is refused before the directory is made") {
+    const TemporaryDirectory directory;
+    asio::io_context context;
+    const tcp::acceptor taken(context, {asio::ip::address_v4::loopback(), 0});
+    auto config = config_for(directory);
+    config.admin = HostPort{"127.0.0.1", taken.local_endpoint().port()};
+    Server server(config, no_failure);
+    const auto started = server.start();
+    REQUIRE_FALSE(started.has_value());
+    CHECK(started.error().message.find(config.admin->text()) != std::string::npos);
+    CHECK(std::filesystem::is_empty(directory.path()));
+  }
+
   TEST_CASE("a directory in use is refused by its path") {
     const TemporaryDirectory directory;
     Server first(config_for(directory), no_failure);
