@@ -101,8 +101,9 @@ TEST_SUITE("server") {
     asio::io_context context;
     tcp::socket socket(context);
     socket.connect(admin);
-    asio::write(socket,
-                asio::buffer(std::string("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")));
+    const std::string request =
+        "GET /healthz HTTP/1.1\r\nHost: " + server.admin().value().text() + "\r\n\r\n";
+    asio::write(socket, asio::buffer(request));
     std::array<char, 12> answer;
     asio::read(socket, asio::buffer(answer));
     CHECK(std::string(answer.begin(), answer.end()) == "HTTP/1.1 200");
