@@ -576,9 +576,11 @@ KafkaConsumer::KafkaConsumer(KafkaHandlePtr handle, std::unique_ptr<Reading> rea
 KafkaConsumer::~KafkaConsumer() = default;
 
 Result<KafkaConsumer> KafkaConsumer::open(const KafkaSettings& settings, const std::string& topic) {
-  auto handle = KafkaHandle::open(RD_KAFKA_CONSUMER, settings,
-                                  {"allow.auto.create.topics=false", "enable.partition.eof=true",
-                                   "auto.offset.reset=error", "queued.max.messages.kbytes=16384"});
+  auto handle = KafkaHandle::open(
+      RD_KAFKA_CONSUMER, settings,
+      {"allow.auto.create.topics=false", "enable.partition.eof=true",
+       "auto.offset.reset=error",  // A full queue makes librdkafka pause for a second.
+       "queued.min.messages=500000", "queued.max.messages.kbytes=65536"});
   if (!handle) return std::unexpected(handle.error());
   auto* client = (*handle)->client();
   auto reading = std::make_unique<Reading>();

@@ -79,7 +79,7 @@ def _(ctx):
     one_line(wrong("produce", topic, "-p", "9", "-v", "x"), 1, topic, "9")
     one_line(wrong("produce", "nowhere", "-v", "x"), 1, "nowhere")
     one_line(wrong("produce", topic, "/no/such/file"), 1, "/no/such/file")
-    one_line(wrong("produce", topic, "-H", "x-delay=soon", stdin="a\nb\n"), 1, topic, "2 of 2", "record 1", "INVALID_RECORD")
+    one_line(wrong("produce", topic, "-H", "x-delay=soon", stdin="a\nb\n"), 1, topic, "2 of 2", "record 1", "INVALID_RECORD", "soon")
     one_line(wrong("delayed", "list", "nowhere"), 1, "nowhere")
     one_line(wrong("delayed", "cancel", topic, "one", "two"), 1, "one", "2 of 2")
     one_line(wrong("topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"), 1, "127.0.0.1:1", "refused")
