@@ -86,7 +86,7 @@ struct Sitting : TestWorld {
 
   // Lets time pass.
   void pass(std::chrono::milliseconds time) {
-    clock.now += time;
+    clock.advance(time);
     while (shard().wheel().advance(shard().tick()).more) {
     }
     settle();

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -43,14 +44,18 @@ class TemporaryDirectory {
   std::string path_;
 };
 
+// Set by the test, and asked by the pool's threads too (how long a write has taken).
 class FakeClock final : public Clock {
  public:
   WallTime wall() const override {
-    return WallTime{std::chrono::floor<std::chrono::milliseconds>(now.time_since_epoch())} +
+    return WallTime{std::chrono::floor<std::chrono::milliseconds>(mono().time_since_epoch())} +
            std::chrono::years(55);
   }
-  MonoTime mono() const override { return now; }
-  MonoTime now{std::chrono::hours(1)};
+  MonoTime mono() const override { return MonoTime{std::chrono::nanoseconds{now_.load()}}; }
+  void advance(std::chrono::milliseconds time) { now_ += std::chrono::nanoseconds{time}.count(); }
+
+ private:
+  std::atomic<std::int64_t> now_ = std::chrono::nanoseconds{std::chrono::hours{1}}.count();
 };
 
 // What a test waits for comes from threads that it does not hold in its hand (the pool's), so
@@ -58,7 +63,7 @@ class FakeClock final : public Clock {
 constexpr std::chrono::seconds patience{20};
 
 inline void pass_time(FakeClock& clock) {
-  clock.now += std::chrono::milliseconds{1};
+  clock.advance(std::chrono::milliseconds{1});
 }
 inline void pass_time(const SystemClock&) {}  // It does by itself.
 
