@@ -100,6 +100,9 @@ Appended Partition::already_answered(const storage::ProducerStates::Duplicate& d
   out.base_offset = duplicate.base_offset;
   out.log_start = log_.start_offset();
   if (duplicate.lsn != 0) out.wait_for = duplicate.lsn;
+  // As the first time: what was not parked waits as the topic says.
+  if (duplicate.base_offset >= 0 && config_->durability == Durability::os)
+    out.wait_when = storage::When::written;
   return out;
 }
 

@@ -87,7 +87,7 @@ Result<> Shard::open_journal(const storage::RecoveredJournal& recovered) {
   hooks.on_failure = [this](const Error& error) { journal_failed(error); };
   hooks.on_pressure = [this] {
     checkpoint_->hurry();
-    boost::asio::post(executor_, [this] { want_checkpoint(); });
+    want_checkpoint_soon();
   };
   auto journal = storage::Journal::open(broker_.disk(), background_, broker_.random(), clock_,
                                         options, std::move(hooks), recovered);
@@ -112,11 +112,18 @@ Result<Lsn> Shard::append(const storage::RecordBuilder& record, storage::When wh
         completion(written);
         if (written) {
           // Every later record has a larger LSN, so this one's own is behind this number.
-          const bool durable = when == storage::When::durable;
-          (durable ? durable_through_ : written_through_) = *at + 1;
-          (durable ? durable_waiters : written_waiters)
-              .advance_to(static_cast<purgatory::Threshold>(*at));
+          // What is durable is written too; of one round, what waits for less is told first.
+          const auto reached = static_cast<purgatory::Threshold>(*at);
+          if (*at >= written_through_) {
+            written_through_ = *at + 1;
+            written_waiters.advance_to(reached);
+          }
+          if (when == storage::When::durable) {
+            durable_through_ = *at + 1;
+            durable_waiters.advance_to(reached);
+          }
         }
+        if (!retired_.empty()) remove_retired();
         arm_idle_note();
       },
       when, use);
@@ -223,12 +230,15 @@ std::optional<Shard::Loading> Shard::loading_of(const TopicPartition& tp) {
 }
 
 void Shard::with_partition(TopicPartition tp, TakePartition take) {
+  // Also while those who waited are being told: who comes then stands behind them.
+  if (const auto opening = opening_.find(tp); opening != opening_.end()) {
+    opening->second.waiting.push_back(std::move(take));
+    return;
+  }
   if (auto* partition = open_partition(tp)) return take(partition);
   auto loading = loading_of(tp);
   if (!loading) return take(std::unexpected(ErrorCode::unknown_topic_or_partition));
-  const auto [opening, first] = opening_.try_emplace(tp);
-  opening->second.waiting.push_back(std::move(take));
-  if (!first) return;
+  opening_[tp].waiting.push_back(std::move(take));
   background_.run(
       [loading = std::move(*loading), broker = &broker_] { return load(loading, *broker); },
       [this, tp](Result<std::unique_ptr<Partition>> partition) {
@@ -237,7 +247,6 @@ void Shard::with_partition(TopicPartition tp, TakePartition take) {
 }
 
 void Shard::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded) {
-  auto waiting = std::move(opening_.extract(tp).mapped().waiting);
   std::expected<Partition*, ErrorCode> answer = std::unexpected(ErrorCode::kafka_storage_error);
   if (!loading_of(tp)) {
     answer = std::unexpected(ErrorCode::unknown_topic_or_partition);  // Deleted meanwhile.
@@ -252,8 +261,13 @@ void Shard::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded)
     log_error("broker", "partition {}-{} cannot be opened: {}", topic->name, tp.partition,
               loaded.error().message);
   }
-  // In the order of asking; whoever comes from now on finds the partition open.
-  for (auto& take : waiting) take(answer);
+  // In the order of asking.  Who is told may go on at once and ask again.
+  auto& waiting = opening_.at(tp).waiting;
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    auto take = std::move(waiting[i]);
+    take(answer);
+  }
+  opening_.erase(tp);
 }
 
 boost::asio::awaitable<std::expected<Partition*, ErrorCode>> Shard::partition(TopicPartition tp) {
@@ -308,20 +322,21 @@ void Shard::drop_partition(const storage::Topic& topic, PartitionIndex index) {
   found->second->retire();
   // Its log goes when nothing of it is on its way any more: completions in the journal and a flush
   // point to the partition.
-  retired_.push_back(std::move(found->second));
+  retired_.push_back({std::move(found->second), journal_->end_lsn()});
   partitions_.erase(found);
   std::erase(dirty_, tp);
   remove_retired();
 }
 
 void Shard::remove_retired() {
-  if (retired_.empty()) return;
-  if (!journal_->is_idle() || checkpointing_) return;  // Asked again when they are done.
-  for (auto& partition : std::exchange(retired_, {})) {
-    run_removal(partition->log().delete_all());
-    boost::asio::post(executor_,
-                      [partition = std::move(partition)] {});  // After who was just woken.
-  }
+  if (checkpointing_) return;  // Asked again when it is done, as after every record.
+  std::erase_if(retired_, [this](Retired& retired) {
+    if (journal_->durable_lsn() < retired.appended) return false;
+    run_removal(retired.partition->log().delete_all());
+    // After who was just woken, and the other completions of this round.
+    boost::asio::post(executor_, [partition = std::move(retired.partition)] {});
+    return true;
+  });
 }
 
 void Shard::run_removal(storage::LogRemoval removal) {
@@ -345,7 +360,7 @@ void Shard::note_dirty(Partition& partition, std::size_t bytes) {
   // While recovery replays there is no checkpoint yet; the first append after it asks again.
   if (checkpoint_ && dirty_bytes_ > static_cast<std::size_t>(broker_.config().tail_bytes) / 2) {
     checkpoint_->hurry();
-    want_checkpoint();
+    want_checkpoint_soon();
   }
 }
 
@@ -357,15 +372,26 @@ void Shard::arm_checkpoint() {
   }
 }
 
+// Not in this turn: a round's LSN is durable before the last of its records has been applied.
+void Shard::want_checkpoint_soon() {
+  if (checkpointing_ || std::exchange(checkpoint_posted_, true)) return;
+  boost::asio::post(executor_, [this] {
+    checkpoint_posted_ = false;
+    want_checkpoint();
+  });
+}
+
 void Shard::want_checkpoint() {
   if (checkpointing_ || !journal_ || journal_->has_failed()) return;
+  if (stopping_ && !stopped_) return;  // It was the last one.
   if (!stopping_ && !checkpoint_->wanted(clock_.mono())) return arm_checkpoint();
   start_checkpoint();
 }
 
 void Shard::start_checkpoint() {
   checkpointing_ = true;
-  // Everything durable has been applied by now: completions run before anything else does.
+  // Everything durable has been applied by now: a round's completions all run in one turn, which
+  // this one is not.
   TARRY_ASSERT(checkpoint_->begin(journal_->durable_lsn(), clock_.mono()) ==
                    storage::Checkpoint::Step::save_states,
                "a checkpoint begins with the producers");
@@ -421,7 +447,12 @@ void Shard::flush_logs(std::vector<TopicPartition> logs, std::size_t from) {
             failed = one.done.error();
           }
         }
-        if (failed) return logs_are_flushed(std::unexpected(*failed));
+        if (failed) {
+          for (; from < logs.size(); ++from) {  // Not tried: they are the next checkpoint's.
+            if (auto* partition = open_partition(logs[from])) note_dirty(*partition, 0);
+          }
+          return logs_are_flushed(std::unexpected(*failed));
+        }
         flush_logs(std::move(logs), from);
       });
 }
@@ -476,14 +507,15 @@ void Shard::abandon_checkpoint() {
 void Shard::finish_checkpoint() {
   checkpointing_ = false;
   remove_retired();
-  if (stopped_) return std::exchange(stopped_, nullptr)();
-  boost::asio::post(executor_, [this] { want_checkpoint(); });
+  if (!stopping_) return want_checkpoint_soon();
+  // Else it was begun before all was in the journal, and drain() looks again.
+  if (!drain_timer_.armed()) tell_stopped();
 }
 
 void Shard::checkpoint_failed(const Error& error) {
   journal_failed(error);
   checkpointing_ = false;
-  if (stopped_) std::exchange(stopped_, nullptr)();
+  tell_stopped();
 }
 
 void Shard::look_at_free_space() {
@@ -532,8 +564,10 @@ void Shard::check_retention() {
   const WallTime now = clock_.wall();
   for (auto& [tp, partition] : partitions_) {
     if (partition->fenced()) continue;
+    partition->producers().expire(now);
     auto plan = partition->log().plan_retention(now, partition->high_watermark());
-    any = any || plan.next.has_value() || partition->log().size_bytes() > 0;
+    any = any || plan.next.has_value() || partition->log().size_bytes() > 0 ||
+          partition->producers().size() > 0;
     if (partition->log().dirty()) note_dirty(*partition, 0);  // A segment is to be closed first.
     if (!plan.removal) continue;
     background_.run([removal = std::move(*plan.removal)]() mutable { return removal.run(); },
@@ -543,7 +577,6 @@ void Shard::check_retention() {
                                  removed.error().message);
                       }
                     });
-    partition->producers().expire(now);
   }
   look_at_free_space();
   if (any) retention_soon();
@@ -578,8 +611,16 @@ void Shard::stop(std::move_only_function<void()> then) {
   drain();
 }
 
+void Shard::tell_stopped() {
+  if (!stopped_) return;
+  drain_timer_.cancel();
+  idle_note_timer_.cancel();
+  std::exchange(stopped_, nullptr)();
+}
+
 void Shard::drain() {
-  if (journal_->has_failed()) return std::exchange(stopped_, nullptr)();
+  if (journal_->has_failed() || checkpoint_->step() == storage::Checkpoint::Step::failed)
+    return tell_stopped();
   if (!journal_->is_idle()) {
     // Nothing new is appended any more; the round that is on its way ends by itself.
     journal_->start_round();
@@ -588,7 +629,7 @@ void Shard::drain() {
   if (checkpointing_)
     return;  // The one that is under way calls `stopped_`; what came since is in the journal.
   idle_note_timer_.cancel();
-  if (checkpoint_->noted() >= journal_->end_lsn()) return std::exchange(stopped_, nullptr)();
+  if (checkpoint_->noted() >= journal_->end_lsn()) return tell_stopped();
   want_checkpoint();
 }
 

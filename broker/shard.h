@@ -166,6 +166,7 @@ class Shard {
   void arm_idle_note();
   void arm_checkpoint();
   void want_checkpoint();
+  void want_checkpoint_soon();
   void start_checkpoint();
   void flush_logs(std::vector<TopicPartition> logs, std::size_t from);
   void logs_are_flushed(Result<> flushed);
@@ -174,6 +175,7 @@ class Shard {
   void checkpoint_failed(const Error& error);
   void retention_soon();
   void drain();
+  void tell_stopped();
   std::size_t tail_share() const;
   std::string directory_of(const storage::Topic& topic, PartitionIndex partition) const;
 
@@ -198,13 +200,18 @@ class Shard {
 
   Lsn durable_through_ = 0;
   Lsn written_through_ = 0;
-  std::vector<std::unique_ptr<Partition>>
-      retired_;  // Of deleted topics, until nothing points to them.
+  // Of a deleted topic.  Completions in the journal point to it, of records before `appended`.
+  struct Retired {
+    std::unique_ptr<Partition> partition;
+    Lsn appended;
+  };
+  std::vector<Retired> retired_;
 
   std::unique_ptr<storage::Checkpoint> checkpoint_;
   std::vector<TopicPartition> dirty_;  // Logs with something to flush, each once.
   std::size_t dirty_bytes_ = 0;
   bool checkpointing_ = false;
+  bool checkpoint_posted_ = false;  // want_checkpoint() is on its way.
   bool has_room_ = true;
   bool looking_at_space_ = false;
   bool stopping_ = false;

@@ -105,6 +105,17 @@ TEST_SUITE("a topic's log") {
       CHECK(values(read_all(world, "t", p)) == Strings{"a", "b"});
   }
 
+  TEST_CASE("with tarry.durability=os a retry is answered as the first time, without a sync") {
+    World world({.shards = 1});
+    create_topic(world, "t", 1, {{"tarry.durability", "os"}});
+    for (int tries = 0; tries < 2; ++tries) {
+      const auto answer =
+          produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}, {4711, 0, 0}));
+      CHECK(answer.error_code == ErrorCode::none);
+      CHECK(answer.base_offset == 0);
+    }
+  }
+
   TEST_CASE("a segment that is damaged where nobody vouches for it fences its partition alone") {
     World world({.shards = 1});
     create_topic(world, "t", 2);

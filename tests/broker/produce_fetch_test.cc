@@ -176,6 +176,51 @@ TEST_SUITE("produce and fetch") {
     CHECK(world.broker().recovery().records == 0);
   }
 
+  TEST_CASE("a checkpoint that a round's first record asks for does not vouch for its second") {
+    World world(
+        {.shards = 1, .configure = [](BrokerConfig& config) { config.tail_bytes = 65536; }});
+    create_topic(world, "t", 2);
+    const Buffer large = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
+    const Buffer small = batch_of(world.clock.wall(), {{"small"}});
+    auto request = produce_request("t", 0, large);
+    request.topic_data[0].partition_data.push_back({1, Bytes(small)});
+    world.call<protocol::ProduceResponse>(request, 9);
+    CHECK(world.shard().checkpoints_total > 0);
+    world.restart();
+    CHECK(values(read_all(world, "t", 0)).size() == 1);
+    CHECK(values(read_all(world, "t", 1)) == std::vector<std::string>{"small"});
+  }
+
+  TEST_CASE("a stop while a checkpoint and a round are on their way ends, once") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
+    Partition* const partition = world.shard().partitions().begin()->second.get();
+    storage::RecordBuilder record;
+    record.add(storage::ProducerIdsGiven{5000});
+    REQUIRE(world.shard().append(record, storage::When::durable, storage::JournalUse::work,
+                                 [](const Result<>&) {}));
+    world.shard().note_dirty(*partition, std::size_t{1} << 30);
+    world.stop();
+    world.restart();
+    CHECK(values(read_all(world, "t")) == std::vector<std::string>{"before"});
+  }
+
+  TEST_CASE("who asks for a partition while others are told that it is open stands behind them") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    Shard& shard = world.shard();
+    const TopicPartition tp{shard.topics().find("t")->id, 0};
+    std::vector<int> order;
+    shard.with_partition(tp, [&](auto) {
+      order.push_back(1);
+      shard.with_partition(tp, [&](auto) { order.push_back(3); });
+    });
+    shard.with_partition(tp, [&](auto) { order.push_back(2); });
+    world.run();
+    CHECK(order == std::vector{1, 2, 3});
+  }
+
   TEST_CASE("an idempotent producer's retry is answered as the first time, also after a kill") {
     World world;
     create_topic(world, "t");
