@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include <fmt/core.h>
@@ -146,18 +147,23 @@ Result<std::optional<TopicId>> topic_of_log(Disk& disk, const std::string& direc
 }
 
 Result<> LogRemoval::run() {
-  const auto whose = topic_of_log(*disk_, directory_);
-  if (!whose) return std::unexpected(whose.error());
-  if (*whose && **whose != topic_) return {};
-  const auto renamed = disk_->rename(directory_, renamed_);
-  if (!renamed && renamed.error().code != Errc::not_found) return renamed;
-  if (!renamed) {
-    // Never created; or this ran before and was cut short behind the rename.
-    const auto left = disk_->list(renamed_);
-    if (!left && left.error().code == Errc::not_found) return {};
+  {
+    // Looking whose it is and renaming it are one: in between, another thread might put the log of
+    // a topic with the same name there.
+    static std::mutex naming;
+    const std::lock_guard lock(naming);
+    const auto whose = topic_of_log(*disk_, directory_);
+    if (!whose) return std::unexpected(whose.error());
+    if (*whose && **whose == topic_) {
+      if (auto renamed = disk_->rename(directory_, renamed_); !renamed) return renamed;
+      // Before a topic of this name may be created again.
+      if (auto synced = disk_->sync_directory(directory_of(directory_)); !synced) return synced;
+    } else {
+      // Never created, or another topic's; or this ran before and was cut short behind the rename.
+      const auto left = disk_->list(renamed_);
+      if (!left && left.error().code == Errc::not_found) return {};
+    }
   }
-  // Before a topic of this name may be created again.
-  if (auto synced = disk_->sync_directory(directory_of(directory_)); !synced) return synced;
   return remove_with_files(*disk_, renamed_);
 }
 

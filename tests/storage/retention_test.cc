@@ -196,6 +196,8 @@ TEST_CASE(
   const TopicId id = random.topic_id();
   const auto make = [&](const std::string& directory) {
     REQUIRE(disk.make_directories(directory));
+    const auto metadata = "version: 0\ntopic_id: " + id.text() + "\n";
+    REQUIRE(replace_file(disk, directory + "/partition.metadata", as_bytes(metadata)));
     REQUIRE(disk.open(directory + "/a", {.write = true, .create = OpenOptions::Create::must}));
     REQUIRE(disk.sync_directory(directory));
   };
