@@ -221,7 +221,10 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
                       if (held) shard_.engine().durable(std::move(*held));
                     });
   if (!lsn) {
-    return refused(ErrorCode::kafka_storage_error, lsn.error().message);
+    // No retry makes it smaller; some clients split a batch that is answered so.
+    return refused(lsn.error().code == Errc::too_large ? ErrorCode::message_too_large
+                                                       : ErrorCode::kafka_storage_error,
+                   lsn.error().message);
   }
 
   // It is in the journal's order now: from here on nothing can refuse it.

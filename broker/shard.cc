@@ -128,7 +128,12 @@ Result<Lsn> Shard::append(const storage::RecordBuilder& record, storage::When wh
       },
       when, use);
   if (!lsn) {
-    if (lsn.error().code == Errc::no_space) look_at_free_space();
+    if (lsn.error().code == Errc::no_space) {
+      // A large record is refused long before the journal is half full: a checkpoint makes room.
+      checkpoint_->hurry();
+      boost::asio::post(executor_, [this] { want_checkpoint(); });
+      look_at_free_space();
+    }
     return lsn;
   }
   *at = *lsn;
@@ -437,7 +442,15 @@ void Shard::flush_logs(std::vector<TopicPartition> logs, std::size_t from) {
         std::optional<Error> failed;
         for (auto& one : *batch) {
           auto* partition = open_partition(one.tp);
-          if (partition == nullptr) continue;  // Deleted meanwhile: so are its files.
+          if (partition == nullptr) {
+            // Deleted meanwhile: its files go when the checkpoint is over, whatever came of this.
+            const auto retired = std::ranges::find(
+                retired_, one.tp, [](const auto& other) { return other.partition->id(); });
+            TARRY_ASSERT(retired != retired_.end(), "a log that is being flushed is kept");
+            auto& log = retired->partition->log();
+            one.done ? log.flushed(std::move(*one.done)) : log.flush_failed(one.done.error());
+            continue;
+          }
           if (one.done) {
             partition->log().flushed(std::move(*one.done));
             partition->log().trim_tail(tail_share());

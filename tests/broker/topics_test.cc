@@ -149,6 +149,26 @@ TEST_SUITE("topics") {
     CHECK(values(read_all(world, "t", 1)) == std::vector<std::string>{"new"});
   }
 
+  TEST_CASE("a topic may be deleted while a checkpoint writes its logs") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.checkpoint_interval = std::chrono::milliseconds{50};
+                 }});
+    for (int round = 0; round < 10; ++round) {
+      CAPTURE(round);
+      create_topic(world, "t", 2);
+      produce(world, "t", 0, batch_of(world.clock.wall(), {{"old"}}));
+      produce(world, "t", 1, batch_of(world.clock.wall(), {{"old"}}));
+      // The checkpoint is wanted in the turn in which the deletion comes.
+      world.clock.now_mono += std::chrono::milliseconds{60};
+      protocol::DeleteTopicsRequest request;
+      request.topics.push_back({"t", {}});
+      CHECK(world.call<protocol::DeleteTopicsResponse>(request, 6).responses[0].error_code ==
+            ErrorCode::none);
+      world.pass(std::chrono::milliseconds{10 * round});
+    }
+    CHECK_FALSE(world.failure.has_value());
+  }
+
   TEST_CASE("partitions are added, never taken away") {
     World world;
     create_topic(world, "t", 2);
