@@ -290,7 +290,7 @@ std::vector<ConfigKey> own_keys() {
        set_journal_file_bytes},
       {"tarry.journal.max.bytes", "268435456", "bytes", ConfigType::long_,
        "The journal of a shard: what recovery has to read at most.",
-       broker_number(&BrokerConfig::journal_max_bytes, 131'072, std::int64_t{1} << 40)},
+       broker_number(&BrokerConfig::journal_max_bytes, 33'554'432, std::int64_t{1} << 40)},
       {"tarry.log.level", "info", "", ConfigType::string, "What is logged to stderr.",
        set_log_level_key},
       {"tarry.log.tail.bytes", "67108864", "bytes", ConfigType::long_,

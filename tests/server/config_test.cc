@@ -206,6 +206,14 @@ TEST_SUITE("config") {
     CHECK(contains(said, "tarry.journal.file.bytes=33554432"));
   }
 
+  TEST_CASE("a journal that is too small for its reserve is refused") {
+    const auto said = refused({set({{"tarry.journal.max.bytes", "33554431"}})});
+    CHECK(contains(said, "tarry.journal.max.bytes"));
+    CHECK(contains(said, "33554432"));
+    CHECK(made({set({{"tarry.journal.max.bytes", "32MiB"}, {"tarry.journal.file.bytes", "64KiB"}})})
+              .broker.journal_max_bytes == 33'554'432);
+  }
+
   TEST_CASE("Kafka's form of a listener is understood, and off switches the admin off") {
     const auto config = made({set({{"listeners", "PLAINTEXT://:9093"},
                                    {"advertised.listeners", "PLAINTEXT://broker:9094"},
