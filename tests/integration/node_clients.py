@@ -17,8 +17,11 @@ def install():
     with open(INSTALLED / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for file in SOURCE.iterdir():
-            if file.is_file() and file.suffix == ".mjs":
-                shutil.copyfile(file, INSTALLED / file.name)
+            copy = INSTALLED / file.name
+            # Another case may be reading what is there: it is replaced whole, and only when it differs.
+            if file.suffix == ".mjs" and not (copy.exists() and copy.read_bytes() == file.read_bytes()):
+                shutil.copyfile(file, copy.with_suffix(".new"))
+                copy.with_suffix(".new").replace(copy)
         wanted = (SOURCE / "package-lock.json").read_text()
         marker = INSTALLED / "node_modules/.installed"
         if marker.exists() and marker.read_text() == wanted:
