@@ -49,7 +49,9 @@ def _(ctx):
             found = client.everything(topic)
             if codec == compression.LZ4 and FIND_COORDINATOR not in keys:
                 continue  # librdkafka takes that for a broker of before lz4, and does not compress.
-            assert {each.codec for each in found} == {codec}, f"{name} arrived as {[each.codec for each in found]}"
+            # A batch that does not get smaller librdkafka sends as it is: one with a line alone may be such.
+            packed = {each.codec for each in found if each.count > 10}
+            assert packed == {codec}, f"{name} arrived as {[(each.count, each.codec) for each in found]}"
         old = wire.i16(-1) + wire.i32(1000) + wire.i32(0)
         client.send(wire.PRODUCE, 2, old)
         try:
