@@ -1,0 +1,44 @@
+"""What `cmake --install` puts somewhere, as those meet it who did not build it."""
+
+import shutil
+
+from harness import ROOT, Broker, Skip, case, run
+
+
+def install(ctx):
+    """The directory into which the build that the binary is from was installed."""
+    build = ctx.options.binary.parent
+    if not (build / "cmake_install.cmake").exists():
+        raise Skip(f"{ctx.options.binary} does not lie in the directory it was built in")
+    prefix = ctx.directory / "prefix"
+    run("cmake", "--install", build, "--prefix", prefix)
+    return prefix
+
+
+@case("what is installed is a broker that starts with the properties installed beside it")
+def _(ctx):
+    prefix = install(ctx)
+    properties = prefix / "etc/tarry/tarry.properties"
+    keys = run(prefix / "bin/tarry", "serve", "--help-config").stdout
+    assert properties.read_text() == keys, f"{properties} is not what --help-config prints"
+    directory = ctx.directory / "installed"
+    directory.mkdir()
+    broker = Broker(prefix / "bin/tarry", directory, arguments=["--config", str(properties)])
+    ctx.brokers.append(broker)
+    broker.start()
+    assert broker.get("/status")["state"] == "running"
+
+
+@case("a project of ten lines finds the installed package tarry, builds with tarry::timing and runs")
+def _(ctx):
+    for tool in ("cmake", "ninja", "c++"):
+        if not shutil.which(tool):
+            raise Skip(f"no {tool} here")
+    prefix, project, build = install(ctx), ctx.directory / "project", ctx.directory / "build"
+    shutil.copytree(ROOT / "tests/install", project)  # Far from our sources, so that none is found by chance.
+    run("cmake", "-G", "Ninja", "-S", project, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("ninja", "-C", build, within=120)
+    told = run(build / "reminder").stdout.splitlines()
+    assert told == ["tea is ready", "the nap is over", "1200000 ms later"], told
+    public = sorted(path.name for path in (prefix / "include/tarry/timing").iterdir())
+    assert "timing_wheel.h" in public and not [name for name in public if not name.endswith(".h")], public
