@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "storage/journal.h"
+#include "tests/given.h"
 
 namespace tarry::storage {
 namespace {
@@ -35,14 +36,6 @@ class MachineClock final : public Clock {
  public:
   WallTime wall() const override { return {}; }
   MonoTime mono() const override { return std::chrono::steady_clock::now(); }
-};
-
-class CountingRandom final : public Random {
- public:
-  std::uint64_t u64() override { return ++count_ * 0x9e3779b97f4a7c15u; }
-
- private:
-  std::uint64_t count_ = 0;
 };
 
 // Two threads that work, and an inbox for what is to run on the one that asked.
@@ -119,7 +112,7 @@ struct Rig {
 
   std::string root;
   PosixDisk disk;
-  CountingRandom random;
+  SeededRandom random(1);
   MachineClock clock;
   JournalOptions options;
   ThreadBackground background;

@@ -42,7 +42,7 @@ class Replay final : public storage::LogReplay {
     auto partition = open(tp);
     if (!partition) return std::unexpected(partition.error());
     auto replayed = (*partition)->replay(batches, appended);
-    if (replayed) broker_.shard_of(tp).note_dirty(**partition, batches.size());
+    if (replayed) broker_.shard_of(tp).checkpointer().note_dirty(**partition, batches.size());
     return replayed;
   }
 
@@ -146,7 +146,7 @@ Result<> Broker::recover() {
   const auto count = static_cast<std::uint32_t>(shards_.size());
   if (recovered->other_shards(count)) {
     for (auto& shard : shards_) {
-      if (auto flushed = shard->flush_now(); !flushed) return flushed;
+      if (auto flushed = shard->checkpointer().flush_now(); !flushed) return flushed;
     }
     if (auto settled = storage::settle(disk(), directory_.journal_root(), *meta_,
                                        *pending_database_, count, *recovered);

@@ -110,7 +110,7 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
   if (retired_ || shard_.refuses(id_.topic))
     return refused(ErrorCode::unknown_topic_or_partition, {});
   if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
-  if (!shard_.has_room()) {
+  if (!shard_.checkpointer().has_room()) {
     return refused(ErrorCode::kafka_storage_error,
                    "the broker's disk is full; records are taken again when space is free");
   }
@@ -216,7 +216,7 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
                         return;  // The incarnation is over, and so is everything that waits.
                       if (stored_size > 0) {
                         move_high_watermark(end);
-                        shard_.note_dirty(*this, stored_size);
+                        shard_.checkpointer().note_dirty(*this, stored_size);
                       }
                       if (held) shard_.engine().durable(std::move(*held));
                     });
@@ -268,7 +268,7 @@ void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
       [this, base, end = last + 1, size = stored.size(), told](const Result<>& written) {
         if (!written) return (*told)(std::unexpected(written.error()));
         move_high_watermark(end);
-        shard_.note_dirty(*this, size);
+        shard_.checkpointer().note_dirty(*this, size);
         (*told)(base);
       });
   if (!lsn) return (*told)(std::unexpected(lsn.error()));

@@ -20,15 +20,6 @@ using std::chrono::milliseconds;
 // client that sends one record at a time.
 constexpr milliseconds idle_note_after{100};
 
-// While the disk is full: how often we look whether it still is.
-constexpr milliseconds space_check_every{1000};
-
-// Logs written by one piece of background work: few enough that others get their turn.
-constexpr std::size_t logs_per_flush = 64;
-
-// Of dropped topics, freed at each checkpoint.
-constexpr std::size_t entries_per_sweep = 20'000;
-
 }  // namespace
 
 Shard::Shard(Broker& broker, ShardSetup setup)
@@ -39,11 +30,8 @@ Shard::Shard(Broker& broker, ShardSetup setup)
       clock_(broker.clock()),
       epoch_(clock_.mono()),
       purgatory_(wheel_),
-      checkpoint_timer_([this] { want_checkpoint(); }),
-      idle_note_timer_([this] { journal_->note_idle(); }),
-      retention_timer_([this] { check_retention(); }),
-      space_timer_([this] { look_at_free_space(); }),
-      drain_timer_([this] { drain(); }) {
+      checkpointer_(*this),
+      idle_note_timer_([this] { journal_->note_idle(); }) {
   purgatory_.set_ready_hook(
       [this] { boost::asio::post(executor_, [this] { purgatory_.run_completions(tick()); }); });
   sink_ = std::make_unique<PartitionSink>(*this);
@@ -85,19 +73,12 @@ Result<> Shard::open_journal(const storage::RecoveredJournal& recovered) {
   storage::JournalHooks hooks;
   hooks.on_ready = [this] { boost::asio::post(executor_, [this] { journal_->start_round(); }); };
   hooks.on_failure = [this](const Error& error) { journal_failed(error); };
-  hooks.on_pressure = [this] {
-    checkpoint_->hurry();
-    want_checkpoint_soon();
-  };
+  hooks.on_pressure = [this] { checkpointer_.hurry(); };
   auto journal = storage::Journal::open(broker_.disk(), background_, broker_.random(), clock_,
                                         options, std::move(hooks), recovered);
   if (!journal) return std::unexpected(journal.error());
   journal_ = std::move(*journal);
-  storage::Checkpoint::Policy policy;
-  policy.dirty_bytes = options.max_bytes / 4;
-  policy.interval = config.checkpoint_interval;
-  checkpoint_ = std::make_unique<storage::Checkpoint>(policy, recovered.checkpoint, recovered.end,
-                                                      clock_.mono());
+  checkpointer_.open(options.max_bytes, recovered);
   return {};
 }
 
@@ -130,20 +111,18 @@ Result<Lsn> Shard::append(const storage::RecordBuilder& record, storage::When wh
   if (!lsn) {
     if (lsn.error().code == Errc::no_space) {
       // A large record is refused long before the journal is half full: a checkpoint makes room.
-      checkpoint_->hurry();
-      boost::asio::post(executor_, [this] { want_checkpoint(); });
-      look_at_free_space();
+      checkpointer_.hurry();
+      checkpointer_.look_at_free_space();
     }
     return lsn;
   }
   *at = *lsn;
-  checkpoint_->appended(*lsn, clock_.mono());
-  arm_checkpoint();
+  checkpointer_.appended(*lsn);
   return lsn;
 }
 
 void Shard::journal_failed(const Error& error) {
-  has_room_ = false;
+  checkpointer_.no_more_room();
   broker_.journal_failed(error);
 }
 
@@ -260,7 +239,7 @@ void Shard::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded)
     answer = partitions_.emplace(tp, std::move(*loaded)).first->second.get();
     (*answer)->set_config(config_of(*topics_->find(tp.topic)));
     (*answer)->fence_if_damaged();
-    retention_soon();
+    checkpointer_.retention_soon();
   } else {
     const auto topic = topics_->find(tp.topic);
     log_error("broker", "partition {}-{} cannot be opened: {}", topic->name, tp.partition,
@@ -297,23 +276,6 @@ Result<Partition*> Shard::open_now(const TopicPartition& tp) {
   return partitions_.emplace(tp, std::move(*loaded)).first->second.get();
 }
 
-Result<> Shard::flush_now() {
-  for (auto& [tp, partition] : partitions_) {
-    if (partition->fenced()) continue;
-    if (auto flush = partition->log().plan_flush(partition->log().end_offset())) {
-      auto done = flush->run(true);
-      if (!done) return std::unexpected(done.error());
-      partition->log().flushed(std::move(*done));
-    }
-    const auto rows = partition->producers().changes(std::numeric_limits<Lsn>::max());
-    if (auto saved = storage::save_producer_states(broker_.meta(), tp, rows); !saved) return saved;
-    partition->noted_dirty = false;
-  }
-  dirty_.clear();
-  dirty_bytes_ = 0;
-  return {};
-}
-
 void Shard::drop_partition(const storage::Topic& topic, PartitionIndex index) {
   const TopicPartition tp{topic.id, index};
   if (&broker_.shard_of(tp) != this) return;
@@ -329,12 +291,12 @@ void Shard::drop_partition(const storage::Topic& topic, PartitionIndex index) {
   // point to the partition.
   retired_.push_back({std::move(found->second), journal_->end_lsn()});
   partitions_.erase(found);
-  std::erase(dirty_, tp);
+  checkpointer_.forget(tp);
   remove_retired();
 }
 
 void Shard::remove_retired() {
-  if (checkpointing_) return;  // Asked again when it is done, as after every record.
+  if (checkpointer_.busy()) return;  // Asked again when it is done, as after every record.
   std::erase_if(retired_, [this](Retired& retired) {
     if (journal_->durable_lsn() < retired.appended) return false;
     run_removal(retired.partition->log().delete_all());
@@ -342,6 +304,12 @@ void Shard::remove_retired() {
     boost::asio::post(executor_, [partition = std::move(retired.partition)] {});
     return true;
   });
+}
+
+Partition* Shard::retired_partition(const TopicPartition& tp) {
+  const auto found =
+      std::ranges::find(retired_, tp, [](const auto& other) { return other.partition->id(); });
+  return found == retired_.end() ? nullptr : found->partition.get();
 }
 
 void Shard::run_removal(storage::LogRemoval removal) {
@@ -353,255 +321,11 @@ void Shard::run_removal(storage::LogRemoval removal) {
                   });
 }
 
-// --- What is written behind the journal ---------------------------------------------------------
-
-void Shard::note_dirty(Partition& partition, std::size_t bytes) {
-  if (partition.retired()) return;
-  if (!partition.noted_dirty) {
-    partition.noted_dirty = true;
-    dirty_.push_back(partition.id());
-  }
-  dirty_bytes_ += bytes;
-  // While recovery replays there is no checkpoint yet; the first append after it asks again.
-  if (checkpoint_ && dirty_bytes_ > static_cast<std::size_t>(broker_.config().tail_bytes) / 2) {
-    checkpoint_->hurry();
-    want_checkpoint_soon();
-  }
-}
-
-void Shard::arm_checkpoint() {
-  if (checkpoint_timer_.armed() || stopping_) return;
-  if (const auto at = checkpoint_->wanted_at()) {
-    wheel_.schedule(checkpoint_timer_,
-                    tick_after(std::chrono::ceil<milliseconds>(*at - clock_.mono())));
-  }
-}
-
-// Not in this turn: a round's LSN is durable before the last of its records has been applied.
-void Shard::want_checkpoint_soon() {
-  if (checkpointing_ || std::exchange(checkpoint_posted_, true)) return;
-  boost::asio::post(executor_, [this] {
-    checkpoint_posted_ = false;
-    want_checkpoint();
-  });
-}
-
-void Shard::want_checkpoint() {
-  if (checkpointing_ || !journal_ || journal_->has_failed()) return;
-  if (stopping_ && !stopped_) return;  // It was the last one.
-  if (!stopping_ && !checkpoint_->wanted(clock_.mono())) return arm_checkpoint();
-  start_checkpoint();
-}
-
-void Shard::start_checkpoint() {
-  checkpointing_ = true;
-  // Everything durable has been applied by now: a round's completions all run in one turn, which
-  // this one is not.
-  TARRY_ASSERT(checkpoint_->begin(journal_->durable_lsn(), clock_.mono()) ==
-                   storage::Checkpoint::Step::save_states,
-               "a checkpoint begins with the producers");
-  dirty_bytes_ = 0;
-  auto logs = std::exchange(dirty_, {});
-  Result<> saved;
-  for (const auto& tp : logs) {
-    if (auto* partition = open_partition(tp)) partition->noted_dirty = false;
-  }
-  // A parked batch leaves its log clean and its producer changed, so all are asked.
-  for (auto& [tp, partition] : partitions_) {
-    const auto rows = partition->producers().changes(checkpoint_->target());
-    if (rows.empty()) continue;
-    saved = storage::save_producer_states(broker_.meta(), tp, rows);
-    if (!saved) break;
-  }
-  checkpoint_->finished(saved);
-  if (!saved) return checkpoint_failed(saved.error());
-  flush_logs(std::move(logs), 0);
-}
-
-void Shard::flush_logs(std::vector<TopicPartition> logs, std::size_t from) {
-  struct One {
-    TopicPartition tp;
-    storage::Flush flush;
-    Result<storage::FlushDone> done = storage::FlushDone{};
-  };
-  auto batch = std::make_shared<std::vector<One>>();
-  for (; from < logs.size() && batch->size() < logs_per_flush; ++from) {
-    auto* partition = open_partition(logs[from]);
-    if (partition == nullptr) continue;
-    if (auto flush = partition->log().plan_flush(partition->high_watermark())) {
-      batch->push_back({logs[from], std::move(*flush)});
-    }
-  }
-  if (batch->empty()) return logs_are_flushed({});
-  background_.run(
-      [batch] {
-        for (auto& one : *batch) one.done = one.flush.run(true);
-        return 0;
-      },
-      [this, batch, logs = std::move(logs), from](int) mutable {
-        std::optional<Error> failed;
-        for (auto& one : *batch) {
-          auto* partition = open_partition(one.tp);
-          if (partition == nullptr) {
-            // Deleted meanwhile: its files go when the checkpoint is over, whatever came of this.
-            const auto retired = std::ranges::find(
-                retired_, one.tp, [](const auto& other) { return other.partition->id(); });
-            TARRY_ASSERT(retired != retired_.end(), "a log that is being flushed is kept");
-            auto& log = retired->partition->log();
-            one.done ? log.flushed(std::move(*one.done)) : log.flush_failed(one.done.error());
-            continue;
-          }
-          if (one.done) {
-            partition->log().flushed(std::move(*one.done));
-            partition->log().trim_tail(tail_share());
-          } else {
-            partition->log().flush_failed(one.done.error());
-            note_dirty(*partition, 0);
-            failed = one.done.error();
-          }
-        }
-        if (failed) {
-          for (; from < logs.size(); ++from) {  // Not tried: they are the next checkpoint's.
-            if (auto* partition = open_partition(logs[from])) note_dirty(*partition, 0);
-          }
-          return logs_are_flushed(std::unexpected(*failed));
-        }
-        flush_logs(std::move(logs), from);
-      });
-}
-
-std::size_t Shard::tail_share() const {
-  // Half of the budget is for what is not written yet; the rest is shared by those who read behind.
-  const auto share = static_cast<std::size_t>(broker_.config().tail_bytes) / 2 /
-                     std::max<std::size_t>(partitions_.size(), 1);
-  return std::max<std::size_t>(share, 16 * 1024);
-}
-
-void Shard::logs_are_flushed(Result<> flushed) {
-  if (!flushed) {
-    if (flushed.error().code != Errc::no_space) return checkpoint_failed(flushed.error());
-    // Nothing is lost: the journal has it.  The next try comes with the next look at the disk.
-    if (has_room_) {
-      log_error("broker", "the disk is full, logs are not written: {}", flushed.error().message);
-    }
-    has_room_ = false;
-    abandon_checkpoint();
-    if (!stopping_) wheel_.schedule(space_timer_, tick_after(space_check_every));
-    return;
-  }
-  checkpoint_->finished({});  // Written,
-  checkpoint_->finished({});  // and synced by the same work.
-  background_.run(
-      [broker = &broker_, now = clock_.wall()]() -> Result<> {
-        if (auto swept = broker->pending().sweep(now, entries_per_sweep); !swept) {
-          return std::unexpected(swept.error());
-        }
-        if (auto meta = broker->meta().flush(); !meta) return meta;
-        return broker->pending_database().flush();
-      },
-      [this](Result<> result) {
-        checkpoint_->finished(result);  // Meta,
-        if (!result) return checkpoint_failed(result.error());
-        checkpoint_->finished(result);  // and what is pending.
-        journal_->checkpoint(checkpoint_->target(), [this](const Result<>& noted) {
-          checkpoint_->finished(noted);
-          if (!noted) return checkpoint_failed(noted.error());
-          ++checkpoints_total;
-          finish_checkpoint();
-        });
-      });
-}
-
-void Shard::abandon_checkpoint() {
-  checkpoint_->abandon(clock_.mono());
-  finish_checkpoint();
-}
-
-void Shard::finish_checkpoint() {
-  checkpointing_ = false;
-  remove_retired();
-  if (!stopping_) return want_checkpoint_soon();
-  // Else it was begun before all was in the journal, and drain() looks again.
-  if (!drain_timer_.armed()) tell_stopped();
-}
-
-void Shard::checkpoint_failed(const Error& error) {
-  journal_failed(error);
-  checkpointing_ = false;
-  tell_stopped();
-}
-
-void Shard::look_at_free_space() {
-  if (looking_at_space_ || stopping_) return;
-  looking_at_space_ = true;
-  background_.run(
-      [disk = &broker_.disk(), directory = broker_.config().data_directory] {
-        return disk->free_space(directory);
-      },
-      [this](Result<std::uint64_t> free) {
-        looking_at_space_ = false;
-        journal_->retry_space();
-        const bool room =
-            free && *free >= static_cast<std::uint64_t>(broker_.config().disk_reserve_bytes) &&
-            journal_->has_room(1, storage::JournalUse::work);
-        if (room != has_room_) {
-          if (room) {
-            log_info("broker", "there is room on the disk again: records are taken");
-          } else {
-            log_error("broker",
-                      "{} has {} bytes free, tarry.disk.reserve.bytes is {}: no records are taken "
-                      "until there is more",
-                      broker_.config().data_directory, free.value_or(0),
-                      broker_.config().disk_reserve_bytes);
-          }
-          has_room_ = room;
-        }
-        if (!has_room_) {
-          checkpoint_->hurry();
-          want_checkpoint();
-          wheel_.schedule(space_timer_, tick_after(space_check_every));
-        }
-      });
-}
-
-// --- Retention --------------------------------------------------------------------------------
-
-void Shard::retention_soon() {
-  if (!retention_timer_.armed() && !stopping_) {
-    wheel_.schedule(retention_timer_, tick_after(broker_.config().retention_check));
-  }
-}
-
-void Shard::check_retention() {
-  bool any = false;
-  const WallTime now = clock_.wall();
-  for (auto& [tp, partition] : partitions_) {
-    if (partition->fenced()) continue;
-    partition->producers().expire(now);
-    auto plan = partition->log().plan_retention(now, partition->high_watermark());
-    any = any || plan.next.has_value() || partition->log().size_bytes() > 0 ||
-          partition->producers().size() > 0;
-    if (partition->log().dirty()) note_dirty(*partition, 0);  // A segment is to be closed first.
-    if (!plan.removal) continue;
-    background_.run([removal = std::move(*plan.removal)]() mutable { return removal.run(); },
-                    [name = partition->topic_name(), index = tp.partition](Result<> removed) {
-                      if (!removed) {
-                        log_warn("broker", "old segments of {}-{} are still there: {}", name, index,
-                                 removed.error().message);
-                      }
-                    });
-  }
-  look_at_free_space();
-  if (any) retention_soon();
-}
-
 // --- Start and stop ---------------------------------------------------------------------------
 
 void Shard::start() {
   engine_->start();
-  arm_checkpoint();
-  retention_soon();
-  look_at_free_space();
+  checkpointer_.start();
   if (index_ == 0) {
     background_.run(
         [disk = &broker_.disk(), logs = broker_.config().log_directory] {
@@ -616,34 +340,9 @@ void Shard::start() {
 
 void Shard::stop(std::move_only_function<void()> then) {
   stopping_ = true;
-  checkpoint_timer_.cancel();
-  retention_timer_.cancel();
-  space_timer_.cancel();
+  idle_note_timer_.cancel();
   purgatory_.cancel_all();
-  stopped_ = std::move(then);
-  drain();
-}
-
-void Shard::tell_stopped() {
-  if (!stopped_) return;
-  drain_timer_.cancel();
-  idle_note_timer_.cancel();
-  std::exchange(stopped_, nullptr)();
-}
-
-void Shard::drain() {
-  if (journal_->has_failed() || checkpoint_->step() == storage::Checkpoint::Step::failed)
-    return tell_stopped();
-  if (!journal_->is_idle()) {
-    // Nothing new is appended any more; the round that is on its way ends by itself.
-    journal_->start_round();
-    return wheel_.schedule(drain_timer_, tick_after(milliseconds{1}));
-  }
-  if (checkpointing_)
-    return;  // The one that is under way calls `stopped_`; what came since is in the journal.
-  idle_note_timer_.cancel();
-  if (checkpoint_->noted() >= journal_->end_lsn()) return tell_stopped();
-  want_checkpoint();
+  checkpointer_.stop(std::move(then));
 }
 
 }  // namespace tarry::broker

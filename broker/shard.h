@@ -13,9 +13,8 @@
 // order of asking.
 //
 // What the journal has made durable is applied here in the order of the records: the high
-// watermark moves, parked records are kept, and then those who waited are answered.  Behind that,
-// the shard writes what its logs hold in memory to segments and notes a checkpoint, when enough
-// has gathered or time has passed; while nothing is dirty no timer of its own runs.
+// watermark moves, parked records are kept, and then those who waited are answered.  What is
+// written behind the journal is the Checkpointer's.
 
 #include <chrono>
 #include <cstdint>
@@ -33,6 +32,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "broker/checkpointer.h"
 #include "broker/partition.h"
 #include "broker/partition_sink.h"
 #include "broker/wakeup.h"
@@ -40,7 +40,6 @@
 #include "protocol/error_code.h"
 #include "purgatory/purgatory.h"
 #include "storage/catalog.h"
-#include "storage/checkpoint.h"
 #include "storage/journal.h"
 #include "timing/timing_wheel.h"
 
@@ -103,11 +102,14 @@ class Shard {
   Partition* open_partition(const TopicPartition& tp);
   // During recovery: opened at once, in the caller.
   Result<Partition*> open_now(const TopicPartition& tp);
-  // During recovery: writes and syncs all logs and saves the producers' states, in the caller.
-  Result<> flush_now();
   const std::unordered_map<TopicPartition, std::unique_ptr<Partition>>& partitions() const {
     return partitions_;
   }
+
+  // Of a deleted topic, as long as something may point to it; or null.
+  Partition* retired_partition(const TopicPartition& tp);
+  // Lets go of those that nothing points to any more.
+  void remove_retired();
 
   // Those who wait for the journal, by the LSN they wait for.
   purgatory::WatchList durable_waiters;
@@ -122,15 +124,13 @@ class Shard {
   Result<Lsn> append(const storage::RecordBuilder& record, storage::When when,
                      storage::JournalUse use, storage::Journal::Completion completion);
 
-  // A log has something that its segments do not have.
-  void note_dirty(Partition& partition, std::size_t bytes);
-  // Runs the retention of every partition and comes back when the configuration says.
-  void check_retention();
+  // What is written behind the journal, and whether the disk has room.
+  Checkpointer& checkpointer() { return checkpointer_; }
+
+  // Nothing can be promised any more: no work is taken, and the process ends.
+  void journal_failed(const Error& error);
 
   bool stopping() const { return stopping_; }
-  // Enough of the disk is free for new work; deliveries and checkpoints go on without.
-  bool has_room() const { return has_room_; }
-  void look_at_free_space();
 
   // Runs `work` on the pool and goes on here with what it returns.
   template <typename F>
@@ -159,24 +159,9 @@ class Shard {
   std::optional<Loading> loading_of(const TopicPartition& tp);
   void opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded);
   void drop_partition(const storage::Topic& topic, PartitionIndex index);
-  void remove_retired();
   void run_removal(storage::LogRemoval removal);
 
-  void journal_failed(const Error& error);
   void arm_idle_note();
-  void arm_checkpoint();
-  void want_checkpoint();
-  void want_checkpoint_soon();
-  void start_checkpoint();
-  void flush_logs(std::vector<TopicPartition> logs, std::size_t from);
-  void logs_are_flushed(Result<> flushed);
-  void finish_checkpoint();
-  void abandon_checkpoint();
-  void checkpoint_failed(const Error& error);
-  void retention_soon();
-  void drain();
-  void tell_stopped();
-  std::size_t tail_share() const;
   std::string directory_of(const storage::Topic& topic, PartitionIndex partition) const;
 
   Broker& broker_;
@@ -207,20 +192,9 @@ class Shard {
   };
   std::vector<Retired> retired_;
 
-  std::unique_ptr<storage::Checkpoint> checkpoint_;
-  std::vector<TopicPartition> dirty_;  // Logs with something to flush, each once.
-  std::size_t dirty_bytes_ = 0;
-  bool checkpointing_ = false;
-  bool checkpoint_posted_ = false;  // want_checkpoint() is on its way.
-  bool has_room_ = true;
-  bool looking_at_space_ = false;
+  Checkpointer checkpointer_;
   bool stopping_ = false;
-  std::move_only_function<void()> stopped_;
-  timing::CallbackTimer checkpoint_timer_;
   timing::CallbackTimer idle_note_timer_;
-  timing::CallbackTimer retention_timer_;
-  timing::CallbackTimer space_timer_;
-  timing::CallbackTimer drain_timer_;
 };
 
 template <typename F>

@@ -84,7 +84,7 @@ ShardStatus status_of(Shard& shard) {
   status.connections = shard.connections;
   status.requests_total = shard.requests_total;
   status.checkpoints_total = shard.checkpoints_total;
-  status.has_room = shard.has_room();
+  status.has_room = shard.checkpointer().has_room();
   status.stopping = shard.stopping();
   const auto& journal = shard.journal();
   status.failed = journal.has_failed();

@@ -200,7 +200,7 @@ TEST_SUITE("produce and fetch") {
     record.add(storage::ProducerIdsGiven{5000});
     REQUIRE(world.shard().append(record, storage::When::durable, storage::JournalUse::work,
                                  [](const Result<>&) {}));
-    world.shard().note_dirty(*partition, std::size_t{1} << 30);
+    world.shard().checkpointer().note_dirty(*partition, std::size_t{1} << 30);
     world.stop();
     world.restart();
     CHECK(values(read_all(world, "t")) == std::vector<std::string>{"before"});

@@ -31,52 +31,9 @@
 #include "protocol/header.h"
 #include "records/batch_builder.h"
 #include "records/record_batch.h"
+#include "tests/given.h"
 
 namespace tarry::broker::test {
-
-class SetClock final : public Clock {
- public:
-  WallTime wall() const override { return std::chrono::floor<std::chrono::milliseconds>(now_wall); }
-  MonoTime mono() const override { return now_mono; }
-
-  std::chrono::sys_time<std::chrono::nanoseconds> now_wall{
-      std::chrono::sys_days{std::chrono::year{2026} / 11 / 21}};
-  MonoTime now_mono{std::chrono::hours{1}};
-};
-
-class SeededRandom final : public Random {
- public:
-  explicit SeededRandom(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t u64() override {
-    state_ += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-// Work waits until the world runs it.
-class QueuedBackground final : public Background {
- public:
-  void run_and_then(Work work, Work then) override {
-    queue_.push_back({std::move(work), std::move(then)});
-  }
-  bool step() {
-    if (queue_.empty()) return false;
-    auto [work, then] = std::move(queue_.front());
-    queue_.pop_front();
-    work();
-    then();
-    return true;
-  }
-
- private:
-  std::deque<std::pair<Work, Work>> queue_;
-};
 
 struct WorldOptions {
   std::size_t shards = 2;

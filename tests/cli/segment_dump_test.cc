@@ -1,7 +1,6 @@
 #include "cli/segment_dump.h"
 
 #include <fstream>
-#include <random>
 #include <sstream>
 
 #include <doctest/doctest.h>
@@ -11,6 +10,7 @@
 #include "base/random.h"
 #include "storage/memory_disk.h"
 #include "tests/cli/captured.h"
+#include "tests/given.h"
 
 namespace tarry::cli {
 namespace {
@@ -37,14 +37,6 @@ std::vector<Golden> golden_batches() {
   REQUIRE(batches.size() == 61);
   return batches;
 }
-
-class SeededRandom final : public Random {
- public:
-  std::uint64_t u64() override { return engine_(); }
-
- private:
-  std::mt19937_64 engine_{7};
-};
 
 class SegmentFile {
  public:
@@ -73,7 +65,7 @@ class SegmentFile {
   std::string text;  // Of the last dump.
 
  private:
-  SeededRandom random_;
+  SeededRandom random_{7};
   storage::MemoryDisk disk_;
 };
 

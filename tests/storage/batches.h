@@ -8,27 +8,11 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/random.h"
 #include "records/batch_builder.h"
 #include "records/record_batch.h"
+#include "tests/given.h"
 
 namespace tarry::storage {
-
-// The same numbers for the same seed.
-class SplitMix final : public Random {
- public:
-  explicit SplitMix(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t u64() override {  // splitmix64
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  std::uint64_t below(std::uint64_t end) { return u64() % end; }
-
- private:
-  std::uint64_t state_;
-};
 
 struct TestRecord {
   std::int64_t timestamp = 0;  // Below 0: a hole, no record has this offset.

@@ -11,25 +11,12 @@
 #include <unistd.h>
 
 #include "storage/memory_disk.h"
+#include "tests/given.h"
 
 namespace tarry::storage {
 namespace {
 
 using Create = OpenOptions::Create;
-
-class SeededRandom final : public Random {
- public:
-  explicit SeededRandom(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t u64() override {  // splitmix64
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 class TemporaryDirectory {
  public:

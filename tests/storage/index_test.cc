@@ -31,7 +31,7 @@ TEST_CASE(
 
 TEST_CASE("the last entry at or before an offset is found among any number of entries") {
   for (const std::uint32_t entries : {0u, 1u, 2u, 3u, 511u, 512u, 513u, 1024u, 5000u}) {
-    SplitMix random(entries);
+    SeededRandom random(entries);
     MemoryDisk disk(random);
     Buffer bytes;
     for (std::uint32_t i = 0; i < entries; ++i)
@@ -53,7 +53,7 @@ TEST_CASE("the last entry at or before an offset is found among any number of en
 
 TEST_CASE("the last time entry below a timestamp is found among any number of entries") {
   for (const std::uint32_t entries : {0u, 1u, 2u, 341u, 342u, 2000u}) {
-    SplitMix random(entries);
+    SeededRandom random(entries);
     MemoryDisk disk(random);
     Buffer bytes;
     for (std::uint32_t i = 0; i < entries; ++i)
@@ -73,7 +73,7 @@ TEST_CASE("the last time entry below a timestamp is found among any number of en
 }
 
 TEST_CASE("entries that are not there are an error, not zeros") {
-  SplitMix random(1);
+  SeededRandom random(1);
   MemoryDisk disk(random);
   Buffer bytes;
   append_entry(bytes, 0, IndexEntry{1, 1});

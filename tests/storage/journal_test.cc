@@ -19,51 +19,10 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "storage/memory_disk.h"
+#include "tests/given.h"
 
 namespace tarry::storage {
 namespace {
-
-class SeededRandom final : public Random {
- public:
-  explicit SeededRandom(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t u64() override {  // splitmix64
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  std::uint64_t below(std::uint64_t bound) { return u64() % bound; }
-
- private:
-  std::uint64_t state_;
-};
-
-class StoppedClock final : public Clock {
- public:
-  WallTime wall() const override { return {}; }
-  MonoTime mono() const override { return {}; }
-};
-
-// Work waits until the test lets it run.
-class QueuedBackground final : public Background {
- public:
-  void run_and_then(Work work, Work then) override {
-    queue_.push_back({std::move(work), std::move(then)});
-  }
-  bool run_one() {
-    if (queue_.empty()) return false;
-    auto [work, then] = std::move(queue_.front());
-    queue_.pop_front();
-    work();
-    then();
-    return true;
-  }
-  std::size_t size() const { return queue_.size(); }
-  void forget() { queue_.clear(); }
-
- private:
-  std::deque<std::pair<Work, Work>> queue_;
-};
 
 // Two threads that work, and an inbox for what is to run on the one that asked.
 class ThreadBackground final : public Background {
@@ -165,7 +124,7 @@ struct Rig {
         ready = false;
         journal->start_round();
       }
-    } while (background.run_one() || ready);
+    } while (background.step() || ready);
   }
 
   Lsn append(Bytes record, Journal::Completion completion = {}) {
@@ -185,7 +144,7 @@ struct Rig {
   SeededRandom random;
   MemoryDisk disk;
   QueuedBackground background;
-  StoppedClock clock;
+  SetClock clock;
   JournalOptions options;
   RecoveredJournal recovered;
   std::unique_ptr<Journal> journal;
@@ -282,7 +241,7 @@ TEST_SUITE("journal") {
       rig.append(text("y"), [&told, i](const Result<>&) { told.push_back(i); });
     CHECK_FALSE(rig.ready);  // Not while one is in flight.
     CHECK(told.empty());
-    CHECK(rig.background.run_one());
+    CHECK(rig.background.step());
     CHECK(rig.disk.syncs() == before + 1);
     CHECK(told.size() == 50);
     CHECK(rig.ready);
@@ -627,7 +586,7 @@ TEST_SUITE("journal") {
       rig.journal->start_round();
       rig.disk.count_only("fdatasync");
       rig.disk.crash_call(1);
-      CHECK_THROWS_AS(rig.background.run_one(), MemoryDisk::PowerCut);
+      CHECK_THROWS_AS(rig.background.step(), MemoryDisk::PowerCut);
       rig.disk.count_only("");
       rig.stop();
       rig.disk.cut_power();
@@ -852,7 +811,7 @@ TEST_SUITE("journal") {
           rig.journal->start_round();
         else
           rig.settle();
-        if (in_a_hurry) rig.background.run_one();
+        if (in_a_hurry) rig.background.step();
       }
       rig.settle();
       CHECK(told == appended);
@@ -869,7 +828,7 @@ TEST_SUITE("journal") {
     REQUIRE(::mkdtemp(root.data()) != nullptr);
     PosixDisk disk;
     SeededRandom random(1);
-    StoppedClock clock;
+    SetClock clock;
     JournalOptions options;
     options.directory = root + "/journal/0";
     options.file_bytes = 1 << 20;
@@ -967,7 +926,7 @@ TEST_SUITE("journal") {
           rig.journal->start_round();
           break;
         case 5:
-          rig.background.run_one();
+          rig.background.step();
           break;
         case 6:
           if (rig.random.below(3) == 0) rig.journal->note_idle();

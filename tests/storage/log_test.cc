@@ -36,7 +36,7 @@ Buffer bytes_of(const std::vector<SharedBytes>& batches) {
 
 // A log and, beside it, all batches that it should have.
 struct Fixture {
-  SplitMix random;
+  SeededRandom random;
   MemoryDisk disk{random};
   TopicId topic;
   LogConfig config{.retention_ms = milliseconds(-1)};
@@ -180,7 +180,7 @@ TEST_CASE("a directory of another topic id is refused, and so are segments of no
   f.open();
   f.append({{1}});
   f.flush();
-  SplitMix other(99);
+  SeededRandom other(99);
   const auto refused = Log::open(f.disk, directory, other.topic_id(), f.config);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == Errc::corrupt);
@@ -545,7 +545,7 @@ TEST_CASE("a log that was closed in order opens as it was") {
   f.config.segment_bytes = 700;
   f.config.index_interval_bytes = 100;
   f.open();
-  SplitMix random(5);
+  SeededRandom random(5);
   for (int i = 0; i < 40; ++i) {
     f.append({{static_cast<std::int64_t>(random.below(1000)), random.below(200)}, {1}});
     f.flush();
@@ -897,7 +897,7 @@ TEST_CASE(
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     CAPTURE(seed);
     Fixture f(seed);
-    SplitMix random(seed * 7919);
+    SeededRandom random(seed * 7919);
     f.config.segment_bytes = static_cast<std::int64_t>(300 + random.below(8000));
     f.config.segment_ms = milliseconds(1 + random.below(20'000));
     f.config.index_interval_bytes = static_cast<std::int64_t>(random.below(1500));

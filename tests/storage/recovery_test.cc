@@ -15,6 +15,7 @@
 #include "storage/journal.h"
 #include "storage/memory_disk.h"
 #include "storage/pending_store.h"
+#include "tests/given.h"
 
 namespace tarry::storage {
 namespace {
@@ -23,30 +24,6 @@ using Kind = Database::Kind;
 
 const TopicPartition orders{test_topic(1), 0};
 const TopicPartition others{test_topic(2), 0};
-
-class StoppedClock final : public Clock {
- public:
-  WallTime wall() const override { return {}; }
-  MonoTime mono() const override { return {}; }
-};
-
-class QueuedBackground final : public Background {
- public:
-  void run_and_then(Work work, Work then) override {
-    queue_.push_back({std::move(work), std::move(then)});
-  }
-  void run_all() {
-    while (!queue_.empty()) {
-      auto [work, then] = std::move(queue_.front());
-      queue_.pop_front();
-      work();
-      then();
-    }
-  }
-
- private:
-  std::deque<std::pair<Work, Work>> queue_;
-};
 
 // A batch of `count` records at `base`: as much of it as recovery looks at.
 Buffer batch_at(Offset base, std::int32_t count) {
@@ -193,7 +170,7 @@ struct Rig {
   SeededRandom random;
   MemoryDisk disk;
   QueuedBackground background;
-  StoppedClock clock;
+  SetClock clock;
   std::unique_ptr<Database> meta, pending;
   std::unique_ptr<Catalog> catalog;
   std::unique_ptr<PendingStore> store;

@@ -142,7 +142,7 @@ TEST_CASE("what lies below the start offset goes, whatever the limits are") {
 TEST_CASE(
     "a removal leaves the files of other segments alone, and makes the one that goes on "
     "before it takes any") {
-  SplitMix random(1);
+  SeededRandom random(1);
   MemoryDisk disk(random);
   REQUIRE(disk.make_directories("logs/t-0"));
   for (const Offset base : {0, 100, 200}) {
@@ -165,7 +165,7 @@ TEST_CASE(
 
 TEST_CASE("a removal that fails has not taken the segment that says where the log goes on") {
   for (std::uint64_t nth = 1;; ++nth) {
-    SplitMix random(nth);
+    SeededRandom random(nth);
     MemoryDisk disk(random);
     REQUIRE(disk.make_directories("logs/t-0"));
     for (const Offset base : {0, 100}) {
@@ -191,7 +191,7 @@ TEST_CASE("a removal that fails has not taken the segment that says where the lo
 TEST_CASE(
     "a topic's removal takes its directory under a name that says so, and what a crash left "
     "is found by it") {
-  SplitMix random(1);
+  SeededRandom random(1);
   MemoryDisk disk(random);
   const TopicId id = random.topic_id();
   const auto make = [&](const std::string& directory) {
@@ -224,7 +224,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a removal leaves alone the log of a topic that was given the same name since") {
-  SplitMix random(1);
+  SeededRandom random(1);
   MemoryDisk disk(random);
   const TopicId before = random.topic_id(), now = random.topic_id();
   REQUIRE(Log::open(disk, "logs/orders-0", now, LogConfig{}));

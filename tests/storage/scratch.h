@@ -5,16 +5,14 @@
 
 #include <stdlib.h>
 
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <random>
 #include <string>
 
 #include "base/ids.h"
-#include "base/random.h"
+#include "tests/given.h"
 
 namespace tarry::storage {
 
@@ -55,16 +53,6 @@ inline std::map<std::string, std::string> contents(const std::string& directory)
     if (entry.is_regular_file()) out[entry.path().string()] = read_whole(entry.path());
   return out;
 }
-
-class SeededRandom final : public Random {
- public:
-  explicit SeededRandom(std::uint64_t seed) : engine_(seed) {}
-  std::uint64_t u64() override { return engine_(); }
-  std::uint64_t below(std::uint64_t bound) { return engine_() % bound; }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 inline TopicId test_topic(std::uint8_t number) {
   TopicId id;

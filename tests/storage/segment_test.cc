@@ -20,7 +20,7 @@ const std::string directory = "logs/orders-0";
 
 // A directory to write one segment into, batch by batch, as a flush does.
 struct Fixture {
-  SplitMix random{1};
+  SeededRandom random{1};
   MemoryDisk disk{random};
   LogConfig config;
   SegmentState state;
@@ -71,7 +71,7 @@ TEST_CASE("a segment's files are named by its base offset, in 20 digits") {
 
 TEST_CASE("the log is the batches one behind the other, whatever the pieces they were written in") {
   Fixture fixture;
-  SplitMix random(7);
+  SeededRandom random(7);
   Offset next = 0;
   for (int round = 0; round < 40; ++round) {
     std::vector<Buffer> more;
@@ -171,7 +171,7 @@ TEST_CASE("a loaded segment goes on exactly as the one that was written") {
   fixture.config.index_interval_bytes = 500;
   Fixture whole(42);
   whole.config = fixture.config;
-  SplitMix random(3);
+  SeededRandom random(3);
   Offset next = 42;
   for (int i = 0; i < 60; ++i) {
     const auto batch =

@@ -1,0 +1,370 @@
+#include "broker/checkpointer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "broker/broker.h"
+#include "broker/partition.h"
+#include "broker/shard.h"
+#include "storage/producer_states.h"
+
+namespace tarry::broker {
+namespace {
+
+using std::chrono::milliseconds;
+
+// While the disk is full: how often we look whether it still is.
+constexpr milliseconds space_check_every{1000};
+
+// Logs written by one piece of background work: few enough that others get their turn.
+constexpr std::size_t logs_per_flush = 64;
+
+// Of dropped topics, freed at each checkpoint.
+constexpr std::size_t entries_per_sweep = 20'000;
+
+}  // namespace
+
+Checkpointer::Checkpointer(Shard& shard)
+    : shard_(shard),
+      timer_([this] { want(); }),
+      retention_timer_([this] { check_retention(); }),
+      space_timer_([this] { look_at_free_space(); }),
+      drain_timer_([this] { drain(); }) {}
+
+Checkpointer::~Checkpointer() = default;
+
+void Checkpointer::open(std::uint64_t journal_max_bytes,
+                        const storage::RecoveredJournal& recovered) {
+  storage::Checkpoint::Policy policy;
+  policy.dirty_bytes = journal_max_bytes / 4;
+  policy.interval = shard_.broker().config().checkpoint_interval;
+  checkpoint_ = std::make_unique<storage::Checkpoint>(policy, recovered.checkpoint, recovered.end,
+                                                      shard_.clock().mono());
+}
+
+void Checkpointer::start() {
+  arm();
+  retention_soon();
+  look_at_free_space();
+}
+
+// --- Checkpoints --------------------------------------------------------------------------------
+
+void Checkpointer::appended(Lsn lsn) {
+  checkpoint_->appended(lsn, shard_.clock().mono());
+  arm();
+}
+
+void Checkpointer::hurry() {
+  checkpoint_->hurry();
+  want_soon();
+}
+
+void Checkpointer::forget(const TopicPartition& tp) {
+  std::erase(dirty_, tp);
+}
+
+void Checkpointer::note_dirty(Partition& partition, std::size_t bytes) {
+  if (partition.retired()) return;
+  if (!partition.noted_dirty) {
+    partition.noted_dirty = true;
+    dirty_.push_back(partition.id());
+  }
+  dirty_bytes_ += bytes;
+  // While recovery replays there is no checkpoint yet; the first append after it asks again.
+  if (checkpoint_ &&
+      dirty_bytes_ > static_cast<std::size_t>(shard_.broker().config().tail_bytes) / 2) {
+    hurry();
+  }
+}
+
+void Checkpointer::arm() {
+  if (timer_.armed() || shard_.stopping()) return;
+  if (const auto at = checkpoint_->wanted_at()) {
+    shard_.wheel().schedule(
+        timer_, shard_.tick_after(std::chrono::ceil<milliseconds>(*at - shard_.clock().mono())));
+  }
+}
+
+// Not in this turn: a round's LSN is durable before the last of its records has been applied.
+void Checkpointer::want_soon() {
+  if (busy_ || std::exchange(posted_, true)) return;
+  boost::asio::post(shard_.executor(), [this] {
+    posted_ = false;
+    want();
+  });
+}
+
+void Checkpointer::want() {
+  if (busy_ || !checkpoint_ || shard_.journal().has_failed()) return;
+  if (shard_.stopping() && !stopped_) return;  // It was the last one.
+  if (!shard_.stopping() && !checkpoint_->wanted(shard_.clock().mono())) return arm();
+  begin();
+}
+
+void Checkpointer::begin() {
+  busy_ = true;
+  // Everything durable has been applied by now: a round's completions all run in one turn, which
+  // this one is not.
+  TARRY_ASSERT(checkpoint_->begin(shard_.journal().durable_lsn(), shard_.clock().mono()) ==
+                   storage::Checkpoint::Step::save_states,
+               "a checkpoint begins with the producers");
+  dirty_bytes_ = 0;
+  auto logs = std::exchange(dirty_, {});
+  Result<> saved;
+  for (const auto& tp : logs) {
+    if (auto* partition = shard_.open_partition(tp)) partition->noted_dirty = false;
+  }
+  // A parked batch leaves its log clean and its producer changed, so all are asked.
+  for (auto& [tp, partition] : shard_.partitions()) {
+    const auto rows = partition->producers().changes(checkpoint_->target());
+    if (rows.empty()) continue;
+    saved = storage::save_producer_states(shard_.broker().meta(), tp, rows);
+    if (!saved) break;
+  }
+  checkpoint_->finished(saved);
+  if (!saved) return end_incarnation(saved.error());
+  flush_logs(std::move(logs), 0);
+}
+
+void Checkpointer::flush_logs(std::vector<TopicPartition> logs, std::size_t from) {
+  struct One {
+    TopicPartition tp;
+    storage::Flush flush;
+    Result<storage::FlushDone> done = storage::FlushDone{};
+  };
+  auto batch = std::make_shared<std::vector<One>>();
+  for (; from < logs.size() && batch->size() < logs_per_flush; ++from) {
+    auto* partition = shard_.open_partition(logs[from]);
+    if (partition == nullptr) continue;
+    if (auto flush = partition->log().plan_flush(partition->high_watermark())) {
+      batch->push_back({logs[from], std::move(*flush)});
+    }
+  }
+  if (batch->empty()) return logs_are_flushed({});
+  shard_.background().run(
+      [batch] {
+        for (auto& one : *batch) one.done = one.flush.run(true);
+        return 0;
+      },
+      [this, batch, logs = std::move(logs), from](int) mutable {
+        std::optional<Error> failed;
+        for (auto& one : *batch) {
+          auto* partition = shard_.open_partition(one.tp);
+          if (partition == nullptr) {
+            // Deleted meanwhile: its files go when the checkpoint is over, whatever came of this.
+            partition = shard_.retired_partition(one.tp);
+            TARRY_ASSERT(partition != nullptr, "a log that is being flushed is kept");
+            auto& log = partition->log();
+            one.done ? log.flushed(std::move(*one.done)) : log.flush_failed(one.done.error());
+            continue;
+          }
+          if (one.done) {
+            partition->log().flushed(std::move(*one.done));
+            partition->log().trim_tail(tail_share());
+          } else {
+            partition->log().flush_failed(one.done.error());
+            note_dirty(*partition, 0);
+            failed = one.done.error();
+          }
+        }
+        if (failed) {
+          for (; from < logs.size(); ++from) {  // Not tried: they are the next checkpoint's.
+            if (auto* partition = shard_.open_partition(logs[from])) note_dirty(*partition, 0);
+          }
+          return logs_are_flushed(std::unexpected(*failed));
+        }
+        flush_logs(std::move(logs), from);
+      });
+}
+
+std::size_t Checkpointer::tail_share() const {
+  // Half of the budget is for what is not written yet; the rest is shared by those who read behind.
+  const auto share = static_cast<std::size_t>(shard_.broker().config().tail_bytes) / 2 /
+                     std::max<std::size_t>(shard_.partitions().size(), 1);
+  return std::max<std::size_t>(share, 16 * 1024);
+}
+
+void Checkpointer::logs_are_flushed(Result<> flushed) {
+  if (!flushed) {
+    if (flushed.error().code != Errc::no_space) return end_incarnation(flushed.error());
+    // Nothing is lost: the journal has it.  The next try comes with the next look at the disk.
+    if (has_room_) {
+      log_error("broker", "the disk is full, logs are not written: {}", flushed.error().message);
+    }
+    has_room_ = false;
+    abandon();
+    if (!shard_.stopping())
+      shard_.wheel().schedule(space_timer_, shard_.tick_after(space_check_every));
+    return;
+  }
+  checkpoint_->finished({});  // Written,
+  checkpoint_->finished({});  // and synced by the same work.
+  shard_.background().run(
+      [broker = &shard_.broker(), now = shard_.clock().wall()]() -> Result<> {
+        if (auto swept = broker->pending().sweep(now, entries_per_sweep); !swept) {
+          return std::unexpected(swept.error());
+        }
+        if (auto meta = broker->meta().flush(); !meta) return meta;
+        return broker->pending_database().flush();
+      },
+      [this](Result<> result) {
+        checkpoint_->finished(result);  // Meta,
+        if (!result) return end_incarnation(result.error());
+        checkpoint_->finished(result);  // and what is pending.
+        shard_.journal().checkpoint(checkpoint_->target(), [this](const Result<>& noted) {
+          checkpoint_->finished(noted);
+          if (!noted) return end_incarnation(noted.error());
+          ++shard_.checkpoints_total;
+          finish();
+        });
+      });
+}
+
+void Checkpointer::abandon() {
+  checkpoint_->abandon(shard_.clock().mono());
+  finish();
+}
+
+void Checkpointer::finish() {
+  busy_ = false;
+  shard_.remove_retired();
+  if (!shard_.stopping()) return want_soon();
+  // Else it was begun before all was in the journal, and drain() looks again.
+  if (!drain_timer_.armed()) tell_stopped();
+}
+
+void Checkpointer::end_incarnation(const Error& error) {
+  shard_.journal_failed(error);
+  busy_ = false;
+  tell_stopped();
+}
+
+// --- Room on the disk --------------------------------------------------------------------------
+
+void Checkpointer::look_at_free_space() {
+  if (looking_at_space_ || shard_.stopping()) return;
+  looking_at_space_ = true;
+  shard_.background().run(
+      [disk = &shard_.broker().disk(), directory = shard_.broker().config().data_directory] {
+        return disk->free_space(directory);
+      },
+      [this](Result<std::uint64_t> free) {
+        looking_at_space_ = false;
+        shard_.journal().retry_space();
+        const bool room =
+            free &&
+            *free >= static_cast<std::uint64_t>(shard_.broker().config().disk_reserve_bytes) &&
+            shard_.journal().has_room(1, storage::JournalUse::work);
+        if (room != has_room_) {
+          if (room) {
+            log_info("broker", "there is room on the disk again: records are taken");
+          } else {
+            log_error("broker",
+                      "{} has {} bytes free, tarry.disk.reserve.bytes is {}: no records are taken "
+                      "until there is more",
+                      shard_.broker().config().data_directory, free.value_or(0),
+                      shard_.broker().config().disk_reserve_bytes);
+          }
+          has_room_ = room;
+        }
+        if (!has_room_) {
+          checkpoint_->hurry();
+          want();
+          shard_.wheel().schedule(space_timer_, shard_.tick_after(space_check_every));
+        }
+      });
+}
+
+// --- Retention --------------------------------------------------------------------------------
+
+void Checkpointer::retention_soon() {
+  if (!retention_timer_.armed() && !shard_.stopping()) {
+    shard_.wheel().schedule(retention_timer_,
+                            shard_.tick_after(shard_.broker().config().retention_check));
+  }
+}
+
+void Checkpointer::check_retention() {
+  bool any = false;
+  const WallTime now = shard_.clock().wall();
+  for (auto& [tp, partition] : shard_.partitions()) {
+    if (partition->fenced()) continue;
+    partition->producers().expire(now);
+    auto plan = partition->log().plan_retention(now, partition->high_watermark());
+    any = any || plan.next.has_value() || partition->log().size_bytes() > 0 ||
+          partition->producers().size() > 0;
+    if (partition->log().dirty()) note_dirty(*partition, 0);  // A segment is to be closed first.
+    if (!plan.removal) continue;
+    shard_.background().run(
+        [removal = std::move(*plan.removal)]() mutable { return removal.run(); },
+        [name = partition->topic_name(), index = tp.partition](Result<> removed) {
+          if (!removed) {
+            log_warn("broker", "old segments of {}-{} are still there: {}", name, index,
+                     removed.error().message);
+          }
+        });
+  }
+  look_at_free_space();
+  if (any) retention_soon();
+}
+
+// --- In recovery --------------------------------------------------------------------------------
+
+Result<> Checkpointer::flush_now() {
+  for (auto& [tp, partition] : shard_.partitions()) {
+    if (partition->fenced()) continue;
+    if (auto flush = partition->log().plan_flush(partition->log().end_offset())) {
+      auto done = flush->run(true);
+      if (!done) return std::unexpected(done.error());
+      partition->log().flushed(std::move(*done));
+    }
+    const auto rows = partition->producers().changes(std::numeric_limits<Lsn>::max());
+    if (auto saved = storage::save_producer_states(shard_.broker().meta(), tp, rows); !saved)
+      return saved;
+    partition->noted_dirty = false;
+  }
+  dirty_.clear();
+  dirty_bytes_ = 0;
+  return {};
+}
+
+// --- Stop ---------------------------------------------------------------------------------------
+
+void Checkpointer::stop(std::move_only_function<void()> then) {
+  timer_.cancel();
+  retention_timer_.cancel();
+  space_timer_.cancel();
+  stopped_ = std::move(then);
+  drain();
+}
+
+void Checkpointer::tell_stopped() {
+  if (!stopped_) return;
+  drain_timer_.cancel();
+  std::exchange(stopped_, nullptr)();
+}
+
+void Checkpointer::drain() {
+  if (shard_.journal().has_failed() || checkpoint_->step() == storage::Checkpoint::Step::failed)
+    return tell_stopped();
+  if (!shard_.journal().is_idle()) {
+    // Nothing new is appended any more; the round that is on its way ends by itself.
+    shard_.journal().start_round();
+    return shard_.wheel().schedule(drain_timer_, shard_.tick_after(milliseconds{1}));
+  }
+  if (busy_)
+    return;  // The one that is under way calls `stopped_`; what came since is in the journal.
+  if (checkpoint_->noted() >= shard_.journal().end_lsn()) return tell_stopped();
+  want();
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,100 @@
+#pragma once
+
+// Checkpointer: what a shard writes behind its journal, and when.
+//
+//   appended, note_dirty --> enough has gathered, or time has passed
+//                               '--> producers' states, logs' tails, db/meta, db/pending
+//                                        '--> Journal::checkpoint: older files are used again
+//   check_retention -------> old segments are removed
+//   look_at_free_space ----> has_room: whether new work is taken
+//
+// The order of a checkpoint's steps is storage::Checkpoint's; here they are done, what blocks on
+// the shard's background.  While nothing is dirty no timer of it runs.
+//
+// A full disk ends nothing: the checkpoint is given up and tried again when there may be room,
+// and the journal keeps what it was for.  Any other failure ends the process.
+//
+// Belongs to its shard and its thread.
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/checkpoint.h"
+#include "storage/journal_recovery.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class Partition;
+class Shard;
+
+class Checkpointer {
+ public:
+  explicit Checkpointer(Shard& shard);
+  ~Checkpointer();
+
+  // The shard's journal is open: from here on there is something to note.
+  void open(std::uint64_t journal_max_bytes, const storage::RecoveredJournal& recovered);
+  // On the shard's thread.
+  void start();
+  // Nothing is appended any more: writes what is dirty, notes a checkpoint and calls `then`.
+  void stop(std::move_only_function<void()> then);
+
+  // A record is in the journal.
+  void appended(Lsn lsn);
+  // A checkpoint is wanted at once: the journal or the disk is short of room.
+  void hurry();
+  // A log has something that its segments do not have.
+  void note_dirty(Partition& partition, std::size_t bytes);
+  // Its topic is deleted.
+  void forget(const TopicPartition& tp);
+
+  // During recovery: writes and syncs all logs and saves the producers' states, in the caller.
+  Result<> flush_now();
+
+  // One is under way, and may point to partitions.
+  bool busy() const { return busy_; }
+
+  // Looks after the configured time whether something is to be removed.
+  void retention_soon();
+  // Runs the retention of every partition and comes back when the configuration says.
+  void check_retention();
+
+  // Enough of the disk is free for new work; deliveries and checkpoints go on without.
+  bool has_room() const { return has_room_; }
+  void look_at_free_space();
+  void no_more_room() { has_room_ = false; }
+
+ private:
+  void arm();
+  void want();
+  void want_soon();
+  void begin();
+  void flush_logs(std::vector<TopicPartition> logs, std::size_t from);
+  void logs_are_flushed(Result<> flushed);
+  void finish();
+  void abandon();
+  void end_incarnation(const Error& error);
+  void drain();
+  void tell_stopped();
+  std::size_t tail_share() const;
+
+  Shard& shard_;
+  std::unique_ptr<storage::Checkpoint> checkpoint_;  // From open() on.
+  std::vector<TopicPartition> dirty_;                // Logs with something to flush, each once.
+  std::size_t dirty_bytes_ = 0;
+  bool busy_ = false;
+  bool posted_ = false;  // want() is on its way.
+  bool has_room_ = true;
+  bool looking_at_space_ = false;
+  std::move_only_function<void()> stopped_;
+  timing::CallbackTimer timer_;
+  timing::CallbackTimer retention_timer_;
+  timing::CallbackTimer space_timer_;
+  timing::CallbackTimer drain_timer_;
+};
+
+}  // namespace tarry::broker
