@@ -1,0 +1,521 @@
+// TimerService by hand, under a clock that the test sets: nothing here sleeps.  What threads do
+// to each other is in timer_service_threads_test.cc.
+
+#include "timing/timer_service.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tarry::timing {
+namespace {
+
+using namespace std::chrono_literals;
+using TimePoint = TimerService::TimePoint;
+using Duration = TimerService::Duration;
+
+// A service that is driven by hand, the time it goes by, and what it said.
+struct ByHand {
+  explicit ByHand(std::size_t max_pending = 1 << 20)
+      : service({.drive = Drive::manual,
+                 .max_pending = max_pending,
+                 .shards = 1,
+                 .clock = [this] { return time; },
+                 .alarm = [this](TimePoint at) { alarm = at; },
+                 .on_throw = [this](TimerId id, std::exception_ptr) { threw.push_back(id); }}) {}
+
+  // Runs all that is due on the way, each at its time.
+  void pass(Duration duration) {
+    const TimePoint end = time + duration;
+    while (service.next_due() && *service.next_due() <= end) {
+      time = std::max(time, *service.next_due());
+      service.run_due();
+    }
+    time = end;
+    service.run_due();
+  }
+
+  auto note(const std::string& word) {
+    return [this, word] { words.push_back(word); };
+  }
+
+  TimePoint time{1000h};
+  TimePoint alarm = TimePoint::max();
+  std::vector<std::string> words;
+  std::vector<TimerId> threw;
+  TimerService service;
+};
+
+using Words = std::vector<std::string>;
+
+TEST_SUITE("timer service") {
+  TEST_CASE("a callback runs at its deadline and not a nanosecond before") {
+    ByHand by_hand;
+    auto& [time, alarm, words, threw, service] = by_hand;
+    for (const Duration delay : {1ns, 999'999ns, 1'000'000ns, 1'000'001ns, 30'000'000'000ns}) {
+      CAPTURE(delay.count());
+      words.clear();
+      const TimePoint deadline = time + delay;
+      REQUIRE(service.schedule_at(deadline, by_hand.note("ran")));
+      time = deadline - 1ns;
+      CHECK(service.run_due().fired == 0);
+      // A tick at most after it.
+      time = deadline + 1ms - 1ns;
+      CHECK(service.run_due().fired == 1);
+      CHECK(words == Words{"ran"});
+      CHECK_FALSE(service.next_due());
+      CHECK(alarm == TimePoint::max());
+    }
+  }
+
+  TEST_CASE("a deadline in the past is due at once, and the farthest one never") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    REQUIRE(service.schedule_at(TimePoint::min(), by_hand.note("min")));
+    REQUIRE(service.schedule_after(Duration::min(), by_hand.note("delay min")));
+    REQUIRE(service.schedule_after(0ns, by_hand.note("now")));
+    REQUIRE(service.schedule_at(TimePoint::max(), by_hand.note("max")));
+    REQUIRE(service.schedule_after(Duration::max(), by_hand.note("delay max")));
+    CHECK(*service.next_due() <= by_hand.time);
+    CHECK(service.run_due().fired == 3);
+    by_hand.pass(24h * 36'500);
+    CHECK(by_hand.words.size() == 3);
+    CHECK(service.stop().size() == 2);
+  }
+
+  TEST_CASE("callbacks run in the order of their deadlines") {
+    ByHand by_hand;
+    for (const int ms : {30, 10, 70'000, 20, 300}) {
+      REQUIRE(by_hand.service.schedule_after(std::chrono::milliseconds(ms),
+                                             by_hand.note(std::to_string(ms))));
+    }
+    by_hand.time += 100s;
+    CHECK(by_hand.service.run_due().fired == 5);
+    CHECK(by_hand.words == Words{"10", "20", "30", "300", "70000"});
+  }
+
+  TEST_CASE("cancelling answers cancelled once and gone ever after") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    const TimerId id = *service.schedule_after(5ms, by_hand.note("ran"));
+    CHECK(service.cancel(id) == CancelResult::cancelled);
+    CHECK(service.cancel(id) == CancelResult::gone);
+    CHECK(service.cancel(TimerId()) == CancelResult::gone);
+    CHECK(service.cancel(TimerId{.sequence = 1, .index = 9999, .shard = 0}) == CancelResult::gone);
+    CHECK(service.cancel(TimerId{.sequence = 1, .index = 0, .shard = 77}) == CancelResult::gone);
+    by_hand.pass(10ms);
+    CHECK(by_hand.words.empty());
+
+    // The same node, another timer: the old id does not reach it.
+    const TimerId next = *service.schedule_after(5ms, by_hand.note("next"));
+    CHECK(next.index == id.index);
+    CHECK(service.cancel(id) == CancelResult::gone);
+    CHECK(service.reschedule_after(id, 1h) == RescheduleResult::gone);
+    by_hand.pass(10ms);
+    CHECK(by_hand.words == Words{"next"});
+    CHECK(service.cancel(next) == CancelResult::gone);
+  }
+
+  TEST_CASE("a callback that cancels itself hears that it is running") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    std::vector<CancelResult> heard;
+    REQUIRE(service.schedule_every(1ms, Repeat::fixed_rate, [&](TimerId id) {
+      heard.push_back(service.cancel(id));
+      heard.push_back(service.cancel_and_wait(id));  // Which would be a long wait.
+    }));
+    by_hand.pass(10ms);
+    CHECK(heard == std::vector{CancelResult::running, CancelResult::running});
+    CHECK(service.stats().pending == 0);
+  }
+
+  TEST_CASE("what is due in the same wake-up can still be cancelled and moved") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    TimerId second;
+    TimerId third;
+    CancelResult cancelled{};
+    RescheduleResult moved{};
+    REQUIRE(service.schedule_after(1ms, [&] {
+      cancelled = service.cancel(second);
+      moved = service.reschedule_after(third, 50ms);
+    }));
+    second = *service.schedule_after(2ms, by_hand.note("second"));
+    third = *service.schedule_after(3ms, by_hand.note("third"));
+    by_hand.time += 10ms;
+    CHECK(service.run_due().fired == 1);
+    CHECK(cancelled == CancelResult::cancelled);
+    CHECK(moved == RescheduleResult::moved);
+    by_hand.pass(49ms);
+    CHECK(by_hand.words.empty());
+    by_hand.pass(2ms);
+    CHECK(by_hand.words == Words{"third"});
+  }
+
+  TEST_CASE("rescheduling moves a deadline either way under the same id") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    const TimerId id = *service.schedule_after(10ms, by_hand.note("ran"));
+    CHECK(service.reschedule_after(id, 1h) == RescheduleResult::moved);
+    by_hand.pass(30min);
+    CHECK(by_hand.words.empty());
+    CHECK(service.reschedule_after(id, 1ms) == RescheduleResult::moved);
+    by_hand.pass(1ms + 1ms);
+    CHECK(by_hand.words == Words{"ran"});
+    CHECK(service.reschedule_after(id, 1ms) == RescheduleResult::gone);
+  }
+
+  TEST_CASE("a callback that reschedules itself runs again, and needs no second place for it") {
+    ByHand by_hand(1);
+    auto& service = by_hand.service;
+    int runs = 0;
+    RescheduleResult heard{};
+    Refusal refused{};
+    REQUIRE(service.schedule_after(1ms, [&](TimerId id) {
+      if (++runs < 3) heard = service.reschedule_after(id, 10ms);
+      refused = service.schedule_after(1ms, [] {}).error();
+    }));
+    by_hand.pass(100ms);
+    CHECK(runs == 3);
+    CHECK(heard == RescheduleResult::running);
+    CHECK(refused == Refusal::full);
+    CHECK(service.stats().pending == 0);
+    CHECK(service.schedule_after(1ms, [] {}));
+  }
+
+  TEST_CASE("one timer more than may be pending is refused, and one that leaves makes room") {
+    ByHand by_hand(1000);
+    auto& service = by_hand.service;
+    std::vector<TimerId> ids;
+    for (int i = 0; i < 1000; ++i) ids.push_back(*service.schedule_after(1s, [] {}));
+    const auto refused = service.schedule_after(1s, by_hand.note("refused"));
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error() == Refusal::full);
+    CHECK(to_string(refused.error()) == "as many timers are pending as may be");
+    CHECK(service.cancel(ids[500]) == CancelResult::cancelled);
+    CHECK(service.schedule_after(1s, [] {}));
+    CHECK_FALSE(service.schedule_after(1s, [] {}));
+    by_hand.pass(2s);
+    for (int i = 0; i < 1000; ++i) REQUIRE(service.schedule_after(1s, [] {}));
+    CHECK_FALSE(service.schedule_after(1s, [] {}));
+    const auto stats = service.stats();
+    CHECK(stats.pending == 1000);
+    CHECK(stats.refused == 3);
+    CHECK(by_hand.words.empty());
+  }
+
+  TEST_CASE("a fixed rate keeps to its grid however long the callback takes") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    const TimePoint start = by_hand.time;
+    std::vector<Duration> at;
+    const TimerId id = *service.schedule_every(10ms, Repeat::fixed_rate, [&] {
+      at.push_back(by_hand.time - start);
+      if (at.size() == 2) by_hand.time += 4ms;
+      if (at.size() == 4) by_hand.time += 35ms;  // Over the runs due at 50, 60 and 70.
+    });
+    by_hand.pass(100ms);
+    CHECK(at == std::vector<Duration>{10ms, 20ms, 30ms, 40ms, 75ms, 80ms, 90ms, 100ms});
+    CHECK(service.stats().skipped == 2);
+    CHECK(service.cancel(id) == CancelResult::cancelled);
+    by_hand.pass(100ms);
+    CHECK(at.size() == 8);
+  }
+
+  TEST_CASE("a fixed delay counts from the end of the last run") {
+    ByHand by_hand;
+    const TimePoint start = by_hand.time;
+    std::vector<Duration> at;
+    REQUIRE(by_hand.service.schedule_every(start, 10ms, Repeat::fixed_delay, [&] {
+      at.push_back(by_hand.time - start);
+      by_hand.time += 3ms;
+    }));
+    by_hand.pass(50ms);
+    CHECK(at == std::vector<Duration>{0ms, 13ms, 26ms, 39ms});
+    CHECK(by_hand.service.stats().skipped == 0);
+  }
+
+  TEST_CASE("a period that is not a multiple of the tick does not drift") {
+    ByHand by_hand;
+    int runs = 0;
+    REQUIRE(by_hand.service.schedule_every(1'500us, Repeat::fixed_rate, [&] { ++runs; }));
+    by_hand.pass(15s);
+    CHECK(runs == 10'000);
+    CHECK(by_hand.service.schedule_every(0ns, Repeat::fixed_rate, [] {}).error() ==
+          Refusal::no_period);
+    CHECK(by_hand.service.schedule_every("key", -1ns, Repeat::fixed_delay, [] {}).error() ==
+          Refusal::no_period);
+  }
+
+  TEST_CASE("the same key replaces, and a key is free again when its timer has run") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    const TimerId first = *service.schedule_after("lease", 10ms, by_hand.note("first"));
+    const TimerId second = *service.schedule_after("lease", 20ms, by_hand.note("second"));
+    REQUIRE(service.schedule_after("other", 15ms, by_hand.note("other")));
+    CHECK(first != second);
+    CHECK(service.cancel(first) == CancelResult::gone);
+    CHECK(service.find("lease") == second);
+    by_hand.pass(30ms);
+    CHECK(by_hand.words == Words{"other", "second"});
+    CHECK_FALSE(service.find("lease"));
+    CHECK(service.cancel("lease") == CancelResult::gone);
+
+    REQUIRE(service.schedule_after("lease", 10ms, by_hand.note("third")));
+    CHECK(service.reschedule_after("lease", 1h) == RescheduleResult::moved);
+    CHECK(service.cancel("lease") == CancelResult::cancelled);
+    CHECK(service.cancel("lease") == CancelResult::gone);
+    CHECK(service.reschedule_after("lease", 1h) == RescheduleResult::gone);
+
+    // By its id too.
+    const TimerId fourth = *service.schedule_after("lease", 10ms, by_hand.note("fourth"));
+    CHECK(service.cancel(fourth) == CancelResult::cancelled);
+    CHECK_FALSE(service.find("lease"));
+    by_hand.pass(2h);
+    CHECK(by_hand.words.size() == 2);
+  }
+
+  TEST_CASE("to replace by key needs no second place, and what is refused leaves the old timer") {
+    ByHand by_hand(2);
+    auto& service = by_hand.service;
+    REQUIRE(service.schedule_after("a", 10ms, by_hand.note("a")));
+    REQUIRE(service.schedule_after("b", 10ms, by_hand.note("b")));
+    REQUIRE(service.schedule_after("a", 20ms, by_hand.note("a again")));
+    CHECK(service.schedule_after("c", 10ms, by_hand.note("c")).error() == Refusal::full);
+    CHECK_FALSE(service.find("c"));
+    by_hand.pass(30ms);
+    CHECK(by_hand.words == Words{"b", "a again"});
+
+    // A running timer keeps its place, and with it its key.
+    Refusal refused{};
+    REQUIRE(service.schedule_after("b", 1h, [] {}));
+    REQUIRE(service.schedule_every("a", 1ms, Repeat::fixed_rate, [&] {
+      by_hand.words.push_back("periodic");
+      if (const auto id = service.schedule_after("a", 1ms, [] {}); !id) refused = id.error();
+    }));
+    by_hand.pass(3ms);
+    CHECK(refused == Refusal::full);
+    CHECK(by_hand.words == Words{"b", "a again", "periodic", "periodic", "periodic"});
+  }
+
+  TEST_CASE("a callback that replaces its own key has run for the last time") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    REQUIRE(service.schedule_every("key", 10ms, Repeat::fixed_rate, [&] {
+      by_hand.words.push_back("old");
+      CHECK(service.schedule_after("key", 5ms, by_hand.note("new")));
+    }));
+    by_hand.pass(100ms);
+    CHECK(by_hand.words == Words{"old", "new"});
+    CHECK_FALSE(service.find("key"));
+    CHECK(service.stats().pending == 0);
+  }
+
+  TEST_CASE("a callback that throws harms nobody, and a periodic one goes on") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    const TimerId periodic =
+        *service.schedule_every(10ms, Repeat::fixed_rate, [] { throw std::runtime_error("a"); });
+    const TimerId once = *service.schedule_after(15ms, [] { throw 7; });
+    REQUIRE(service.schedule_after(16ms, by_hand.note("other")));
+    by_hand.pass(25ms);
+    CHECK(by_hand.threw == std::vector{periodic, once, periodic});
+    CHECK(by_hand.words == Words{"other"});
+    CHECK(service.stats().thrown == 3);
+    CHECK(service.stats().pending == 1);
+  }
+
+  TEST_CASE("stop() hands back what did not run, and nothing is scheduled after it") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    const TimePoint start = by_hand.time;
+    REQUIRE(service.schedule_after(1ms, by_hand.note("ran")));
+    const TimerId once = *service.schedule_after(2h, by_hand.note("handed back"));
+    const TimerId keyed =
+        *service.schedule_every("key", 7ms, Repeat::fixed_delay, by_hand.note("every"));
+    by_hand.pass(7ms);
+    auto unprocessed = service.stop();
+    std::ranges::sort(unprocessed, {}, &TimerService::Unprocessed::deadline);
+    REQUIRE(unprocessed.size() == 2);
+    CHECK(unprocessed[0].id == keyed);
+    CHECK(unprocessed[0].deadline == start + 14ms);
+    CHECK(unprocessed[0].repeat == Repeat::fixed_delay);
+    CHECK(unprocessed[0].period == 7ms);
+    CHECK(unprocessed[0].key == "key");
+    CHECK(unprocessed[1].id == once);
+    CHECK(unprocessed[1].deadline == start + 2h);
+    CHECK(unprocessed[1].repeat == Repeat::never);
+    CHECK(unprocessed[1].key.empty());
+    unprocessed[1].callback(once);
+    CHECK(by_hand.words == Words{"ran", "every", "handed back"});
+
+    CHECK(service.stop().empty());
+    CHECK(service.schedule_after(1ms, [] {}).error() == Refusal::stopped);
+    CHECK(service.schedule_after("key", 1ms, [] {}).error() == Refusal::stopped);
+    CHECK(service.cancel(once) == CancelResult::gone);
+    CHECK(service.cancel("key") == CancelResult::gone);
+    CHECK(service.reschedule_after(once, 1ms) == RescheduleResult::gone);
+    by_hand.pass(3h);
+    CHECK(service.stats().pending == 0);
+    CHECK(by_hand.words.size() == 3);
+  }
+
+  TEST_CASE("a callback may stop the service; what was due with it is handed back") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    std::vector<TimerService::Unprocessed> unprocessed;
+    REQUIRE(service.schedule_every(1ms, Repeat::fixed_rate, [&] { unprocessed = service.stop(); }));
+    const TimerId second = *service.schedule_after(2ms, by_hand.note("second"));
+    by_hand.time += 5ms;
+    CHECK(service.run_due().fired == 1);
+    REQUIRE(unprocessed.size() == 1);
+    CHECK(unprocessed[0].id == second);
+    CHECK(service.run_due().fired == 0);
+    CHECK(service.stats().pending == 0);
+  }
+
+  TEST_CASE("a callback and what it owns are destroyed when it has run or is cancelled") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    const auto owned = std::make_shared<int>();
+    REQUIRE(service.schedule_after(1ms, [owned] {}));
+    const TimerId id = *service.schedule_after(1h, [owned] {});
+    const TimerId big = *service.schedule_after(
+        1h, [owned, more = std::array<int, 100>()] { static_cast<void>(more); });
+    CHECK(owned.use_count() == 4);
+    by_hand.pass(2ms);
+    CHECK(owned.use_count() == 3);
+    service.cancel(id);
+    service.cancel(big);
+    CHECK(owned.use_count() == 1);
+    {
+      ByHand other;
+      REQUIRE(other.service.schedule_after(1ms, [owned] {}));
+      REQUIRE(other.service.schedule_after("key", 1ms, [owned] {}));
+      REQUIRE(other.service.schedule_after("key", 1ms, [owned] {}));
+      CHECK(owned.use_count() == 3);
+    }
+    CHECK(owned.use_count() == 1);
+  }
+
+  TEST_CASE("destroying what a cancelled callback owns may use the service") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    struct Scheduling {
+      Scheduling(ByHand& owner) : by_hand(owner) {}
+      Scheduling(const Scheduling&) = delete;
+      Scheduling& operator=(const Scheduling&) = delete;
+      ~Scheduling() {
+        CHECK(by_hand.service.schedule_after("key", 1ms, by_hand.note("last words")));
+      }
+      ByHand& by_hand;
+    };
+    REQUIRE(service.schedule_after("key", 1h, [s = std::make_unique<Scheduling>(by_hand)] {}));
+    CHECK(service.cancel("key") == CancelResult::cancelled);
+    by_hand.pass(2ms);
+    CHECK(by_hand.words == Words{"last words"});
+    REQUIRE(service.schedule_after("key", 1ms, [s = std::make_unique<Scheduling>(by_hand)] {}));
+    by_hand.pass(5ms);
+    CHECK(by_hand.words.size() == 2);
+    // It replaces what had replaced it.
+    REQUIRE(service.schedule_after("key", 1h, [s = std::make_unique<Scheduling>(by_hand)] {}));
+    REQUIRE(service.schedule_after("key", 1h, by_hand.note("replaced")));
+    by_hand.pass(2h);
+    CHECK(by_hand.words.size() == 3);
+  }
+
+  TEST_CASE("run_due() stops at its budget and says that there is more") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    for (int i = 0; i < 1000; ++i) REQUIRE(service.schedule_after(1ms, [] {}));
+    by_hand.time += 2ms;
+    auto progress = service.run_due(300);
+    CHECK(progress.fired == 300);
+    CHECK(progress.more);
+    CHECK(by_hand.alarm <= by_hand.time);
+    CHECK(service.stats().pending == 700);
+    progress = service.run_due(700);
+    CHECK(progress.fired == 700);
+    CHECK_FALSE(progress.more);
+
+    // A callback that is always due again does not keep it.
+    REQUIRE(service.schedule_after(0ns, [&](TimerId id) { service.reschedule_after(id, 0ns); }));
+    progress = service.run_due(50);
+    CHECK(progress.fired == 50);
+    CHECK(progress.more);
+  }
+
+  TEST_CASE("the alarm is set for what is earlier than anything, and for nothing else") {
+    ByHand by_hand;
+    auto& [time, alarm, words, threw, service] = by_hand;
+    REQUIRE(service.schedule_at(time + 1s, by_hand.note("1s")));
+    CHECK(alarm == time + 1s);
+    alarm = TimePoint::max();
+    REQUIRE(service.schedule_at(time + 2s, by_hand.note("2s")));
+    CHECK(alarm == TimePoint::max());
+    const TimerId sooner = *service.schedule_at(time + 10ms, by_hand.note("10ms"));
+    CHECK(alarm == time + 10ms);
+    service.cancel(sooner);
+    by_hand.pass(10ms);
+    CHECK(alarm > time);
+    CHECK(alarm <= time + 990ms);
+    by_hand.pass(2s);
+    CHECK(words == Words{"1s", "2s"});
+    CHECK(alarm == TimePoint::max());
+    CHECK(service.stats().alarms == 2);
+  }
+
+  TEST_CASE("levels are counted over all shards, with upgrades and downgrades") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    const TimerId id = *service.schedule_after(100ms, [] {});
+    REQUIRE(service.schedule_after(70s, [] {}));
+    auto stats = service.stats();
+    CHECK(stats.levels[0].timers == 1);
+    CHECK(stats.levels[2].timers == 1);
+    CHECK(stats.levels[2].upgrades == 1);
+    CHECK_FALSE(stats.levels[5].exists);
+    CHECK(stats.bytes > 0);
+    service.cancel(id);
+    by_hand.pass(71s);
+    stats = service.stats();
+    CHECK(stats.levels[1].downgrades == 1);
+    CHECK(stats.levels[0].downgrades == 1);
+    CHECK(stats.scheduled == 2);
+    CHECK(stats.cancelled == 1);
+    CHECK(stats.fired == 1);
+  }
+
+  TEST_CASE("nodes are reused, and given back when none is in use") {
+    ByHand by_hand;
+    auto& service = by_hand.service;
+    std::vector<TimerId> ids;
+    for (int i = 0; i < 10'000; ++i) ids.push_back(*service.schedule_after(1s, [] {}));
+    const auto most = service.stats().bytes;
+    for (int round = 0; round < 10; ++round) {
+      for (TimerId& id : ids) {
+        REQUIRE(service.cancel(id) == CancelResult::cancelled);
+        id = *service.schedule_after(1s, [] {});
+      }
+    }
+    CHECK(service.stats().bytes == most);
+    by_hand.pass(2s);
+    CHECK(service.stats().pending == 0);
+    CHECK(service.stats().bytes < most / 2);
+    // Ids of nodes that are no more are as safe as any.
+    for (const TimerId id : ids) REQUIRE(service.cancel(id) == CancelResult::gone);
+    const TimerId id = *service.schedule_after(1s, [] {});
+    for (const TimerId old : ids) REQUIRE(old != id);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::timing

@@ -1,0 +1,352 @@
+#pragma once
+
+// TimerService: timers for programs of many threads, on top of TimingWheel.
+//
+//    TimerService timers;
+//    auto id = timers.schedule_after(30s, [] { give_up(); });         // any thread
+//    timers.schedule_every(1s, Repeat::fixed_rate, [] { report(); });
+//    if (timers.cancel(*id) == CancelResult::cancelled) ...           // give_up() never runs
+//
+// A wheel belongs to one thread, so the service has several, each with a lock: a shard.  A
+// thread always schedules into its own shard, and its lock is nearly never contended: there is
+// one shard a thread, until there are more threads than shards.  A driver, one thread at a time,
+// runs what is due in all of them.
+//
+//    thread 1 --schedule--> [lock | wheel | earliest] <--+
+//    thread 2 --schedule--> [lock | wheel | earliest] <--+-- run_due() -- own thread, epoll loop,
+//    thread 3 --schedule--> [lock | wheel | earliest] <--+                io_context, or a test
+//                              ^
+//    any thread --cancel(id)---+   the id names the shard
+//
+// The driver looks at a shard whose `earliest` has come, without a lock at the others.  It takes
+// due timers out of the wheel in small batches, and runs each callback with no lock held.  It
+// sleeps until the earliest time of all; a thread that schedules something before that sets the
+// alarm earlier (a system call; in the common case, a later deadline, it is one comparison).
+//
+// Time
+//   - Deadlines and periods are std::chrono times of std::chrono::steady_clock, as fine as a
+//     nanosecond.  They are rounded up to `tick`, the present is rounded down: no callback runs
+//     before its deadline.  It is late by less than a tick, plus what waking up takes, plus the
+//     callbacks before it.  A deadline in the past is due at once.
+//   - The callbacks of timers that one thread scheduled run in the order of their deadlines,
+//     those of one tick in no promised order.  Between the timers of different threads, if they
+//     are due by the same wake-up, there is no promised order.
+//   - schedule_after() reads the clock, schedule_at() does not: who schedules millions a second
+//     and knows the time already saves half of the cost.
+//
+// Threads
+//   - Every function may be called from any thread, callbacks included, but for run_due() (one
+//     thread at a time, never from a callback) and the destructor.
+//   - Callbacks run on the driver's thread, one at a time, with no lock held; one that is slow
+//     delays the others.  A callback that throws harms nobody: on_throw is told, and a periodic
+//     one goes on.
+//   - A callback, with all that it owns, is destroyed with no lock held too: by the driver after
+//     its last run, or by the thread that cancelled it.
+//
+// Cancelling has three answers.
+//   cancelled  It was waiting.  The callback does not run (again), whatever the driver is doing.
+//   running    The callback is running just now, and is not interrupted.  It is its last run.
+//   gone       There is no such timer: it has run, or was cancelled, replaced or handed back by
+//              stop() earlier.
+// cancel_and_wait() answers the same, and in the case of `running` returns when the callback has
+// returned and is destroyed.  So after it, whatever the answer, the callback is not running and
+// what it refers to may go.  (Called by the callback itself, it does not wait.)
+//
+// Bounds: at most max_pending timers exist, each from its scheduling until its callback has
+// returned for the last time or it is cancelled; one more is refused (Refusal::full) and its
+// callback destroyed.  A timer that schedules itself again does so best by reschedule or as a
+// periodic one: neither needs a second place.  Memory: 128 bytes and what the wheel needs for a
+// timer, from a free list that is given back once a shard is empty.
+//
+// Errors: a refusal is a value.  Only constructors throw (std::system_error: no descriptor, no
+// thread).  When memory runs out under a lock the program ends.
+//
+// End: stop() refuses whatever is scheduled from then on, waits for the callback that is running,
+// ends the service's thread and hands back every timer that did not run (no more).  The
+// destructor does so too and destroys them; it may not be called from a callback.  Ids stay safe
+// to use as long as the service lives.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <expected>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "timing/timing_wheel.h"
+
+namespace tarry::timing {
+
+// Names a timer for as long as the service lives; is never used for another one.  The id of no
+// timer when made by default.
+struct TimerId {
+  std::uint64_t sequence = 0;  // Unique in its shard, counted from 1.
+  std::uint32_t index = 0;     // Of the node in its shard's pool.
+  std::uint32_t shard = 0;
+
+  bool operator==(const TimerId&) const = default;
+};
+
+enum class Refusal {
+  full,      // max_pending timers exist.
+  stopped,   // stop() was called.
+  no_period  // A period has to be longer than nothing.
+};
+std::string_view to_string(Refusal refusal);
+
+enum class CancelResult { cancelled, running, gone };
+std::string_view to_string(CancelResult result);
+
+enum class RescheduleResult {
+  moved,    // It was waiting, and waits for the new deadline now.
+  running,  // Its callback is running; it runs once more at the new deadline.
+  gone      // As for cancelling; also while a cancelled callback is still running.
+};
+std::string_view to_string(RescheduleResult result);
+
+enum class Repeat {
+  never,
+  // Due every period from the first deadline on, without drift.  A run that is late by whole
+  // periods stands for those that were missed: they are counted, not made up for.
+  fixed_rate,
+  // Due one period after the last run ended.
+  fixed_delay
+};
+
+// Who calls run_due().
+enum class Drive {
+  own_thread,  // A thread of the service.
+  descriptor,  // The owner, when fd() is readable: from epoll, or timer_service_asio.h.
+  manual       // The owner, by next_due() or the `alarm`.  The only one with a clock of one's own.
+};
+
+struct TimerServiceOptions {
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  Drive drive = Drive::own_thread;
+  std::chrono::nanoseconds tick = std::chrono::milliseconds(1);  // At least 1 us.
+  std::size_t max_pending = 1 << 20;
+  unsigned shards = 0;  // Rounded up to a power of two, at most 256.  0: two for each processor.
+
+  // With Drive::manual alone.  `clock` never goes back; steady_clock when there is none.  It is
+  // called on any thread and may not call the service.  `alarm` says that run_due() has work at
+  // that time, which is earlier than what was said before or follows a run_due(); time_point::max()
+  // when there is none.  It is called on any thread, one call at a time, and may not call the
+  // service either.
+  std::function<TimePoint()> clock;
+  std::function<void(TimePoint)> alarm;
+
+  // Called on the driver's thread for what a callback threw, in its catch; must not throw.
+  // Without it a line goes to stderr.
+  std::function<void(TimerId, std::exception_ptr)> on_throw;
+};
+
+class TimerService {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::nanoseconds;
+  using Callback = std::move_only_function<void(TimerId)>;
+  using Scheduled = std::expected<TimerId, Refusal>;
+
+  explicit TimerService(TimerServiceOptions options = {});
+  TimerService(const TimerService&) = delete;
+  TimerService& operator=(const TimerService&) = delete;
+  ~TimerService();
+
+  // A callback is whatever can be called with nothing or with its own TimerId.
+
+  template <class F>
+  Scheduled schedule_at(TimePoint deadline, F&& callback) {
+    return add(deadline, as_callback(std::forward<F>(callback)));
+  }
+  template <class F>
+  Scheduled schedule_after(Duration delay, F&& callback) {
+    return add(after(delay), as_callback(std::forward<F>(callback)));
+  }
+
+  // The first run at `first`, or after one period.
+  template <class F>
+  Scheduled schedule_every(TimePoint first, Duration period, Repeat repeat, F&& callback) {
+    return add_periodic(first, period, repeat, as_callback(std::forward<F>(callback)));
+  }
+  template <class F>
+  Scheduled schedule_every(Duration period, Repeat repeat, F&& callback) {
+    return add_periodic(after(period), period, repeat, as_callback(std::forward<F>(callback)));
+  }
+
+  // Keyed timers: the same key again replaces the timer that has it, which is cancelled (if its
+  // callback is running it is its last run).  Replacing needs no place of its own unless the old
+  // callback is running; when it is refused, the old timer stays as it was.
+  template <class F>
+  Scheduled schedule_at(std::string_view key, TimePoint deadline, F&& callback) {
+    return add_keyed(key, deadline, {}, Repeat::never, as_callback(std::forward<F>(callback)));
+  }
+  template <class F>
+  Scheduled schedule_after(std::string_view key, Duration delay, F&& callback) {
+    return add_keyed(key, after(delay), {}, Repeat::never, as_callback(std::forward<F>(callback)));
+  }
+  template <class F>
+  Scheduled schedule_every(std::string_view key, Duration period, Repeat repeat, F&& callback) {
+    return add_keyed(key, after(period), period, repeat, as_callback(std::forward<F>(callback)));
+  }
+
+  CancelResult cancel(TimerId id);
+  CancelResult cancel(std::string_view key);
+  CancelResult cancel_and_wait(TimerId id);
+  CancelResult cancel_and_wait(std::string_view key);
+
+  // Moves the next run, earlier or later.  A fixed rate counts on from there.
+  RescheduleResult reschedule_at(TimerId id, TimePoint deadline);
+  RescheduleResult reschedule_after(TimerId id, Duration delay);
+  RescheduleResult reschedule_at(std::string_view key, TimePoint deadline);
+  RescheduleResult reschedule_after(std::string_view key, Duration delay);
+
+  // The timer that has this key, if there is one.
+  std::optional<TimerId> find(std::string_view key) const;
+
+  // A timer that stop() took out.  A periodic one had its next run before it.
+  struct Unprocessed {
+    TimerId id;
+    TimePoint deadline;
+    Repeat repeat = Repeat::never;
+    Duration period{};
+    std::string key;  // Empty when it has none.
+    Callback callback;
+  };
+
+  // In no promised order.  The second call returns nothing, at once.  When a callback calls it,
+  // that callback's own timer is not among them.
+  std::vector<Unprocessed> stop();
+
+  // Drivers.
+
+  // Readable (level-triggered) while run_due() has work; it is never to be read.  With
+  // Drive::descriptor alone; closed by the destructor.
+  int fd() const;
+
+  struct Progress {
+    std::size_t fired = 0;
+    bool more = false;  // Something is due still: the budget is used up.
+  };
+  static constexpr std::size_t default_budget = 1024;
+
+  // Runs what is due, as far as `budget` goes: each callback takes one, and so does each timer
+  // of a large bucket that is moved down.  Not with Drive::own_thread.
+  Progress run_due(std::size_t budget = default_budget);
+
+  // When run_due() has work next: never later than the earliest deadline, sometimes earlier.
+  std::optional<TimePoint> next_due() const;
+
+  struct Stats {
+    // Of all shards together.
+    std::array<TimingWheel::LevelStats, DelayQueue::level_count> levels{};
+    std::size_t pending = 0;  // Timers that exist, also those whose callback is running.
+    std::size_t bytes = 0;    // Wheels and nodes, without what callbacks own.
+    // Ever.
+    std::uint64_t scheduled = 0;
+    std::uint64_t cancelled = 0;  // Also those that were replaced.
+    std::uint64_t fired = 0;
+    std::uint64_t thrown = 0;
+    std::uint64_t skipped = 0;  // Runs of a fixed rate that were missed.
+    std::uint64_t refused = 0;
+    std::uint64_t alarms = 0;  // How often the driver was told of an earlier deadline.
+  };
+  // Locks one shard after the other.
+  Stats stats() const;
+
+ private:
+  struct Extra;
+  struct Node;
+  struct Shard;
+  struct Keys;
+
+  template <class F>
+  static Callback as_callback(F&& callback) {
+    if constexpr (std::invocable<std::decay_t<F>&, TimerId>) {
+      return Callback(std::forward<F>(callback));
+    } else {
+      static_assert(std::invocable<std::decay_t<F>&>, "a callback takes nothing or a TimerId");
+      return Callback([f = std::forward<F>(callback)](TimerId) mutable { f(); });
+    }
+  }
+
+  TimePoint now() const;
+  TimePoint after(Duration delay) const;
+  Tick due_tick(TimePoint deadline) const;
+  TimePoint time_of(Tick tick) const;
+
+  Shard& own_shard();
+  Scheduled add(TimePoint deadline, Callback callback);
+  Scheduled add_periodic(TimePoint first, Duration period, Repeat repeat, Callback callback);
+  Scheduled add_keyed(std::string_view key, TimePoint first, Duration period, Repeat repeat,
+                      Callback callback);
+  Scheduled add_node(TimePoint deadline, Callback& callback, std::unique_ptr<Extra> extra);
+  std::optional<TimerId> replace(TimerId old, TimePoint deadline, Callback& callback,
+                                 std::unique_ptr<Extra>& extra);
+  void find_places(Shard& shard);
+  void share_places(Shard& shard);
+  CancelResult take_out(TimerId id, bool wait, Callback& callback, std::unique_ptr<Extra>& extra);
+  CancelResult cancel(TimerId id, bool wait);
+  CancelResult cancel(std::string_view key, bool wait);
+  void wait_until_returned(TimerId id);
+  Keys& keys_of(std::string_view key) const;
+  void forget_key(const Extra& extra, TimerId id);
+
+  Progress pass(std::size_t budget);
+  std::size_t run_shard(Shard& shard, std::size_t& budget);
+  void run(Node& node);
+  TimePoint next_run(Shard& shard, const Node& node, TimePoint returned);
+  void report(TimerId id) const noexcept;
+  void begin_pass();
+  bool end_pass();
+  bool on_driver_thread() const;
+  Tick current_tick() const;
+  Tick earliest() const;
+  void told_of(Tick deadline);
+  void set_alarm(Tick at);
+  Tick after_stop() const;
+  void drive();
+  void drain(Shard& shard, std::vector<Unprocessed>& unprocessed);
+
+  const TimerServiceOptions options_;
+  const TimePoint epoch_;  // Tick 0.
+  const int fd_;           // The timerfd; -1 with Drive::manual.
+  const std::uint32_t shard_mask_;
+  const std::unique_ptr<Shard[]> shards_;
+  const std::unique_ptr<Keys[]> keys_;
+
+  const std::size_t places_at_once_;
+
+  // Places that no shard holds for its own; a shard fetches and returns some at a time.
+  alignas(64) std::atomic<std::size_t> places_;
+  std::atomic<std::uint64_t> refused_{0};
+
+  // What the alarm is set to: 0 while the driver is awake, for it looks at all shards before it
+  // sleeps.  Written under alarm_lock_.
+  alignas(64) std::atomic<Tick> alarm_at_{std::numeric_limits<Tick>::max()};
+  std::atomic<std::uint64_t> alarms_{0};
+  std::mutex alarm_lock_;
+
+  alignas(64) mutable std::mutex pass_lock_;
+  std::condition_variable pass_changed_;   // A pass ended, or a callback that is waited for did.
+  bool in_pass_ = false;                   // Under pass_lock_.
+  std::atomic<std::thread::id> driver_{};  // Whose pass it is; no thread's between passes.
+  std::atomic<bool> stopping_{false};
+  std::uint32_t first_shard_ = 0;  // Where the next pass begins; the driver's own.
+  std::thread thread_;
+};
+
+}  // namespace tarry::timing
