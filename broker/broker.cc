@@ -123,6 +123,7 @@ Result<> Broker::open_stores() {
   auto store = storage::PendingStore::open(*pending_database_, limits);
   if (!store) return std::unexpected(store.error());
   pending_ = std::move(*store);
+  offset_store_ = std::make_unique<storage::OffsetStore>(*meta_);
   return {};
 }
 
@@ -134,8 +135,8 @@ void Broker::show_topics() {
 Result<> Broker::recover() {
   show_topics();
   Replay replay(*this);
-  auto recovered =
-      storage::recover(disk(), directory_.journal_root(), *catalog_, *pending_, replay);
+  auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, *pending_,
+                                    *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());
   show_topics();
   for (auto& shard : shards_) {

@@ -33,6 +33,7 @@
 #include "storage/data_directory.h"
 #include "storage/database.h"
 #include "storage/file.h"
+#include "storage/offset_store.h"
 #include "storage/pending_store.h"
 
 namespace tarry::broker {
@@ -73,6 +74,7 @@ class Broker {
   storage::Database& meta() { return *meta_; }
   storage::Database& pending_database() { return *pending_database_; }
   storage::PendingStore& pending() { return *pending_; }
+  storage::OffsetStore& offset_store() { return *offset_store_; }  // Any thread.
   const RecoverySummary& recovery() const { return recovery_; }
   MonoTime started() const { return started_; }
   void journal_failed(const Error& error) { setup_.on_failure(error); }
@@ -118,6 +120,7 @@ class Broker {
   std::unique_ptr<storage::Database> pending_database_;
   std::unique_ptr<storage::Catalog> catalog_;
   std::unique_ptr<storage::PendingStore> pending_;
+  std::unique_ptr<storage::OffsetStore> offset_store_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Topics> topics_;
   RecoverySummary recovery_;

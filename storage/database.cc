@@ -20,20 +20,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int format_version = 1;
+// db/meta 2 has groups and offsets, which 1 has not.
+int format_version(Database::Kind kind) {
+  return kind == Database::Kind::pending ? 1 : 2;
+}
 
 std::string format_prefix(Database::Kind kind) {
   return kind == Database::Kind::pending ? "tarry-pending-" : "tarry-meta-";
 }
 
 std::string format_name(Database::Kind kind) {
-  return fmt::format("{}{}", format_prefix(kind), format_version);
+  return fmt::format("{}{}", format_prefix(kind), format_version(kind));
+}
+
+// The format before, which open() carries over by making the column families that it lacks; empty
+// when there is none.
+std::string former_format_name(Database::Kind kind) {
+  return kind == Database::Kind::meta ? format_prefix(kind) + "1" : std::string();
+}
+bool is_new_in_format(Database::Kind kind, std::string_view family) {
+  return kind == Database::Kind::meta &&
+         (family == format_name(kind) || family == "groups" || family == "offsets");
 }
 
 // In the order of pending_family and meta_family.
 std::vector<std::string> family_names(Database::Kind kind) {
   if (kind == Database::Kind::pending) return {format_name(kind), "counts", "entries", "ids"};
-  return {format_name(kind), "topics", "singles", "producers"};
+  return {format_name(kind), "topics", "singles", "producers", "groups", "offsets"};
 }
 
 // Lets go what the pending store says nobody asks for any more.
@@ -138,8 +151,9 @@ Error damaged(const std::string& directory, std::string_view why) {
                       directory, why)};
 }
 
-// Before anything in `directory` is touched: reads the manifest, which names the format.
-Result<> check_format(const std::string& directory, Database::Kind kind) {
+// Before anything in `directory` is touched: reads the manifest, which names the format.  Returns
+// the column families that are there.
+Result<std::vector<std::string>> check_format(const std::string& directory, Database::Kind kind) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) return std::unexpected(damaged(directory, "missing"));
 
@@ -153,19 +167,27 @@ Result<> check_format(const std::string& directory, Database::Kind kind) {
   const auto has = [&](const std::string& name) {
     return std::ranges::find(found, name) != found.end();
   };
+  const bool former = has(former_format_name(kind));
   for (const auto& name : found) {
-    if (name.starts_with(format_prefix(kind)) && name != format_name(kind)) {
+    if (name.starts_with(format_prefix(kind)) && name != format_name(kind) &&
+        name != former_format_name(kind)) {
       return fail(Errc::unsupported,
                   fmt::format("database {} has the format {}, this version reads {}; start the "
                               "Tarry that wrote it; nothing was changed",
                               directory, name, format_name(kind)));
     }
   }
-  for (const auto& name : family_names(kind)) {
-    if (!has(name))
+  const auto ours = family_names(kind);
+  for (const auto& name : found) {
+    if (name != rocksdb::kDefaultColumnFamilyName && name != former_format_name(kind) &&
+        std::ranges::find(ours, name) == ours.end())
+      return std::unexpected(damaged(directory, fmt::format("it has a part named {}", name)));
+  }
+  for (const auto& name : ours) {
+    if (!has(name) && !(former && is_new_in_format(kind, name)))
       return std::unexpected(damaged(directory, fmt::format("it has no part named {}", name)));
   }
-  return {};
+  return found;
 }
 
 }  // namespace
@@ -238,31 +260,61 @@ Database::Database(std::unique_ptr<Rocks> rocks) : rocks_(std::move(rocks)) {}
 Database::~Database() = default;
 
 Result<std::unique_ptr<Database>> Database::start(const std::string& directory, Kind kind,
-                                                  const Limits& limits, bool create) {
+                                                  const Limits& limits,
+                                                  const std::vector<std::string>& found) {
   auto rocks = std::make_unique<Rocks>();
   rocks->directory = directory;
   rocks->cache = rocksdb::NewLRUCache(limits.block_cache_bytes, 2);
   rocks->garbage = std::make_shared<GarbageSlot>();
-
-  std::vector<rocksdb::ColumnFamilyDescriptor> ours;
-  for (const auto& name : family_names(kind))
-    ours.emplace_back(name, family_options(limits, rocks->cache, name, rocks->garbage));
-  std::vector<rocksdb::ColumnFamilyDescriptor> families{
-      {rocksdb::kDefaultColumnFamilyName,
-       family_options(limits, rocks->cache, rocksdb::kDefaultColumnFamilyName, rocks->garbage)}};
-  if (!create) families.insert(families.end(), ours.begin(), ours.end());
+  const auto described = [&](const std::string& name) {
+    return rocksdb::ColumnFamilyDescriptor(
+        name, family_options(limits, rocks->cache, name, rocks->garbage));
+  };
+  const bool create = found.empty();
+  std::vector<std::string> names{rocksdb::kDefaultColumnFamilyName};
+  if (!create) names = found;
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  for (const auto& name : names) families.push_back(described(name));
 
   rocksdb::DB* db = nullptr;
-  const auto opened = rocksdb::DB::Open(database_options(limits, create), directory, families,
-                                        &rocks->families, &db);
-  if (!opened.ok()) return std::unexpected(rocks_error(opened, directory));
+  std::vector<Family*> opened;
+  const auto status =
+      rocksdb::DB::Open(database_options(limits, create), directory, families, &opened, &db);
+  if (!status.ok()) return std::unexpected(rocks_error(status, directory));
   rocks->db.reset(db);
-  if (create) {  // All at once: each on its own would write and sync the options again.
+  rocks->families = opened;  // Closed with the database, whatever comes.
+
+  // All at once: each on its own would write and sync the options again.  A former format's name
+  // goes when all are there, so that what a crash leaves of this is carried over again.
+  std::vector<std::string> missing;
+  for (const auto& name : family_names(kind))
+    if (std::ranges::find(names, name) == names.end()) missing.push_back(name);
+  if (!missing.empty()) {
+    std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
+    for (const auto& name : missing) wanted.push_back(described(name));
     std::vector<Family*> made;
-    const auto created = db->CreateColumnFamilies(ours, &made);
+    const auto created = db->CreateColumnFamilies(wanted, &made);
     rocks->families.insert(rocks->families.end(), made.begin(), made.end());
     if (!created.ok()) return std::unexpected(rocks_error(created, directory));
+    names.insert(names.end(), missing.begin(), missing.end());
   }
+  const auto place_of = [&](std::string_view name) {
+    return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+  };
+  if (const auto former = place_of(former_format_name(kind)); former < names.size()) {
+    Family* const family = rocks->families[former];
+    const auto dropped = db->DropColumnFamily(family);
+    if (!dropped.ok()) return std::unexpected(rocks_error(dropped, directory));
+    db->DestroyColumnFamilyHandle(family);
+    rocks->families.erase(rocks->families.begin() + static_cast<std::ptrdiff_t>(former));
+    names.erase(names.begin() + static_cast<std::ptrdiff_t>(former));
+  }
+
+  // In the order in which the stores know them.
+  std::vector<Family*> ordered{rocks->families[place_of(rocksdb::kDefaultColumnFamilyName)]};
+  for (const auto& name : family_names(kind)) ordered.push_back(rocks->families[place_of(name)]);
+  TARRY_ASSERT(ordered.size() == rocks->families.size(), "every column family is known");
+  rocks->families = std::move(ordered);
   return std::unique_ptr<Database>(new Database(std::move(rocks)));
 }
 
@@ -272,7 +324,7 @@ Result<std::unique_ptr<Database>> Database::make(const std::string& directory, K
   fs::remove_all(directory, failed);
   if (!failed) fs::create_directories(directory, failed);
   if (failed) return fail(Errc::io, fmt::format("database {}: {}", directory, failed.message()));
-  auto made = start(directory, kind, limits, true);
+  auto made = start(directory, kind, limits, {});
   if (!made) return made;
   // RocksDB syncs what is in its directory; that the directory is there is ours to see to.
   PosixDisk disk;
@@ -290,9 +342,9 @@ Result<std::unique_ptr<Database>> Database::make(const std::string& directory, K
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& directory, Kind kind,
                                                  const Limits& limits) {
-  if (const auto format = check_format(directory, kind); !format)
-    return std::unexpected(format.error());
-  return start(directory, kind, limits, false);
+  const auto found = check_format(directory, kind);
+  if (!found) return std::unexpected(found.error());
+  return start(directory, kind, limits, *found);
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& directory, Kind kind) {

@@ -6,6 +6,7 @@
 //   db/pending   parked records and their ids            (pending_store)
 //   db/meta      topics, configs, id blocks              (catalog)
 //                producers' last answers                 (producer_states)
+//                groups and their committed offsets      (offset_store)
 //
 // Two, so that a storm in one does not stall the other.  RocksDB's own log is off: the journal
 // has everything, and a flush makes all column families durable together (without atomic_flush
@@ -13,8 +14,8 @@
 // crash and comes back by replay.
 //
 //   format    the name of a column family states it ("tarry-pending-1"), so that another version
-//             is found by reading the manifest, before anything is changed.  Layout of keys and
-//             values: docs/formats/db.md
+//             is found by reading the manifest, before anything is changed.  db/meta of format 1
+//             is carried over to 2.  Layout of keys and values: docs/formats/db.md
 //
 // What always holds
 //   - A database is made once, with its data directory.  One that is missing or damaged later is
@@ -30,6 +31,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -73,8 +75,10 @@ class Database {
 
  private:
   explicit Database(std::unique_ptr<Rocks> rocks);
+  // `found`: the column families that are there; none: everything is made.
   static Result<std::unique_ptr<Database>> start(const std::string& directory, Kind kind,
-                                                 const Limits& limits, bool create);
+                                                 const Limits& limits,
+                                                 const std::vector<std::string>& found);
 
   const std::unique_ptr<Rocks> rocks_;
 };

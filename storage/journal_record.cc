@@ -20,6 +20,10 @@ enum Type : std::uint8_t {
   sequences_given = 10,
   log_start_moved = 11,
   broker_configs_set = 12,
+  group_stored = 13,
+  group_removed = 14,
+  offsets_committed = 15,
+  offsets_removed = 16,
 };
 
 constexpr std::size_t operation_header = 1 + 4;
@@ -76,6 +80,21 @@ class Body {
       std::string key{short_text()};
       out.insert_or_assign(std::move(key), std::string{as_text(take(number<std::uint32_t>()))});
     }
+    return out;
+  }
+  // What a count claims is not allocated before it is seen.
+  std::vector<CommittedOffset> committed_offsets() {
+    std::vector<CommittedOffset> out;
+    for (auto count = number<std::uint32_t>(); count > 0 && good_; --count) {
+      out.push_back({partition(), number<std::int64_t>(), number<std::int32_t>(), time(), time(),
+                     short_text()});
+    }
+    return out;
+  }
+  std::vector<TopicPartition> partitions() {
+    std::vector<TopicPartition> out;
+    for (auto count = number<std::uint32_t>(); count > 0 && good_; --count)
+      out.push_back(partition());
     return out;
   }
   Bytes rest() { return take(left_.size()); }
@@ -197,6 +216,37 @@ void RecordBuilder::add(const BrokerConfigsSet& op) {
   put(own_, op.configs);
   end(at, {});
 }
+void RecordBuilder::add(const GroupStored& op) {
+  const auto at = begin(group_stored);
+  put_short(own_, op.group);
+  end(at, op.value);
+}
+void RecordBuilder::add(const GroupRemoved& op) {
+  const auto at = begin(group_removed);
+  put_short(own_, op.group);
+  end(at, {});
+}
+void RecordBuilder::add(const OffsetsCommitted& op) {
+  const auto at = begin(offsets_committed);
+  put_short(own_, op.group);
+  append_be(own_, static_cast<std::uint32_t>(op.offsets.size()));
+  for (const auto& offset : op.offsets) {
+    put(own_, offset.partition);
+    append_be(own_, offset.offset);
+    append_be(own_, offset.leader_epoch);
+    put(own_, offset.committed);
+    put(own_, offset.expires);
+    put_short(own_, offset.metadata);
+  }
+  end(at, {});
+}
+void RecordBuilder::add(const OffsetsRemoved& op) {
+  const auto at = begin(offsets_removed);
+  put_short(own_, op.group);
+  append_be(own_, static_cast<std::uint32_t>(op.partitions.size()));
+  for (const auto& partition : op.partitions) put(own_, partition);
+  end(at, {});
+}
 
 std::vector<Bytes> RecordBuilder::pieces() const {
   std::vector<Bytes> out;
@@ -276,6 +326,18 @@ Result<> for_each_operation(Bytes record, const std::function<Result<>(const Ope
         break;
       case broker_configs_set:
         op = BrokerConfigsSet{body.configs()};
+        break;
+      case group_stored:
+        op = GroupStored{body.short_text(), body.rest()};
+        break;
+      case group_removed:
+        op = GroupRemoved{body.short_text()};
+        break;
+      case offsets_committed:
+        op = OffsetsCommitted{body.short_text(), body.committed_offsets()};
+        break;
+      case offsets_removed:
+        op = OffsetsRemoved{body.short_text(), body.partitions()};
         break;
       default:
         return fail(

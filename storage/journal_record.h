@@ -26,6 +26,12 @@
 //  10 SequencesGiven    next u64: every sequence number below is given out
 //  11 LogStartMoved     topic 16, partition i32, start i64: what is below is deleted
 //  12 BrokerConfigsSet  configs (all dynamic ones)
+//  13 GroupStored       group (u16, bytes), value (the rest, as broker/group_record encodes it)
+//  14 GroupRemoved      group: it and all its offsets are gone
+//  15 OffsetsCommitted  group, count u32, each: topic 16, partition i32, offset i64,
+//                       leader_epoch i32, committed_ms i64, expires_ms i64 (max: when
+//                       offsets.retention.minutes says), metadata (u16, bytes)
+//  16 OffsetsRemoved    group, count u32, each: topic 16, partition i32
 //
 // Applying an operation twice changes nothing the second time: it says what is so, under names
 // that are never given out again (topic ids, offsets, sequence numbers).  Replay relies on it.
@@ -120,12 +126,39 @@ struct BrokerConfigsSet {
   Configs configs;
 };
 
-using Operation = std::variant<LogAppended, Parked, Gone, ProducerAnswered, TopicCreated,
-                               TopicDeleted, PartitionsAdded, ConfigsSet, ProducerIdsGiven,
-                               SequencesGiven, LogStartMoved, BrokerConfigsSet>;
+// A consumer group's record stands in the journal of the shard that the group hashes to.
+struct GroupStored {
+  std::string_view group;
+  Bytes value;
+};
+struct GroupRemoved {
+  std::string_view group;
+};
+struct CommittedOffset {
+  TopicPartition partition;
+  Offset offset = -1;
+  std::int32_t leader_epoch = -1;  // -1: the client gave none.
+  WallTime committed;
+  WallTime expires = never_expires;  // A time that the client asked for; else retention decides.
+  std::string_view metadata;
+};
+struct OffsetsCommitted {
+  std::string_view group;
+  std::vector<CommittedOffset> offsets;
+};
+struct OffsetsRemoved {
+  std::string_view group;
+  std::vector<TopicPartition> partitions;
+};
+
+using Operation =
+    std::variant<LogAppended, Parked, Gone, ProducerAnswered, TopicCreated, TopicDeleted,
+                 PartitionsAdded, ConfigsSet, ProducerIdsGiven, SequencesGiven, LogStartMoved,
+                 BrokerConfigsSet, GroupStored, GroupRemoved, OffsetsCommitted, OffsetsRemoved>;
 
 // Builds a record as a list of pieces, so that a batch is copied once: into the journal's buffer.
-// What LogAppended::batches and Parked::record view must live until the record is appended.
+// What LogAppended::batches, Parked::record and GroupStored::value view must live until the record
+// is appended.
 class RecordBuilder {
  public:
   void add(const LogAppended&);
@@ -140,6 +173,10 @@ class RecordBuilder {
   void add(const SequencesGiven&);
   void add(const LogStartMoved&);
   void add(const BrokerConfigsSet&);
+  void add(const GroupStored&);
+  void add(const GroupRemoved&);
+  void add(const OffsetsCommitted&);
+  void add(const OffsetsRemoved&);
 
   bool empty() const { return parts_.empty(); }
   std::size_t size() const { return size_; }  // Bytes of the whole record.

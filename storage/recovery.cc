@@ -9,6 +9,7 @@
 #include "records/record_batch.h"
 #include "storage/catalog.h"
 #include "storage/database.h"
+#include "storage/offset_store.h"
 #include "storage/pending_store.h"
 
 namespace tarry::storage {
@@ -69,8 +70,8 @@ bool means_partition(const Error& error) {
 
 class Replay {
  public:
-  Replay(Catalog& catalog, PendingStore& pending, LogReplay& logs)
-      : catalog_(catalog), pending_(pending), logs_(logs) {}
+  Replay(Catalog& catalog, PendingStore& pending, OffsetStore& offsets, LogReplay& logs)
+      : catalog_(catalog), pending_(pending), offsets_(offsets), logs_(logs) {}
 
   Result<> take(const Operation& operation) {
     if (const auto* appended = std::get_if<LogAppended>(&operation)) return append(*appended);
@@ -91,7 +92,8 @@ class Replay {
       return exists(moved->partition) ? logs_.start_moved(moved->partition, moved->start)
                                       : Result<>();
     }
-    return {};
+    // Offsets of a topic that is gone are nobody's, and are dropped when the groups are loaded.
+    return offsets_.apply(operation);
   }
 
   // The views in the pending store's operations end with their journal record.
@@ -150,6 +152,7 @@ class Replay {
 
   Catalog& catalog_;
   PendingStore& pending_;
+  OffsetStore& offsets_;
   LogReplay& logs_;
   // Where each log that was cut ends; empty: it is fenced.
   std::unordered_map<TopicPartition, std::optional<Offset>> ends_;
@@ -198,14 +201,14 @@ RecoveredJournal Recovered::journal(std::uint32_t shard) const {
 }
 
 Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
-                          PendingStore& pending, LogReplay& logs) {
+                          PendingStore& pending, OffsetStore& offsets, LogReplay& logs) {
   if (const auto removed = remove_retired_journals(disk, root); !removed)
     return std::unexpected(removed.error());
   const auto shards = journal_shards(disk, root);
   if (!shards) return std::unexpected(shards.error());
 
   Recovered out;
-  Replay replay(catalog, pending, logs);
+  Replay replay(catalog, pending, offsets, logs);
   for (const std::uint32_t shard : *shards) {
     const std::string directory = journal_directory(root, shard);
     const auto named = [&](const Error& error) {

@@ -12,6 +12,8 @@
 //     Parked, Gone                        PendingStore
 //     LogAppended, ProducerAnswered,      LogReplay: the caller's logs
 //     LogStartMoved
+//     GroupStored, GroupRemoved,          OffsetStore
+//     OffsetsCommitted, OffsetsRemoved
 //
 // A log may be ahead of the checkpoint, its last batches perhaps half written.  The first
 // LogAppended of a log says where the journal takes over: what is before its base offset was
@@ -19,10 +21,10 @@
 // and everything is appended again (but what it does not keep any more).  A log that ends before
 // that offset has lost what a checkpoint vouched for: it is fenced, the rest goes on.
 //
-// Another number of shards.  A partition's records may then stand in two journals, and nothing
-// says which is older: an old journal's Parked, replayed after a new one's Gone, would come alive
-// again.  So before anything is appended under the new number everything that was replayed is made
-// durable elsewhere and the old journals end:
+// Another number of shards.  A partition's or a group's records may then stand in two journals, and
+// nothing says which is older: an old journal's Parked, replayed after a new one's Gone, would come
+// alive again.  So before anything is appended under the new number everything that was replayed is
+// made durable elsewhere and the old journals end:
 //
 //   auto recovered = recover(...);
 //   if (recovered->other_shards(n)) { <write and sync all logs, save producer states>;
@@ -54,6 +56,7 @@ namespace tarry::storage {
 
 class Catalog;
 class Database;
+class OffsetStore;
 class PendingStore;
 
 // The caller's logs and what belongs to them.  Errc::corrupt and Errc::fenced from cut() and
@@ -92,7 +95,7 @@ struct Recovered {
 
 // `catalog` is loaded, the stores are open.
 Result<Recovered> recover(Disk& disk, const std::string& journal_root, Catalog& catalog,
-                          PendingStore& pending, LogReplay& logs);
+                          PendingStore& pending, OffsetStore& offsets, LogReplay& logs);
 
 // After the logs were written and synced: flushes both databases, notes every journal's end as its
 // checkpoint and retires the journals of shards >= `shards`.

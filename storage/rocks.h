@@ -31,7 +31,7 @@ namespace pending_family {
 enum : std::size_t { format, counts, entries, ids };
 }
 namespace meta_family {
-enum : std::size_t { format, topics, singles, producers };
+enum : std::size_t { format, topics, singles, producers, groups, offsets };
 }
 
 // What the compaction of db/pending lets go: told by the pending store, asked by RocksDB's threads.

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "scratch.h"
@@ -119,6 +120,52 @@ TEST_SUITE("database") {
     CHECK(opened.error().message.find("tarry-pending-2") != std::string::npos);
     CHECK(opened.error().message.find("start the Tarry that wrote it") != std::string::npos);
     CHECK(contents(path) == before);
+  }
+
+  TEST_CASE("db/meta of format 1 gets what it lacks and keeps what it has, wherever it stopped") {
+    // What a crash may leave: none, one, or all of the new column families.
+    for (const std::vector<std::string>& made :
+         {std::vector<std::string>{}, {"groups"}, {"groups", "offsets", "tarry-meta-2"}}) {
+      ScratchDirectory scratch;
+      const std::string path = scratch.path("db/meta");
+      {
+        auto meta = Database::make(path, Kind::meta);
+        REQUIRE(meta.has_value());
+        put(**meta, meta_family::producers, "kept", "1");
+        REQUIRE((*meta)->flush().has_value());
+      }
+      {  // As format 1 had it.
+        rocksdb::DB* db = nullptr;
+        std::vector<std::string> names;
+        REQUIRE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
+        std::vector<rocksdb::ColumnFamilyDescriptor> families;
+        for (const auto& name : names) families.emplace_back(name, rocksdb::ColumnFamilyOptions());
+        std::vector<Family*> handles;
+        REQUIRE(rocksdb::DB::Open({}, path, families, &handles, &db).ok());
+        for (std::size_t i = 0; i < names.size(); ++i) {
+          const bool is_new =
+              names[i] == "groups" || names[i] == "offsets" || names[i] == "tarry-meta-2";
+          if (is_new && std::ranges::find(made, names[i]) == made.end())
+            REQUIRE(db->DropColumnFamily(handles[i]).ok());
+          REQUIRE(db->DestroyColumnFamilyHandle(handles[i]).ok());
+        }
+        Family* format = nullptr;
+        REQUIRE(db->CreateColumnFamily({}, "tarry-meta-1", &format).ok());
+        REQUIRE(db->DestroyColumnFamilyHandle(format).ok());
+        delete db;
+      }
+      for (int start = 0; start < 2; ++start) {
+        auto meta = Database::open(path, Kind::meta);
+        REQUIRE_MESSAGE(meta.has_value(), meta.error().message);
+        CHECK(has(**meta, meta_family::producers, "kept").value());
+        CHECK(has(**meta, meta_family::offsets, "later").value() == (start == 1));
+        put(**meta, meta_family::offsets, "later", "2");
+        REQUIRE((*meta)->flush().has_value());
+      }
+      std::vector<std::string> names;
+      REQUIRE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
+      CHECK(std::ranges::find(names, "tarry-meta-1") == names.end());
+    }
   }
 
   TEST_CASE("a database of the other kind is refused") {

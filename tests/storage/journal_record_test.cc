@@ -32,6 +32,12 @@ Buffer one_of_each() {
   record.add(SequencesGiven{1u << 20});
   record.add(LogStartMoved{{topic(1), 2}, 77});
   record.add(BrokerConfigsSet{{{"x", "y"}}});
+  record.add(GroupStored{"g", as_bytes(body)});
+  record.add(GroupRemoved{"gone"});
+  record.add(OffsetsCommitted{"g",
+                              {{{topic(1), 2}, 3, 4, from_ms(5), from_ms(6), "meta"},
+                               {{topic(2), 0}, 7, -1, from_ms(8), never_expires, ""}}});
+  record.add(OffsetsRemoved{"g", {{topic(1), 2}, {topic(3), 4}}});
   CHECK(joined(record).size() == record.size());
   return joined(record);
 }
@@ -63,10 +69,28 @@ TEST_SUITE("journal record") {
         CHECK((t->partitions == 4 && t->name == "orders" &&
                t->configs == Configs{{"a", "b"}, {"c", ""}}));
       }
+      if (const auto* s = std::get_if<GroupStored>(&op))
+        CHECK((s->group == "g" && as_text(s->value) == "batch bytes"));
+      if (const auto* r = std::get_if<GroupRemoved>(&op)) CHECK(r->group == "gone");
+      if (const auto* c = std::get_if<OffsetsCommitted>(&op)) {
+        REQUIRE((c->group == "g" && c->offsets.size() == 2));
+        const auto& first = c->offsets[0];
+        CHECK((first.partition == TopicPartition{topic(1), 2} && first.offset == 3 &&
+               first.leader_epoch == 4 && to_ms(first.committed) == 5 &&
+               to_ms(first.expires) == 6 && first.metadata == "meta"));
+        const auto& second = c->offsets[1];
+        CHECK((second.partition == TopicPartition{topic(2), 0} && second.offset == 7 &&
+               second.leader_epoch == -1 && second.expires == never_expires &&
+               second.metadata.empty()));
+      }
+      if (const auto* r = std::get_if<OffsetsRemoved>(&op)) {
+        CHECK((r->group == "g" &&
+               r->partitions == std::vector<TopicPartition>{{topic(1), 2}, {topic(3), 4}}));
+      }
       return {};
     });
     CHECK(read.has_value());
-    CHECK(kinds == std::vector<std::size_t>{1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    CHECK(kinds == std::vector<std::size_t>{1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
   }
 
   TEST_CASE(
@@ -77,7 +101,7 @@ TEST_SUITE("journal record") {
       const Buffer cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
       if (for_each_operation(cut, [](const Operation&) -> Result<> { return {}; })) ++complete;
     }
-    CHECK(complete == 12);  // Only where an operation ends, and at 0.
+    CHECK(complete == 16);  // Only where an operation ends, and at 0.
   }
 
   TEST_CASE("an operation of an unknown type is refused, not skipped") {

@@ -14,6 +14,7 @@
 #include "storage/database.h"
 #include "storage/journal.h"
 #include "storage/memory_disk.h"
+#include "storage/offset_store.h"
 #include "storage/pending_store.h"
 #include "tests/given.h"
 
@@ -114,7 +115,27 @@ struct Rig {
     open_stores();
   }
 
-  Result<Recovered> recover() { return storage::recover(disk, "journal", *catalog, *store, logs); }
+  Result<Recovered> recover() {
+    OffsetStore offsets(*meta);
+    return storage::recover(disk, "journal", *catalog, *store, offsets, logs);
+  }
+
+  // Every group: its value and what it has committed.
+  std::map<std::string, std::string> groups() {
+    std::map<std::string, std::string> out;
+    OffsetStore offsets(*meta);
+    REQUIRE(offsets
+                .load([&](const TopicId& id) { return catalog->has_topic(id); },
+                      [&](const OffsetStore::StoredGroup& group) -> Result<> {
+                        auto& text = out[std::string(group.id)];
+                        text = group.value ? as_text(*group.value) : "-";
+                        for (const auto& o : group.offsets)
+                          text += fmt::format(" {}:{}", o.partition.partition, o.offset);
+                        return {};
+                      })
+                .has_value());
+    return out;
+  }
 
   void open_journals(const Recovered& recovered, std::uint32_t shards) {
     journals.clear();
@@ -187,6 +208,9 @@ Gone gone(const TopicPartition& partition, Sequence sequence, std::int64_t due) 
 TopicCreated topic(const TopicPartition& partition, std::string_view name) {
   return {partition.topic, 4, name, {}};
 }
+CommittedOffset committed(const TopicPartition& partition, Offset offset) {
+  return {partition, offset, -1, from_ms(1), never_expires, {}};
+}
 LogAppended append(const TopicPartition& partition, Bytes batches) {
   return {partition, from_ms(1), batches};
 }
@@ -209,12 +233,15 @@ TEST_SUITE("recovery") {
     rig.write(1, {append(orders, batches), park(orders, 7, 50)});
     rig.write(1, {park(orders, 8, 40), ProducerAnswered{orders, 99, 0, 0, 0, -1, from_ms(1)}});
     rig.write(1, {gone(orders, 7, 50), LogStartMoved{orders, 2}});
+    rig.write(1, {GroupStored{"g", as_bytes("one")}, GroupStored{"old", as_bytes("one")}});
+    rig.write(1, {OffsetsCommitted{"g", {committed(orders, 4), committed(others, 5)}}});
+    rig.write(1, {GroupStored{"g", as_bytes("two")}, GroupRemoved{"old"}});
     rig.crash();
     for (int round = 0; round < 2; ++round) {
       CAPTURE(round);
       const auto recovered = rig.recover();
       REQUIRE(recovered.has_value());
-      CHECK(recovered->records == 4);
+      CHECK(recovered->records == 7);
       CHECK(recovered->journals.size() == 2);
       CHECK_FALSE(recovered->other_shards(2));
       CHECK(recovered->other_shards(1));
@@ -226,6 +253,8 @@ TEST_SUITE("recovery") {
       CHECK(rig.logs.starts[orders] == 2);
       CHECK(rig.logs.answered.back() == 99);
       CHECK(rig.logs.fenced.empty());
+      // There is no topic `others`.
+      CHECK(rig.groups() == std::map<std::string, std::string>{{"g", "two 0:4"}});
     }
   }
 
@@ -367,6 +396,38 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE(
+      "a group's last state wins when --shards changes back and forth, wherever a start dies") {
+    Rig rig;
+    rig.open_journals({}, 2);
+    rig.write(0, {topic(orders, "orders")});
+    // Each number of shards gives the group to another journal.
+    std::uint32_t shards = 2, owner = 1;
+    Offset next = 0;
+    for (const std::uint32_t then : {3, 1, 2, 3, 2}) {
+      for (int i = 0; i < 3; ++i) {
+        ++next;
+        rig.write(owner, {GroupStored{"g", as_bytes("v")},
+                          OffsetsCommitted{"g", {committed(orders, next)}}});
+      }
+      rig.crash();
+      for (int died = 0; died < 2; ++died) {
+        auto recovered = rig.recover();
+        REQUIRE(recovered.has_value());
+        CHECK(rig.groups()["g"] == fmt::format("v 0:{}", next));
+        REQUIRE(recovered->other_shards(then));
+        if (died == 0) {
+          rig.crash();
+          continue;
+        }
+        REQUIRE(settle(rig.disk, "journal", *rig.meta, *rig.pending, then, *recovered).has_value());
+        rig.open_journals(*recovered, then);
+      }
+      shards = then;
+      owner = (owner + 1) % shards;
+    }
+  }
+
+  TEST_CASE(
       "over crashes, checkpoints and other numbers of shards nothing is lost and nothing "
       "comes twice") {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
@@ -378,6 +439,7 @@ TEST_SUITE("recovery") {
 
       std::map<TopicPartition, FakeLogs::FakeLog> logs;
       std::map<PendingKey, TopicPartition> waiting;
+      std::map<std::string, std::string> groups;
       const auto create = [&](const TopicPartition& partition, std::string_view name) {
         const std::vector<Operation> created{topic(partition, name)};
         rig.write(0, created);
@@ -389,7 +451,24 @@ TEST_SUITE("recovery") {
 
       for (int step = 0; step < 300; ++step) {
         const auto kind = random.below(100);
-        if (kind < 90) {
+        if (kind < 20) {
+          const std::string id = fmt::format("group {}", random.below(5));
+          const auto shard = static_cast<std::uint32_t>(std::hash<std::string>{}(id) % shards);
+          const auto apply = [&](std::initializer_list<Operation> operations) {
+            rig.write(shard, operations);
+            OffsetStore store(*rig.meta);
+            for (const auto& operation : operations) REQUIRE(store.apply(operation).has_value());
+          };
+          if (random.below(5) == 0) {
+            apply({GroupRemoved{id}});
+            groups.erase(id);
+          } else {
+            const auto value = fmt::format("v{}", step);
+            apply({GroupStored{id, as_bytes(std::string_view(value))},
+                   OffsetsCommitted{id, {committed(orders, step)}}});
+            groups[id] = fmt::format("{} 0:{}", value, step);
+          }
+        } else if (kind < 90) {
           const TopicPartition partition{random.below(2) == 0 ? orders.topic : others.topic,
                                          static_cast<PartitionIndex>(random.below(4))};
           std::vector<Operation> record;
@@ -439,6 +518,7 @@ TEST_SUITE("recovery") {
           for (const auto& [key, partition] : waiting) expected.push_back(key.sequence);
           REQUIRE(rig.waiting() == expected);
           REQUIRE(rig.store->total() == expected.size());
+          REQUIRE(rig.groups() == groups);
 
           shards = 1 + static_cast<std::uint32_t>(random.below(4));
           if (recovered->other_shards(shards)) {

@@ -1,0 +1,64 @@
+#pragma once
+
+// OffsetStore: consumer groups and what they have committed, as the journals say it.
+//
+//   a shard's journal --durable--> apply(operation) --> db/meta: groups, offsets
+//                                                          |
+//   at the start, when all journals are replayed           '--> load(): every group, once
+//
+// While the broker runs, a group and its offsets are looked up in the memory of the shard that
+// has it; this is what the next start finds.  So the store reads nothing but in load().
+//
+// Which of two states of a group is the newer one is never asked: a group's records stand in one
+// shard's journal, in order, and when --shards changes all journals are replayed and their ends
+// noted as checkpoints (recovery.h, settle()) before a new shard's journal takes the first record.
+//
+// What always holds
+//   - apply() twice changes nothing the second time, and replay in order ends where it ended
+//     before, also when the database is ahead of the journal's checkpoint.
+//   - A group that is removed takes its offsets along.
+//   - Offsets are kept under a topic's id.  A deleted topic's are nobody's: load() drops them.
+//
+// Threads: any; each group's operations come from one thread at a time.  Writes go to RocksDB's
+// memory and do not wait; load() blocks.
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/journal_record.h"
+
+namespace tarry::storage {
+
+class Database;
+
+class OffsetStore {
+ public:
+  // `meta` outlives the store.
+  explicit OffsetStore(Database& meta) : meta_(meta) {}
+
+  // Takes GroupStored, GroupRemoved, OffsetsCommitted and OffsetsRemoved, and leaves the rest
+  // alone.  Call it with what is durable only.
+  Result<> apply(const Operation& operation);
+
+  // One group as it was stored.  Its views end with the call that gives it.
+  struct StoredGroup {
+    std::string_view id;
+    std::optional<Bytes> value;            // Empty: nothing but offsets (a simple consumer's).
+    std::vector<CommittedOffset> offsets;  // In the order of topic ids and partitions.
+  };
+  using TakeGroup = std::function<Result<>(const StoredGroup&)>;
+
+  // Gives every group to `take`, in the order of their keys; an error that it returns ends it.
+  // `exists` says whether a topic is still there: rows of others are removed.
+  Result<> load(const std::function<bool(const TopicId&)>& exists, const TakeGroup& take);
+
+ private:
+  Database& meta_;
+};
+
+}  // namespace tarry::storage
