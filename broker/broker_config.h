@@ -39,6 +39,13 @@ struct BrokerConfig {
   std::chrono::milliseconds retention_check{300'000};            // log.retention.check.interval.ms
   std::chrono::milliseconds producer_id_expiration{86'400'000};  // producer.id.expiration.ms
 
+  std::int32_t offset_metadata_bytes = 4096;                 // offset.metadata.max.bytes
+  std::chrono::milliseconds offsets_retention{604'800'000};  // offsets.retention.minutes
+  std::chrono::milliseconds offsets_retention_check{
+      600'000};                                             // offsets.retention.check.interval.ms
+  std::chrono::milliseconds offsets_commit_timeout{5'000};  // offsets.commit.timeout.ms
+  std::int64_t group_offsets_bytes = 67'108'864;            // tarry.group.offsets.bytes, a shard
+
   std::int32_t max_partitions = 200'000;                  // tarry.max.partitions
   std::int64_t decompressed_max_bytes = 134'217'728;      // tarry.decompressed.max.bytes
   std::int64_t tail_bytes = 67'108'864;                   // tarry.log.tail.bytes, a shard

@@ -141,6 +141,10 @@ class Shard {
   std::uint64_t requests_total = 0;
   std::uint64_t checkpoints_total = 0;
 
+  // Of all groups' committed offsets, and on their way; written by GroupOffsets.
+  std::size_t offset_bytes = 0;
+  bool offsets_are_full = false;  // It was told to the operator.
+
  private:
   using TakePartition =
       std::move_only_function<void(std::expected<Partition*, protocol::ErrorCode>)>;

@@ -245,6 +245,22 @@ std::vector<ConfigKey> own_keys() {
       {"num.partitions", "1", "", ConfigType::integer,
        "How many partitions a topic gets whose maker does not say.",
        broker_number(&BrokerConfig::num_partitions, 1, 100'000)},
+      {"offset.metadata.max.bytes", "4096", "bytes", ConfigType::integer,
+       "The longest text that a consumer may commit with an offset.",
+       broker_number(&BrokerConfig::offset_metadata_bytes, 0, 32'767)},
+      {"offsets.commit.timeout.ms", "5000", "ms", ConfigType::integer,
+       "A commit that is not durable by then is answered as to be tried again.",
+       broker_time(&BrokerConfig::offsets_commit_timeout, 1)},
+      {"offsets.retention.check.interval.ms", "600000", "ms", ConfigType::long_,
+       "Committed offsets of one group that fall due within so long of each other expire together.",
+       broker_time(&BrokerConfig::offsets_retention_check, 1)},
+      {"offsets.retention.minutes", "10080", "minutes", ConfigType::integer,
+       "How long the offsets of a group are kept after its last member has left; without members "
+       "of its own, after they were committed.",
+       number(1, max_int,
+              [](Config& config, std::int64_t value) {
+                config.broker.offsets_retention = std::chrono::minutes{value};
+              })},
       {"producer.id.expiration.ms", "86400000", "ms", ConfigType::integer,
        "How long a producer that sends nothing is remembered, so that its retries are found out.",
        broker_time(&BrokerConfig::producer_id_expiration, 1)},
@@ -285,6 +301,10 @@ std::vector<ConfigKey> own_keys() {
        "With less free on the disk nothing new is accepted, so that deliveries and checkpoints "
        "can finish.",
        broker_number(&BrokerConfig::disk_reserve_bytes, 0, max_long)},
+      {"tarry.group.offsets.bytes", "67108864", "bytes", ConfigType::long_,
+       "What committed offsets of all groups may take of a shard's memory; commits above it are "
+       "refused.",
+       broker_number(&BrokerConfig::group_offsets_bytes, 4096, std::int64_t{1} << 40)},
       {"tarry.journal.file.bytes", "33554432", "bytes", ConfigType::long_,
        "The size of one journal file; at least two fit into tarry.journal.max.bytes.",
        set_journal_file_bytes},

@@ -73,6 +73,11 @@ TEST_SUITE("config") {
     CHECK(config.broker.fetch_max_bytes == plain.fetch_max_bytes);
     CHECK(config.broker.retention_check == plain.retention_check);
     CHECK(config.broker.producer_id_expiration == plain.producer_id_expiration);
+    CHECK(config.broker.offset_metadata_bytes == plain.offset_metadata_bytes);
+    CHECK(config.broker.offsets_commit_timeout == plain.offsets_commit_timeout);
+    CHECK(config.broker.offsets_retention == plain.offsets_retention);
+    CHECK(config.broker.offsets_retention_check == plain.offsets_retention_check);
+    CHECK(config.broker.group_offsets_bytes == plain.group_offsets_bytes);
     CHECK(config.broker.max_partitions == plain.max_partitions);
     CHECK(config.broker.decompressed_max_bytes == plain.decompressed_max_bytes);
     CHECK(config.broker.tail_bytes == plain.tail_bytes);

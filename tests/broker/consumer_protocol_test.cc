@@ -1,0 +1,61 @@
+#include "broker/consumer_protocol.h"
+
+#include <doctest/doctest.h>
+
+namespace tarry::broker {
+namespace {
+
+void put(Buffer& out, std::string_view text) {
+  append_be(out, static_cast<std::int16_t>(text.size()));
+  append_bytes(out, as_bytes(text));
+}
+
+Buffer subscription() {
+  Buffer out;
+  append_be(out, std::int16_t{3});
+  append_be(out, std::int32_t{2});
+  put(out, "orders");
+  put(out, "retries");
+  append_be(out, std::int32_t{-1});  // No user data, and nothing that later versions add.
+  return out;
+}
+
+Buffer assignment() {
+  Buffer out;
+  append_be(out, std::int16_t{0});
+  append_be(out, std::int32_t{2});
+  put(out, "orders");
+  append_be(out, std::int32_t{2});
+  append_be(out, std::int32_t{0});
+  append_be(out, std::int32_t{7});
+  put(out, "retries");
+  append_be(out, std::int32_t{0});
+  append_be(out, std::int32_t{-1});
+  return out;
+}
+
+TEST_SUITE("consumer protocol") {
+  TEST_CASE("topics and partitions are read, whatever stands behind them") {
+    CHECK(subscribed_topics(subscription()) == std::vector<std::string>{"orders", "retries"});
+    CHECK(assigned_partitions(assignment()) ==
+          std::vector<AssignedTopic>{{"orders", {0, 7}}, {"retries", {}}});
+  }
+
+  TEST_CASE("bytes that are cut or claim more than there is are nothing") {
+    // The last four bytes are the user data, which nobody asks for.
+    const Buffer whole = subscription(), assigned = assignment();
+    for (std::size_t size = 0; size + 4 < whole.size(); ++size)
+      CHECK_FALSE(subscribed_topics(Bytes(whole).first(size)).has_value());
+    for (std::size_t size = 0; size + 4 < assigned.size(); ++size)
+      CHECK_FALSE(assigned_partitions(Bytes(assigned).first(size)).has_value());
+    Buffer claims;
+    append_be(claims, std::int16_t{0});
+    append_be(claims, std::int32_t{2'000'000'000});
+    CHECK_FALSE(subscribed_topics(claims).has_value());
+    CHECK_FALSE(assigned_partitions(claims).has_value());
+    CHECK_FALSE(assigned_partitions({}).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker

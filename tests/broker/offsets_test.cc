@@ -1,0 +1,248 @@
+// The committed offsets of one group, below the protocol: durable, in order, bounded, expiring.
+
+#include <doctest/doctest.h>
+
+#include "broker/group_offsets.h"
+#include "storage/offset_store.h"
+#include "tests/broker/batches.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+TopicPartition place(World& world, std::string_view topic, PartitionIndex partition = 0) {
+  return {world.shard().topics().find(topic)->id, partition};
+}
+
+CommittedOffset at(World& world, Offset offset, std::string metadata = "") {
+  return {offset, 5, world.clock.wall(), storage::never_expires, std::move(metadata)};
+}
+
+// Commits and waits until it is durable.
+void commit(World& world, GroupOffsets& offsets, const TopicPartition& where,
+            CommittedOffset what) {
+  GroupOffsets::Commits commits;
+  commits.emplace_back(where, std::move(what));
+  REQUIRE(offsets.commit(std::move(commits)).has_value());
+  world.run();
+  REQUIRE(offsets.find(where) != nullptr);
+}
+
+// What the next start would find of `group`.
+std::string stored(World& world, std::string_view group) {
+  std::string out;
+  const auto loaded = world.broker().offset_store().load(
+      [&](const TopicId& id) { return world.shard().topics().find(id) != nullptr; },
+      [&](const storage::OffsetStore::StoredGroup& found) -> Result<> {
+        if (found.id != group) return {};
+        for (const auto& o : found.offsets)
+          out += fmt::format("{}:{}/{} ", o.partition.partition, o.offset, o.metadata);
+        return {};
+      });
+  REQUIRE(loaded.has_value());
+  return out;
+}
+
+struct Fixture {
+  explicit Fixture(std::function<void(BrokerConfig&)> configure = [](BrokerConfig&) {})
+      : world({.shards = 1, .configure = std::move(configure)}) {
+    create_topic(world, "a", 3);
+    create_topic(world, "b", 3);
+    offsets.emplace(world.shard(), "g", [this] { ++became_empty; });
+  }
+  World world;
+  int became_empty = 0;
+  std::optional<GroupOffsets> offsets;
+};
+
+TEST_SUITE("offsets") {
+  TEST_CASE("an offset is shown when it is durable and not before, and is kept as it was given") {
+    Fixture f;
+    const auto a0 = place(f.world, "a");
+    GroupOffsets::Commits commits;
+    commits.emplace_back(a0, at(f.world, 10, "m\xff"));
+    const auto lsn = f.offsets->commit(std::move(commits));
+    REQUIRE(lsn.has_value());
+    CHECK(f.offsets->find(a0) == nullptr);
+    CHECK_FALSE(f.offsets->empty());
+    f.world.run();
+    REQUIRE(f.offsets->find(a0) != nullptr);
+    CHECK(f.offsets->find(a0)->offset == 10);
+    CHECK(f.offsets->find(a0)->leader_epoch == 5);
+    CHECK(f.offsets->find(a0)->metadata == "m\xff");
+    CHECK(stored(f.world, "g") == "0:10/m\xff ");
+  }
+
+  TEST_CASE("of commits in one round the last one holds, also a smaller offset") {
+    Fixture f;
+    const auto a0 = place(f.world, "a");
+    for (const Offset offset : {10, 30, 20}) {
+      GroupOffsets::Commits commits;
+      commits.emplace_back(a0, at(f.world, offset));
+      REQUIRE(f.offsets->commit(std::move(commits)).has_value());
+    }
+    f.world.run();
+    CHECK(f.offsets->find(a0)->offset == 20);
+    CHECK(stored(f.world, "g") == "0:20/ ");
+  }
+
+  TEST_CASE("what is removed is gone from memory and disk, what is not there is passed over") {
+    Fixture f;
+    commit(f.world, *f.offsets, place(f.world, "a", 0), at(f.world, 1));
+    commit(f.world, *f.offsets, place(f.world, "a", 1), at(f.world, 2));
+    CHECK(f.offsets->remove({place(f.world, "b")}).value() == 0);
+    REQUIRE(f.offsets->remove({place(f.world, "b"), place(f.world, "a", 0)}).has_value());
+    f.world.run();
+    CHECK(f.offsets->all().size() == 1);
+    CHECK(stored(f.world, "g") == "1:2/ ");
+    CHECK(f.became_empty == 0);
+    REQUIRE(f.offsets->remove({place(f.world, "a", 1)}).has_value());
+    f.world.run();
+    CHECK(f.offsets->empty());
+    CHECK(f.became_empty == 1);
+    CHECK(f.world.shard().offset_bytes == 0);
+  }
+
+  TEST_CASE("a group may go while its commit is on its way") {
+    Fixture f;
+    GroupOffsets::Commits commits;
+    commits.emplace_back(place(f.world, "a"), at(f.world, 1));
+    REQUIRE(f.offsets->commit(std::move(commits)).has_value());
+    f.offsets.reset();
+    f.world.run();
+    CHECK(f.world.shard().offset_bytes == 0);
+    CHECK(stored(f.world, "g") == "0:1/ ");  // Whoever removes the group says so behind it.
+  }
+
+  TEST_CASE("the offsets of a deleted topic go with it, also those on their way") {
+    Fixture f;
+    const auto a0 = place(f.world, "a"), b0 = place(f.world, "b");
+    commit(f.world, *f.offsets, a0, at(f.world, 1));
+    commit(f.world, *f.offsets, b0, at(f.world, 2));
+    GroupOffsets::Commits late;
+    late.emplace_back(a0, at(f.world, 9));
+    std::vector<TopicPtr> rest;
+    for (const auto& topic : f.world.shard().topics().by_name())
+      if (topic->name != "a") rest.push_back(topic);
+    REQUIRE(f.offsets->commit(std::move(late)).has_value());
+    f.world.shard().set_topics(std::make_shared<const storage::TopicsImage>(rest));
+    f.offsets->topic_deleted(a0.topic);
+    f.world.run();
+    CHECK(f.offsets->find(a0) == nullptr);
+    CHECK(f.offsets->all().size() == 1);
+    CHECK(stored(f.world, "g") == "0:2/ ");
+  }
+
+  TEST_CASE("what would not fit into the budget is refused, and fits when others have gone") {
+    Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 4000; });
+    const auto a0 = place(f.world, "a"), a1 = place(f.world, "a", 1);
+    commit(f.world, *f.offsets, a0, at(f.world, 1, std::string(2500, 'm')));
+    const auto try_one = [&] {
+      GroupOffsets::Commits commits;
+      commits.emplace_back(a1, at(f.world, 2, std::string(2500, 'm')));
+      return f.offsets->commit(std::move(commits));
+    };
+    CHECK(try_one().error() == ErrorCode::invalid_commit_offset_size);
+    REQUIRE(f.offsets->remove({a0}).has_value());
+    f.world.run();
+    CHECK(try_one().has_value());
+    f.world.run();
+    CHECK(f.offsets->find(a1)->offset == 2);
+    f.offsets.reset();
+    CHECK(f.world.shard().offset_bytes == 0);
+  }
+
+  TEST_CASE("a simple consumer's offset expires a retention after its own commit") {
+    Fixture f([](BrokerConfig& config) { config.offsets_retention = 1h; });
+    const auto a0 = place(f.world, "a"), a1 = place(f.world, "a", 1);
+    CHECK_FALSE(f.offsets->next_expiry());
+    commit(f.world, *f.offsets, a0, at(f.world, 1));
+    f.world.pass(30min);
+    commit(f.world, *f.offsets, a1, at(f.world, 2));
+    f.world.pass(20min);
+    commit(f.world, *f.offsets, a0, at(f.world, 3));  // Now a1 is the first to go.
+    f.world.pass(40min - 1ms);
+    CHECK(f.offsets->all().size() == 2);
+    f.world.pass(1ms);
+    CHECK(f.offsets->find(a1) == nullptr);
+    CHECK(f.offsets->find(a0)->offset == 3);
+    f.world.pass(20min);
+    CHECK(f.offsets->empty());
+    CHECK(f.became_empty == 1);
+    CHECK_FALSE(f.offsets->next_expiry());  // Nothing can expire: no timer.
+    CHECK(stored(f.world, "g").empty());
+  }
+
+  TEST_CASE("while a group is in use nothing expires but what it is not subscribed to") {
+    Fixture f([](BrokerConfig& config) { config.offsets_retention = 1h; });
+    const auto a0 = place(f.world, "a"), b0 = place(f.world, "b");
+    f.offsets->set_expiry({OffsetExpiry::Since::commit, {}, {"a"}});
+    commit(f.world, *f.offsets, a0, at(f.world, 1));
+    CHECK_FALSE(f.offsets->next_expiry());
+    commit(f.world, *f.offsets, b0, at(f.world, 2));
+    f.world.pass(2h);
+    CHECK(f.offsets->find(b0) == nullptr);
+    CHECK(f.offsets->find(a0) != nullptr);
+    f.offsets->set_expiry({OffsetExpiry::Since::never, {}, {}});
+    f.world.pass(2h);
+    CHECK(f.offsets->find(a0) != nullptr);
+    // Empty from now on: the commit's age does not count.
+    f.offsets->set_expiry({OffsetExpiry::Since::moment, f.world.clock.wall(), {}});
+    f.world.pass(1h - 1ms);
+    CHECK(f.offsets->find(a0) != nullptr);
+    f.world.pass(1ms);
+    CHECK(f.offsets->empty());
+  }
+
+  TEST_CASE("a time that the client gave stands for the retention") {
+    Fixture f([](BrokerConfig& config) { config.offsets_retention = 24h; });
+    const auto a0 = place(f.world, "a");
+    auto short_lived = at(f.world, 1);
+    short_lived.expires = f.world.clock.wall() + 5s;
+    commit(f.world, *f.offsets, a0, short_lived);
+    f.world.pass(5s - 1ms);
+    CHECK(f.offsets->find(a0) != nullptr);
+    f.world.pass(1ms);
+    CHECK(f.offsets->find(a0) == nullptr);
+  }
+
+  TEST_CASE("what falls due one after the other is looked for once an interval") {
+    Fixture f([](BrokerConfig& config) {
+      config.offsets_retention = 1h;
+      config.offsets_retention_check = 10min;
+    });
+    for (PartitionIndex p = 0; p < 3; ++p) {
+      commit(f.world, *f.offsets, place(f.world, "a", p), at(f.world, 1));
+      f.world.pass(1min);
+    }
+    f.world.pass(57min);
+    CHECK(f.offsets->all().size() == 2);
+    f.world.pass(10min - 1ms);
+    CHECK(f.offsets->all().size() == 2);
+    f.world.pass(1ms);
+    CHECK(f.offsets->empty());
+  }
+
+  TEST_CASE("a commit that is made while an old one expires is kept") {
+    Fixture f([](BrokerConfig& config) { config.offsets_retention = 1h; });
+    const auto a0 = place(f.world, "a");
+    commit(f.world, *f.offsets, a0, at(f.world, 1));
+    f.world.pass(1h - 1ms);
+    // The timer fires while the commit is not durable.
+    GroupOffsets::Commits commits;
+    f.world.clock.now_wall += 1ms;
+    f.world.clock.now_mono += 1ms;
+    commits.emplace_back(a0, at(f.world, 2));
+    REQUIRE(f.offsets->commit(std::move(commits)).has_value());
+    f.world.shard().wheel().advance(f.world.shard().tick());
+    f.world.run();
+    f.world.pass(10s);
+    REQUIRE(f.offsets->find(a0) != nullptr);
+    CHECK(f.offsets->find(a0)->offset == 2);
+    CHECK(stored(f.world, "g") == "0:2/ ");
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test
