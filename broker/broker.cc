@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/log.h"
+#include "broker/groups.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
 
@@ -162,8 +163,17 @@ Result<> Broker::recover() {
   sequences_next_ = catalog_->next_sequence();
   producer_ids_next_ = producer_ids_end_ = catalog_->next_producer_id();
   topics_ = std::make_unique<Topics>(*this, *catalog_);
+  if (auto loaded = load_groups(); !loaded) return loaded;
   if (directory_.is_new()) return directory_.created();
   return {};
+}
+
+Result<> Broker::load_groups() {
+  const auto topics = catalog_->image();
+  return offset_store_->load([&](const TopicId& id) { return topics->find(id) != nullptr; },
+                             [&](const storage::OffsetStore::StoredGroup& group) {
+                               return shard_of_group(group.id).groups().restore(group);
+                             });
 }
 
 void Broker::start() {

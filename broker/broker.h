@@ -18,13 +18,16 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "base/bytes.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/random.h"
 #include "broker/broker_config.h"
 #include "broker/shard.h"
@@ -87,6 +90,9 @@ class Broker {
   Shard& shard_of(const TopicPartition& tp) {
     return *shards_[std::hash<TopicPartition>{}(tp) % shards_.size()];
   }
+  Shard& shard_of_group(std::string_view id) {
+    return *shards_[crc32c(as_bytes(id)) % shards_.size()];
+  }
   Topics& topics() { return *topics_; }  // On shard 0's thread.
   // Hands every shard the catalog's image; in recovery, before the threads run.
   void show_topics();
@@ -112,6 +118,7 @@ class Broker {
   Result<> open_stores();
   Result<> give_first_sequences();
   Result<> recover();
+  Result<> load_groups();
 
   BrokerSetup setup_;
   const MonoTime started_;

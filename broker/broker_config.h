@@ -46,6 +46,14 @@ struct BrokerConfig {
   std::chrono::milliseconds offsets_commit_timeout{5'000};  // offsets.commit.timeout.ms
   std::int64_t group_offsets_bytes = 67'108'864;            // tarry.group.offsets.bytes, a shard
 
+  std::chrono::milliseconds group_initial_rebalance_delay{
+      3000};                                                  // group.initial.rebalance.delay.ms
+  std::chrono::milliseconds group_min_session_timeout{6000};  // group.min.session.timeout.ms
+  std::chrono::milliseconds group_max_session_timeout{1'800'000};  // group.max.session.timeout.ms
+  std::int32_t group_max_size = 10'000;                            // group.max.size
+  std::int64_t group_max_bytes = 16'777'216;                       // tarry.group.max.bytes
+  std::int32_t max_groups = 100'000;                               // tarry.max.groups
+
   std::int32_t max_partitions = 200'000;                  // tarry.max.partitions
   std::int64_t decompressed_max_bytes = 134'217'728;      // tarry.decompressed.max.bytes
   std::int64_t tail_bytes = 67'108'864;                   // tarry.log.tail.bytes, a shard

@@ -1,6 +1,7 @@
 #include "broker/connection.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tarry::broker {
 
@@ -8,6 +9,7 @@ void Connection::close() {
   closed_ = true;
   // Cancelling queues the answer, which comes when the closer is done; the list stays as it is.
   for (auto* operation : parked_) operation->cancel();
+  for (auto* waiting : on_close_) waiting->then_();
 }
 
 Connection::Parking::Parking(Connection& connection, purgatory::DelayedOperation& operation)
@@ -17,6 +19,16 @@ Connection::Parking::Parking(Connection& connection, purgatory::DelayedOperation
 
 Connection::Parking::~Parking() {
   std::erase(connection_.parked_, &operation_);
+}
+
+Connection::OnClose::OnClose(Connection& connection, std::move_only_function<void()> then)
+    : connection_(connection), then_(std::move(then)) {
+  connection_.on_close_.push_back(this);
+  if (connection_.closed_) then_();
+}
+
+Connection::OnClose::~OnClose() {
+  std::erase(connection_.on_close_, this);
 }
 
 }  // namespace tarry::broker

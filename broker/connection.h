@@ -5,6 +5,7 @@
 // It belongs to the session that reads the requests (server/session) and lives until the last of
 // them is answered or given up.  Runs on the session's shard.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,20 @@ class Connection {
     purgatory::DelayedOperation& operation_;
   };
 
+  // `then` is called when the client goes, at once when it has gone; unless this goes first.
+  class OnClose {
+   public:
+    OnClose(Connection& connection, std::move_only_function<void()> then);
+    ~OnClose();
+    OnClose(const OnClose&) = delete;
+    OnClose& operator=(const OnClose&) = delete;
+
+   private:
+    friend class Connection;
+    Connection& connection_;
+    std::move_only_function<void()> then_;  // Changes nothing that belongs to the connection.
+  };
+
   // As ApiVersions said it; empty until then.
   std::string client_software_name;
   std::string client_software_version;
@@ -43,6 +58,7 @@ class Connection {
   const std::string peer_;
   bool closed_ = false;
   std::vector<purgatory::DelayedOperation*> parked_;  // A handful: requests in flight are bounded.
+  std::vector<OnClose*> on_close_;
 };
 
 }  // namespace tarry::broker

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/groups.h"
 
 namespace tarry::broker {
 namespace {
@@ -39,6 +40,7 @@ Shard::Shard(Broker& broker, ShardSetup setup)
   options.near_entries = static_cast<std::size_t>(broker.config().near_entries);
   options.wheel_start = epoch_;
   engine_ = std::make_unique<delay::Engine>(clock_, wheel_, broker.pending(), *sink_, options);
+  groups_ = std::make_unique<Groups>(*this);
 }
 
 Shard::~Shard() = default;
@@ -156,6 +158,7 @@ void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> topics) {
     configs_.erase(topic->id);
     if (!now) {
       engine_->topic_deleted(topic->id);
+      groups_->topic_deleted(topic->id);
       for (PartitionIndex p = 0; p < topic->partitions; ++p) drop_partition(*topic, p);
     } else {
       for (PartitionIndex p = 0; p < now->partitions; ++p) {
@@ -341,6 +344,7 @@ void Shard::start() {
 void Shard::stop(std::move_only_function<void()> then) {
   stopping_ = true;
   idle_note_timer_.cancel();
+  groups_->stop();
   purgatory_.cancel_all();
   checkpointer_.stop(std::move(then));
 }

@@ -46,6 +46,7 @@
 namespace tarry::broker {
 
 class Broker;
+class Groups;
 
 // What a shard stands on; all of it outlives the shard.
 struct ShardSetup {
@@ -74,6 +75,7 @@ class Shard {
   storage::Journal& journal() { return *journal_; }
   delay::Engine& engine() { return *engine_; }
   purgatory::Purgatory& purgatory() { return purgatory_; }
+  Groups& groups() { return *groups_; }  // Those of Broker::shard_of_group().
 
   // Ticks are milliseconds of monotonic time since the broker was made; now is rounded down,
   // deadlines up.
@@ -186,6 +188,7 @@ class Shard {
   std::unordered_map<TopicPartition, Opening> opening_;
   std::unique_ptr<PartitionSink> sink_;
   std::unique_ptr<delay::Engine> engine_;
+  std::unique_ptr<Groups> groups_;
 
   Lsn durable_through_ = 0;
   Lsn written_through_ = 0;

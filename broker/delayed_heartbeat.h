@@ -1,0 +1,45 @@
+#pragma once
+
+// DelayedHeartbeat: a member's session, or that of a client that was given a member id and has not
+// joined with it yet.  No request waits for it: it is the silence that is timed.
+//
+//   satisfied   never
+//   expired     nothing was heard for the session timeout: the member is removed, and the group
+//               rebalances.  While a JoinGroup or SyncGroup of the member is parked it is heard of
+//               all the time: then the session goes on
+//   cancelled   the broker stops; the member is to be found again when it is back
+//   withdrawn   the member has left or was removed, its session goes with it
+//
+// Every heartbeat moves the deadline to later, which leaves the timer where it is in the wheel
+// until its old deadline comes.
+
+#include <chrono>
+#include <string>
+
+#include "purgatory/delayed_operation.h"
+
+namespace tarry::broker {
+
+class Group;
+
+class DelayedHeartbeat final : public purgatory::DelayedOperation {
+ public:
+  // The group outlives it.
+  DelayedHeartbeat(Group& group, std::string member_id, std::chrono::milliseconds timeout);
+
+  // The member was heard of: its session begins anew.
+  void heard();
+  const std::string& member_id() const { return member_id_; }
+
+ private:
+  bool is_satisfied() override { return false; }
+  void on_complete(purgatory::Outcome outcome) override;
+  void begin();
+
+  Group& group_;
+  const std::string member_id_;
+  const std::chrono::milliseconds timeout_;
+  purgatory::Tick ends_ = 0;
+};
+
+}  // namespace tarry::broker

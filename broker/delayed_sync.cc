@@ -1,0 +1,20 @@
+#include "broker/delayed_sync.h"
+
+#include "broker/group.h"
+
+namespace tarry::broker {
+
+DelayedSync::~DelayedSync() {
+  withdraw();
+  if (group() != nullptr) group()->forget_sync(*member());
+}
+
+void DelayedSync::time_is_over() {
+  if (group() != nullptr) group()->sync_time_is_over();
+}
+
+void DelayedSync::given_up() {
+  if (group() != nullptr) group()->sync_given_up(*member());
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,72 @@
+#pragma once
+
+// GroupRecord: what of a consumer group survives a restart, and its bytes.
+//
+// It is the value of the journal's GroupStored and of db/meta's row for the group.  Written when a
+// generation's assignments are known, when the last member has gone, and when a static member has
+// come back under a new id; so a group that is read again is Stable, or Empty without members.
+//
+//   version i16 = 1
+//   generation i32
+//   changed_ms i64          when it became Stable or Empty
+//   protocol_type text      "consumer"
+//   protocol_name text      of the generation; empty: none
+//   leader text             a member's id; empty: none
+//   members u32, each:
+//     id text, instance_id u8 (0: none, 1) + text, client_id text, client_host text
+//     session_ms i32, rebalance_ms i32
+//     protocols u32, each: name text, metadata bytes
+//     assignment bytes
+//
+// Numbers are big-endian; text and bytes are a u32 length and as many bytes.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace tarry::broker {
+
+// One of the ways to assign partitions that a member offers, with what it tells the leader for it.
+struct GroupProtocol {
+  std::string name;
+  Buffer metadata;
+
+  bool operator==(const GroupProtocol&) const = default;
+};
+
+struct GroupRecord {
+  struct Member {
+    std::string id;
+    std::optional<std::string> instance_id;
+    std::string client_id;
+    std::string client_host;
+    std::chrono::milliseconds session_timeout{0};
+    std::chrono::milliseconds rebalance_timeout{0};
+    std::vector<GroupProtocol> protocols;  // In the order of its preference.
+    Buffer assignment;
+
+    bool operator==(const Member&) const = default;
+  };
+
+  std::int32_t generation = 0;
+  WallTime changed;
+  std::string protocol_type;
+  std::string protocol_name;
+  std::string leader;
+  std::vector<Member> members;
+
+  bool operator==(const GroupRecord&) const = default;
+};
+
+Buffer encode_group(const GroupRecord& group);
+
+// Errc::corrupt, Errc::unsupported (a later version).  Nothing is allocated for more than there is.
+Result<GroupRecord> decode_group(Bytes bytes);
+
+}  // namespace tarry::broker
