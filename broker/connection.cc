@@ -5,6 +5,10 @@
 
 namespace tarry::broker {
 
+std::string Connection::host() const {
+  return "/" + peer_.substr(0, peer_.rfind(':'));
+}
+
 void Connection::close() {
   closed_ = true;
   // Cancelling queues the answer, which comes when the closer is done; the list stays as it is.

@@ -18,6 +18,8 @@ class Connection {
   explicit Connection(std::string peer) : peer_(std::move(peer)) {}
 
   const std::string& peer() const { return peer_; }  // "127.0.0.1:40312"
+  // As Kafka shows it: "/127.0.0.1".
+  std::string host() const;
   bool closed() const { return closed_; }
 
   // The client has gone: what it waits for is cancelled, at once.

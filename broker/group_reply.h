@@ -59,9 +59,13 @@ class GroupReply : public purgatory::DelayedOperation {
 
   // --- For who asked
 
-  boost::asio::awaitable<Response> wait(purgatory::Purgatory& purgatory, purgatory::Tick now) {
+  // Until has_answer().
+  void begin(purgatory::Purgatory& purgatory, purgatory::Tick now) {
     const std::array watching{purgatory::Watching{given_, purgatory::never_reached}};
     start(purgatory, now, until_, watching);
+  }
+  boost::asio::awaitable<Response> wait(purgatory::Purgatory& purgatory, purgatory::Tick now) {
+    begin(purgatory, now);
     co_await answered_.wait();
     co_return std::move(*answer_);
   }

@@ -67,6 +67,10 @@ Random& Groups::random() {
   return shard_.broker().random();
 }
 
+bool Groups::stopping() const {
+  return shard_.stopping();
+}
+
 void Groups::store(Group& group, const GroupRecord& record, Stored then) {
   // Both outlive the append: the record's bytes are given to the store when they are durable.
   const auto kept = groups_.find(group.id())->second;
@@ -129,7 +133,8 @@ KeptGroup& Groups::make(std::string_view id) {
   auto emptied = [this, id = std::string(id)] {
     if (auto* group = find(id)) became_unused(*group);
   };
-  auto made = std::make_shared<KeptGroup>(*this, shard_, std::string(id), std::move(emptied));
+  GroupHost& host = *this;
+  auto made = std::make_shared<KeptGroup>(host, shard_, std::string(id), std::move(emptied));
   KeptGroup& group = *made;
   groups_.emplace(id, std::move(made));
   return group;

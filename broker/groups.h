@@ -30,7 +30,6 @@
 #include "broker/group.h"
 #include "broker/group_offsets.h"
 #include "broker/hang_up.h"
-#include "broker/shard.h"
 #include "protocol/error_code.h"
 #include "protocol/messages/heartbeat.h"
 #include "protocol/messages/join_group.h"
@@ -40,6 +39,8 @@
 #include "timing/timing_wheel.h"
 
 namespace tarry::broker {
+
+class Shard;
 
 // A group as its shard keeps it.
 struct KeptGroup final : Group {
@@ -107,7 +108,7 @@ class Groups final : private GroupHost {
   timing::Tick tick_after(std::chrono::milliseconds wait) const override;
   WallTime wall() const override;
   Random& random() override;
-  bool stopping() const override { return shard_.stopping(); }
+  bool stopping() const override;
   void store(Group& group, const GroupRecord& record, Stored then) override;
   void state_changed(Group& group) override;
   void became_unused(Group& group) override;

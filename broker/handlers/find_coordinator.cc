@@ -1,0 +1,62 @@
+// FindCoordinator (key 10), versions 0 to 6; from 4 on many keys at once.
+//
+// There is one broker, so every group's coordinator is this one, also of a group that there is not.
+// There are no transactions: a transactional id gets the answer that InitProducerId gives, which
+// ends the client's attempts.  Share groups are refused as a request that is not understood.
+
+#include "protocol/messages/find_coordinator.h"
+#include "broker/broker.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+
+namespace {
+
+constexpr std::int8_t group_key = 0;
+constexpr std::int8_t transaction_key = 1;
+
+protocol::FindCoordinatorResponse find_coordinator(
+    RequestContext& context, const protocol::FindCoordinatorRequest& request) {
+  const auto& config = context.broker.config();
+  protocol::FindCoordinatorResponse::Coordinator here;
+  if (request.key_type == group_key) {
+    here.node_id = config.node_id;
+    here.host = config.advertised_host;
+    here.port = config.advertised_port;
+  } else {
+    here.node_id = -1;
+    here.port = -1;
+    const bool transaction = request.key_type == transaction_key;
+    here.error_code =
+        transaction ? ErrorCode::transactional_id_authorization_failed : ErrorCode::invalid_request;
+    here.error_message =
+        transaction ? "transactions are not supported"
+                    : fmt::format("key type {}: 0, a group's id, is supported", request.key_type);
+  }
+
+  protocol::FindCoordinatorResponse response;
+  if (context.version() < 4) {
+    response.error_code = here.error_code;
+    response.error_message = here.error_message;
+    response.node_id = here.node_id;
+    response.host = here.host;
+    response.port = here.port;
+    return response;
+  }
+  response.coordinators.assign(request.coordinator_keys.size(), here);
+  for (std::size_t i = 0; i < request.coordinator_keys.size(); ++i) {
+    response.coordinators[i].key = request.coordinator_keys[i];
+  }
+  return response;
+}
+
+}  // namespace
+
+boost::asio::awaitable<Answer> run_find_coordinator(RequestContext context) {
+  return run_at_once<protocol::FindCoordinatorRequest, find_coordinator>(context);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,40 @@
+// JoinGroup (key 11), versions 0 to 9.  Answered when the group's next generation begins; see
+// group.h.  From version 4 on who has no member id is given one first, and joins with it then.
+
+#include "protocol/messages/join_group.h"
+#include "broker/broker.h"
+#include "broker/groups.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "broker/hang_up.h"
+
+namespace tarry::broker {
+
+namespace asio = boost::asio;
+
+namespace {
+
+asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
+                                                        const protocol::JoinGroupRequest& request) {
+  Broker& broker = context.broker;
+  Shard& there = broker.shard_of_group(request.group_id);
+  const std::string host = context.connection.host();
+  Group::JoinTerms terms;
+  terms.client_id = context.header.client_id.value_or("");
+  terms.client_host = host;
+  terms.needs_known_id = context.version() >= 4;
+  terms.can_skip = context.version() >= 9;
+  const HangUp hang_up(context.connection, context.shard, there);
+  auto work = [&there, &request, terms, line = hang_up.line()] {
+    return there.groups().join(request, terms, line);
+  };
+  co_return co_await broker.on(context.shard, there, std::move(work));
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_join_group(RequestContext context) {
+  return run<protocol::JoinGroupRequest, join_group>(context);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,62 @@
+// LeaveGroup (key 13), versions 0 to 5.  From version 3 on many members at once, each with its own
+// error; an operator's tool names static members by their instance id alone.
+
+#include <vector>
+
+#include "broker/broker.h"
+#include "broker/groups.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/leave_group.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+using Left = std::expected<std::vector<ErrorCode>, ErrorCode>;
+
+asio::awaitable<protocol::LeaveGroupResponse> leave_group(
+    RequestContext& context, const protocol::LeaveGroupRequest& request) {
+  Broker& broker = context.broker;
+  Shard& there = broker.shard_of_group(request.group_id);
+  const bool batch = context.version() >= 3;
+  std::vector<Group::Leaving> leaving;
+  if (!batch) leaving.push_back({request.member_id, std::nullopt});
+  for (const auto& member : request.members) {
+    leaving.push_back({member.member_id, member.group_instance_id});
+  }
+  auto work = [&there, &request, &leaving]() -> asio::awaitable<Left> {
+    co_return there.groups().leave(request.group_id, leaving);
+  };
+  const Left left = co_await broker.on(context.shard, there, std::move(work));
+
+  protocol::LeaveGroupResponse response;
+  if (!left) {
+    response.error_code = left.error();
+    co_return response;
+  }
+  if (!batch) {
+    response.error_code = left->front();
+    co_return response;
+  }
+  for (std::size_t i = 0; i < left->size(); ++i) {
+    auto& member = response.members.emplace_back();
+    member.member_id = request.members[i].member_id;
+    if (const auto& instance = request.members[i].group_instance_id) {
+      member.group_instance_id = *instance;
+    }
+    member.error_code = (*left)[i];
+  }
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_leave_group(RequestContext context) {
+  return run<protocol::LeaveGroupRequest, leave_group>(context);
+}
+
+}  // namespace tarry::broker
