@@ -173,7 +173,7 @@ struct TimerService::Node final : Timer {
   std::uint64_t sequence = 0;  // Its id's; 0 while free.
   TimePoint due{};             // As asked for; the wheel has it in ticks.
   std::unique_ptr<Extra> extra;
-  Callback callback;
+  TimerCallback callback;
   Node* next = nullptr;      // In the free list or the ready list.
   Node* previous = nullptr;  // In the ready list.
   std::uint32_t index = 0;
@@ -199,10 +199,11 @@ struct alignas(128) TimerService::Shard {
   Node* free = nullptr;
   std::uint32_t number = 0;
   std::uint32_t fresh = 0;  // Nodes from this index on were never used.
-  std::size_t in_use = 0;
-  std::uint64_t sequence = 0;
-  std::uint64_t scheduled = 0;
+  // Ever; what was scheduled and is in none of the others exists.
+  std::uint64_t sequence = 0;  // The last id's.
   std::uint64_t cancelled = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t handed_back = 0;
   Node* ready_first = nullptr;
   Node* ready_last = nullptr;
   std::uint64_t fired = 0;
@@ -219,8 +220,9 @@ struct alignas(128) TimerService::Shard {
 
   TimerId id_of(const Node& node) const { return {node.sequence, node.index, number}; }
 
+  std::size_t in_use() const { return sequence - cancelled - finished - handed_back; }
+
   Node& take_node() {
-    ++in_use;
     if (free != nullptr) return *std::exchange(free, free->next);
     return fresh_node();
   }
@@ -238,7 +240,6 @@ struct alignas(128) TimerService::Shard {
     node.sequence = 0;
     node.state = Node::State::free;
     node.next = std::exchange(free, &node);
-    --in_use;
     ++spare;
   }
 
@@ -367,23 +368,51 @@ inline TimerService::Shard& TimerService::own_shard() {
 
 // Scheduling
 
-TimerService::Scheduled TimerService::add(TimePoint deadline, Callback callback) {
-  return add_node(deadline, callback, nullptr);
+Scheduled TimerService::schedule_at(TimePoint deadline, TimerCallback callback) {
+  return add(deadline, callback, nullptr);
 }
 
-TimerService::Scheduled TimerService::add_periodic(TimePoint first, Duration period, Repeat repeat,
-                                                   Callback callback) {
-  if (period <= Duration::zero()) return std::unexpected(Refusal::no_period);
+Scheduled TimerService::schedule_after(Duration delay, TimerCallback callback) {
+  return add(after(delay), callback, nullptr);
+}
+
+Scheduled TimerService::schedule_every(TimePoint first, Duration period, Repeat repeat,
+                                       TimerCallback callback) {
+  return add_periodic(first, period, repeat, callback);
+}
+
+Scheduled TimerService::schedule_every(Duration period, Repeat repeat, TimerCallback callback) {
+  return add_periodic(after(period), period, repeat, callback);
+}
+
+Scheduled TimerService::schedule_at(std::string_view key, TimePoint deadline,
+                                    TimerCallback callback) {
+  return add_keyed(key, deadline, {}, Repeat::never, callback);
+}
+
+Scheduled TimerService::schedule_after(std::string_view key, Duration delay,
+                                       TimerCallback callback) {
+  return add_keyed(key, after(delay), {}, Repeat::never, callback);
+}
+
+Scheduled TimerService::schedule_every(std::string_view key, Duration period, Repeat repeat,
+                                       TimerCallback callback) {
+  return add_keyed(key, after(period), period, repeat, callback);
+}
+
+Scheduled TimerService::add_periodic(TimePoint first, Duration period, Repeat repeat,
+                                     TimerCallback& callback) {
+  if (repeat != Repeat::never && period <= Duration::zero()) return Refusal::no_period;
   auto extra = std::make_unique<Extra>();
   extra->repeat = repeat;
   extra->period = period;
-  return add_node(first, callback, std::move(extra));
+  return add(first, callback, std::move(extra));
 }
 
-TimerService::Scheduled TimerService::add_keyed(std::string_view key, TimePoint first,
-                                                Duration period, Repeat repeat, Callback callback) {
+Scheduled TimerService::add_keyed(std::string_view key, TimePoint first, Duration period,
+                                  Repeat repeat, TimerCallback& callback) {
   if (repeat != Repeat::never && period <= Duration::zero()) {
-    return std::unexpected(Refusal::no_period);
+    return Refusal::no_period;
   }
   auto extra = std::make_unique<Extra>();
   extra->repeat = repeat;
@@ -391,7 +420,7 @@ TimerService::Scheduled TimerService::add_keyed(std::string_view key, TimePoint 
   extra->keyed = true;
   extra->key = key;
   // What the old timer had; destroyed when the lock is released.
-  Callback old_callback;
+  TimerCallback old_callback;
   std::unique_ptr<Extra> old_extra;
 
   Keys& keys = keys_of(key);
@@ -406,7 +435,7 @@ TimerService::Scheduled TimerService::add_keyed(std::string_view key, TimePoint 
     }
   }
   // Should it run at once, the driver waits for us before it forgets the key.
-  const Scheduled added = add_node(first, callback, std::move(extra));
+  const Scheduled added = add(first, callback, std::move(extra));
   if (!added) return added;
   if (old != keys.ids.end()) {
     take_out(old->second, false, old_callback, old_extra);
@@ -417,8 +446,8 @@ TimerService::Scheduled TimerService::add_keyed(std::string_view key, TimePoint 
   return added;
 }
 
-TimerService::Scheduled TimerService::add_node(TimePoint deadline, Callback& callback,
-                                               std::unique_ptr<Extra> extra) {
+Scheduled TimerService::add(TimePoint deadline, TimerCallback& callback,
+                            std::unique_ptr<Extra> extra) {
   const Tick tick = due_tick(deadline);
   Shard& shard = own_shard();
   TimerId id;
@@ -428,15 +457,15 @@ TimerService::Scheduled TimerService::add_node(TimePoint deadline, Callback& cal
     if (shard.spare == 0) find_places(shard);
     if (shard.closed || shard.spare == 0) {
       refused_.fetch_add(1, std::memory_order_relaxed);
-      return std::unexpected(shard.closed ? Refusal::stopped : Refusal::full);
+      return shard.closed ? Refusal::stopped : Refusal::full;
     }
     --shard.spare;
     Node& node = shard.take_node();
     node.sequence = ++shard.sequence;
-    node.callback = std::move(callback);
-    node.extra = std::move(extra);
+    // A free node owns nothing.
+    std::construct_at(&node.callback, std::move(callback));
+    std::construct_at(&node.extra, std::move(extra));
     shard.arm(node, deadline, tick);
-    ++shard.scheduled;
     id = shard.id_of(node);
     earlier = shard.is_earlier(tick);
   }
@@ -477,7 +506,8 @@ inline void TimerService::share_places(Shard& shard) {
 
 // The timer that has the place of `old` from now on, if that is waiting still; what it had is
 // left in `callback` and `extra`.
-std::optional<TimerId> TimerService::replace(TimerId old, TimePoint deadline, Callback& callback,
+std::optional<TimerId> TimerService::replace(TimerId old, TimePoint deadline,
+                                             TimerCallback& callback,
                                              std::unique_ptr<Extra>& extra) {
   const Tick tick = due_tick(deadline);
   TimerId id;
@@ -491,7 +521,6 @@ std::optional<TimerId> TimerService::replace(TimerId old, TimePoint deadline, Ca
     std::swap(node->callback, callback);
     std::swap(node->extra, extra);
     shard.arm(*node, deadline, tick);
-    ++shard.scheduled;
     ++shard.cancelled;
     id = shard.id_of(*node);
     earlier = shard.is_earlier(tick);
@@ -504,8 +533,8 @@ std::optional<TimerId> TimerService::replace(TimerId old, TimePoint deadline, Ca
 
 // The core of every cancel.  What a cancelled timer had is left in `callback` and `extra`, for
 // the caller to destroy when it holds no lock.
-CancelResult TimerService::take_out(TimerId id, bool wait, Callback& callback,
-                                    std::unique_ptr<Extra>& extra) {
+inline CancelResult TimerService::take_out(TimerId id, bool wait, TimerCallback& callback,
+                                           std::unique_ptr<Extra>& extra) {
   if (id.shard > shard_mask_) return CancelResult::gone;
   Shard& shard = shards_[id.shard];
   const std::lock_guard lock(shard.lock);
@@ -542,7 +571,7 @@ CancelResult TimerService::cancel_and_wait(std::string_view key) {
 }
 
 CancelResult TimerService::cancel(TimerId id, bool wait) {
-  Callback callback;
+  TimerCallback callback;
   std::unique_ptr<Extra> extra;
   const CancelResult result = take_out(id, wait, callback, extra);
   if (extra) forget_key(*extra, id);
@@ -551,7 +580,7 @@ CancelResult TimerService::cancel(TimerId id, bool wait) {
 }
 
 CancelResult TimerService::cancel(std::string_view key, bool wait) {
-  Callback callback;
+  TimerCallback callback;
   std::unique_ptr<Extra> extra;
   TimerId id;
   CancelResult result;
@@ -686,7 +715,7 @@ std::size_t TimerService::run_shard(Shard& shard, std::size_t& budget) {
     ++fired;
     --budget;
   }
-  if (shard.in_use == 0 && shard.slabs.size() > 1) unused = shard.drop_slabs();
+  if (shard.in_use() == 0 && shard.slabs.size() > 1) unused = shard.drop_slabs();
   shard.earliest.store(shard.ready_first != nullptr ? 0 : shard.wheel.next_due().value_or(never));
   shard.lock.unlock();
   return fired;
@@ -718,13 +747,14 @@ void TimerService::run(Node& node) {
   }
   if (node.extra) forget_key(*node.extra, id);
   node.extra.reset();
-  node.callback = nullptr;
+  node.callback = {};
   bool waited_for = false;
   {
     const std::lock_guard lock(shard.lock);
     node.cancelled = node.again = false;
     waited_for = std::exchange(node.waited_for, false);
     shard.give_back(node);
+    ++shard.finished;
     share_places(shard);
   }
   if (waited_for) {
@@ -922,6 +952,7 @@ void TimerService::drain(Shard& shard, std::vector<Unprocessed>& unprocessed) {
       out.callback = std::move(node.callback);
       shard.take_out(node);
       shard.give_back(node);
+      ++shard.handed_back;
     }
     if (end == shard.fresh) {
       shard.earliest = never;
@@ -945,9 +976,9 @@ TimerService::Stats TimerService::stats() const {
       stats.levels[k].upgrades += wheel.levels[k].upgrades;
       stats.levels[k].downgrades += wheel.levels[k].downgrades;
     }
-    stats.pending += shard.in_use;
+    stats.pending += shard.in_use();
     stats.bytes += wheel.bytes + shard.slabs.size() * Shard::slab_size * sizeof(Node);
-    stats.scheduled += shard.scheduled;
+    stats.scheduled += shard.sequence;
     stats.cancelled += shard.cancelled;
     stats.fired += shard.fired;
     stats.thrown += shard.thrown;

@@ -74,18 +74,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <expected>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "base/assert.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::timing {
@@ -106,6 +108,100 @@ enum class Refusal {
   no_period  // A period has to be longer than nothing.
 };
 std::string_view to_string(Refusal refusal);
+
+// A timer's id, or why it was refused; used like a std::expected, and returned in two registers.
+class Scheduled {
+ public:
+  Scheduled(TimerId id) : id_(id) {}
+  Scheduled(Refusal refusal) : id_{.sequence = 0, .shard = static_cast<std::uint32_t>(refusal)} {}
+
+  bool has_value() const { return id_.sequence != 0; }
+  explicit operator bool() const { return has_value(); }
+  TimerId operator*() const {
+    TARRY_ASSERT(has_value(), "a refused timer has no id");
+    return id_;
+  }
+  Refusal error() const {
+    TARRY_ASSERT(!has_value(), "a scheduled timer was not refused");
+    return static_cast<Refusal>(id_.shard);
+  }
+
+ private:
+  TimerId id_;
+};
+
+// What a timer runs: anything that can be called with nothing or with the timer's own id.  What
+// is small and has only trivial copies, such as a lambda that captures up to three pointers, is
+// kept inside, everything else on the heap; so to move one is to copy four words.
+class TimerCallback {
+ public:
+  TimerCallback() = default;
+  template <class F>
+  requires(!std::same_as<std::remove_cvref_t<F>, TimerCallback> &&
+           (std::invocable<std::decay_t<F>&> || std::invocable<std::decay_t<F>&, TimerId>))
+      TimerCallback(F&& callback)
+      : kind_(&kind_of<std::decay_t<F>>) {
+    using Stored = std::decay_t<F>;
+    if constexpr (is_kept_inside<Stored>) {
+      ::new (static_cast<void*>(words_.data())) Stored(std::forward<F>(callback));
+    } else {
+      words_[0] = reinterpret_cast<std::uintptr_t>(new Stored(std::forward<F>(callback)));
+    }
+  }
+  TimerCallback(TimerCallback&& other) noexcept
+      : kind_(std::exchange(other.kind_, nullptr)), words_(other.words_) {}
+  TimerCallback& operator=(TimerCallback&& other) noexcept {
+    TimerCallback old(std::move(*this));
+    kind_ = std::exchange(other.kind_, nullptr);
+    words_ = other.words_;
+    return *this;
+  }
+  ~TimerCallback() {
+    if (kind_ != nullptr && kind_->destroy != nullptr) kind_->destroy(words_);
+  }
+
+  void operator()(TimerId id) { kind_->call(words_, id); }  // Not when there is none.
+  explicit operator bool() const { return kind_ != nullptr; }
+
+ private:
+  friend class TimerService;
+
+  using Words = std::array<std::uint64_t, 3>;
+  struct Kind {
+    void (*call)(Words&, TimerId);
+    void (*destroy)(Words&);  // Null when there is nothing to do.
+  };
+
+  template <class F>
+  static constexpr bool is_kept_inside = std::is_trivially_copyable_v<F> &&
+                                         sizeof(F) <= sizeof(Words) && alignof(F) <= alignof(Words);
+
+  template <class F>
+  static F& stored(Words& words) {
+    if constexpr (is_kept_inside<F>) {
+      return *std::launder(reinterpret_cast<F*>(words.data()));
+    } else {
+      return *reinterpret_cast<F*>(words[0]);
+    }
+  }
+  template <class F>
+  static void call(Words& words, TimerId id) {
+    if constexpr (std::invocable<F&, TimerId>) {
+      stored<F>(words)(id);
+    } else {
+      stored<F>(words)();
+    }
+  }
+  template <class F>
+  static void destroy(Words& words) {
+    delete &stored<F>(words);
+  }
+  template <class F>
+  static constexpr Kind kind_of{&call<F>, is_kept_inside<F> ? nullptr : &destroy<F>};
+
+  const Kind* kind_ = nullptr;
+  Words words_;
+};
 
 enum class CancelResult { cancelled, running, gone };
 std::string_view to_string(CancelResult result);
@@ -158,50 +254,26 @@ class TimerService {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::nanoseconds;
-  using Callback = std::move_only_function<void(TimerId)>;
-  using Scheduled = std::expected<TimerId, Refusal>;
 
   explicit TimerService(TimerServiceOptions options = {});
   TimerService(const TimerService&) = delete;
   TimerService& operator=(const TimerService&) = delete;
   ~TimerService();
 
-  // A callback is whatever can be called with nothing or with its own TimerId.
-
-  template <class F>
-  Scheduled schedule_at(TimePoint deadline, F&& callback) {
-    return add(deadline, as_callback(std::forward<F>(callback)));
-  }
-  template <class F>
-  Scheduled schedule_after(Duration delay, F&& callback) {
-    return add(after(delay), as_callback(std::forward<F>(callback)));
-  }
+  Scheduled schedule_at(TimePoint deadline, TimerCallback callback);
+  Scheduled schedule_after(Duration delay, TimerCallback callback);
 
   // The first run at `first`, or after one period.
-  template <class F>
-  Scheduled schedule_every(TimePoint first, Duration period, Repeat repeat, F&& callback) {
-    return add_periodic(first, period, repeat, as_callback(std::forward<F>(callback)));
-  }
-  template <class F>
-  Scheduled schedule_every(Duration period, Repeat repeat, F&& callback) {
-    return add_periodic(after(period), period, repeat, as_callback(std::forward<F>(callback)));
-  }
+  Scheduled schedule_every(TimePoint first, Duration period, Repeat repeat, TimerCallback callback);
+  Scheduled schedule_every(Duration period, Repeat repeat, TimerCallback callback);
 
   // Keyed timers: the same key again replaces the timer that has it, which is cancelled (if its
   // callback is running it is its last run).  Replacing needs no place of its own unless the old
   // callback is running; when it is refused, the old timer stays as it was.
-  template <class F>
-  Scheduled schedule_at(std::string_view key, TimePoint deadline, F&& callback) {
-    return add_keyed(key, deadline, {}, Repeat::never, as_callback(std::forward<F>(callback)));
-  }
-  template <class F>
-  Scheduled schedule_after(std::string_view key, Duration delay, F&& callback) {
-    return add_keyed(key, after(delay), {}, Repeat::never, as_callback(std::forward<F>(callback)));
-  }
-  template <class F>
-  Scheduled schedule_every(std::string_view key, Duration period, Repeat repeat, F&& callback) {
-    return add_keyed(key, after(period), period, repeat, as_callback(std::forward<F>(callback)));
-  }
+  Scheduled schedule_at(std::string_view key, TimePoint deadline, TimerCallback callback);
+  Scheduled schedule_after(std::string_view key, Duration delay, TimerCallback callback);
+  Scheduled schedule_every(std::string_view key, Duration period, Repeat repeat,
+                           TimerCallback callback);
 
   CancelResult cancel(TimerId id);
   CancelResult cancel(std::string_view key);
@@ -224,7 +296,7 @@ class TimerService {
     Repeat repeat = Repeat::never;
     Duration period{};
     std::string key;  // Empty when it has none.
-    Callback callback;
+    TimerCallback callback;
   };
 
   // In no promised order.  The second call returns nothing, at once.  When a callback calls it,
@@ -273,32 +345,22 @@ class TimerService {
   struct Shard;
   struct Keys;
 
-  template <class F>
-  static Callback as_callback(F&& callback) {
-    if constexpr (std::invocable<std::decay_t<F>&, TimerId>) {
-      return Callback(std::forward<F>(callback));
-    } else {
-      static_assert(std::invocable<std::decay_t<F>&>, "a callback takes nothing or a TimerId");
-      return Callback([f = std::forward<F>(callback)](TimerId) mutable { f(); });
-    }
-  }
-
   TimePoint now() const;
   TimePoint after(Duration delay) const;
   Tick due_tick(TimePoint deadline) const;
   TimePoint time_of(Tick tick) const;
 
   Shard& own_shard();
-  Scheduled add(TimePoint deadline, Callback callback);
-  Scheduled add_periodic(TimePoint first, Duration period, Repeat repeat, Callback callback);
+  Scheduled add_periodic(TimePoint first, Duration period, Repeat repeat, TimerCallback& callback);
   Scheduled add_keyed(std::string_view key, TimePoint first, Duration period, Repeat repeat,
-                      Callback callback);
-  Scheduled add_node(TimePoint deadline, Callback& callback, std::unique_ptr<Extra> extra);
-  std::optional<TimerId> replace(TimerId old, TimePoint deadline, Callback& callback,
+                      TimerCallback& callback);
+  Scheduled add(TimePoint deadline, TimerCallback& callback, std::unique_ptr<Extra> extra);
+  std::optional<TimerId> replace(TimerId old, TimePoint deadline, TimerCallback& callback,
                                  std::unique_ptr<Extra>& extra);
   void find_places(Shard& shard);
   void share_places(Shard& shard);
-  CancelResult take_out(TimerId id, bool wait, Callback& callback, std::unique_ptr<Extra>& extra);
+  CancelResult take_out(TimerId id, bool wait, TimerCallback& callback,
+                        std::unique_ptr<Extra>& extra);
   CancelResult cancel(TimerId id, bool wait);
   CancelResult cancel(std::string_view key, bool wait);
   void wait_until_returned(TimerId id);
