@@ -425,29 +425,31 @@ Scheduled TimerService::add_keyed(std::string_view key, TimePoint first, Duratio
 
   Keys& keys = keys_of(key);
   const std::lock_guard lock(keys.lock);
-  const auto old = keys.ids.find(key);
-  if (old != keys.ids.end()) {
-    if (const auto id = replace(old->second, first, callback, extra)) {
+  auto place = keys.ids.find(key);
+  const bool replaces = place != keys.ids.end();
+  if (replaces) {
+    if (const auto id = replace(place->second, first, callback, extra)) {
       old_callback = std::move(callback);
       old_extra = std::move(extra);
-      old->second = *id;
+      place->second = *id;
       return *id;
     }
+  } else {
+    place = keys.ids.emplace(key, TimerId()).first;
   }
   // Should it run at once, the driver waits for us before it forgets the key.
   const Scheduled added = add(first, callback, std::move(extra));
-  if (!added) return added;
-  if (old != keys.ids.end()) {
-    take_out(old->second, false, old_callback, old_extra);
-    old->second = *added;
-  } else {
-    keys.ids.emplace(key, *added);
+  if (added) {
+    if (replaces) take_out(place->second, false, old_callback, old_extra);
+    place->second = *added;
+  } else if (!replaces) {
+    keys.ids.erase(place);
   }
   return added;
 }
 
 Scheduled TimerService::add(TimePoint deadline, TimerCallback& callback,
-                            std::unique_ptr<Extra> extra) {
+                            std::unique_ptr<Extra> extra) noexcept {
   const Tick tick = due_tick(deadline);
   Shard& shard = own_shard();
   TimerId id;
@@ -508,7 +510,7 @@ inline void TimerService::share_places(Shard& shard) {
 // left in `callback` and `extra`.
 std::optional<TimerId> TimerService::replace(TimerId old, TimePoint deadline,
                                              TimerCallback& callback,
-                                             std::unique_ptr<Extra>& extra) {
+                                             std::unique_ptr<Extra>& extra) noexcept {
   const Tick tick = due_tick(deadline);
   TimerId id;
   bool earlier = false;
@@ -607,7 +609,7 @@ void TimerService::wait_until_returned(TimerId id) {
   });
 }
 
-RescheduleResult TimerService::reschedule_at(TimerId id, TimePoint deadline) {
+RescheduleResult TimerService::reschedule_at(TimerId id, TimePoint deadline) noexcept {
   if (id.shard > shard_mask_) return RescheduleResult::gone;
   const Tick tick = due_tick(deadline);
   bool earlier = false;
@@ -689,7 +691,7 @@ TimerService::Progress TimerService::pass(std::size_t budget) {
 }
 
 // Runs what is due in one shard, as far as the budget goes, and reduces that.
-std::size_t TimerService::run_shard(Shard& shard, std::size_t& budget) {
+std::size_t TimerService::run_shard(Shard& shard, std::size_t& budget) noexcept {
   std::size_t fired = 0;
   std::vector<std::unique_ptr<Node[]>> unused;
   shard.lock.lock_as_driver();

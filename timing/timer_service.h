@@ -29,8 +29,10 @@
 //     before its deadline.  It is late by less than a tick, plus what waking up takes, plus the
 //     callbacks before it.  A deadline in the past is due at once.
 //   - The callbacks of timers that one thread scheduled run in the order of their deadlines,
-//     those of one tick in no promised order.  Between the timers of different threads, if they
-//     are due by the same wake-up, there is no promised order.
+//     those of one tick in no promised order; those whose deadline had passed when they were
+//     scheduled run as soon as they can.  Between the timers of different threads, if they are
+//     due by the same wake-up, there is no promised order.
+//   - Time in which the machine is suspended does not count.
 //   - schedule_after() reads the clock, schedule_at() does not: who schedules millions a second
 //     and knows the time already saves half of the cost.
 //
@@ -58,8 +60,9 @@
 // periodic one: neither needs a second place.  Memory: 128 bytes and what the wheel needs for a
 // timer, from a free list that is given back once a shard is empty.
 //
-// Errors: a refusal is a value.  Only constructors throw (std::system_error: no descriptor, no
-// thread).  When memory runs out under a lock the program ends.
+// Errors: a refusal is a value.  Only the constructor throws (std::system_error: no descriptor, no
+// thread), and a callback's or key's copy for want of memory, before anything is changed.  When
+// memory runs out within the service itself the program ends.
 //
 // End: stop() refuses whatever is scheduled from then on, waits for the callback that is running,
 // ends the service's thread and hands back every timer that did not run (no more).  The
@@ -242,12 +245,12 @@ struct TimerServiceOptions {
   // that time, which is earlier than what was said before or follows a run_due(); time_point::max()
   // when there is none.  It is called on any thread, one call at a time, and may not call the
   // service either.
-  std::function<TimePoint()> clock;
-  std::function<void(TimePoint)> alarm;
+  std::function<TimePoint()> clock{};
+  std::function<void(TimePoint)> alarm{};
 
   // Called on the driver's thread for what a callback threw, in its catch; must not throw.
   // Without it a line goes to stderr.
-  std::function<void(TimerId, std::exception_ptr)> on_throw;
+  std::function<void(TimerId, std::exception_ptr)> on_throw{};
 };
 
 class TimerService {
@@ -281,7 +284,7 @@ class TimerService {
   CancelResult cancel_and_wait(std::string_view key);
 
   // Moves the next run, earlier or later.  A fixed rate counts on from there.
-  RescheduleResult reschedule_at(TimerId id, TimePoint deadline);
+  RescheduleResult reschedule_at(TimerId id, TimePoint deadline) noexcept;
   RescheduleResult reschedule_after(TimerId id, Duration delay);
   RescheduleResult reschedule_at(std::string_view key, TimePoint deadline);
   RescheduleResult reschedule_after(std::string_view key, Duration delay);
@@ -354,9 +357,9 @@ class TimerService {
   Scheduled add_periodic(TimePoint first, Duration period, Repeat repeat, TimerCallback& callback);
   Scheduled add_keyed(std::string_view key, TimePoint first, Duration period, Repeat repeat,
                       TimerCallback& callback);
-  Scheduled add(TimePoint deadline, TimerCallback& callback, std::unique_ptr<Extra> extra);
+  Scheduled add(TimePoint deadline, TimerCallback& callback, std::unique_ptr<Extra> extra) noexcept;
   std::optional<TimerId> replace(TimerId old, TimePoint deadline, TimerCallback& callback,
-                                 std::unique_ptr<Extra>& extra);
+                                 std::unique_ptr<Extra>& extra) noexcept;
   void find_places(Shard& shard);
   void share_places(Shard& shard);
   CancelResult take_out(TimerId id, bool wait, TimerCallback& callback,
@@ -368,7 +371,7 @@ class TimerService {
   void forget_key(const Extra& extra, TimerId id);
 
   Progress pass(std::size_t budget);
-  std::size_t run_shard(Shard& shard, std::size_t& budget);
+  std::size_t run_shard(Shard& shard, std::size_t& budget) noexcept;
   void run(Node& node);
   TimePoint next_run(Shard& shard, const Node& node, TimePoint returned);
   void report(TimerId id) const noexcept;

@@ -10,9 +10,11 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tarry::timing {
@@ -55,6 +57,246 @@ struct ByHand {
 };
 
 using Words = std::vector<std::string>;
+
+// All that a service promises, as a plain map that is searched for everything.  Callbacks do
+// things too: to themselves, to others, to their own key.
+struct Model {
+  struct Expected {
+    TimerId id;
+    TimePoint due;
+    Repeat repeat = Repeat::never;
+    Duration period{};
+    std::string key;
+    bool in_order = false;           // It was scheduled before it was due.
+    bool last = false;               // Running, and cancelled or replaced.
+    std::optional<TimePoint> again;  // Running, and rescheduled.
+  };
+
+  explicit Model(std::uint64_t seed) : random(seed), by_hand(bound) {}
+
+  std::uint64_t below(std::uint64_t limit) { return random() % limit; }
+
+  // From a nanosecond to years, any magnitude as often as another.
+  Duration some_time() { return Duration(static_cast<std::int64_t>(random() >> (8 + below(52)))); }
+  TimePoint some_due() {
+    return below(10) == 0 ? by_hand.time - some_time() : by_hand.time + some_time();
+  }
+
+  // A number of those that are there, or of one that is gone.
+  int pick() {
+    if (expected.empty() || below(20) == 0) return static_cast<int>(below(1 + last_number));
+    auto any = expected.lower_bound(static_cast<int>(below(1 + last_number)));
+    return any != expected.end() ? any->first : expected.begin()->first;
+  }
+
+  std::map<int, Expected>::iterator with_key(const std::string& key) {
+    return std::ranges::find_if(expected,
+                                [&](const auto& timer) { return timer.second.key == key; });
+  }
+
+  void arm(Expected& timer, TimePoint due) {
+    timer.due = due;
+    timer.in_order = due > by_hand.time;
+  }
+
+  void schedule() {
+    TimerService& service = by_hand.service;
+    Expected timer;
+    const bool periodic = below(5) == 0;
+    if (periodic) {
+      timer.repeat = below(2) == 0 ? Repeat::fixed_rate : Repeat::fixed_delay;
+      timer.period = 2ms + some_time();
+    }
+    arm(timer, periodic ? by_hand.time + timer.period : some_due());
+    const int number = static_cast<int>(++last_number);
+    const auto callback = [this, number](TimerId id) { ran(number, id); };
+
+    Scheduled made = Refusal::full;
+    bool refused = expected.size() == bound;
+    if (below(4) == 0) {
+      timer.key = "key " + std::to_string(below(30));
+      const auto old = with_key(timer.key);
+      made = periodic ? service.schedule_every(timer.key, timer.period, timer.repeat, callback)
+                      : service.schedule_at(timer.key, timer.due, callback);
+      if (old != expected.end()) {
+        if (old->first != running) {
+          refused = false;
+          retired[old->first] = old->second.id;
+          expected.erase(old);
+        } else if (!refused) {
+          old->second.last = true;
+          old->second.key.clear();
+        }
+      }
+    } else {
+      made = periodic ? service.schedule_every(timer.period, timer.repeat, callback)
+                      : service.schedule_at(timer.due, callback);
+    }
+    REQUIRE(made.has_value() != refused);
+    if (refused) {
+      REQUIRE(made.error() == Refusal::full);
+      return;
+    }
+    timer.id = *made;
+    if (!timer.key.empty()) REQUIRE(service.find(timer.key) == timer.id);
+    expected.emplace(number, timer);
+  }
+
+  void cancel(int number) {
+    TimerService& service = by_hand.service;
+    const auto found = expected.find(number);
+    if (found == expected.end()) {
+      REQUIRE(service.cancel(retired[number]) == CancelResult::gone);
+      return;
+    }
+    Expected& timer = found->second;
+    const bool wait = below(2) == 0;
+    const bool by_key = !timer.key.empty() && below(2) == 0;
+    const auto answer =
+        by_key ? (wait ? service.cancel_and_wait(timer.key) : service.cancel(timer.key))
+               : (wait ? service.cancel_and_wait(timer.id) : service.cancel(timer.id));
+    if (number == running) {
+      REQUIRE(answer == CancelResult::running);
+      timer.last = true;
+    } else {
+      REQUIRE(answer == CancelResult::cancelled);
+      retire(number);
+    }
+  }
+
+  void reschedule(int number) {
+    const TimePoint due = some_due();
+    const auto found = expected.find(number);
+    if (found == expected.end()) {
+      REQUIRE(by_hand.service.reschedule_at(retired[number], due) == RescheduleResult::gone);
+      return;
+    }
+    Expected& timer = found->second;
+    const auto answer = timer.key.empty() ? by_hand.service.reschedule_at(timer.id, due)
+                                          : by_hand.service.reschedule_at(timer.key, due);
+    if (number != running) {
+      REQUIRE(answer == RescheduleResult::moved);
+      arm(timer, due);
+    } else if (timer.last) {
+      REQUIRE(answer == RescheduleResult::gone);
+    } else {
+      REQUIRE(answer == RescheduleResult::running);
+      timer.again = due;
+    }
+  }
+
+  void retire(int number) {
+    retired[number] = expected.at(number).id;
+    expected.erase(number);
+  }
+
+  TimePoint tick_of(TimePoint due) const {
+    const auto part = (due - start) % Duration(1ms);
+    return part == 0ns ? due : due - part + 1ms;
+  }
+
+  void ran(int number, TimerId id) {
+    ++runs;
+    REQUIRE(expected.contains(number));
+    Expected& timer = expected.at(number);
+    REQUIRE(timer.id == id);
+    REQUIRE(timer.due <= by_hand.time);
+    if (timer.in_order) {
+      REQUIRE(tick_of(timer.due) >= last_tick);
+      last_tick = tick_of(timer.due);
+    }
+    running = number;
+    for (auto things = below(3); things > 0; --things) {
+      switch (below(6)) {
+        case 0:
+          cancel(number);
+          break;
+        case 1:
+          reschedule(number);
+          break;
+        case 2:
+          cancel(pick());
+          break;
+        case 3:
+          reschedule(pick());
+          break;
+        default:
+          schedule();
+      }
+    }
+    running = 0;
+    const auto again = std::exchange(timer.again, std::nullopt);
+    if (timer.last || (!again && timer.repeat == Repeat::never)) {
+      retire(number);
+    } else if (again) {
+      arm(timer, *again);
+    } else if (timer.repeat == Repeat::fixed_delay) {
+      arm(timer, by_hand.time + timer.period);
+    } else {
+      const auto periods = (by_hand.time - timer.due) / timer.period;
+      arm(timer, timer.due + std::max<std::int64_t>(periods, 1) * timer.period);
+    }
+  }
+
+  void pass() {
+    by_hand.time += below(3) == 0 ? some_time() : some_time() % 100ms;
+    last_tick = TimePoint::min();
+    const std::size_t budget = below(4) == 0 ? 1 + below(5) : 1000;
+    for (int turns = 0; by_hand.service.run_due(budget).more; ++turns) REQUIRE(turns < 100'000);
+    const auto stats = by_hand.service.stats();
+    REQUIRE(stats.pending == expected.size());
+    REQUIRE(stats.fired == runs);
+    TimePoint next = TimePoint::max();
+    for (const auto& [number, timer] : expected) {
+      // Past the present by less than a tick, which is why it has not run.
+      REQUIRE(tick_of(timer.due) > by_hand.time);
+      next = std::min(next, tick_of(timer.due));
+    }
+    REQUIRE(by_hand.alarm <= next);
+    REQUIRE((next == TimePoint::max() || by_hand.alarm > by_hand.time));
+  }
+
+  void step() {
+    switch (below(10)) {
+      case 0:
+        cancel(pick());
+        break;
+      case 1:
+        reschedule(pick());
+        break;
+      case 2:
+        pass();
+        break;
+      default:
+        schedule();
+    }
+  }
+
+  void end() {
+    const auto unprocessed = by_hand.service.stop();
+    REQUIRE(unprocessed.size() == expected.size());
+    for (const auto& timer : unprocessed) {
+      const auto found = std::ranges::find_if(
+          expected, [&](const auto& other) { return other.second.id == timer.id; });
+      REQUIRE(found != expected.end());
+      REQUIRE(timer.deadline == found->second.due);
+      REQUIRE(timer.key == found->second.key);
+      REQUIRE(timer.repeat == found->second.repeat);
+      REQUIRE(timer.period == found->second.period);
+    }
+  }
+
+  static constexpr std::size_t bound = 200;
+  std::mt19937_64 random;
+  ByHand by_hand;
+  const TimePoint start = by_hand.time;  // Tick 0.
+  std::map<int, Expected> expected;      // By a number that the callback knows.
+  std::map<int, TimerId> retired;
+  std::uint64_t last_number = 0;
+  int running = 0;
+  std::uint64_t runs = 0;
+  TimePoint last_tick;  // In this pass.
+};
 
 TEST_SUITE("timer service") {
   TEST_CASE("a callback runs at its deadline and not a nanosecond before") {
@@ -514,6 +756,21 @@ TEST_SUITE("timer service") {
     for (const TimerId id : ids) REQUIRE(service.cancel(id) == CancelResult::gone);
     const TimerId id = *service.schedule_after(1s, [] {});
     for (const TimerId old : ids) REQUIRE(old != id);
+  }
+
+  TEST_CASE("random operations, callbacks' own among them, end as in a plain map") {
+    const std::uint64_t seed = std::random_device{}();
+    CAPTURE(seed);  // Printed when a check fails; put it here to replay the run.
+    // TARRY_TIMER_ROUNDS: of 10 000 operations each.
+    const char* const given = std::getenv("TARRY_TIMER_ROUNDS");
+    const std::uint64_t rounds = given != nullptr ? std::strtoull(given, nullptr, 10) : 10;
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+      CAPTURE(round);
+      Model model(seed + round);
+      for (int i = 0; i < 10'000; ++i) model.step();
+      model.end();
+      REQUIRE(model.runs > 1000);
+    }
   }
 }
 
