@@ -11,12 +11,15 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/ids.h"
 
 namespace tarry::broker {
+
+constexpr std::string_view consumer_protocol_type = "consumer";
 
 struct AssignedTopic {
   std::string topic;

@@ -56,7 +56,7 @@ struct KeptGroup final : Group {
 
 class Groups final : private GroupHost {
  public:
-  // Longer ids are no group's (INVALID_GROUP_ID), as is the empty one.
+  // Longer ids are no group's (INVALID_GROUP_ID); the empty one has offsets at most, as in Kafka.
   static constexpr std::size_t longest_id = 32'767;
   using ById = std::map<std::string, std::shared_ptr<KeptGroup>, std::less<>>;
 

@@ -27,5 +27,11 @@ boost::asio::awaitable<Answer> run_create_partitions(RequestContext context);
 boost::asio::awaitable<Answer> run_incremental_alter_configs(RequestContext context);
 boost::asio::awaitable<Answer> run_describe_cluster(RequestContext context);
 boost::asio::awaitable<Answer> run_describe_topic_partitions(RequestContext context);
+boost::asio::awaitable<Answer> run_offset_commit(RequestContext context);
+boost::asio::awaitable<Answer> run_offset_fetch(RequestContext context);
+boost::asio::awaitable<Answer> run_offset_delete(RequestContext context);
+boost::asio::awaitable<Answer> run_describe_groups(RequestContext context);
+boost::asio::awaitable<Answer> run_list_groups(RequestContext context);
+boost::asio::awaitable<Answer> run_delete_groups(RequestContext context);
 
 }  // namespace tarry::broker

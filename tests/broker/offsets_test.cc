@@ -1,6 +1,7 @@
 // The committed offsets of one group, below the protocol: durable, in order, bounded, expiring.
 
 #include <doctest/doctest.h>
+#include <fmt/core.h>
 
 #include "broker/group_offsets.h"
 #include "storage/offset_store.h"

@@ -92,7 +92,7 @@ TEST_SUITE("topics") {
       CHECK(protocol::find_api(handler.key)->has_version(handler.min_served));
       CHECK(protocol::find_api(handler.key)->has_version(handler.max_version));
     }
-    CHECK(find_handler(11) == nullptr);  // JoinGroup: no groups yet.
+    CHECK(find_handler(24) == nullptr);  // AddPartitionsToTxn: no transactions.
   }
 
   TEST_CASE("a topic is created once, known to all shards and there after a kill") {

@@ -63,7 +63,9 @@ class World {
   void run() {
     for (bool busy = true; busy;) {
       busy = false;
-      for (auto& background : backgrounds_) busy = background->step() || busy;
+      if (!background_stands_still) {
+        for (auto& background : backgrounds_) busy = background->step() || busy;
+      }
       for (auto& context : contexts_) {
         context->restart();
         busy = context->poll() > 0 || busy;
@@ -156,7 +158,8 @@ class World {
   }
 
   Connection& connection(std::size_t home = 0) { return *connections_[home]; }
-  std::optional<Error> failure;  // What the broker told on_failure.
+  std::optional<Error> failure;          // What the broker told on_failure.
+  bool background_stands_still = false;  // As when the disk does not answer.
 
  private:
   void open() {

@@ -1,0 +1,94 @@
+#pragma once
+
+// What the operator is told about consumer groups: the admin's pages and the CLI are made of this.
+//
+//   group_summaries()  every group in a line
+//   group_status()     one in full: members, what they are assigned, offsets with their lag
+//
+// The copies are of one moment in each shard, not of one moment in all.  Everything here starts
+// and ends on the thread of `here`; nothing looks into another shard from outside.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "broker/consumer_protocol.h"
+
+namespace tarry::broker {
+
+class Broker;
+class Group;
+class Shard;
+
+// The topics that its members read, as they say; none when it has no members.  Empty when it is no
+// group of consumers, or one of them says what is not understood: it may read anything.
+std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& group);
+
+struct GroupSummary {
+  std::string id;
+  std::string_view state;     // Kafka's: "Empty", "PreparingRebalance" ..., constant.
+  std::string protocol_type;  // "consumer"; empty: nobody has ever joined, it only has offsets.
+  std::uint32_t shard = 0;
+  std::int32_t generation = 0;
+  WallTime changed;  // Since when it is in this state.
+  std::size_t members = 0;
+  std::size_t offsets = 0;  // Partitions with a committed offset.
+};
+
+// In the order of their ids.
+boost::asio::awaitable<std::vector<GroupSummary>> group_summaries(Broker& broker, Shard& here);
+
+struct MemberStatus {
+  std::string id;
+  std::optional<std::string> instance_id;
+  std::string client_id;
+  std::string client_host;
+  std::chrono::milliseconds session_timeout{0};
+  bool is_leader = false;
+  Buffer assignment;  // As the leader gave it.
+  // What it says, when it is of consumers.
+  std::vector<std::string> subscribed;
+  std::vector<AssignedTopic> assigned;
+};
+
+struct OffsetStatus {
+  std::string topic;
+  TopicPartition partition;
+  std::string member;  // The id of who has it; empty: nobody.
+  // Empty: assigned, and nothing is committed yet.
+  std::optional<Offset> committed;
+  std::int32_t leader_epoch = -1;
+  WallTime committed_at;
+  std::string metadata;
+  // Of the log; empty when it cannot be opened.
+  std::optional<Offset> log_start;
+  std::optional<Offset> high_watermark;
+  // What a consumer has to read still: from its offset, or from the log's start when that is later.
+  std::optional<std::int64_t> lag;
+};
+
+struct GroupStatus {
+  GroupSummary summary;
+  std::string protocol_name;          // The assignor of this generation: "range".
+  std::vector<MemberStatus> members;  // In the order of their ids.
+  // By topic's name and partition: what is committed, and what is assigned without that.
+  std::vector<OffsetStatus> offsets;
+};
+
+// Empty when there is no such group.  The first `open_up_to` partitions are opened when they are
+// not, to know their end; of the others that are not open the lag stays empty.
+boost::asio::awaitable<std::optional<GroupStatus>> group_status(Broker& broker, Shard& here,
+                                                                std::string id,
+                                                                std::size_t open_up_to = 10'000);
+
+}  // namespace tarry::broker

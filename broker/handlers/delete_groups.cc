@@ -1,0 +1,41 @@
+// DeleteGroups (key 42), versions 0 to 2.  A group without members goes with all that it has
+// committed (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND otherwise); answered when that is durable.
+
+#include <string>
+#include <utility>
+
+#include "broker/broker.h"
+#include "broker/groups.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/delete_groups.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+using Request = protocol::DeleteGroupsRequest;
+using Response = protocol::DeleteGroupsResponse;
+
+asio::awaitable<Response> delete_groups(RequestContext& context, const Request& request) {
+  Broker& broker = context.broker;
+  Response response;
+  for (const auto id : request.groups_names) {
+    Shard& shard = broker.shard_of_group(id);
+    auto work = [&shard, id] { return shard.groups().remove(std::string(id)); };
+    const auto code = co_await broker.on(context.shard, shard, std::move(work));
+    response.results.push_back({std::string(id), code});
+  }
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_delete_groups(RequestContext context) {
+  return run<Request, delete_groups>(context);
+}
+
+}  // namespace tarry::broker

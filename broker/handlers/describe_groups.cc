@@ -1,0 +1,80 @@
+// DescribeGroups (key 15), versions 0 to 6.  A group that is not there is "Dead", up to version 5
+// without an error, in version 6 with GROUP_ID_NOT_FOUND.  What members subscribe to and are
+// assigned is shown while the group is Stable: before, it is not decided.
+
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "broker/broker.h"
+#include "broker/groups.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/describe_groups.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+using Request = protocol::DescribeGroupsRequest;
+using Response = protocol::DescribeGroupsResponse;
+
+// Nobody is forbidden anything: read, delete, describe, as bits of Kafka's numbers for them.
+constexpr std::int32_t all_operations = 1 << 3 | 1 << 6 | 1 << 8;
+
+// On the group's shard.
+Response::Group described(Shard& shard, std::string_view id, int version) {
+  Response::Group answer;
+  answer.group_id = id;
+  const Group* const group = shard.groups().find(id);
+  if (group == nullptr || group->is(GroupState::dead)) {
+    answer.group_state = name_of(GroupState::dead);
+    if (version >= 6) {
+      answer.error_code = ErrorCode::group_id_not_found;
+      answer.error_message = fmt::format("Group {} not found.", id);
+    }
+    return answer;
+  }
+  const bool stable = group->is(GroupState::stable);
+  answer.group_state = name_of(group->state());
+  answer.protocol_type = group->protocol_type();
+  if (stable) answer.protocol_data = group->protocol_name();
+  for (const auto& [member_id, member] : group->members()) {
+    auto& shown = answer.members.emplace_back();
+    shown.member_id = member_id;
+    shown.group_instance_id = member.instance_id;
+    shown.client_id = member.client_id;
+    shown.client_host = member.client_host;
+    if (!stable) continue;
+    const Bytes metadata = group->metadata_of(member);
+    shown.member_metadata.assign(metadata.begin(), metadata.end());
+    shown.member_assignment = member.assignment;
+  }
+  return answer;
+}
+
+asio::awaitable<Response> describe_groups(RequestContext& context, const Request& request) {
+  Broker& broker = context.broker;
+  Response response;
+  for (const auto id : request.groups) {
+    Shard& shard = broker.shard_of_group(id);
+    auto work = [&shard, id, version = context.version()]() -> asio::awaitable<Response::Group> {
+      co_return described(shard, id, version);
+    };
+    auto answer = co_await broker.on(context.shard, shard, std::move(work));
+    if (request.include_authorized_operations) answer.authorized_operations = all_operations;
+    response.groups.push_back(std::move(answer));
+  }
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_describe_groups(RequestContext context) {
+  return run<Request, describe_groups>(context);
+}
+
+}  // namespace tarry::broker

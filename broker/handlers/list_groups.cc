@@ -1,0 +1,54 @@
+// ListGroups (key 16), versions 0 to 5.  Every group of every shard; from version 4 on only of the
+// states that are asked for, from 5 on of the types (all are "classic").  Names are compared
+// without regard to case; one that nobody knows selects nothing.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "broker/broker.h"
+#include "broker/group_status.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/list_groups.h"
+
+namespace tarry::broker {
+
+namespace asio = boost::asio;
+
+namespace {
+
+using Request = protocol::ListGroupsRequest;
+using Response = protocol::ListGroupsResponse;
+
+constexpr std::string_view type_of_all = "classic";
+
+bool same(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+bool selects(const std::vector<std::string_view>& filter, std::string_view what) {
+  return filter.empty() ||
+         std::ranges::any_of(filter, [&](std::string_view name) { return same(name, what); });
+}
+
+asio::awaitable<Response> list_groups(RequestContext& context, const Request& request) {
+  Response response;
+  if (!selects(request.types_filter, type_of_all)) co_return response;
+  const auto groups = co_await group_summaries(context.broker, context.shard);
+  for (const auto& group : groups) {
+    if (!selects(request.states_filter, group.state)) continue;
+    response.groups.push_back(
+        {group.id, group.protocol_type, std::string(group.state), std::string(type_of_all)});
+  }
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_list_groups(RequestContext context) {
+  return run<Request, list_groups>(context);
+}
+
+}  // namespace tarry::broker

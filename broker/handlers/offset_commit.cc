@@ -1,0 +1,112 @@
+// OffsetCommit (key 8), versions 2 to 9.
+//
+// Answered when the offsets are durable.  A member commits for its generation; who gives no
+// generation and no member id (a consumer that assigns itself, an operator's tool) commits to a
+// group without members, which is made for it.  Partitions that are refused for themselves (there
+// is none, the metadata is too long) do not keep the others from being committed.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "broker/broker.h"
+#include "broker/groups.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/offset_commit.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+using std::chrono::milliseconds;
+namespace asio = boost::asio;
+
+namespace {
+
+using Request = protocol::OffsetCommitRequest;
+using Response = protocol::OffsetCommitResponse;
+
+// When what is committed now expires by the client's own wish; versions 2 to 4 may have one.
+WallTime expires_at(WallTime now, std::int64_t retention_ms) {
+  if (retention_ms < 0) return storage::never_expires;
+  const auto longest = to_ms(storage::never_expires) - 1 - to_ms(now);
+  return now + milliseconds{std::min(retention_ms, longest)};
+}
+
+// On the group's shard.
+asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
+                                  GroupOffsets::Commits commits, Connection* connection) {
+  Groups& groups = shard.groups();
+  const std::int32_t generation = request.generation_id_or_member_epoch;
+  KeptGroup* group = groups.find(request.group_id);
+  if (group == nullptr) {
+    // A member of a group that is not there comes too late; the group has begun anew, or will.
+    if (generation >= 0) co_return ErrorCode::illegal_generation;
+    const auto made = groups.find_or_make(request.group_id);
+    if (!made) co_return made.error();
+    group = *made;
+  }
+  ErrorCode code = group->check_commit(generation, request.member_id, request.group_instance_id);
+  if (code == ErrorCode::none) {
+    group->heard_of(request.member_id);
+    const auto lsn = group->offsets.commit(std::move(commits));
+    if (lsn) co_return co_await wait_until_durable(shard, *lsn, connection);
+    code = lsn.error();
+  }
+  groups.drop_if_unused(*group);  // It may have been made for nothing.
+  co_return code;
+}
+
+asio::awaitable<Response> offset_commit(RequestContext& context, const Request& request) {
+  Broker& broker = context.broker;
+  const WallTime now = broker.clock().wall();
+  const WallTime expires = expires_at(now, request.retention_time_ms);
+  const auto longest = static_cast<std::size_t>(broker.config().offset_metadata_bytes);
+  Response response;
+  GroupOffsets::Commits commits;
+  for (const auto& topic : request.topics) {
+    auto& answers = response.topics.emplace_back();
+    answers.name = topic.name;
+    const auto known = context.shard.topics().find(topic.name);
+    for (const auto& partition : topic.partitions) {
+      auto& answer = answers.partitions.emplace_back();
+      answer.partition_index = partition.partition_index;
+      const auto metadata = partition.committed_metadata.value_or("");
+      if (!known || partition.partition_index < 0 ||
+          partition.partition_index >= known->partitions) {
+        answer.error_code = ErrorCode::unknown_topic_or_partition;
+      } else if (metadata.size() > longest) {
+        answer.error_code = ErrorCode::offset_metadata_too_large;
+      } else {
+        commits.emplace_back(
+            TopicPartition{known->id, partition.partition_index},
+            CommittedOffset{partition.committed_offset, partition.committed_leader_epoch, now,
+                            expires, std::string(metadata)});
+      }
+    }
+  }
+  ErrorCode code = ErrorCode::none;
+  if (!commits.empty()) {
+    Shard& shard = broker.shard_of_group(request.group_id);
+    Connection* const connection = &shard == &context.shard ? &context.connection : nullptr;
+    auto work = [&shard, &request, &commits, connection] {
+      return commit(shard, request, std::move(commits), connection);
+    };
+    code = co_await broker.on(context.shard, shard, std::move(work));
+  }
+  if (code == ErrorCode::none) co_return response;
+  for (auto& topic : response.topics) {
+    for (auto& partition : topic.partitions)
+      if (partition.error_code == ErrorCode::none) partition.error_code = code;
+  }
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_offset_commit(RequestContext context) {
+  return run<Request, offset_commit>(context);
+}
+
+}  // namespace tarry::broker

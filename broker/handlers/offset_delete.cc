@@ -1,0 +1,80 @@
+// OffsetDelete (key 47), version 0.  Forgets what a group has committed, but nothing of a topic
+// that a member subscribes to (GROUP_SUBSCRIBED_TO_TOPIC); answered when that is durable.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "broker/broker.h"
+#include "broker/group_status.h"
+#include "broker/groups.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/offset_delete.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+using Request = protocol::OffsetDeleteRequest;
+using Response = protocol::OffsetDeleteResponse;
+
+// On the group's shard; fills in the partitions' codes and returns the group's.
+asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response& response,
+                                  Connection* connection) {
+  KeptGroup* const group = shard.groups().find(request.group_id);
+  if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
+  const auto subscribed = subscription_of(*group);
+  if (!group->is(GroupState::empty) && group->protocol_type() != consumer_protocol_type)
+    co_return ErrorCode::non_empty_group;
+
+  std::vector<TopicPartition> gone;
+  for (const auto& topic : request.topics) {
+    auto& answers = response.topics.emplace_back();
+    answers.name = topic.name;
+    const auto known = shard.topics().find(topic.name);
+    // Who does not say what he reads may read anything.
+    const bool in_use =
+        !group->is(GroupState::empty) && (!subscribed || subscribed->contains(topic.name));
+    for (const auto& partition : topic.partitions) {
+      auto& answer = answers.partitions.emplace_back();
+      answer.partition_index = partition.partition_index;
+      if (!known || partition.partition_index < 0 ||
+          partition.partition_index >= known->partitions) {
+        answer.error_code = ErrorCode::unknown_topic_or_partition;
+      } else if (in_use) {
+        answer.error_code = ErrorCode::group_subscribed_to_topic;
+      } else {
+        gone.push_back({known->id, partition.partition_index});
+      }
+    }
+  }
+  const auto lsn = group->offsets.remove(std::move(gone));
+  if (!lsn) co_return lsn.error();
+  if (*lsn == 0) co_return ErrorCode::none;  // None of them was there.
+  co_return co_await wait_until_durable(shard, *lsn, connection);
+}
+
+asio::awaitable<Response> offset_delete(RequestContext& context, const Request& request) {
+  Broker& broker = context.broker;
+  Response response;
+  Shard& shard = broker.shard_of_group(request.group_id);
+  Connection* const connection = &shard == &context.shard ? &context.connection : nullptr;
+  auto work = [&shard, &request, &response, connection] {
+    return forget(shard, request, response, connection);
+  };
+  response.error_code = co_await broker.on(context.shard, shard, std::move(work));
+  if (response.error_code != ErrorCode::none) response.topics.clear();
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_offset_delete(RequestContext context) {
+  return run<Request, offset_delete>(context);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,112 @@
+// OffsetFetch (key 9), versions 1 to 9.
+//
+// What is durable of what a group has committed.  An unknown group, topic or partition has
+// committed nothing, which is offset -1 and no error.  From version 2 on no list of topics means
+// all; from version 8 on it is asked for several groups at once.  There are no transactions, so
+// what require_stable asks for always holds.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "broker/broker.h"
+#include "broker/groups.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "protocol/messages/offset_fetch.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+using Request = protocol::OffsetFetchRequest;
+using Response = protocol::OffsetFetchResponse;
+using Asked = std::optional<std::vector<Request::GroupTopic>>;
+
+Response::GroupTopicPartition answer_of(PartitionIndex partition, const CommittedOffset* offset) {
+  if (offset == nullptr) return {partition, -1, -1, "", ErrorCode::none};
+  return {partition, offset->offset, offset->leader_epoch, offset->metadata, ErrorCode::none};
+}
+
+// On the group's shard.
+std::vector<Response::GroupTopic> committed(Shard& shard, std::string_view id, const Asked& asked) {
+  const KeptGroup* const group = shard.groups().find(id);
+  const GroupOffsets* const offsets = group == nullptr ? nullptr : &group->offsets;
+  std::vector<Response::GroupTopic> topics;
+  if (asked) {
+    topics.reserve(asked->size());
+    for (const auto& topic : *asked) {
+      auto& answer = topics.emplace_back();
+      answer.name = topic.name;
+      const auto known = shard.topics().find(topic.name);
+      for (const auto partition : topic.partition_indexes) {
+        const bool may_be = offsets != nullptr && known;
+        answer.partitions.push_back(
+            answer_of(partition, may_be ? offsets->find({known->id, partition}) : nullptr));
+      }
+    }
+    return topics;
+  }
+  if (offsets == nullptr) return topics;
+  const TopicId* last = nullptr;  // They stand in the order of topics.
+  for (const auto& [place, offset] : offsets->all()) {
+    if (last == nullptr || *last != place.topic) {
+      const auto topic = shard.topics().find(place.topic);
+      if (!topic) continue;  // It is being deleted.
+      topics.push_back({topic->name, {}, {}});
+      last = &place.topic;
+    }
+    topics.back().partitions.push_back(answer_of(place.partition, &offset));
+  }
+  return topics;
+}
+
+asio::awaitable<Response> offset_fetch(RequestContext& context, const Request& request) {
+  Broker& broker = context.broker;
+  const bool batched = context.version() >= 8;
+  std::vector<Request::Group> groups = request.groups;
+  if (!batched) {
+    auto& group = groups.emplace_back();
+    group.group_id = request.group_id;
+    if (request.topics) {
+      group.topics.emplace();
+      for (const auto& topic : *request.topics)
+        group.topics->push_back({topic.name, {}, topic.partition_indexes});
+    }
+  }
+
+  Response response;
+  for (const auto& group : groups) {
+    Shard& shard = broker.shard_of_group(group.group_id);
+    auto work = [&shard, &group]() -> asio::awaitable<std::vector<Response::GroupTopic>> {
+      co_return committed(shard, group.group_id, group.topics);
+    };
+    auto topics = co_await broker.on(context.shard, shard, std::move(work));
+    if (batched) {
+      response.groups.push_back({std::string(group.group_id), std::move(topics), ErrorCode::none});
+      continue;
+    }
+    for (auto& topic : topics) {
+      auto& answer = response.topics.emplace_back();
+      answer.name = std::move(topic.name);
+      for (auto& p : topic.partitions) {
+        answer.partitions.push_back({p.partition_index, p.committed_offset,
+                                     p.committed_leader_epoch, std::move(p.metadata),
+                                     p.error_code});
+      }
+    }
+  }
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_offset_fetch(RequestContext context) {
+  return run<Request, offset_fetch>(context);
+}
+
+}  // namespace tarry::broker
