@@ -1,207 +1,477 @@
-// What a timer costs in TimingWheel: to join, to leave, to move, to fire.
+// What a timer costs: ours, its five ancestors, Kafka's, std::multimap and three event loops side
+// by side in one run.
 //
+//   scripts/install_deps --bench
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release timing_bench
-//   build/release/bench/timing_bench --benchmark_repetitions=5
+//   build/release/bench/timing_bench            # a quarter of an hour: three repetitions
+//   build/release/bench/timing_bench --quick    # three minutes: one, and nothing with 10 M
+//   ... --benchmark_filter='insert/.*' --benchmark_out=FILE
 //
-// Times are CPU time a timer unless a counter says otherwise.  Timers lie in memory in an order
-// that has nothing to do with their deadlines, as they do in a broker.
+// Time is virtual and a tick is a millisecond.  Figures are CPU time of the thread, so that a busy
+// machine does not count as theirs.  Timers lie in memory in an order that has nothing to do with
+// their deadlines, as they do in a broker.  A callback touches the object that its timer is about.
+// Everybody is woken at exactly the ticks at which something is due, where it says nothing else;
+// what a design does in between (rings that tick) it does within.
 
 #include <benchmark/benchmark.h>
 
+#include <malloc.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "timing/timing_wheel.h"
+#include "bench/loops.h"
+#include "bench/peers.h"
+#include "bench/timing_report.h"
+#include "bench/timing_threads.h"
 
-namespace tarry::timing {
+namespace tarry::bench {
 namespace {
 
+using peers::no_budget;
+using peers::Tick;
+
 constexpr Tick hour = 3'600'000;
+// What server/wheel_driver gives a step.
+constexpr std::size_t step_budget = 512;
+
+// How much is done; --quick and the test make it less.
+struct Scale {
+  std::size_t thousand = 1'000;
+  std::size_t million = 1'000'000;
+  std::size_t ten_million = 10'000'000;
+  std::size_t pairs = 2'000'000;
+  std::size_t cold_pairs = 500'000;
+  Tick move_ticks = 2'000;  // A thousand moves each.
+  Tick steady_ticks = 2'000;
+  Tick steps = 600'000;
+};
+Scale scale;
 
 std::uint64_t fired = 0;
+void (*on_fired)(std::uint32_t index) = nullptr;  // Beside the counting, when somebody wants it.
 
-struct BenchTimer final : Timer {
-  void on_expired() override { ++fired; }
+// What a timer is about: 8 bytes of somebody's connection.
+struct Owner {
+  std::uint32_t index = 0;
+  std::uint32_t count = 0;
+
+  void fire() {
+    ++count;
+    ++fired;
+    if (on_fired != nullptr) on_fired(index);
+  }
 };
 
-std::vector<Tick> random_ticks(std::size_t count, Tick bound, std::uint64_t seed = 42) {
+std::vector<std::uint32_t> random_numbers(std::size_t count, std::uint64_t bound,
+                                          std::uint64_t seed = 42) {
   std::mt19937_64 random(seed);
-  std::vector<Tick> ticks(count);
-  for (Tick& tick : ticks) tick = 1 + random() % bound;
-  return ticks;
+  std::vector<std::uint32_t> numbers(count);
+  for (auto& number : numbers) number = static_cast<std::uint32_t>(1 + random() % bound);
+  return numbers;
 }
 
-std::size_t pending(const benchmark::State& state) {
-  return static_cast<std::size_t>(state.range(0));
-}
-
-void count_items(benchmark::State& state, std::size_t each) {
-  state.SetItemsProcessed(static_cast<std::int64_t>(each) * state.iterations());
-  state.counters["each"] =
-      benchmark::Counter(static_cast<double>(each) * static_cast<double>(state.iterations()),
-                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-}
-
-// Deadlines uniform over an hour.
-void insert(benchmark::State& state) {
-  const std::size_t count = pending(state);
-  const auto deadlines = random_ticks(count, hour);
-  std::size_t bytes = 0;
-  for (auto _ : state) {
-    state.PauseTiming();
-    auto timers = std::make_unique<BenchTimer[]>(count);
-    auto wheel = std::make_unique<TimingWheel>();
-    state.ResumeTiming();
-    for (std::size_t i = 0; i < count; ++i) wheel->schedule(timers[i], deadlines[i]);
-    state.PauseTiming();
-    bytes = wheel->stats().bytes;
-    wheel.reset();
-    timers.reset();
-    state.ResumeTiming();
-  }
-  count_items(state, count);
-  state.counters["bytes_each"] = static_cast<double>(bytes) / static_cast<double>(count);
-}
-BENCHMARK(insert)->Arg(1000)->Arg(1'000'000)->Unit(benchmark::kMicrosecond);
-
-// The life of most timers: armed for 30 s and cancelled 256 arms later, a million standing.
-void hot_pair(benchmark::State& state) {
-  const std::size_t count = pending(state);
-  const auto deadlines = random_ticks(count, hour);
-  auto standing = std::make_unique<BenchTimer[]>(count);
-  auto hot = std::make_unique<BenchTimer[]>(256);
-  TimingWheel wheel;
-  for (std::size_t i = 0; i < count; ++i) wheel.schedule(standing[i], deadlines[i]);
-  constexpr std::size_t pairs = 1000;
-  Tick now = 0;
-  std::size_t next = 0;
-  for (auto _ : state) {
-    for (std::size_t i = 0; i < pairs; ++i) {
-      BenchTimer& timer = hot[next++ & 255];
-      wheel.cancel(timer);
-      wheel.schedule(timer, now + 30'000);
-    }
-    wheel.advance(++now);
-  }
-  count_items(state, pairs);
-}
-BENCHMARK(hot_pair)->Arg(1'000'000);
-
-// Cancel a random one of a million and arm it anew.
-void cold_pair(benchmark::State& state) {
-  const std::size_t count = pending(state);
-  const auto deadlines = random_ticks(count, hour);
-  const auto picks = random_ticks(1 << 20, count, 7);
-  auto timers = std::make_unique<BenchTimer[]>(count);
-  TimingWheel wheel;
-  for (std::size_t i = 0; i < count; ++i) wheel.schedule(timers[i], deadlines[i]);
-  constexpr std::size_t pairs = 1000;
-  std::size_t next = 0;
-  for (auto _ : state) {
-    for (std::size_t i = 0; i < pairs; ++i, ++next) {
-      BenchTimer& timer = timers[picks[next & 0xfffff] - 1];
-      wheel.cancel(timer);
-      wheel.schedule(timer, deadlines[next * 7 % count]);
-    }
-  }
-  count_items(state, pairs);
-}
-BENCHMARK(cold_pair)->Arg(1'000'000);
-
-// An idle timeout that every request moves later, of random connections.
-void postpone(benchmark::State& state) {
-  const std::size_t count = pending(state);
-  const auto picks = random_ticks(1 << 20, count, 7);
-  auto timers = std::make_unique<BenchTimer[]>(count);
-  TimingWheel wheel;
-  Tick now = 0;
-  for (std::size_t i = 0; i < count; ++i) wheel.schedule(timers[i], now + 600'000);
-  constexpr std::size_t moves = 1000;
-  std::size_t next = 0;
-  for (auto _ : state) {
-    for (std::size_t i = 0; i < moves; ++i, ++next) {
-      wheel.reschedule(timers[picks[next & 0xfffff] - 1], now + 600'000);
-    }
-    wheel.advance(++now, 512);
-  }
-  count_items(state, moves);
-}
-BENCHMARK(postpone)->Arg(1'000)->Arg(1'000'000);
-
-// All of them within `spread` ticks, in steps of one tick, downgrades included.
-void expire(benchmark::State& state) {
-  const std::size_t count = pending(state);
-  const auto deadlines = random_ticks(count, static_cast<Tick>(state.range(1)));
-  for (auto _ : state) {
-    state.PauseTiming();
-    auto timers = std::make_unique<BenchTimer[]>(count);
-    auto wheel = std::make_unique<TimingWheel>();
-    for (std::size_t i = 0; i < count; ++i) wheel->schedule(timers[i], deadlines[i]);
-    const std::uint64_t before = fired;
-    state.ResumeTiming();
-    for (Tick now = 1; !wheel->empty(); ++now) wheel->advance(now);
-    state.PauseTiming();
-    if (fired - before != count) state.SkipWithError("not all fired");
-    wheel.reset();
-    timers.reset();
-    state.ResumeTiming();
-  }
-  count_items(state, count);
-}
-BENCHMARK(expire)
-    ->Args({10'000, 10'000})
-    ->Args({1'000'000, 10'000})
-    ->Args({1'000'000, static_cast<std::int64_t>(hour)})
-    ->Args({1'000'000, 1})
-    ->Unit(benchmark::kMillisecond);
-
-// The CPU time of this thread, so that a busy machine does not count as ours.
-double cpu_us() {
+double cpu_ns() {
   timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+}
+double wall_ns() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC_RAW, &time);  // Not the one that event loops are told.
+  return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
 }
 
-// The longest and the 99.99th percentile of single steps, each of one millisecond or what its
-// budget allows, with a million standing over an hour: what others on the loop wait for us.
-void longest_step(benchmark::State& state) {
-  const std::size_t count = pending(state);
-  const auto budget = static_cast<std::size_t>(state.range(1));
-  const auto deadlines = random_ticks(count, hour);
-  std::vector<double> steps;
+double heap_bytes() {
+  return static_cast<double>(::mallinfo2().uordblks);
+}
+
+void put(benchmark::State& state, double value, double total_ns) {
+  state.counters["value"] = value;
+  state.SetIterationTime(total_ns / 1e9);
+}
+
+template <class Peer>
+void arm_all(Peer& peer, const std::vector<std::uint32_t>& deadlines) {
+  for (std::size_t i = 0; i < deadlines.size(); ++i) peer.arm(i, deadlines[i]);
+}
+
+// A million (or so) timers over an hour, not measured.
+template <class Peer>
+std::unique_ptr<Peer> standing(std::size_t more = 0) {
+  auto peer = std::make_unique<Peer>(scale.million + more);
+  arm_all(*peer, random_numbers(scale.million, hour));
+  peer->settle();
+  return peer;
+}
+
+// Deadlines uniform over an hour, into a structure that was empty.
+template <class Peer>
+void insert(benchmark::State& state, std::size_t count) {
+  const auto deadlines = random_numbers(count, hour);
   for (auto _ : state) {
-    state.PauseTiming();
-    auto timers = std::make_unique<BenchTimer[]>(count);
-    auto wheel = std::make_unique<TimingWheel>();
-    for (std::size_t i = 0; i < count; ++i) wheel->schedule(timers[i], deadlines[i]);
-    state.ResumeTiming();
-    for (Tick now = 1; now < 600'000; ++now) {
-      bool more = true;
-      while (more) {
-        const double begin = cpu_us();
-        more = wheel->advance(now, budget).more;
-        steps.push_back(cpu_us() - begin);
+    const double before = heap_bytes();
+    auto peer = std::make_unique<Peer>(count);
+    const double begin = cpu_ns();
+    arm_all(*peer, deadlines);
+    peer->settle();
+    const double ns = cpu_ns() - begin;
+    // All but what the timers are about; a handle that the owner has to keep counts.
+    state.counters["bytes"] =
+        (heap_bytes() - before) / static_cast<double>(count) - static_cast<double>(sizeof(Owner));
+    if constexpr (requires { peer->structure_bytes(); }) {
+      state.counters["structure_bytes"] =
+          static_cast<double>(peer->structure_bytes()) / static_cast<double>(count);
+    }
+    put(state, ns / static_cast<double>(count), ns);
+  }
+}
+
+// The same with a thousand: so short that it is done again and again, and the median counts.
+template <class Peer>
+void insert_few(benchmark::State& state) {
+  const auto deadlines = random_numbers(scale.thousand, hour);
+  std::vector<double> rounds;
+  for (auto _ : state) {
+    for (int round = 0; round < 101; ++round) {
+      auto peer = std::make_unique<Peer>(scale.thousand);
+      const double begin = wall_ns();
+      arm_all(*peer, deadlines);
+      peer->settle();
+      rounds.push_back(wall_ns() - begin);
+    }
+    std::ranges::sort(rounds);
+    const double ns = rounds[rounds.size() / 2];
+    put(state, ns / static_cast<double>(scale.thousand), ns);
+  }
+}
+
+template <class Peer>
+void memory(benchmark::State& state) {
+  const auto deadlines = random_numbers(scale.million, hour);
+  for (auto _ : state) {
+    const double before = heap_bytes();
+    auto peer = std::make_unique<Peer>(scale.million);
+    arm_all(*peer, deadlines);
+    peer->settle();
+    const double count = static_cast<double>(scale.million);
+    put(state, (heap_bytes() - before) / count - static_cast<double>(sizeof(Owner)), 1);
+    if constexpr (requires { peer->structure_bytes(); }) {
+      state.counters["wheel_alone"] = static_cast<double>(peer->structure_bytes()) / count;
+    }
+  }
+}
+
+// The life of most timers: armed for 30 s and cancelled 256 arms later, a thousand each ms.
+template <class Peer>
+void hot_pair(benchmark::State& state) {
+  constexpr std::size_t hot = 256;
+  auto peer = standing<Peer>(hot);
+  for (auto _ : state) {
+    Tick now = 0;
+    const double begin = cpu_ns();
+    for (std::size_t i = 0; i < scale.pairs; ++i) {
+      const std::size_t timer = scale.million + i % hot;
+      if (i >= hot) peer->disarm(timer);
+      peer->arm(timer, now + 30'000);
+      if (i % 1'000 == 999) peer->advance(++now);
+    }
+    const double ns = cpu_ns() - begin;
+    put(state, ns / static_cast<double>(scale.pairs), ns);
+  }
+}
+
+// A random one of a million is cancelled and armed anew.
+template <class Peer>
+void cold_pair(benchmark::State& state) {
+  const auto picks = random_numbers(scale.cold_pairs, scale.million, 7);
+  const auto deadlines = random_numbers(scale.cold_pairs, hour, 8);
+  auto peer = standing<Peer>();
+  for (auto _ : state) {
+    const double begin = cpu_ns();
+    for (std::size_t i = 0; i < scale.cold_pairs; ++i) {
+      peer->disarm(picks[i] - 1);
+      peer->arm(picks[i] - 1, deadlines[i]);
+      if (i % 1'000 == 999) peer->settle();
+    }
+    const double ns = cpu_ns() - begin;
+    put(state, ns / static_cast<double>(scale.cold_pairs), ns);
+  }
+}
+
+// Idle timeouts: a million connections, each heard of once a second in an order that has nothing to
+// do with memory, each time its end is 10 s away again.  What a design puts off (a move that is
+// only noted) comes due here as it does in the long run: each was armed at some earlier time.
+template <class Peer>
+void reschedule(benchmark::State& state) {
+  const std::size_t each_tick = std::max<std::size_t>(scale.million / 1'000, 1);
+  constexpr Tick timeout = 10'000;
+  std::vector<std::uint32_t> order(scale.million);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(9));
+  const auto earlier = random_numbers(scale.million, timeout - 1'000, 10);
+  auto peer = std::make_unique<Peer>(scale.million);
+  for (std::size_t i = 0; i < scale.million; ++i) peer->arm(i, earlier[i]);
+  peer->settle();
+  for (std::size_t i = 0; i < scale.million; ++i) {
+    peer->move(order[i], timeout - 1'000 + i / each_tick);
+  }
+  peer->settle();
+  for (auto _ : state) {
+    const std::uint64_t before = fired;
+    std::size_t next = 0;
+    const double begin = cpu_ns();
+    for (Tick now = 1; now <= scale.move_ticks; ++now) {
+      peer->advance(now);
+      for (std::size_t i = 0; i < each_tick; ++i) {
+        peer->move(order[next], now + timeout);
+        if (++next == scale.million) next = 0;
       }
     }
-    state.PauseTiming();
-    wheel.reset();
-    timers.reset();
-    state.ResumeTiming();
+    const double ns = cpu_ns() - begin;
+    if (fired != before) state.SkipWithError("fired though it was moved");
+    put(state, ns / static_cast<double>(scale.move_ticks * each_tick), ns);
   }
-  std::sort(steps.begin(), steps.end());
-  state.counters["longest_us"] = steps.back();
-  state.counters["p99.99_us"] = steps[steps.size() - 1 - steps.size() / 10'000];
 }
-BENCHMARK(longest_step)
-    ->Args({1'000'000, 256})
-    ->Args({1'000'000, 512})
-    ->Args({1'000'000, 1 << 30})
-    ->Unit(benchmark::kMillisecond);
+
+// A million within `spread`, the ways down to their deadlines included.
+template <class Peer>
+void expire(benchmark::State& state, Tick spread) {
+  const auto deadlines = random_numbers(scale.million, spread);
+  auto ticks = deadlines;
+  std::ranges::sort(ticks);
+  ticks.erase(std::unique(ticks.begin(), ticks.end()), ticks.end());
+  for (auto _ : state) {
+    auto peer = std::make_unique<Peer>(scale.million);
+    arm_all(*peer, deadlines);
+    peer->settle();
+    const std::uint64_t before = fired;
+    const double begin = cpu_ns();
+    for (const Tick now : ticks) peer->advance(now);
+    const double ns = cpu_ns() - begin;
+    if (fired - before != scale.million) state.SkipWithError("not all fired");
+    put(state, ns / static_cast<double>(scale.million), ns);
+  }
+}
+
+// A million in one tick, 5 s away: each, and the longest that a loop has to wait meanwhile.
+template <class Peer>
+void burst(benchmark::State& state, bool longest_step) {
+  constexpr Tick due = 5'000;
+  const std::vector<std::uint32_t> deadlines(scale.million, due);
+  for (auto _ : state) {
+    auto peer = std::make_unique<Peer>(scale.million);
+    arm_all(*peer, deadlines);
+    peer->settle();
+    const std::uint64_t before = fired;
+    double longest = 0;
+    const double begin = cpu_ns();
+    for (Tick now = longest_step ? 1 : due; now <= due; ++now) {
+      double end = longest_step ? cpu_ns() : 0;
+      for (bool more = true; more;) {
+        more = peer->advance(now, longest_step ? step_budget : no_budget);
+        if (!longest_step) continue;
+        const double start = std::exchange(end, cpu_ns());
+        longest = std::max(longest, end - start);
+      }
+    }
+    const double ns = cpu_ns() - begin;
+    if (fired - before != scale.million) state.SkipWithError("not all fired");
+    put(state, longest_step ? longest / 1e3 : ns / static_cast<double>(scale.million), ns);
+  }
+}
+
+// A million stand, a thousand are due each millisecond and are armed again by their callbacks.
+template <class Peer>
+void steady(benchmark::State& state) {
+  const auto delays = random_numbers(1 << 16, 2'000);
+  static Peer* rearmed = nullptr;
+  static const std::uint32_t* delay = nullptr;
+  static Tick now = 0;
+  for (auto _ : state) {
+    auto peer = std::make_unique<Peer>(scale.million);
+    for (std::size_t i = 0; i < scale.million; ++i) {
+      peer->user(i).index = static_cast<std::uint32_t>(i);
+      peer->arm(i, delays[i & 0xffff]);
+    }
+    peer->settle();
+    rearmed = peer.get();
+    delay = delays.data();
+    on_fired = [](std::uint32_t index) { rearmed->arm(index, now + delay[fired & 0xffff]); };
+    const std::uint64_t before = fired;
+    const double begin = cpu_ns();
+    for (now = 1; now <= scale.steady_ticks; ++now) peer->advance(now);
+    const double ns = cpu_ns() - begin;
+    on_fired = nullptr;
+    put(state, ns / static_cast<double>(fired - before), ns);
+  }
+}
+
+// What others on a loop wait for: single steps of a millisecond, or what a budget allows where
+// there is one, with a million standing over an hour.  Reading the clock is in it, 0.2 us or so.
+template <class Peer>
+void longest_step(benchmark::State& state) {
+  std::vector<double> steps;
+  steps.reserve(scale.steps * 5 / 4);
+  for (auto _ : state) {
+    auto peer = standing<Peer>();
+    const double begin = cpu_ns();
+    double end = begin;
+    for (Tick now = 1; now < scale.steps; ++now) {
+      for (bool more = true; more;) {
+        more = peer->advance(now, step_budget);
+        const double start = std::exchange(end, cpu_ns());
+        steps.push_back((end - start) / 1e3);
+      }
+    }
+    std::ranges::sort(steps);
+    const auto at = [&](double share) {
+      return steps[static_cast<std::size_t>(share * static_cast<double>(steps.size() - 1))];
+    };
+    state.counters["p50_us"] = at(0.5);
+    state.counters["p99_us"] = at(0.99);
+    state.counters["p99.99_us"] = at(0.9999);
+    put(state, steps.back(), end - begin);
+  }
+}
+
+const std::vector<Row> rows = {
+    {"insert_1k", "insert, 1 k pending", "ns"},
+    {"insert_1M", "insert, 1 M pending", "ns"},
+    {"insert_10M", "insert, 10 M pending", "ns"},
+    {"hot_pair", "schedule + cancel, hot", "ns"},
+    {"cold_pair", "cancel + schedule, cold", "ns"},
+    {"reschedule", "reschedule later", "ns"},
+    {"expire_10s", "expiry over 10 s", "ns"},
+    {"expire_1h", "expiry over 1 h", "ns"},
+    {"expire_tick", "expiry in one tick", "ns"},
+    {"steady", "fire + schedule, 1 M/s", "ns"},
+    {"longest_step", "longest step", "us"},
+    {"longest_burst", "longest step, all in one tick", "us"},
+    {"memory", "memory a timer", "bytes"},
+    {"threads_1", "pairs, 1 thread", "M/s"},
+    {"threads_2", "pairs, 2 threads", "M/s"},
+};
+
+template <class Function>
+void add(const char* name, const char* peer, Function function) {
+  const auto row = std::ranges::find(rows, std::string_view(name),
+                                     [](const Row& each) { return std::string_view(each.name); });
+  auto* const added = benchmark::RegisterBenchmark((std::string(name) + "/" + peer).c_str(),
+                                                   [=](benchmark::State& state) {
+                                                     state.SetLabel(row->label());
+                                                     function(state);
+                                                   });
+  added->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+  // To build and take down ten million takes some of them half a minute.
+  if (std::string_view(name) == "insert_10M") added->Repetitions(1);
+}
+
+template <class... Peers>
+void add_all(bool with_ten_million) {
+  const auto of_each = [](const char* row, auto function) {
+    (add(row, Peers::name,
+         [=](benchmark::State& state) { function.template operator()<Peers>(state); }),
+     ...);
+  };
+  const auto of_those_that_cancel = [](const char* row, auto function) {
+    const auto one = [&]<class Peer>() {
+      if constexpr (Peer::can_cancel && Peer::can_move) {
+        add(row, Peer::name,
+            [=](benchmark::State& state) { function.template operator()<Peer>(state); });
+      }
+    };
+    (one.template operator()<Peers>(), ...);
+  };
+  using State = benchmark::State;
+  of_each("insert_1k", []<class Peer>(State& state) { insert_few<Peer>(state); });
+  of_each("insert_1M", []<class Peer>(State& state) { insert<Peer>(state, scale.million); });
+  if (with_ten_million) {
+    of_each("insert_10M", []<class Peer>(State& state) { insert<Peer>(state, scale.ten_million); });
+  }
+  of_those_that_cancel("hot_pair", []<class Peer>(State& state) { hot_pair<Peer>(state); });
+  of_those_that_cancel("cold_pair", []<class Peer>(State& state) { cold_pair<Peer>(state); });
+  of_those_that_cancel("reschedule", []<class Peer>(State& state) { reschedule<Peer>(state); });
+  of_each("expire_10s", []<class Peer>(State& state) { expire<Peer>(state, 10'000); });
+  of_each("expire_1h", []<class Peer>(State& state) { expire<Peer>(state, hour); });
+  of_each("expire_tick", []<class Peer>(State& state) { burst<Peer>(state, false); });
+  of_each("steady", []<class Peer>(State& state) { steady<Peer>(state); });
+  of_each("longest_step", []<class Peer>(State& state) { longest_step<Peer>(state); });
+  of_each("longest_burst", []<class Peer>(State& state) { burst<Peer>(state, true); });
+  of_each("memory", []<class Peer>(State& state) { memory<Peer>(state); });
+}
+
+// Takes `flag` out of the words.
+bool taken(int& count, char** words, const char* flag) {
+  for (int i = 1; i < count; ++i) {
+    if (std::strcmp(words[i], flag) != 0) continue;
+    std::copy(words + i + 1, words + count, words + i);
+    --count;
+    return true;
+  }
+  return false;
+}
+
+int run(int count, char** words) {
+  const bool test = taken(count, words, "--test");
+  const bool quick = taken(count, words, "--quick") || test;
+  if (quick) {
+    scale.pairs = 1'000'000;
+    scale.cold_pairs = 200'000;
+    scale.move_ticks = 500;
+    scale.steady_ticks = 500;
+    scale.steps = 200'000;
+  }
+  if (test)
+    scale = {.thousand = 10,
+             .million = 2'000,
+             .pairs = 2'000,
+             .cold_pairs = 2'000,
+             .move_ticks = 20,
+             .steady_ticks = 20,
+             .steps = 2'000};
+  // Memory that was used once stays ours, so that no peer pays for pages that another one has
+  // warmed.
+  ::mallopt(M_MMAP_MAX, 0);
+  ::mallopt(M_TRIM_THRESHOLD, -1);
+
+  add_all<peers::Tarry<Owner>, peers::KeyedRound<Owner>, peers::PooledHeap<Owner>,
+          peers::Hashed<Owner>, peers::Levels<Owner>, peers::ThreeLevels<Owner>,
+          peers::Kafka<Owner>, peers::Multimap<Owner>, peers::Asio<Owner>
+#ifdef TARRY_HAS_LIBEVENT
+          ,
+          peers::Libevent<Owner>
+#endif
+#ifdef TARRY_HAS_LIBUV
+          ,
+          peers::Libuv<Owner>
+#endif
+          >(!quick);
+  add_thread_benchmarks(test ? 0.01 : quick ? 0.3 : 1.0);
+
+  // Whoever says nothing else gets medians of three.
+  std::vector<char*> given(words, words + count);
+  std::string repetitions = quick ? "--benchmark_repetitions=1" : "--benchmark_repetitions=3";
+  given.insert(given.begin() + 1, repetitions.data());
+  int given_count = static_cast<int>(given.size());
+  benchmark::Initialize(&given_count, given.data());
+  if (benchmark::ReportUnrecognizedArguments(given_count, given.data())) return 2;
+  TableReporter reporter(rows);
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  return reporter.has_failed() ? 1 : 0;
+}
 
 }  // namespace
-}  // namespace tarry::timing
+}  // namespace tarry::bench
+
+int main(int count, char** words) {
+  return tarry::bench::run(count, words);
+}

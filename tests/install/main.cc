@@ -1,8 +1,11 @@
-// Three reminders, of which one is moved and one is cancelled.
+// Three reminders, of which one is moved and one is cancelled, and an alarm on another thread.
 
+#include <timing/timer_service.h>
 #include <timing/timing_wheel.h>
 
+#include <chrono>
 #include <cstdio>
+#include <future>
 
 int main() {
   using tarry::timing::CallbackTimer;
@@ -17,4 +20,12 @@ int main() {
   wheel.cancel(call);
   while (const auto due = wheel.next_due()) wheel.advance(*due);
   std::printf("%llu ms later\n", static_cast<unsigned long long>(wheel.now()));
+
+  std::promise<void> rang;
+  tarry::timing::TimerService timers;
+  const auto alarm =
+      timers.schedule_after(std::chrono::milliseconds(20), [&] { rang.set_value(); });
+  if (!alarm) return 1;
+  rang.get_future().wait();
+  std::puts("the alarm rang");
 }
