@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "cli/commands/bench.h"
 #include "cli/commands/command.h"
 #include "cli/commands/consume.h"
 #include "cli/commands/delayed.h"
@@ -19,7 +20,7 @@ namespace {
 
 // In the order of the help.
 constexpr void (*commands[])(CLI::App& program, Chosen& chosen) = {
-    add_serve, add_topic, add_produce, add_consume, add_delayed, add_status, add_dump,
+    add_serve, add_topic, add_produce, add_consume, add_delayed, add_status, add_bench, add_dump,
 };
 
 std::string one_line(std::string text) {

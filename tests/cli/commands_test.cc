@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "cli/admin_client.h"
+#include "cli/commands/bench.h"
 #include "cli/commands/command.h"
 #include "cli/commands/consume.h"
 #include "cli/commands/delayed.h"
@@ -32,7 +33,8 @@ Ended run(std::vector<std::string> words) {
   CLI::App program{"", "tarry"};
   program.require_subcommand(1);
   Chosen chosen;
-  for (const auto add : {add_topic, add_produce, add_consume, add_delayed, add_status, add_dump})
+  for (const auto add :
+       {add_topic, add_produce, add_consume, add_delayed, add_status, add_bench, add_dump})
     add(program, chosen);
   std::FILE* file = std::tmpfile();
   std::fflush(stdout);
@@ -78,6 +80,10 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"topic", "create", "t", "--partitions", "many"}, "many");
   check_refused({"topic", "create", "t", "--partitions", "0"}, "--partitions");
   check_refused({"topic", "create", "t", "--config", "novalue"}, "novalue");
+  check_refused({"bench"}, "timers");
+  check_refused({"bench", "timers", "--pending", "0"}, "--pending");
+  check_refused({"bench", "timers", "--pending", "many"}, "many");
+  check_refused({"bench", "timers", "--threads", "1000"}, "1000");
   check_refused({"topic", "alter", "t"}, "--config");
   check_refused({"topic", "describe", "a/b"}, "a/b");
   check_refused({"topic", "list", "--timeout", "soon"}, "soon");

@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import wire
-from harness import case, eventually, now_ms
+from harness import case, eventually, now_ms, run
 
 
 def one_line(done, code, *words):
@@ -153,3 +153,17 @@ def _(ctx):
             end(process)
             eventually(lambda: process.poll() is not None, "it ends")
             assert process.returncode == 0 and process.stderr.read() == b"", process.returncode
+
+
+@case("bench timers ends with one JSON text of rates and percentiles, after plain columns unless it is asked for JSON alone")
+def _(ctx):
+    words = ("bench", "timers", "--pending", "2000", "--threads", "1")
+    *rows, last = run(ctx.options.binary, *words).stdout.splitlines()
+    told = json.loads(last)
+    assert told["bench"] == "timers" and told["pending"] == 2000 and told["service"]["pairs_per_second"] > 0, told
+    for name in ("wheel", "std::multimap"):
+        assert told[name]["insert"]["per_second"] > 0 and told[name]["step_us"]["p99"] <= told[name]["step_us"]["max"], told
+    assert [row.split("\t")[0] for row in rows][:2] == ["insert", "schedule + cancel, hot"], rows
+    assert all(len(row.split("\t")) == 4 for row in rows), rows
+    alone = json_lines(run(ctx.options.binary, *words, "--json"))
+    assert len(alone) == 1 and alone[0].keys() == told.keys()

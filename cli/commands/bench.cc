@@ -1,0 +1,125 @@
+#include "cli/commands/bench.h"
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cli/json.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/timer_bench.h"
+
+namespace tarry::cli {
+namespace {
+
+// A thousand million timers are some 100 GB; what nobody can mean is refused, not tried.
+constexpr std::size_t most_pending = 100'000'000;
+constexpr unsigned most_threads = 64;
+
+struct TimersOptions {
+  TimerBenchOptions bench;
+  bool json = false;
+};
+
+double rounded(double number) {
+  return std::round(number * 100) / 100;
+}
+Json cost(double ns) {
+  return {{"ns", rounded(ns)}, {"per_second", std::round(1e9 / ns)}};
+}
+
+Json json_of(const TimersOptions& options, const TimerBench& bench) {
+  Json json{{"bench", "timers"},
+            {"pending", options.bench.pending},
+            {"budget", options.bench.budget},
+            {"seed", options.bench.seed}};
+  for (const auto& figures : bench.figures) {
+    json[figures.name] = {{"insert", cost(figures.insert_ns)},
+                          {"hot_pair", cost(figures.hot_pair_ns)},
+                          {"cold_pair", cost(figures.cold_pair_ns)},
+                          {"reschedule", cost(figures.reschedule_ns)},
+                          {"expiry", cost(figures.expiry_ns)},
+                          {"step_us",
+                           {{"p50", rounded(figures.step_us.p50)},
+                            {"p99", rounded(figures.step_us.p99)},
+                            {"p99.99", rounded(figures.step_us.p9999)},
+                            {"max", rounded(figures.step_us.max)}}},
+                          {"bytes_per_timer", rounded(figures.bytes)}};
+  }
+  if (options.bench.threads > 0) {
+    json["service"] = {{"threads", options.bench.threads},
+                       {"pairs_per_second", std::round(bench.pairs_per_second)}};
+  }
+  return json;
+}
+
+void show(const TimersOptions& options, const TimerBench& bench, Output& out) {
+  Table table({{"what"}, {"unit"}, {bench.figures[0].name, true}, {bench.figures[1].name, true}});
+  const auto row = [&](const char* what, const char* unit, auto figure) {
+    table.row({what, unit, fmt::format("{:.1f}", figure(bench.figures[0])),
+               fmt::format("{:.1f}", figure(bench.figures[1]))});
+  };
+  using F = const TimerFigures&;
+  row("insert", "ns", [](F each) { return each.insert_ns; });
+  row("schedule + cancel, hot", "ns", [](F each) { return each.hot_pair_ns; });
+  row("cancel + schedule, cold", "ns", [](F each) { return each.cold_pair_ns; });
+  row("reschedule later", "ns", [](F each) { return each.reschedule_ns; });
+  row("expiry over 10 s", "ns", [](F each) { return each.expiry_ns; });
+  row("a step, p50", "us", [](F each) { return each.step_us.p50; });
+  row("a step, p99", "us", [](F each) { return each.step_us.p99; });
+  row("a step, p99.99", "us", [](F each) { return each.step_us.p9999; });
+  row("a step, longest", "us", [](F each) { return each.step_us.max; });
+  row("memory a timer", "bytes", [](F each) { return each.bytes; });
+  if (options.bench.threads > 0) {
+    table.row({fmt::format("pairs of {}", counted(options.bench.threads, "thread", "threads")),
+               "M/s", fmt::format("{:.1f}", bench.pairs_per_second / 1e6), "-"});
+  }
+  table.print(out);
+}
+
+int run_timers(const TimersOptions& options) {
+  Output out;
+  Progress progress("parts");
+  const auto bench = measure_timers(
+      options.bench, [&](int part, int) { progress.at(static_cast<std::uint64_t>(part)); });
+  progress.clear();
+  if (!options.json) show(options, bench, out);
+  out.line(text_of(json_of(options, bench)));
+  return out.end(done);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, Chosen& chosen) {
+  auto* group = add_group(program, chosen, "bench", "Measures what things cost on this machine");
+  auto options = std::make_shared<TimersOptions>();
+  auto* command = group->add_subcommand(
+      "timers", "The timing wheel beside a sorted map; ends with one line of JSON");
+  command
+      ->add_option("--pending", options->bench.pending, "How many timers stand (default 1000000)")
+      ->option_text("N")
+      ->check(CLI::Range(std::size_t{1}, most_pending))
+      ->take_last();
+  command
+      ->add_option("--budget", options->bench.budget,
+                   "How many timers a step of the wheel may touch (default 512)")
+      ->option_text("N")
+      ->check(CLI::Range(std::size_t{1}, most_pending))
+      ->take_last();
+  command
+      ->add_option("--threads", options->bench.threads,
+                   "How many threads share a TimerService (default 2; 0 leaves this out)")
+      ->option_text("N")
+      ->check(CLI::Range(0U, most_threads))
+      ->take_last();
+  command->add_option("--seed", options->bench.seed, "Of the random deadlines (default 1)")
+      ->option_text("N")
+      ->take_last();
+  command->add_flag("--json", options->json, "Prints the line of JSON alone");
+  command->callback(
+      [options, &chosen] { chosen.run = [options] { return run_timers(*options); }; });
+}
+
+}  // namespace tarry::cli
