@@ -61,7 +61,7 @@ bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
     watch.asked_in_ = 0;  // No pass of this list; the watch may have served on another.
     watching[i].list.add(watch, *this, watching[i].threshold);
   }
-  purgatory.wheel_.schedule(*this, deadline);
+  if (deadline != no_deadline) purgatory.wheel_.schedule(*this, deadline);
   purgatory.waiting_.push_back(*this);
   ++metrics.waiting;
   state_ = State::waiting;
@@ -88,7 +88,12 @@ void DelayedOperation::withdraw() {
 bool DelayedOperation::move_deadline(Tick deadline) {
   if (!waiting()) return false;
   deadline_ = deadline;
-  return purgatory_->wheel_.reschedule(*this, deadline);
+  if (deadline == no_deadline) {
+    Timer::cancel();
+  } else {
+    purgatory_->wheel_.schedule(*this, deadline);
+  }
+  return true;
 }
 
 void DelayedOperation::rewatch(WatchList& list, Threshold threshold) {
@@ -100,8 +105,21 @@ void DelayedOperation::rewatch(WatchList& list, Threshold threshold) {
   }
 }
 
-bool DelayedOperation::reached() {
-  if (!is_satisfied()) return false;
+void DelayedOperation::rewatch(std::size_t which, Threshold threshold) {
+  if (!waiting()) return;
+  TARRY_ASSERT(which < watch_count_, "an operation rewatches what it watches");
+  Watch& watch = watches()[which];
+  if (watch.list_ == nullptr || watch.threshold_ == threshold) return;
+  WatchList& list = *watch.list_;
+  list.remove(watch);
+  list.add(watch, *this, threshold);
+}
+
+bool DelayedOperation::reached(const Watch& watch) {
+  asked_for_ = static_cast<std::uint32_t>(&watch - watches().data());
+  const bool satisfied = is_satisfied();
+  asked_for_.reset();
+  if (!satisfied) return false;
   complete(Outcome::satisfied);
   return true;
 }

@@ -37,6 +37,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,6 +52,9 @@ namespace tarry::purgatory {
 
 class Purgatory;
 using timing::Tick;  // A millisecond of monotonic time.
+
+// The deadline of one that somebody else ends: it is not in the wheel.
+inline constexpr Tick no_deadline = std::numeric_limits<Tick>::max();
 
 enum class Kind : std::uint8_t {
   fetch,
@@ -114,14 +118,20 @@ class DelayedOperation : private timing::Timer {
   // Looks through the operation's own lists: O(how many it watches).
   void rewatch(WatchList& list, Threshold threshold);
 
+  // For one that watches many lists: the same for the list that was `which` in what start() was
+  // given, from 0, whatever their number; and which one is_satisfied() is being asked for, empty in
+  // start().
+  void rewatch(std::size_t which, Threshold threshold);
+  std::optional<std::size_t> asked_for() const { return asked_for_; }
+
  private:
   friend class Purgatory;
   friend class WatchList;
   enum class State : std::uint8_t { idle, waiting, queued };
 
   // Whether the condition holds now.  Asked in start() and whenever a list is reached, about the
-  // state as it is: which change came is not told.  Cheap and repeatable; may call rewatch() on
-  // itself; must not change what is watched, nor start, cancel or destroy operations.
+  // state as it is.  Cheap and repeatable; may call rewatch() on itself; must not change what is
+  // watched, nor start, cancel or destroy operations.
   virtual bool is_satisfied() = 0;
 
   // The answer.  May start, cancel and destroy operations, this one too, and change what is
@@ -129,7 +139,7 @@ class DelayedOperation : private timing::Timer {
   virtual void on_complete(Outcome outcome) = 0;
 
   void on_expired() final { complete(Outcome::expired); }
-  bool reached();
+  bool reached(const Watch& watch);
   void complete(Outcome outcome);
   void leave();
   std::span<Watch> watches() { return {many_ ? many_.get() : &one_, watch_count_}; }
@@ -145,7 +155,8 @@ class DelayedOperation : private timing::Timer {
   std::uint32_t watch_count_ = 0;
   const Kind kind_;
   State state_ = State::idle;
-  std::optional<Outcome> outcome_;  // Of the last start(); empty while it waits.
+  std::optional<Outcome> outcome_;          // Of the last start(); empty while it waits.
+  std::optional<std::uint32_t> asked_for_;  // While is_satisfied() runs for a list.
 };
 
 }  // namespace tarry::purgatory

@@ -29,7 +29,7 @@ std::size_t WatchList::visit(Threshold up_to) {
     // One that moved itself ahead of us has had its answer: nothing changes while we visit.
     if (watch.asked_in_ == pass_) continue;
     watch.asked_in_ = pass_;
-    if (watch.operation_->reached()) ++satisfied;
+    if (watch.operation_->reached(watch)) ++satisfied;
   }
   visiting_ = false;
   return satisfied;

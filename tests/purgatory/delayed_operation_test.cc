@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "purgatory/purgatory.h"
@@ -38,6 +40,7 @@ class TestOperation final : public DelayedOperation {
 
   std::function<void(Outcome)> then;  // Runs in on_complete(); may destroy us.
   std::function<void()> when_asked;   // Runs in is_satisfied().
+  using DelayedOperation::asked_for;
   using DelayedOperation::rewatch;
 
  private:
@@ -408,6 +411,55 @@ TEST_SUITE("delayed operation") {
     CHECK(left_nothing_behind());
   }
 
+  TEST_CASE_FIXTURE(TwoPartitions, "one is told which of its lists asks, and may move that one") {
+    FakePartition c;
+    TestOperation sum(notes, 2, [&] { return a.end + b.end + c.end >= 100; });
+    std::vector<std::optional<std::size_t>> asked;
+    sum.when_asked = [&] {
+      asked.push_back(sum.asked_for());
+      FakePartition* const which[] = {&a, &b, &c};
+      if (const auto i = sum.asked_for()) sum.rewatch(*i, which[*i]->end + 10);
+    };
+    const std::array watching{Watching{a.watchers, 10}, Watching{b.watchers, 10},
+                              Watching{c.watchers, 10}};
+    sum.start(purgatory, start_time, start_time + 500, watching);
+    c.append(10);
+    c.append(9);
+    a.append(30);
+    c.append(1);
+    b.append(5);
+    b.watchers.check_all();
+    using Asked = std::optional<std::size_t>;
+    CHECK(asked == std::vector<Asked>{{}, 2, 0, 2, 1});
+    CHECK_FALSE(sum.asked_for().has_value());
+    b.append(45);
+    CHECK(turn() == 1);
+    CHECK(left_nothing_behind());
+    CHECK(c.watchers.empty());
+    sum.rewatch(0, 5);  // No effect: it does not wait.
+    CHECK(a.watchers.empty());
+  }
+
+  TEST_CASE_FIXTURE(TwoPartitions,
+                    "one without a deadline is not in the wheel, until it gets one") {
+    auto patient = waiter(2, a, 100);
+    watch(*patient, a, 100, no_deadline);
+    CHECK(wheel.empty());
+    turn(start_time + 1'000'000'000'000);
+    CHECK(patient->waiting());
+    CHECK(patient->move_deadline(wheel.now() + 10));
+    CHECK(patient->move_deadline(no_deadline));
+    CHECK(wheel.empty());
+    CHECK(patient->move_deadline(wheel.now() + 10));
+    CHECK(turn(wheel.now() + 10) == 1);
+    CHECK(patient->outcome() == Outcome::expired);
+    watch(*patient, a, 100, no_deadline);
+    a.append(100);
+    CHECK(turn() == 1);
+    CHECK(patient->outcome() == Outcome::satisfied);
+    CHECK(left_nothing_behind());
+  }
+
   TEST_CASE_FIXTURE(TwoPartitions,
                     "one that moves ahead whenever it is asked is asked once a pass") {
     TestOperation restless(notes, 2, [] { return false; });
@@ -428,6 +480,73 @@ TEST_SUITE("delayed operation") {
 }
 
 TEST_SUITE("many delayed operations") {
+  TEST_CASE_FIXTURE(Shard,
+                    "a chain of answers, each of which satisfies the next, is as deep as one") {
+    constexpr int count = 100'000;
+    FakePartition partition;
+    std::vector<std::unique_ptr<TestOperation>> operations;
+    int depth = 0, deepest = 0;
+    for (int i = 1; i <= count; ++i) {
+      operations.push_back(waiter(i, partition, i));
+      operations.back()->then = [&](Outcome) {
+        deepest = std::max(deepest, ++depth);
+        partition.append(1);
+        --depth;
+      };
+      watch(*operations.back(), partition, i);
+    }
+    partition.append(1);
+    int turns = 0;
+    while (purgatory.has_completions()) {
+      turn();
+      ++turns;
+    }
+    CHECK(deepest == 1);
+    CHECK(turns == count);
+    CHECK(notes.answered.size() == count);
+    CHECK(partition.watchers.empty());
+  }
+
+  TEST_CASE_FIXTURE(Shard,
+                    "thousands that are completed leave nothing on a list where nothing comes") {
+    FakePartition busy, quiet;
+    TestOperation both(notes, 1, [&] { return busy.end > 0 && busy.end % 2 == 0; });
+    for (int i = 0; i < 10'000; ++i) {
+      busy.end = 0;
+      const std::array watching{Watching{busy.watchers, 1}, Watching{quiet.watchers, 1}};
+      both.start(purgatory, wheel.now(), start_time + 500, watching);
+      switch (i % 3) {
+        case 0:
+          busy.append(2);
+          break;
+        case 1:
+          both.cancel();
+          break;
+        default:
+          both.withdraw();
+      }
+      REQUIRE(quiet.watchers.empty());
+      REQUIRE(busy.watchers.empty());
+      REQUIRE(wheel.empty());
+      turn();
+    }
+    const KindMetrics& metrics = purgatory.metrics(Kind::produce);
+    CHECK(metrics.satisfied == 3334);
+    CHECK(metrics.cancelled == 3333);
+    CHECK(metrics.withdrawn == 3333);
+  }
+
+  TEST_CASE_FIXTURE(Shard, "a deadline centuries away neither fires nor keeps the wheel busy") {
+    FakePartition partition;
+    auto far = waiter(1, partition, 1);
+    watch(*far, partition, 1, start_time + (Tick{1} << 61));
+    CHECK(turn(start_time + 3'600'000) == 0);
+    CHECK(far->waiting());
+    partition.append(1);
+    CHECK(turn() == 1);
+    CHECK(wheel.empty());
+  }
+
   TEST_CASE_FIXTURE(Shard, "an advance among 100 000 waiters asks those that it satisfies alone") {
     constexpr int count = 100'000;
     FakePartition partition;
