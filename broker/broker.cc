@@ -1,5 +1,6 @@
 #include "broker/broker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/core.h>
@@ -60,7 +61,9 @@ class Replay final : public storage::LogReplay {
   Result<> start_moved(const TopicPartition& tp, Offset start) override {
     auto partition = open(tp);
     if (!partition) return std::unexpected(partition.error());
-    (*partition)->log().move_start(start);
+    storage::Log& log = (*partition)->log();
+    log.move_start(std::min(start, log.end_offset()));  // What a fenced log has lost stays lost.
+    broker_.shard_of(tp).checkpointer().note_dirty(**partition, 0);
     return {};
   }
 

@@ -299,22 +299,28 @@ void Checkpointer::check_retention() {
   for (auto& [tp, partition] : shard_.partitions()) {
     if (partition->fenced()) continue;
     partition->producers().expire(now);
-    auto plan = partition->log().plan_retention(now, partition->high_watermark());
-    any = any || plan.next.has_value() || partition->log().size_bytes() > 0 ||
+    const auto next = remove_old_segments(*partition);
+    any = any || next.has_value() || partition->log().size_bytes() > 0 ||
           partition->producers().size() > 0;
     if (partition->log().dirty()) note_dirty(*partition, 0);  // A segment is to be closed first.
-    if (!plan.removal) continue;
+  }
+  look_at_free_space();
+  if (any) retention_soon();
+}
+
+std::optional<WallTime> Checkpointer::remove_old_segments(Partition& partition) {
+  auto plan = partition.plan_retention(shard_.clock().wall());
+  if (plan.removal) {
     shard_.background().run(
         [removal = std::move(*plan.removal)]() mutable { return removal.run(); },
-        [name = partition->topic_name(), index = tp.partition](Result<> removed) {
+        [name = partition.topic_name(), index = partition.id().partition](Result<> removed) {
           if (!removed) {
             log_warn("broker", "old segments of {}-{} are still there: {}", name, index,
                      removed.error().message);
           }
         });
   }
-  look_at_free_space();
-  if (any) retention_soon();
+  return plan.next;
 }
 
 // --- In recovery --------------------------------------------------------------------------------

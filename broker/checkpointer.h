@@ -18,8 +18,10 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "storage/checkpoint.h"
@@ -62,6 +64,8 @@ class Checkpointer {
   void retention_soon();
   // Runs the retention of every partition and comes back when the configuration says.
   void check_retention();
+  // Runs the retention of one; when time makes its next segment go.
+  std::optional<WallTime> remove_old_segments(Partition& partition);
 
   // Enough of the disk is free for new work; deliveries and checkpoints go on without.
   bool has_room() const { return has_room_; }

@@ -1,5 +1,6 @@
 #include "broker/delayed_fetch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -8,105 +9,190 @@
 #include "broker/shard.h"
 
 namespace tarry::broker {
-namespace {
 
-void add_watching(Shard& shard, const std::vector<SeenPartition>& partitions,
-                  std::vector<purgatory::Watching>& watching) {
-  for (const auto& seen : partitions) {
-    if (auto* partition = shard.open_partition(seen.id)) {
-      watching.push_back({partition->fetches, seen.high_watermark + 1});
-    }
+DelayedFetch::Count::Count(OnShard there) : there_(std::move(there)) {}
+
+bool DelayedFetch::Count::is_readable(std::size_t i) const {
+  const auto& seen = there_.partitions[i];
+  const auto* partition = there_.shard->open_partition(seen.id);
+  return partition != nullptr && !partition->retired() && !partition->fenced() &&
+         partition->log_start() <= seen.from;
+}
+
+bool DelayedFetch::Count::all_readable() const {
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (!is_readable(i)) return false;
+  }
+  return true;
+}
+
+std::int64_t DelayedFetch::Count::take(std::size_t i) {
+  auto& seen = there_.partitions[i];
+  const auto* partition = there_.shard->open_partition(seen.id);
+  if (partition == nullptr) return 0;
+  const std::int64_t grown = std::min(partition->visible_bytes() - seen.bytes, seen.room);
+  seen.bytes = partition->visible_bytes();
+  seen.room -= grown;
+  return grown;
+}
+
+std::int64_t DelayedFetch::Count::take_all() {
+  std::int64_t grown = 0;
+  for (std::size_t i = 0; i < size(); ++i) grown += take(i);
+  return grown;
+}
+
+purgatory::Threshold DelayedFetch::Count::threshold(std::size_t i, std::int64_t step) const {
+  const auto& seen = there_.partitions[i];
+  return seen.room > 0 ? seen.bytes + std::min(step, seen.room) : purgatory::never_reached;
+}
+
+void DelayedFetch::Count::add_watching(std::int64_t step,
+                                       std::vector<purgatory::Watching>& watching) const {
+  for (std::size_t i = 0; i < size(); ++i) {
+    // One that is gone has nothing to watch; then not all are readable, and nobody waits.
+    if (auto* partition = there_.shard->open_partition(there_.partitions[i].id))
+      watching.push_back({partition->fetches, threshold(i, step)});
   }
 }
 
-bool any_moved(Shard& shard, const std::vector<SeenPartition>& partitions) {
-  for (const auto& seen : partitions) {
-    if (has_moved(shard, seen)) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-bool has_moved(Shard& shard, const SeenPartition& seen) {
-  const auto* partition = shard.open_partition(seen.id);
-  return partition == nullptr || partition->retired() || partition->fenced() ||
-         partition->high_watermark() > seen.high_watermark;
-}
-
-// The part of a fetch that stands on another shard.  Made at home, used and let go over there.
-class DelayedFetch::Watch final : public purgatory::DelayedOperation {
+// The part of a fetch that stands on another shard.  Made at home; used and let go over there.
+class DelayedFetch::Away final : public purgatory::DelayedOperation {
  public:
-  Watch(const OnShard& there, Shard& home, std::shared_ptr<Address> address)
+  Away(OnShard there, Shard& home, std::shared_ptr<Address> address)
       : DelayedOperation(purgatory::Kind::fetch_watch),
-        there_(there),
+        count_(std::move(there)),
         home_(home),
         address_(std::move(address)) {}
 
-  void begin() {
+  Shard& shard() const { return count_.shard(); }
+
+  void begin(std::int64_t step) {
+    step_ = step;
+    tell(count_.take_all());
     std::vector<purgatory::Watching> watching;
-    add_watching(*there_.shard, there_.partitions, watching);
-    // The deadline is the home operation's; this one is withdrawn when that has ended.
-    start(there_.shard->purgatory(), there_.shard->tick(),
-          std::numeric_limits<purgatory::Tick>::max(), watching);
+    count_.add_watching(step_, watching);
+    // Whose end is the home operation's.
+    start(shard().purgatory(), shard().tick(), purgatory::no_deadline, watching);
+  }
+
+  void set_step(std::int64_t step) {
+    if (!waiting()) return;
+    step_ = step;
+    tell(count_.take_all());
+    for (std::size_t i = 0; i < count_.size(); ++i) rewatch(i, count_.threshold(i, step_));
   }
 
  private:
-  bool is_satisfied() override { return any_moved(*there_.shard, there_.partitions); }
+  // Satisfied only by what ends the whole fetch.  What its partitions grow by is told on the way.
+  bool is_satisfied() override {
+    const auto which = asked_for();
+    if (!which) return !count_.all_readable();
+    if (!count_.is_readable(*which)) return true;
+    tell(count_.take(*which));
+    rewatch(*which, count_.threshold(*which, step_));
+    return false;
+  }
+
   void on_complete(purgatory::Outcome) override {
     boost::asio::post(home_.executor(), [address = address_] {
       if (address->fetch != nullptr) address->fetch->wake();
     });
   }
 
-  const OnShard there_;
+  void tell(std::int64_t bytes) {
+    if (bytes == 0) return;
+    boost::asio::post(home_.executor(), [address = address_, bytes] {
+      if (address->fetch != nullptr) address->fetch->grown(bytes);
+    });
+  }
+
+  Count count_;
   Shard& home_;
   const std::shared_ptr<Address> address_;
+  std::int64_t step_ = 0;
 };
 
-DelayedFetch::DelayedFetch(Shard& home, std::vector<OnShard> seen)
+DelayedFetch::DelayedFetch(Shard& home, std::vector<OnShard> seen, std::int64_t missing)
     : DelayedOperation(purgatory::Kind::fetch),
       home_(home),
-      seen_(std::move(seen)),
-      address_(std::make_shared<Address>(this)) {}
+      own_({&home, {}}),
+      missing_(missing),
+      address_(std::make_shared<Address>(this)) {
+  std::int64_t room = 0;
+  for (auto& there : seen) {
+    partitions_ += there.partitions.size();
+    for (const auto& each : there.partitions) room += each.room;
+    if (there.shard == &home_) {
+      own_ = Count(std::move(there));
+    } else {
+      away_.push_back(std::make_shared<Away>(std::move(there), home_, address_));
+    }
+  }
+  missing_ = std::min(missing_, room);
+}
 
 DelayedFetch::~DelayedFetch() {
   withdraw();
   address_->fetch = nullptr;
-  for (std::size_t i = 0, next = 0; i < seen_.size() && next < watches_.size(); ++i) {
-    if (seen_[i].shard == &home_) continue;
+  for (auto& away : away_) {
+    auto& executor = away->shard().executor();
     // The last reference goes there, where it may be waiting.
-    boost::asio::post(seen_[i].shard->executor(),
-                      [watch = std::move(watches_[next++])]() mutable { watch.reset(); });
+    boost::asio::post(executor, [away = std::move(away)]() mutable { away.reset(); });
   }
 }
 
 boost::asio::awaitable<purgatory::Outcome> DelayedFetch::wait(purgatory::Tick deadline) {
-  std::vector<purgatory::Watching> watching{{woken_list_, purgatory::never_reached}};
-  for (const auto& there : seen_) {
-    if (there.shard == &home_) {
-      add_watching(home_, there.partitions, watching);
-      continue;
-    }
-    auto watch = std::make_shared<Watch>(there, home_, address_);
-    watches_.push_back(watch);
-    boost::asio::post(there.shard->executor(), [watch] { watch->begin(); });
+  missing_ -= own_.take_all();  // Since the first look.
+  shorten_step();
+  for (auto& away : away_) {
+    boost::asio::post(away->shard().executor(), [away, step = step_] { away->begin(step); });
   }
+  std::vector<purgatory::Watching> watching{{woken_list_, purgatory::never_reached}};
+  own_.add_watching(step_, watching);
   start(home_.purgatory(), home_.tick(), deadline, watching);
   co_await answered_.wait();
   co_return *outcome();
 }
 
 bool DelayedFetch::is_satisfied() {
-  if (woken_) return true;
-  for (const auto& there : seen_) {
-    if (there.shard == &home_ && any_moved(home_, there.partitions)) return true;
+  const auto which = asked_for();
+  if (!which) return missing_ <= 0 || !own_.all_readable();
+  if (*which == 0) return missing_ <= 0 || unreadable_;
+  const std::size_t i = *which - 1;
+  if (!own_.is_readable(i)) return true;
+  missing_ -= own_.take(i);
+  if (missing_ > 0 && step_is_too_long()) {
+    shorten_step();
+  } else {
+    rewatch(*which, own_.threshold(i, step_));
   }
-  return false;
+  return missing_ <= 0;
+}
+
+bool DelayedFetch::step_is_too_long() const {
+  return static_cast<std::int64_t>(partitions_) * (step_ - 1) >= missing_;
+}
+
+void DelayedFetch::shorten_step() {
+  missing_ -= waiting() ? own_.take_all() : 0;
+  const auto parts = static_cast<std::int64_t>(partitions_);
+  step_ = parts == 1 ? missing_ : std::max<std::int64_t>(missing_ / (2 * parts), 1);
+  if (!waiting()) return;
+  for (std::size_t i = 0; i < own_.size(); ++i) rewatch(i + 1, own_.threshold(i, step_));
+  for (auto& away : away_) {
+    boost::asio::post(away->shard().executor(), [away, step = step_] { away->set_step(step); });
+  }
+}
+
+void DelayedFetch::grown(std::int64_t bytes) {
+  missing_ -= bytes;
+  if (missing_ > 0 && step_is_too_long()) shorten_step();
+  if (missing_ <= 0) woken_list_.check_all();
 }
 
 void DelayedFetch::wake() {
-  woken_ = true;
+  unreadable_ = true;
   woken_list_.check_all();
 }
 

@@ -2,23 +2,42 @@
 
 // DelayedFetch: a Fetch request that has not found enough yet.
 //
-//   satisfied   the high watermark of one of its partitions has moved past what was seen there, or
-//               one of them is gone or out of service.  Who waits reads again and, when it is
-//               still too little, waits again with what is left of its time
+//   satisfied   the bytes that are missing have come, in one of its partitions or in all of them
+//               together: durable ones, below the high watermark
+//               one of them cannot be read any more: its topic is deleted, it is out of service,
+//               or its log start has moved past the offset that is asked for (DeleteRecords,
+//               retention)
 //   expired     max_wait_ms has passed: answered with what there is
 //   cancelled   the client has gone, or the broker stops
 //
-// Its partitions may stand on several shards.  The operation waits on the connection's own; each
-// other shard has a FetchWatch on the partitions there, which posts home when one of them moves:
+// A log that is rolled is no case: bytes are counted over the borders of segments.  Who waits reads
+// once more, whatever the outcome, and answers with that.
 //
-//   home shard    DelayedFetch  <----- post: wake() ------  FetchWatch    other shard
-//                      '------------- post: stop() -------------^
+// Nothing is read to find out how much has come.  A partition counts the bytes that become visible,
+// and the fetch knows the count that belongs to what it has seen:
 //
-// Lives in the coroutine that waits.
+//    read at the first look      grown since        not yet asked about
+//   [======================][=================][. . . . . . . . . . .]  visible_bytes()
+//                          seen before        seen     |<- step ->|  the fetch is asked again here
+//
+// With one partition the step is all that is missing, and an append touches the fetch only when it
+// satisfies it.  With k of them it is the 2k-th part: a partition that has grown by a step costs
+// O(log n), its growth is taken off what is missing, and when the steps have become too long for
+// what is left all k are counted and given a shorter one.  That is log2(missing) times at most.
+// (The steps that have not been told, k * (step - 1) bytes, are always less than what is missing,
+// so it cannot be reached unseen.)  A partition counts up to its partition_max_bytes.
+//
+// Its partitions may stand on several shards.  The operation waits on the connection's own; on each
+// other shard a watch counts the partitions there, and posts home what they have grown by:
+//
+//   home shard    DelayedFetch  <--- grown(bytes), wake() ---  Away    other shard
+//                      '------------- set_step(step) -------->
+//
+// Lives in the coroutine that waits.  Answered exactly once: what is posted to it afterwards finds
+// its address empty.
 
-#include <chrono>
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
@@ -30,16 +49,14 @@
 namespace tarry::broker {
 
 class Shard;
-class Connection;
 
-// A partition, and the high watermark that was seen there.
+// A partition as it was at the first look.
 struct SeenPartition {
   TopicPartition id;
-  Offset high_watermark = 0;
+  Offset from = 0;         // The offset that is asked for.
+  std::int64_t bytes = 0;  // Partition::visible_bytes().
+  std::int64_t room = 0;   // Bytes beyond those that still count.
 };
-
-// Whether `partition` has changed since; on its shard.
-bool has_moved(Shard& shard, const SeenPartition& partition);
 
 class DelayedFetch final : public purgatory::DelayedOperation {
  public:
@@ -49,7 +66,8 @@ class DelayedFetch final : public purgatory::DelayedOperation {
     std::vector<SeenPartition> partitions;
   };
 
-  DelayedFetch(Shard& home, std::vector<OnShard> seen);
+  // `missing`: bytes.  More than there is room for are not waited for.
+  DelayedFetch(Shard& home, std::vector<OnShard> seen, std::int64_t missing);
   ~DelayedFetch() override;
 
   boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
@@ -59,18 +77,40 @@ class DelayedFetch final : public purgatory::DelayedOperation {
   struct Address {
     DelayedFetch* fetch;
   };
-  class Watch;
+  // The partitions of one shard, counted there.
+  class Count {
+   public:
+    explicit Count(OnShard there);
+    Shard& shard() const { return *there_.shard; }
+    std::size_t size() const { return there_.partitions.size(); }
+    bool is_readable(std::size_t i) const;
+    bool all_readable() const;
+    std::int64_t take(std::size_t i);  // What it has grown by since the last time.
+    std::int64_t take_all();
+    void add_watching(std::int64_t step, std::vector<purgatory::Watching>& watching) const;
+    purgatory::Threshold threshold(std::size_t i, std::int64_t step) const;
+
+   private:
+    OnShard there_;
+  };
+  class Away;
 
   bool is_satisfied() override;
   void on_complete(purgatory::Outcome outcome) override;
+  void grown(std::int64_t bytes);
   void wake();
+  bool step_is_too_long() const;
+  void shorten_step();
 
   Shard& home_;
-  const std::vector<OnShard> seen_;
+  Count own_;  // Watched from place 1 on; place 0 is woken_list_.
+  std::size_t partitions_ = 0;
+  std::int64_t missing_;
+  std::int64_t step_ = 0;
+  bool unreadable_ = false;
   std::shared_ptr<Address> address_;
-  std::vector<std::shared_ptr<Watch>> watches_;  // One for each other shard.
-  purgatory::WatchList woken_list_;              // Ourselves alone: how a post reaches us.
-  bool woken_ = false;
+  std::vector<std::shared_ptr<Away>> away_;  // One for each other shard.
+  purgatory::WatchList woken_list_;          // Ourselves alone: how a post reaches us.
   Wakeup answered_;
 };
 

@@ -13,7 +13,7 @@ DelayedProduce::DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::op
       durable_(durable),
       written_(written) {}
 
-boost::asio::awaitable<purgatory::Outcome> DelayedProduce::wait(std::chrono::milliseconds timeout) {
+boost::asio::awaitable<purgatory::Outcome> DelayedProduce::wait(purgatory::Tick deadline) {
   std::array<purgatory::Watching, 2> watching{
       purgatory::Watching{shard_.durable_waiters,
                           static_cast<purgatory::Threshold>(durable_.value_or(0))},
@@ -22,9 +22,13 @@ boost::asio::awaitable<purgatory::Outcome> DelayedProduce::wait(std::chrono::mil
   std::span<const purgatory::Watching> wanted = watching;
   if (!written_) wanted = wanted.first(1);
   if (!durable_) wanted = wanted.last(1);
-  start(shard_.purgatory(), shard_.tick(), shard_.tick_after(timeout), wanted);
+  start(shard_.purgatory(), shard_.tick(), deadline, wanted);
   co_await answered_.wait();
   co_return *outcome();
+}
+
+boost::asio::awaitable<purgatory::Outcome> DelayedProduce::wait(std::chrono::milliseconds timeout) {
+  return wait(shard_.tick_after(timeout));
 }
 
 bool DelayedProduce::is_durable(Lsn lsn) const {

@@ -3,12 +3,17 @@
 // DelayedProduce: a Produce request whose batches are in the journal's order and not durable yet.
 //
 //   satisfied   the journal's round with its last batch is synced; of topics with
-//               tarry.durability=os: is written
-//   expired     its timeout_ms has passed: REQUEST_TIMED_OUT, although the batch may become
-//               durable later, as in Kafka (an idempotent producer's retry is told the truth)
+//               tarry.durability=os: is written (a delayed record is synced all the same)
+//   expired     its timeout_ms has passed: REQUEST_TIMED_OUT for the partitions whose batch is not
+//               durable, although it may become so later, as in Kafka (an idempotent producer's
+//               retry is told the truth)
 //   cancelled   the client has gone, or the broker stops
 //
-// One for each shard that a request has partitions on; lives in the coroutine that waits.
+// That the topic is deleted meanwhile is no case: the journal has the batch, and says when it is
+// durable.  acks=1 and all wait alike, acks=0 does not wait.
+//
+// One for each shard that a request has partitions on; lives in the coroutine that waits.  It holds
+// two numbers, and nothing of what was produced.
 
 #include <chrono>
 #include <optional>
@@ -28,6 +33,7 @@ class DelayedProduce final : public purgatory::DelayedOperation {
   // Waits for these two, as far as they are given.
   DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written);
 
+  boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
   boost::asio::awaitable<purgatory::Outcome> wait(std::chrono::milliseconds timeout);
 
   // Whether what was appended at `lsn` is as safe as was asked for.

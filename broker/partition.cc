@@ -76,7 +76,7 @@ Partition::Partition(Shard& shard, TopicPartition id, std::string topic_name,
       config_(std::move(config)),
       log_(std::move(log)),
       producers_(std::move(producers)),
-      high_watermark_(log_.end_offset()) {}
+      visible_{log_.end_offset(), 0} {}
 
 storage::LogConfig Partition::log_config_of(const TopicConfig& config) {
   return log_config(config);
@@ -207,7 +207,8 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
                                                                        : storage::When::durable;
   auto held = accepted ? std::make_unique<delay::Accepted>(std::move(*accepted)) : nullptr;
   delay::Accepted* const held_here = held.get();
-  const Offset end = stored.empty() ? base : last + 1;
+  const LogEnd end{stored.empty() ? base : last + 1,
+                   appended_bytes_ + static_cast<std::int64_t>(stored.size())};
   const auto lsn =
       shard_.append(record, when, storage::JournalUse::work,
                     [this, end, stored_size = stored.size(),
@@ -229,6 +230,7 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
 
   // It is in the journal's order now: from here on nothing can refuse it.
   if (!stored.empty()) log_.append(stored, base, last, max_timestamp, now);
+  appended_bytes_ = end.bytes;
   if (producer >= 0) producers_.add(producer, answered, *lsn);
   if (held_here != nullptr) shard_.engine().appended(*held_here);
 
@@ -261,29 +263,66 @@ void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
   record.add(storage::LogAppended{id_, now, stored.view()});
   for (const auto& one : gone) record.add(one);
 
+  const LogEnd end{last + 1, appended_bytes_ + static_cast<std::int64_t>(stored.size())};
   // Shared with the completion, which is not called when the journal refuses.
   auto told = std::make_shared<std::move_only_function<void(Result<Offset>)>>(std::move(done));
-  const auto lsn = shard_.append(
-      record, storage::When::durable, storage::JournalUse::delivery,
-      [this, base, end = last + 1, size = stored.size(), told](const Result<>& written) {
-        if (!written) return (*told)(std::unexpected(written.error()));
-        move_high_watermark(end);
-        shard_.checkpointer().note_dirty(*this, size);
-        (*told)(base);
-      });
+  const auto lsn =
+      shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
+                    [this, base, end, size = stored.size(), told](const Result<>& written) {
+                      if (!written) return (*told)(std::unexpected(written.error()));
+                      move_high_watermark(end);
+                      shard_.checkpointer().note_dirty(*this, size);
+                      (*told)(base);
+                    });
   if (!lsn) return (*told)(std::unexpected(lsn.error()));
   log_.append(stored, base, last, max_timestamp, now);
+  appended_bytes_ = end.bytes;
 }
 
-void Partition::move_high_watermark(Offset end) {
+void Partition::move_high_watermark(LogEnd end) {
   // A write of an `os` topic may be told before a sync that was begun earlier.
-  if (end <= high_watermark_) return;
-  high_watermark_ = end;
-  fetches.advance_to(high_watermark_);
+  if (end.offset <= visible_.offset) return;
+  visible_ = end;
+  fetches.advance_to(visible_.bytes);
+}
+
+RecordsDeleted Partition::delete_records(Offset before) {
+  if (retired_ || shard_.refuses(id_.topic))
+    return {ErrorCode::unknown_topic_or_partition, std::nullopt};
+  if (fenced_) return {ErrorCode::kafka_storage_error, std::nullopt};
+  if (before == -1) before = high_watermark();
+  if (before < 0 || before > high_watermark())
+    return {ErrorCode::offset_out_of_range, std::nullopt};
+  if (before <= log_start()) return {};
+  storage::RecordBuilder record;
+  record.add(storage::LogStartMoved{id_, before});
+  // It frees space, so it may use the journal's reserve.
+  const auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
+                                 [this, before](const Result<>& written) {
+                                   if (written) move_log_start(before);
+                                 });
+  if (!lsn) return {ErrorCode::kafka_storage_error, std::nullopt};
+  return {ErrorCode::none, *lsn};
+}
+
+void Partition::move_log_start(Offset start) {
+  if (retired_) return;
+  log_.move_start(start);
+  shard_.checkpointer().note_dirty(
+      *this, 0);  // The log's directory has to say so before a checkpoint does.
+  shard_.checkpointer().remove_old_segments(*this);
+  fetches.check_all();
+}
+
+storage::RetentionPlan Partition::plan_retention(WallTime now) {
+  const Offset before = log_start();
+  auto plan = log_.plan_retention(now, high_watermark());
+  if (log_start() != before) fetches.check_all();
+  return plan;
 }
 
 storage::LogRead Partition::read(Offset from, std::size_t max_bytes, bool at_least_one) {
-  return log_.read(from, high_watermark_, max_bytes, at_least_one);
+  return log_.read(from, high_watermark(), max_bytes, at_least_one);
 }
 
 void Partition::fence(std::string why) {
@@ -302,7 +341,7 @@ void Partition::retire() {
 Result<> Partition::replay(Bytes batches, WallTime appended) {
   auto replayed = log_.replay(SharedBytes(Buffer(batches.begin(), batches.end())), appended);
   if (!replayed) return replayed;
-  high_watermark_ = log_.end_offset();
+  visible_.offset = log_.end_offset();
   return producers_.replay_batches(batches, appended);
 }
 

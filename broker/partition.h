@@ -44,6 +44,21 @@ namespace tarry::broker {
 
 class Shard;
 
+// How far a log has come: the next offset, and how many bytes of batches were appended by then.
+// Bytes count from where the partition was opened, and over the borders of segments: only
+// differences mean anything.
+struct LogEnd {
+  Offset offset = 0;
+  std::int64_t bytes = 0;
+};
+
+// What became of a wish to delete records.
+struct RecordsDeleted {
+  protocol::ErrorCode error = protocol::ErrorCode::none;
+  // Answered when the journal has this durably, with log_start() as it is then.
+  std::optional<Lsn> wait_for;
+};
+
 // What became of a produced batch.
 struct Appended {
   protocol::ErrorCode error = protocol::ErrorCode::none;
@@ -74,7 +89,9 @@ class Partition {
   void set_config(std::shared_ptr<const TopicConfig> config);
 
   Offset log_start() const { return log_.start_offset(); }
-  Offset high_watermark() const { return high_watermark_; }
+  Offset high_watermark() const { return visible_.offset; }
+  // Bytes of the batches below the high watermark; see LogEnd.
+  std::int64_t visible_bytes() const { return visible_.bytes; }
   Offset log_end() const { return log_.end_offset(); }
 
   // `records` as a Produce request holds them.  Takes its place in the partition's order before
@@ -90,10 +107,18 @@ class Partition {
   // `at_least_one`.
   storage::LogRead read(Offset from, std::size_t max_bytes, bool at_least_one);
 
+  // Nothing below `before` is to be read any more, -1: nothing that there is.  The log start moves
+  // when that is durable; whole segments below it go then.
+  RecordsDeleted delete_records(Offset before);
+
+  // What retention removes now; the log has forgotten it.
+  storage::RetentionPlan plan_retention(WallTime now);
+
   // In its shard's list of logs to flush.
   bool noted_dirty = false;
 
-  // Fetches, by the offset that the high watermark has to pass.
+  // Fetches, by the visible_bytes() that they wait for.  All are asked when the log start moves or
+  // the partition goes out of service.
   purgatory::WatchList fetches;
 
   // Takes the partition out of service.
@@ -123,7 +148,8 @@ class Partition {
   delay::TopicDelay delay_config() const;
   Appended refused(protocol::ErrorCode error, std::string message) const;
   Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
-  void move_high_watermark(Offset end);
+  void move_high_watermark(LogEnd end);
+  void move_log_start(Offset start);
 
   Shard& shard_;
   const TopicPartition id_;
@@ -131,7 +157,8 @@ class Partition {
   std::shared_ptr<const TopicConfig> config_;
   storage::Log log_;
   storage::ProducerStates producers_;
-  Offset high_watermark_;
+  std::int64_t appended_bytes_ = 0;    // As LogEnd::bytes, at log_end().
+  LogEnd visible_;                     // The high watermark.
   std::optional<std::string> fenced_;  // Why.
   std::optional<std::string> damage_;
   bool retired_ = false;

@@ -20,6 +20,7 @@ boost::asio::awaitable<Answer> run_sync_group(RequestContext context);
 boost::asio::awaitable<Answer> run_api_versions(RequestContext context);
 boost::asio::awaitable<Answer> run_create_topics(RequestContext context);
 boost::asio::awaitable<Answer> run_delete_topics(RequestContext context);
+boost::asio::awaitable<Answer> run_delete_records(RequestContext context);
 boost::asio::awaitable<Answer> run_init_producer_id(RequestContext context);
 boost::asio::awaitable<Answer> run_describe_configs(RequestContext context);
 boost::asio::awaitable<Answer> run_alter_configs(RequestContext context);

@@ -1,10 +1,22 @@
 // CreateTopics (key 19), versions 2 to 7.
+//
+// Topics are created one after the other, beside the request, which waits until all are durable and
+// known to every shard, but not past timeout_ms: REQUEST_TIMED_OUT then for those that are not,
+// and those that have not been begun are given up.  One that was under way may still appear.
 
+#include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/delayed_create_topics.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
@@ -65,9 +77,35 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker, const Request::
   return topic;
 }
 
+// On the connection's shard; outlives a request that is answered first.
+asio::awaitable<void> create_all(Broker& broker, Shard& home, std::vector<Topics::NewTopic> wanted,
+                                 std::shared_ptr<TopicsCreated> created) {
+  for (std::size_t i = 0; i < wanted.size() && !created->given_up; ++i) {
+    auto work = [&broker, topic = std::move(wanted[i])] { return broker.topics().create(topic); };
+    auto result = co_await broker.on(home, broker.shard(0), std::move(work));
+    created->add(std::move(result));
+  }
+}
+
+void fill_in(Response::Topic& answer, const Broker& broker, const storage::Topic& topic,
+             bool only_check) {
+  answer.topic_id = only_check ? TopicId{} : topic.id;
+  answer.num_partitions = topic.partitions;
+  answer.replication_factor = 1;
+  auto& configs = answer.configs.emplace();
+  for (const auto& value : values_of(broker.config(), topic)) {
+    configs.push_back({std::string(value.key->name), value.value, false,
+                       static_cast<std::int8_t>(value.source), false});
+  }
+}
+
 asio::awaitable<Response> create_topics(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
+  Shard& home = context.shard;
+  const auto deadline = home.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
   Response response;
+  std::vector<Topics::NewTopic> wanted;
+  std::vector<std::size_t> places;
   std::multiset<std::string_view> names;
   for (const auto& topic : request.topics) names.insert(topic.name);
 
@@ -84,26 +122,38 @@ asio::awaitable<Response> create_topics(RequestContext& context, const Request& 
     }
     auto& answer = response.topics.emplace_back();
     answer.name = asked.name;
-    auto wanted = wanted_topic(broker, asked, request.validate_only);
-    TopicResult<TopicPtr> created = std::unexpected(TopicRefusal{});
-    if (wanted) {
-      auto work = [&broker, topic = std::move(*wanted)] { return broker.topics().create(topic); };
-      created = co_await broker.on(context.shard, broker.shard(0), std::move(work));
-    } else {
-      created = std::unexpected(wanted.error());
-    }
-    if (!created) {
-      answer.error_code = created.error().code;
-      answer.error_message = created.error().message;
+    auto topic = wanted_topic(broker, asked, request.validate_only);
+    if (!topic) {
+      answer.error_code = topic.error().code;
+      answer.error_message = topic.error().message;
       continue;
     }
-    answer.topic_id = request.validate_only ? TopicId{} : (*created)->id;
-    answer.num_partitions = (*created)->partitions;
-    answer.replication_factor = 1;
-    auto& configs = answer.configs.emplace();
-    for (const auto& value : values_of(broker.config(), **created)) {
-      configs.push_back({std::string(value.key->name), value.value, false,
-                         static_cast<std::int8_t>(value.source), false});
+    places.push_back(response.topics.size() - 1);
+    wanted.push_back(std::move(*topic));
+  }
+  if (wanted.empty() || context.connection.closed()) co_return response;
+
+  const auto created = std::make_shared<TopicsCreated>();
+  asio::co_spawn(home.executor(), create_all(broker, home, std::move(wanted), created),
+                 asio::detached);
+  {
+    DelayedCreateTopics waiting(home, *created, places.size());
+    Connection::Parking parking(context.connection, waiting);
+    co_await waiting.wait(deadline);
+  }
+  created->given_up = true;
+
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    auto& answer = response.topics[places[i]];
+    if (i >= created->results.size()) {
+      answer.error_code = ErrorCode::request_timed_out;
+      answer.error_message =
+          fmt::format("The topic was not created within {} ms; it may be yet.", request.timeout_ms);
+    } else if (const auto& result = created->results[i]; result) {
+      fill_in(answer, broker, **result, request.validate_only);
+    } else {
+      answer.error_code = result.error().code;
+      answer.error_message = result.error().message;
     }
   }
   co_return response;

@@ -1,5 +1,7 @@
-// Fetch (key 1), versions 4 to 17.  Waits for min_bytes, but not past max_wait_ms, nor when a
-// partition has an error.
+// Fetch (key 1), versions 4 to 17.  Waits for min_bytes, but not past max_wait_ms, nor when there
+// is nothing to wait for: a partition has an error, all of them have as much as may be returned of
+// them, or one has more that this answer could not bring (a read of old segments ends with one of
+// them).
 //
 // Fetch sessions are declined: the session id is 0, the epoch is ignored and every answer is full,
 // which every client accepts (KIP-227).  Records are never null (trap 4): librdkafka fails the
@@ -16,6 +18,7 @@
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/fetch.h"
+#include "records/record_batch.h"
 
 namespace tarry::broker {
 
@@ -30,6 +33,8 @@ struct Item {
   std::size_t max_bytes = 0;
   std::int32_t leader_epoch = -1;
   protocol::FetchResponse::Partition* answer = nullptr;
+  std::int64_t seen_bytes = 0;  // Partition::visible_bytes(), with the high watermark.
+  bool from_disk = false;
 };
 
 struct Group {
@@ -68,6 +73,8 @@ asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes,
     if (partition->fenced()) co_return refuse(item, ErrorCode::kafka_storage_error, read);
     answer.high_watermark = answer.last_stable_offset = partition->high_watermark();
     answer.log_start_offset = partition->log_start();
+    item.seen_bytes = partition->visible_bytes();
+    item.from_disk = false;
     const bool at_least_one = read.bytes == 0;
     auto found = partition->read(item.from, std::min(item.max_bytes, max_bytes), at_least_one);
     if (std::holds_alternative<storage::OffsetOutOfRange>(found)) {
@@ -79,6 +86,7 @@ asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes,
       answer.records.pieces = std::move(*pieces);
       break;
     }
+    item.from_disk = true;
     auto work = [disk_read = std::move(std::get<storage::DiskRead>(found))]() mutable {
       return disk_read.run();
     };
@@ -102,14 +110,48 @@ asio::awaitable<Read> read_group(Group& group, std::size_t max_bytes, Read read)
   co_return read;
 }
 
-std::vector<DelayedFetch::OnShard> what_was_seen(const std::vector<Group>& groups) {
-  std::vector<DelayedFetch::OnShard> seen;
-  for (const auto& group : groups) {
-    auto& there = seen.emplace_back(DelayedFetch::OnShard{group.shard, {}});
-    for (const auto& item : group.items)
-      there.partitions.push_back({item.id, item.answer->high_watermark});
+// The first offset that the answer does not have.
+Offset next_offset(const Item& item) {
+  if (item.answer->records.pieces.empty()) return item.from;
+  Offset next = item.from;
+  for (Bytes left = item.answer->records.pieces.back().view(); !left.empty();) {
+    const auto batch = records::next_batch(left);
+    if (!batch) break;
+    next = batch->last_offset() + 1;
+    left = left.subspan(batch->size());
   }
-  return seen;
+  return next;
+}
+
+// What a first look without errors leaves to be waited for.
+struct Wanting {
+  std::vector<DelayedFetch::OnShard> seen;
+  std::int64_t missing = 0;
+  std::int64_t room = 0;
+  bool more_is_there = false;
+
+  bool worth_waiting() const { return missing > 0 && room > 0 && !more_is_there; }
+};
+
+Wanting what_is_missing(const std::vector<Group>& groups, std::size_t min_bytes) {
+  Wanting out;
+  out.missing = static_cast<std::int64_t>(min_bytes);
+  for (const auto& group : groups) {
+    auto& there = out.seen.emplace_back(DelayedFetch::OnShard{group.shard, {}});
+    for (const auto& item : group.items) {
+      const auto most = static_cast<std::int64_t>(item.max_bytes);
+      const auto read = static_cast<std::int64_t>(item.answer->records.size());
+      std::int64_t room = std::max<std::int64_t>(most - read, 0);
+      out.missing -= read;
+      if (next_offset(item) < item.answer->high_watermark) {
+        if (item.from_disk) out.more_is_there = true;
+        out.missing -= std::exchange(room, 0);  // It has them, the limits left them out.
+      }
+      out.room += room;
+      there.partitions.push_back({item.id, item.from, item.seen_bytes, room});
+    }
+  }
+  return out;
 }
 
 // The topic of a request, by its id or its name; what the answer calls it is filled in.
@@ -155,21 +197,23 @@ asio::awaitable<protocol::FetchResponse> fetch(RequestContext& context,
 
   const auto max_bytes =
       static_cast<std::size_t>(std::clamp(request.max_bytes, 0, broker.config().fetch_max_bytes));
-  const auto min_bytes = static_cast<std::size_t>(std::max(request.min_bytes, 0));
+  const auto min_bytes =
+      std::min(static_cast<std::size_t>(std::max(request.min_bytes, 0)), max_bytes);
   const auto deadline =
       context.shard.tick_after(std::chrono::milliseconds(std::max(request.max_wait_ms, 0)));
-  for (bool last_look = request.max_wait_ms <= 0;;) {
+  for (bool last_look = request.max_wait_ms <= 0 || groups.empty();; last_look = true) {
     Read read = unknown;
     for (auto& group : groups) {
       auto work = [&group, max_bytes, read] { return read_group(group, max_bytes, read); };
       read = co_await broker.on(context.shard, *group.shard, std::move(work));
     }
-    if (read.bytes >= min_bytes || read.any_error || last_look || context.connection.closed())
-      break;
+    if (read.bytes >= min_bytes || read.any_error || last_look) break;
+    Wanting wanting = what_is_missing(groups, min_bytes);
+    if (!wanting.worth_waiting() || context.connection.closed() || context.shard.stopping()) break;
 
-    DelayedFetch waiting(context.shard, what_was_seen(groups));
+    DelayedFetch waiting(context.shard, std::move(wanting.seen), wanting.missing);
     Connection::Parking parking(context.connection, waiting);
-    last_look = co_await waiting.wait(deadline) != purgatory::Outcome::satisfied;
+    co_await waiting.wait(deadline);
     if (context.connection.closed() || context.shard.stopping()) break;
   }
   co_return response;

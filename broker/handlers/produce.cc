@@ -19,6 +19,7 @@
 #include "broker/delayed_produce.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/hang_up.h"
 #include "protocol/messages/produce.h"
 
 namespace tarry::broker {
@@ -40,6 +41,7 @@ struct Item {
 struct Group {
   Shard* shard;
   std::vector<Item*> items;
+  std::unique_ptr<HangUp> hang_up = nullptr;  // Of another shard's.
 };
 
 struct Terms {
@@ -63,9 +65,11 @@ struct Countdown {
   }
 };
 
-// On the group's shard.
-asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection* connection) {
+// On the group's shard; one of the two, where its wait is cancelled from.
+asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection* connection,
+                                   std::shared_ptr<HangUp::Line> line) {
   Shard& shard = *group.shard;
+  const auto deadline = shard.tick_after(terms.timeout);
   // No wait between the items: a partition that has to be opened first must not let a later
   // request overtake this one in the others.
   Countdown appended{group.items.size(), {}};
@@ -87,10 +91,16 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
     last = std::max(last.value_or(0), *item->result.wait_for);
   }
   if (!durable && !written) co_return;
+  if (line ? line->hung_up() : connection->closed()) co_return;
   DelayedProduce waiting(shard, durable, written);
-  std::optional<Connection::Parking> parking;  // A connection knows what waits on its own shard.
-  if (connection != nullptr) parking.emplace(*connection, waiting);
-  if (co_await waiting.wait(terms.timeout) == purgatory::Outcome::satisfied) co_return;
+  std::optional<Connection::Parking> parking;
+  std::optional<HangUp::Attached> attached;
+  if (line) {
+    attached.emplace(*line, waiting);
+  } else {
+    parking.emplace(*connection, waiting);
+  }
+  if (co_await waiting.wait(deadline) == purgatory::Outcome::satisfied) co_return;
   for (Item* item : group.items) {
     if (!item->result.wait_for) continue;
     const Lsn lsn = *item->result.wait_for;
@@ -172,7 +182,9 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
   std::exception_ptr failed;
   for (auto& group : groups) {
     if (&group == own) continue;
-    asio::co_spawn(group.shard->executor(), append_group(group, terms, nullptr),
+    group.hang_up = std::make_unique<HangUp>(context.connection, context.shard, *group.shard);
+    asio::co_spawn(group.shard->executor(),
+                   append_group(group, terms, nullptr, group.hang_up->line()),
                    [&elsewhere, &failed, &home = context.shard](std::exception_ptr error) {
                      asio::post(home.executor(), [&elsewhere, &failed, error] {
                        if (error) failed = error;
@@ -181,7 +193,8 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
                    });
   }
   const bool any_elsewhere = elsewhere.left > 0;
-  if (own != nullptr) co_await append_group(*own, terms, &context.connection);
+  const std::shared_ptr<HangUp::Line> here;
+  if (own != nullptr) co_await append_group(*own, terms, &context.connection, here);
   if (any_elsewhere) co_await elsewhere.all_done.wait();
   if (failed) std::rethrow_exception(failed);
   for (const auto& item : items) fill_in(item);

@@ -30,6 +30,7 @@ constexpr std::array table{
     Handler{ApiKey::api_versions, 0, 0, 4, false, run_api_versions},
     Handler{ApiKey::create_topics, 2, 2, 7, false, run_create_topics},
     Handler{ApiKey::delete_topics, 1, 1, 6, false, run_delete_topics},
+    Handler{ApiKey::delete_records, 0, 0, 2, false, run_delete_records},
     Handler{ApiKey::init_producer_id, 0, 0, 5, false, run_init_producer_id},
     Handler{ApiKey::describe_configs, 1, 1, 4, false, run_describe_configs},
     Handler{ApiKey::alter_configs, 0, 0, 2, false, run_alter_configs},
