@@ -158,6 +158,10 @@ Json distribution_json(const purgatory::Histogram& histogram) {
   return json;
 }
 
+Json quantiles_json(const purgatory::Histogram& histogram) {
+  return Json{{"p50", histogram.p50()}, {"p99", histogram.p99()}, {"max", histogram.max()}};
+}
+
 template <typename Visit>
 void for_each_kind(const Shards& shards, Visit visit) {
   for (std::size_t i = 0; i < purgatory::kind_count; ++i) {
@@ -287,7 +291,9 @@ asio::awaitable<Reply> get_status(Call& call) {
     body["purgatory"][std::string(name)] = Json{{"waiting", kind.waiting},
                                                 {"satisfied", kind.satisfied},
                                                 {"expired", kind.expired},
-                                                {"cancelled", kind.cancelled}};
+                                                {"cancelled", kind.cancelled},
+                                                {"waited_ms", quantiles_json(kind.waited_ms)},
+                                                {"late_ms", quantiles_json(kind.late_ms)}};
   });
 
   WheelStats wheels;

@@ -46,7 +46,8 @@ TEST_SUITE("status routes") {
               {"overdue", "delivered_total", "early_total", "cancelled_total", "lag_ms"}));
     CHECK(has(status["delayed"]["lag_ms"], {"p50", "p99", "max"}));
     CHECK(has(status["purgatory"], {"fetch", "produce", "join"}));
-    CHECK(has(status["purgatory"]["fetch"], {"waiting", "satisfied", "expired", "cancelled"}));
+    CHECK(has(status["purgatory"]["fetch"],
+              {"waiting", "satisfied", "expired", "cancelled", "waited_ms", "late_ms"}));
     CHECK(has(status["wheel"], {"timers", "levels", "next_due_ms"}));
     for (const auto& level : status["wheel"]["levels"])
       CHECK(has(level, {"level", "tick_ms", "buckets_in_use", "timers", "upgrades", "downgrades"}));
