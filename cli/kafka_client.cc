@@ -41,6 +41,12 @@ using Headers = Owned<rd_kafka_headers_t, rd_kafka_headers_destroy>;
 using KafkaError = Owned<rd_kafka_error_t, rd_kafka_error_destroy>;
 using PartitionList = Owned<rd_kafka_topic_partition_list_t, rd_kafka_topic_partition_list_destroy>;
 
+using DeleteGroup = Owned<rd_kafka_DeleteGroup_t, rd_kafka_DeleteGroup_destroy>;
+using ListGroupOffsets =
+    Owned<rd_kafka_ListConsumerGroupOffsets_t, rd_kafka_ListConsumerGroupOffsets_destroy>;
+using AlterGroupOffsets =
+    Owned<rd_kafka_AlterConsumerGroupOffsets_t, rd_kafka_AlterConsumerGroupOffsets_destroy>;
+
 using Metadata = Owned<const struct rd_kafka_metadata, rd_kafka_metadata_destroy>;
 
 int in_ms(milliseconds time) {
@@ -55,7 +61,11 @@ Errc code_of(rd_kafka_resp_err_t error) {
       return Errc::not_found;
     case RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS:
       return Errc::exists;
+    case RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND:
+      return Errc::not_found;
     case RD_KAFKA_RESP_ERR_POLICY_VIOLATION:
+    case RD_KAFKA_RESP_ERR_NON_EMPTY_GROUP:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID:  // Of a commit from outside: it has members.
       return Errc::in_use;
     case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
       return Errc::too_large;
@@ -100,6 +110,33 @@ Result<> set_property(rd_kafka_conf_t* config, std::string_view key_value) {
     return {};
   }
   return fail(Errc::invalid, fmt::format("{}: {}", printable(key_value), wrong.data()));
+}
+
+// Views the message.
+ConsumedRecord record_of(const rd_kafka_message_t& message) {
+  ConsumedRecord record;
+  record.partition = message.partition;
+  record.offset = message.offset;
+  rd_kafka_timestamp_type_t type;
+  record.timestamp = rd_kafka_message_timestamp(&message, &type);
+  const auto view = [](const void* bytes, std::size_t size) -> std::optional<std::string_view> {
+    if (bytes == nullptr) return std::nullopt;
+    return std::string_view(static_cast<const char*>(bytes), size);
+  };
+  record.key = view(message.key, message.key_len);
+  record.value = view(message.payload, message.len);
+  rd_kafka_headers_t* headers = nullptr;
+  if (rd_kafka_message_headers(&message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+    const char* name = nullptr;
+    const void* value = nullptr;
+    std::size_t size = 0;
+    for (std::size_t i = 0;
+         rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
+         ++i) {
+      record.headers.emplace_back(name, view(value, size));
+    }
+  }
+  return record;
 }
 
 }  // namespace
@@ -175,6 +212,12 @@ class KafkaHandle {
       case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
       case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
         return fail(Errc::not_found, fmt::format("{}: there is no such topic", thing));
+      case RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND:
+        return fail(Errc::not_found, fmt::format("{}: there is no such group", thing));
+      case RD_KAFKA_RESP_ERR_NON_EMPTY_GROUP:
+      case RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID:
+        return fail(Errc::in_use,
+                    fmt::format("{}: the group is active; stop its consumers first", thing));
       default:
         return fail(code_of(error), fmt::format("{}: {}", thing, reason_of(error, text)));
     }
@@ -208,6 +251,26 @@ class KafkaHandle {
   }
 
   static std::string cut(std::string_view name) { return printable(name, 249); }
+
+  // `when`: epoch ms, log_start or log_end.  An offset of -1: there is no record from then on.
+  Result<PartitionOffsets> offsets_at(const std::string& topic,
+                                      const std::vector<PartitionIndex>& partitions,
+                                      std::int64_t when) {
+    const PartitionList list(
+        rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+    for (const auto partition : partitions)
+      rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = when;
+    const auto error = rd_kafka_offsets_for_times(client_, list.get(), in_ms(timeout_));
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return failed(cut(topic), error);
+    PartitionOffsets offsets;
+    for (int i = 0; i < list->cnt; ++i) {
+      const auto& one = list->elems[i];
+      if (one.err != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return failed(fmt::format("{} partition {}", cut(topic), one.partition), one.err);
+      offsets.emplace_back(one.partition, one.offset);
+    }
+    return offsets;
+  }
 
   static TopicInfo info_of(const rd_kafka_metadata_topic& topic) {
     TopicInfo info;
@@ -440,6 +503,180 @@ Result<> KafkaAdmin::remove(const std::string& topic) {
   return topic_result(*handle_, topic, results, count);
 }
 
+// --- Groups ------------------------------------------------------------------------------------
+
+namespace {
+
+// Of one answer about one group: what it says of partitions, which may be nothing.
+template <typename Handle>
+Result<const rd_kafka_topic_partition_list_t*> group_result(Handle& handle,
+                                                            const std::string& group,
+                                                            const rd_kafka_group_result_t** results,
+                                                            std::size_t count) {
+  if (count != 1) return fail(Errc::io, group + ": the broker's answer does not name it");
+  if (const auto* error = rd_kafka_group_result_error(results[0])) {
+    return handle.failed(handle.cut(group), rd_kafka_error_code(error),
+                         rd_kafka_error_string(error));
+  }
+  const auto* partitions = rd_kafka_group_result_partitions(results[0]);
+  for (int i = 0; partitions != nullptr && i < partitions->cnt; ++i) {
+    const auto& one = partitions->elems[i];
+    if (one.err == RD_KAFKA_RESP_ERR_NO_ERROR) continue;
+    return handle.failed(
+        fmt::format("{}: {} partition {}", handle.cut(group), handle.cut(one.topic), one.partition),
+        one.err);
+  }
+  return partitions;
+}
+
+GroupMember member_of(const rd_kafka_MemberDescription_t* member) {
+  GroupMember out;
+  const auto text = [](const char* value) { return std::string(value == nullptr ? "" : value); };
+  out.id = text(rd_kafka_MemberDescription_consumer_id(member));
+  out.client = text(rd_kafka_MemberDescription_client_id(member));
+  out.host = text(rd_kafka_MemberDescription_host(member));
+  if (const char* instance = rd_kafka_MemberDescription_group_instance_id(member))
+    out.instance = instance;
+  const auto* assignment = rd_kafka_MemberDescription_assignment(member);
+  const auto* partitions =
+      assignment == nullptr ? nullptr : rd_kafka_MemberAssignment_partitions(assignment);
+  for (int i = 0; partitions != nullptr && i < partitions->cnt; ++i)
+    out.assigned.emplace_back(partitions->elems[i].topic, partitions->elems[i].partition);
+  std::ranges::sort(out.assigned);
+  return out;
+}
+
+}  // namespace
+
+Result<PartitionOffsets> KafkaAdmin::offsets(const std::string& topic,
+                                             const std::vector<PartitionIndex>& partitions,
+                                             std::int64_t when) {
+  auto offsets = handle_->offsets_at(topic, partitions, when);
+  if (!offsets || when < 0) return offsets;
+  std::vector<PartitionIndex> without;
+  for (const auto& [partition, offset] : *offsets)
+    if (offset < 0) without.push_back(partition);
+  if (without.empty()) return offsets;
+  const auto ends = handle_->offsets_at(topic, without, log_end);
+  if (!ends) return ends;
+  for (const auto& [partition, end] : *ends) {
+    const auto place = std::ranges::find(*offsets, partition, &PartitionOffsets::value_type::first);
+    if (place != offsets->end()) place->second = end;
+  }
+  return offsets;
+}
+
+Result<std::vector<GroupListing>> KafkaAdmin::groups() {
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS, [&](auto* options, auto* queue) {
+        rd_kafka_ListConsumerGroups(handle_->client(), options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  const auto* result = rd_kafka_event_ListConsumerGroups_result(event->get());
+  std::size_t count = 0;
+  if (const auto** errors = rd_kafka_ListConsumerGroups_result_errors(result, &count); count > 0) {
+    return handle_->failed("the broker", rd_kafka_error_code(errors[0]),
+                           rd_kafka_error_string(errors[0]));
+  }
+  std::vector<GroupListing> groups;
+  const auto** listed = rd_kafka_ListConsumerGroups_result_valid(result, &count);
+  for (std::size_t i = 0; i < count; ++i) {
+    groups.push_back(
+        {rd_kafka_ConsumerGroupListing_group_id(listed[i]),
+         rd_kafka_consumer_group_state_name(rd_kafka_ConsumerGroupListing_state(listed[i]))});
+  }
+  std::ranges::sort(groups, {}, &GroupListing::name);
+  return groups;
+}
+
+Result<GroupInfo> KafkaAdmin::group(const std::string& name) {
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS, [&](auto* options, auto* queue) {
+        const char* one = name.c_str();
+        rd_kafka_DescribeConsumerGroups(handle_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results = rd_kafka_DescribeConsumerGroups_result_groups(
+      rd_kafka_event_DescribeConsumerGroups_result(event->get()), &count);
+  if (count != 1) return fail(Errc::io, name + ": the broker's answer does not name it");
+  const auto* described = results[0];
+  if (const auto* error = rd_kafka_ConsumerGroupDescription_error(described)) {
+    return handle_->failed(KafkaHandle::cut(name), rd_kafka_error_code(error),
+                           rd_kafka_error_string(error));
+  }
+  GroupInfo group;
+  group.name = name;
+  group.state =
+      rd_kafka_consumer_group_state_name(rd_kafka_ConsumerGroupDescription_state(described));
+  if (const char* assignor = rd_kafka_ConsumerGroupDescription_partition_assignor(described))
+    group.assignor = assignor;
+  if (const auto* node = rd_kafka_ConsumerGroupDescription_coordinator(described))
+    group.coordinator = fmt::format("{}:{}", rd_kafka_Node_host(node), rd_kafka_Node_port(node));
+  const std::size_t members = rd_kafka_ConsumerGroupDescription_member_count(described);
+  for (std::size_t i = 0; i < members; ++i)
+    group.members.push_back(member_of(rd_kafka_ConsumerGroupDescription_member(described, i)));
+  std::ranges::sort(group.members, {}, &GroupMember::id);
+  return group;
+}
+
+Result<std::vector<CommittedOffset>> KafkaAdmin::committed(const std::string& group) {
+  const ListGroupOffsets wanted(rd_kafka_ListConsumerGroupOffsets_new(group.c_str(), nullptr));
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_ListConsumerGroupOffsets(handle_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results = rd_kafka_ListConsumerGroupOffsets_result_groups(
+      rd_kafka_event_ListConsumerGroupOffsets_result(event->get()), &count);
+  const auto partitions = group_result(*handle_, group, results, count);
+  if (!partitions) return std::unexpected(partitions.error());
+  std::vector<CommittedOffset> offsets;
+  for (int i = 0; *partitions != nullptr && i < (*partitions)->cnt; ++i) {
+    const auto& one = (*partitions)->elems[i];
+    if (one.offset >= 0) offsets.push_back({one.topic, one.partition, one.offset});
+  }
+  std::ranges::sort(offsets, {},
+                    [](const auto& one) { return std::pair(one.topic, one.partition); });
+  return offsets;
+}
+
+Result<> KafkaAdmin::commit(const std::string& group, const std::string& topic,
+                            const PartitionOffsets& offsets) {
+  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(offsets.size())));
+  for (const auto& [partition, offset] : offsets)
+    rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = offset;
+  const AlterGroupOffsets wanted(rd_kafka_AlterConsumerGroupOffsets_new(group.c_str(), list.get()));
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_ALTERCONSUMERGROUPOFFSETS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_AlterConsumerGroupOffsets(handle_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results = rd_kafka_AlterConsumerGroupOffsets_result_groups(
+      rd_kafka_event_AlterConsumerGroupOffsets_result(event->get()), &count);
+  const auto answer = group_result(*handle_, group, results, count);
+  return answer ? Result<>{} : std::unexpected(answer.error());
+}
+
+Result<> KafkaAdmin::remove_group(const std::string& name) {
+  const DeleteGroup wanted(rd_kafka_DeleteGroup_new(name.c_str()));
+  const auto event =
+      handle_->answer(RD_KAFKA_ADMIN_OP_DELETEGROUPS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_DeleteGroups(handle_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results =
+      rd_kafka_DeleteGroups_result_groups(rd_kafka_event_DeleteGroups_result(event->get()), &count);
+  const auto answer = group_result(*handle_, name, results, count);
+  return answer ? Result<>{} : std::unexpected(answer.error());
+}
+
 // --- Producing ---------------------------------------------------------------------------------
 
 struct KafkaProducer::Topic {
@@ -597,25 +834,7 @@ Result<KafkaConsumer> KafkaConsumer::open(const KafkaSettings& settings, const s
 
 Result<std::vector<std::pair<PartitionIndex, Offset>>> KafkaConsumer::offsets_at(
     const std::vector<PartitionIndex>& partitions, std::int64_t epoch_ms) {
-  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
-  for (const auto partition : partitions) {
-    rd_kafka_topic_partition_list_add(list.get(), reading_->name.c_str(), partition)->offset =
-        epoch_ms;
-  }
-  const auto error =
-      rd_kafka_offsets_for_times(handle_->client(), list.get(), in_ms(handle_->timeout()));
-  if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
-    return handle_->failed(KafkaHandle::cut(reading_->name), error);
-  std::vector<std::pair<PartitionIndex, Offset>> offsets;
-  for (int i = 0; i < list->cnt; ++i) {
-    const auto& one = list->elems[i];
-    if (one.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
-      return handle_->failed(
-          fmt::format("{} partition {}", KafkaHandle::cut(reading_->name), one.partition), one.err);
-    }
-    offsets.emplace_back(one.partition, one.offset);
-  }
-  return offsets;
+  return handle_->offsets_at(reading_->name, partitions, epoch_ms);
 }
 
 Result<> KafkaConsumer::start(PartitionIndex partition, Offset from) {
@@ -663,29 +882,108 @@ Result<KafkaConsumer::Next> KafkaConsumer::next(milliseconds wait) {
     return handle_->failed(where, message->err, rd_kafka_message_errstr(message));
   }
 
-  ConsumedRecord record;
-  record.partition = message->partition;
-  record.offset = message->offset;
-  rd_kafka_timestamp_type_t type;
-  record.timestamp = rd_kafka_message_timestamp(message, &type);
-  const auto view = [](const void* bytes, std::size_t size) -> std::optional<std::string_view> {
-    if (bytes == nullptr) return std::nullopt;
-    return std::string_view(static_cast<const char*>(bytes), size);
-  };
-  record.key = view(message->key, message->key_len);
-  record.value = view(message->payload, message->len);
-  rd_kafka_headers_t* headers = nullptr;
-  if (rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
-    const char* name = nullptr;
-    const void* value = nullptr;
-    std::size_t size = 0;
-    for (std::size_t i = 0;
-         rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
-         ++i) {
-      record.headers.emplace_back(name, view(value, size));
-    }
+  return record_of(*message);
+}
+
+// --- Consuming as a member of a group ------------------------------------------------------------
+
+struct KafkaGroupConsumer::Reading {
+  std::string name;
+  std::string group;
+  TopicHandle topic;
+  Message last;
+  bool is_member = false;
+};
+
+KafkaGroupConsumer::KafkaGroupConsumer(KafkaHandlePtr handle, std::unique_ptr<Reading> reading)
+    : handle_(std::move(handle)), reading_(std::move(reading)) {}
+
+KafkaGroupConsumer::~KafkaGroupConsumer() {
+  if (!reading_) return;
+  reading_->last.reset();
+  if (reading_->is_member) rd_kafka_consumer_close(handle_->client());
+}
+
+Result<KafkaGroupConsumer> KafkaGroupConsumer::open(const KafkaSettings& settings,
+                                                    const std::string& topic,
+                                                    const std::string& group, bool from_end) {
+  auto handle = KafkaHandle::open(
+      RD_KAFKA_CONSUMER, settings,
+      {"allow.auto.create.topics=false", "enable.partition.eof=true",
+       std::string("auto.offset.reset=") + (from_end ? "latest" : "earliest"),
+       // What was printed is stored, and what is stored is committed now and then.
+       "enable.auto.offset.store=false", "auto.commit.interval.ms=1000",
+       "queued.min.messages=100000", "queued.max.messages.kbytes=65536", "group.id=" + group});
+  if (!handle) return std::unexpected(handle.error());
+  auto* client = (*handle)->client();
+  auto reading = std::make_unique<Reading>();
+  reading->name = topic;
+  reading->group = group;
+  reading->topic.reset(rd_kafka_topic_new(client, topic.c_str(), nullptr));
+  if (!reading->topic) return (*handle)->failed(KafkaHandle::cut(topic), rd_kafka_last_error());
+  if (const auto info = (*handle)->topic(topic, reading->topic.get(), 0ms); !info)
+    return std::unexpected(info.error());
+  rd_kafka_poll_set_consumer(client);
+  const PartitionList topics(rd_kafka_topic_partition_list_new(1));
+  rd_kafka_topic_partition_list_add(topics.get(), topic.c_str(), RD_KAFKA_PARTITION_UA);
+  if (const auto error = rd_kafka_subscribe(client, topics.get());
+      error != RD_KAFKA_RESP_ERR_NO_ERROR) {
+    return (*handle)->failed(KafkaHandle::cut(group), error);
   }
-  return record;
+  reading->is_member = true;
+  return KafkaGroupConsumer(std::move(*handle), std::move(reading));
+}
+
+std::vector<PartitionIndex> KafkaGroupConsumer::assigned() {
+  rd_kafka_topic_partition_list_t* given = nullptr;
+  std::vector<PartitionIndex> partitions;
+  if (rd_kafka_assignment(handle_->client(), &given) != RD_KAFKA_RESP_ERR_NO_ERROR)
+    return partitions;
+  const PartitionList list(given);
+  for (int i = 0; i < list->cnt; ++i) partitions.push_back(list->elems[i].partition);
+  return partitions;
+}
+
+Result<KafkaGroupConsumer::Next> KafkaGroupConsumer::next(milliseconds wait) {
+  reading_->last.reset(rd_kafka_consumer_poll(handle_->client(), static_cast<int>(wait.count())));
+  const auto* message = reading_->last.get();
+  if (message == nullptr) {
+    if (handle_->take_all_down()) {
+      // A broker that comes back in time is none that is gone.
+      if (const auto there = handle_->metadata(reading_->topic.get()); !there)
+        return std::unexpected(there.error());
+      handle_->take_all_down();
+    }
+    return std::monostate{};
+  }
+  if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return EndOfPartition{message->partition};
+  if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+    return handle_->failed(KafkaHandle::cut(reading_->group), message->err,
+                           rd_kafka_message_errstr(message));
+  }
+  return record_of(*message);
+}
+
+void KafkaGroupConsumer::done_so_far() {
+  const auto* message = reading_->last.get();
+  if (message == nullptr || message->err != RD_KAFKA_RESP_ERR_NO_ERROR) return;
+  // Refused when the partition has just been taken from us: then it is another's to commit.
+  static_cast<void>(rd_kafka_offset_store(message->rkt, message->partition, message->offset));
+}
+
+Result<> KafkaGroupConsumer::close() {
+  reading_->last.reset();
+  const auto committed = rd_kafka_commit(handle_->client(), nullptr, 0);
+  reading_->is_member = false;
+  const auto closed = rd_kafka_consumer_close(handle_->client());
+  // Nothing stored is nothing to commit.
+  if (committed != RD_KAFKA_RESP_ERR_NO_ERROR && committed != RD_KAFKA_RESP_ERR__NO_OFFSET) {
+    return handle_->failed(fmt::format("{}: the commit", KafkaHandle::cut(reading_->group)),
+                           committed);
+  }
+  if (closed != RD_KAFKA_RESP_ERR_NO_ERROR)
+    return handle_->failed(KafkaHandle::cut(reading_->group), closed);
+  return {};
 }
 
 }  // namespace tarry::cli

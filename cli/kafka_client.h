@@ -3,14 +3,15 @@
 // The Kafka protocol as our commands need it, by librdkafka: so they work with any broker that
 // speaks it.
 //
-//   KafkaAdmin      topics and their configs
-//   KafkaProducer   sends records, and tells of each what became of it
-//   KafkaConsumer   reads partitions from given offsets, without a group
+//   KafkaAdmin          topics and their configs, groups and their offsets
+//   KafkaProducer       sends records, and tells of each what became of it
+//   KafkaConsumer       reads partitions from given offsets, without a group
+//   KafkaGroupConsumer  reads what its group gives it, and commits
 //
 // What always holds: nothing waits longer than `timeout` for a broker that does not answer, and the
 // error then says what the last connection failed with.  Errors name topic or partition and carry
-// Kafka's name of what is wrong; codes: not_found, exists, in_use (POLICY_VIOLATION), too_large,
-// invalid, io.
+// Kafka's name of what is wrong; codes: not_found, exists, in_use (POLICY_VIOLATION, or a group
+// that has members), too_large, invalid, io.
 //
 // librdkafka has threads of its own; all that is ours runs in the thread that calls.
 
@@ -61,6 +62,38 @@ struct ConfigEntry {
   std::string source;                // "topic", "broker", "default", ...
 };
 
+struct GroupMember {
+  std::string id;
+  std::string client;
+  std::string host;                     // "/127.0.0.1"
+  std::optional<std::string> instance;  // group.instance.id
+  std::vector<std::pair<std::string, PartitionIndex>> assigned;
+};
+
+struct GroupInfo {
+  std::string name;
+  std::string state;     // Kafka's: "Stable", "Empty", "Dead": there is none of that name.
+  std::string assignor;  // Of the partitions; empty: none yet.
+  std::string coordinator;
+  std::vector<GroupMember> members;
+
+  bool is_active() const { return !members.empty(); }
+};
+
+struct GroupListing {
+  std::string name;
+  std::string state;
+};
+
+// What a group has committed; none where it has not.
+struct CommittedOffset {
+  std::string topic;
+  PartitionIndex partition = 0;
+  std::optional<Offset> offset;
+};
+
+using PartitionOffsets = std::vector<std::pair<PartitionIndex, Offset>>;
+
 using ConfigList = std::vector<std::pair<std::string, std::string>>;
 
 // What the three have in common; hides librdkafka.
@@ -84,6 +117,22 @@ class KafkaAdmin {
   // Sets these, keeps the topic's others: they are read and written again.
   Result<> alter(const std::string& topic, const ConfigList& configs);
   Result<> remove(const std::string& topic);
+
+  // Where each partition of a topic is at `when`: log_start, log_end, or epoch ms for its first
+  // record from then on (log_end where there is none).
+  Result<PartitionOffsets> offsets(const std::string& topic,
+                                   const std::vector<PartitionIndex>& partitions,
+                                   std::int64_t when);
+
+  Result<std::vector<GroupListing>> groups();
+  // One that is not there has the state "Dead".
+  Result<GroupInfo> group(const std::string& name);
+  // By topic and partition.
+  Result<std::vector<CommittedOffset>> committed(const std::string& group);
+  // in_use when the group has members.
+  Result<> commit(const std::string& group, const std::string& topic,
+                  const PartitionOffsets& offsets);
+  Result<> remove_group(const std::string& name);
 
  private:
   explicit KafkaAdmin(KafkaHandlePtr handle) : handle_(std::move(handle)) {}
@@ -173,6 +222,36 @@ class KafkaConsumer {
   KafkaHandlePtr handle_;
   std::unique_ptr<Reading> reading_;  // Goes before the handle.
   std::vector<PartitionIndex> partitions_;
+};
+
+// Reads a topic as a member of a group.
+class KafkaGroupConsumer {
+ public:
+  // Where nothing is committed it begins at the start, or at the end.
+  static Result<KafkaGroupConsumer> open(const KafkaSettings& settings, const std::string& topic,
+                                         const std::string& group, bool from_end);
+  // Leaves the group; what was not committed is read again by somebody.
+  ~KafkaGroupConsumer();
+  KafkaGroupConsumer(KafkaGroupConsumer&&) = default;
+
+  // As KafkaConsumer::next().
+  using Next = KafkaConsumer::Next;
+  Result<Next> next(std::chrono::milliseconds wait);
+
+  // The partitions that the group gave us; empty until it has, and when it has none for us.
+  std::vector<PartitionIndex> assigned();
+
+  // What next() returned up to now is done with: it is committed soon, and by close().
+  void done_so_far();
+  // Commits and leaves the group.
+  Result<> close();
+
+ private:
+  struct Reading;
+  KafkaGroupConsumer(KafkaHandlePtr handle, std::unique_ptr<Reading> reading);
+
+  KafkaHandlePtr handle_;
+  std::unique_ptr<Reading> reading_;  // Goes before the handle.
 };
 
 }  // namespace tarry::cli

@@ -71,6 +71,12 @@ const CLI::Validator is_topic = validator([](std::string_view word) -> std::stri
     return fmt::format("{}: a topic's name has no /", printable(word));
   return {};
 });
+const CLI::Validator is_group = validator([](std::string_view word) -> std::string {
+  if (word.empty()) return "a group's name is not empty";
+  if (word.size() > 32'767 || word.find('\0') != word.npos)
+    return fmt::format("{}...: no name of a group", printable(word, 32));
+  return {};
+});
 
 void add_broker_options(CLI::App& command, BrokerOptions& options) {
   command

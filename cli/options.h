@@ -41,5 +41,6 @@ extern const CLI::Validator is_count;  // 1 or more.
 extern const CLI::Validator is_host_port;
 extern const CLI::Validator is_acks;
 extern const CLI::Validator is_topic;
+extern const CLI::Validator is_group;
 
 }  // namespace tarry::cli

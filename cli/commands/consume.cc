@@ -1,7 +1,6 @@
 #include "cli/commands/consume.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "base/time_text.h"
 #include "cli/kafka_client.h"
 #include "cli/line_reader.h"
+#include "cli/offset_word.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/record_format.h"
@@ -34,46 +34,74 @@ struct Options {
   bool until_end = false;
   std::optional<std::string> idle;
   std::string format = "%s\\n";
+  std::optional<std::string> group;
+
+  KafkaSettings kafka() const { return {broker.brokers, broker.timeout, broker.properties}; }
 };
 
-// start, end, an offset, or the first record at a time.
-struct From {
-  Offset offset = log_start;
-  std::optional<WallTime> time;
-};
+// Prints records, and knows when enough of them have come.
+class Printing {
+ public:
+  Printing(const Options& options, RecordFormat format)
+      : options_(options),
+        format_(std::move(format)),
+        idle_(options.idle ? *parse_duration(*options.idle) : 0ms),
+        // The first answer may take as long as any other.
+        quiet_since_(steady_clock::now() + options.broker.timeout) {}
 
-Result<From> parse_from(std::string_view word) {
-  if (word == "start" || word == "beginning" || word == "earliest") return From{};
-  if (word == "end" || word == "latest") return From{log_end, std::nullopt};
-  if (word.starts_with('@')) {
-    const auto time = parse_time(word.substr(1));
-    if (!time) return std::unexpected(time.error());
-    return From{0, *time};
+  bool is_over() const { return was_interrupted() || out_.is_over(); }
+  void flush() { out_.flush(); }
+  int end(int status) { return out_.end(status); }
+
+  void end_of_partition() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
+  // Whether it was the last one.
+  bool print(const ConsumedRecord& record) {
+    quiet_since_ = steady_clock::now();
+    text_.clear();
+    if (options_.broker.json) {
+      text_ = json_of(record, options_.topic) + '\n';
+    } else {
+      format_.append(record, options_.topic, text_);
+    }
+    out_.write(text_);
+    return ++count_ == options_.count;
   }
-  Offset offset = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), offset);
-  if (error == std::errc{} && end == word.data() + word.size() && offset >= 0)
-    return From{offset, std::nullopt};
-  return fail(Errc::invalid, fmt::format("{}: give start, end, an offset, or @ and a time, as in "
-                                         "@2026-11-21T10:00:00Z",
-                                         printable(word)));
+  bool is_idle() const { return options_.idle && steady_clock::now() - quiet_since_ >= idle_; }
+
+ private:
+  const Options& options_;
+  const RecordFormat format_;
+  const std::chrono::milliseconds idle_;
+  steady_clock::time_point quiet_since_;
+  std::uint32_t count_ = 0;
+  std::string text_;
+  Output out_;
+};
+
+// What is there, or, after a flush of what was printed, what comes next.
+template <typename Consumer>
+Result<KafkaConsumer::Next> next_of(Consumer& consumer, Printing& printing) {
+  auto next = consumer.next(0ms);
+  if (next && std::holds_alternative<std::monostate>(*next)) {
+    printing.flush();
+    next = consumer.next(50ms);
+  }
+  return next;
 }
 
-// One run of the command.
+// Without a group.
 class Consumption {
  public:
-  Consumption(const Options& options, From from, RecordFormat format)
-      : options_(options), from_(from), format_(std::move(format)) {}
+  Consumption(const Options& options, OffsetWord from, RecordFormat format)
+      : options_(options), from_(from), printing_(options, std::move(format)) {}
 
   int run() {
-    auto consumer = KafkaConsumer::open(
-        {options_.broker.brokers, options_.broker.timeout, options_.broker.properties},
-        options_.topic);
+    auto consumer = KafkaConsumer::open(options_.kafka(), options_.topic);
     if (!consumer) return failure(consumer.error().message);
     if (const auto started = start(*consumer); !started) return failure(started.error().message);
     end_in_order_on_signals();
     const auto read = read_all(*consumer);
-    return out_.end(read ? done : failure(read.error().message));
+    return printing_.end(read ? done : failure(read.error().message));
   }
 
  private:
@@ -103,35 +131,16 @@ class Consumption {
   }
 
   Result<> read_all(KafkaConsumer& consumer) {
-    const auto idle =
-        options_.idle ? *parse_duration(*options_.idle) : std::chrono::milliseconds::zero();
-    // The first answer may take as long as any other.
-    auto quiet_since = steady_clock::now() + options_.broker.timeout;
-    std::uint32_t count = 0;
-    std::string text;
-    while (!was_interrupted() && !out_.is_over()) {
-      auto next = consumer.next(0ms);
-      if (next && std::holds_alternative<std::monostate>(*next)) {
-        out_.flush();
-        next = consumer.next(50ms);
-      }
+    while (!printing_.is_over()) {
+      const auto next = next_of(consumer, printing_);
       if (!next) return std::unexpected(next.error());
-      const auto now = steady_clock::now();
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
-        quiet_since = std::min(quiet_since, now);
+        printing_.end_of_partition();
         reading_.erase(end->partition);
         if (options_.until_end && reading_.empty()) return {};
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
-        quiet_since = now;
-        text.clear();
-        if (options_.broker.json) {
-          text = json_of(*record, options_.topic) + '\n';
-        } else {
-          format_.append(*record, options_.topic, text);
-        }
-        out_.write(text);
-        if (++count == options_.count) return {};
-      } else if (options_.idle && now - quiet_since >= idle) {
+        if (printing_.print(*record)) return {};
+      } else if (printing_.is_idle()) {
         return {};
       }
     }
@@ -139,18 +148,79 @@ class Consumption {
   }
 
   const Options& options_;
-  const From from_;
-  const RecordFormat format_;
+  const OffsetWord from_;
   std::set<PartitionIndex> reading_;  // Those whose end was not reached yet.
-  Output out_;
+  Printing printing_;
+};
+
+// As a member of a group: what was printed is committed, and the group is left in order.
+class GroupConsumption {
+ public:
+  GroupConsumption(const Options& options, bool from_end, RecordFormat format)
+      : options_(options), from_end_(from_end), printing_(options, std::move(format)) {}
+
+  int run() {
+    auto consumer =
+        KafkaGroupConsumer::open(options_.kafka(), options_.topic, *options_.group, from_end_);
+    if (!consumer) return failure(consumer.error().message);
+    end_in_order_on_signals();
+    const auto read = read_all(*consumer);
+    const int status = printing_.end(read ? done : failure(read.error().message));
+    if (!read) return status;
+    const auto closed = consumer->close();
+    return closed ? status : failure(closed.error().message);
+  }
+
+ private:
+  Result<> read_all(KafkaGroupConsumer& consumer) {
+    while (!printing_.is_over()) {
+      const auto next = next_of(consumer, printing_);
+      if (!next) return std::unexpected(next.error());
+      if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
+        printing_.end_of_partition();
+        at_end_.insert(end->partition);
+        if (options_.until_end && all_read(consumer)) return {};
+      } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
+        at_end_.erase(record->partition);
+        const bool last = printing_.print(*record);
+        // A reader that has gone away did not get it.
+        if (!printing_.is_over()) consumer.done_so_far();
+        if (last) return {};
+      } else if (printing_.is_idle()) {
+        return {};
+      }
+    }
+    return {};
+  }
+
+  bool all_read(KafkaGroupConsumer& consumer) const {
+    const auto assigned = consumer.assigned();
+    return !assigned.empty() && std::ranges::all_of(assigned, [this](PartitionIndex partition) {
+      return at_end_.contains(partition);
+    });
+  }
+
+  const Options& options_;
+  const bool from_end_;
+  std::set<PartitionIndex> at_end_;
+  Printing printing_;
 };
 
 int run(const Options& options) {
-  const auto from = parse_from(options.from);
+  const auto from = parse_offset_word(options.from);
   if (!from) return usage_error(fmt::format("--from: {}", from.error().message));
   auto format = RecordFormat::parse(options.format);
   if (!format) return usage_error(fmt::format("--format: {}", format.error().message));
-  return Consumption(options, *from, std::move(*format)).run();
+  if (!options.group) return Consumption(options, *from, std::move(*format)).run();
+  if (options.partition)
+    return usage_error("-p and -g: a group's partitions are given to it by the broker");
+  if (from->time || from->offset >= 0) {
+    return usage_error(
+        fmt::format("--from: {}: with -g give start or end, for partitions where the group has "
+                    "committed nothing; `tarry group reset` moves what it has",
+                    printable(options.from)));
+  }
+  return GroupConsumption(options, from->offset == log_end, std::move(*format)).run();
 }
 
 }  // namespace
@@ -170,6 +240,12 @@ void add_consume(CLI::App& program, Chosen& chosen) {
   command->add_option("-n,--count", options->count, "Ends after so many records")
       ->option_text("COUNT")
       ->check(is_count)
+      ->take_last();
+  command
+      ->add_option("-g,--group", options->group,
+                   "As a member of this group: goes on where it is, and commits what was printed")
+      ->option_text("GROUP")
+      ->check(is_group)
       ->take_last();
   command->add_flag("--until-end", options->until_end, "Ends when all there is has been read");
   command->add_option("--idle", options->idle, "Ends when nothing came for so long")

@@ -16,6 +16,7 @@
 #include "cli/commands/consume.h"
 #include "cli/commands/delayed.h"
 #include "cli/commands/dump.h"
+#include "cli/commands/group.h"
 #include "cli/commands/produce.h"
 #include "cli/commands/status.h"
 #include "cli/commands/topic.h"
@@ -33,8 +34,8 @@ Ended run(std::vector<std::string> words) {
   CLI::App program{"", "tarry"};
   program.require_subcommand(1);
   Chosen chosen;
-  for (const auto add :
-       {add_topic, add_produce, add_consume, add_delayed, add_status, add_bench, add_dump})
+  for (const auto add : {add_topic, add_produce, add_consume, add_delayed, add_group_commands,
+                         add_status, add_bench, add_dump})
     add(program, chosen);
   std::FILE* file = std::tmpfile();
   std::fflush(stdout);
@@ -110,6 +111,17 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"consume", "t", "--format", "%q"}, "%q");
   check_refused({"consume", "t", "-n", "0"}, "0");
   check_refused({"consume", "t", "--idle", "x"}, "x");
+  check_refused({"consume", "t", "-g", ""}, "group");
+  check_refused({"consume", "t", "-g", "g", "-p", "0"}, "-p");
+  check_refused({"consume", "t", "-g", "g", "--from", "17"}, "17");
+  check_refused({"consume", "t", "-g", "g", "--from", "@2026-11-21T10:00:00Z"}, "reset");
+  check_refused({"group"}, "list, describe, reset, delete");
+  check_refused({"group", "describe"}, "GROUP");
+  check_refused({"group", "reset", "g", "t"}, "--to");
+  check_refused({"group", "reset", "g", "t", "--to", "yesterday"}, "yesterday");
+  check_refused({"group", "reset", "g", "t", "--to", "-1"}, "-1");
+  check_refused({"group", "reset", "g", "a/b", "--to", "start"}, "a/b");
+  check_refused({"group", "reset", "g", "t", "--to", "start", "-p", "x"}, "x");
   check_refused({"delayed", "list", "--from", "x"}, "x");
   check_refused({"delayed", "get", "t"}, "ID");
   check_refused({"delayed", "cancel", "t"}, "ID");

@@ -1,0 +1,308 @@
+#include "cli/commands/group.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "cli/json.h"
+#include "cli/kafka_client.h"
+#include "cli/offset_word.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/text.h"
+
+namespace tarry::cli {
+namespace {
+
+struct Options {
+  BrokerOptions broker;
+  std::string name;
+  std::string topic;
+  std::string to;
+  std::optional<PartitionIndex> partition;
+  bool dry_run = false;
+
+  KafkaSettings kafka() const { return {broker.brokers, broker.timeout, broker.properties}; }
+};
+
+int list(const Options& options) {
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto groups = admin->groups();
+  if (!groups) return failure(groups.error().message);
+  Output out;
+  Table table({{"GROUP"}, {"STATE"}});
+  for (const auto& group : *groups) {
+    if (options.broker.json) {
+      out.line(text_of(Json{{"group", group.name}, {"state", group.state}}));
+    } else {
+      table.row({cell(group.name), group.state});
+    }
+  }
+  table.print(out);
+  return out.end(done);
+}
+
+// A partition that the group reads or has committed.
+struct Row {
+  std::string topic;
+  PartitionIndex partition = 0;
+  std::optional<Offset> offset;
+  std::optional<Offset> end;            // None: the topic is gone.
+  const GroupMember* member = nullptr;  // Who reads it.
+
+  std::optional<Offset> lag() const {
+    if (!offset || !end) return std::nullopt;
+    return std::max<Offset>(*end - *offset, 0);
+  }
+};
+
+Result<std::vector<Row>> rows_of(KafkaAdmin& admin, const GroupInfo& group) {
+  const auto committed = admin.committed(group.name);
+  if (!committed) return std::unexpected(committed.error());
+  std::map<std::pair<std::string, PartitionIndex>, Row> rows;
+  const auto row = [&](const std::string& topic, PartitionIndex partition) -> Row& {
+    Row& found = rows[{topic, partition}];
+    found.topic = topic;
+    found.partition = partition;
+    return found;
+  };
+  for (const auto& one : *committed) row(one.topic, one.partition).offset = one.offset;
+  for (const auto& member : group.members)
+    for (const auto& [topic, partition] : member.assigned) row(topic, partition).member = &member;
+
+  std::map<std::string, std::vector<PartitionIndex>> topics;
+  for (const auto& [key, one] : rows) topics[one.topic].push_back(one.partition);
+  for (const auto& [topic, partitions] : topics) {
+    const auto ends = admin.offsets(topic, partitions, log_end);
+    if (!ends && ends.error().code == Errc::not_found) continue;
+    if (!ends) return std::unexpected(ends.error());
+    for (const auto& [partition, end] : *ends) row(topic, partition).end = end;
+  }
+  std::vector<Row> out;
+  for (auto& [key, one] : rows) out.push_back(std::move(one));
+  return out;
+}
+
+Json number_or_null(std::optional<Offset> number) {
+  return number ? Json(*number) : Json(nullptr);
+}
+std::string number_or_dash(std::optional<Offset> number) {
+  return number ? std::to_string(*number) : "-";
+}
+
+void print_json(const GroupInfo& group, const std::vector<Row>& rows, Output& out) {
+  Json json;
+  json["group"] = group.name;
+  json["state"] = group.state;
+  json["assignor"] = group.assignor;
+  json["coordinator"] = group.coordinator;
+  json["members"] = Json::array();
+  for (const auto& member : group.members) {
+    json["members"].push_back(
+        Json{{"member", member.id},
+             {"client", member.client},
+             {"host", member.host},
+             {"instance", member.instance ? Json(*member.instance) : Json(nullptr)},
+             {"partitions", member.assigned.size()}});
+  }
+  json["offsets"] = Json::array();
+  for (const auto& row : rows) {
+    json["offsets"].push_back(Json{{"topic", row.topic},
+                                   {"partition", row.partition},
+                                   {"offset", number_or_null(row.offset)},
+                                   {"end", number_or_null(row.end)},
+                                   {"lag", number_or_null(row.lag())},
+                                   {"member", row.member ? Json(row.member->id) : Json(nullptr)}});
+  }
+  out.line(text_of(json));
+}
+
+int describe(const Options& options) {
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto group = admin->group(options.name);
+  if (!group) return failure(group.error().message);
+  if (group->state == "Dead")
+    return failure(fmt::format("{}: there is no such group", cell(options.name)));
+  const auto rows = rows_of(*admin, *group);
+  if (!rows) return failure(rows.error().message);
+
+  Output out;
+  if (options.broker.json) {
+    print_json(*group, *rows, out);
+    return out.end(done);
+  }
+  Table head({{"GROUP"}, {"STATE"}, {"ASSIGNOR"}, {"MEMBERS", true}});
+  head.row({cell(group->name), group->state, group->assignor.empty() ? "-" : cell(group->assignor),
+            std::to_string(group->members.size())});
+  head.print(out);
+  out.line("");
+  Table table({{"TOPIC"},
+               {"PARTITION", true},
+               {"OFFSET", true},
+               {"END", true},
+               {"LAG", true},
+               {"MEMBER"},
+               {"HOST"},
+               {"CLIENT"}});
+  for (const auto& row : *rows) {
+    table.row({cell(row.topic), std::to_string(row.partition), number_or_dash(row.offset),
+               number_or_dash(row.end), number_or_dash(row.lag()),
+               row.member ? cell(row.member->id) : "-", row.member ? cell(row.member->host) : "-",
+               row.member ? cell(row.member->client) : "-"});
+  }
+  // Members that have nothing to read are members too.
+  for (const auto& member : group->members) {
+    if (!member.assigned.empty()) continue;
+    table.row({"-", "-", "-", "-", "-", cell(member.id), cell(member.host), cell(member.client)});
+  }
+  table.print(out);
+  return out.end(done);
+}
+
+// Where each partition is to go; an offset that a partition does not hold is refused.
+Result<PartitionOffsets> targets(KafkaAdmin& admin, const Options& options, const OffsetWord& to) {
+  const auto info = admin.topic(options.topic);
+  if (!info) return std::unexpected(info.error());
+  std::vector<PartitionIndex> partitions;
+  for (const auto& one : info->partitions)
+    if (!options.partition || one.partition == *options.partition)
+      partitions.push_back(one.partition);
+  if (partitions.empty()) {
+    return fail(Errc::not_found,
+                fmt::format("{}: there is no partition {}, it has {}", cell(options.topic),
+                            options.partition.value_or(0),
+                            counted(info->partitions.size(), "partition", "partitions")));
+  }
+  if (to.time) return admin.offsets(options.topic, partitions, to_ms(*to.time));
+  if (to.offset < 0) return admin.offsets(options.topic, partitions, to.offset);
+  const auto starts = admin.offsets(options.topic, partitions, log_start);
+  if (!starts) return starts;
+  const auto ends = admin.offsets(options.topic, partitions, log_end);
+  if (!ends) return ends;
+  PartitionOffsets offsets;
+  for (const auto& [partition, start] : *starts) {
+    const auto end = std::ranges::find(*ends, partition, &PartitionOffsets::value_type::first);
+    if (end == ends->end()) continue;
+    if (to.offset < start || to.offset > end->second) {
+      return fail(Errc::invalid,
+                  fmt::format("{} partition {} does not hold offset {}: it begins at {} and ends "
+                              "before {}",
+                              cell(options.topic), partition, to.offset, start, end->second));
+    }
+    offsets.emplace_back(partition, to.offset);
+  }
+  return offsets;
+}
+
+int reset(const Options& options) {
+  const auto to = parse_offset_word(options.to);
+  if (!to) return usage_error(fmt::format("--to: {}", to.error().message));
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto group = admin->group(options.name);
+  if (!group) return failure(group.error().message);
+  if (group->is_active()) {
+    return failure(fmt::format("{}: the group is active ({}, {}); stop its consumers first",
+                               cell(options.name), group->state,
+                               counted(group->members.size(), "member", "members")));
+  }
+  const auto committed = admin->committed(options.name);
+  if (!committed) return failure(committed.error().message);
+  auto offsets = targets(*admin, options, *to);
+  if (!offsets) return failure(offsets.error().message);
+  std::ranges::sort(*offsets);
+  if (!options.dry_run) {
+    const auto changed = admin->commit(options.name, options.topic, *offsets);
+    if (!changed) return failure(changed.error().message);
+  }
+
+  Output out;
+  Table table({{"TOPIC"}, {"PARTITION", true}, {"FROM", true}, {"TO", true}});
+  for (const auto& [partition, offset] : *offsets) {
+    std::optional<Offset> before;
+    for (const auto& one : *committed)
+      if (one.topic == options.topic && one.partition == partition) before = one.offset;
+    if (options.broker.json) {
+      out.line(text_of(Json{{"group", options.name},
+                            {"topic", options.topic},
+                            {"partition", partition},
+                            {"from", number_or_null(before)},
+                            {"to", offset},
+                            {"result", options.dry_run ? "not changed" : "reset"}}));
+    } else {
+      table.row({cell(options.topic), std::to_string(partition), number_or_dash(before),
+                 std::to_string(offset)});
+    }
+  }
+  table.print(out);
+  const int status = out.end(done);
+  if (options.dry_run && !options.broker.json) complain("--dry-run: nothing was changed");
+  return status;
+}
+
+int remove(const Options& options) {
+  auto admin = KafkaAdmin::open(options.kafka());
+  if (!admin) return failure(admin.error().message);
+  const auto removed = admin->remove_group(options.name);
+  if (!removed) return failure(removed.error().message);
+  Output out;
+  if (options.broker.json) {
+    out.line(text_of(Json{{"group", options.name}, {"result", "deleted"}}));
+  } else {
+    out.line(fmt::format("{} deleted", cell(options.name)));
+  }
+  return out.end(done);
+}
+
+}  // namespace
+
+void add_group_commands(CLI::App& program, Chosen& chosen) {
+  auto* group = add_group(program, chosen, "group", "Shows, resets and deletes consumer groups");
+  const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
+    auto options = std::make_shared<Options>();
+    auto* command = group->add_subcommand(name, help);
+    add_broker_options(*command, options->broker);
+    command->callback(
+        [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
+    return std::pair(command, options.get());
+  };
+  const auto add_name = [](CLI::App& command, Options& options) {
+    command.add_option("GROUP", options.name, "The group")->required()->check(is_group);
+  };
+
+  add("list", "Lists all groups", list);
+  {
+    const auto [command, options] =
+        add("describe", "Shows its members, what it has committed and how far it lags", describe);
+    add_name(*command, *options);
+  }
+  {
+    const auto [command, options] = add(
+        "reset", "Moves what it has committed of a topic; its consumers must be stopped", reset);
+    add_name(*command, *options);
+    command->add_option("TOPIC", options->topic, "The topic")->required()->check(is_topic);
+    command->add_option("--to", options->to, "Where it goes on")
+        ->option_text("start|end|OFFSET|@TIME")
+        ->required()
+        ->take_last();
+    command->add_option("-p,--partition", options->partition, "This partition alone (default: all)")
+        ->option_text("PARTITION")
+        ->check(is_partition)
+        ->take_last();
+    command->add_flag("--dry-run", options->dry_run, "Shows what would be, and changes nothing");
+  }
+  {
+    const auto [command, options] =
+        add("delete", "Deletes a group and what it has committed", remove);
+    add_name(*command, *options);
+  }
+}
+
+}  // namespace tarry::cli

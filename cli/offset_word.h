@@ -1,0 +1,23 @@
+#pragma once
+
+// Where in a partition: start, end, an offset, or @ and a time (the first record from then on).
+
+#include <optional>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "cli/kafka_client.h"
+
+namespace tarry::cli {
+
+struct OffsetWord {
+  Offset offset = log_start;  // Or log_end; of no meaning with a time.
+  std::optional<WallTime> time;
+};
+
+// Errors: invalid, with the word and what is accepted.
+Result<OffsetWord> parse_offset_word(std::string_view word);
+
+}  // namespace tarry::cli

@@ -1,0 +1,137 @@
+"""tarry group, tarry consume -g and the admin's /groups, against the running broker."""
+
+import contextlib
+import signal
+import subprocess
+import time
+
+from harness import case, eventually, now_ms
+from test_cli import json_lines, one_line
+
+
+def describe(broker, group):
+    return json_lines(broker.cli("group", "describe", group, "--json"))[0]
+
+
+def offsets(broker, group):
+    return {each["partition"]: (each["offset"], each["lag"]) for each in describe(broker, group)["offsets"]}
+
+
+@contextlib.contextmanager
+def consumer(broker, topic, group):
+    """A member that goes on and on; ended by Ctrl-C."""
+    process = subprocess.Popen([broker.binary, "consume", topic, "-g", group, "-b", broker.brokers],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 0 and said == "", (process.returncode, said)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@case("tarry consume -g goes on where its group is, and nobody reads twice what it printed")
+def _(ctx):
+    broker, topic, group = ctx.broker(), ctx.topic(), "readers"
+    broker.cli("topic", "create", topic, "--partitions", "2")
+    for partition in ("0", "1"):
+        broker.cli("produce", topic, "-p", partition, stdin="".join(f"{partition}-{n}\n" for n in range(10)))
+    first = broker.cli("consume", topic, "-g", group, "-n", "7").stdout.splitlines()
+    assert len(first) == 7
+    rest = broker.cli("consume", topic, "-g", group, "--until-end").stdout.splitlines()
+    assert sorted(first + rest) == sorted(f"{p}-{n}" for p in (0, 1) for n in range(10)), (first, rest)
+    assert broker.cli("consume", topic, "-g", group, "--until-end").stdout == ""
+    assert offsets(broker, group) == {0: (10, 0), 1: (10, 0)}
+    broker.cli("produce", topic, "-p", "1", "-v", "more")
+    assert offsets(broker, group) == {0: (10, 0), 1: (10, 1)}
+    broker.restart()
+    assert broker.cli("consume", topic, "-g", group, "-n", "1").stdout == "more\n"
+    # A group that begins at the end sees only what comes.
+    assert broker.cli("consume", topic, "-g", "late", "--from", "end", "--idle", "300ms").stdout == ""
+
+
+@case("two of tarry consume -g share a topic's partitions, and one goes on for the other that ends")
+def _(ctx):
+    broker, topic, group = ctx.broker(), ctx.topic(), "pair"
+    broker.cli("topic", "create", topic, "--partitions", "4")
+
+    def members():
+        described = describe(broker, group)
+        return described["state"], sorted(each["partitions"] for each in described["members"])
+
+    with consumer(broker, topic, group):
+        eventually(lambda: members() == ("Stable", [4]), "one member has all")
+        with consumer(broker, topic, group):
+            eventually(lambda: members() == ("Stable", [2, 2]), "each has half", within=30)
+        eventually(lambda: members() == ("Stable", [4]), "the first has all again", within=30)
+    assert members() == ("Empty", [])
+
+
+@case("tarry group lists, describes, resets and deletes, in columns, in JSON and with the right exit codes")
+def _(ctx):
+    broker, topic, group = ctx.broker(), ctx.topic(), "a group/with:signs"
+    broker.cli("topic", "create", topic, "--partitions", "2")
+    broker.cli("produce", topic, "-p", "0", stdin="a\nb\nc\n")
+    time.sleep(0.05)
+    later = int(now_ms())
+    time.sleep(0.05)
+    broker.cli("produce", topic, "-p", "0", stdin="d\n")
+    broker.cli("consume", topic, "-g", group, "--until-end")
+    assert f"{group}\tEmpty\n" in broker.cli("group", "list").stdout
+    assert {"group": group, "state": "Empty"} in json_lines(broker.cli("group", "list", "--json"))
+    described = broker.cli("group", "describe", group).stdout
+    assert f"{group}\tEmpty\t" in described and f"{topic}\t0\t4\t4\t0\t-\t-\t-\n" in described, described
+
+    def reset(*words, **how):
+        return broker.cli("group", "reset", group, topic, *words, **how)
+
+    assert f"{topic}\t0\t4\t0\n" in reset("--to", "start", "--dry-run").stdout
+    assert offsets(broker, group)[0] == (4, 0)
+    assert f"{topic}\t0\t4\t0\n" in reset("--to", "start").stdout
+    assert offsets(broker, group)[0] == (0, 4)
+    assert broker.cli("consume", topic, "-g", group, "-n", "1").stdout == "a\n"
+    row = json_lines(reset("--to", "3", "-p", "0", "--json"))
+    assert row == [{"group": group, "topic": topic, "partition": 0, "from": 1, "to": 3, "result": "reset"}], row
+    one_line(reset("--to", "5", "-p", "0", check=False), 1, topic, "5", "begins at 0")
+    one_line(reset("--to", "start", "-p", "7", check=False), 1, topic, "7")
+    assert offsets(broker, group)[0] == (3, 1)
+    reset("--to", f"@{later}")
+    assert offsets(broker, group)[0] == (3, 1), "the first record from then on"
+    reset("--to", f"@{now_ms() + 60_000:.0f}")
+    assert offsets(broker, group)[0] == (4, 0), "none is: the end"
+    # A group that nobody was ever in.
+    broker.cli("group", "reset", "fresh", topic, "--to", "2", "-p", "0")
+    assert broker.cli("consume", topic, "-g", "fresh", "--until-end").stdout == "c\nd\n"
+
+    with consumer(broker, topic, group):
+        eventually(lambda: describe(broker, group)["state"] == "Stable", "it has joined")
+        one_line(reset("--to", "start", check=False), 1, group, "active", "1 member")
+        one_line(broker.cli("group", "delete", group, check=False), 1, group, "active")
+    assert broker.cli("group", "delete", group).stdout == f"{group} deleted\n"
+    assert group not in broker.cli("group", "list").stdout
+    for words in (["describe", group], ["delete", group]):
+        one_line(broker.cli("group", *words, check=False), 1, group, "no such group")
+    one_line(broker.cli("group", "reset", group, "nowhere", "--to", "start", check=False), 1, "nowhere")
+    assert json_lines(broker.cli("group", "delete", "fresh", "--json")) == [{"group": "fresh", "result": "deleted"}]
+
+
+@case("/groups shows who reads what, and how much is left to read")
+def _(ctx):
+    broker, topic, group = ctx.broker(), ctx.topic(), "billing"
+    broker.cli("topic", "create", topic, "--partitions", "2")
+    broker.cli("produce", topic, "-p", "0", stdin="a\nb\nc\n")
+    broker.cli("consume", topic, "-g", group, "-n", "2")
+    shown = broker.get(f"/groups/{group}")
+    assert shown["state"] == "Empty" and shown["members"] == [], shown
+    assert [(each["partition"], each["committed"], each["lag"]) for each in shown["offsets"] if each["partition"] == 0] == [(0, 2, 1)]
+    with consumer(broker, topic, group):
+        eventually(lambda: broker.get(f"/groups/{group}")["state"] == "Stable", "it has joined")
+        shown = broker.get(f"/groups/{group}")
+        assert shown["members"][0]["assigned"] == [{"topic": topic, "partitions": [0, 1]}], shown
+        assert {each["member"] for each in shown["offsets"]} == {shown["members"][0]["member"]}
+        eventually(lambda: broker.get(f"/groups/{group}")["lag"] == 0, "it has read all and committed")
+        assert group in [each["group"] for each in broker.get("/groups")["groups"]]
+    status, body = broker.http("GET", "/groups/nobody", token=False)
+    assert status == 404 and "nobody" in body["error"]
