@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "admin/delayed_routes.h"
+#include "admin/group_routes.h"
 #include "admin/status_routes.h"
 #include "base/log.h"
 
@@ -47,6 +48,8 @@ constexpr std::array routes{
     Route{"GET", "/topics/NAME", Needs::right_to_read, get_topic},
     Route{"DELETE", "/topics/NAME", Needs::token, delete_topic, "force",
           "/topics/orders?force=true"},
+    Route{"GET", "/groups", Needs::right_to_read, get_groups},
+    Route{"GET", "/groups/NAME", Needs::right_to_read, get_group},
     Route{"GET", "/delayed", Needs::right_to_read, list_delayed,
           "topic partition from to id limit after", delayed_example},
     Route{"GET", "/delayed/TOPIC/ID", Needs::right_to_read, get_delayed, "partition",
@@ -134,9 +137,10 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
   const bool open = route != nullptr && route->needs == Needs::nothing;
   if (!context.hosts.loopback() && !open && !authorized) co_return unauthorized();
   if (methods.empty()) {
-    co_return refusal(404, fmt::format("there is no '{}' here: there are /status, /topics, "
-                                       "/delayed, /wheel, /purgatory, /metrics, /healthz, /readyz",
-                                       printable(question.target)));
+    co_return refusal(
+        404, fmt::format("there is no '{}' here: there are /status, /topics, "
+                         "/groups, /delayed, /wheel, /purgatory, /metrics, /healthz, /readyz",
+                         printable(question.target)));
   }
   if (route == nullptr) {
     Reply reply = refusal(405, fmt::format("'{}' is not possible here: {} is",

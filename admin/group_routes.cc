@@ -1,0 +1,95 @@
+#include "admin/group_routes.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "admin/json_reply.h"
+#include "base/log.h"
+#include "broker/group_status.h"
+
+namespace tarry::admin {
+namespace {
+
+namespace asio = boost::asio;
+
+Json summary_json(const broker::GroupSummary& group) {
+  Json json;
+  json["group"] = group.id;
+  json["state"] = group.state;
+  json["protocol_type"] = group.protocol_type;
+  json["generation"] = group.generation;
+  json["members"] = group.members;
+  json["offsets"] = group.offsets;
+  json["shard"] = group.shard;
+  json["changed_ms"] = to_ms(group.changed);
+  return json;
+}
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json member_json(const broker::MemberStatus& member) {
+  Json json;
+  json["member"] = member.id;
+  json["instance"] = or_null(member.instance_id);
+  json["client"] = member.client_id;
+  json["host"] = member.client_host;
+  json["session_timeout_ms"] = member.session_timeout.count();
+  json["leader"] = member.is_leader;
+  json["subscribed"] = member.subscribed;
+  json["assigned"] = Json::array();
+  for (const auto& topic : member.assigned)
+    json["assigned"].push_back(Json{{"topic", topic.topic}, {"partitions", topic.partitions}});
+  return json;
+}
+
+Json offset_json(const broker::OffsetStatus& offset) {
+  Json json;
+  json["topic"] = offset.topic;
+  json["partition"] = offset.partition.partition;
+  json["committed"] = or_null(offset.committed);
+  json["committed_at_ms"] = offset.committed ? Json(to_ms(offset.committed_at)) : Json(nullptr);
+  json["metadata"] = offset.metadata;
+  json["log_start"] = or_null(offset.log_start);
+  json["high_watermark"] = or_null(offset.high_watermark);
+  json["lag"] = or_null(offset.lag);
+  json["member"] = offset.member.empty() ? Json(nullptr) : Json(offset.member);
+  return json;
+}
+
+}  // namespace
+
+asio::awaitable<Reply> get_groups(Call& call) {
+  const auto groups = co_await broker::group_summaries(call.context.broker, call.context.here);
+  Json body;
+  body["groups"] = Json::array();
+  for (const auto& group : groups) body["groups"].push_back(summary_json(group));
+  co_return json_reply(body);
+}
+
+asio::awaitable<Reply> get_group(Call& call) {
+  std::string name = call.part(1);
+  const auto group =
+      co_await broker::group_status(call.context.broker, call.context.here, std::move(name));
+  if (!group) throw Refused{404, fmt::format("there is no group '{}'", printable(call.part(1)))};
+  Json body = summary_json(group->summary);
+  body["assignor"] = group->protocol_name;
+  body["members"] = Json::array();
+  for (const auto& member : group->members) body["members"].push_back(member_json(member));
+  body["offsets"] = Json::array();
+  std::int64_t lag = 0;
+  for (const auto& offset : group->offsets) {
+    body["offsets"].push_back(offset_json(offset));
+    lag += offset.lag.value_or(0);
+  }
+  body["lag"] = lag;
+  co_return json_reply(body);
+}
+
+}  // namespace tarry::admin

@@ -1,0 +1,15 @@
+#pragma once
+
+// Consumer groups: listed, and one in full with what it has still to read.  docs/http.md has the
+// fields.
+
+#include <boost/asio/awaitable.hpp>
+
+#include "admin/routes.h"
+
+namespace tarry::admin {
+
+boost::asio::awaitable<Reply> get_groups(Call& call);
+boost::asio::awaitable<Reply> get_group(Call& call);
+
+}  // namespace tarry::admin
