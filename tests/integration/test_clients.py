@@ -314,6 +314,24 @@ def _(ctx):
     assert answer["deleted"] is True
 
 
+@case("kafkajs deletes records below an offset, and none of them is there after a kill", any_broker=True)
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    with broker.client() as client:
+        client.create_topic(topic, 2)
+        client.produce(topic, [wire.record(str(n)) for n in range(10)])
+    answer = errand("kafkajs", "deleteRecords", broker, topic, partitions=[{"partition": 0, "offset": "4"}])
+    starts = {each["partition"]: (each["low"], each["high"]) for each in answer["offsets"]}
+    assert starts == {0: ("4", "10"), 1: ("0", "0")}, answer
+    refused = errand("kafkajs", "deleteRecords", broker, topic, partitions=[{"partition": 0, "offset": "11"}])
+    assert "error" in refused, refused
+    if hasattr(broker, "restart"):
+        broker.restart()
+    answer = errand("kafkajs", "deleteRecords", broker, topic, partitions=[{"partition": 0, "offset": "-1"}])
+    starts = {each["partition"]: (each["low"], each["high"]) for each in answer["offsets"]}
+    assert starts[0] == ("10", "10"), answer
+
+
 @case("kafkajs sends delayed records, and is told what is wrong with a header")
 def _(ctx):
     broker = ctx.broker()

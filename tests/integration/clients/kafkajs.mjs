@@ -1,5 +1,5 @@
-// kafkajs, one errand a run:  node kafkajs.mjs produce|admin BROKERS TOPIC
-// produce reads {messages, compression, idempotent} from stdin.  Answers are JSON on stdout.
+// kafkajs, one errand a run:  node kafkajs.mjs produce|admin|deleteRecords BROKERS TOPIC
+// produce reads {messages, compression, idempotent} from stdin, deleteRecords {partitions}.  Answers are JSON on stdout.
 import { readFileSync } from 'node:fs'
 import kafkajs from 'kafkajs'
 
@@ -51,6 +51,20 @@ const errands = {
     answer.deleted = !(await admin.listTopics()).includes(topic)
     await admin.disconnect()
     return answer
+  },
+
+  async deleteRecords () {
+    const { partitions } = JSON.parse(readFileSync(0, 'utf8'))
+    const admin = kafka.admin()
+    await admin.connect()
+    try {
+      await admin.deleteTopicRecords({ topic, partitions })
+      return { offsets: await admin.fetchTopicOffsets(topic) }
+    } catch (error) {
+      return { error: error.type ?? error.name, message: error.message }
+    } finally {
+      await admin.disconnect()
+    }
   }
 }
 
