@@ -20,6 +20,9 @@ using protocol::SyncGroupRequest;
 using protocol::SyncGroupResponse;
 using std::chrono::milliseconds;
 
+// A client id may have 32 KiB, and a member's id is told to everybody.
+constexpr std::size_t longest_prefix = 255;
+
 // Where everybody is gone whose sessions go on: how often it is looked whether somebody is back.
 constexpr milliseconds look_again{1000};
 
@@ -793,7 +796,7 @@ milliseconds Group::rebalance_timeout() const {
 // As Kafka's: what it is told by, and a random UUID.
 std::string Group::new_member_id(std::string_view prefix) {
   const TopicId uuid = host_.random().topic_id();
-  std::string id(prefix);
+  std::string id(prefix.substr(0, longest_prefix));
   for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
     if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) id += '-';
     id += fmt::format("{:02x}", uuid.bytes[i]);

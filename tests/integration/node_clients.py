@@ -32,6 +32,15 @@ def install():
         marker.write_text(wanted)
 
 
+def member(program, broker, topic, group, die_after):
+    """The command of a group's member."""
+    for tool in ("node", "npm"):
+        if not shutil.which(tool):
+            raise harness.Skip(f"no {tool} here: scripts/install_deps --tests")
+    install()
+    return ["node", "--no-warnings", INSTALLED / f"{program}.mjs", "member", broker.brokers, topic, group, die_after]
+
+
 def errand(program, what, broker, topic, within=60, **given):
     """Runs `program`.mjs and returns what it printed."""
     for tool in ("node", "npm"):

@@ -1,6 +1,7 @@
 // kafkajs, one errand a run:  node kafkajs.mjs produce|admin|deleteRecords BROKERS TOPIC
+// and a member of a group, as group_member.py says:  node kafkajs.mjs member BROKERS TOPIC GROUP DIE_AFTER
 // produce reads {messages, compression, idempotent} from stdin, deleteRecords {partitions}.  Answers are JSON on stdout.
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeSync } from 'node:fs'
 import kafkajs from 'kafkajs'
 
 const { Kafka, CompressionTypes, ConfigResourceTypes, logLevel } = kafkajs
@@ -19,6 +20,26 @@ const errands = {
     } finally {
       await producer.disconnect()
     }
+  },
+
+  async member () {
+    const [group, dieAfter] = process.argv.slice(5)
+    const consumer = kafka.consumer({ groupId: group, sessionTimeout: 3000, heartbeatInterval: 300, maxWaitTimeInMs: 100 })
+    consumer.on(consumer.events.GROUP_JOIN, () => console.log('assigned'))
+    await consumer.connect()
+    await consumer.subscribe({ topic, fromBeginning: true })
+    let lines = 0
+    await consumer.run({
+      autoCommit: false,
+      eachMessage: async ({ partition, message, heartbeat }) => {
+        await consumer.commitOffsets([{ topic, partition, offset: String(BigInt(message.offset) + 1n) }])
+        writeSync(1, `${partition} ${message.offset} ${message.value}\n`)
+        if (++lines === Number(dieAfter)) process.kill(process.pid, 'SIGKILL')
+        await heartbeat()
+      }
+    })
+    await new Promise(resolve => process.once('SIGTERM', resolve))
+    await consumer.disconnect()
   },
 
   async admin () {
@@ -68,4 +89,5 @@ const errands = {
   }
 }
 
-console.log(JSON.stringify(await errands[errand]()))
+const answer = await errands[errand]()
+if (answer !== undefined) console.log(JSON.stringify(answer))

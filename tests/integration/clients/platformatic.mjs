@@ -1,6 +1,7 @@
 // @platformatic/kafka, one errand a run:  node platformatic.mjs create|produce|fetch BROKERS TOPIC
+// and a member of a group, as group_member.py says:  node platformatic.mjs member BROKERS TOPIC GROUP DIE_AFTER
 // produce reads {messages, compression} from stdin, fetch {count, within}.  Answers are JSON on stdout.
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeSync } from 'node:fs'
 import { Admin, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
 
 // The only thing of Node.js 22 that these errands need.
@@ -12,7 +13,7 @@ Promise.withResolvers ??= function () {
 
 const [errand, brokers, topic] = process.argv.slice(2)
 const common = { clientId: 'platformatic', bootstrapBrokers: brokers.split(','), retries: 3 }
-const input = JSON.parse(readFileSync(0, 'utf8') || '{}')
+const input = errand === 'member' ? {} : JSON.parse(readFileSync(0, 'utf8') || '{}')
 const printable = (_, value) => typeof value === 'bigint' ? Number(value) : value
 
 const errands = {
@@ -34,6 +35,30 @@ const errands = {
       return { error: text.join(': ') }
     } finally {
       await producer.close()
+    }
+  },
+
+  async member () {
+    const [groupId, dieAfter] = process.argv.slice(5)
+    const consumer = new Consumer({ ...common, groupId, deserializers: stringDeserializers, autocommit: false })
+    consumer.on('consumer:group:join', () => writeSync(1, 'assigned\n'))
+    const stream = await consumer.consume({
+      topics: [topic], mode: 'committed', fallbackMode: 'earliest', autocommit: false, maxWaitTime: 100,
+      sessionTimeout: 3000, heartbeatInterval: 300, rebalanceTimeout: 10_000, highWaterMark: 1
+    })
+    process.once('SIGTERM', () => consumer.close(true))
+    let lines = 0
+    for await (const message of stream) {
+      // What it has read ahead may be of a partition that is somebody else's by now.
+      if (!consumer.assignments?.some(each => each.topic === topic && each.partitions.includes(message.partition))) continue
+      try {
+        await message.commit()
+      } catch (error) {
+        writeSync(2, `${error.message}\n`)
+        continue
+      }
+      writeSync(1, `${message.partition} ${message.offset} ${message.value}\n`)
+      if (++lines === Number(dieAfter)) process.kill(process.pid, 'SIGKILL')
     }
   },
 
@@ -68,4 +93,5 @@ const errands = {
   }
 }
 
-console.log(JSON.stringify(await errands[errand](), printable))
+const answer = await errands[errand]()
+if (answer !== undefined) console.log(JSON.stringify(answer, printable))

@@ -1,0 +1,300 @@
+// Consumer groups through the handlers: two shards, real journals, restarts.
+
+#include "broker/groups.h"
+
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "protocol/messages/find_coordinator.h"
+#include "protocol/messages/heartbeat.h"
+#include "protocol/messages/join_group.h"
+#include "protocol/messages/leave_group.h"
+#include "protocol/messages/sync_group.h"
+#include "world.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using namespace std::chrono_literals;
+using protocol::ErrorCode;
+using protocol::FindCoordinatorRequest;
+using protocol::FindCoordinatorResponse;
+using protocol::HeartbeatRequest;
+using protocol::HeartbeatResponse;
+using protocol::JoinGroupRequest;
+using protocol::JoinGroupResponse;
+using protocol::LeaveGroupRequest;
+using protocol::LeaveGroupResponse;
+using protocol::SyncGroupRequest;
+using protocol::SyncGroupResponse;
+
+JoinGroupRequest join_request(std::string_view group, std::string_view member_id = {}) {
+  JoinGroupRequest request;
+  request.group_id = group;
+  request.member_id = member_id;
+  request.session_timeout_ms = 10'000;
+  request.rebalance_timeout_ms = 60'000;
+  request.protocol_type = "consumer";
+  request.protocols.push_back({"range", {}});
+  return request;
+}
+
+ErrorCode heartbeat(World& world, std::string_view group, std::string_view member_id,
+                    std::int32_t generation, std::size_t home = 0) {
+  HeartbeatRequest request;
+  request.group_id = group;
+  request.member_id = member_id;
+  request.generation_id = generation;
+  return world.call<HeartbeatResponse>(request, 4, home).error_code;
+}
+
+// A group with one member, stable in generation 1; its id.
+std::string stable_group(World& world, std::string_view group, std::size_t home = 0) {
+  const auto joined = world.call<JoinGroupResponse>(join_request(group), 3, home);
+  REQUIRE(joined.error_code == ErrorCode::none);
+  SyncGroupRequest sync;
+  sync.group_id = group;
+  sync.member_id = joined.member_id;
+  sync.generation_id = joined.generation_id;
+  sync.assignments.push_back({joined.member_id, as_bytes("everything")});
+  const auto synced = world.call<SyncGroupResponse>(sync, 3, home);
+  REQUIRE(synced.error_code == ErrorCode::none);
+  REQUIRE(as_text(synced.assignment) == "everything");
+  return joined.member_id;
+}
+
+}  // namespace
+
+TEST_SUITE("groups") {
+  TEST_CASE("every group's coordinator is this broker, in all versions") {
+    World world;
+    for (int version = 0; version <= 6; ++version) {
+      CAPTURE(version);
+      FindCoordinatorRequest request;
+      request.key = "g";
+      request.coordinator_keys = {"g", "h"};
+      const auto found = world.call<FindCoordinatorResponse>(request, version);
+      if (version < 4) {
+        CHECK(found.error_code == ErrorCode::none);
+        CHECK(found.node_id == 1);
+        CHECK(found.host == "127.0.0.1");
+        CHECK(found.port == 9092);
+      } else {
+        REQUIRE(found.coordinators.size() == 2);
+        CHECK(found.coordinators[1].key == "h");
+        CHECK(found.coordinators[1].node_id == 1);
+        CHECK(found.coordinators[1].port == 9092);
+      }
+    }
+  }
+
+  TEST_CASE("transactions and share groups have no coordinator, and the answer says so") {
+    World world;
+    FindCoordinatorRequest request;
+    request.key = "t";
+    request.key_type = 1;
+    const auto transaction = world.call<FindCoordinatorResponse>(request, 2);
+    CHECK(transaction.error_code == ErrorCode::transactional_id_authorization_failed);
+    CHECK(transaction.error_message == "transactions are not supported");
+    CHECK(transaction.node_id == -1);
+    request.key_type = 2;
+    request.coordinator_keys = {"s"};
+    const auto share = world.call<FindCoordinatorResponse>(request, 6);
+    CHECK(share.coordinators.at(0).error_code == ErrorCode::invalid_request);
+  }
+
+  TEST_CASE("members of one group meet, whichever shards their connections are on") {
+    World world;
+    const auto a = world.begin(join_request("g"), 3, 0);
+    const auto b = world.begin(join_request("g"), 3, 1);
+    world.pass(6s);
+    const auto first = world.read<JoinGroupResponse>(*a, 3);
+    const auto second = world.read<JoinGroupResponse>(*b, 3);
+    CHECK(first.generation_id == 1);
+    CHECK(second.generation_id == 1);
+    CHECK(first.members.size() + second.members.size() == 2);
+    CHECK(first.leader == second.leader);
+  }
+
+  TEST_CASE("a group without a name, and sessions that are too short or too long, are refused") {
+    World world;
+    CHECK(world.call<JoinGroupResponse>(join_request(""), 3).error_code ==
+          ErrorCode::invalid_group_id);
+    CHECK(heartbeat(world, "", "m", 1) == ErrorCode::invalid_group_id);
+    auto request = join_request("g");
+    request.session_timeout_ms = 5'999;
+    CHECK(world.call<JoinGroupResponse>(request, 3).error_code ==
+          ErrorCode::invalid_session_timeout);
+    request.session_timeout_ms = 1'800'001;
+    CHECK(world.call<JoinGroupResponse>(request, 3).error_code ==
+          ErrorCode::invalid_session_timeout);
+    CHECK(world.call<JoinGroupResponse>(join_request("g", "gone"), 3).error_code ==
+          ErrorCode::unknown_member_id);
+    CHECK(heartbeat(world, "g", "m", 1) == ErrorCode::unknown_member_id);
+    SyncGroupRequest sync;
+    sync.group_id = "g";
+    CHECK(world.call<SyncGroupResponse>(sync, 3).error_code == ErrorCode::unknown_member_id);
+    CHECK(world.broker().shard_of_group("g").groups().all().empty());
+  }
+
+  TEST_CASE("from version 4 on a member is given its id first") {
+    World world;
+    const auto first = world.call<JoinGroupResponse>(join_request("g"), 4);
+    CHECK(first.error_code == ErrorCode::member_id_required);
+    CHECK(first.member_id.starts_with("test-"));
+    CHECK(first.member_id.size() == std::string("test-").size() + 36);
+    const auto second = world.call<JoinGroupResponse>(join_request("g", first.member_id), 4);
+    CHECK(second.error_code == ErrorCode::none);
+    CHECK(second.member_id == first.member_id);
+  }
+
+  TEST_CASE("an error's protocol name is null from version 7 on, and empty before") {
+    World world;
+    CHECK(world.call<JoinGroupResponse>(join_request(""), 6).protocol_name == "");
+    CHECK_FALSE(world.call<JoinGroupResponse>(join_request(""), 7).protocol_name.has_value());
+  }
+
+  TEST_CASE("members leave in batches, and each is told what became of it") {
+    World world;
+    const auto member = stable_group(world, "g");
+    LeaveGroupRequest request;
+    request.group_id = "g";
+    request.members.push_back({member, std::nullopt, "done"});
+    request.members.push_back({"x", std::nullopt, std::nullopt});
+    const auto left = world.call<LeaveGroupResponse>(request, 5, 1);
+    CHECK(left.error_code == ErrorCode::none);
+    REQUIRE(left.members.size() == 2);
+    CHECK(left.members[0].member_id == member);
+    CHECK(left.members[0].error_code == ErrorCode::none);
+    CHECK(left.members[1].error_code == ErrorCode::unknown_member_id);
+    request.member_id = member;
+    CHECK(world.call<LeaveGroupResponse>(request, 1).error_code == ErrorCode::unknown_member_id);
+    request.group_id = "no such group";
+    CHECK(world.call<LeaveGroupResponse>(request, 3).members.at(1).error_code ==
+          ErrorCode::unknown_member_id);
+  }
+
+  TEST_CASE("after kill -9 a member goes on with its generation, also with other shards") {
+    WorldOptions options;
+    options.configure = [](BrokerConfig& config) { config.group_initial_rebalance_delay = 0ms; };
+    World world(std::move(options));
+    std::vector<std::string> groups, members;
+    for (int i = 0; i < 6; ++i) {
+      groups.push_back("group" + std::to_string(i));
+      members.push_back(stable_group(world, groups.back(), static_cast<std::size_t>(i) % 2));
+    }
+    for (const std::size_t shards : {2, 3, 1}) {
+      world.restart(shards);
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        CHECK(heartbeat(world, groups[i], members[i], 1) == ErrorCode::none);
+        SyncGroupRequest sync;
+        sync.group_id = groups[i];
+        sync.member_id = members[i];
+        sync.generation_id = 1;
+        CHECK(as_text(world.call<SyncGroupResponse>(sync, 3).assignment) == "everything");
+      }
+    }
+  }
+
+  TEST_CASE("after kill -9 who has left is not there again") {
+    World world;
+    const auto member = stable_group(world, "g");
+    LeaveGroupRequest request;
+    request.group_id = "g";
+    request.member_id = member;
+    CHECK(world.call<LeaveGroupResponse>(request, 2).error_code == ErrorCode::none);
+    world.pass(10ms);
+    world.restart();
+    const auto* group = world.broker().shard_of_group("g").groups().find("g");
+    REQUIRE(group != nullptr);
+    CHECK(group->is(GroupState::empty));
+    CHECK(group->generation() == 2);
+    CHECK(heartbeat(world, "g", member, 2) == ErrorCode::unknown_member_id);
+  }
+
+  TEST_CASE("a client that hangs up cancels its join at once, also on another shard") {
+    World world;
+    for (std::size_t home = 0; home < 2; ++home) {
+      CAPTURE(home);
+      auto& shard = world.broker().shard_of_group("g");
+      const auto waits = world.begin(join_request("g"), 3, home);
+      CHECK(shard.purgatory().metrics(purgatory::Kind::join).waiting == 1);
+      world.connection(home).close();
+      world.run();
+      CHECK(shard.purgatory().metrics(purgatory::Kind::join).waiting == 0);
+      CHECK(shard.purgatory().metrics(purgatory::Kind::join).cancelled == home + 1);
+      // It was not told its member id: nobody is left of it.
+      CHECK(shard.groups().find("g")->members().empty());
+      world.pass(61s);
+    }
+  }
+
+  TEST_CASE("a group that nobody stored and nobody is in is forgotten at once") {
+    World world;
+    const auto first = world.call<JoinGroupResponse>(join_request("g"), 4);
+    auto& groups = world.broker().shard_of_group("g").groups();
+    CHECK(groups.all().size() == 1);
+    world.pass(10s);
+    CHECK(groups.all().empty());
+  }
+
+  TEST_CASE("a stored group that nobody uses goes some time later, for good") {
+    World world;
+    const auto member = stable_group(world, "g");
+    auto& groups = world.broker().shard_of_group("g").groups();
+    world.pass(10s);  // Its session.
+    REQUIRE(groups.find("g") != nullptr);
+    CHECK(groups.find("g")->is(GroupState::empty));
+    world.pass(601s);
+    CHECK(groups.find("g") == nullptr);
+    world.restart();
+    CHECK(world.broker().shard_of_group("g").groups().find("g") == nullptr);
+  }
+
+  TEST_CASE("no more groups are made than tarry.max.groups") {
+    WorldOptions options;
+    options.shards = 1;
+    options.configure = [](BrokerConfig& config) { config.max_groups = 2; };
+    World world(std::move(options));
+    for (const char* name : {"a", "b"}) {
+      CHECK(world.call<JoinGroupResponse>(join_request(name), 4).error_code ==
+            ErrorCode::member_id_required);
+    }
+    CHECK(world.call<JoinGroupResponse>(join_request("c"), 4).error_code ==
+          ErrorCode::coordinator_not_available);
+  }
+
+  TEST_CASE("a broker that stops answers who waits, and keeps the members") {
+    World world;
+    const auto member = stable_group(world, "g");
+    const auto waits = world.begin(join_request("g"), 3);
+    bool stopped = false;
+    world.broker().stop([&] { stopped = true; });
+    for (int i = 0; i < 1000 && !stopped; ++i) world.pass(1ms);
+    CHECK(stopped);
+    REQUIRE(waits->answer.has_value());
+    CHECK(world.read<JoinGroupResponse>(*waits, 3).error_code ==
+          ErrorCode::coordinator_not_available);
+    world.pass(120s);
+    world.restart();
+    CHECK(heartbeat(world, "g", member, 1) == ErrorCode::none);
+  }
+
+  TEST_CASE("a group of 500 members rebalances in one round of the journal") {
+    World world;
+    std::vector<std::shared_ptr<World::Pending>> joins;
+    for (std::size_t i = 0; i < 500; ++i) {
+      joins.push_back(world.begin(join_request("g"), 3, i % 2));
+    }
+    world.pass(6s);
+    for (std::size_t i = 0; i < joins.size(); ++i) {
+      const auto joined = world.read<JoinGroupResponse>(*joins[i], 3);
+      CHECK(joined.generation_id == 1);
+      if (joined.leader == joined.member_id) CHECK(joined.members.size() == 500);
+    }
+  }
+}
+
+}  // namespace tarry::broker::test
