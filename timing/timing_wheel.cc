@@ -25,7 +25,7 @@ TimingWheel::~TimingWheel() {
       if (last == nullptr) continue;
       for (Chunk* chunk = chunk_of(last); chunk != nullptr; chunk = chunk->previous) {
         Timer** const end = chunk_of(last) == chunk ? last : chunk->last();
-        for (Timer** timer = chunk->first(); timer <= end; ++timer) (*timer)->wheel_ = nullptr;
+        for (Timer** timer = chunk->first(); timer <= end; ++timer) (*timer)->place_ = 0;
       }
     }
   }
@@ -107,6 +107,9 @@ void TimingWheel::ChunkPool::next_slab() {
     // Doubling, so that a small wheel stays small, up to 256 KiB a slab.
     const std::size_t count = std::clamp<std::size_t>(bytes_ / sizeof(Chunk), 8, 512);
     slabs_.push_back({std::make_unique_for_overwrite<Chunk[]>(count), count});
+    TARRY_ASSERT(
+        reinterpret_cast<std::uintptr_t>(&slabs_.back().chunks[count]) >> address_bits == 0,
+        "a timer's place has no room for longer addresses");
     bytes_ += count * sizeof(Chunk);
   }
   const Slab& slab = slabs_[slabs_used_++];
@@ -150,10 +153,10 @@ void TimingWheel::append_to_empty(BucketId bucket, Timer& timer) {
 
   auto& level = levels_[bucket.level()];
   if (!level) level = std::make_unique<Level>();
-  Timer** const first = add_chunk(bucket, nullptr);
+  Timer** const first = add_chunk(nullptr);
   level->last[bucket.index()] = first;
   *first = &timer;
-  timer.place_ = first;
+  timer.place_ = place_of(bucket, first);
   ++level->entered;
   if (bucket.level() != overdue_level) queue_.insert(bucket);
 
@@ -161,9 +164,9 @@ void TimingWheel::append_to_empty(BucketId bucket, Timer& timer) {
 }
 
 // A new chunk behind the one that ends with `last`, or for an empty bucket; its first element.
-Timer** TimingWheel::add_chunk(BucketId bucket, Timer** last) {
+Timer** TimingWheel::add_chunk(Timer** last) {
   Chunk* const chunk = pool_.take();
-  chunk->bucket = bucket;
+  chunk->wheel = this;
   chunk->previous = last != nullptr ? chunk_of(last) : nullptr;
   return chunk->first();
 }
@@ -215,7 +218,7 @@ void TimingWheel::fire(BucketId bucket, std::size_t& budget, std::size_t& fired)
       place_again(bucket, timer);  // It was moved later since.
       continue;
     }
-    timer.wheel_ = nullptr;
+    timer.place_ = 0;
     ++fired;
     timer.on_expired();
   }

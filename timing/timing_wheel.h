@@ -24,8 +24,8 @@
 //    bucket --> [t t t . . .] --> [t t t t t t] --> [t t t t t t]     62 timers to a 512-byte array
 //
 // Coming due is then a linear scan that prefetches ahead, where a list through the timers would
-// be a cache miss after another.  A timer knows its place in the array: to cancel it is to put
-// the bucket's last timer there.
+// be a cache miss after another.  A timer knows its bucket and its place in the array: to cancel
+// it is to put the bucket's last timer there.
 //
 // A deadline that is moved later is only noted in the timer; it is placed again when its old
 // bucket comes due.  That is what a heartbeat costs.
@@ -74,7 +74,7 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
   virtual ~Timer() { cancel(); }
 
-  bool armed() const { return wheel_ != nullptr; }
+  bool armed() const { return place_ != 0; }
   Tick deadline() const { return deadline_; }  // Meaningful while armed.
   void cancel();                               // After this on_expired() is not called.
 
@@ -85,9 +85,10 @@ class Timer {
   // any timer, this one too.  Must not throw, advance() the wheel or destroy it.
   virtual void on_expired() = 0;
 
-  TimingWheel* wheel_ = nullptr;  // Null when not armed; what follows then means nothing.
-  Tick deadline_ = 0;             // May be later than the time of the bucket we are in.
-  Timer** place_ = nullptr;       // The array element that points to us.
+  Tick deadline_ = 0;  // May be later than the time of the bucket that we are in.
+  // Our bucket's number in the upper 16 bits, below it the address of the array element that
+  // points to us; 0 when not armed.
+  std::uint64_t place_ = 0;
 };
 
 // A timer that owns a plain callback, for those who have no object to derive.
@@ -170,12 +171,18 @@ class TimingWheel {
   Stats stats() const;
 
  private:
+  friend class Timer;
+
+  // Addresses have 48 bits on the machines that we run on (next_slab() makes sure), which leaves
+  // 16 for a bucket's number.
+  static constexpr unsigned address_bits = 48;
+
   // An array of a bucket's chain.  Aligned to its size, so that an element's address tells its
   // array and whether it is the first or the last one.
   struct alignas(512) Chunk {
     static constexpr std::size_t capacity = 62;
     Chunk* previous;  // Always full; null for a bucket's first.
-    BucketId bucket;
+    TimingWheel* wheel;
     std::array<Timer*, capacity> timers;
 
     Timer** first() { return timers.data(); }
@@ -240,6 +247,18 @@ class TimingWheel {
     return reinterpret_cast<Chunk*>(reinterpret_cast<std::uintptr_t>(element) &
                                     ~(sizeof(Chunk) - 1));
   }
+  static std::uint64_t place_of(BucketId bucket, Timer** element) {
+    return std::uint64_t{bucket.value} << address_bits | reinterpret_cast<std::uintptr_t>(element);
+  }
+  static BucketId bucket_of(std::uint64_t place) {
+    return BucketId{static_cast<std::uint16_t>(place >> address_bits)};
+  }
+  static Timer** element_of(std::uint64_t place) {
+    return reinterpret_cast<Timer**>(place & ((std::uint64_t{1} << address_bits) - 1));
+  }
+  static TimingWheel& wheel_of(const Timer& timer) {
+    return *chunk_of(element_of(timer.place_))->wheel;
+  }
   static void prefetch_before(Timer** element);
 
   std::size_t overdue() const {
@@ -253,7 +272,7 @@ class TimingWheel {
   void move(Timer& timer, Tick deadline);
   void append(BucketId bucket, Timer& timer);
   void append_to_empty(BucketId bucket, Timer& timer);
-  Timer** add_chunk(BucketId bucket, Timer** last);
+  Timer** add_chunk(Timer** last);
   void remove(Timer& timer);
   void drop_last(Level& level, BucketId bucket);
   void drop_chunk(Level& level, BucketId bucket);
@@ -277,15 +296,14 @@ class TimingWheel {
 // What nearly every timer goes through is inlined into its callers; what is rare is not.
 
 inline void Timer::cancel() {
-  if (wheel_ != nullptr) wheel_->cancel(*this);
+  if (armed()) TimingWheel::wheel_of(*this).cancel(*this);
 }
 
 inline void TimingWheel::schedule(Timer& timer, Tick deadline) {
-  if (timer.wheel_ != nullptr) {
+  if (timer.armed()) {
     move(timer, deadline);
     return;
   }
-  timer.wheel_ = this;
   timer.deadline_ = deadline;
   append(deadline > now_ ? bucket_for(deadline) : overdue_filling(), timer);
 }
@@ -298,14 +316,12 @@ inline bool TimingWheel::reschedule(Timer& timer, Tick deadline) {
 
 inline bool TimingWheel::cancel(Timer& timer) {
   if (!timer.armed()) return false;
-  TARRY_ASSERT(timer.wheel_ == this, "a timer is cancelled in the wheel that it is in");
-  timer.wheel_ = nullptr;
   remove(timer);
+  timer.place_ = 0;
   return true;
 }
 
 inline void TimingWheel::move(Timer& timer, Tick deadline) {
-  TARRY_ASSERT(timer.wheel_ == this, "a timer is in one wheel at a time");
   // Its bucket finds out when it comes due.  (One that is due already might lie among the overdue.)
   if (deadline >= timer.deadline_ && timer.deadline_ > now_) {
     timer.deadline_ = deadline;
@@ -329,18 +345,24 @@ inline void TimingWheel::append(BucketId bucket, Timer& timer) {
     return;
   }
   Timer**& last = level->last[bucket.index()];
-  last = last == chunk_of(last)->last() ? add_chunk(bucket, last) : last + 1;
+  last = last == chunk_of(last)->last() ? add_chunk(last) : last + 1;
   *last = &timer;
-  timer.place_ = last;
+  timer.place_ = place_of(bucket, last);
   ++level->entered;
 }
 
 inline void TimingWheel::remove(Timer& timer) {
-  const BucketId bucket = chunk_of(timer.place_)->bucket;
+  // The two lines that are written to may be far away.  They are asked for at once, so that
+  // their misses overlap with one another and with what follows.
+  const std::uint64_t place = timer.place_;
+  __builtin_prefetch(element_of(place), 1);
+  TARRY_ASSERT(&wheel_of(timer) == this, "a timer is in one wheel at a time");
+  const BucketId bucket = bucket_of(place);
   Level& level = *levels_[bucket.level()];
   Timer* const moved = *level.last[bucket.index()];
-  *timer.place_ = moved;
-  moved->place_ = timer.place_;
+  __builtin_prefetch(&moved->place_, 1);
+  *element_of(place) = moved;
+  moved->place_ = place;
   drop_last(level, bucket);
 }
 

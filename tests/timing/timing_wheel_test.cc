@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
@@ -292,6 +293,84 @@ TEST_SUITE("timing wheel") {
     for (const auto& timer : timers) CHECK(timer->fired == 1);
   }
 
+  TEST_CASE("a bucket of a million is moved down and fired in steps of one, and none is early") {
+    constexpr std::size_t count = 1'000'000;
+    constexpr Tick begin = Tick{1} << 24;  // Where their bucket of level 3 begins.
+    struct Plain final : Timer {
+      void on_expired() override { ++*fired; }
+      std::size_t* fired = nullptr;
+    };
+    TimingWheel wheel;
+    std::size_t fired = 0, steps = 0;
+    const auto timers = std::make_unique<Plain[]>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      timers[i].fired = &fired;
+      wheel.schedule(timers[i], begin + 0x20'0000 + i % 2 * 0x1'0000);
+    }
+    REQUIRE(wheel.stats().levels[3].buckets == 1);
+    CHECK(wheel.next_due() == begin);
+    // One level down, each in its own step, with the moment always named as the next one.
+    while (wheel.advance(begin, 1).more) {
+      ++steps;
+      REQUIRE(*wheel.next_due() == begin);
+    }
+    CHECK(steps == count - 1);
+    CHECK(fired == 0);
+    CHECK(wheel.stats().levels[2].downgrades == count);
+    CHECK(wheel.next_due() == begin + 0x20'0000);
+
+    // The first half's deadline: some are cancelled, moved away or destroyed in the middle of it.
+    steps = 0;
+    std::size_t cancelled = 0, moved = 0;
+    while (wheel.advance(begin + 0x20'0000, 1).more) {
+      if (++steps % 1000 != 0) continue;
+      if (wheel.cancel(timers[steps])) ++cancelled;
+      if (wheel.reschedule(timers[2 * (steps / 2) + 2], begin + 0x21'0000)) ++moved;
+    }
+    CHECK(cancelled > 200);
+    CHECK(moved > 200);
+    std::size_t in_second_half = 0;
+    for (std::size_t i = 0; i < count; ++i) in_second_half += timers[i].armed();
+    CHECK(fired == count - cancelled - in_second_half);
+    CHECK(wheel.size() == in_second_half);
+    while (wheel.advance(begin + 0x21'0000, 1).more) {
+    }
+    CHECK(fired == count - cancelled);
+    CHECK(wheel.empty());
+  }
+
+  TEST_CASE("a jump of a century does no more work than moving a timer down from level to level") {
+    constexpr Tick century = Tick{36'525} * 86'400'000;
+    TimingWheel wheel(1);
+    CountingTimer end(wheel), day(wheel);
+    wheel.schedule(day, 86'400'000);
+    wheel.schedule(end, 1 + century);
+    // 2^41 < a century < 2^48: at most six levels each.
+    const auto progress = wheel.advance(1 + century, 12);
+    CHECK(progress.fired == 2);
+    CHECK_FALSE(progress.more);
+    CHECK(end.fired_at == 1 + century);
+  }
+
+  TEST_CASE("timers of one tick fire in an order that is always the same") {
+    const auto order = [](std::size_t budget) {
+      TimingWheel wheel;
+      std::vector<int> fired;
+      std::vector<std::unique_ptr<CountingTimer>> timers;
+      for (int i = 0; i < 500; ++i) {
+        timers.push_back(std::make_unique<CountingTimer>(wheel));
+        timers.back()->then = [&fired, i] { fired.push_back(i); };
+        wheel.schedule(*timers.back(), i % 3 == 0 ? 1000 : 1000 + static_cast<Tick>(i % 2));
+        if (i % 7 == 0) wheel.cancel(*timers[static_cast<std::size_t>(i / 2)]);
+      }
+      while (wheel.advance(1001, budget).more) {
+      }
+      return fired;
+    };
+    CHECK(order(TimingWheel::unlimited) == order(TimingWheel::unlimited));
+    CHECK(order(TimingWheel::unlimited) == order(3));
+  }
+
   TEST_CASE("a timer can be cancelled or moved while its bucket is half moved down") {
     for (std::size_t interrupted_after = 1; interrupted_after < 400; interrupted_after += 7) {
       TimingWheel wheel;
@@ -460,6 +539,37 @@ TEST_SUITE("timing wheel") {
     CHECK(wheel.next_due() == 1);
   }
 
+  TEST_CASE("a timer that is cancelled leaves nothing behind, however far its deadline was") {
+    TimingWheel wheel;
+    std::vector<std::unique_ptr<CountingTimer>> timers;
+    for (int i = 0; i < 100; ++i) timers.push_back(std::make_unique<CountingTimer>(wheel));
+    std::size_t after_warm_up = 0;
+    for (std::size_t i = 0; i < 1'000'000; ++i) {
+      CountingTimer& timer = *timers[i % 100];
+      wheel.cancel(timer);
+      wheel.schedule(timer, wheel.now() + 30'000);
+      if (i % 100 == 0) wheel.advance(wheel.now() + 1);
+      if (i == 100'000) after_warm_up = wheel.stats().bytes;
+    }
+    CHECK(wheel.size() == 100);
+    CHECK(wheel.stats().bytes == after_warm_up);
+  }
+
+  TEST_CASE(
+      "a million pending timers take 9 bytes each of the wheel and 24 in the user's objects") {
+    constexpr std::size_t count = 1'000'000;
+    struct Plain final : Timer {
+      void on_expired() override {}
+    };
+    TimingWheel wheel;
+    const auto timers = std::make_unique<Plain[]>(count);
+    std::mt19937_64 random(5);
+    for (std::size_t i = 0; i < count; ++i) wheel.schedule(timers[i], 1 + random() % 3'600'000);
+    CHECK(wheel.size() == count);
+    CHECK(wheel.stats().bytes < 9 * count);
+    CHECK(sizeof(Timer) == 24);
+  }
+
   TEST_CASE("a wheel gives memory back each time it is empty, and takes 12 bytes a timer before") {
     TimingWheel wheel;
     constexpr std::size_t count = 100'000;
@@ -619,11 +729,17 @@ TEST_SUITE("timing wheel against a sorted map") {
     }
   };
 
+  // The seed is printed when a check fails; TARRY_SEED replays the run, TARRY_STEPS makes it
+  // longer.
   TEST_CASE("two million random operations fire exactly what a sorted map says, none early") {
-    const std::uint64_t seed = std::random_device{}();
-    CAPTURE(seed);  // Printed when a check fails; put it here to replay the run.
+    const char* given_seed = std::getenv("TARRY_SEED");
+    const char* given_steps = std::getenv("TARRY_STEPS");
+    const std::uint64_t seed =
+        given_seed != nullptr ? std::stoull(given_seed) : std::random_device{}();
+    const std::uint64_t steps = given_steps != nullptr ? std::stoull(given_steps) : 2'000'000;
+    CAPTURE(seed);
     std::uint64_t operations = 0;
-    for (std::uint64_t round = 0; operations < 2'000'000; ++round) {
+    for (std::uint64_t round = 0; operations < steps; ++round) {
       CAPTURE(round);
       std::mt19937_64 starts(seed + round);
       const Tick start = round % 3 == 0 ? 0 : starts() >> starts() % 64;
@@ -640,6 +756,7 @@ TEST_SUITE("timing wheel against a sorted map") {
       REQUIRE(on_levels == model.pending.size());
       operations += model.operations;
     }
+    if (given_steps != nullptr) MESSAGE("seed " << seed << ": " << operations << " operations");
   }
 }
 
