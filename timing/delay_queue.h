@@ -23,10 +23,10 @@ namespace tarry::timing {
 
 // A bucket's name: its level in the high byte, its place among the level's 256 in the low one.
 struct BucketId {
-  std::uint16_t value = 0;
+  unsigned value = 0;
 
   static constexpr BucketId of(unsigned level, unsigned index) {
-    return BucketId{static_cast<std::uint16_t>(level << 8 | index)};
+    return BucketId{level << 8 | index};
   }
   constexpr unsigned level() const { return value >> 8; }
   constexpr unsigned index() const { return value & 0xff; }

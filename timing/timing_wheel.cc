@@ -19,17 +19,20 @@ void CallbackTimer::on_expired() {
 
 TimingWheel::~TimingWheel() {
   TARRY_ASSERT(!advancing_, "a callback may not destroy its wheel");
-  for (const auto& level : levels_) {
-    if (!level) continue;
-    for (Timer** last : level->last) {
-      if (last == nullptr) continue;
+  for (Level* const level : levels_) {
+    if (level == &no_level) continue;
+    for (Place last : level->last) {
+      if (last == nowhere) continue;
       for (Chunk* chunk = chunk_of(last); chunk != nullptr; chunk = chunk->previous) {
-        Timer** const end = chunk_of(last) == chunk ? last : chunk->last();
-        for (Timer** timer = chunk->first(); timer <= end; ++timer) (*timer)->place_ = 0;
+        Timer** const end = chunk_of(last) == chunk ? element_of(last) + 1 : chunk->timers.end();
+        for (Timer** timer = chunk->timers.data(); timer != end; ++timer) (*timer)->place_ = 0;
       }
     }
+    delete level;
   }
 }
+
+constinit TimingWheel::Level TimingWheel::no_level;
 
 TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
   TARRY_ASSERT(!advancing_, "a callback may not advance the wheel");
@@ -37,9 +40,9 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
   now_ = std::max(now_, now);
   Progress progress;
 
-  if (overdue() != 0) {
+  if (any_overdue()) {
     Level& level = *levels_[overdue_level];
-    if (level.last[overdue_draining_] == nullptr) overdue_draining_ = 1 - overdue_draining_;
+    if (level.last[overdue_draining_] == nowhere) overdue_draining_ = 1 - overdue_draining_;
     fire(BucketId::of(overdue_level, overdue_draining_), budget, progress.fired);
   }
 
@@ -49,7 +52,7 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
       working_.reset();
       if (queue_.empty() || start_of(queue_.first()) > now_) {
         cursor_ = now_;
-        progress.more = overdue() != 0;
+        progress.more = any_overdue();
         break;
       }
     }
@@ -71,24 +74,32 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
 }
 
 std::optional<Tick> TimingWheel::next_due() const {
-  if (overdue() != 0 || in_work()) return now_;
+  if (any_overdue() || in_work()) return now_;
   if (queue_.empty()) return std::nullopt;
   return std::max(now_, start_of(queue_.first()));
 }
 
 std::size_t TimingWheel::size() const {
   std::size_t timers = 0;
-  for (const auto& level : levels_) timers += level ? level->timers() : 0;
+  for (const Level* const level : levels_) timers += level->timers();
+  return timers;
+}
+
+std::size_t TimingWheel::Level::timers() const {
+  std::size_t timers = chunks * Chunk::capacity;  // Less the room in each bucket's last one.
+  for (const Place place : last) {
+    if (place != nowhere) timers -= (last_offset - place % sizeof(Chunk)) / sizeof(Timer*);
+  }
   return timers;
 }
 
 TimingWheel::Stats TimingWheel::stats() const {
   Stats stats;
-  stats.overdue = overdue();
+  stats.overdue = levels_[overdue_level]->timers();
   stats.bytes = sizeof(*this) + pool_.bytes();
-  for (const auto& level : levels_) stats.bytes += level ? sizeof(Level) : 0;
+  for (const Level* const level : levels_) stats.bytes += level != &no_level ? sizeof(Level) : 0;
   for (unsigned i = 0; i < DelayQueue::level_count; ++i) {
-    if (!levels_[i]) continue;
+    if (levels_[i] == &no_level) continue;
     const Level& level = *levels_[i];
     // Whoever came neither down nor from here came up: overflowed, from level 0 where every
     // deadline starts out, or was moved later.
@@ -124,20 +135,20 @@ void TimingWheel::ChunkPool::start_over() {
   slabs_used_ = 0;
 }
 
-// Fetches the timer that a scan which has come to `element` will touch a little later, and in
-// the middle of an array the end of the one before it.
-inline void TimingWheel::prefetch_before(Timer** element) {
-  constexpr std::ptrdiff_t distance = 10;
-  Chunk* const chunk = chunk_of(element);
-  const std::ptrdiff_t position = element - chunk->first();
+// An array that a scan will come to soon.
+inline void TimingWheel::prefetch(const Chunk& chunk) {
+  for (std::size_t i = 0; i < chunk.timers.size(); i += 64 / sizeof(Timer*)) {
+    __builtin_prefetch(&chunk.timers[i]);
+  }
+}
+
+// The timer that a scan which goes down and has come to `position` will touch a little later.
+inline void TimingWheel::prefetch_before(const Chunk& chunk, std::size_t position) {
+  constexpr std::size_t distance = 8;
   if (position >= distance) {
-    __builtin_prefetch(*(element - distance), 1);
-    if (position == 3 * distance && chunk->previous != nullptr) {
-      __builtin_prefetch(chunk->previous->last());
-      __builtin_prefetch(chunk->previous->last() - distance);
-    }
-  } else if (chunk->previous != nullptr) {
-    __builtin_prefetch(*(chunk->previous->last() + 1 - (distance - position)), 1);
+    __builtin_prefetch(chunk.timers[position - distance], 1);
+  } else if (chunk.previous != nullptr) {
+    __builtin_prefetch(chunk.previous->timers[Chunk::capacity + position - distance], 1);
   }
 }
 
@@ -147,75 +158,97 @@ inline Tick TimingWheel::start_of(BucketId bucket) const {
   return (above << 8 | bucket.index()) << shift;
 }
 
-void TimingWheel::append_to_empty(BucketId bucket, Timer& timer) {
-  const bool tell = listener_ && !advancing_;
+void TimingWheel::move_now(Timer& timer, Tick deadline) {
+  remove(timer);
+  timer.deadline_ = deadline;
+  append(deadline > now_ ? bucket_for(deadline) : overdue_filling(), timer);
+}
+
+// append() where the bucket is empty, its level not made yet or its last array full.
+void TimingWheel::append_beyond(BucketId bucket, Timer& timer) {
+  if (levels_[bucket.level()] == &no_level) levels_[bucket.level()] = new Level;
+  Level& level = *levels_[bucket.level()];
+  Place& last = level.last[bucket.index()];
+  const bool was_empty = last == nowhere;
+  const bool tell = was_empty && listener_ && !advancing_;
   const std::optional<Tick> before = tell ? next_due() : std::nullopt;
 
-  auto& level = levels_[bucket.level()];
-  if (!level) level = std::make_unique<Level>();
-  Timer** const first = add_chunk(nullptr);
-  level->last[bucket.index()] = first;
-  *first = &timer;
-  timer.place_ = place_of(bucket, first);
-  ++level->entered;
-  if (bucket.level() != overdue_level) queue_.insert(bucket);
+  Chunk* const chunk = pool_.take();
+  chunk->wheel = this;
+  chunk->previous = chunk_of(last);
+  ++level.chunks;
+  last = first_of(bucket, chunk);
+  timer.place_ = last;
+  *element_of(last) = &timer;
+  ++level.entered;
+  if (was_empty && bucket.level() != overdue_level) queue_.insert(bucket);
 
   if (tell && (!before || *next_due() < *before)) listener_();
 }
 
-// A new chunk behind the one that ends with `last`, or for an empty bucket; its first element.
-Timer** TimingWheel::add_chunk(Timer** last) {
-  Chunk* const chunk = pool_.take();
-  chunk->wheel = this;
-  chunk->previous = last != nullptr ? chunk_of(last) : nullptr;
-  return chunk->first();
-}
-
 // Gives back a bucket's last chunk, whose last timer was dropped.
 void TimingWheel::drop_chunk(Level& level, BucketId bucket) {
-  Timer**& last = level.last[bucket.index()];
+  Place& last = level.last[bucket.index()];
   Chunk* const chunk = chunk_of(last);
   if (chunk->previous != nullptr) {
-    last = chunk->previous->last();
+    last = last_of(bucket, chunk->previous);
   } else {
-    last = nullptr;
+    last = nowhere;
     if (bucket.level() != overdue_level) queue_.erase(bucket);
   }
+  --level.chunks;
   pool_.give_back(chunk);
 }
 
-// Puts a timer that was just dropped from bucket `from` where its deadline belongs now.
-inline void TimingWheel::place_again(BucketId from, Timer& timer) {
-  const BucketId to = bucket_for(timer.deadline_);
-  append(to, timer);
-  if (to.level() < from.level()) {
-    ++levels_[to.level()]->downgrades;
-  } else if (to.level() == from.level()) {
-    ++levels_[to.level()]->stayed;
-  }
-}
-
+// Empties a bucket from its end, each timer into the bucket where its deadline belongs now, which
+// is never this one.
 void TimingWheel::move_down(BucketId bucket, std::size_t& budget) {
   Level& level = *levels_[bucket.level()];
-  Timer**& last = level.last[bucket.index()];
-  for (; budget > 0 && last != nullptr; --budget) {
-    prefetch_before(last);
-    Timer& timer = **last;
-    drop_last(level, bucket);
-    place_again(bucket, timer);
+  std::array<std::uint64_t, DelayQueue::level_count> entered;
+  for (unsigned i = 0; i <= bucket.level(); ++i) entered[i] = levels_[i]->entered;
+
+  while (budget > 0 && level.last[bucket.index()] != nowhere) {
+    const Place last = level.last[bucket.index()];
+    Chunk& chunk = *chunk_of(last);
+    const std::size_t filled = position_of(last) + 1;
+    const std::size_t count = std::min(budget, filled);
+    budget -= count;
+    if (chunk.previous != nullptr) prefetch(*chunk.previous);
+    for (std::size_t i = filled; i > filled - count; --i) {
+      prefetch_before(chunk, i - 1);
+      Timer& timer = *chunk.timers[i - 1];
+      append(bucket_for(timer.deadline_), timer);
+    }
+    if (count == filled) {
+      drop_chunk(level, bucket);
+    } else {
+      level.last[bucket.index()] = last - count * sizeof(Timer*);
+    }
   }
+
+  for (unsigned i = 0; i < bucket.level(); ++i) {
+    const std::uint64_t moved = levels_[i]->entered - entered[i];
+    if (moved != 0) levels_[i]->downgrades += moved;  // Else it may be no_level.
+  }
+  level.stayed += level.entered - entered[bucket.level()];
 }
 
 // noexcept: what a callback throws would leave timers behind that never fire.
 void TimingWheel::fire(BucketId bucket, std::size_t& budget, std::size_t& fired) noexcept {
   Level& level = *levels_[bucket.level()];
-  Timer**& last = level.last[bucket.index()];
-  for (; budget > 0 && last != nullptr; --budget) {
-    prefetch_before(last);
-    Timer& timer = **last;
-    drop_last(level, bucket);
+  Place& last = level.last[bucket.index()];
+  for (; budget > 0 && last != nowhere; --budget) {
+    const std::size_t position = position_of(last);
+    const Chunk& chunk = *chunk_of(last);
+    if (position == 20 && chunk.previous != nullptr) prefetch(*chunk.previous);
+    prefetch_before(chunk, position);
+    Timer& timer = *chunk.timers[position];
+    drop_last(level, bucket, last);
     if (timer.deadline_ > cursor_ && bucket.level() == 0) {
-      place_again(bucket, timer);  // It was moved later since.
+      // It was moved later since.
+      const BucketId to = bucket_for(timer.deadline_);
+      append(to, timer);
+      if (to.level() == 0) ++level.stayed;
       continue;
     }
     timer.place_ = 0;

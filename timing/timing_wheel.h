@@ -87,7 +87,7 @@ class Timer {
 
   Tick deadline_ = 0;  // May be later than the time of the bucket that we are in.
   // Our bucket's number in the upper 16 bits, below it the address of the array element that
-  // points to us; 0 when not armed.
+  // points to us (TimingWheel::Place); 0 when not armed.
   std::uint64_t place_ = 0;
 };
 
@@ -112,19 +112,21 @@ class TimingWheel {
  public:
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
-  explicit TimingWheel(Tick now = 0) : now_(now), cursor_(now) {}
+  explicit TimingWheel(Tick now = 0) : now_(now), cursor_(now) { levels_.fill(&no_level); }
   TimingWheel(const TimingWheel&) = delete;
   TimingWheel& operator=(const TimingWheel&) = delete;
   ~TimingWheel();  // Disarms what is still armed; nothing fires.
 
-  // Arms `timer`, or moves its deadline if it is armed in this wheel already.  A deadline that
-  // has passed fires in the next advance(), never in here nor in the advance() that is running.
+  // Arms `timer`, or moves its deadline if it is armed already, which then is in this wheel.  A
+  // deadline that has passed fires in the next advance(), never in here nor in the advance() that
+  // is running.
   void schedule(Timer& timer, Tick deadline);
 
   // Moves the deadline of an armed timer; false, and nothing done, when it is not armed.
   bool reschedule(Timer& timer, Tick deadline);
 
-  // After this the timer does not fire.  False when it was not armed.
+  // After this the timer does not fire.  False when it was not armed.  One that is armed in
+  // another wheel may not be given to this one (timer.cancel() finds its own).
   bool cancel(Timer& timer);
 
   struct Progress {
@@ -153,7 +155,7 @@ class TimingWheel {
     listener_ = std::move(listener);
   }
 
-  bool empty() const { return overdue() == 0 && queue_.empty(); }
+  bool empty() const { return !any_overdue() && queue_.empty(); }
   std::size_t size() const;  // Armed timers.
 
   struct LevelStats {
@@ -173,8 +175,9 @@ class TimingWheel {
  private:
   friend class Timer;
 
-  // Addresses have 48 bits on the machines that we run on (next_slab() makes sure), which leaves
-  // 16 for a bucket's number.
+  // The address of an array's element, and above it the number of the bucket that the array is in.
+  // Addresses have 48 bits on the machines that we run on (next_slab() makes sure).
+  using Place = std::uint64_t;
   static constexpr unsigned address_bits = 48;
 
   // An array of a bucket's chain.  Aligned to its size, so that an element's address tells its
@@ -184,11 +187,10 @@ class TimingWheel {
     Chunk* previous;  // Always full; null for a bucket's first.
     TimingWheel* wheel;
     std::array<Timer*, capacity> timers;
-
-    Timer** first() { return timers.data(); }
-    Timer** last() { return timers.data() + (capacity - 1); }
   };
   static_assert(sizeof(Chunk) == 512);
+  static constexpr Place first_offset = sizeof(Chunk) - Chunk::capacity * sizeof(Timer*);
+  static constexpr Place last_offset = sizeof(Chunk) - sizeof(Timer*);
 
   // Chunks come from slabs, are touched when first needed, and return to a free list.  Whenever
   // all are free the pool starts over, and gives one slab back if it has more than it keeps: one,
@@ -225,17 +227,21 @@ class TimingWheel {
     std::vector<Slab> slabs_;
   };
 
+  // An empty bucket's last element: looks like the end of a full array, so that the question
+  // whether there is room for one more answers both.
+  static constexpr Place nowhere = last_offset;
+
   struct Level {
-    std::array<Timer**, 256> last{};  // Each bucket's last element; null when it is empty.
-    // Ever; a timer that is placed again counts anew.  Two counters, so that schedule() and
-    // cancel() do not wait for one another's.
-    std::uint64_t entered = 0;
-    std::uint64_t left = 0;
+    constexpr Level() { last.fill(nowhere); }
+
+    std::array<Place, 256> last{};  // Each bucket's last element; `nowhere` when it is empty.
+    std::size_t chunks = 0;         // In all chains.
+    std::uint64_t entered = 0;      // Ever; a timer that is placed again counts anew.
     // Of those that entered: from a higher level, and from another bucket of this one.
     std::uint64_t downgrades = 0;
     std::uint64_t stayed = 0;
 
-    std::size_t timers() const { return entered - left; }
+    std::size_t timers() const;
   };
 
   // Beside the eight levels: two buckets for deadlines that had passed when they were
@@ -243,41 +249,50 @@ class TimingWheel {
   // past again does not keep advance() from ending.
   static constexpr unsigned overdue_level = DelayQueue::level_count;
 
-  static Chunk* chunk_of(Timer** element) {
-    return reinterpret_cast<Chunk*>(reinterpret_cast<std::uintptr_t>(element) &
-                                    ~(sizeof(Chunk) - 1));
+  static bool is_first(Place place) { return place % sizeof(Chunk) == first_offset; }
+  static bool is_last(Place place) { return place % sizeof(Chunk) == last_offset; }
+  static Timer** element_of(Place place) {
+    return reinterpret_cast<Timer**>(place & ((Place{1} << address_bits) - 1));
   }
-  static std::uint64_t place_of(BucketId bucket, Timer** element) {
-    return std::uint64_t{bucket.value} << address_bits | reinterpret_cast<std::uintptr_t>(element);
+  static Chunk* chunk_of(Place place) {
+    return reinterpret_cast<Chunk*>(place & ((Place{1} << address_bits) - sizeof(Chunk)));
   }
-  static BucketId bucket_of(std::uint64_t place) {
-    return BucketId{static_cast<std::uint16_t>(place >> address_bits)};
+  static BucketId bucket_of(Place place) {
+    return BucketId{static_cast<unsigned>(place >> address_bits)};
   }
-  static Timer** element_of(std::uint64_t place) {
-    return reinterpret_cast<Timer**>(place & ((std::uint64_t{1} << address_bits) - 1));
+  static Place first_of(BucketId bucket, Chunk* chunk) {
+    return Place{bucket.value} << address_bits | reinterpret_cast<std::uintptr_t>(chunk) |
+           first_offset;
   }
-  static TimingWheel& wheel_of(const Timer& timer) {
-    return *chunk_of(element_of(timer.place_))->wheel;
+  static Place last_of(BucketId bucket, Chunk* chunk) {
+    return first_of(bucket, chunk) + (Chunk::capacity - 1) * sizeof(Timer*);
   }
-  static void prefetch_before(Timer** element);
+  static TimingWheel& wheel_of(const Timer& timer) { return *chunk_of(timer.place_)->wheel; }
+  static std::size_t position_of(Place place) {
+    return (place % sizeof(Chunk) - first_offset) / sizeof(Timer*);
+  }
+  static void prefetch(const Chunk& chunk);
+  static void prefetch_before(const Chunk& chunk, std::size_t position);
 
-  std::size_t overdue() const {
-    return levels_[overdue_level] ? levels_[overdue_level]->timers() : 0;
+  bool any_overdue() const {
+    const auto& last = levels_[overdue_level]->last;
+    return last[0] != nowhere || last[1] != nowhere;
   }
   BucketId overdue_filling() const { return BucketId::of(overdue_level, 1 - overdue_draining_); }
   BucketId bucket_for(Tick deadline) const;
   Tick start_of(BucketId bucket) const;
-  bool in_work() const { return working_ && levels_[working_->level()]->last[working_->index()]; }
+  bool in_work() const {
+    return working_ && levels_[working_->level()]->last[working_->index()] != nowhere;
+  }
 
   void move(Timer& timer, Tick deadline);
+  void move_now(Timer& timer, Tick deadline);
   void append(BucketId bucket, Timer& timer);
-  void append_to_empty(BucketId bucket, Timer& timer);
-  Timer** add_chunk(Timer** last);
+  void append_beyond(BucketId bucket, Timer& timer);
   void remove(Timer& timer);
-  void drop_last(Level& level, BucketId bucket);
+  void drop_last(Level& level, BucketId bucket, Place last);
   void drop_chunk(Level& level, BucketId bucket);
   void move_down(BucketId bucket, std::size_t& budget);
-  void place_again(BucketId from, Timer& timer);
   void fire(BucketId bucket, std::size_t& budget, std::size_t& fired) noexcept;
 
   Tick now_;  // As told.
@@ -288,7 +303,8 @@ class TimingWheel {
   unsigned overdue_draining_ = 0;
   bool advancing_ = false;
   DelayQueue queue_;
-  std::array<std::unique_ptr<Level>, DelayQueue::level_count + 1> levels_;
+  static Level no_level;  // Stands for each that was not needed yet: all empty, never written to.
+  std::array<Level*, DelayQueue::level_count + 1> levels_;  // Ours, but for no_level.
   ChunkPool pool_;
   std::move_only_function<void()> listener_;
 };
@@ -325,54 +341,51 @@ inline void TimingWheel::move(Timer& timer, Tick deadline) {
   // Its bucket finds out when it comes due.  (One that is due already might lie among the overdue.)
   if (deadline >= timer.deadline_ && timer.deadline_ > now_) {
     timer.deadline_ = deadline;
-    return;
+  } else {
+    move_now(timer, deadline);
   }
-  remove(timer);
-  timer.deadline_ = deadline;
-  append(deadline > now_ ? bucket_for(deadline) : overdue_filling(), timer);
 }
 
 inline BucketId TimingWheel::bucket_for(Tick deadline) const {
   const Tick difference = (deadline ^ cursor_) | 0xff;
-  const unsigned level = static_cast<unsigned>(63 - std::countl_zero(difference)) / 8;
-  return BucketId::of(level, static_cast<unsigned>(deadline >> 8 * level) & 0xff);
+  const unsigned shift = (63U ^ static_cast<unsigned>(std::countl_zero(difference))) & ~7U;
+  return BucketId::of(shift / 8, static_cast<unsigned>(deadline >> shift) & 0xff);
 }
 
 inline void TimingWheel::append(BucketId bucket, Timer& timer) {
-  Level* const level = levels_[bucket.level()].get();
-  if (level == nullptr || level->last[bucket.index()] == nullptr) {
-    append_to_empty(bucket, timer);
+  Level& level = *levels_[bucket.level()];
+  Place& last = level.last[bucket.index()];
+  if (is_last(last)) {
+    append_beyond(bucket, timer);
     return;
   }
-  Timer**& last = level->last[bucket.index()];
-  last = last == chunk_of(last)->last() ? add_chunk(last) : last + 1;
-  *last = &timer;
-  timer.place_ = place_of(bucket, last);
-  ++level->entered;
+  const Place place = last + sizeof(Timer*);
+  last = place;
+  timer.place_ = place;
+  *element_of(place) = &timer;
+  ++level.entered;
 }
 
 inline void TimingWheel::remove(Timer& timer) {
   // The two lines that are written to may be far away.  They are asked for at once, so that
   // their misses overlap with one another and with what follows.
-  const std::uint64_t place = timer.place_;
+  const Place place = timer.place_;
   __builtin_prefetch(element_of(place), 1);
-  TARRY_ASSERT(&wheel_of(timer) == this, "a timer is in one wheel at a time");
   const BucketId bucket = bucket_of(place);
   Level& level = *levels_[bucket.level()];
-  Timer* const moved = *level.last[bucket.index()];
+  const Place last = level.last[bucket.index()];
+  Timer* const moved = *element_of(last);
   __builtin_prefetch(&moved->place_, 1);
   *element_of(place) = moved;
   moved->place_ = place;
-  drop_last(level, bucket);
+  drop_last(level, bucket, last);
 }
 
-inline void TimingWheel::drop_last(Level& level, BucketId bucket) {
-  ++level.left;
-  Timer**& last = level.last[bucket.index()];
-  if (last == chunk_of(last)->first()) {
+inline void TimingWheel::drop_last(Level& level, BucketId bucket, Place last) {
+  if (is_first(last)) {
     drop_chunk(level, bucket);
   } else {
-    --last;
+    level.last[bucket.index()] = last - sizeof(Timer*);
   }
 }
 
