@@ -21,16 +21,18 @@
 
 namespace tarry::timing {
 
-// A bucket's name: its level in the high byte, its place among the level's 256 in the low one.
-struct BucketId {
-  unsigned value = 0;
-
-  static constexpr BucketId of(unsigned level, unsigned index) {
-    return BucketId{level << 8 | index};
-  }
-  constexpr unsigned level() const { return value >> 8; }
-  constexpr unsigned index() const { return value & 0xff; }
+// A bucket's name: its level, and its place among the level's 256.
+class BucketId {
+ public:
+  static constexpr BucketId of(unsigned level, unsigned index) { return {level, index}; }
+  constexpr unsigned level() const { return level_; }
+  constexpr unsigned index() const { return index_; }
   bool operator==(const BucketId&) const = default;
+
+ private:
+  constexpr BucketId(unsigned level, unsigned index) : level_(level), index_(index) {}
+  unsigned level_;
+  unsigned index_;
 };
 
 class DelayQueue {

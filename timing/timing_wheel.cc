@@ -1,5 +1,7 @@
 #include "timing/timing_wheel.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 
 #include "base/assert.h"
@@ -113,19 +115,34 @@ TimingWheel::Stats TimingWheel::stats() const {
   return stats;
 }
 
-void TimingWheel::ChunkPool::next_slab() {
-  if (slabs_used_ == slabs_.size()) {
-    // Doubling, so that a small wheel stays small, up to 256 KiB a slab.
-    const std::size_t count = std::clamp<std::size_t>(bytes_ / sizeof(Chunk), 8, 512);
-    slabs_.push_back({std::make_unique_for_overwrite<Chunk[]>(count), count});
-    TARRY_ASSERT(
-        reinterpret_cast<std::uintptr_t>(&slabs_.back().chunks[count]) >> address_bits == 0,
-        "a timer's place has no room for longer addresses");
-    bytes_ += count * sizeof(Chunk);
+void TimingWheel::ChunkPool::next_piece() {
+  if (slabs_used_ == 0 || fresh_ == slabs_[slabs_used_ - 1].end()) {
+    if (slabs_used_ == slabs_.size()) add_slab();
+    fresh_ = slabs_[slabs_used_++].chunks.get();
   }
-  const Slab& slab = slabs_[slabs_used_++];
-  fresh_ = slab.chunks.get();
-  fresh_end_ = fresh_ + slab.count;
+  Slab& slab = slabs_[slabs_used_ - 1];
+  fresh_end_ = fresh_ + std::min<std::ptrdiff_t>(piece_chunks, slab.end() - fresh_);
+  if (slab.touched != nullptr && fresh_end_ <= slab.touched) return;
+  slab.touched = fresh_end_;
+#ifdef MADV_POPULATE_WRITE
+  // Advice: where the system does not take it, each page comes when it is touched.
+  if (slab.count == slab_chunks) {
+    constexpr std::uintptr_t page = 4096;
+    const auto begin = reinterpret_cast<std::uintptr_t>(fresh_) / page * page;
+    const auto end = reinterpret_cast<std::uintptr_t>(fresh_end_);
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
+  }
+#endif
+}
+
+void TimingWheel::ChunkPool::add_slab() {
+  // Doubling, so that a small wheel stays small.
+  const std::size_t count = std::clamp<std::size_t>(bytes_ / sizeof(Chunk), 8, slab_chunks);
+  auto chunks = std::make_unique_for_overwrite<Chunk[]>(count);
+  TARRY_ASSERT(reinterpret_cast<std::uintptr_t>(chunks.get() + count) >> address_bits == 0,
+               "a timer's place has no room for longer addresses");
+  slabs_.push_back({std::move(chunks), count, nullptr});
+  bytes_ += count * sizeof(Chunk);
 }
 
 void TimingWheel::ChunkPool::start_over() {
@@ -158,14 +175,19 @@ inline Tick TimingWheel::start_of(BucketId bucket) const {
   return (above << 8 | bucket.index()) << shift;
 }
 
-void TimingWheel::move_now(Timer& timer, Tick deadline) {
+void TimingWheel::move_earlier(Timer& timer, Tick deadline) {
   remove(timer);
-  timer.deadline_ = deadline;
-  append(deadline > now_ ? bucket_for(deadline) : overdue_filling(), timer);
+  timer.place_ = 0;
+  schedule(timer, deadline);
+}
+
+void TimingWheel::append_overdue(Timer& timer) {
+  append(BucketId::of(overdue_level, 1 - overdue_draining_), timer);
 }
 
 // append() where the bucket is empty, its level not made yet or its last array full.
-void TimingWheel::append_beyond(BucketId bucket, Timer& timer) {
+void TimingWheel::append_beyond(unsigned level_number, unsigned index, Timer& timer) {
+  const BucketId bucket = BucketId::of(level_number, index);
   if (levels_[bucket.level()] == &no_level) levels_[bucket.level()] = new Level;
   Level& level = *levels_[bucket.level()];
   Place& last = level.last[bucket.index()];
@@ -187,13 +209,13 @@ void TimingWheel::append_beyond(BucketId bucket, Timer& timer) {
 }
 
 // Gives back a bucket's last chunk, whose last timer was dropped.
-void TimingWheel::drop_chunk(Level& level, BucketId bucket) {
-  Place& last = level.last[bucket.index()];
+void TimingWheel::drop_chunk(Level& level, Place last) {
+  const BucketId bucket = bucket_of(last);
   Chunk* const chunk = chunk_of(last);
   if (chunk->previous != nullptr) {
-    last = last_of(bucket, chunk->previous);
+    level.last[bucket.index()] = last_of(bucket, chunk->previous);
   } else {
-    last = nowhere;
+    level.last[bucket.index()] = nowhere;
     if (bucket.level() != overdue_level) queue_.erase(bucket);
   }
   --level.chunks;
@@ -220,7 +242,7 @@ void TimingWheel::move_down(BucketId bucket, std::size_t& budget) {
       append(bucket_for(timer.deadline_), timer);
     }
     if (count == filled) {
-      drop_chunk(level, bucket);
+      drop_chunk(level, last);
     } else {
       level.last[bucket.index()] = last - count * sizeof(Timer*);
     }

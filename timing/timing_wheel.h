@@ -192,15 +192,16 @@ class TimingWheel {
   static constexpr Place first_offset = sizeof(Chunk) - Chunk::capacity * sizeof(Timer*);
   static constexpr Place last_offset = sizeof(Chunk) - sizeof(Timer*);
 
-  // Chunks come from slabs, are touched when first needed, and return to a free list.  Whenever
-  // all are free the pool starts over, and gives one slab back if it has more than it keeps: one,
-  // because to unmap much at once would hold the loop.
+  // Chunks come from slabs, piece by piece, and return to a free list.  Memory is asked of the
+  // system a piece at a time, when it is first needed: a page fault costs as much as a hundred
+  // timers, a whole slab would hold the loop.  Whenever all are free the pool starts over, and
+  // gives one slab back if it has more than it keeps: one, for the same reason.
   class ChunkPool {
    public:
     Chunk* take() {
       ++in_use_;
       if (free_ != nullptr) return std::exchange(free_, free_->previous);
-      if (fresh_ == fresh_end_) next_slab();
+      if (fresh_ == fresh_end_) next_piece();
       return fresh_++;
     }
     void give_back(Chunk* chunk) {
@@ -211,15 +212,21 @@ class TimingWheel {
 
    private:
     static constexpr std::size_t bytes_kept = 256 << 10;
-    void next_slab();
+    static constexpr std::size_t slab_chunks = 512;  // At most: 256 KiB.
+    static constexpr std::size_t piece_chunks = 64;
+    void next_piece();
+    void add_slab();
     void start_over();
 
     struct Slab {
       std::unique_ptr<Chunk[]> chunks;
       std::size_t count;
+      const Chunk* touched = nullptr;  // Up to here they have memory.
+
+      const Chunk* end() const { return chunks.get() + count; }
     };
     Chunk* free_ = nullptr;
-    Chunk* fresh_ = nullptr;  // Up to fresh_end_: what was never taken of the newest slab in use.
+    Chunk* fresh_ = nullptr;  // Up to fresh_end_: what was never taken of the newest slab's piece.
     Chunk* fresh_end_ = nullptr;
     std::size_t in_use_ = 0;
     std::size_t bytes_ = 0;
@@ -258,11 +265,12 @@ class TimingWheel {
     return reinterpret_cast<Chunk*>(place & ((Place{1} << address_bits) - sizeof(Chunk)));
   }
   static BucketId bucket_of(Place place) {
-    return BucketId{static_cast<unsigned>(place >> address_bits)};
+    return BucketId::of(static_cast<unsigned>(place >> (address_bits + 8)),
+                        static_cast<unsigned>(place >> address_bits) & 0xff);
   }
   static Place first_of(BucketId bucket, Chunk* chunk) {
-    return Place{bucket.value} << address_bits | reinterpret_cast<std::uintptr_t>(chunk) |
-           first_offset;
+    return Place{bucket.level() << 8 | bucket.index()} << address_bits |
+           reinterpret_cast<std::uintptr_t>(chunk) | first_offset;
   }
   static Place last_of(BucketId bucket, Chunk* chunk) {
     return first_of(bucket, chunk) + (Chunk::capacity - 1) * sizeof(Timer*);
@@ -278,7 +286,6 @@ class TimingWheel {
     const auto& last = levels_[overdue_level]->last;
     return last[0] != nowhere || last[1] != nowhere;
   }
-  BucketId overdue_filling() const { return BucketId::of(overdue_level, 1 - overdue_draining_); }
   BucketId bucket_for(Tick deadline) const;
   Tick start_of(BucketId bucket) const;
   bool in_work() const {
@@ -286,12 +293,13 @@ class TimingWheel {
   }
 
   void move(Timer& timer, Tick deadline);
-  void move_now(Timer& timer, Tick deadline);
+  void move_earlier(Timer& timer, Tick deadline);
   void append(BucketId bucket, Timer& timer);
-  void append_beyond(BucketId bucket, Timer& timer);
+  void append_beyond(unsigned level, unsigned index, Timer& timer);
+  void append_overdue(Timer& timer);
   void remove(Timer& timer);
   void drop_last(Level& level, BucketId bucket, Place last);
-  void drop_chunk(Level& level, BucketId bucket);
+  void drop_chunk(Level& level, Place last);
   void move_down(BucketId bucket, std::size_t& budget);
   void fire(BucketId bucket, std::size_t& budget, std::size_t& fired) noexcept;
 
@@ -321,7 +329,11 @@ inline void TimingWheel::schedule(Timer& timer, Tick deadline) {
     return;
   }
   timer.deadline_ = deadline;
-  append(deadline > now_ ? bucket_for(deadline) : overdue_filling(), timer);
+  if (deadline > now_) [[likely]] {
+    append(bucket_for(deadline), timer);
+  } else {
+    append_overdue(timer);
+  }
 }
 
 inline bool TimingWheel::reschedule(Timer& timer, Tick deadline) {
@@ -342,7 +354,7 @@ inline void TimingWheel::move(Timer& timer, Tick deadline) {
   if (deadline >= timer.deadline_ && timer.deadline_ > now_) {
     timer.deadline_ = deadline;
   } else {
-    move_now(timer, deadline);
+    move_earlier(timer, deadline);
   }
 }
 
@@ -356,7 +368,7 @@ inline void TimingWheel::append(BucketId bucket, Timer& timer) {
   Level& level = *levels_[bucket.level()];
   Place& last = level.last[bucket.index()];
   if (is_last(last)) {
-    append_beyond(bucket, timer);
+    append_beyond(bucket.level(), bucket.index(), timer);
     return;
   }
   const Place place = last + sizeof(Timer*);
@@ -383,7 +395,7 @@ inline void TimingWheel::remove(Timer& timer) {
 
 inline void TimingWheel::drop_last(Level& level, BucketId bucket, Place last) {
   if (is_first(last)) {
-    drop_chunk(level, bucket);
+    drop_chunk(level, last);
   } else {
     level.last[bucket.index()] = last - sizeof(Timer*);
   }
