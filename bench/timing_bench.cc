@@ -409,6 +409,18 @@ void add_all(bool with_ten_million) {
   of_each("memory", []<class Peer>(State& state) { memory<Peer>(state); });
 }
 
+// Memory that was used once stays the process's, and there is some from the beginning: no peer pays
+// for pages of the kernel's that another one has fetched for it.
+void warm_memory(std::size_t bytes) {
+  ::mallopt(M_MMAP_MAX, 0);
+  ::mallopt(M_TRIM_THRESHOLD, -1);
+  const auto memory = std::make_unique_for_overwrite<char[]>(bytes);
+  for (std::size_t i = 0; i < bytes; i += 4096) {
+    memory[i] = 1;
+    benchmark::DoNotOptimize(memory[i]);
+  }
+}
+
 // Takes `flag` out of the words.
 bool taken(int& count, char** words, const char* flag) {
   for (int i = 1; i < count; ++i) {
@@ -438,10 +450,7 @@ int run(int count, char** words) {
              .move_ticks = 20,
              .steady_ticks = 20,
              .steps = 2'000};
-  // Memory that was used once stays ours, so that no peer pays for pages that another one has
-  // warmed.
-  ::mallopt(M_MMAP_MAX, 0);
-  ::mallopt(M_TRIM_THRESHOLD, -1);
+  warm_memory(test ? 1 << 20 : 1 << 30);
 
   add_all<peers::Tarry<Owner>, peers::KeyedRound<Owner>, peers::PooledHeap<Owner>,
           peers::Hashed<Owner>, peers::Levels<Owner>, peers::ThreeLevels<Owner>,
