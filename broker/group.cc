@@ -495,7 +495,11 @@ void Group::rebalance() {
   become(GroupState::preparing_rebalance);
   phase_end_ = host_.tick_after(rebalance_timeout());
   const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
-  host_.wheel().schedule(phase_timer_, initial_ ? std::min(delay_end, phase_end_) : phase_end_);
+  if (initial_) {
+    host_.wheel().schedule(phase_timer_, std::min(delay_end, phase_end_));
+  } else {
+    arm_phase_timer();
+  }
   complete_join_if_all_are_in();
 }
 
@@ -510,6 +514,12 @@ void Group::complete_join_if_all_are_in() {
   if (joined_ == members_.size() && pending_.empty()) begin_generation();
 }
 
+// A tick behind the requests that wait for the phase's end: they expire, and end it then.  The
+// timer is for when there are none.
+void Group::arm_phase_timer() {
+  host_.wheel().schedule(phase_timer_, phase_end_ + 1);
+}
+
 void Group::phase_timer_fired() {
   if (!is(GroupState::preparing_rebalance)) return sync_time_is_over();
   if (initial_ && std::exchange(grew_, false) && host_.tick() < phase_end_) {
@@ -519,8 +529,6 @@ void Group::phase_timer_fired() {
   begin_generation();
 }
 
-// Also when nothing has expired: a parked request and the timer of its phase may come in either
-// order.
 void Group::join_time_is_over() {
   if (is(GroupState::preparing_rebalance) && host_.tick() >= phase_end_) begin_generation();
 }
@@ -539,7 +547,7 @@ void Group::begin_generation() {
   if (!members_.empty() && !elect_joined_leader()) {
     // Nobody is there who could assign anything: the sessions will tell.
     phase_end_ = host_.tick_after(std::max(rebalance_timeout(), look_again));
-    return host_.wheel().schedule(phase_timer_, phase_end_);
+    return arm_phase_timer();
   }
   generation_ = generation_ == std::numeric_limits<std::int32_t>::max() ? 1 : generation_ + 1;
   if (members_.empty()) {
@@ -552,7 +560,7 @@ void Group::begin_generation() {
   protocol_name_ = vote();
   become(GroupState::completing_rebalance);
   phase_end_ = host_.tick_after(rebalance_timeout());
-  host_.wheel().schedule(phase_timer_, phase_end_);
+  arm_phase_timer();
   for (auto& [id, member] : members_) {
     member.assignment.clear();
     if (member.joining == nullptr) continue;

@@ -237,6 +237,7 @@ class Group {
                           protocol::ErrorCode error);
   void refuse_syncs(protocol::ErrorCode code);
   void settle_sync(GroupMember& member);
+  void arm_phase_timer();
   void phase_timer_fired();
 
   // --- Members
