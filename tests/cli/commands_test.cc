@@ -134,13 +134,15 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
 TEST_CASE("what is not there yet is not known") {
   check_refused({"produce", "t", "--every", "1h"}, "--every");
   check_refused({"produce", "t", "--cron", "* * * * *"}, "--cron");
-  check_refused({"consume", "t", "-g", "group"}, "-g");
   check_refused({"delayed", "move", "t", "id", "--at", "0"}, "move");
 }
 
 TEST_CASE("nobody there is status 1, and the line has the address and the reason") {
   // Port 1 is nobody's.
   check_refused({"topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  check_refused({"group", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  check_refused({"consume", "t", "-g", "g", "-b", "127.0.0.1:1", "--timeout", "300ms"},
+                "127.0.0.1:1", 1);
   check_refused({"status", "--admin", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"delayed", "cancel", "t", "a", "b", "--admin", "127.0.0.1:1"}, "127.0.0.1:1", 1);
   check_refused({"dump", "segment", "/no/such/file"}, "/no/such/file", 1);
