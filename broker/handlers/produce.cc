@@ -204,8 +204,7 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_produce(RequestContext context) {
-  const auto request =
-      protocol::decode_message<protocol::ProduceRequest>(context.header.body, context.version());
+  const auto request = decode_request<protocol::ProduceRequest>(context);
   if (!request) co_return undecodable(context, request.error());
   const auto response = co_await produce(context, *request);
   if (request->acks != 0) co_return answer_with(context, response);
