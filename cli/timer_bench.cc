@@ -189,12 +189,11 @@ TimerFigures measure(const TimerBenchOptions& options, const std::function<void(
     Structure structure(options.pending, options.budget);
     stand(structure);
     std::vector<double> steps;
-    double end = cpu_ns();
     for (Tick now = 1; now <= hour / 6; ++now) {
       for (bool more = true; more;) {
+        const double begin = cpu_ns();
         more = structure.step(now);
-        const double begin = std::exchange(end, cpu_ns());
-        steps.push_back((end - begin) / 1e3);
+        steps.push_back((cpu_ns() - begin) / 1e3);
       }
     }
     std::ranges::sort(steps);

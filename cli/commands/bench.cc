@@ -27,7 +27,7 @@ double rounded(double number) {
   return std::round(number * 100) / 100;
 }
 Json cost(double ns) {
-  return {{"ns", rounded(ns)}, {"per_second", std::round(1e9 / ns)}};
+  return {{"ns", rounded(ns)}, {"per_second", std::llround(1e9 / ns)}};
 }
 
 Json json_of(const TimersOptions& options, const TimerBench& bench) {
@@ -50,7 +50,7 @@ Json json_of(const TimersOptions& options, const TimerBench& bench) {
   }
   if (options.bench.threads > 0) {
     json["service"] = {{"threads", options.bench.threads},
-                       {"pairs_per_second", std::round(bench.pairs_per_second)}};
+                       {"pairs_per_second", std::llround(bench.pairs_per_second)}};
   }
   return json;
 }
