@@ -21,6 +21,9 @@
 namespace tarry::storage {
 namespace {
 
+constexpr std::size_t small_buffer = 64 << 10;
+constexpr std::size_t grown_buffer = 1 << 20;
+
 std::unexpected<Error> system_error(const std::string& path, const char* call, int number) {
   Errc code = Errc::io;
   if (number == ENOSPC || number == EDQUOT) code = Errc::no_space;
@@ -124,43 +127,37 @@ class PosixFile final : public File {
 
 }  // namespace
 
-AlignedBuffer::~AlignedBuffer() {
-  std::free(data_);
-}
-
 void AlignedBuffer::swap(AlignedBuffer& other) noexcept {
-  std::swap(data_, other.data_);
+  std::swap(memory_, other.memory_);
   std::swap(size_, other.size_);
-  std::swap(capacity_, other.capacity_);
 }
 
 void AlignedBuffer::reserve(std::size_t bytes) {
-  if (bytes <= capacity_) return;
-  const auto wanted = static_cast<std::size_t>(round_up_to_block(std::max(bytes, capacity_ * 2)));
-  void* memory = std::aligned_alloc(block_bytes, wanted);
-  if (memory == nullptr) throw std::bad_alloc();
-  if (size_ > 0) std::memcpy(memory, data_, size_);
-  std::free(data_);
-  data_ = static_cast<std::uint8_t*>(memory);
-  capacity_ = wanted;
+  if (bytes <= capacity()) return;
+  std::size_t wanted = std::max(bytes, 2 * capacity());
+  // What grows gets much at once: it is copied less often, and what is not filled costs nothing.
+  if (capacity() > 0 && wanted > small_buffer) wanted = std::max(wanted, grown_buffer);
+  Block larger(static_cast<std::size_t>(round_up_to_block(wanted)));
+  if (size_ > 0) std::memcpy(larger.data(), data(), size_);
+  memory_ = std::move(larger);
 }
 
 void AlignedBuffer::resize(std::size_t bytes) {
   reserve(bytes);
-  if (bytes > size_) std::memset(data_ + size_, 0, bytes - size_);
+  if (bytes > size_) std::memset(data() + size_, 0, bytes - size_);
   size_ = bytes;
 }
 
 void AlignedBuffer::append(Bytes bytes) {
   if (bytes.empty()) return;
   reserve(size_ + bytes.size());
-  std::memcpy(data_ + size_, bytes.data(), bytes.size());
+  std::memcpy(data() + size_, bytes.data(), bytes.size());
   size_ += bytes.size();
 }
 
 void AlignedBuffer::append_be32(std::uint32_t value) {
   reserve(size_ + sizeof value);
-  store_be(data_ + size_, value);
+  store_be(data() + size_, value);
   size_ += sizeof value;
 }
 

@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "base/block.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
@@ -49,19 +50,23 @@ class AlignedBuffer {
     swap(other);
     return *this;
   }
-  ~AlignedBuffer();
 
-  std::uint8_t* data() { return data_; }
-  const std::uint8_t* data() const { return data_; }
+  std::uint8_t* data() { return memory_.data(); }
+  const std::uint8_t* data() const { return memory_.data(); }
   std::size_t size() const { return size_; }
-  std::size_t capacity() const { return capacity_; }
+  std::size_t capacity() const { return memory_.capacity(); }
   bool empty() const { return size_ == 0; }
-  Bytes view() const { return {data_, size_}; }
-  std::span<std::uint8_t> span() { return {data_, size_}; }
+  Bytes view() const { return {data(), size_}; }
+  std::span<std::uint8_t> span() { return {data(), size_}; }
 
   void clear() { size_ = 0; }  // Keeps the memory.
   void reserve(std::size_t bytes);
   void resize(std::size_t bytes);
+  // What is added is anything: for who fills it.
+  void resize_for_overwrite(std::size_t bytes) {
+    reserve(bytes);
+    size_ = bytes;
+  }
   void append(Bytes bytes);
   void append_be32(std::uint32_t value);
   void pad_to_block() { resize(static_cast<std::size_t>(round_up_to_block(size_))); }
@@ -69,9 +74,8 @@ class AlignedBuffer {
  private:
   void swap(AlignedBuffer& other) noexcept;
 
-  std::uint8_t* data_ = nullptr;
-  std::size_t size_ = 0;      // size_ <= capacity_.
-  std::size_t capacity_ = 0;  // A multiple of block_bytes.
+  Block memory_;          // Its capacity is a multiple of block_bytes.
+  std::size_t size_ = 0;  // At most that.
 };
 
 // One open file; destroying it closes it (and says nothing: who cares calls close()).

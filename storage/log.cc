@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include <fmt/core.h>
@@ -118,6 +119,8 @@ Result<std::optional<TimestampedOffset>> find_record(Bytes bytes, Offset from, O
 // log on whatever threads they run, hence the lock.
 class DiskRead::Hints {
  public:
+  ~Hints() { ReadAhead::of_the_process().forget(log); }
+
   void add(Offset next, Offset segment, std::uint64_t position) {
     const std::lock_guard lock(mutex_);
     hints_[oldest_++ % hints_.size()] = {next, segment, position};
@@ -129,6 +132,8 @@ class DiskRead::Hints {
     return std::nullopt;
   }
 
+  const std::uint64_t log = ReadAhead::of_the_process().new_log();
+
  private:
   struct Hint {
     Offset next = -1, segment = -1;
@@ -139,8 +144,107 @@ class DiskRead::Hints {
   std::size_t oldest_ = 0;
 };
 
+namespace {
+
+// Takes batches of `piece` from the one that contains `from` on, under the rules of Log::read(), as
+// one view more in `taken`; `next` and `bytes` go on by what was taken.
+void take_from(const std::shared_ptr<const Piece>& piece, Offset below, std::size_t max_bytes,
+               bool at_least_one, Offset& next, std::size_t& bytes,
+               std::vector<SharedBytes>& taken) {
+  const auto first = std::ranges::lower_bound(piece->batches, next, {}, &Piece::Batch::last);
+  auto batch = first;
+  std::size_t size = 0;
+  for (; batch != piece->batches.end() && batch->last < below; ++batch) {
+    const bool fits = bytes + batch->size <= max_bytes || (at_least_one && bytes == 0);
+    if (!fits) break;
+    bytes += batch->size;
+    size += batch->size;
+    next = batch->last + 1;
+  }
+  if (size > 0) taken.emplace_back(piece->buffer, piece->buffer->view().subspan(first->at, size));
+}
+
+}  // namespace
+
+std::shared_ptr<const Piece> AheadRead::read() const {
+  const auto log = disk_->open(segment_path(directory_, segment_.base, ".log"), {.direct = true});
+  if (!log) return nullptr;
+  const std::uint64_t begin = position_ / block_bytes * block_bytes;
+  const std::uint64_t end =
+      std::min<std::uint64_t>(position_ + ReadAhead::piece_bytes, segment_.bytes);
+  auto buffer = std::make_shared<AlignedBuffer>();
+  buffer->resize_for_overwrite(static_cast<std::size_t>(round_up_to_block(end - begin)));
+  const auto got = (*log)->pread(begin, buffer->span());
+  if (!got || begin + *got < end) return nullptr;
+  buffer->resize(static_cast<std::size_t>(end - begin));
+
+  auto piece = std::make_shared<Piece>();
+  piece->segment = segment_.base;
+  auto at = static_cast<std::size_t>(position_ - begin);
+  Offset previous = from_ - 1;
+  while (buffer->size() - at >= records::batch_header_size) {
+    const Bytes rest = buffer->view().subspan(at);
+    const auto size = records::batch_size(rest);
+    if (!size) return nullptr;
+    if (*size > rest.size()) break;
+    const Offset first = load_be<std::int64_t>(rest.data());
+    const Offset last =
+        first + load_be<std::int32_t>(rest.data() + records::field::last_offset_delta);
+    // The first one is where the batch before it ended; its own place is looked at by its reader.
+    if (first <= previous || last < first) return nullptr;
+    piece->batches.push_back({first, last, at, *size});
+    previous = last;
+    at += *size;
+  }
+  if (piece->batches.empty()) return nullptr;
+  piece->end_position = begin + at;
+  piece->buffer = std::move(buffer);
+  return piece;
+}
+
+void AheadRead::run() {
+  auto& pieces = ReadAhead::of_the_process();
+  if (!pieces.begin(log_, from_)) return;
+  std::shared_ptr<const Piece> piece;
+  try {
+    piece = read();
+  } catch (const std::bad_alloc&) {
+  }
+  pieces.done(log_, from_, std::move(piece));
+}
+
 Result<std::vector<SharedBytes>> DiskRead::run() {
   const std::size_t wanted = std::min(max_bytes_, most_read_bytes);
+  std::vector<SharedBytes> batches;
+  // Somebody goes on where one has ended before: a whole piece, of which the next read has the
+  // rest. Not when it is a small rest of a segment, nor for who wants a batch that no piece has.
+  auto& pieces = ReadAhead::of_the_process();
+  auto piece = pieces.find_or_wait(hints_->log, from_);
+  if (piece == nullptr && !segments_.empty()) {
+    if (const auto position = hints_->find(from_, segments_.front().base);
+        position && *position < segments_.front().bytes && pieces.plan(hints_->log, from_) &&
+        pieces.begin(hints_->log, from_)) {
+      AheadRead read;
+      read.disk_ = disk_;
+      read.directory_ = directory_;
+      read.segment_ = segments_.front();
+      read.from_ = from_;
+      read.position_ = *position;
+      piece = read.read();
+      pieces.done(hints_->log, from_, piece);
+    }
+  }
+  if (piece != nullptr) {
+    std::size_t bytes = 0;
+    Offset next = from_;
+    take_from(piece, below_, wanted, at_least_one_, next, bytes, batches);
+    if (next == piece->end()) pieces.used_up(hints_->log, piece->begin());
+    if (bytes > 0) {
+      if (next == piece->end()) hints_->add(next, piece->segment, piece->end_position);
+      return batches;
+    }
+  }
+
   for (const auto& segment : segments_) {
     auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
     if (!log) return std::unexpected(log.error());
@@ -165,7 +269,7 @@ Result<std::vector<SharedBytes>> DiskRead::run() {
       buffer_at = at / block_bytes * block_bytes;
       const std::uint64_t end = std::min<std::uint64_t>(at + count, segment.bytes);
       buffer->clear();
-      buffer->resize(static_cast<std::size_t>(round_up_to_block(end - buffer_at)));
+      buffer->resize_for_overwrite(static_cast<std::size_t>(round_up_to_block(end - buffer_at)));
       const auto got = (*log)->pread(buffer_at, buffer->span());
       if (!got) return std::unexpected(got.error());
       if (buffer_at + *got < end) {
@@ -254,7 +358,6 @@ Result<std::vector<SharedBytes>> DiskRead::run() {
     if (taken > 0) {
       hints_->add(next, segment.base, begin + taken);
       const Bytes whole = rest(begin).first(taken);
-      std::vector<SharedBytes> batches;
       batches.emplace_back(std::shared_ptr<const void>(std::move(buffer)), whole);
       return batches;
     }
@@ -511,13 +614,57 @@ void Log::append(SharedBytes batches, Offset first, Offset last, std::int64_t ma
   TARRY_ASSERT(end_offset_ == last + 1, "an append ends with the offset that its caller says");
 }
 
+void Log::want_piece(Offset from, Offset segment, std::uint64_t position) {
+  auto found = std::ranges::find(segments_, segment, &SegmentState::base);
+  if (found == segments_.end()) return;
+  if (position >= found->bytes) {  // The next one begins where this one ends.
+    if (++found == segments_.end() || found->base != from) return;
+    position = 0;
+  }
+  if (position >= found->bytes || !ReadAhead::of_the_process().plan(hints_->log, from)) return;
+  ahead_ = std::make_unique<AheadRead>();
+  ahead_->disk_ = disk_;
+  ahead_->directory_ = directory_;
+  ahead_->segment_ = *found;
+  ahead_->log_ = hints_->log;
+  ahead_->from_ = from;
+  ahead_->position_ = position;
+}
+
+// From what was read ahead, as much of it as is there; and what comes next is to be read.
+std::vector<SharedBytes> Log::read_pieces(Offset from, Offset below, std::size_t max_bytes,
+                                          bool at_least_one) {
+  auto& pieces = ReadAhead::of_the_process();
+  std::vector<SharedBytes> batches;
+  std::size_t bytes = 0;
+  std::shared_ptr<const Piece> last;
+  while (const auto piece = pieces.find(hints_->log, from)) {
+    const std::size_t before = bytes;
+    take_from(piece, below, std::min(max_bytes, most_read_bytes), at_least_one, from, bytes,
+              batches);
+    if (bytes == before) break;
+    last = piece;
+    if (from < piece->end()) break;
+    pieces.used_up(hints_->log, piece->begin());
+    // Who goes on behind it, when no piece is there by then, need not search.
+    hints_->add(from, piece->segment, piece->end_position);
+  }
+  if (last != nullptr) want_piece(last->end(), last->segment, last->end_position);
+  return batches;
+}
+
 LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one) {
   if (from < start_offset_ || from > end_offset_) return OffsetOutOfRange{};
   below = std::min(below, end_offset_);
   std::vector<SharedBytes> batches;
   if (from >= below) return batches;
 
+  ahead_.reset();
   if (from < tail_start()) {
+    if (hints_) {
+      if (auto pieces = read_pieces(from, below, max_bytes, at_least_one); !pieces.empty())
+        return pieces;
+    }
     DiskRead read;
     read.disk_ = disk_;
     read.directory_ = directory_;

@@ -13,9 +13,9 @@
 //     append()  ->  journal round  ->  plan_flush(durable end)  ->  Flush::run()  ->  flushed()
 //      shard                             shard                     any thread         shard
 //
-// A reader near the end is served from the tail, without a copy; for older offsets it gets a
-// DiskRead.  Whatever blocks is such a piece of work: it holds all it needs, any thread may run
-// it, and it may outlive the Log.
+// A reader near the end is served from the tail, without a copy; for older offsets from a piece
+// that was read ahead, or it gets a DiskRead.  Whatever blocks is such a piece of work: it holds
+// all it needs, any thread may run it, and it may outlive the Log.
 //
 // What always holds
 //   - Offsets go up; a batch is never cut, and read() returns whole ones.
@@ -36,6 +36,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -44,10 +45,30 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "storage/file.h"
+#include "storage/read_ahead.h"
 #include "storage/retention.h"
 #include "storage/segment.h"
 
 namespace tarry::storage {
+
+// A piece of a segment that somebody will ask for soon (read_ahead.h).  run() once, on any thread.
+class AheadRead {
+ public:
+  void run();
+
+ private:
+  friend class Log;
+  friend class DiskRead;
+  // Reads it; null when there is no whole batch, or something is wrong, which its reader will find.
+  std::shared_ptr<const Piece> read() const;
+
+  Disk* disk_ = nullptr;
+  std::string directory_;
+  SegmentState segment_;
+  std::uint64_t log_ = 0;
+  Offset from_ = 0;
+  std::uint64_t position_ = 0;  // Where the batch that begins with from_ stands.
+};
 
 // A read of batches that left the tail.  run() once, on any thread.
 class DiskRead {
@@ -188,6 +209,8 @@ class Log {
   // within `max_bytes`; the first even if it alone is larger, when `at_least_one`.  Out of range:
   // below the start or behind the end.
   LogRead read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one);
+  // What the last read() wants to have read before it is asked for; mostly nothing.
+  std::unique_ptr<AheadRead> take_read_ahead() { return std::move(ahead_); }
 
   // The first record with a timestamp of `target` or later.
   TimestampSearch find_timestamp(std::int64_t target, Offset below) const;
@@ -247,6 +270,9 @@ class Log {
 
   const SegmentState& active() const { return segments_.back(); }
   std::span<const TailBatch> tail() const { return std::span(tail_).subspan(tail_head_); }
+  std::vector<SharedBytes> read_pieces(Offset from, Offset below, std::size_t max_bytes,
+                                       bool at_least_one);
+  void want_piece(Offset from, Offset segment, std::uint64_t position);
   Offset tail_start() const;  // First offset that is in memory; end_offset_ when the tail is empty.
 
   Disk* disk_;
@@ -270,6 +296,7 @@ class Log {
   std::vector<Offset> unsynced_;   // Segments written since they were synced, ascending.
 
   std::shared_ptr<DiskRead::Hints> hints_;  // Made by the first disk read.
+  std::unique_ptr<AheadRead> ahead_;
 };
 
 // A log as open() found it.

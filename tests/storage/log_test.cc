@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <thread>
 
 #include "batches.h"
 #include "storage/index.h"
@@ -203,7 +204,8 @@ TEST_CASE("every offset reads as the batch that contains it, in memory and on di
     if (on_disk) f.flush_and_forget();
     for (Offset from = 0; from < f.log->end_offset(); ++from) {
       auto read = f.log->read(from, everything, 10, true);
-      REQUIRE(std::holds_alternative<DiskRead>(read) == on_disk);
+      // From the disk, or from what was read ahead of it; what is in memory from there alone.
+      if (!on_disk) REQUIRE(std::holds_alternative<std::vector<SharedBytes>>(read));
       const auto batches = batches_of(std::move(read));
       REQUIRE(batches);
       REQUIRE(bytes_of(*batches) == f.expected(from, everything, 10));
@@ -321,6 +323,110 @@ TEST_CASE("a read on from the last one needs no index") {
     rest = rest.subspan(records::next_batch(rest)->size());
   }
   CHECK(opens(next) < first);
+}
+
+TEST_CASE("who reads on from where a read ended finds it in memory, read before it was asked for") {
+  Fixture f;
+  f.config.segment_bytes = 5'000'000;
+  f.open();
+  for (int i = 0; i < 150; ++i) f.append({{i, 100'000}});
+  f.flush_and_forget();
+  REQUIRE(f.segments().size() > 2);
+  const Buffer expected = f.expected(0);
+  Buffer read;
+  Offset from = 0;
+  int from_memory = 0, from_disk = 0;
+  f.disk.count_only("pread");
+  while (from < f.log->end_offset()) {
+    auto found = f.log->read(from, everything, 1'000'000, true);
+    // The pool reads ahead while the answer is on its way.
+    ++(std::holds_alternative<DiskRead>(found) ? from_disk : from_memory);
+    const auto batches = batches_of(std::move(found));
+    REQUIRE(batches);
+    for (const auto& piece : *batches) {
+      CHECK(piece.size() <= 1'000'000);
+      for (Bytes rest = piece.view(); !rest.empty();) {
+        const auto batch = records::next_batch(rest);
+        REQUIRE(batch);
+        from = batch->next_offset();
+        rest = rest.subspan(batch->size());
+      }
+      append_bytes(read, piece.view());
+    }
+    if (auto ahead = f.log->take_read_ahead()) ahead->run();
+  }
+  CHECK(read == expected);
+  CHECK(from_disk <= 3);
+  CHECK(from_memory > 10);
+}
+
+TEST_CASE("who reads here and there has nothing read ahead") {
+  Fixture f;
+  f.open();
+  for (int i = 0; i < 100; ++i) f.append({{i, 100'000}});
+  f.flush_and_forget();
+  for (Offset from : {10, 70, 30, 5, 90}) {
+    auto found = f.log->read(from, everything, 150'000, true);
+    CHECK(std::holds_alternative<DiskRead>(found));
+    REQUIRE(batches_of(std::move(found)));
+    CHECK(f.log->take_read_ahead() == nullptr);
+  }
+}
+
+TEST_CASE("what is read ahead is given below the limit alone, and not after its log is cut") {
+  Fixture f;
+  f.open();
+  for (int i = 0; i < 60; ++i) f.append({{i, 100'000}});
+  f.flush_and_forget();
+  REQUIRE(batches_of(f.log->read(0, everything, 450'000, true)));  // 0 to 3.
+  REQUIRE(batches_of(f.log->read(4, everything, 450'000, true)));  // A piece, of which 4 to 7.
+  auto found = f.log->read(8, 10, 1'000'000, true);
+  REQUIRE(std::holds_alternative<std::vector<SharedBytes>>(found));
+  CHECK(bytes_of(std::get<std::vector<SharedBytes>>(found)) == f.expected(8, 10));
+  f.open();
+  REQUIRE(f.log->truncate_to(8));
+  f.append({{9, 50}});
+  f.flush_and_forget();
+  CHECK(bytes_of(*batches_of(f.log->read(8, everything, 1'000'000, true))).size() < 1000);
+}
+
+TEST_CASE("a piece that is being read is waited for, one that is only planned is not") {
+  ReadAhead pieces;
+  const auto log = pieces.new_log();
+  CHECK(pieces.plan(log, 7));
+  CHECK_FALSE(pieces.plan(log, 7));
+  CHECK(pieces.find_or_wait(log, 7) == nullptr);
+  CHECK_FALSE(pieces.begin(log, 7));  // Its reader has taken it over.
+
+  CHECK(pieces.plan(log, 9));
+  CHECK(pieces.begin(log, 9));
+  auto piece = std::make_shared<Piece>();
+  piece->batches.push_back({9, 12, 0, 100});
+  std::thread reader([&] { CHECK(pieces.find_or_wait(log, 9) == piece); });
+  pieces.done(log, 9, piece);
+  reader.join();
+  CHECK(pieces.find(log, 12) == piece);
+  CHECK(pieces.find(log, 13) == nullptr);
+  pieces.forget(log);
+  CHECK(pieces.find(log, 12) == nullptr);
+}
+
+TEST_CASE("pieces are bounded: those that were served go for new ones, those that were not stay") {
+  ReadAhead pieces;
+  const auto log = pieces.new_log();
+  constexpr auto most = static_cast<Offset>(ReadAhead::most_bytes / ReadAhead::piece_bytes);
+  for (Offset from = 0; from < most; ++from) {
+    REQUIRE(pieces.plan(log, from));
+    REQUIRE(pieces.begin(log, from));
+    auto piece = std::make_shared<Piece>();
+    piece->batches.push_back({from, from, 0, 100});
+    pieces.done(log, from, piece);
+  }
+  CHECK_FALSE(pieces.plan(log, most));
+  pieces.used_up(log, 3);
+  CHECK(pieces.plan(log, most));
+  CHECK(pieces.find(log, 3) == nullptr);
+  CHECK(pieces.find(log, 4) != nullptr);
 }
 
 TEST_CASE("an index that is not true costs time, no data") {

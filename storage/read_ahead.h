@@ -1,0 +1,100 @@
+#pragma once
+
+// ReadAhead: pieces of segments in memory, read before a consumer asks for them.
+//
+//   consumer of old data:   fetch     fetch     fetch     fetch
+//   pieces of its log:    [ piece   |    piece ][   piece   |  ...
+//                           \_ served at once     \_ being read on the pool meanwhile
+//
+// A reader that goes on where one before it ended gets a piece read for it; while it takes from
+// that, the next one is read.  Who reads here and there gets nothing.
+//
+// What always holds
+//   - A piece is whole batches, one behind the other, as the segment has them.
+//   - All pieces of the process take at most most_bytes.  For a new one go those that were served
+//     to their end, the oldest first, then those that nobody came for while many others were asked
+//     for; if there is none, nothing is read ahead.
+//   - Whoever holds bytes of a piece keeps its memory, also when the piece has gone.
+//
+// One for the process; any thread.
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "storage/file.h"
+
+namespace tarry::storage {
+
+// Batches that stand one behind the other in a segment.
+struct Piece {
+  struct Batch {
+    Offset first, last;
+    std::size_t at, size;  // In the buffer.
+  };
+  Offset segment = 0;                           // Its base.
+  std::shared_ptr<const AlignedBuffer> buffer;  // Holds them.
+  std::vector<Batch> batches;                   // Not empty.
+  std::uint64_t end_position = 0;               // In the segment, behind the last.
+
+  Offset begin() const { return batches.front().first; }
+  Offset end() const { return batches.back().last + 1; }
+};
+
+class ReadAhead {
+ public:
+  static constexpr std::size_t piece_bytes = std::size_t{2} << 20;
+  static constexpr std::size_t most_bytes = std::size_t{64} << 20;
+
+  static ReadAhead& of_the_process();
+
+  // A log's name in here; never given out twice.
+  std::uint64_t new_log();
+  void forget(std::uint64_t log);
+
+  // The piece that has `from`, if it is there.
+  std::shared_ptr<const Piece> find(std::uint64_t log, Offset from);
+  // The same, and waits for one that is being read.  One that is only planned is not any more: the
+  // caller reads it.  Not for a shard's thread.
+  std::shared_ptr<const Piece> find_or_wait(std::uint64_t log, Offset from);
+  // Says that the piece was served to its end.
+  void used_up(std::uint64_t log, Offset begin);
+
+  // Who wants to read the piece that begins with `from`.  False when it is there or on its way, or
+  // there is no room.
+  bool plan(std::uint64_t log, Offset from);
+  // It is read now.  False when it is not wanted any more.
+  bool begin(std::uint64_t log, Offset from);
+  // It is there; null: it could not be read.
+  void done(std::uint64_t log, Offset from, std::shared_ptr<const Piece> piece);
+
+ private:
+  struct Entry {
+    std::uint64_t log;
+    Offset from;
+    enum class State { planned, reading, there } state;
+    bool used_up = false;
+    std::uint64_t asked_at = 0;  // When plans_ was so much.
+    std::shared_ptr<const Piece> piece = nullptr;
+  };
+
+  Entry* entry_of(std::uint64_t log, Offset from);  // That begins there.
+  Entry* entry_with(std::uint64_t log, Offset offset);
+  bool make_room();
+  void erase(const Entry* entry);
+
+  std::mutex mutex_;
+  std::condition_variable read_;
+  std::list<Entry> entries_;  // At most most_bytes / piece_bytes.
+  std::uint64_t plans_ = 0;
+  std::uint64_t logs_ = 0;
+};
+
+}  // namespace tarry::storage
