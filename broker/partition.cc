@@ -1,12 +1,15 @@
 #include "broker/partition.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "base/assert.h"
+#include "base/block.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/shard.h"
@@ -53,6 +56,27 @@ records::BatchView first_batch(Bytes bytes) {
   return *batch;
 }
 
+// The batch in memory that is ours to change, kept by `stored`.
+records::MutableBatch as_ours(const Arrival& arrival, Bytes batch, SharedBytes& stored) {
+  if (arrival.memory != nullptr) {
+    stored = SharedBytes(arrival.memory, batch);
+    return {const_cast<std::uint8_t*>(batch.data()), batch.size()};
+  }
+  constexpr std::size_t worth_a_block = 64 << 10;
+  records::MutableBatch copy;
+  if (batch.size() < worth_a_block) {
+    auto buffer = std::make_shared<Buffer>(batch.begin(), batch.end());
+    copy = *buffer;
+    stored = SharedBytes(std::move(buffer), copy);
+  } else {
+    auto block = std::make_shared<Block>(batch.size());
+    std::memcpy(block->data(), batch.data(), batch.size());
+    copy = {block->data(), batch.size()};
+    stored = SharedBytes(std::move(block), copy);
+  }
+  return copy;
+}
+
 ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
   switch (kind) {
     case delay::ScheduleErrors::Kind::invalid:
@@ -77,6 +101,10 @@ Partition::Partition(Shard& shard, TopicPartition id, std::string topic_name,
       log_(std::move(log)),
       producers_(std::move(producers)),
       visible_{log_.end_offset(), 0} {}
+
+Partition::~Partition() {
+  if (intake_) intake_->abandon();
+}
 
 storage::LogConfig Partition::log_config_of(const TopicConfig& config) {
   return log_config(config);
@@ -106,7 +134,7 @@ Appended Partition::already_answered(const storage::ProducerStates::Duplicate& d
   return out;
 }
 
-Appended Partition::append(Bytes records, bool zstd_allowed) {
+std::optional<Appended> Partition::takes_nothing() const {
   if (retired_ || shard_.refuses(id_.topic))
     return refused(ErrorCode::unknown_topic_or_partition, {});
   if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
@@ -114,18 +142,48 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
     return refused(ErrorCode::kafka_storage_error,
                    "the broker's disk is full; records are taken again when space is free");
   }
-  const WallTime now = shard_.clock().wall();
+  return std::nullopt;
+}
 
-  auto checked =
-      records::check_produced(records, check_limits(shard_.broker(), *config_, zstd_allowed, now));
-  if (!checked) {
-    Appended out =
-        refused(static_cast<ErrorCode>(checked.error().kafka_code()), checked.error().message);
-    for (auto& bad : checked.error().records)
-      out.bad_records.push_back({bad.index, std::move(bad.message)});
+void Partition::append(Bytes records, bool zstd_allowed,
+                       std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory) {
+  if (auto refusal = takes_nothing()) return done(std::move(*refusal));
+  Arrival arrival{records, std::move(memory), zstd_allowed, shard_.clock().wall(),
+                  config_, std::move(done)};
+  BatchChecks::Job job{records, check_limits(shard_.broker(), *config_, zstd_allowed, arrival.at),
+                       config_->delay_enable, config_->delay_enable && config_->delay_ms > 0};
+  if (intake_ == nullptr || intake_->empty()) {
+    if (auto verdict = BatchChecks::look_here(job)) {
+      Appended appended = take_checked(arrival, std::move(verdict));
+      return arrival.done(std::move(appended));
+    }
+  }
+  if (intake_ == nullptr) intake_ = std::make_shared<BatchIntake>(*this, shard_.checks());
+  intake_->add(std::move(arrival), std::move(job));
+}
+
+Appended Partition::take_checked(const Arrival& arrival,
+                                 std::optional<BatchChecks::Verdict> verdict) {
+  if (auto refusal = takes_nothing()) return std::move(*refusal);
+  if (!verdict)
+    return refused(ErrorCode::kafka_storage_error, "there is no memory to unpack the batch");
+  if (!*verdict) {
+    auto& error = verdict->error();
+    Appended out = refused(static_cast<ErrorCode>(error.kafka_code()), error.message);
+    for (auto& bad : error.records) out.bad_records.push_back({bad.index, std::move(bad.message)});
     return out;
   }
-  const records::BatchView& batch = checked->batch;
+  try {
+    return take(arrival, **verdict);
+  } catch (const std::bad_alloc&) {
+    return refused(ErrorCode::kafka_storage_error, "there is no memory to take the batch");
+  }
+}
+
+// Throws only while nothing has changed.
+Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& checked) {
+  const WallTime now = shard_.clock().wall();
+  const records::BatchView& batch = checked.batch;
   if (batch.is_transactional()) {
     return refused(ErrorCode::invalid_record,
                    "transactions are not supported: the batch has the transactional bit");
@@ -134,7 +192,7 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
   const ProducerId producer = batch.producer_id();
   if (producer >= 0) {
     const auto verdict =
-        producers_.check(producer, batch.producer_epoch(), batch.base_sequence(), checked->count);
+        producers_.check(producer, batch.producer_epoch(), batch.base_sequence(), checked.count);
     if (const auto* duplicate = std::get_if<storage::ProducerStates::Duplicate>(&verdict)) {
       return already_answered(*duplicate);
     }
@@ -152,8 +210,9 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
 
   // What is scheduled in it, if anything.
   std::optional<delay::Accepted> accepted;
-  if (config_->delay_enable && (checked->has_headers || config_->delay_ms > 0)) {
-    auto sorted = shard_.engine().accept(id_, *checked, delay_config(), now);
+  const TopicConfig& config = *arrival.config;
+  if (config.delay_enable && (checked.has_headers || config.delay_ms > 0)) {
+    auto sorted = shard_.engine().accept(id_, checked, delay_config_of(config), arrival.at);
     if (!sorted) {
       Appended out = refused(code_of(sorted.error().kind), sorted.error().message);
       for (auto& bad : sorted.error().records)
@@ -164,15 +223,18 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
   }
 
   // What goes to the log at once, as it will stand there.
-  Buffer now_batch;
+  SharedBytes stored;
+  records::MutableBatch now_batch;
   if (!accepted) {
-    now_batch.assign(batch.bytes().begin(), batch.bytes().end());
+    now_batch = as_ours(arrival, batch.bytes(), stored);
   } else if (!accepted->logs_nothing()) {
-    now_batch = accepted->take_immediate();
+    auto immediate = std::make_shared<Buffer>(accepted->take_immediate());
+    now_batch = *immediate;
+    stored = SharedBytes(std::move(immediate), now_batch);
   }
   const Offset base = log_.end_offset();
-  const Offset last = base + checked->count - 1;
-  std::int64_t max_timestamp = to_ms(checked->max_timestamp);
+  const Offset last = base + checked.count - 1;
+  std::int64_t max_timestamp = to_ms(checked.max_timestamp);
   std::int64_t log_append_time = -1;
   if (!now_batch.empty()) {
     records::set_base_offset(now_batch, base);
@@ -182,19 +244,18 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
       records::set_log_append_time(now_batch, now);
     } else if (accepted) {
       max_timestamp = to_ms(first_batch(now_batch).max_timestamp());
-    } else if (checked->needs_max_timestamp_fix) {
-      records::set_max_timestamp(now_batch, checked->max_timestamp);
+    } else if (checked.needs_max_timestamp_fix) {
+      records::set_max_timestamp(now_batch, checked.max_timestamp);
     }
   }
-  const Offset answer = now_batch.empty() ? -static_cast<Offset>(checked->count) : base;
+  const Offset answer = now_batch.empty() ? -static_cast<Offset>(checked.count) : base;
 
   storage::RecordBuilder record;
-  const SharedBytes stored(std::move(now_batch));
   if (!stored.empty()) record.add(storage::LogAppended{id_, now, stored.view()});
   if (accepted) accepted->add_to(record);
   const storage::ProducerStates::Answered answered{
       batch.producer_epoch(), batch.base_sequence(),
-      storage::sequence_after(batch.base_sequence(), checked->count - 1), answer, now};
+      storage::sequence_after(batch.base_sequence(), checked.count - 1), answer, now};
   // A batch in the log tells its producer's state itself.
   if (producer >= 0 && stored.empty()) {
     record.add(storage::ProducerAnswered{id_, producer, answered.epoch, answered.first_sequence,
@@ -229,10 +290,12 @@ Appended Partition::append(Bytes records, bool zstd_allowed) {
   }
 
   // It is in the journal's order now: from here on nothing can refuse it.
-  if (!stored.empty()) log_.append(stored, base, last, max_timestamp, now);
-  appended_bytes_ = end.bytes;
-  if (producer >= 0) producers_.add(producer, answered, *lsn);
-  if (held_here != nullptr) shard_.engine().appended(*held_here);
+  [&]() noexcept {
+    if (!stored.empty()) log_.append(stored, base, last, max_timestamp, now);
+    appended_bytes_ = end.bytes;
+    if (producer >= 0) producers_.add(producer, answered, *lsn);
+    if (held_here != nullptr) shard_.engine().appended(*held_here);
+  }();
 
   Appended out;
   out.base_offset = answer;
@@ -322,7 +385,16 @@ storage::RetentionPlan Partition::plan_retention(WallTime now) {
 }
 
 storage::LogRead Partition::read(Offset from, std::size_t max_bytes, bool at_least_one) {
-  return log_.read(from, high_watermark(), max_bytes, at_least_one);
+  auto found = log_.read(from, high_watermark(), max_bytes, at_least_one);
+  if (auto ahead = log_.take_read_ahead()) {
+    shard_.background().run(
+        [ahead = std::move(ahead)] {
+          ahead->run();
+          return true;
+        },
+        [](bool) {});
+  }
+  return found;
 }
 
 void Partition::fence(std::string why) {
@@ -335,6 +407,7 @@ void Partition::fence(std::string why) {
 
 void Partition::retire() {
   retired_ = true;
+  if (intake_) intake_->retire();
   fetches.check_all();
 }
 
@@ -343,10 +416,6 @@ Result<> Partition::replay(Bytes batches, WallTime appended) {
   if (!replayed) return replayed;
   visible_.offset = log_.end_offset();
   return producers_.replay_batches(batches, appended);
-}
-
-delay::TopicDelay Partition::delay_config() const {
-  return delay_config_of(*config_);
 }
 
 delay::TopicDelay Partition::delay_config_of(const TopicConfig& config) {

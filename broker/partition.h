@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,6 +33,8 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "broker/appended.h"
+#include "broker/batch_intake.h"
 #include "broker/topic_config.h"
 #include "delay/engine.h"
 #include "protocol/error_code.h"
@@ -59,29 +62,12 @@ struct RecordsDeleted {
   std::optional<Lsn> wait_for;
 };
 
-// What became of a produced batch.
-struct Appended {
-  protocol::ErrorCode error = protocol::ErrorCode::none;
-  std::string message;  // Of an error; may be empty.
-  struct BadRecord {
-    std::int32_t index;
-    std::string message;
-  };
-  std::vector<BadRecord> bad_records;
-
-  Offset base_offset = -1;            // -n: all n records were parked.
-  std::int64_t log_append_time = -1;  // Of topics with LogAppendTime.
-  Offset log_start = -1;
-  // Answered when the journal has this: nothing to wait for when empty.
-  std::optional<Lsn> wait_for;
-  storage::When wait_when = storage::When::durable;
-};
-
 class Partition {
  public:
   Partition(Shard& shard, TopicPartition id, std::string topic_name,
             std::shared_ptr<const TopicConfig> config, storage::Log log,
             storage::ProducerStates producers);
+  ~Partition();
 
   const TopicPartition& id() const { return id_; }
   const std::string& topic_name() const { return topic_name_; }
@@ -94,9 +80,12 @@ class Partition {
   std::int64_t visible_bytes() const { return visible_.bytes; }
   Offset log_end() const { return log_.end_offset(); }
 
-  // `records` as a Produce request holds them.  Takes its place in the partition's order before
-  // it returns.
-  Appended append(Bytes records, bool zstd_allowed);
+  // `records` as a Produce request holds them; they live until `done` is called.  Takes its place
+  // in the partition's order before it returns.  `done` comes at once, unless the batch or one
+  // before it is checked on the pool.  When it throws, `done` does not come.  With `memory`, which
+  // keeps `records`, they are changed and kept where they are; without, copied.
+  void append(Bytes records, bool zstd_allowed, std::move_only_function<void(Appended)> done,
+              std::shared_ptr<void> memory = nullptr);
 
   // Records that fell due, as one batch with offsets from 0, and their removal: one journal
   // record.  `done` has the base offset when it is durable.
@@ -145,11 +134,16 @@ class Partition {
   static delay::TopicDelay delay_config_of(const TopicConfig& config);
 
  private:
-  delay::TopicDelay delay_config() const;
   Appended refused(protocol::ErrorCode error, std::string message) const;
   Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
   void move_high_watermark(LogEnd end);
   void move_log_start(Offset start);
+  // Why nothing is taken now; empty when it is.
+  std::optional<Appended> takes_nothing() const;
+  friend class BatchIntake;
+  // Empty: there was no memory to look at it.
+  Appended take_checked(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
+  Appended take(const Arrival& arrival, const records::CheckedBatch& checked);
 
   Shard& shard_;
   const TopicPartition id_;
@@ -162,6 +156,7 @@ class Partition {
   std::optional<std::string> fenced_;  // Why.
   std::optional<std::string> damage_;
   bool retired_ = false;
+  std::shared_ptr<BatchIntake> intake_;  // Null until a batch had to wait.
 };
 
 }  // namespace tarry::broker

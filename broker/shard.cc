@@ -30,6 +30,7 @@ Shard::Shard(Broker& broker, ShardSetup setup)
       background_(*setup.background),
       clock_(broker.clock()),
       epoch_(clock_.mono()),
+      checks_(background_, static_cast<std::size_t>(broker.config().decompressed_max_bytes)),
       purgatory_(wheel_),
       checkpointer_(*this),
       idle_note_timer_([this] { journal_->note_idle(); }) {
@@ -225,12 +226,17 @@ void Shard::with_partition(TopicPartition tp, TakePartition take) {
   if (auto* partition = open_partition(tp)) return take(partition);
   auto loading = loading_of(tp);
   if (!loading) return take(std::unexpected(ErrorCode::unknown_topic_or_partition));
-  opening_[tp].waiting.push_back(std::move(take));
-  background_.run(
-      [loading = std::move(*loading), broker = &broker_] { return load(loading, *broker); },
-      [this, tp](Result<std::unique_ptr<Partition>> partition) {
-        opened(tp, std::move(partition));
-      });
+  try {
+    opening_[tp].waiting.push_back(std::move(take));
+    background_.run(
+        [loading = std::move(*loading), broker = &broker_] { return load(loading, *broker); },
+        [this, tp](Result<std::unique_ptr<Partition>> partition) {
+          opened(tp, std::move(partition));
+        });
+  } catch (...) {
+    opening_.erase(tp);  // Nobody would open it.
+    throw;
+  }
 }
 
 void Shard::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded) {

@@ -32,6 +32,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "broker/batch_checks.h"
 #include "broker/checkpointer.h"
 #include "broker/partition.h"
 #include "broker/partition_sink.h"
@@ -76,6 +77,7 @@ class Shard {
   delay::Engine& engine() { return *engine_; }
   purgatory::Purgatory& purgatory() { return purgatory_; }
   Groups& groups() { return *groups_; }  // Those of Broker::shard_of_group().
+  BatchChecks& checks() { return checks_; }
 
   // Ticks are milliseconds of monotonic time since the broker was made; now is rounded down,
   // deadlines up.
@@ -176,6 +178,7 @@ class Shard {
   Background& background_;
   const Clock& clock_;
   const MonoTime epoch_;  // Tick 0.
+  BatchChecks checks_;
 
   timing::TimingWheel wheel_;
   purgatory::Purgatory purgatory_;

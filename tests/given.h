@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <new>
 #include <utility>
 
 #include "base/background.h"
@@ -44,6 +45,7 @@ class SetClock final : public Clock {
 class QueuedBackground final : public Background {
  public:
   void run_and_then(Work work, Work then) override {
+    if (std::exchange(no_memory, false)) throw std::bad_alloc();
     queue_.push_back({std::move(work), std::move(then)});
   }
   // False when nothing waits.
@@ -61,6 +63,7 @@ class QueuedBackground final : public Background {
   }
   std::size_t size() const { return queue_.size(); }
   void forget() { queue_.clear(); }
+  bool no_memory = false;  // For the next piece of work.
 
  private:
   std::deque<std::pair<Work, Work>> queue_;

@@ -33,6 +33,7 @@ namespace {
 struct Item {
   TopicPartition id;
   Bytes records;
+  std::shared_ptr<void> memory;  // What keeps them, where they are most of the request.
   Appended result;
   protocol::ProduceResponse::PartitionResponse* answer;
 };
@@ -50,9 +51,10 @@ struct Terms {
   bool zstd_allowed;
 };
 
-Appended opening_failed(ErrorCode code) {
+Appended failed_with(ErrorCode code, std::string why = {}) {
   Appended failed;
   failed.error = code;
+  failed.message = std::move(why);
   return failed;
 }
 
@@ -74,12 +76,24 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
   // request overtake this one in the others.
   Countdown appended{group.items.size(), {}};
   for (Item* item : group.items) {
-    shard.with_partition(
-        item->id, [item, &appended, &terms](std::expected<Partition*, ErrorCode> partition) {
-          item->result = partition ? (*partition)->append(item->records, terms.zstd_allowed)
-                                   : opening_failed(partition.error());
-          appended.one_done();
-        });
+    const auto tell = [item, &appended](Appended result) {
+      item->result = std::move(result);
+      appended.one_done();
+    };
+    // Whoever throws does not tell; the others still point to what is here.
+    try {
+      shard.with_partition(item->id, [item, tell,
+                                      &terms](std::expected<Partition*, ErrorCode> partition) {
+        if (!partition) return tell(failed_with(partition.error()));
+        try {
+          (*partition)->append(item->records, terms.zstd_allowed, tell, std::move(item->memory));
+        } catch (const std::exception& error) {
+          tell(failed_with(ErrorCode::unknown_server_error, error.what()));
+        }
+      });
+    } catch (const std::exception& error) {
+      tell(failed_with(ErrorCode::unknown_server_error, error.what()));
+    }
   }
   co_await appended.all_done.wait();
   if (terms.acks == 0) co_return;
@@ -158,8 +172,11 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
         answer.error_code = ErrorCode::unknown_topic_or_partition;
         continue;
       }
+      const Bytes records = partition.records.value_or(Bytes{});
+      // A log that keeps the request instead of a copy keeps at most twice what it counts.
+      const bool is_most = records.size() >= context.frame_bytes / 2;
       items.push_back(
-          {{known->id, partition.index}, partition.records.value_or(Bytes{}), {}, &answer});
+          {{known->id, partition.index}, records, is_most ? context.frame : nullptr, {}, &answer});
       Shard* const shard = &broker.shard_of(items.back().id);
       auto group = std::ranges::find(groups, shard, &Group::shard);
       if (group == groups.end()) group = groups.insert(groups.end(), Group{shard, {}});
@@ -182,19 +199,31 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
   std::exception_ptr failed;
   for (auto& group : groups) {
     if (&group == own) continue;
-    group.hang_up = std::make_unique<HangUp>(context.connection, context.shard, *group.shard);
-    asio::co_spawn(group.shard->executor(),
-                   append_group(group, terms, nullptr, group.hang_up->line()),
-                   [&elsewhere, &failed, &home = context.shard](std::exception_ptr error) {
-                     asio::post(home.executor(), [&elsewhere, &failed, error] {
-                       if (error) failed = error;
-                       elsewhere.one_done();
+    try {
+      group.hang_up = std::make_unique<HangUp>(context.connection, context.shard, *group.shard);
+      asio::co_spawn(group.shard->executor(),
+                     append_group(group, terms, nullptr, group.hang_up->line()),
+                     [&elsewhere, &failed, &home = context.shard](std::exception_ptr error) {
+                       asio::post(home.executor(), [&elsewhere, &failed, error] {
+                         if (error) failed = error;
+                         elsewhere.one_done();
+                       });
                      });
-                   });
+    } catch (...) {
+      failed = std::current_exception();
+      --elsewhere.left;
+    }
   }
   const bool any_elsewhere = elsewhere.left > 0;
   const std::shared_ptr<HangUp::Line> here;
-  if (own != nullptr) co_await append_group(*own, terms, &context.connection, here);
+  if (own != nullptr) {
+    try {
+      co_await append_group(*own, terms, &context.connection, here);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  }
+  // Whatever became of the others: they work with what is here.
   if (any_elsewhere) co_await elsewhere.all_done.wait();
   if (failed) std::rethrow_exception(failed);
   for (const auto& item : items) fill_in(item);

@@ -1,9 +1,11 @@
 #include "broker/handlers/table.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/core.h>
 
+#include "broker/broker.h"
 #include "broker/handlers/all.h"
 
 namespace tarry::broker {
@@ -11,11 +13,21 @@ namespace {
 
 using protocol::ApiKey;
 
+// max_bytes stands near the front of a Fetch request, behind max_wait_ms and min_bytes, and until
+// version 14 behind replica_id: it is found without decoding the rest.
+std::size_t most_fetched(const RequestContext& context) {
+  const std::size_t at = context.version() < 15 ? 12 : 8;
+  const Bytes body = context.header.body;
+  if (body.size() < at + 4) return 0;  // Its handler will say that it is cut.
+  const auto asked = load_be<std::int32_t>(body.data() + at);
+  return static_cast<std::size_t>(std::clamp(asked, 0, context.broker.config().fetch_max_bytes));
+}
+
 // Ascending by key.  Produce is advertised from version 0 on, but served from 3: with a higher
 // minimum librdkafka 2.0.2 silently sends batches uncompressed (KAFKA-18659).
 constexpr std::array table{
     Handler{ApiKey::produce, 0, 3, 12, true, run_produce},
-    Handler{ApiKey::fetch, 4, 4, 17, true, run_fetch},
+    Handler{ApiKey::fetch, 4, 4, 17, true, run_fetch, most_fetched},
     Handler{ApiKey::list_offsets, 1, 1, 10, false, run_list_offsets},
     Handler{ApiKey::metadata, 0, 0, 12, false, run_metadata},
     Handler{ApiKey::offset_commit, 2, 2, 9, false, run_offset_commit},

@@ -7,6 +7,7 @@
 // as in Kafka; so does a version that the row does not have (ApiVersions itself excepted, which
 // is answered in version 0 so that a newer client can step down).
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,6 +31,10 @@ struct RequestContext {
   Shard& shard;  // The connection's own: the handler starts and ends on it.
   Connection& connection;
   protocol::RequestHeader header;
+  // What keeps that frame's memory, and how much it is; null where nobody may keep it.  Nobody else
+  // looks at the bytes, so a handler may also change them.
+  std::shared_ptr<void> frame = nullptr;
+  std::size_t frame_bytes = 0;
 
   std::int16_t version() const { return header.version; }
 };
@@ -49,6 +54,8 @@ struct Handler {
   // before them, and those behind wait for them.
   bool pipelined;
   boost::asio::awaitable<Answer> (*run)(RequestContext context);
+  // What its answer may hold, told before it is started; null where that is little.
+  std::size_t (*most_answered)(const RequestContext& context) = nullptr;
 };
 
 std::span<const Handler> handlers();

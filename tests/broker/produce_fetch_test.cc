@@ -43,7 +43,8 @@ TEST_SUITE("produce and fetch") {
     world.run();
     Partition& partition = *world.shard().open_partition(tp);
     const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
-    const auto appended = partition.append(batch, true);
+    Appended appended;
+    partition.append(batch, true, [&](Appended result) { appended = std::move(result); });
     CHECK(appended.error == ErrorCode::none);
     CHECK(partition.log_end() == 1);
     CHECK(partition.high_watermark() == 0);

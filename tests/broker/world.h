@@ -58,6 +58,7 @@ class World {
   Broker& broker() { return *broker_; }
   Shard& shard(std::size_t index = 0) { return broker_->shard(index); }
   SetClock clock;
+  QueuedBackground& background(std::size_t index = 0) { return *backgrounds_[index]; }
 
   // What is ready runs, until nothing is.
   void run() {

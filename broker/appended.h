@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "protocol/error_code.h"
+#include "storage/journal.h"
+
+namespace tarry::broker {
+
+// What became of a produced batch.
+struct Appended {
+  protocol::ErrorCode error = protocol::ErrorCode::none;
+  std::string message;  // Of an error; may be empty.
+  struct BadRecord {
+    std::int32_t index;
+    std::string message;
+  };
+  std::vector<BadRecord> bad_records;
+
+  Offset base_offset = -1;            // -n: all n records were parked.
+  std::int64_t log_append_time = -1;  // Of topics with LogAppendTime.
+  Offset log_start = -1;
+  // Answered when the journal has this: nothing to wait for when empty.
+  std::optional<Lsn> wait_for;
+  storage::When wait_when = storage::When::durable;
+};
+
+}  // namespace tarry::broker

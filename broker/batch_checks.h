@@ -1,0 +1,119 @@
+#pragma once
+
+// BatchChecks: where producers' batches are checked that take long to check.
+//
+//   Partition --run()--> [ waiting ] --> pool: unpack, check, look for schedules --> done()
+//                             |                                                       |
+//                             '---- so much unpacked at once, and no more <--- Room --'
+//
+// What is compressed can unpack to any size, and only unpacking it says to which.  So a batch is
+// first unpacked within a multiple of its own size, in the usual lane; the few that need more are
+// unpacked again within all that is allowed (tarry.decompressed.max.bytes), in the lane for large
+// ones, one at a time.  A bomb waits for other bombs, nobody waits for it.
+//
+// What always holds
+//   - What is unpacked and not given back is at most `bytes` in the usual lane (or one batch, if
+//     that is larger) and one batch in the large one; while a batch is being unpacked it is there
+//     twice for a moment (records/compression.h).
+//   - Each lane begins its batches in the order of run().
+//   - Nobody who holds room waits for room: a partition runs the large lane only for the batch
+//     that is first in its queue, so what is held is always given back.
+//
+// One a shard, on its thread.
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "base/background.h"
+#include "base/bytes.h"
+#include "records/batch_check.h"
+
+namespace tarry::broker {
+
+class BatchChecks {
+ public:
+  enum class Lane { usual, large };
+
+  // What one batch holds of a lane's bound, until it is destroyed.
+  class Room {
+   public:
+    Room() = default;
+    Room(Room&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)), lane_(other.lane_), bytes_(other.bytes_) {}
+    Room& operator=(Room&& other) noexcept {
+      std::swap(owner_, other.owner_);
+      std::swap(lane_, other.lane_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Room() {
+      if (owner_ != nullptr) owner_->give_back(lane_, bytes_);
+    }
+
+   private:
+    friend class BatchChecks;
+    Room(BatchChecks& owner, Lane lane, std::size_t bytes)
+        : owner_(&owner), lane_(lane), bytes_(bytes) {}
+    void shrink_to(std::size_t bytes);
+
+    BatchChecks* owner_ = nullptr;
+    Lane lane_ = Lane::usual;
+    std::size_t bytes_ = 0;
+  };
+
+  // What is to be looked at.
+  struct Job {
+    Bytes records;  // Live until `done`.
+    records::CheckLimits limits;
+    bool schedules = false;      // Look for headers that schedule; else there are none for us.
+    bool keep_unpacked = false;  // Also when no header schedules (a default delay).
+  };
+  struct Checked {
+    // Empty: there was no memory for it.  has_headers says whether a header may schedule; what
+    // nobody will look at again is not unpacked any more.
+    std::optional<std::expected<records::CheckedBatch, records::BatchError>> verdict;
+    Room room;
+  };
+  using Done = std::move_only_function<void(Checked)>;
+
+  BatchChecks(Background& background, std::size_t bytes);
+
+  using Verdict = std::expected<records::CheckedBatch, records::BatchError>;
+
+  // Whether nothing can come of checking these that takes long: not compressed, and short.
+  static bool is_short(Bytes records);
+  // Looks at a short batch, compressed or not, where it is.  Empty when it is none, unpacks to more
+  // than a short one does, or there is no memory: run() it.
+  static std::optional<Verdict> look_here(const Job& job);
+  // What it may unpack to in the usual lane.
+  static std::size_t cap_of_usual_lane(const Job& job);
+
+  // Looks at it on the pool; `done` on the shard's thread, not inside run().  In the usual lane
+  // within its cap: Refusal::message_too_large may come of that alone.
+  void run(Lane lane, Job job, Done done);
+
+ private:
+  struct Waiting {
+    Job job;
+    Done done;
+  };
+  struct State {
+    std::deque<Waiting> waiting;
+    std::size_t held = 0;  // Bytes, of `running` and of what is not given back.
+    std::size_t running = 0;
+  };
+
+  State& state(Lane lane) { return states_[static_cast<std::size_t>(lane)]; }
+  bool has_room(Lane lane, std::size_t bytes);
+  void begin_some(Lane lane);
+  void give_back(Lane lane, std::size_t bytes);
+
+  Background& background_;
+  const std::size_t bytes_;
+  State states_[2];
+};
+
+}  // namespace tarry::broker
