@@ -58,15 +58,18 @@ def _(ctx):
     broker.cli("topic", "create", topic, "--partitions", "4")
 
     def members():
-        described = describe(broker, group)
+        done = broker.cli("group", "describe", group, "--json", check=False)
+        if done.returncode != 0:
+            return None  # Not there yet.
+        described = json_lines(done)[0]
         return described["state"], sorted(each["partitions"] for each in described["members"])
 
     with consumer(broker, topic, group):
-        eventually(lambda: members() == ("Stable", [4]), "one member has all")
+        eventually(lambda: members() == ("Stable", [4]), "one member has all", within=30)
         with consumer(broker, topic, group):
             eventually(lambda: members() == ("Stable", [2, 2]), "each has half", within=30)
         eventually(lambda: members() == ("Stable", [4]), "the first has all again", within=30)
-    assert members() == ("Empty", [])
+    assert members() in (("Empty", []), None), "it committed nothing, so nothing of it need be kept"
 
 
 @case("tarry group lists, describes, resets and deletes, in columns, in JSON and with the right exit codes")
@@ -106,7 +109,7 @@ def _(ctx):
     assert broker.cli("consume", topic, "-g", "fresh", "--until-end").stdout == "c\nd\n"
 
     with consumer(broker, topic, group):
-        eventually(lambda: describe(broker, group)["state"] == "Stable", "it has joined")
+        eventually(lambda: describe(broker, group)["state"] == "Stable", "it has joined", within=30)
         one_line(reset("--to", "start", check=False), 1, group, "active", "1 member")
         one_line(broker.cli("group", "delete", group, check=False), 1, group, "active")
     assert broker.cli("group", "delete", group).stdout == f"{group} deleted\n"
@@ -127,7 +130,7 @@ def _(ctx):
     assert shown["state"] == "Empty" and shown["members"] == [], shown
     assert [(each["partition"], each["committed"], each["lag"]) for each in shown["offsets"] if each["partition"] == 0] == [(0, 2, 1)]
     with consumer(broker, topic, group):
-        eventually(lambda: broker.get(f"/groups/{group}")["state"] == "Stable", "it has joined")
+        eventually(lambda: broker.get(f"/groups/{group}")["state"] == "Stable", "it has joined", within=30)
         shown = broker.get(f"/groups/{group}")
         assert shown["members"][0]["assigned"] == [{"topic": topic, "partitions": [0, 1]}], shown
         assert {each["member"] for each in shown["offsets"]} == {shown["members"][0]["member"]}
