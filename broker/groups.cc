@@ -190,7 +190,7 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(const protocol::JoinGr
       session > config().group_max_session_timeout) {
     co_return refuse(ErrorCode::invalid_session_timeout);
   }
-  if (line->hung_up()) co_return refuse(ErrorCode::coordinator_not_available);
+  if (line->hung_up() || stopping()) co_return refuse(ErrorCode::coordinator_not_available);
   KeptGroup* group = find(request.group_id);
   if (group == nullptr) {
     // Who has a member id has it of a group that is no more.
@@ -212,7 +212,9 @@ asio::awaitable<protocol::SyncGroupResponse> Groups::sync(const protocol::SyncGr
   if (!is_group_id(request.group_id)) co_return refusal<Response>(ErrorCode::invalid_group_id);
   KeptGroup* group = find(request.group_id);
   if (group == nullptr) co_return refusal<Response>(ErrorCode::unknown_member_id);
-  if (line->hung_up()) co_return refusal<Response>(ErrorCode::coordinator_not_available);
+  if (line->hung_up() || stopping()) {
+    co_return refusal<Response>(ErrorCode::coordinator_not_available);
+  }
   DelayedSync reply;
   group->sync(request, reply);
   HangUp::Attached attached(*line, reply);
