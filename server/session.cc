@@ -1,7 +1,10 @@
 #include "server/session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include <fmt/core.h>
@@ -27,8 +30,6 @@ constexpr std::size_t least_partial = 4096;
 // One gather write.  IOV_MAX is 1024; a Fetch answer has two pieces a batch.
 constexpr std::size_t most_pieces = 128;
 
-constexpr std::size_t size_bytes = 4;
-
 }  // namespace
 
 Sessions::Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits limits)
@@ -43,7 +44,34 @@ Sessions::~Sessions() {
 
 void Sessions::start(asio::ip::tcp::socket socket, std::string peer) {
   ++accepted_;
-  std::make_shared<Session>(*this, std::move(socket), std::move(peer))->start();
+  std::shared_ptr<Session> session;
+  try {
+    session = std::make_shared<Session>(*this, std::move(socket), std::move(peer));
+  } catch (...) {
+    if (on_ended) on_ended();  // From here on it says so itself.
+    throw;
+  }
+  session->start();
+}
+
+void Sessions::take(int descriptor, asio::ip::tcp protocol, std::string peer) {
+  const auto refused = [&](const std::string& why) {
+    log_warn("server", "a connection is closed as it came: {}", why);
+  };
+  asio::ip::tcp::socket socket(shard_.executor());
+  boost::system::error_code error;
+  socket.assign(protocol, descriptor, error);
+  if (error) {
+    ::close(descriptor);
+    refused(error.message());
+    if (on_ended) on_ended();
+    return;
+  }
+  try {
+    start(std::move(socket), std::move(peer));
+  } catch (const std::exception& failed) {
+    refused(failed.what());
+  }
 }
 
 void Sessions::close_all(std::string_view reason) {
@@ -52,6 +80,13 @@ void Sessions::close_all(std::string_view reason) {
     session = session->next_;
     alive->close(reason, false);
   }
+}
+
+std::size_t Sessions::bytes_in_flight() const {
+  std::size_t bytes = 0;
+  for (const Session* session = first_; session != nullptr; session = session->next_)
+    bytes += session->requests_bytes_ + session->answers_bytes_;
+  return bytes;
 }
 
 Session::Session(Sessions& owner, asio::ip::tcp::socket socket, std::string peer)
@@ -103,7 +138,7 @@ void Session::close(std::string_view reason, bool is_fault) {
   stalled_.cancel();
   waiting_.clear();
   out_.clear();
-  partial_ = {};
+  partial_.reset();
   ahead_ = {};
   ahead_from_ = 0;
   connection_.close();
@@ -132,18 +167,10 @@ void Session::wait_readable() {
 void Session::read_some() {
   boost::system::error_code error;
   // The rest of a large frame is read to where it belongs, so that it is copied once only.
-  if (partial_.size() >= least_partial) {
-    const std::size_t have = partial_.size();
-    const auto whole = size_bytes + load_be<std::uint32_t>(partial_.data());
-    partial_.resize(std::min(whole, std::max(2 * have, scratch_bytes)));
-    const std::size_t got =
-        socket_.read_some(asio::buffer(partial_.data() + have, partial_.size() - have), error);
-    partial_.resize(have + got);
-    if (partial_.size() == whole) {
-      auto frame = std::make_shared<Buffer>(std::exchange(partial_, {}));
-      frame->erase(frame->begin(), frame->begin() + size_bytes);
-      admit(std::move(frame));
-    }
+  if (partial_ && partial_->come() >= least_partial) {
+    const auto room = partial_->room();
+    partial_->came(socket_.read_some(asio::buffer(room.data(), room.size()), error));
+    if (partial_->whole()) admit(std::exchange(partial_, nullptr));
   } else {
     const std::size_t got =
         socket_.read_some(asio::buffer(owner_.scratch_.get(), scratch_bytes), error);
@@ -152,7 +179,7 @@ void Session::read_some() {
   }
   if (closed_) return;
   if (error && error != asio::error::would_block && error != asio::error::interrupted) {
-    const bool within = error == asio::error::eof && !partial_.empty();
+    const bool within = error == asio::error::eof && size_come_ > 0;
     return close(within ? "the stream ended inside a frame" : error.message(), within);
   }
   pump();
@@ -163,57 +190,56 @@ std::size_t Session::take(Bytes bytes) {
   const std::size_t all = bytes.size();
   while (!bytes.empty() && !closed_ && !is_full()) {
     // The size first, of which as little as one byte may have come.
-    if (partial_.size() < size_bytes && (!partial_.empty() || bytes.size() < size_bytes)) {
-      const std::size_t more = std::min(size_bytes - partial_.size(), bytes.size());
-      append_bytes(partial_, bytes.first(more));
+    if (!partial_) {
+      const std::size_t more = std::min(size_.size() - size_come_, bytes.size());
+      std::memcpy(size_.data() + size_come_, bytes.data(), more);
+      size_come_ += more;
       bytes = bytes.subspan(more);
-      if (partial_.size() < size_bytes) break;
+      if (size_come_ < size_.size()) break;
+      const auto claimed = load_be<std::int32_t>(size_.data());
+      if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
+        close(fmt::format("a frame of {} bytes; socket.request.max.bytes is {}", claimed,
+                          owner_.limits_.frame_bytes),
+              true);
+        break;
+      }
+      partial_ = std::make_shared<Frame>(static_cast<std::size_t>(claimed));
     }
-    const auto claimed = load_be<std::int32_t>(partial_.empty() ? bytes.data() : partial_.data());
-    if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
-      close(fmt::format("a frame of {} bytes; socket.request.max.bytes is {}", claimed,
-                        owner_.limits_.frame_bytes),
-            true);
-      break;
-    }
-    const std::size_t whole = size_bytes + static_cast<std::size_t>(claimed);
-
-    if (partial_.empty() && bytes.size() >= whole) {
-      admit(std::make_shared<Buffer>(bytes.begin() + size_bytes,
-                                     bytes.begin() + static_cast<std::ptrdiff_t>(whole)));
-      bytes = bytes.subspan(whole);
-      continue;
-    }
-    const std::size_t more = std::min(whole - partial_.size(), bytes.size());
-    append_bytes(partial_, bytes.first(more));
-    bytes = bytes.subspan(more);
-    if (partial_.size() < whole) break;
-    auto frame = std::make_shared<Buffer>(partial_.begin() + size_bytes, partial_.end());
-    partial_ = {};
-    admit(std::move(frame));
+    bytes = bytes.subspan(partial_->take(bytes));
+    if (partial_->whole()) admit(std::exchange(partial_, nullptr));
   }
   return all - bytes.size();
 }
 
-void Session::admit(std::shared_ptr<Buffer> frame) {
+void Session::admit(std::shared_ptr<Frame> frame) {
+  size_come_ = 0;
   arm(idle_, owner_.limits_.idle);
-  auto header = protocol::parse_request_header(*frame);
+  auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::why_refused(*header) : header.error().message;
   if (!refused.empty()) return close(refused, true);
   ++owner_.shard_.requests_total;
   const auto* handler = broker::find_handler(header->key);
   const std::size_t bytes = frame->size();
-  bytes_in_flight_ += bytes;
-  slots_.push_back({.request_bytes = bytes, .answered = false, .answer = {}});
-  waiting_.push_back({std::move(frame),
-                      {owner_.broker_, owner_.shard_, connection_, *header},
-                      handler,
-                      first_slot_ + slots_.size() - 1});
+  requests_bytes_ += bytes;
+  slots_.push_back({.request_bytes = bytes, .reserved = 0, .answered = false, .answer = {}});
+  broker::RequestContext context{owner_.broker_, owner_.shard_, connection_, *header, frame, bytes};
+  const std::size_t most_answered =
+      handler->most_answered == nullptr ? 0 : handler->most_answered(context);
+  waiting_.push_back({std::move(frame), std::move(context), handler,
+                      first_slot_ + slots_.size() - 1, most_answered});
 }
 
 bool Session::is_full() const {
   return slots_.size() >= owner_.limits_.requests_in_flight ||
-         bytes_in_flight_ >= owner_.limits_.bytes_in_flight;
+         requests_bytes_ + answers_bytes_ >= owner_.limits_.bytes_in_flight;
+}
+
+// Never in the way of the oldest: when all of the answers before it are written, there are none.
+bool Session::has_room_for_answer_of(const Request& request) const {
+  const std::size_t answers = answers_bytes_ + reserved_bytes_;
+  if (answers == 0) return true;
+  if (request.most_answered == 0) return answers < owner_.limits_.bytes_in_flight;
+  return requests_bytes_ + answers + request.most_answered <= owner_.limits_.bytes_in_flight;
 }
 
 void Session::pump() {
@@ -221,10 +247,13 @@ void Session::pump() {
   while (!waiting_.empty() && !closed_ && !exclusive_running_) {
     const bool pipelined = waiting_.front().handler->pipelined;
     if (!pipelined && running_ > 0) break;
+    if (!has_room_for_answer_of(waiting_.front())) break;
     Request request = std::move(waiting_.front());
     waiting_.pop_front();
     exclusive_running_ = !pipelined;
     ++running_;
+    slots_[request.number - first_slot_].reserved = request.most_answered;
+    reserved_bytes_ += request.most_answered;
     run(std::move(request));
   }
   pumping_ = false;
@@ -260,6 +289,8 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   Slot& slot = slots_[number - first_slot_];
   slot.answered = true;
   slot.answer = std::move(answer);
+  reserved_bytes_ -= std::exchange(slot.reserved, 0);
+  for (const auto& piece : slot.answer.frame) answers_bytes_ += piece.size();
   write_answers();
   if (closed_) return;
   pump();
@@ -274,12 +305,10 @@ void Session::write_answers() {
       Slot slot = std::move(slots_.front());
       slots_.pop_front();
       ++first_slot_;
-      bytes_in_flight_ -= slot.request_bytes;
+      requests_bytes_ -= slot.request_bytes;
       if (!slot.answer.close.empty()) return close(slot.answer.close, true);
       for (auto& piece : slot.answer.frame) {
-        if (piece.empty()) continue;
-        bytes_in_flight_ += piece.size();
-        out_.push_back(std::move(piece));
+        if (!piece.empty()) out_.push_back(std::move(piece));
       }
     }
     if (out_.empty()) return stalled_.cancel();
@@ -305,7 +334,7 @@ void Session::write_answers() {
         break;
       }
       sent -= left;
-      bytes_in_flight_ -= out_.front().size();
+      answers_bytes_ -= out_.front().size();
       out_.pop_front();
       out_sent_ = 0;
     }

@@ -8,17 +8,21 @@
 //
 // Reading waits for the socket without a buffer: what is there is read into one buffer that all
 // sessions of the shard share, and only what is left of an unfinished frame is kept.  So an idle
-// connection costs no more than this object.  A frame that has come whole is copied into memory
-// of its own, which lives until its answer is given, because requests are views of it.
+// connection costs no more than this object.  A frame has memory of its own, which lives until its
+// answer is given, because requests are views of it; it grows by what has come of it.
 //
 // Produce and Fetch are pipelined: they are started while earlier ones wait.  Every other request
 // waits for those before it, and those behind wait for it.  Answers leave in the order of the
 // requests, as many as are ready in one gather write.
 //
 // Bounds, each with a key in the configuration: the size of a frame, the requests and the bytes
-// of requests and answers in flight (reading stops until some are answered), how long a
-// connection may be idle (a deadline in the wheel that every request moves later), and how long a
-// client may not read what it asked for.
+// of requests and answers in flight, how long a connection may be idle (a deadline in the wheel
+// that every request moves later), and how long a client may not read what it asked for.
+//
+// An answer counts from the moment it is made, and a request whose answer may be large (Fetch) from
+// its start, with what it may become.  Where there is no room for it, it waits, and those behind
+// it; and nothing is read from a connection that holds as much as it may.  So what a connection
+// holds exceeds its bound by one request and its answer at most.
 //
 // A frame that is no request, or one that we do not serve, ends the connection with one line in
 // the log.  When the client goes, what its requests wait for is cancelled at once; the handlers
@@ -26,6 +30,7 @@
 //
 // Belongs to its shard's thread.  Alive as long as the socket is open or a handler runs.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -37,6 +42,7 @@
 #include "broker/connection.h"
 #include "broker/handlers/table.h"
 #include "broker/shard.h"
+#include "server/frame.h"
 #include "server/session_limits.h"
 #include "timing/timing_wheel.h"
 
@@ -51,9 +57,14 @@ class Sessions {
   ~Sessions();
 
   void start(boost::asio::ip::tcp::socket socket, std::string peer);
+  // The same for a socket that was accepted.  When it cannot be served it is closed, with a line in
+  // the log, and has ended.
+  void take(int descriptor, boost::asio::ip::tcp protocol, std::string peer);
   void close_all(std::string_view reason);
 
   std::size_t size() const { return open_; }
+  // Of requests not answered and answers not written, of all of them.
+  std::size_t bytes_in_flight() const;
   std::uint64_t accepted_total() const { return accepted_; }
 
   // Called whenever a session has ended.
@@ -85,14 +96,16 @@ class Session : public std::enable_shared_from_this<Session> {
   // A request's place in the order of answers.
   struct Slot {
     std::size_t request_bytes = 0;
+    std::size_t reserved = 0;  // While it runs: what its answer may become.
     bool answered = false;
     broker::Answer answer;
   };
   struct Request {
-    std::shared_ptr<Buffer> frame;  // Without its size.
+    std::shared_ptr<Frame> frame;
     broker::RequestContext context;
     const broker::Handler* handler;
     std::uint64_t number;  // Of its slot.
+    std::size_t most_answered;
   };
   // Closes the session when its deadline passes.
   class Deadline final : public timing::Timer {
@@ -112,8 +125,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // Takes whole frames from the stream until it is_full(); returns how many bytes that were.  The
   // session may have ended meanwhile.
   std::size_t take(Bytes bytes);
-  void admit(std::shared_ptr<Buffer> frame);
+  void admit(std::shared_ptr<Frame> frame);
   bool is_full() const;
+  bool has_room_for_answer_of(const Request& request) const;
   void pump();
   void run(Request request);
   void answered(std::uint64_t number, broker::Answer answer);
@@ -125,8 +139,10 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::asio::ip::tcp::socket socket_;
   broker::Connection connection_;
 
-  // What has come of a frame that is not whole: its size first, as in the stream.
-  Buffer partial_;
+  // What has come of a frame that is not whole: first its size, then the rest.
+  std::array<std::uint8_t, 4> size_;
+  std::size_t size_come_ = 0;
+  std::shared_ptr<Frame> partial_;  // Null until its size has come, and the rest in part.
   // What was read and not taken yet, from ahead_from_ on, because the session is_full().
   Buffer ahead_;
   std::size_t ahead_from_ = 0;
@@ -137,7 +153,9 @@ class Session : public std::enable_shared_from_this<Session> {
   bool exclusive_running_ = false;  // One that is not pipelined runs: then running_ == 1.
   std::deque<Slot> slots_;          // Oldest first; slots_[0] has number first_slot_.
   std::uint64_t first_slot_ = 0;
-  std::size_t bytes_in_flight_ = 0;  // Of frames not answered and answers not written.
+  std::size_t requests_bytes_ = 0;  // Of frames not answered.
+  std::size_t answers_bytes_ = 0;   // Of answers not written.
+  std::size_t reserved_bytes_ = 0;  // Of answers not made.
   bool pumping_ = false;
 
   std::deque<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.

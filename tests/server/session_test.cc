@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "records/batch_builder.h"
 #include "tests/server/world.h"
 
 namespace tarry::server {
@@ -100,6 +102,20 @@ struct Sitting : TestWorld {
   }
   // Makes a topic whose partition is open.
   void make_topic(struct Client& client, const std::string& name);
+  // Puts about so much into its partition.
+  void fill(const std::string& name, std::size_t bytes) {
+    auto* partition = shard().open_partition({shard().topics().find(name)->id, 0});
+    const Buffer value(100'000, 'v');
+    for (std::size_t done = 0; done < bytes; done += value.size()) {
+      records::BatchBuilder builder{records::BatchOptions{}};
+      builder.append(clock.wall(), std::nullopt, Bytes(value), {});
+      const Buffer batch = builder.finish();
+      partition->append(batch, true, [](const broker::Appended& appended) {
+        REQUIRE(appended.error == protocol::ErrorCode::none);
+      });
+    }
+    until([&] { return partition->high_watermark() == partition->log_end(); });
+  }
 
   Sessions sessions;
 };
@@ -306,11 +322,12 @@ TEST_SUITE("session") {
     sitting.make_topic(client, "t");
     for (int i = 0; i < 6; ++i) client.send(ask_fetch(i, "t", 1000));
     sitting.has_taken(2 + 3);
-    sitting.pass(std::chrono::milliseconds{1'010});
-    for (int i = 0; i < 3; ++i) CHECK(client.answer() == i);
-    sitting.has_taken(2 + 6);
-    sitting.pass(std::chrono::milliseconds{1'010});
-    for (int i = 3; i < 6; ++i) CHECK(client.answer() == i);
+    // There is no room for what they may be answered either, so one waits after the other.
+    for (int i = 0; i < 6; ++i) {
+      sitting.pass(std::chrono::milliseconds{1'010});
+      CHECK(client.answer() == i);
+      sitting.has_taken(std::min<std::uint64_t>(2 + 6, 2 + 4 + static_cast<std::uint64_t>(i)));
+    }
   }
 
   TEST_CASE("a connection is closed when it was idle for so long, and every request moves that") {
@@ -358,6 +375,57 @@ TEST_SUITE("session") {
     sitting.pass(std::chrono::milliseconds{200});
     CHECK(sitting.sessions.size() == 1);
     for (int i = requests / 2; i < requests; ++i) REQUIRE(slow.answer() == i);
+  }
+
+  TEST_CASE("answers count from when they are made, whether the client reads them or not") {
+    SessionLimits limits;
+    limits.bytes_in_flight = 4 << 20;
+    Sitting sitting(limits);
+    Client client(sitting, true);
+    sitting.make_topic(client, "t");
+    sitting.fill("t", 2 << 20);
+    Buffer frames;
+    constexpr int requests = 200;
+    for (int i = 0; i < requests; ++i) append_bytes(frames, ask_fetch(i, "t", 1000));
+    client.send(frames);
+    std::size_t most = 0;
+    const auto look = [&] { most = std::max(most, sitting.sessions.bytes_in_flight()); };
+    for (int i = 0; i < 100; ++i) {
+      sitting.settle();
+      look();
+    }
+    CHECK(most > 3 << 20);
+    // And while it reads.
+    for (int i = 0; i < requests; ++i) {
+      REQUIRE(client.answer() == i);
+      look();
+    }
+    CHECK(most <= limits.bytes_in_flight + (1 << 20));
+  }
+
+  TEST_CASE("one answer that is larger than all that is allowed is given") {
+    SessionLimits limits;
+    limits.bytes_in_flight = 1000;
+    Sitting sitting(limits);
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    sitting.fill("t", 2 << 20);
+    client.send(joined({ask_fetch(1, "t", 0), ask_fetch(2, "t", 0), ask_versions(3)}));
+    CHECK(client.answer() == 1);
+    CHECK(client.answer() == 2);
+    CHECK(client.answer() == 3);
+  }
+
+  TEST_CASE("a socket that cannot be served is closed and counts no more") {
+    Sitting sitting;
+    int ended = 0;
+    sitting.sessions.on_ended = [&] { ++ended; };
+    const int no_socket = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    REQUIRE(::close(no_socket) == 0);
+    sitting.sessions.take(no_socket, tcp::v4(), "nobody");
+    CHECK(ended == 1);
+    CHECK(sitting.sessions.size() == 0);
+    sitting.sessions.on_ended = nullptr;
   }
 
   TEST_CASE("when the client goes its waiting requests end at once") {
