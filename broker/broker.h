@@ -82,9 +82,6 @@ class Broker {
   MonoTime started() const { return started_; }
   void journal_failed(const Error& error) { setup_.on_failure(error); }
 
-  // The address that clients are told; the port is known when the listener is open.
-  void set_advertised_port(std::int32_t port) { setup_.config.advertised_port = port; }
-
   std::size_t shard_count() const { return shards_.size(); }
   Shard& shard(std::size_t index) { return *shards_[index]; }
   Shard& shard_of(const TopicPartition& tp) {

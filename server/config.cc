@@ -288,8 +288,8 @@ std::vector<ConfigKey> own_keys() {
        "At most so long after a change a checkpoint begins, so that recovery has less to read.",
        broker_time(&BrokerConfig::checkpoint_interval, 1)},
       {"tarry.connection.max.bytes", "134217728", "bytes", ConfigType::long_,
-       "Bytes of requests and answers in flight on one connection; reading stops until some are "
-       "gone.",
+       "Bytes of requests and answers in flight on one connection; nothing is read, and no Fetch "
+       "begun, until there is room.",
        session_number(&SessionLimits::bytes_in_flight, 1, max_long)},
       {"tarry.connection.max.requests", "1000", "", ConfigType::integer,
        "Requests in flight on one connection; reading stops until some are answered.",
@@ -300,7 +300,8 @@ std::vector<ConfigKey> own_keys() {
       {"tarry.data.dir", "./tarry-data", "", ConfigType::string,
        "Where everything is kept; one broker at a time.", set_data_directory},
       {"tarry.decompressed.max.bytes", "134217728", "bytes", ConfigType::long_,
-       "A batch that decompresses to more is refused: a few kilobytes can claim gigabytes.",
+       "A batch that decompresses to more is refused: a few kilobytes can claim gigabytes. What a "
+       "shard decompresses at once is at most twice as much.",
        broker_number(&BrokerConfig::decompressed_max_bytes, 1024, std::int64_t{1} << 31)},
       {"tarry.delay.near.entries", "2000000", "", ConfigType::long_,
        "How many pending records a shard keeps in memory at most; the rest is on disk until its "
@@ -343,6 +344,13 @@ std::vector<ConfigKey> own_keys() {
        number(0, 256,
               [](Config& config, std::int64_t value) {
                 config.shards = static_cast<std::uint32_t>(value);
+              })},
+      {"tarry.shutdown.timeout.ms", "30000", "ms", ConfigType::long_,
+       "When the broker stops it waits so long for the last requests to end; then it ends without "
+       "them, and says so. What was acknowledged is in the journal.",
+       number(1, longest_ms,
+              [](Config& config, std::int64_t value) {
+                config.shutdown_timeout = std::chrono::milliseconds{value};
               })},
   };
 }

@@ -54,6 +54,7 @@ struct Config {
   std::size_t max_connections = 0;                     // max.connections
   std::uint32_t shards = 1;             // tarry.shards, with 0 replaced by the cores.
   LogLevel log_level = LogLevel::info;  // tarry.log.level
+  std::chrono::milliseconds shutdown_timeout{30'000};  // tarry.shutdown.timeout.ms
 
   // As given, until all keys are read; make_config() has then put them where they belong.
   struct Times {

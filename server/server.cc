@@ -71,11 +71,12 @@ struct Server::Parts {
   std::unique_ptr<admin::HttpServer> admin;  // Null: off.
   HostPort kafka;
   bool running = false;
+  std::vector<std::future<void>> ending;  // One a shard, once its sessions are closed.
 
   Result<> open(const BoundAddress& bound);
   void run_lane(Lane& lane, std::size_t index);
   void take(std::size_t lane, int descriptor, asio::ip::tcp protocol, std::string peer);
-  void end_sessions();
+  Result<> end_sessions();
   void end_threads();
 };
 
@@ -86,7 +87,8 @@ Server::Server(Config config, std::function<void(const Error&)> on_failure)
 }
 
 Server::~Server() {
-  stop();
+  while (!stop()) {
+  }
 }
 
 HostPort Server::kafka() const {
@@ -181,7 +183,10 @@ Result<> Server::start() {
     }
     return parts.listener->start();
   });
-  if (!listening) stop();
+  if (!listening) {
+    while (!stop()) {
+    }
+  }
   return listening;
 }
 
@@ -196,30 +201,41 @@ void Server::Parts::run_lane(Lane& lane, std::size_t index) {
 
 void Server::Parts::take(std::size_t index, int descriptor, asio::ip::tcp protocol,
                          std::string peer) {
-  Counter& counter = *counters[index];
-  auto& context = counter.lane.context;
-  asio::post(context, [&counter, &context, descriptor, protocol, peer = std::move(peer)]() mutable {
-    counter.sessions.start(asio::ip::tcp::socket(context, protocol, descriptor), std::move(peer));
-  });
+  Sessions& sessions = counters[index]->sessions;
+  asio::post(counters[index]->lane.context,
+             [&sessions, descriptor, protocol, peer = std::move(peer)]() mutable {
+               sessions.take(descriptor, protocol, std::move(peer));
+             });
 }
 
 // Closes all sessions and waits until the last of their requests has ended.
-void Server::Parts::end_sessions() {
-  for (auto& counter : counters) {
-    std::promise<void> ended;
-    asio::post(counter->lane.context, [this, &sessions = counter->sessions, &ended] {
-      sessions.on_ended = [this, &sessions, &ended] {
-        listener->connection_ended();
-        if (sessions.size() == 0) ended.set_value();
-      };
-      if (sessions.size() == 0) {
-        ended.set_value();
-      } else {
-        sessions.close_all("the broker stops");
-      }
-    });
-    ended.get_future().wait();
+Result<> Server::Parts::end_sessions() {
+  if (ending.empty()) {
+    for (auto& counter : counters) {
+      auto ended = std::make_shared<std::promise<void>>();
+      ending.push_back(ended->get_future());
+      asio::post(counter->lane.context, [this, &sessions = counter->sessions, ended] {
+        sessions.on_ended = [this, &sessions, ended] {
+          listener->connection_ended();
+          if (sessions.size() == 0) ended->set_value();
+        };
+        if (sessions.size() == 0) {
+          ended->set_value();
+        } else {
+          sessions.close_all("the broker stops");
+        }
+      });
+    }
   }
+  const auto until = std::chrono::steady_clock::now() + config.shutdown_timeout;
+  for (auto& ended : ending) {
+    if (ended.wait_until(until) == std::future_status::ready) continue;
+    return fail(Errc::stopped,
+                fmt::format("requests of {} connections have not ended after "
+                            "tarry.shutdown.timeout.ms={}",
+                            listener->connections(), config.shutdown_timeout.count()));
+  }
+  return {};
 }
 
 void Server::Parts::end_threads() {
@@ -230,20 +246,22 @@ void Server::Parts::end_threads() {
   }
 }
 
-void Server::stop() {
+Result<> Server::stop() {
   Parts& parts = *parts_;
-  if (!std::exchange(parts.running, false)) return;
+  if (!parts.running) return {};
   run_on(parts.lanes[0]->context, [&] {
     parts.listener->stop();
     if (parts.admin) parts.admin->stop();
   });
-  parts.end_sessions();
+  if (auto ended = parts.end_sessions(); !ended) return ended;
+  parts.running = false;
   std::promise<void> stopped;
   parts.broker->stop([&] { stopped.set_value(); });
   stopped.get_future().wait();
   for (auto& counter : parts.counters)
     run_on(counter->lane.context, [&] { counter->wheel.stop(); });
   parts.end_threads();
+  return {};
 }
 
 }  // namespace tarry::server

@@ -13,6 +13,9 @@
 // A journal that cannot be written ends the process at once (on_failure): nothing may be
 // acknowledged after it, and recovery starts from what is on disk.
 //
+// A request that does not end (a disk that does not answer) does not keep the process for ever:
+// stop() waits for the last requests for tarry.shutdown.timeout.ms, then says who is left.
+//
 // start() and stop() block and belong to the thread that owns the Server, which is none of those
 // that serve.
 
@@ -37,11 +40,13 @@ class Server {
  public:
   // `on_failure` may come from any thread; the program ends in it.
   Server(Config config, std::function<void(const Error&)> on_failure);
-  ~Server();  // Stops.
+  ~Server();  // Stops, however long the last requests take.
 
   // When it returns, connections are accepted.  After an error nothing runs.
   Result<> start();
-  void stop();
+  // Errc::stopped when requests did not end in time: nobody can connect any more, and the threads
+  // still run.  The program ends then, or asks again.
+  Result<> stop();
 
   // Meaningful between start() and stop().
   HostPort kafka() const;                 // Where to connect to, with the port that was found.

@@ -9,6 +9,8 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/log.h"
@@ -78,14 +80,24 @@ sigset_t ending_signals() {
   return signals;
 }
 
+// Nothing is lost by it, and the next start has more to do.
+[[noreturn]] void end_without_the_rest(const std::string& why, int code) {
+  log_warn("server",
+           "{}: the broker ends without its last requests and checkpoint; what was acknowledged is "
+           "in the journal, and the next start applies it",
+           why);
+  ::_exit(code);
+}
+
 // The next signal does not wait for the stop in order.
 void let_signals_hurry() {
-  struct sigaction hurry {};
-  hurry.sa_handler = [](int) { ::_exit(failed); };
-  ::sigaction(SIGTERM, &hurry, nullptr);
-  ::sigaction(SIGINT, &hurry, nullptr);
-  const sigset_t signals = ending_signals();
-  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  std::thread([] {
+    const sigset_t signals = ending_signals();
+    int signal = 0;
+    ::sigwait(&signals, &signal);
+    end_without_the_rest(signal == SIGINT ? "a second signal, SIGINT" : "a second signal, SIGTERM",
+                         done);
+  }).detach();
 }
 
 int run(const Options& options) {
@@ -143,9 +155,10 @@ int run(const Options& options) {
 
   int signal = 0;
   ::sigwait(&signals, &signal);
-  let_signals_hurry();
   log_info("server", "{}: stopping", signal == SIGINT ? "SIGINT" : "SIGTERM");
-  broker.stop();
+  let_signals_hurry();
+  if (const auto stopped = broker.stop(); !stopped)
+    end_without_the_rest(stopped.error().message, failed);
   return done;
 }
 

@@ -292,3 +292,28 @@ def _(ctx):
         for each in ctx.brokers:
             each.kill()
         subprocess.run(["umount", folder], capture_output=True)
+
+
+@case("a second signal hurries, says so in one line and is no failure; nothing acknowledged is lost")
+def _(ctx):
+    broker = ctx.broker()
+    hurried = 0
+    topic = None
+    for round in range(6):
+        with broker.client() as client:
+            topic = topic or client.create_topic(ctx.topic(), partitions=50)
+            for partition in range(50):
+                client.produce(topic, [wire.record("v" * 1000)], partition=partition)
+        process = broker.process
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001 * round)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0, broker.log()[-500:]
+        process.stdout.close()
+        broker.process = None
+        hurried = broker.log().count("a second signal")
+        broker.start()
+        with broker.client() as client:
+            for partition in range(50):
+                assert client.end_offset(topic, partition) == round + 1
+    assert hurried > 0, "none of them came in time"

@@ -1,6 +1,12 @@
 #include "server/server.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
+#include <filesystem>
+#include <thread>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
@@ -41,6 +47,29 @@ std::int32_t ask(const HostPort& where, std::int32_t correlation) {
   std::array<std::uint8_t, 8> answer;
   asio::read(socket, asio::buffer(answer));
   return load_be<std::int32_t>(answer.data() + 4);
+}
+
+void append_text(Buffer& to, std::string_view text) {
+  append_be(to, static_cast<std::int16_t>(text.size()));
+  append_bytes(to, as_bytes(text));
+}
+template <typename Body>
+Buffer request(std::int16_t key, std::int16_t version, Body body) {
+  Buffer frame;
+  append_be<std::int32_t>(frame, 0);
+  append_be(frame, key);
+  append_be(frame, version);
+  append_be<std::int32_t>(frame, 1);
+  append_be<std::int16_t>(frame, -1);
+  body(frame);
+  store_be(frame.data(), static_cast<std::int32_t>(frame.size() - 4));
+  return frame;
+}
+void read_answer(tcp::socket& socket) {
+  std::array<std::uint8_t, 4> size;
+  asio::read(socket, asio::buffer(size));
+  Buffer rest(load_be<std::uint32_t>(size.data()));
+  asio::read(socket, asio::buffer(rest));
 }
 
 TEST_SUITE("server") {
@@ -141,6 +170,45 @@ TEST_SUITE("server") {
   TEST_CASE("a server that was never started, or did not start, is destroyed in peace") {
     const TemporaryDirectory directory;
     const Server server(config_for(directory), no_failure);
+  }
+
+  TEST_CASE("a request that does not end keeps the stop so long as is allowed, and is told") {
+    const TemporaryDirectory directory;
+    Config config = config_for(directory, 1);
+    config.shutdown_timeout = std::chrono::milliseconds{100};
+    Server server(config, no_failure);
+    REQUIRE(server.start().has_value());
+    asio::io_context context;
+    tcp::socket socket(context);
+    socket.connect({asio::ip::address_v4::loopback(), server.kafka().port});
+    // A new topic's partition is opened when it is first asked for; who opens a pipe to read waits
+    // for a writer.
+    Buffer frames = request(3, 4, [](Buffer& body) {  // Metadata: makes it.
+      append_be<std::int32_t>(body, 1);
+      append_text(body, "t");
+      append_be<std::int8_t>(body, 1);
+    });
+    asio::write(socket, asio::buffer(frames));
+    read_answer(socket);
+    const std::string log = server.data() + "/logs/t-0";
+    std::filesystem::create_directories(log);
+    const std::string pipe = log + "/partition.metadata";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    asio::write(socket, asio::buffer(request(2, 1, [](Buffer& body) {  // ListOffsets
+                  append_be<std::int32_t>(body, -1);
+                  append_be<std::int32_t>(body, 1);
+                  append_text(body, "t");
+                  append_be<std::int32_t>(body, 1);
+                  append_be<std::int32_t>(body, 0);
+                  append_be<std::int64_t>(body, -1);
+                })));
+    CHECK(ask(server.kafka(), 7) == 7);  // Came later: the other one is under way.
+    const auto stopped = server.stop();
+    REQUIRE_FALSE(stopped.has_value());
+    CHECK(stopped.error().message ==
+          "requests of 1 connections have not ended after tarry.shutdown.timeout.ms=100");
+    ::close(::open(pipe.c_str(), O_WRONLY | O_CLOEXEC));  // The file ends, and so does the request.
+    CHECK(server.stop().has_value());
   }
 }
 
