@@ -250,21 +250,28 @@ def _(ctx):
     with broker.client() as client:
         client.create_topic("bombs", partitions=1)
         client.create_topic("neighbour", partitions=1)
+
+        def median():
+            times = []
+            for _ in range(40):
+                started = time.monotonic()
+                client.produce("neighbour", [wire.record("v")])
+                times.append(time.monotonic() - started)
+                time.sleep(0.01)
+            return sorted(times)[20]
+
+        alone = median()
         threads = [threading.Thread(target=bombard, daemon=True) for _ in range(3)]
         for thread in threads:
             thread.start()
         time.sleep(0.5)
-        times = []
-        for _ in range(60):
-            started = time.monotonic()
-            client.produce("neighbour", [wire.record("v")])
-            times.append(time.monotonic() - started)
-            time.sleep(0.01)
+        beside = median()
         going = False
         for thread in threads:
-            thread.join(20)
-        # A bomb takes 30 ms and more to unpack, one after the other all the time.
-        assert sorted(times)[30] < 0.02, f"median {sorted(times)[30] * 1000:.1f} ms"
+            thread.join(60)
+        # A bomb takes 30 ms and more to unpack, one after the other all the time; on a busy machine
+        # everything takes longer.
+        assert beside < max(0.02, 15 * alone), f"median {beside * 1000:.1f} ms, alone {alone * 1000:.1f} ms"
 
 
 @case("an invalid topic name is refused with INVALID_TOPIC_EXCEPTION wherever it comes", any_broker=True)
