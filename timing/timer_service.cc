@@ -59,43 +59,47 @@ TimePoint saturating_add(TimePoint time, Duration delay) {
 
 // Held for some ten nanoseconds, and nearly always by the thread whose shard it guards: taking
 // it is one exchange, releasing it a store.  Who finds it held spins a little, then sleeps.
+//
+// A thread that schedules without a pause would hardly ever leave the driver a gap; so a driver
+// that waits says so, and who comes next stands back for a moment.  Once: a driver that was
+// preempted says it again when it runs.
 class ShardLock {
  public:
   void lock() {
     if (driver_waits_.load(std::memory_order_relaxed)) let_driver_in();
-    if (held_.exchange(true, std::memory_order_acquire)) wait();
+    if (held_.exchange(true, std::memory_order_acquire)) wait(false);
   }
 
-  // A thread that schedules without a pause would hardly ever leave the driver a gap.
   void lock_as_driver() {
-    if (!held_.exchange(true, std::memory_order_acquire)) return;
-    driver_waits_.store(true, std::memory_order_relaxed);
-    wait();
-    driver_waits_.store(false, std::memory_order_relaxed);
+    if (held_.exchange(true, std::memory_order_acquire)) wait(true);
   }
 
   void unlock() { held_.store(false, std::memory_order_release); }
 
  private:
-  [[gnu::noinline]] void wait() {
-    for (unsigned round = 0;
-         held_.load(std::memory_order_relaxed) || held_.exchange(true, std::memory_order_acquire);
-         ++round) {
-      if (round < 64) {
+  [[gnu::noinline]] void wait(bool driver) {
+    for (unsigned round = 0;; ++round) {
+      if (driver && round % 16 == 0) driver_waits_.store(true, std::memory_order_relaxed);
+      if (!held_.load(std::memory_order_relaxed) &&
+          !held_.exchange(true, std::memory_order_acquire)) {
+        break;
+      }
+      // Longer than anybody holds it, unless he was preempted.  Not yield(): on a busy machine that
+      // gives away a whole turn of ours for a lock that is free in the next moment.
+      if (round < 256) {
         pause();
-      } else if (round < 128) {
-        std::this_thread::yield();
       } else {
         std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     }
+    if (driver) driver_waits_.store(false, std::memory_order_relaxed);
   }
 
-  // For as long as the driver needs at the most, should it not have been preempted.
-  [[gnu::noinline]] void let_driver_in() const {
-    for (int round = 0; round < 64 && driver_waits_.load(std::memory_order_relaxed); ++round) {
+  [[gnu::noinline]] void let_driver_in() {
+    for (int round = 0; round < 32 && driver_waits_.load(std::memory_order_relaxed); ++round) {
       pause();
     }
+    driver_waits_.store(false, std::memory_order_relaxed);
   }
 
   static void pause() {
