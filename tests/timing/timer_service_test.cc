@@ -763,7 +763,7 @@ TEST_SUITE("timer service") {
     CAPTURE(seed);  // Printed when a check fails; put it here to replay the run.
     // TARRY_TIMER_ROUNDS: of 10 000 operations each.
     const char* const given = std::getenv("TARRY_TIMER_ROUNDS");
-    const std::uint64_t rounds = given != nullptr ? std::strtoull(given, nullptr, 10) : 10;
+    const std::uint64_t rounds = given != nullptr ? std::strtoull(given, nullptr, 10) : 5;
     for (std::uint64_t round = 0; round < rounds; ++round) {
       CAPTURE(round);
       Model model(seed + round);
