@@ -79,6 +79,7 @@ const errands = {
     const admin = kafka.admin()
     await admin.connect()
     try {
+      await admin.fetchTopicOffsets(topic) // It deletes only of topics that it knows already.
       await admin.deleteTopicRecords({ topic, partitions })
       return { offsets: await admin.fetchTopicOffsets(topic) }
     } catch (error) {
