@@ -1,6 +1,5 @@
 #include "broker/groups.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/core.h>
@@ -9,7 +8,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "broker/broker.h"
-#include "broker/consumer_protocol.h"
+#include "broker/group_status.h"
 
 namespace tarry::broker {
 
@@ -105,13 +104,11 @@ void Groups::state_changed(Group& group) {
     const bool simple = kept.protocol_type().empty();
     expiry.since = simple ? OffsetExpiry::Since::commit : OffsetExpiry::Since::moment;
     expiry.moment = kept.changed();
-  } else if (kept.is(GroupState::stable) && kept.protocol_type() == "consumer") {
-    const auto reads = [&](const auto& member) {
-      const auto topics = subscribed_topics(kept.metadata_of(member.second));
-      if (topics) expiry.subscribed.insert(topics->begin(), topics->end());
-      return topics.has_value();
-    };
-    if (std::ranges::all_of(kept.members(), reads)) expiry.since = OffsetExpiry::Since::commit;
+  } else if (kept.is(GroupState::stable)) {
+    if (auto subscribed = subscription_of(kept)) {
+      expiry.since = OffsetExpiry::Since::commit;
+      expiry.subscribed = std::move(*subscribed);
+    }
   }
   kept.offsets.set_expiry(std::move(expiry));
 }

@@ -25,6 +25,10 @@ using Response = protocol::DescribeGroupsResponse;
 // Nobody is forbidden anything: read, delete, describe, as bits of Kafka's numbers for them.
 constexpr std::int32_t all_operations = 1 << 3 | 1 << 6 | 1 << 8;
 
+// Of one answer: a few bytes can ask for a large group, again and again.  What is above is refused
+// with INVALID_REQUEST.
+constexpr std::size_t answer_bytes = std::size_t{64} << 20;
+
 // On the group's shard.
 Response::Group described(Shard& shard, std::string_view id, int version) {
   Response::Group answer;
@@ -59,12 +63,21 @@ Response::Group described(Shard& shard, std::string_view id, int version) {
 asio::awaitable<Response> describe_groups(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
   Response response;
+  std::size_t bytes = 0;
   for (const auto id : request.groups) {
     Shard& shard = broker.shard_of_group(id);
+    if (bytes > answer_bytes) {
+      auto& refused = response.groups.emplace_back();
+      refused.group_id = id;
+      refused.error_code = ErrorCode::invalid_request;
+      continue;
+    }
     auto work = [&shard, id, version = context.version()]() -> asio::awaitable<Response::Group> {
       co_return described(shard, id, version);
     };
     auto answer = co_await broker.on(context.shard, shard, std::move(work));
+    for (const auto& member : answer.members)
+      bytes += sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
     if (request.include_authorized_operations) answer.authorized_operations = all_operations;
     response.groups.push_back(std::move(answer));
   }

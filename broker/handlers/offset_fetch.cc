@@ -5,6 +5,7 @@
 // all; from version 8 on it is asked for several groups at once.  There are no transactions, so
 // what require_stable asks for always holds.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,17 +27,38 @@ namespace {
 using Request = protocol::OffsetFetchRequest;
 using Response = protocol::OffsetFetchResponse;
 using Asked = std::optional<std::vector<Request::GroupTopic>>;
+using Topics = std::vector<Response::GroupTopic>;
+
+// What one answer may hold: a few bytes can ask for a partition's long metadata, again and again.
+// All that one group can have committed fits.  What is above is refused with INVALID_REQUEST.
+constexpr std::size_t answer_bytes = std::size_t{64} << 20;
+
+class Room {
+ public:
+  explicit Room(std::size_t bytes) : left_(bytes) {}
+
+  // False when it is used up, from then on.
+  bool take(const CommittedOffset* offset) {
+    const std::size_t bytes =
+        sizeof(Response::GroupTopicPartition) + (offset == nullptr ? 0 : offset->metadata.size());
+    left_ = bytes < left_ ? left_ - bytes : 0;
+    return left_ > 0;
+  }
+
+ private:
+  std::size_t left_;
+};
 
 Response::GroupTopicPartition answer_of(PartitionIndex partition, const CommittedOffset* offset) {
   if (offset == nullptr) return {partition, -1, -1, "", ErrorCode::none};
   return {partition, offset->offset, offset->leader_epoch, offset->metadata, ErrorCode::none};
 }
 
-// On the group's shard.
-std::vector<Response::GroupTopic> committed(Shard& shard, std::string_view id, const Asked& asked) {
+// On the group's shard.  Empty when there is no room for it.
+std::optional<Topics> committed(Shard& shard, std::string_view id, const Asked& asked, Room& room) {
   const KeptGroup* const group = shard.groups().find(id);
   const GroupOffsets* const offsets = group == nullptr ? nullptr : &group->offsets;
-  std::vector<Response::GroupTopic> topics;
+  Topics topics;
   if (asked) {
     topics.reserve(asked->size());
     for (const auto& topic : *asked) {
@@ -45,8 +67,9 @@ std::vector<Response::GroupTopic> committed(Shard& shard, std::string_view id, c
       const auto known = shard.topics().find(topic.name);
       for (const auto partition : topic.partition_indexes) {
         const bool may_be = offsets != nullptr && known;
-        answer.partitions.push_back(
-            answer_of(partition, may_be ? offsets->find({known->id, partition}) : nullptr));
+        const auto* const offset = may_be ? offsets->find({known->id, partition}) : nullptr;
+        if (!room.take(offset)) return std::nullopt;
+        answer.partitions.push_back(answer_of(partition, offset));
       }
     }
     return topics;
@@ -60,6 +83,7 @@ std::vector<Response::GroupTopic> committed(Shard& shard, std::string_view id, c
       topics.push_back({topic->name, {}, {}});
       last = &place.topic;
     }
+    if (!room.take(&offset)) return std::nullopt;
     topics.back().partitions.push_back(answer_of(place.partition, &offset));
   }
   return topics;
@@ -80,17 +104,22 @@ asio::awaitable<Response> offset_fetch(RequestContext& context, const Request& r
   }
 
   Response response;
+  const auto kept = static_cast<std::size_t>(broker.config().group_offsets_bytes);
+  Room room(std::max(answer_bytes, kept));
   for (const auto& group : groups) {
     Shard& shard = broker.shard_of_group(group.group_id);
-    auto work = [&shard, &group]() -> asio::awaitable<std::vector<Response::GroupTopic>> {
-      co_return committed(shard, group.group_id, group.topics);
+    auto work = [&shard, &group, &room]() -> asio::awaitable<std::optional<Topics>> {
+      co_return committed(shard, group.group_id, group.topics, room);
     };
     auto topics = co_await broker.on(context.shard, shard, std::move(work));
+    const auto code = topics ? ErrorCode::none : ErrorCode::invalid_request;
+    if (!topics) topics.emplace();
     if (batched) {
-      response.groups.push_back({std::string(group.group_id), std::move(topics), ErrorCode::none});
+      response.groups.push_back({std::string(group.group_id), std::move(*topics), code});
       continue;
     }
-    for (auto& topic : topics) {
+    response.error_code = code;
+    for (auto& topic : *topics) {
       auto& answer = response.topics.emplace_back();
       answer.name = std::move(topic.name);
       for (auto& p : topic.partitions) {

@@ -218,6 +218,28 @@ TEST_SUITE("offsets by requests") {
     }
   }
 
+  TEST_CASE("a short request does not get gigabytes of metadata") {
+    World world = small_world();
+    create_topic(world, "a", 1);
+    CHECK(commit(world, "g", "a", 0, 5, std::string(4096, 'm')) == ErrorCode::none);
+    protocol::OffsetFetchRequest request;
+    const std::vector<std::int32_t> again(20'000, 0);
+    request.groups.push_back({"g", {}, -1, {{{"a", {}, {0}}}}});
+    request.groups.push_back({"g", {}, -1, {{{"a", {}, again}}}});
+    request.groups.push_back({"g", {}, -1, {}});
+    auto response = world.call<protocol::OffsetFetchResponse>(request, 8);
+    CHECK(response.groups[0].error_code == ErrorCode::none);
+    CHECK(response.groups[1].error_code == ErrorCode::invalid_request);
+    CHECK(response.groups[1].topics.empty());
+    CHECK(response.groups[2].error_code == ErrorCode::invalid_request);
+    protocol::OffsetFetchRequest old;
+    old.group_id = "g";
+    old.topics.emplace().push_back({"a", again});
+    response = world.call<protocol::OffsetFetchResponse>(old, 7);
+    CHECK(response.error_code == ErrorCode::invalid_request);
+    CHECK(response.topics.empty());
+  }
+
   TEST_CASE("a member commits for its generation and nobody else does") {
     World world = small_world();
     create_topic(world, "a", 2);
