@@ -28,6 +28,7 @@ Shard::Shard(Broker& broker, ShardSetup setup)
       index_(setup.index),
       executor_(std::move(setup.executor)),
       background_(*setup.background),
+      round_lane_(setup.round_lane),
       clock_(broker.clock()),
       epoch_(clock_.mono()),
       checks_(background_, static_cast<std::size_t>(broker.config().decompressed_max_bytes)),
@@ -73,6 +74,7 @@ Result<> Shard::open_journal(const storage::RecoveredJournal& recovered) {
   options.shard = index_;
   options.file_bytes = static_cast<std::uint64_t>(config.journal_file_bytes);
   options.max_bytes = static_cast<std::uint64_t>(config.journal_max_bytes);
+  options.round_lane = round_lane_;
   storage::JournalHooks hooks;
   hooks.on_ready = [this] { boost::asio::post(executor_, [this] { journal_->start_round(); }); };
   hooks.on_failure = [this](const Error& error) { journal_failed(error); };

@@ -54,6 +54,7 @@ struct ShardSetup {
   std::uint32_t index = 0;
   boost::asio::any_io_executor executor;
   Background* background = nullptr;
+  Background* round_lane = nullptr;  // For the journal's rounds alone; null: with the rest.
 };
 
 class Shard {
@@ -176,6 +177,7 @@ class Shard {
   const std::uint32_t index_;
   const boost::asio::any_io_executor executor_;
   Background& background_;
+  Background* const round_lane_;
   const Clock& clock_;
   const MonoTime epoch_;  // Tick 0.
   BatchChecks checks_;

@@ -2,13 +2,16 @@
 
 // BlockingPool: the threads that wait for the disk, so that no shard's thread does.
 //
-//   shard 0 --run--> [ work work work ] --> tarry-io-0 ... tarry-io-5 --post--> shard 0: then
+//   shard 0 --run--> [ work work work ] --> tarry-io-0 ... tarry-io-3 --post--> shard 0: then
 //   shard 1 --run-->    one queue                                     --post--> shard 1: then
 //
-// One queue for all shards.  There are so many threads that a journal's round finds one free while
-// others sit in a long flush: a shard has at most one round, one checkpoint step (with a flush of
-// RocksDB in it) and a few reads of old segments at a time, hence two a shard and two for all.
-// A thread costs some kilobytes, and sleeps while there is nothing to do.
+//   shard 0 --run--> [ round ]          --> tarry-round-0           --post--> shard 0: then
+//   shard 1 --run--> [ round ]          --> tarry-round-1           --post--> shard 1: then
+//
+// One queue for what all shards want: opens, reads of old segments, decompression, checkpoints.
+// Any number of these may be waiting, and every client waits for the journals, so a journal's
+// rounds have a lane and a thread of their own and stand behind nobody: there is one round of a
+// journal at a time.  A thread costs some kilobytes, and sleeps while there is nothing to do.
 //
 // What always holds: `then` runs on its shard's io_context, never inside run(), and only after
 // its work is done.  What was begun is finished: stop() waits for it.
@@ -16,11 +19,8 @@
 // Any thread may hand work in.  An exception out of a piece of work ends the process: work says
 // what went wrong in what it returns.
 
-#include <condition_variable>
-#include <deque>
 #include <memory>
-#include <mutex>
-#include <thread>
+#include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -34,11 +34,16 @@ class BlockingPool {
   explicit BlockingPool(std::size_t threads);
   ~BlockingPool();
 
-  static std::size_t threads_for(std::size_t shards) { return 2 * shards + 2; }
+  // A shard has at most one checkpoint step (with a flush of RocksDB in it) and a few reads at a
+  // time.
+  static std::size_t threads_for(std::size_t shards) { return shards + 2; }
 
   // A shard's own door to the pool.  `context` lives until the pool is stopped; the pool until
   // the last use of the door.
   std::unique_ptr<Background> background_for(boost::asio::io_context& context);
+
+  // The same with a thread of its own, which has this name and does nothing else.  Before stop().
+  std::unique_ptr<Background> own_lane_for(boost::asio::io_context& context, std::string name);
 
   // Finishes what was handed in, and ends the threads.  What is handed in later is let go: nobody
   // waits for it any more.
@@ -46,20 +51,9 @@ class BlockingPool {
 
  private:
   class Door;
-  struct Job {
-    boost::asio::io_context& context;
-    Background::Work work;
-    Background::Work then;
-  };
+  class Queue;
 
-  void hand_in(Job job);
-  void run();
-
-  std::mutex mutex_;  // Of all below but threads_.
-  std::condition_variable handed_in_;
-  std::deque<Job> jobs_;  // Bounded by what the shards have in flight.
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::unique_ptr<Queue>> queues_;  // The first one is everybody's.
 };
 
 }  // namespace tarry::server

@@ -47,6 +47,7 @@ struct Server::Parts {
     asio::io_context context{1};
     std::optional<WorkGuard> guard{asio::make_work_guard(context)};
     std::unique_ptr<Background> background;
+    std::unique_ptr<Background> round_lane;
     std::thread thread;
   };
   // What stands on a shard, and goes before it.
@@ -124,7 +125,9 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
   for (std::uint32_t i = 0; i < config.shards; ++i) {
     Lane& lane = *lanes[i];
     lane.background = pool->background_for(lane.context);
-    setup.shards.push_back({i, lane.context.get_executor(), lane.background.get()});
+    lane.round_lane = pool->own_lane_for(lane.context, fmt::format("tarry-round-{}", i));
+    setup.shards.push_back(
+        {i, lane.context.get_executor(), lane.background.get(), lane.round_lane.get()});
   }
   auto opened = broker::Broker::open(std::move(setup));
   if (!opened) return std::unexpected(opened.error());

@@ -71,6 +71,7 @@ Journal::Journal(Disk& disk, Background& background, const Clock& clock, Journal
                  JournalHooks hooks)
     : disk_(disk),
       background_(background),
+      round_lane_(options.round_lane != nullptr ? *options.round_lane : background),
       clock_(clock),
       options_(std::move(options)),
       hooks_(std::move(hooks)) {
@@ -85,11 +86,11 @@ Journal::Journal(Disk& disk, Background& background, const Clock& clock, Journal
 Journal::~Journal() = default;
 
 template <typename Work, typename Then>
-void Journal::run(Work work, Then then) {
-  background_.run(std::move(work), [alive = std::weak_ptr<bool>(alive_),
-                                    then = std::move(then)](auto value) mutable {
-    if (!alive.expired()) then(std::move(value));
-  });
+void Journal::run_on(Background& where, Work work, Then then) {
+  where.run(std::move(work),
+            [alive = std::weak_ptr<bool>(alive_), then = std::move(then)](auto value) mutable {
+              if (!alive.expired()) then(std::move(value));
+            });
 }
 
 Result<std::unique_ptr<Journal>> Journal::open(Disk& disk, Background& background, Random& random,
@@ -412,7 +413,8 @@ void Journal::write_round(bool also_sync) {
   task.place = round.lsn - file->first;
 
   if (also_sync) {
-    run(
+    run_on(
+        round_lane_,
         [task = std::move(task)]() mutable {
           Outcome outcome;
           const auto start = task.clock.mono();
@@ -426,7 +428,8 @@ void Journal::write_round(bool also_sync) {
   }
 
   auto shared = std::make_shared<Task>(std::move(task));
-  run(
+  run_on(
+      round_lane_,
       [shared] {
         Outcome outcome;
         const auto start = shared->clock.mono();
@@ -437,7 +440,8 @@ void Journal::write_round(bool also_sync) {
       [this, shared](Outcome first) {
         if (failure_ || !first.result) return finish_round(std::move(first));
         complete(*in_flight_, false, {});
-        run(
+        run_on(
+            round_lane_,
             [shared, first = std::move(first)]() mutable {
               const auto start = shared->clock.mono();
               first.result = shared->sync();

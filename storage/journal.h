@@ -76,6 +76,9 @@ struct JournalOptions {
 
   // Where a journal begins that was not there before; a multiple of block_bytes.
   Lsn first_lsn = 0;
+
+  // Where rounds alone go, so that they stand behind nothing; null: with the rest of the work.
+  Background* round_lane = nullptr;
 };
 
 // All are called on the shard's thread; none may destroy the Journal.
@@ -209,10 +212,15 @@ class Journal {
 
   // On the Background; `then` comes back here, unless we are gone by then.
   template <typename Work, typename Then>
-  void run(Work work, Then then);
+  void run(Work work, Then then) {
+    run_on(background_, std::move(work), std::move(then));
+  }
+  template <typename Work, typename Then>
+  void run_on(Background& where, Work work, Then then);
 
   Disk& disk_;
   Background& background_;
+  Background& round_lane_;
   const Clock& clock_;
   const JournalOptions options_;
   const JournalHooks hooks_;

@@ -101,9 +101,24 @@ TEST_SUITE("blocking_pool") {
     pool.stop();
   }
 
-  TEST_CASE("a shard has room for a round, a flush and reads at the same time") {
-    CHECK(BlockingPool::threads_for(1) == 4);
-    CHECK(BlockingPool::threads_for(8) == 18);
+  TEST_CASE("a lane of its own stands behind nobody, however much the pool has to do") {
+    BlockingPool pool(1);
+    Lane lane;
+    const auto background = pool.background_for(lane.context);
+    const auto own = pool.own_lane_for(lane.context, "tarry-round-0");
+    std::promise<void> let_go;
+    background->run([wait = let_go.get_future()]() mutable { return wait.wait(), 0; }, [](int) {});
+    std::atomic<int> behind = 0;
+    for (int i = 0; i < 100; ++i) background->run([&] { return ++behind; }, [](int) {});
+    std::promise<int> seen;
+    own->run([&] { return behind.load(); }, [&](int n) { seen.set_value(n); });
+    auto answer = seen.get_future();
+    const bool in_time = answer.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    CHECK(in_time);
+    let_go.set_value();
+    if (in_time) CHECK(answer.get() == 0);
+    pool.stop();
+    CHECK(behind == 100);
   }
 }
 
