@@ -249,11 +249,12 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
   if (failure_) return std::unexpected(*failure_);
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size();
-  if (bytes > max_journal_record_bytes || bytes > options_.max_bytes / 2)
-    return fail(
-        Errc::too_large,
-        fmt::format("{}: a record of {} bytes, where {} are the most", options_.directory, bytes,
-                    std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2)));
+  auto most = std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2);
+  if (use == JournalUse::work) most -= delivery_overhead_bytes;
+  if (bytes > most) {
+    return fail(Errc::too_large, fmt::format("{}: a record of {} bytes, where {} are the most",
+                                             options_.directory, bytes, most));
+  }
   if (!has_room(bytes, use)) {
     tell_pressure();
     return fail(Errc::no_space,

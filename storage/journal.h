@@ -94,6 +94,10 @@ struct JournalHooks {
   std::function<void()> on_pressure;
 };
 
+// A delivery says a little more than the record that parked it (its offset, what is gone, headers
+// of ours), so work stays so far below the largest record: what was parked can be delivered.
+inline constexpr std::uint64_t delivery_overhead_bytes = 4096;
+
 // What a completion waits for.
 enum class When : std::uint8_t {
   durable,  // Until a power cut cannot take the record back.
@@ -136,7 +140,8 @@ class Journal {
   // LSN is the one that recovery will give with the record.  When it is an error the record is not
   // there and `completion`, which may be empty, is never called:
   //   no_space   full (above); what was appended before is not affected
-  //   too_large  more than max_journal_record_bytes, or than max_bytes holds
+  //   too_large  more than max_journal_record_bytes, or than half of max_bytes; for work less
+  //              delivery_overhead_bytes
   //   io ...     the incarnation has failed, with this error
   Result<Lsn> append(std::span<const Bytes> pieces, Completion completion,
                      When when = When::durable, JournalUse use = JournalUse::work);

@@ -225,6 +225,42 @@ TEST_SUITE("delayed records") {
       if (due) CHECK(*due > world.shard(i).tick() + 10'000);
     }
   }
+
+  TEST_CASE("the largest delayed record that is taken is delivered") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.journal_max_bytes = 40 << 20;
+                   config.journal_file_bytes = 1 << 20;
+                 }});
+    create_topic(world, "t", 1, {{"max.message.bytes", "100000000"}});
+    constexpr std::size_t most = 20 << 20;  // Of one journal record.
+    std::size_t size = most - 40;
+    for (;; size -= size > most - 200 ? 4 : 500) {
+      const auto answer = produce(
+          world, "t", 0,
+          batch_of(world.clock.wall(),
+                   {{std::string(size, 'x'), {{"x-delay", "1s"}, {"x-schedule-id", "large"}}}}));
+      if (answer.error_code == ErrorCode::none) break;
+      REQUIRE(answer.error_code == ErrorCode::message_too_large);
+      REQUIRE(size > most - 20'000);
+    }
+    world.pass(5s);
+    auto fetch = fetch_request("t", 0, 0);
+    const auto response = world.call<protocol::FetchResponse>(fetch, 12);
+    const auto seen = records_in(response);
+    REQUIRE(seen.size() == 1);
+    CHECK(seen[0].value.size() == size);
+  }
+
+  TEST_CASE("a start gives each shard one block of sequence numbers") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    world.restart();
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "1h"}}}}));
+    const auto page = world.broker().pending().list({});
+    REQUIRE(page.has_value());
+    REQUIRE(page->records.size() == 1);
+    CHECK(page->records[0].key.sequence == (Sequence{1} << 32) + 1);
+  }
 }
 
 }  // namespace

@@ -208,6 +208,30 @@ TEST_SUITE("journal") {
     CHECK(rig.journal->append(Buffer((2 << 20) + 1), {}).error().code == Errc::too_large);
   }
 
+  TEST_CASE("the largest record of work leaves room for what its delivery says more") {
+    Rig rig;
+    REQUIRE(rig.open());
+    const auto most = rig.options.max_bytes / 2;
+    CHECK(rig.journal->append(Buffer(most - delivery_overhead_bytes + 1), {}).error().code ==
+          Errc::too_large);
+    CHECK(rig.journal->append(Buffer(most), {}, When::durable, JournalUse::delivery));
+    rig.settle();
+  }
+
+  TEST_CASE("rounds stand behind nothing in a lane of their own") {
+    Rig rig;
+    QueuedBackground lane;
+    rig.options.round_lane = &lane;
+    REQUIRE(rig.open());
+    bool durable = false;
+    REQUIRE(rig.journal->append(text("x"),
+                                [&](const Result<>& result) { durable = result.has_value(); }));
+    rig.background.run([] { return 0; }, [](int) {});  // Never gets its turn.
+    rig.journal->start_round();
+    lane.run_all();
+    CHECK(durable);
+  }
+
   TEST_CASE("a record made of pieces is one record") {
     Rig rig;
     REQUIRE(rig.open());
