@@ -21,6 +21,10 @@ namespace asio = boost::asio;
 // 64 bits hold 2^32 blocks of this size.
 constexpr Sequence sequences_per_block = Sequence{1} << 32;
 
+// RocksDB writes its manifests when it opens, and may end the process when it cannot; the journals
+// want a file each.  Deliveries alone go on with so little.
+constexpr std::uint64_t bytes_to_start = 4 << 20;
+
 // As Kafka's.
 constexpr ProducerId producer_ids_per_block = 1000;
 
@@ -108,6 +112,15 @@ Result<> Broker::open_stores() {
   if (config.log_directory.empty()) config.log_directory = directory_.logs();
   config.cluster_id = directory_.cluster_id();
   config.node_id = directory_.node_id();
+
+  const auto free = disk().free_space(config.data_directory);
+  if (!free) return std::unexpected(free.error());
+  if (*free < bytes_to_start) {
+    return fail(Errc::no_space,
+                fmt::format("{} has {} bytes free, and a start takes {}: free space "
+                            "on the disk; nothing was changed",
+                            config.data_directory, *free, bytes_to_start));
+  }
 
   using storage::Database;
   const auto database = [&](const std::string& path, Database::Kind kind) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/core.h>
 #include <boost/asio/post.hpp>
 
 #include "base/assert.h"
@@ -59,8 +60,16 @@ void Checkpointer::start() {
 // --- Checkpoints --------------------------------------------------------------------------------
 
 void Checkpointer::appended(Lsn lsn) {
-  checkpoint_->appended(lsn, shard_.clock().mono());
-  arm();
+  const MonoTime now = shard_.clock().mono();
+  checkpoint_->appended(lsn, now);
+  if (!busy_ && checkpoint_->wanted(now)) {
+    want_soon();
+  } else {
+    arm();
+  }
+  if (lsn < looked_at_ + look_every_bytes) return;
+  looked_at_ = lsn;
+  look_at_free_space();
 }
 
 void Checkpointer::hurry() {
@@ -128,10 +137,18 @@ void Checkpointer::begin() {
     const auto rows = partition->producers().changes(checkpoint_->target());
     if (rows.empty()) continue;
     saved = storage::save_producer_states(shard_.broker().meta(), tp, rows);
-    if (!saved) break;
+    if (!saved) {
+      partition->producers().not_saved(rows);
+      break;
+    }
   }
-  checkpoint_->finished(saved);
-  if (!saved) return end_incarnation(saved.error());
+  if (!saved) {
+    for (const auto& tp : logs) {
+      if (auto* partition = shard_.open_partition(tp)) note_dirty(*partition, 0);
+    }
+    return could_not(saved.error());
+  }
+  checkpoint_->finished({});
   flush_logs(std::move(logs), 0);
 }
 
@@ -194,22 +211,12 @@ std::size_t Checkpointer::tail_share() const {
 }
 
 void Checkpointer::logs_are_flushed(Result<> flushed) {
-  if (!flushed) {
-    if (flushed.error().code != Errc::no_space) return end_incarnation(flushed.error());
-    // Nothing is lost: the journal has it.  The next try comes with the next look at the disk.
-    if (has_room_) {
-      log_error("broker", "the disk is full, logs are not written: {}", flushed.error().message);
-    }
-    has_room_ = false;
-    abandon();
-    if (!shard_.stopping())
-      shard_.wheel().schedule(space_timer_, shard_.tick_after(space_check_every));
-    return;
-  }
+  if (!flushed) return could_not(flushed.error());
   checkpoint_->finished({});  // Written,
   checkpoint_->finished({});  // and synced by the same work.
   shard_.background().run(
       [broker = &shard_.broker(), now = shard_.clock().wall()]() -> Result<> {
+        if (auto room = room_for_flush(*broker); !room) return room;
         if (auto swept = broker->pending().sweep(now, entries_per_sweep); !swept) {
           return std::unexpected(swept.error());
         }
@@ -217,13 +224,15 @@ void Checkpointer::logs_are_flushed(Result<> flushed) {
         return broker->pending_database().flush();
       },
       [this](Result<> result) {
-        checkpoint_->finished(result);  // Meta,
-        if (!result) return end_incarnation(result.error());
-        checkpoint_->finished(result);  // and what is pending.
+        if (!result) return could_not(result.error());
+        checkpoint_->finished({});  // Meta,
+        checkpoint_->finished({});  // and what is pending.
         shard_.journal().checkpoint(checkpoint_->target(), [this](const Result<>& noted) {
-          checkpoint_->finished(noted);
-          if (!noted) return end_incarnation(noted.error());
+          if (!noted) return could_not(noted.error());
+          checkpoint_->finished({});
           ++shard_.checkpoints_total;
+          if (std::exchange(owed_, false)) look_at_free_space();
+          give_back_memory_if_idle();
           finish();
         });
       });
@@ -242,45 +251,44 @@ void Checkpointer::finish() {
   if (!drain_timer_.armed()) tell_stopped();
 }
 
-void Checkpointer::end_incarnation(const Error& error) {
-  shard_.journal_failed(error);
-  busy_ = false;
-  tell_stopped();
-}
-
 // --- Room on the disk --------------------------------------------------------------------------
 
 void Checkpointer::look_at_free_space() {
   if (looking_at_space_ || shard_.stopping()) return;
   looking_at_space_ = true;
+  struct Found {
+    Result<std::uint64_t> free;
+    std::uint64_t unflushed;
+  };
   shard_.background().run(
-      [disk = &shard_.broker().disk(), directory = shard_.broker().config().data_directory] {
-        return disk->free_space(directory);
+      [broker = &shard_.broker()] {
+        return Found{broker->disk().free_space(broker->config().data_directory),
+                     broker->pending_database().unflushed_bytes()};
       },
-      [this](Result<std::uint64_t> free) {
+      [this](Found found) {
         looking_at_space_ = false;
+        if (shard_.stopping()) return;
         shard_.journal().retry_space();
-        const bool room =
-            free &&
-            *free >= static_cast<std::uint64_t>(shard_.broker().config().disk_reserve_bytes) &&
-            shard_.journal().has_room(1, storage::JournalUse::work);
+        const auto& config = shard_.broker().config();
+        const auto free = found.free.value_or(0);
+        const bool room = free >= static_cast<std::uint64_t>(config.disk_reserve_bytes) &&
+                          !shard_.journal().disk_is_full() && !owed_;
         if (room != has_room_) {
           if (room) {
-            log_info("broker", "there is room on the disk again: records are taken");
+            log_info("broker", "there is room on the disk again: shard {} takes records",
+                     shard_.index());
           } else {
             log_error("broker",
-                      "{} has {} bytes free, tarry.disk.reserve.bytes is {}: no records are taken "
-                      "until there is more",
-                      shard_.broker().config().data_directory, free.value_or(0),
-                      shard_.broker().config().disk_reserve_bytes);
+                      "{} has {} bytes free, tarry.disk.reserve.bytes is {}: shard {} takes no "
+                      "records until there is more",
+                      config.data_directory, free, config.disk_reserve_bytes, shard_.index());
           }
           has_room_ = room;
         }
         if (!has_room_) {
-          checkpoint_->hurry();
-          want();
           shard_.wheel().schedule(space_timer_, shard_.tick_after(space_check_every));
         }
+        if (!has_room_ || found.unflushed > most_unflushed_bytes) hurry();
       });
 }
 
@@ -360,17 +368,40 @@ void Checkpointer::tell_stopped() {
 }
 
 void Checkpointer::drain() {
-  if (shard_.journal().has_failed() || checkpoint_->step() == storage::Checkpoint::Step::failed)
+  auto& journal = shard_.journal();
+  if (journal.has_failed() || checkpoint_->step() == storage::Checkpoint::Step::failed)
     return tell_stopped();
-  if (!shard_.journal().is_idle()) {
+  if (!journal.is_idle()) {
     // Nothing new is appended any more; the round that is on its way ends by itself.
-    shard_.journal().start_round();
-    return shard_.wheel().schedule(drain_timer_, shard_.tick_after(milliseconds{1}));
+    journal.start_round();
+    const auto again = journal.disk_is_full() ? drain_retry_every : milliseconds{1};
+    if (journal.disk_is_full() && !wait_for_room()) return tell_stopped();
+    return shard_.wheel().schedule(drain_timer_, shard_.tick_after(again));
   }
   if (busy_)
     return;  // The one that is under way calls `stopped_`; what came since is in the journal.
-  if (checkpoint_->noted() >= shard_.journal().end_lsn()) return tell_stopped();
+  if (checkpoint_->noted() >= journal.end_lsn()) return tell_stopped();
   want();
+}
+
+// What is gathered was never answered, so a stop may leave without it; but not at once.
+bool Checkpointer::wait_for_room() {
+  const MonoTime now = shard_.clock().mono();
+  if (!drain_until_) {
+    drain_until_ = now + drain_patience;
+    log_warn("broker",
+             "shard {} has records that the full disk does not take; the stop waits {} ms for room",
+             shard_.index(), drain_patience.count());
+  }
+  if (now >= *drain_until_) {
+    log_error("broker",
+              "shard {} stops without the records that the full disk did not take; none of them "
+              "was acknowledged",
+              shard_.index());
+    return false;
+  }
+  shard_.journal().retry_space();
+  return true;
 }
 
 }  // namespace tarry::broker

@@ -6,18 +6,22 @@
 //                               '--> producers' states, logs' tails, db/meta, db/pending
 //                                        '--> Journal::checkpoint: older files are used again
 //   check_retention -------> old segments are removed
-//   look_at_free_space ----> has_room: whether new work is taken
+//   look_at_free_space ----> has_room: whether new work is taken; every few megabytes that are
+//                            appended, and every second while the disk is full
 //
 // The order of a checkpoint's steps is storage::Checkpoint's; here they are done, what blocks on
 // the shard's background.  While nothing is dirty no timer of it runs.
 //
-// A full disk ends nothing: the checkpoint is given up and tried again when there may be room,
-// and the journal keeps what it was for.  Any other failure ends the process.
+// A full disk ends nothing: the checkpoint is given up and tried again every second, no records
+// are taken until one has been made, and the journal keeps what it was for.  RocksDB is not asked
+// to flush without room for it: it would take no writes any more.  Any other failure ends the
+// process.
 //
 // Belongs to its shard and its thread.
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -80,9 +84,10 @@ class Checkpointer {
   void flush_logs(std::vector<TopicPartition> logs, std::size_t from);
   void logs_are_flushed(Result<> flushed);
   void finish();
-  void abandon();
-  void end_incarnation(const Error& error);
+  void could_not(const Error& error);
+  void give_back_memory_if_idle();
   void drain();
+  bool wait_for_room();
   void tell_stopped();
   std::size_t tail_share() const;
 
@@ -93,8 +98,11 @@ class Checkpointer {
   bool busy_ = false;
   bool posted_ = false;  // want() is on its way.
   bool has_room_ = true;
+  bool owed_ = false;  // The last checkpoint was given up for want of room.
+  Lsn looked_at_ = 0;  // At the disk, after what was appended here.
   bool looking_at_space_ = false;
   std::move_only_function<void()> stopped_;
+  std::optional<MonoTime> drain_until_;  // While a stop waits for room.
   timing::CallbackTimer timer_;
   timing::CallbackTimer retention_timer_;
   timing::CallbackTimer space_timer_;

@@ -25,6 +25,9 @@ int format_version(Database::Kind kind) {
   return kind == Database::Kind::pending ? 1 : 2;
 }
 
+// Of a write buffer; taken at once.
+constexpr double bloom_bytes = 320 << 10;
+
 std::string format_prefix(Database::Kind kind) {
   return kind == Database::Kind::pending ? "tarry-pending-" : "tarry-meta-";
 }
@@ -111,9 +114,7 @@ rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
                                             const std::shared_ptr<GarbageSlot>& garbage) {
   const bool large = name == "entries" || name == "ids";
   rocksdb::ColumnFamilyOptions options;
-  options.write_buffer_size =
-      large ? limits.write_buffer_bytes
-            : std::min<std::size_t>(limits.write_buffer_bytes, std::size_t{4} << 20);
+  options.write_buffer_size = limits.write_buffer_bytes;
   // More than two at once flush out of order in this RocksDB (7.8).
   options.max_write_buffer_number = 2;
   options.arena_block_size = 128 << 10;
@@ -124,7 +125,8 @@ rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
   options.compression = rocksdb::kNoCompression;
   options.bottommost_compression = rocksdb::kLZ4Compression;
   if (large) {  // Is this key there already?  Mostly not, and that should cost no search.
-    options.memtable_prefix_bloom_size_ratio = 0.02;
+    options.memtable_prefix_bloom_size_ratio =
+        std::min(0.02, bloom_bytes / static_cast<double>(limits.write_buffer_bytes));
     options.memtable_whole_key_filtering = true;
   }
   if (name == "entries") {
@@ -217,7 +219,9 @@ Result<> Rocks::write(rocksdb::WriteBatch& batch) {
   if (batch.Count() == 0) return {};
   rocksdb::WriteOptions options;
   options.disableWAL = true;
-  const auto written = db->Write(options, &batch);
+  auto written = db->Write(options, &batch);
+  // After a flush that found the disk full it takes nothing until one has gone well.
+  if (written.IsNoSpace() && db->Resume().ok()) written = db->Write(options, &batch);
   if (!written.ok()) return std::unexpected(rocks_error(written, directory));
   return {};
 }
@@ -354,9 +358,18 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& directory, K
 Result<> Database::flush() {
   rocksdb::FlushOptions options;
   options.wait = true;
-  const auto flushed = rocks_->db->Flush(options, rocks_->families);
+  auto flushed = rocks_->db->Flush(options, rocks_->families);
+  // It may be an earlier one that found the disk full, and there is room now.
+  if (flushed.IsNoSpace() && rocks_->db->Resume().ok())
+    flushed = rocks_->db->Flush(options, rocks_->families);
   if (!flushed.ok()) return std::unexpected(rocks_error(flushed, rocks_->directory));
   return {};
+}
+
+std::uint64_t Database::unflushed_bytes() const {
+  std::uint64_t bytes = 0;
+  rocks_->db->GetAggregatedIntProperty("rocksdb.cur-size-all-mem-tables", &bytes);
+  return bytes;
 }
 
 const std::string& Database::directory() const {

@@ -21,6 +21,8 @@
 //   - A database is made once, with its data directory.  One that is missing or damaged later is
 //     refused and never made anew: that would lose what waits.
 //   - A failed flush is never tried again (DESIGN section 7): the caller ends the incarnation.
+//     But after no_space: what was to be written is still in memory, and flush() may be called
+//     again when there is room.
 //
 // Errors: Errc::unsupported for another format version, Errc::corrupt for damage, Errc::no_space,
 // Errc::in_use, else Errc::io; the message names the directory and what to do.
@@ -45,9 +47,12 @@ class Database {
 
   // What a database may take of memory; the defaults keep an idle broker small.
   struct Limits {
-    std::size_t write_buffer_bytes = 16u << 20;  // Of each column family, twice while it flushes.
-    std::size_t block_cache_bytes = 8u << 20;    // For all column families.
-    int max_open_files = 128;                    // Tables kept open; each costs some 10 to 50 kB.
+    // Of each column family, taken as it fills.  More than is written between two checkpoints: a
+    // flush that RocksDB begins by itself finds a full disk unasked, and then it takes no writes
+    // any more.  Who writes calls flush() before this is reached (unflushed_bytes()).
+    std::size_t write_buffer_bytes = 256u << 20;
+    std::size_t block_cache_bytes = 8u << 20;  // For all column families.
+    int max_open_files = 128;                  // Tables kept open; each costs some 10 to 50 kB.
   };
 
   // Makes a new, empty database in `directory` (whose parent exists).  What stands there already
@@ -67,6 +72,8 @@ class Database {
 
   // Everything written before the call is durable when it returns.  Blocks.
   Result<> flush();
+  // What a flush would write, and somewhat more (memory, not rows).
+  std::uint64_t unflushed_bytes() const;
 
   const std::string& directory() const;
   std::uint64_t memory_bytes() const;  // Write buffers, cached blocks and table readers.

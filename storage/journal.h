@@ -159,6 +159,8 @@ class Journal {
   // Whether a record of `bytes` would be taken now.
   bool has_room(std::uint64_t bytes, JournalUse use = JournalUse::work) const;
 
+  // The last try to make a file found no space; rounds wait for one.
+  bool disk_is_full() const { return disk_is_full_; }
   // While the disk is full: looks whether it still is.  The owner calls it about once a second
   // while has_room() says no; release() does it too.
   void retry_space();

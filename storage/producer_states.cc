@@ -190,6 +190,18 @@ std::vector<ProducerStates::Row> ProducerStates::changes(Lsn durable) {
   return rows;
 }
 
+void ProducerStates::not_saved(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    changed_ = true;
+    const auto known = producers_.find(row.producer);
+    if (known != producers_.end()) {
+      known->second->changed = true;
+    } else {
+      forgotten_.insert(row.producer);
+    }
+  }
+}
+
 Result<> save_producer_states(Database& meta, const TopicPartition& partition,
                               std::span<const ProducerStates::Row> rows) {
   Rocks& rocks = meta.rocks();

@@ -114,6 +114,8 @@ class ProducerStates {
 
   // What differs from the rows of the last call, with what is durable at `durable` only.
   std::vector<Row> changes(Lsn durable);
+  // What changes() gave could not be written: it gives it again.
+  void not_saved(const std::vector<Row>& rows);
   // Whether there may be any.
   bool changed() const { return changed_; }
 

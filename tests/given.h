@@ -57,6 +57,15 @@ class QueuedBackground final : public Background {
     then();
     return true;
   }
+  // The one that was asked for last: pieces of work run in any order.
+  bool step_last() {
+    if (queue_.empty()) return false;
+    auto [work, then] = std::move(queue_.back());
+    queue_.pop_back();
+    work();
+    then();
+    return true;
+  }
   void run_all() {
     while (step()) {
     }

@@ -38,6 +38,7 @@ namespace tarry::broker::test {
 struct WorldOptions {
   std::size_t shards = 2;
   std::function<void(BrokerConfig&)> configure = [](BrokerConfig&) {};
+  storage::Disk* disk = nullptr;  // Null: the machine's.
 };
 
 class World {
@@ -57,16 +58,25 @@ class World {
   const std::string& directory() const { return directory_; }
   Broker& broker() { return *broker_; }
   Shard& shard(std::size_t index = 0) { return broker_->shard(index); }
+  std::size_t shard_count() const { return options_.shards; }
   SetClock clock;
-  QueuedBackground& background(std::size_t index = 0) { return *backgrounds_[index]; }
+  bool runs_at_once = true;  // begin() does; else the test says when something runs.
 
   // What is ready runs, until nothing is.
   void run() {
     for (bool busy = true; busy;) {
-      busy = false;
+      busy = turn();
       if (!background_stands_still) {
         for (auto& background : backgrounds_) busy = background->step() || busy;
       }
+    }
+  }
+
+  // The same without what blocks, which waits in background() for the test to pick.
+  bool turn() {
+    bool any = false;
+    for (bool busy = true; busy; any = any || busy) {
+      busy = false;
       for (auto& context : contexts_) {
         context->restart();
         busy = context->poll() > 0 || busy;
@@ -76,7 +86,9 @@ class World {
         busy = progress.fired > 0 || progress.more || busy;
       }
     }
+    return any;
   }
+  QueuedBackground& background(std::size_t index = 0) { return *backgrounds_[index]; }
 
   // Time passes, a wheel's bucket at a time, so that what falls due in between comes in order.
   void pass(std::chrono::milliseconds time) {
@@ -101,6 +113,19 @@ class World {
     if (shards) options_.shards = *shards;
     kill();
     open();
+  }
+  // The same, when the start may be refused.
+  Result<> try_restart(std::optional<std::size_t> shards = std::nullopt) {
+    if (shards) options_.shards = *shards;
+    kill();
+    return try_open();
+  }
+  // Everything ends, on a disk that takes nothing any more: as kill -9 at the moment when that
+  // began.  Before try_restart().
+  void crash() {
+    for (std::size_t i = 0; i < contexts_.size(); ++i) shard(i).purgatory().cancel_all();
+    kill();
+    failure.reset();
   }
   // In order.
   void stop() {
@@ -132,7 +157,7 @@ class World {
                             if (failed) std::rethrow_exception(failed);
                             pending->answer = std::move(answer);
                           });
-    run();
+    if (runs_at_once) run();
     return pending;
   }
 
@@ -164,12 +189,16 @@ class World {
 
  private:
   void open() {
+    const auto opened = try_open();
+    REQUIRE_MESSAGE(opened.has_value(), opened.error().message);
+  }
+  Result<> try_open() {
     BrokerSetup setup;
     setup.config.data_directory = directory_ + "/data";
     setup.config.version = "test";
     setup.config.disk_reserve_bytes = 0;
     options_.configure(setup.config);
-    setup.disk = &disk_;
+    setup.disk = options_.disk != nullptr ? options_.disk : &disk_;
     setup.clock = &clock;
     setup.random = &random_;
     setup.on_failure = [this](const Error& error) { failure = error; };
@@ -181,10 +210,11 @@ class World {
                               backgrounds_.back().get()});
     }
     auto broker = Broker::open(std::move(setup));
-    REQUIRE_MESSAGE(broker.has_value(), broker.error().message);
+    if (!broker) return std::unexpected(broker.error());
     broker_ = std::move(*broker);
     broker_->start();
     run();
+    return {};
   }
   void kill() {
     // Coroutines that wait go with their contexts; the broker they point to goes last.

@@ -1,0 +1,205 @@
+// A full disk: what is written behind the journal waits, nothing is lost, and it goes on by itself.
+
+#include "broker/checkpointer.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/broker/batches.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Strings = std::vector<std::string>;
+
+// The machine's disk with as much room as a test says, to those who ask first and to those who try.
+class CrowdedDisk final : public storage::Disk {
+ public:
+  std::uint64_t free = std::uint64_t{1} << 40;
+  std::string full_for;  // Paths that end so cannot be opened for writing; empty: none.
+  int asked = 0;         // How often somebody wanted to know.
+
+  Result<std::unique_ptr<storage::File>> open(const std::string& path,
+                                              storage::OpenOptions options) override {
+    if (options.write && !full_for.empty() && path.ends_with(full_for))
+      return fail(Errc::no_space, path + ": No space left on device");
+    return disk_.open(path, options);
+  }
+  Result<std::vector<storage::DirectoryEntry>> list(const std::string& directory) override {
+    return disk_.list(directory);
+  }
+  Result<> make_directories(const std::string& directory) override {
+    return disk_.make_directories(directory);
+  }
+  Result<> rename(const std::string& from, const std::string& to) override {
+    return disk_.rename(from, to);
+  }
+  Result<> remove(const std::string& file) override { return disk_.remove(file); }
+  Result<> remove_directory(const std::string& directory) override {
+    return disk_.remove_directory(directory);
+  }
+  Result<> sync_directory(const std::string& directory) override {
+    return disk_.sync_directory(directory);
+  }
+  Result<std::uint64_t> free_space(const std::string&) override { return ++asked, free; }
+
+ private:
+  storage::PosixDisk disk_;
+};
+
+std::uint64_t checkpoints(World& world) {
+  return world.shard().checkpoints_total;
+}
+
+TEST_SUITE("checkpointer") {
+  TEST_CASE(
+      "while the disk has no room for a flush of RocksDB none is tried, and it is made later") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "90s"}}}}));
+    disk.free = 1000;
+    world.pass(60s);  // The interval of checkpoints is over.
+    CHECK(checkpoints(world) == 0);
+    CHECK_FALSE(world.shard().checkpointer().has_room());
+    CHECK_FALSE(world.failure.has_value());
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).error_code ==
+          ErrorCode::kafka_storage_error);
+    world.pass(60s);
+    CHECK(values(read_all(world, "t")) == Strings{"late"});  // The reserve is for deliveries.
+    disk.free = std::uint64_t{1} << 40;
+    world.pass(2s);
+    CHECK(checkpoints(world) > 0);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).base_offset == 1);
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"late", "a"});
+  }
+
+  TEST_CASE("a position that a full disk does not take is noted when there is room") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    disk.full_for = ".tmp";
+    world.pass(60s);
+    CHECK(checkpoints(world) == 0);
+    CHECK_FALSE(world.failure.has_value());
+    disk.full_for.clear();
+    world.pass(2s);
+    CHECK(checkpoints(world) > 0);
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+  }
+
+  // A journal whose files take one of these each, and no room for another file.
+  struct Stuck {
+    CrowdedDisk disk;
+    World world{{.shards = 1,
+                 .configure =
+                     [](BrokerConfig& config) {
+                       config.journal_file_bytes = 64 << 10;
+                       config.journal_max_bytes = 64 << 20;
+                     },
+                 .disk = &disk}};
+    bool stopped = false;
+
+    Stuck() {
+      create_topic(world, "t");
+      produce(world, "t", 0, batch_of(world.clock.wall(), {{"first"}}));
+      disk.full_for = ".spare";
+      const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
+      Partition& partition = *world.shard().partitions().begin()->second;
+      for (int i = 0; i < 4; ++i) REQUIRE(partition.append(batch, true).error == ErrorCode::none);
+      world.run();
+      REQUIRE_FALSE(world.shard().journal().is_idle());
+      world.broker().stop([this] { stopped = true; });
+    }
+  };
+
+  TEST_CASE("a stop ends when the journal finds no room for what it has gathered") {
+    Stuck stuck;
+    stuck.world.pass(30s);
+    CHECK(stuck.stopped);
+    CHECK_FALSE(stuck.world.failure.has_value());
+    stuck.disk.full_for.clear();
+    stuck.world.restart();
+    CHECK(read_all(stuck.world, "t").size() < 5);  // Not acknowledged, so not missed.
+  }
+
+  TEST_CASE("a stop that finds room in time writes what the journal has gathered") {
+    Stuck stuck;
+    stuck.world.pass(100ms);
+    CHECK_FALSE(stuck.stopped);
+    stuck.disk.full_for.clear();
+    stuck.world.pass(2s);
+    CHECK(stuck.stopped);
+    stuck.world.restart();
+    CHECK(read_all(stuck.world, "t").size() == 5);
+  }
+
+  TEST_CASE("how much of the disk is free is looked at again after some megabytes, not minutes") {
+    CrowdedDisk disk;
+    World world({.shards = 1,
+                 .configure = [](BrokerConfig& config) { config.disk_reserve_bytes = 100 << 20; },
+                 .disk = &disk});
+    create_topic(world, "t");
+    disk.free = 50 << 20;
+    const Buffer batch = batch_of(world.clock.wall(), {{std::string(900'000, 'x')}});
+    int taken = 0;
+    while (taken < 100 && produce(world, "t", 0, batch).error_code == ErrorCode::none) ++taken;
+    CHECK(taken < 20);
+  }
+
+  TEST_CASE(
+      "a checkpoint comes when a quarter of the journal is dirty, not when its time is over") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.journal_max_bytes = 64 << 20;
+                   config.tail_bytes = std::int64_t{1} << 30;
+                 }});
+    create_topic(world, "t");
+    const Buffer batch = batch_of(world.clock.wall(), {{std::string(900'000, 'x')}});
+    for (int i = 0; i < 20; ++i) produce(world, "t", 0, batch);
+    CHECK(checkpoints(world) > 0);
+  }
+
+  TEST_CASE("a log keeps nothing on the disk that the journal may still lose") {
+    World world({.shards = 1});
+    create_topic(world, "t", 1, {{"tarry.durability", "os"}});
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    Partition& partition = *world.shard().partitions().begin()->second;
+    const Buffer batch = batch_of(world.clock.wall(), {{"b"}});
+    REQUIRE(partition.append(batch, true).error == ErrorCode::none);
+    world.turn();
+    REQUIRE(world.background().step());  // Written, and the sync waits.
+    REQUIRE(partition.high_watermark() == 2);
+    world.shard().checkpointer().note_dirty(partition, std::size_t{1} << 30);
+    world.turn();
+    REQUIRE(world.background().size() == 2);
+    REQUIRE(world.background().step_last());  // The checkpoint's flush is faster than the sync.
+    CHECK(partition.log().flushed_end() == 1);
+    world.run();
+    world.pass(120s);  // And it is not forgotten.
+    CHECK(partition.log().flushed_end() == 2);
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"a", "b"});
+  }
+
+  TEST_CASE("a broker on a full disk says so before it touches anything") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    disk.free = 1000;
+    const auto refused = world.try_restart();
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::no_space);
+    CHECK(refused.error().message.find("1000 bytes") != std::string::npos);
+    CHECK(refused.error().message.find(world.directory()) != std::string::npos);
+    disk.free = std::uint64_t{1} << 40;
+    REQUIRE(world.try_restart().has_value());
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test
