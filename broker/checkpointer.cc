@@ -162,9 +162,12 @@ void Checkpointer::flush_logs(std::vector<TopicPartition> logs, std::size_t from
   for (; from < logs.size() && batch->size() < logs_per_flush; ++from) {
     auto* partition = shard_.open_partition(logs[from]);
     if (partition == nullptr) continue;
-    if (auto flush = partition->log().plan_flush(partition->high_watermark())) {
+    const Offset end = std::min(partition->durable_end(), partition->high_watermark());
+    if (auto flush = partition->log().plan_flush(end)) {
       batch->push_back({logs[from], std::move(*flush)});
     }
+    // Noted already, and not to be written yet.
+    if (end < partition->high_watermark()) note_dirty(*partition, 0);
   }
   if (batch->empty()) return logs_are_flushed({});
   shard_.background().run(

@@ -100,7 +100,8 @@ Partition::Partition(Shard& shard, TopicPartition id, std::string topic_name,
       config_(std::move(config)),
       log_(std::move(log)),
       producers_(std::move(producers)),
-      visible_{log_.end_offset(), 0} {}
+      visible_{log_.end_offset(), 0},
+      durable_end_(log_.end_offset()) {}
 
 Partition::~Partition() {
   if (intake_) intake_->abandon();
@@ -291,7 +292,10 @@ Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& ch
 
   // It is in the journal's order now: from here on nothing can refuse it.
   [&]() noexcept {
-    if (!stored.empty()) log_.append(stored, base, last, max_timestamp, now);
+    if (!stored.empty()) {
+      log_.append(stored, base, last, max_timestamp, now);
+      syncing(*lsn, end.offset);
+    }
     appended_bytes_ = end.bytes;
     if (producer >= 0) producers_.add(producer, answered, *lsn);
     if (held_here != nullptr) shard_.engine().appended(*held_here);
@@ -340,9 +344,19 @@ void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
   if (!lsn) return (*told)(std::unexpected(lsn.error()));
   log_.append(stored, base, last, max_timestamp, now);
   appended_bytes_ = end.bytes;
+  syncing(*lsn, end.offset);
+}
+
+Offset Partition::durable_end() {
+  for (; !syncing_.empty() && syncing_.front().lsn < shard_.journal().durable_lsn();
+       syncing_.pop_front()) {
+    durable_end_ = syncing_.front().end;
+  }
+  return durable_end_;
 }
 
 void Partition::move_high_watermark(LogEnd end) {
+  durable_end();  // Forgets what is synced.
   // A write of an `os` topic may be told before a sync that was begun earlier.
   if (end.offset <= visible_.offset) return;
   visible_ = end;
@@ -414,7 +428,7 @@ void Partition::retire() {
 Result<> Partition::replay(Bytes batches, WallTime appended) {
   auto replayed = log_.replay(SharedBytes(Buffer(batches.begin(), batches.end())), appended);
   if (!replayed) return replayed;
-  visible_.offset = log_.end_offset();
+  visible_.offset = durable_end_ = log_.end_offset();
   return producers_.replay_batches(batches, appended);
 }
 

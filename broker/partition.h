@@ -22,6 +22,7 @@
 // Belongs to its shard and its thread.
 
 #include <cstdint>
+#include <deque>
 #include <expected>
 #include <functional>
 #include <memory>
@@ -79,6 +80,10 @@ class Partition {
   // Bytes of the batches below the high watermark; see LogEnd.
   std::int64_t visible_bytes() const { return visible_.bytes; }
   Offset log_end() const { return log_.end_offset(); }
+  // Below it nothing is lost in a power cut; with tarry.durability=os the high watermark may be
+  // ahead.  Segments take nothing beyond: they would keep a delivery of which the journal has lost
+  // that its records are gone.
+  Offset durable_end();
 
   // `records` as a Produce request holds them; they live until `done` is called.  Takes its place
   // in the partition's order before it returns.  `done` comes at once, unless the batch or one
@@ -144,6 +149,7 @@ class Partition {
   // Empty: there was no memory to look at it.
   Appended take_checked(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
   Appended take(const Arrival& arrival, const records::CheckedBatch& checked);
+  void syncing(Lsn lsn, Offset end) { syncing_.push_back({lsn, end}); }
 
   Shard& shard_;
   const TopicPartition id_;
@@ -153,6 +159,13 @@ class Partition {
   storage::ProducerStates producers_;
   std::int64_t appended_bytes_ = 0;    // As LogEnd::bytes, at log_end().
   LogEnd visible_;                     // The high watermark.
+  // What was appended and not known to be synced, in order; and where that begins.
+  struct Syncing {
+    Lsn lsn;
+    Offset end;
+  };
+  std::deque<Syncing> syncing_;
+  Offset durable_end_;
   std::optional<std::string> fenced_;  // Why.
   std::optional<std::string> damage_;
   bool retired_ = false;
