@@ -194,7 +194,6 @@ Result<> Broker::load_groups() {
 
 void Broker::start() {
   for (auto& shard : shards_) {
-    give_sequences(*shard);
     asio::post(shard->executor(), [shard = shard.get()] { shard->start(); });
   }
 }
@@ -236,10 +235,16 @@ void Broker::give_sequences(Shard& shard) {
           asio::post(shard.executor(),
                      [&shard, begin, end] { shard.engine().give_sequences(begin, end); });
         });
-    // Refused on a full disk: the engine answers `busy` and asks again.
-    if (!lsn)
+    if (lsn) {
+      sequences_refused_ = false;
+      return;
+    }
+    // The engine answers `busy`, and asks again with every record that wants one.
+    if (!std::exchange(sequences_refused_, true)) {
       log_warn("broker", "shard {} gets no sequence numbers: {}", shard.index(),
                lsn.error().message);
+    }
+    asio::post(shard.executor(), [&shard] { shard.engine().sequences_refused(); });
   });
 }
 

@@ -128,7 +128,8 @@ class Broker {
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Topics> topics_;
   RecoverySummary recovery_;
-  Sequence sequences_next_ = 1;  // On shard 0: the first that no block has.
+  Sequence sequences_next_ = 1;     // On shard 0: the first that no block has.
+  bool sequences_refused_ = false;  // On shard 0: and told so.
 
   ProducerId producer_ids_next_ = 0;    // On shard 0: given out up to here,
   ProducerId producer_ids_end_ = 0;     // noted up to here,

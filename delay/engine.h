@@ -192,6 +192,8 @@ class Engine {
 
   // Sequence numbers first .. end-1 are ours alone, for ever; blocks come in rising order.
   void give_sequences(Sequence first, Sequence end);
+  // Sink::want_sequences() came to nothing: it is asked again when somebody wants one.
+  void sequences_refused() { sequences_wanted_ = false; }
 
   // --- Accepting (above).  `batch` must be opened.
   std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,

@@ -170,6 +170,44 @@ TEST_SUITE("accept") {
     host.give();
     CHECK(host.produce(orders, {{"a", {{"x-delay", "1s"}}}}).has_value());
   }
+
+  TEST_CASE("who got no sequence numbers asks again with the next record that wants one") {
+    TestHost host;
+    host.block = 1;
+    host.give_sequences_when_asked = false;
+    host.crash(0, 0);
+    host.park(orders, "a", "1s");
+    for (int i = 0; i < 3; ++i) {
+      const std::size_t asked = host.sequences_asked;
+      host.engine->sequences_refused();
+      REQUIRE_FALSE(host.produce(orders, {{"b", {{"x-delay", "1s"}}}}).has_value());
+      CHECK(host.sequences_asked == asked + 1);
+      // Not before that answer is there.
+      REQUIRE_FALSE(host.produce(orders, {{"b", {{"x-delay", "1s"}}}}).has_value());
+      CHECK(host.sequences_asked == asked + 1);
+    }
+    host.give();
+    host.park(orders, "b", "1s");
+  }
+
+  TEST_CASE("what is parked when its topic has been deleted and swept away leaves nothing behind") {
+    TestHost host;
+    host.park(orders, "first", "1h");
+    host.settle();
+    host.park(orders, "on its way", "1h", "id");
+    host.deleted.insert(orders.topic);
+    host.engine->topic_deleted(orders.topic);
+    REQUIRE(host.store->drop_topic(orders.topic).has_value());
+    for (auto more = host.store->sweep(host.clock.wall(), 100); more && *more;)
+      more = host.store->sweep(host.clock.wall(), 100);
+    host.checks_store = false;  // The journal's view of the test knows nothing of deleted topics.
+    host.settle();
+    CHECK(host.store->total() == 0);
+    CHECK(host.store->list({})->records.empty());
+    CHECK(host.engine->stats().arriving == 0);
+    host.pass(std::chrono::hours{2});
+    CHECK(host.values(orders).empty());
+  }
 }
 
 TEST_SUITE("delivery") {
