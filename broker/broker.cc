@@ -1,6 +1,7 @@
 #include "broker/broker.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/core.h>
@@ -77,7 +78,44 @@ class Replay final : public storage::LogReplay {
               tp.partition, tp.topic.text(), why);
   }
 
+  Result<> keep(const TopicPartition& tp, Bytes batches) override {
+    auto& kept = kept_[tp];
+    if (!kept.file) {
+      const auto topic = broker_.shard_of(tp).topics().find(tp.topic);
+      const auto directory = kept_directory();
+      if (auto made = broker_.disk().make_directories(directory); !made) return made;
+      kept.path =
+          fmt::format("{}/{}-{}-{:020}.log", directory, topic ? topic->name : tp.topic.text(),
+                      tp.partition, load_be<std::int64_t>(batches.data()));
+      auto file = broker_.disk().open(
+          kept.path, {.write = true, .create = storage::OpenOptions::Create::if_absent});
+      if (!file) return std::unexpected(file.error());
+      kept.file = std::move(*file);
+    }
+    auto written = kept.file->pwrite(kept.bytes, batches);
+    if (written) kept.bytes += batches.size();
+    return written;
+  }
+
+  // What was kept survives the checkpoint that releases it in the journal.
+  Result<> sync_kept() {
+    for (auto& [tp, kept] : kept_) {
+      if (auto synced = kept.file->sync(); !synced) return synced;
+      log_error("broker", "what the journal has for the partition is kept in {} ({} bytes)",
+                kept.path, kept.bytes);
+    }
+    return kept_.empty() ? Result<>() : broker_.disk().sync_directory(kept_directory());
+  }
+
  private:
+  struct Kept {
+    std::string path;
+    std::unique_ptr<storage::File> file;
+    std::uint64_t bytes = 0;
+  };
+
+  std::string kept_directory() const { return broker_.config().data_directory + "/kept"; }
+
   Result<Partition*> open(const TopicPartition& tp) {
     Shard& shard = broker_.shard_of(tp);
     if (!shard.topics().find(tp.topic)) broker_.show_topics();  // Pass 1 has just told the catalog.
@@ -85,6 +123,7 @@ class Replay final : public storage::LogReplay {
   }
 
   Broker& broker_;
+  std::unordered_map<TopicPartition, Kept> kept_;  // Of fenced ones.
 };
 
 }  // namespace
@@ -155,6 +194,7 @@ Result<> Broker::recover() {
   auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, *pending_,
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());
+  if (auto kept = replay.sync_kept(); !kept) return kept;
   show_topics();
   for (auto& shard : shards_) {
     for (const auto& [tp, partition] : shard->partitions()) partition->fence_if_damaged();

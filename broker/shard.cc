@@ -250,11 +250,13 @@ void Shard::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded)
     answer = partitions_.emplace(tp, std::move(*loaded)).first->second.get();
     (*answer)->set_config(config_of(*topics_->find(tp.topic)));
     (*answer)->fence_if_damaged();
+    unopened_.erase(tp);
     checkpointer_.retention_soon();
-  } else {
-    const auto topic = topics_->find(tp.topic);
-    log_error("broker", "partition {}-{} cannot be opened: {}", topic->name, tp.partition,
-              loaded.error().message);
+  } else if (auto& told = unopened_[tp]; told != loaded.error().message) {
+    // Every request for it tries again; what it comes to is told when it is something else.
+    told = loaded.error().message;
+    log_error("broker", "partition {}-{} cannot be opened: {}", topics_->find(tp.topic)->name,
+              tp.partition, told);
   }
   // In the order of asking.  Who is told may go on at once and ask again.
   auto& waiting = opening_.at(tp).waiting;
@@ -281,7 +283,13 @@ boost::asio::awaitable<std::expected<Partition*, ErrorCode>> Shard::partition(To
 Result<Partition*> Shard::open_now(const TopicPartition& tp) {
   if (auto* open = open_partition(tp)) return open;
   auto loading = loading_of(tp);
-  TARRY_ASSERT(loading.has_value(), "recovery asks for partitions of topics that there are");
+  if (!loading) {
+    const auto topic = topics_->find(tp.topic);
+    return fail(Errc::corrupt,
+                fmt::format("the journal names partition {} of topic {}, which has {} partitions",
+                            tp.partition, topic ? topic->name : tp.topic.text(),
+                            topic ? topic->partitions : 0));
+  }
   auto loaded = load(*loading, broker_);
   if (!loaded) return std::unexpected(loaded.error());
   return partitions_.emplace(tp, std::move(*loaded)).first->second.get();
@@ -290,6 +298,7 @@ Result<Partition*> Shard::open_now(const TopicPartition& tp) {
 void Shard::drop_partition(const storage::Topic& topic, PartitionIndex index) {
   const TopicPartition tp{topic.id, index};
   if (&broker_.shard_of(tp) != this) return;
+  unopened_.erase(tp);
   const auto found = partitions_.find(tp);
   if (found == partitions_.end()) {
     if (!opening_.contains(tp)) {

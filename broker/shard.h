@@ -191,6 +191,7 @@ class Shard {
   std::unordered_set<TopicId> refused_;
   std::unordered_map<TopicPartition, std::unique_ptr<Partition>> partitions_;
   std::unordered_map<TopicPartition, Opening> opening_;
+  std::unordered_map<TopicPartition, std::string> unopened_;  // Why, as the operator was told.
   std::unique_ptr<PartitionSink> sink_;
   std::unique_ptr<delay::Engine> engine_;
   std::unique_ptr<Groups> groups_;

@@ -202,6 +202,10 @@ void Engine::appended(Accepted& accepted) {
 void Engine::durable(Accepted accepted) {
   if (stopped_) return;
   TARRY_ASSERT(accepted.appended_ || accepted.changes_nothing(), "appended comes before durable");
+  // By force, while this was on its way.  The store has dropped its topic and may have forgotten
+  // that it did.
+  const bool deleted = !accepted.parked_.empty() && !sink_.target(accepted.partition_);
+  if (deleted) stats_.dropped_total += accepted.parked();
   std::vector<storage::Operation> operations;
   for (const auto& gone : accepted.gone_) {
     const auto leaving = leaving_.find(gone.key.sequence);
@@ -214,7 +218,7 @@ void Engine::durable(Accepted accepted) {
     far_.left(gone.key);
   }
   for (const auto& parked : accepted.parked_) {
-    if (!parked.dropped) operations.emplace_back(accepted.parked_operation(parked));
+    if (!parked.dropped && !deleted) operations.emplace_back(accepted.parked_operation(parked));
   }
   if (!operations.empty()) {
     if (const auto applied = store_.apply(operations); !applied) {
@@ -239,7 +243,7 @@ void Engine::durable(Accepted accepted) {
       if (id != ids.end() && id->second == parked.key) ids.erase(id);
       if (ids.empty()) arriving_ids_.erase(accepted.partition_);
     }
-    if (!leaving_.contains(parked.key.sequence)) arm(parked.key, accepted.partition_);
+    if (!deleted && !leaving_.contains(parked.key.sequence)) arm(parked.key, accepted.partition_);
   }
   for (const auto& gone : accepted.gone_) end_leaving(gone.key.sequence);
   more_ |= !turns_.empty() || !far_.knows_first_far();

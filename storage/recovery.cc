@@ -119,35 +119,35 @@ class Replay {
     auto known = ends_.find(partition);
     if (known == ends_.end()) {
       const auto end = logs_.cut(partition, first->base);
-      if (!end) return fence(partition, end.error());
+      if (!end) return fence(appended, end.error());
       known = ends_.emplace(partition, *end).first;
     }
-    if (!known->second) return {};  // Fenced.
+    if (!known->second) return logs_.keep(partition, appended.batches);
     Offset& end = *known->second;
 
     const auto batches = behind(appended.batches, end);
-    if (!batches) return fence(partition, batches.error());
+    if (!batches) return fence(appended, batches.error());
     if (batches->empty()) return {};
     const auto offsets = offsets_of(*batches);
     if (!offsets) return std::unexpected(offsets.error());
     if (offsets->first != end) {
-      return fence(partition, {Errc::corrupt,
-                               fmt::format("the log ends at offset {} and the journal goes on at "
-                                           "{}: what was between is lost",
-                                           end, offsets->first)});
+      return fence(appended, {Errc::corrupt,
+                              fmt::format("the log ends at offset {} and the journal goes on at "
+                                          "{}: what was between is lost",
+                                          end, offsets->first)});
     }
     if (auto done = logs_.append(partition, *batches, appended.appended); !done)
-      return fence(partition, done.error());
+      return fence(appended, done.error());
     end = offsets->second;
     return {};
   }
 
-  Result<> fence(const TopicPartition& partition, const Error& why) {
+  Result<> fence(const LogAppended& appended, const Error& why) {
     if (!means_partition(why)) return std::unexpected(why);
-    ends_.insert_or_assign(partition, std::nullopt);
+    ends_.insert_or_assign(appended.partition, std::nullopt);
     ++fenced_;
-    logs_.fence(partition, why.message);
-    return {};
+    logs_.fence(appended.partition, why.message);
+    return logs_.keep(appended.partition, appended.batches);
   }
 
   Catalog& catalog_;

@@ -81,6 +81,10 @@ class LogReplay {
 
   // The partition cannot be used until the operator has looked; its bytes are kept.
   virtual void fence(const TopicPartition& partition, const std::string& why) = 0;
+
+  // What the journal has for a fenced partition, in order.  The next checkpoint releases it there,
+  // so it is to be put beside, durably before recover()'s caller opens the journal.
+  virtual Result<> keep(const TopicPartition& partition, Bytes batches) = 0;
 };
 
 struct Recovered {

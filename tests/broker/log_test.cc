@@ -133,6 +133,37 @@ TEST_SUITE("a topic's log") {
     CHECK(std::filesystem::file_size(file) == size - 3);  // The bytes stay for the operator.
     CHECK(values(read_all(world, "t", 1)) == Strings{"a", "b"});
   }
+
+  TEST_CASE("what the journal has for a partition that recovery fences is kept beside") {
+    World world({.shards = 1});
+    create_topic(world, "t", 2);
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    world.pass(120s);
+    REQUIRE(world.shard().checkpoints_total > 0);
+    Buffer expected;
+    for (const char* value : {"b", "c"}) {
+      Buffer batch = batch_of(world.clock.wall(), {{value}});
+      produce(world, "t", 0, batch);
+      records::set_base_offset(batch, value[0] - 'a');
+      records::set_leader_epoch(batch, 0);
+      append_bytes(expected, batch);
+    }
+    const auto file = world.directory() + "/data/logs/t-0/00000000000000000000.log";
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) - 3);
+    world.restart();
+    const auto kept = world.directory() + "/data/kept/t-0-00000000000000000001.log";
+    for (int starts = 0; starts < 2; ++starts) {
+      storage::PosixDisk disk;
+      const auto bytes = storage::read_file(disk, kept, 1 << 20);
+      REQUIRE(bytes.has_value());
+      CHECK(*bytes == expected);
+      produce(world, "t", 1, batch_of(world.clock.wall(), {{"other"}}));
+      world.pass(120s);
+      world.restart();
+    }
+    const auto response = world.call<protocol::FetchResponse>(fetch_request("t", 0, 0), 12);
+    CHECK(response.responses[0].partitions[0].error_code == ErrorCode::kafka_storage_error);
+  }
 }
 
 }  // namespace

@@ -74,10 +74,15 @@ struct FakeLogs final : LogReplay {
   void fence(const TopicPartition& partition, const std::string& why) override {
     fenced[partition] = why;
   }
+  Result<> keep(const TopicPartition& partition, Bytes batches) override {
+    append_bytes(kept[partition], batches);
+    return {};
+  }
 
   std::map<TopicPartition, FakeLog> logs;
   std::map<TopicPartition, Offset> starts;
   std::map<TopicPartition, std::string> fenced;
+  std::map<TopicPartition, Buffer> kept;
   std::vector<TopicPartition> cuts;
   std::vector<ProducerId> answered;
   bool fails = false;
