@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "broker/broker.h"
 #include "broker/partition.h"
 #include "broker/shard.h"
@@ -30,6 +31,36 @@ constexpr std::size_t logs_per_flush = 64;
 
 // Of dropped topics, freed at each checkpoint.
 constexpr std::size_t entries_per_sweep = 20'000;
+
+// A shard that takes records looks at the disk after so many bytes of them: the reserve
+// (tarry.disk.reserve.bytes) is many times larger, so it is noticed before it is used up.
+constexpr std::uint64_t look_every_bytes = 8 << 20;
+
+// RocksDB's memory is written before it gets larger than this, whatever the journals say.
+constexpr std::uint64_t most_unflushed_bytes = 32 << 20;
+
+// What a flush of RocksDB takes beside the rows: indexes, filters, manifests.
+constexpr std::uint64_t flush_overhead_bytes = 8 << 20;
+
+// Of logs: what came in since memory was given back, to make another time worth it.
+constexpr std::size_t worth_trimming_bytes = 16 << 20;
+
+// A stop on a full disk: how often room is looked for, and how long.
+constexpr milliseconds drain_retry_every{100};
+constexpr milliseconds drain_patience{10'000};
+
+// RocksDB takes no more writes when a flush of its own finds the disk full, and what is parked or
+// delivered could not be applied any more; so it does not get to try.
+Result<> room_for_flush(Broker& broker) {
+  const auto& directory = broker.config().data_directory;
+  const auto free = broker.disk().free_space(directory);
+  if (!free) return std::unexpected(free.error());
+  const auto rows = broker.meta().unflushed_bytes() + broker.pending_database().unflushed_bytes();
+  const auto needed = rows + rows / 4 + flush_overhead_bytes;
+  if (*free >= needed) return {};
+  return fail(Errc::no_space, fmt::format("{} has {} bytes free, and {} are to be written",
+                                          directory, *free, needed));
+}
 
 }  // namespace
 
@@ -126,7 +157,8 @@ void Checkpointer::begin() {
   TARRY_ASSERT(checkpoint_->begin(shard_.journal().durable_lsn(), shard_.clock().mono()) ==
                    storage::Checkpoint::Step::save_states,
                "a checkpoint begins with the producers");
-  dirty_bytes_ = 0;
+  noting_bytes_ = std::exchange(dirty_bytes_, 0);
+  untrimmed_bytes_ += noting_bytes_;
   auto logs = std::exchange(dirty_, {});
   Result<> saved;
   for (const auto& tp : logs) {
@@ -241,9 +273,36 @@ void Checkpointer::logs_are_flushed(Result<> flushed) {
       });
 }
 
-void Checkpointer::abandon() {
+// A step has failed.  On a full disk nothing is lost, for the journal has it: the next try comes
+// with the next look at the disk.
+void Checkpointer::could_not(const Error& error) {
+  if (error.code != Errc::no_space) {
+    checkpoint_->finished(std::unexpected(error));
+    shard_.journal_failed(error);
+    busy_ = false;
+    return tell_stopped();
+  }
+  if (has_room_) {
+    log_error("broker",
+              "the disk is full, shard {} makes no checkpoint and takes no records until there is "
+              "room: {}",
+              shard_.index(), error.message);
+  }
+  has_room_ = false;
+  owed_ = true;
   checkpoint_->abandon(shard_.clock().mono());
   finish();
+  if (!shard_.stopping()) {
+    shard_.wheel().schedule(space_timer_, shard_.tick_after(space_check_every));
+  }
+}
+
+// After a load: what its tails and buffers took is free, and glibc would keep it.
+void Checkpointer::give_back_memory_if_idle() {
+  const bool idle = noting_bytes_ < worth_trimming_bytes / 4 || !checkpoint_->wanted_at();
+  if (untrimmed_bytes_ < worth_trimming_bytes || !idle) return;
+  untrimmed_bytes_ = 0;
+  shard_.background().run([] { return give_back_memory(), 0; }, [](int) {});
 }
 
 void Checkpointer::finish() {

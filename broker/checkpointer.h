@@ -95,6 +95,8 @@ class Checkpointer {
   std::unique_ptr<storage::Checkpoint> checkpoint_;  // From open() on.
   std::vector<TopicPartition> dirty_;                // Logs with something to flush, each once.
   std::size_t dirty_bytes_ = 0;
+  std::size_t noting_bytes_ = 0;     // Of logs, in the checkpoint under way.
+  std::size_t untrimmed_bytes_ = 0;  // Of logs, since memory was given back.
   bool busy_ = false;
   bool posted_ = false;  // want() is on its way.
   bool has_room_ = true;

@@ -10,10 +10,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "server/config.h"
 #include "server/server.h"
 
@@ -100,6 +102,22 @@ void let_signals_hurry() {
   }).detach();
 }
 
+// How long a stop in order may take: longer than a checkpoint of full journals.  Only a disk that
+// answers no more holds it up so long.
+constexpr unsigned stop_patience_s = 120;
+
+void end_when_it_takes_too_long() {
+  struct sigaction late {};
+  late.sa_handler = [](int) {
+    constexpr std::string_view text =
+        "tarry: the stop did not end within 120 s; what was acknowledged is in the journal\n";
+    if (::write(STDERR_FILENO, text.data(), text.size()) < 0) ::_exit(failed);
+    ::_exit(failed);
+  };
+  ::sigaction(SIGALRM, &late, nullptr);
+  ::alarm(stop_patience_s);
+}
+
 int run(const Options& options) {
   if (options.help_config) {
     fmt::print("{}", server::config_help());
@@ -138,6 +156,7 @@ int run(const Options& options) {
   ::umask(077);  // What clients keep here is nobody else's.
   ::signal(SIGPIPE, SIG_IGN);
   raise_open_files();
+  limit_arenas(4);
   // Before there are threads, which inherit it: the signals are for sigwait() alone.
   const sigset_t signals = ending_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -157,6 +176,7 @@ int run(const Options& options) {
   ::sigwait(&signals, &signal);
   log_info("server", "{}: stopping", signal == SIGINT ? "SIGINT" : "SIGTERM");
   let_signals_hurry();
+  end_when_it_takes_too_long();
   if (const auto stopped = broker.stop(); !stopped)
     end_without_the_rest(stopped.error().message, failed);
   return done;
