@@ -991,7 +991,7 @@ TEST_SUITE("journal") {
       "whatever a crash at any call takes, nothing that was told durable is lost and nothing else "
       "appears") {
     const auto first_seed = seed_from_environment();
-    for (auto seed = first_seed; seed < first_seed + 150; ++seed) {
+    for (auto seed = first_seed; seed < first_seed + tries(150); ++seed) {
       INFO("TARRY_SEED=", seed);
       Rig rig(seed);
       if (seed % 5 == 0) rig.disk.set_space(5 * rig.options.file_bytes);

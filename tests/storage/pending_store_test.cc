@@ -368,9 +368,9 @@ TEST_SUITE("pending store") {
   };
 
   TEST_CASE("after any crash and any replay everything is as a simple model says") {
-    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    for (int seed = 1; seed <= tries(4); ++seed) {
       CAPTURE(seed);
-      SeededRandom random(seed);
+      SeededRandom random(static_cast<std::uint64_t>(seed));
       Fixture f({.write_buffer_bytes = 64 << 10});  // So that RocksDB flushes when it likes.
       Model model;
       std::deque<std::string> names;
@@ -427,7 +427,7 @@ TEST_SUITE("pending store") {
         if (*first) REQUIRE(**first == model.pending.begin()->first.due);
       };
 
-      for (int step = 0; step < 1500; ++step) {
+      for (int step = 0; step < tries(1500); ++step) {
         std::vector<Operation> record;
         const auto kind = random.below(100);
         if (kind < 55) {

@@ -435,9 +435,9 @@ TEST_SUITE("recovery") {
   TEST_CASE(
       "over crashes, checkpoints and other numbers of shards nothing is lost and nothing "
       "comes twice") {
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (int seed = 1; seed <= tries(3); ++seed) {
       CAPTURE(seed);
-      Rig rig(seed);
+      Rig rig(static_cast<std::uint64_t>(seed));
       SeededRandom& random = rig.random;
       std::uint32_t shards = 2;
       rig.open_journals({}, shards);
@@ -454,7 +454,7 @@ TEST_SUITE("recovery") {
       create(others, "others");
       Sequence next = 1;
 
-      for (int step = 0; step < 300; ++step) {
+      for (int step = 0; step < tries(300); ++step) {
         const auto kind = random.below(100);
         if (kind < 20) {
           const std::string id = fmt::format("group {}", random.below(5));
