@@ -157,8 +157,8 @@ class Partition {
   std::shared_ptr<const TopicConfig> config_;
   storage::Log log_;
   storage::ProducerStates producers_;
-  std::int64_t appended_bytes_ = 0;    // As LogEnd::bytes, at log_end().
-  LogEnd visible_;                     // The high watermark.
+  std::int64_t appended_bytes_ = 0;  // As LogEnd::bytes, at log_end().
+  LogEnd visible_;                   // The high watermark.
   // What was appended and not known to be synced, in order; and where that begins.
   struct Syncing {
     Lsn lsn;
