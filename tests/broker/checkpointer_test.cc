@@ -47,6 +47,13 @@ class CrowdedDisk final : public storage::Disk {
   storage::PosixDisk disk_;
 };
 
+// In this turn, as far as the journal's round that is gathered.
+ErrorCode append(Partition& partition, Bytes batch) {
+  auto error = ErrorCode::unknown_server_error;
+  partition.append(batch, true, [&](const Appended& appended) { error = appended.error; });
+  return error;
+}
+
 std::uint64_t checkpoints(World& world) {
   return world.shard().checkpoints_total;
 }
@@ -109,7 +116,7 @@ TEST_SUITE("checkpointer") {
       disk.full_for = ".spare";
       const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
       Partition& partition = *world.shard().partitions().begin()->second;
-      for (int i = 0; i < 4; ++i) REQUIRE(partition.append(batch, true).error == ErrorCode::none);
+      for (int i = 0; i < 4; ++i) REQUIRE(append(partition, batch) == ErrorCode::none);
       world.run();
       REQUIRE_FALSE(world.shard().journal().is_idle());
       world.broker().stop([this] { stopped = true; });
@@ -168,7 +175,7 @@ TEST_SUITE("checkpointer") {
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
     Partition& partition = *world.shard().partitions().begin()->second;
     const Buffer batch = batch_of(world.clock.wall(), {{"b"}});
-    REQUIRE(partition.append(batch, true).error == ErrorCode::none);
+    REQUIRE(append(partition, batch) == ErrorCode::none);
     world.turn();
     REQUIRE(world.background().step());  // Written, and the sync waits.
     REQUIRE(partition.high_watermark() == 2);
