@@ -28,7 +28,7 @@ TEST_SUITE("access") {
     const auto text = admin.token();
     CHECK(text.size() == 64);
     CHECK(text.find_first_not_of("0123456789abcdef") == std::string::npos);
-    broker::test::SeededRandom other(7);
+    SeededRandom other(7);
     const auto again = Token::open(admin.token_file(), other);
     REQUIRE(again.has_value());
     CHECK(again->matches(text));
@@ -37,7 +37,7 @@ TEST_SUITE("access") {
 
   TEST_CASE("a token that others could read, that is none or no file is refused by its path") {
     Admin admin;
-    broker::test::SeededRandom random(7);
+    SeededRandom random(7);
     const auto file = admin.token_file();
     const auto refused = [&](std::string_view why) {
       const auto token = Token::open(file, random);
@@ -66,7 +66,7 @@ TEST_SUITE("access") {
 
   TEST_CASE("only the whole token matches, and Bearer is its scheme in any letters") {
     Admin admin;
-    broker::test::SeededRandom random(7);
+    SeededRandom random(7);
     const auto token = Token::open(admin.token_file(), random);
     REQUIRE(token.has_value());
     const auto text = admin.token();
