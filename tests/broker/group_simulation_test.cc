@@ -1,6 +1,7 @@
 // A group under random schedules of joins, leaves, deaths, failing writes and restarts, against
-// what must always hold: in a generation nobody has a partition that another one has, and whatever
-// has happened, clients that go on get a generation with all partitions soon.
+// what must always hold: in a generation nobody has a partition that another one has, everybody has
+// what that generation's leader gave, and whatever has happened, clients that go on get a
+// generation with all partitions soon.
 //
 // A run is decided by its seed, which a failure prints.
 
@@ -193,6 +194,7 @@ class Simulation {
       for (int p = 0; p < partitions; ++p) shares[dice_.below(shares.size())].insert(p);
       for (std::size_t i = 0; i < shares.size(); ++i) {
         assignments_.emplace_back(answer.members[i].member_id, text_of(shares[i]));
+        given_[client.generation].insert(text_of(shares[i]));
       }
     }
     // At once, so that nobody else's assignments come in between.
@@ -204,6 +206,10 @@ class Simulation {
     if (answer.error_code != ErrorCode::none) return react(client, answer.error_code);
     client.reads.clear();
     for (const std::uint8_t digit : answer.assignment) client.reads.insert(digit - '0');
+    if (!client.reads.empty() && !given_[client.generation].contains(text_of(client.reads))) {
+      FAIL(fmt::format("in generation {} {} got {}, which no leader gave", client.generation,
+                       client.owner(), text_of(client.reads)));
+    }
     for (const int partition : client.reads) {
       const auto [at, is_new] = owners_.try_emplace({client.generation, partition}, client.owner());
       if (!is_new && at->second != client.owner()) {
@@ -268,6 +274,7 @@ class Simulation {
   GroupWorld::Assignments assignments_;  // Of the leader that syncs next.
   std::vector<Join> abandoned_joins_;
   std::vector<Sync> abandoned_syncs_;
+  std::map<std::int32_t, std::set<std::string>> given_;         // By generation, restarts or not.
   std::map<std::pair<std::int32_t, int>, std::string> owners_;  // For ever, restarts or not.
 };
 

@@ -185,6 +185,36 @@ TEST_SUITE("group") {
     CHECK(next->answer()->assignment.empty());
   }
 
+  TEST_CASE("assignments that become durable late are not taken for those of the next generation") {
+    GroupWorld world;
+    const auto a = world.join("a");
+    world.pass(3s);
+    const auto id_a = member_id_of(a);
+    world.sync(id_a, 1, {{id_a, "old"}});
+    const auto b = world.join("b");
+    world.join(as(id_a));
+    REQUIRE(b->has_answer());
+    REQUIRE(world.state() == GroupState::completing_rebalance);
+    const auto waits = world.sync(member_id_of(b), 2);
+    world.store_is_durable();  // The first generation's.
+    CHECK(world.state() == GroupState::completing_rebalance);
+    CHECK_FALSE(waits->has_answer());
+    world.settle(id_a);
+    CHECK(as_text(waits->answer()->assignment) == member_id_of(b));
+  }
+
+  TEST_CASE("what a member had in the generation before is not what it has in the next") {
+    GroupWorld world;
+    const auto ids = world.stable(2);
+    const auto leader = world.group().leader();
+    const auto& other = ids[0] == leader ? ids[1] : ids[0];
+    const auto first = world.join(as(leader)), second = world.join(as(other));
+    REQUIRE(second->has_answer());
+    world.sync(leader, 2, {{leader, "everything"}});
+    world.store_is_durable();
+    CHECK(world.sync(other, 2)->answer()->assignment.empty());
+  }
+
   // --- Stable -> PreparingRebalance
 
   TEST_CASE("a stable group rebalances when a member comes") {
