@@ -232,7 +232,9 @@ Result<> Broker::load_groups() {
                              });
 }
 
-void Broker::start() {
+void Broker::start(std::move_only_function<void()> ready) {
+  not_ready_ = shards_.size();
+  ready_ = std::move(ready);
   for (auto& shard : shards_) {
     asio::post(shard->executor(), [shard = shard.get()] { shard->start(); });
   }
@@ -274,6 +276,7 @@ void Broker::give_sequences(Shard& shard) {
           }
           asio::post(shard.executor(),
                      [&shard, begin, end] { shard.engine().give_sequences(begin, end); });
+          sequences_answered();
         });
     if (lsn) {
       sequences_refused_ = false;
@@ -285,7 +288,13 @@ void Broker::give_sequences(Shard& shard) {
                lsn.error().message);
     }
     asio::post(shard.executor(), [&shard] { shard.engine().sequences_refused(); });
+    sequences_answered();
   });
+}
+
+// An engine asks for one block at a time, so at first each answer is for another shard.
+void Broker::sequences_answered() {
+  if (not_ready_ > 0 && --not_ready_ == 0) std::exchange(ready_, nullptr)();
 }
 
 asio::awaitable<Result<ProducerId>> Broker::next_producer_id() {

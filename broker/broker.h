@@ -65,8 +65,10 @@ class Broker {
   static Result<std::unique_ptr<Broker>> open(BrokerSetup setup);
   ~Broker();
 
-  // Deliveries begin.  Once the shards' threads run.
-  void start();
+  // Deliveries begin.  Once the shards' threads run.  `ready` is called on shard 0's thread when
+  // every shard has its first sequence numbers, or there is no room to note them; until then a
+  // delayed record may be refused for the time being.
+  void start(std::move_only_function<void()> ready = [] {});
   // Everything dirty is written; `then` runs on shard 0's thread.
   void stop(std::move_only_function<void()> then);
 
@@ -113,9 +115,9 @@ class Broker {
  private:
   Broker(BrokerSetup setup, storage::DataDirectory directory);
   Result<> open_stores();
-  Result<> give_first_sequences();
   Result<> recover();
   Result<> load_groups();
+  void sequences_answered();
 
   BrokerSetup setup_;
   const MonoTime started_;
@@ -130,6 +132,8 @@ class Broker {
   RecoverySummary recovery_;
   Sequence sequences_next_ = 1;     // On shard 0: the first that no block has.
   bool sequences_refused_ = false;  // On shard 0: and told so.
+  std::size_t not_ready_ = 0;       // On shard 0: shards that wait for their first.
+  std::move_only_function<void()> ready_;
 
   ProducerId producer_ids_next_ = 0;    // On shard 0: given out up to here,
   ProducerId producer_ids_end_ = 0;     // noted up to here,

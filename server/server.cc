@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <filesystem>
@@ -177,9 +178,12 @@ Result<> Server::start() {
   for (std::size_t i = 0; i < parts.lanes.size(); ++i)
     parts.lanes[i]->thread = std::thread([&parts, i] { parts.run_lane(*parts.lanes[i], i); });
   parts.running = true;
-  parts.broker->start();
+  const auto ready = std::make_shared<std::promise<void>>();
+  parts.broker->start([ready] { ready->set_value(); });
   for (auto& counter : parts.counters)
     run_on(counter->lane.context, [&counter] { counter->wheel.start(); });
+  // A disk without room may keep it waiting: what is there is served all the same.
+  ready->get_future().wait_for(std::chrono::seconds{10});
   const auto listening = run_on(parts.lanes[0]->context, [&]() -> Result<> {
     if (parts.admin) {
       if (auto begun = parts.admin->start(*parts.broker, parts.kafka.text()); !begun) return begun;

@@ -251,6 +251,21 @@ TEST_SUITE("delayed records") {
     CHECK(seen[0].value.size() == size);
   }
 
+  TEST_CASE("a start is ready when every shard can park a record, and not before") {
+    World world({.shards = 3});
+    CHECK(world.ready);
+    create_topic(world, "t");
+    world.background_stands_still = true;
+    world.restart();
+    CHECK_FALSE(world.ready);
+    world.background_stands_still = false;
+    world.run();
+    CHECK(world.ready);
+    const auto answer =
+        produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "1h"}}}}));
+    CHECK(answer.error_code == ErrorCode::none);
+  }
+
   TEST_CASE("a start gives each shard one block of sequence numbers") {
     World world({.shards = 1});
     create_topic(world, "t");

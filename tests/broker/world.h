@@ -186,6 +186,7 @@ class World {
   Connection& connection(std::size_t home = 0) { return *connections_[home]; }
   std::optional<Error> failure;          // What the broker told on_failure.
   bool background_stands_still = false;  // As when the disk does not answer.
+  bool ready = false;                    // As Broker::start() says.
 
  private:
   void open() {
@@ -212,7 +213,8 @@ class World {
     auto broker = Broker::open(std::move(setup));
     if (!broker) return std::unexpected(broker.error());
     broker_ = std::move(*broker);
-    broker_->start();
+    ready = false;
+    broker_->start([this] { ready = true; });
     run();
     return {};
   }
