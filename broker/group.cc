@@ -494,6 +494,10 @@ void Group::rebalance() {
   owing_ = 0;
   become(GroupState::preparing_rebalance);
   phase_end_ = host_.tick_after(rebalance_timeout());
+  // Who caused it was parked a moment ago, which may have been a tick ago.
+  for (auto& [id, member] : members_) {
+    if (member.joining != nullptr) member.joining->park(*this, member, phase_end_);
+  }
   const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
   if (initial_) {
     host_.wheel().schedule(phase_timer_, std::min(delay_end, phase_end_));

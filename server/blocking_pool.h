@@ -34,9 +34,9 @@ class BlockingPool {
   explicit BlockingPool(std::size_t threads);
   ~BlockingPool();
 
-  // A shard has at most one checkpoint step (with a flush of RocksDB in it) and a few reads at a
-  // time.
-  static std::size_t threads_for(std::size_t shards) { return shards + 2; }
+  // A shard has at most three checks of batches, one checkpoint step (with a flush of RocksDB in
+  // it) and a few reads at a time; none of them is to wait for the checks.
+  static std::size_t threads_for(std::size_t shards) { return 4 * shards + 2; }
 
   // A shard's own door to the pool.  `context` lives until the pool is stopped; the pool until
   // the last use of the door.
