@@ -19,9 +19,10 @@ class Reader {
     left_ = left_.subspan(sizeof(T));
     return value;
   }
-  std::string text() {
+  // A topic's name: never empty, so that few bytes do not make many strings.
+  std::string name() {
     const auto length = number<std::int16_t>();
-    if (length < 0 || static_cast<std::size_t>(length) > left_.size()) {
+    if (length <= 0 || static_cast<std::size_t>(length) > left_.size()) {
       good_ = false;
       left_ = {};
       return {};
@@ -34,12 +35,14 @@ class Reader {
   template <typename Take>
   void array(Take take) {
     auto count = number<std::int32_t>();
-    if (count < 0) good_ = false;
+    if (count < 0 || count > most_elements) good_ = false;
     for (; count > 0 && good_; --count) take();
   }
   bool good() const { return good_; }
 
  private:
+  static constexpr std::int32_t most_elements = 100'000;
+
   Bytes left_;
   bool good_ = true;
 };
@@ -50,7 +53,7 @@ std::optional<std::vector<std::string>> subscribed_topics(Bytes subscription) {
   Reader reader(subscription);
   std::vector<std::string> topics;
   const auto version = reader.number<std::int16_t>();
-  reader.array([&] { topics.push_back(reader.text()); });
+  reader.array([&] { topics.push_back(reader.name()); });
   if (!reader.good() || version < 0) return std::nullopt;
   return topics;
 }
@@ -61,7 +64,7 @@ std::optional<std::vector<AssignedTopic>> assigned_partitions(Bytes assignment) 
   const auto version = reader.number<std::int16_t>();
   reader.array([&] {
     auto& topic = topics.emplace_back();
-    topic.topic = reader.text();
+    topic.topic = reader.name();
     reader.array([&] { topic.partitions.push_back(reader.number<PartitionIndex>()); });
   });
   if (!reader.good() || version < 0) return std::nullopt;

@@ -30,6 +30,9 @@ bool offers(std::span<const GroupProtocol> protocols, std::string_view name) {
   return std::ranges::find(protocols, name, &GroupProtocol::name) != protocols.end();
 }
 
+// Clients offer one to three.
+constexpr std::size_t most_protocols = 100;
+
 std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
   std::vector<GroupProtocol> protocols;
   protocols.reserve(request.protocols.size());
@@ -107,6 +110,9 @@ Bytes Group::metadata_of(const GroupMember& member) const {
 
 void Group::join(const JoinGroupRequest& request, const JoinTerms& terms, DelayedJoin& reply) {
   if (is(GroupState::dead)) return refuse(reply, request, ErrorCode::coordinator_not_available);
+  // Before the first look at them, which compares each with all others.
+  if (request.protocols.size() > most_protocols)
+    return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
   auto protocols = protocols_of(request);
   if (request.member_id.empty()) {
     return join_newcomer(request, terms, std::move(protocols), reply);

@@ -55,6 +55,19 @@ TEST_SUITE("consumer protocol") {
     CHECK_FALSE(assigned_partitions(claims).has_value());
     CHECK_FALSE(assigned_partitions({}).has_value());
   }
+
+  TEST_CASE("names that no topic has, and more than anybody reads, are nothing") {
+    Buffer empty;
+    append_be(empty, std::int16_t{0});
+    append_be(empty, std::int32_t{1});
+    put(empty, "");
+    CHECK_FALSE(subscribed_topics(empty).has_value());
+    Buffer many;
+    append_be(many, std::int16_t{0});
+    append_be(many, std::int32_t{100'001});
+    for (int i = 0; i < 100'001; ++i) put(many, "t");
+    CHECK_FALSE(subscribed_topics(many).has_value());
+  }
 }
 
 }  // namespace
