@@ -342,9 +342,12 @@ void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
                       (*told)(base);
                     });
   if (!lsn) return (*told)(std::unexpected(lsn.error()));
-  log_.append(stored, base, last, max_timestamp, now);
-  appended_bytes_ = end.bytes;
-  syncing(*lsn, end.offset);
+  // The journal has it: log and journal do not come apart.
+  [&]() noexcept {
+    log_.append(stored, base, last, max_timestamp, now);
+    appended_bytes_ = end.bytes;
+    syncing(*lsn, end.offset);
+  }();
 }
 
 Offset Partition::durable_end() {

@@ -264,20 +264,24 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
                             disk_is_full_ ? "is full" : "has room"));
   }
 
-  auto& round = round_for(bytes);
-  const Lsn lsn = round.lsn + round.buffer.size();
-  round.buffer.append_be32(static_cast<std::uint32_t>(bytes));
-  for (const auto& piece : pieces) round.buffer.append(piece);
-  ++round.records;
-  ++stats_.records;
-  stats_.bytes += bytes;
-  if (completion) {
-    round.waiters.push_back({std::move(completion), when});
-    if (when == When::written) round.some_wait_for_write = true;
-  }
-  tell_ready();
-  tell_pressure();
-  return lsn;
+  // From here on nothing can refuse it: half a record in a round would be written with it, and one
+  // that was told as refused would come back at the next start.  Without memory the broker ends.
+  return [&]() noexcept {
+    auto& round = round_for(bytes);
+    const Lsn lsn = round.lsn + round.buffer.size();
+    round.buffer.append_be32(static_cast<std::uint32_t>(bytes));
+    for (const auto& piece : pieces) round.buffer.append(piece);
+    ++round.records;
+    ++stats_.records;
+    stats_.bytes += bytes;
+    if (completion) {
+      round.waiters.push_back({std::move(completion), when});
+      if (when == When::written) round.some_wait_for_write = true;
+    }
+    tell_ready();
+    tell_pressure();
+    return lsn;
+  }();
 }
 
 // The gathered round that takes a record of so many bytes: the last one, or a new one.
