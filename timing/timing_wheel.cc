@@ -159,14 +159,27 @@ inline void TimingWheel::prefetch(const Chunk& chunk) {
   }
 }
 
+// All of a timer and the first bytes of its user's: it may lie across two lines.
+inline void TimingWheel::prefetch(const Timer* timer) {
+  __builtin_prefetch(timer, 1);
+  __builtin_prefetch(timer + 1, 1);
+}
+
 // The timer that a scan which goes down and has come to `position` will touch a little later.
 inline void TimingWheel::prefetch_before(const Chunk& chunk, std::size_t position) {
-  constexpr std::size_t distance = 8;
-  if (position >= distance) {
-    __builtin_prefetch(chunk.timers[position - distance], 1);
+  if (position >= prefetch_distance) {
+    prefetch(chunk.timers[position - prefetch_distance]);
   } else if (chunk.previous != nullptr) {
-    __builtin_prefetch(chunk.previous->timers[Chunk::capacity + position - distance], 1);
+    prefetch(chunk.previous->timers[Chunk::capacity + position - prefetch_distance]);
   }
+}
+
+// The timers that a scan which begins at `last` will touch first.
+inline void TimingWheel::prefetch_first(Place last) {
+  const Chunk& chunk = *chunk_of(last);
+  const std::size_t filled = position_of(last) + 1;
+  const std::size_t count = std::min(filled, prefetch_distance);
+  for (std::size_t i = 1; i <= count; ++i) prefetch(chunk.timers[filled - i]);
 }
 
 inline Tick TimingWheel::start_of(BucketId bucket) const {
@@ -229,6 +242,7 @@ void TimingWheel::move_down(BucketId bucket, std::size_t& budget) {
   std::array<std::uint64_t, DelayQueue::level_count> entered;
   for (unsigned i = 0; i <= bucket.level(); ++i) entered[i] = levels_[i]->entered;
 
+  if (level.last[bucket.index()] != nowhere) prefetch_first(level.last[bucket.index()]);
   while (budget > 0 && level.last[bucket.index()] != nowhere) {
     const Place last = level.last[bucket.index()];
     Chunk& chunk = *chunk_of(last);
@@ -276,6 +290,9 @@ void TimingWheel::fire(BucketId bucket, std::size_t& budget, std::size_t& fired)
     timer.place_ = 0;
     ++fired;
     timer.on_expired();
+  }
+  if (last == nowhere && !queue_.empty() && queue_.first().level() == 0) {
+    prefetch_first(levels_[0]->last[queue_.first().index()]);
   }
 }
 
