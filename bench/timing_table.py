@@ -75,7 +75,11 @@ def table(results):
             else:
                 cells.append(f"{number(value)} ({ratio(value / own)}x)" if own else number(value))
         lines.append(f"| {title}, {unit} | " + " | ".join(cells) + " |")
-        for counters, words in ((("p50_us", "p99_us", "p99.99_us"), "its p50 / p99 / p99.99"), (("cpu_ns",), "CPU ns a pair, all threads")):
+        for counters, words in (
+            (("p50_us", "p99_us", "p99.99_us"), "its p50 / p99 / p99.99"),
+            (("raw_us",), "with what interrupted it, us"),
+            (("cpu_ns",), "CPU ns a pair, all threads"),
+        ):
             if results.get(row, ours, counters[0]) is None:
                 continue
             cells = []
@@ -84,6 +88,26 @@ def table(results):
                 cells.append("-" if None in values else " / ".join(map(number, values)))
             lines.append(f"| {words} | " + " | ".join(cells) + " |")
     return lines
+
+
+# How many steps were longer than so much, of each.
+def histogram(results):
+    row, ours = "longest_step", results.peers[0]
+    count = results.get(row, ours, "steps")
+    if count is None:
+        return []
+    lines = ["Steps longer than so many microseconds, with a million standing:", ""]
+    lines += ["| us | " + " | ".join(results.peers) + " |", "|---" * (len(results.peers) + 1) + "|"]
+    for us in (1, 2, 5, 10, 20, 50, 100, 1000, 10000):
+        cells = []
+        for peer in results.peers:
+            up_to, of = results.get(row, peer, f"up_to_{us}_us"), results.get(row, peer, "steps")
+            cells.append("-" if up_to is None else f"{of - up_to:.0f}")
+        lines.append(f"| {us} | " + " | ".join(cells) + " |")
+    lines.append("| of | " + " | ".join("-" if (of := results.get(row, peer, "steps")) is None else f"{of:.0f}" for peer in results.peers) + " |")
+    idle = [value for peer in results.peers for which in (row, "longest_burst") if (value := results.get(which, peer, "idle_us")) is not None]
+    lines += ["", f"Reading the clock as often with nothing in between, the longest step is {min(idle):.0f} to {max(idle):.0f} us: that is the machine."]
+    return lines + [""]
 
 
 def section(results, command):
@@ -96,6 +120,7 @@ def section(results, command):
     lines += [""] + table(results) + [""]
     if alone is not None:
         lines += [f"Of our memory {alone:.1f} bytes a timer are the wheel's; the rest is the timer itself, a part of its user's object.", ""]
+    lines += histogram(results)
     return lines + [END]
 
 
