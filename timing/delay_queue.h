@@ -40,6 +40,7 @@ class DelayQueue {
   static constexpr unsigned level_count = 8;
 
   bool empty() const { return levels_ == 0; }
+  bool has(unsigned level) const { return (levels_ >> level & 1) != 0; }
 
   // The next bucket; only when not empty().
   BucketId first() const {

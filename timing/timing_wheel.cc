@@ -26,8 +26,8 @@ TimingWheel::~TimingWheel() {
     for (Place last : level->last) {
       if (last == nowhere) continue;
       for (Chunk* chunk = chunk_of(last); chunk != nullptr; chunk = chunk->previous) {
-        Timer** const end = chunk_of(last) == chunk ? element_of(last) + 1 : chunk->timers.end();
-        for (Timer** timer = chunk->timers.data(); timer != end; ++timer) (*timer)->place_ = 0;
+        Entry* const end = chunk_of(last) == chunk ? element_of(last) + 1 : chunk->timers.end();
+        for (Entry* entry = chunk->timers.data(); entry != end; ++entry) entry->timer()->place_ = 0;
       }
     }
     delete level;
@@ -62,11 +62,14 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
     if (!working_) {
       working_ = queue_.first();
       cursor_ = start_of(*working_);
+      leaves_places_ = working_->level() == 1 && is_crowded(*working_);
     }
     // The bucket stays where it is while it is emptied, and nothing new can get into it, since
     // cursor_ is in its time now.  So cancel() needs to know nothing of it being in work.
     if (working_->level() == 0) {
       fire(*working_, budget, progress.fired);
+    } else if (leaves_places_) {
+      move_crowd_down(*working_, budget);
     } else {
       move_down(*working_, budget);
     }
@@ -90,7 +93,7 @@ std::size_t TimingWheel::size() const {
 std::size_t TimingWheel::Level::timers() const {
   std::size_t timers = chunks * Chunk::capacity;  // Less the room in each bucket's last one.
   for (const Place place : last) {
-    if (place != nowhere) timers -= (last_offset - place % sizeof(Chunk)) / sizeof(Timer*);
+    if (place != nowhere) timers -= (last_offset - place % sizeof(Chunk)) / sizeof(Entry);
   }
   return timers;
 }
@@ -154,7 +157,7 @@ void TimingWheel::ChunkPool::start_over() {
 
 // An array that a scan will come to soon.
 inline void TimingWheel::prefetch(const Chunk& chunk) {
-  for (std::size_t i = 0; i < chunk.timers.size(); i += 64 / sizeof(Timer*)) {
+  for (std::size_t i = 0; i < chunk.timers.size(); i += 64 / sizeof(Entry)) {
     __builtin_prefetch(&chunk.timers[i]);
   }
 }
@@ -168,9 +171,9 @@ inline void TimingWheel::prefetch(const Timer* timer) {
 // The timer that a scan which goes down and has come to `position` will touch a little later.
 inline void TimingWheel::prefetch_before(const Chunk& chunk, std::size_t position) {
   if (position >= prefetch_distance) {
-    prefetch(chunk.timers[position - prefetch_distance]);
+    prefetch(chunk.timers[position - prefetch_distance].timer());
   } else if (chunk.previous != nullptr) {
-    prefetch(chunk.previous->timers[Chunk::capacity + position - prefetch_distance]);
+    prefetch(chunk.previous->timers[Chunk::capacity + position - prefetch_distance].timer());
   }
 }
 
@@ -179,7 +182,7 @@ inline void TimingWheel::prefetch_first(Place last) {
   const Chunk& chunk = *chunk_of(last);
   const std::size_t filled = position_of(last) + 1;
   const std::size_t count = std::min(filled, prefetch_distance);
-  for (std::size_t i = 1; i <= count; ++i) prefetch(chunk.timers[filled - i]);
+  for (std::size_t i = 1; i <= count; ++i) prefetch(chunk.timers[filled - i].timer());
 }
 
 inline Tick TimingWheel::start_of(BucketId bucket) const {
@@ -195,11 +198,12 @@ void TimingWheel::move_earlier(Timer& timer, Tick deadline) {
 }
 
 void TimingWheel::append_overdue(Timer& timer) {
-  append(BucketId::of(overdue_level, 1 - overdue_draining_), timer);
+  timer.place_ =
+      append(BucketId::of(overdue_level, 1 - overdue_draining_), Entry(timer, timer.deadline_));
 }
 
 // append() where the bucket is empty, its level not made yet or its last array full.
-void TimingWheel::append_beyond(unsigned level_number, unsigned index, Timer& timer) {
+TimingWheel::Place TimingWheel::append_beyond(unsigned level_number, unsigned index, Entry entry) {
   const BucketId bucket = BucketId::of(level_number, index);
   if (levels_[bucket.level()] == &no_level) levels_[bucket.level()] = new Level;
   Level& level = *levels_[bucket.level()];
@@ -213,12 +217,13 @@ void TimingWheel::append_beyond(unsigned level_number, unsigned index, Timer& ti
   chunk->previous = chunk_of(last);
   ++level.chunks;
   last = first_of(bucket, chunk);
-  timer.place_ = last;
-  *element_of(last) = &timer;
+  *element_of(last) = entry;
   ++level.entered;
   if (was_empty && bucket.level() != overdue_level) queue_.insert(bucket);
 
+  const Place place = last;
   if (tell && (!before || *next_due() < *before)) listener_();
+  return place;
 }
 
 // Gives back a bucket's last chunk, whose last timer was dropped.
@@ -232,7 +237,26 @@ void TimingWheel::drop_chunk(Level& level, Place last) {
     if (bucket.level() != overdue_level) queue_.erase(bucket);
   }
   --level.chunks;
-  pool_.give_back(chunk);
+  if (leaves_places_ && working_ == bucket) {
+    retire(chunk);
+  } else {
+    pool_.give_back(chunk);
+  }
+  if (retired_ != 0) release_retired();
+}
+
+void TimingWheel::retire(Chunk* chunk) {
+  chunk->previous = retired_first_;
+  if (retired_first_ == nullptr) retired_last_ = chunk;
+  retired_first_ = chunk;
+  ++retired_;
+}
+
+// If no timer's place can be in one of them any more.
+void TimingWheel::release_retired() {
+  if (queue_.has(0) || (leaves_places_ && in_work())) return;
+  pool_.give_back(retired_first_, retired_last_, std::exchange(retired_, 0));
+  retired_first_ = retired_last_ = nullptr;
 }
 
 // Empties a bucket from its end, each timer into the bucket where its deadline belongs now, which
@@ -252,13 +276,13 @@ void TimingWheel::move_down(BucketId bucket, std::size_t& budget) {
     if (chunk.previous != nullptr) prefetch(*chunk.previous);
     for (std::size_t i = filled; i > filled - count; --i) {
       prefetch_before(chunk, i - 1);
-      Timer& timer = *chunk.timers[i - 1];
-      append(bucket_for(timer.deadline_), timer);
+      Timer& timer = *chunk.timers[i - 1].timer();
+      timer.place_ = append(bucket_for(timer.deadline_), Entry(timer, timer.deadline_));
     }
     if (count == filled) {
       drop_chunk(level, last);
     } else {
-      level.last[bucket.index()] = last - count * sizeof(Timer*);
+      level.last[bucket.index()] = last - count * sizeof(Entry);
     }
   }
 
@@ -267,6 +291,37 @@ void TimingWheel::move_down(BucketId bucket, std::size_t& budget) {
     if (moved != 0) levels_[i]->downgrades += moved;  // Else it may be no_level.
   }
   level.stayed += level.entered - entered[bucket.level()];
+}
+
+// Some two timers for each bucket of level 0.  With fewer it is better to have touched them all in
+// one go, for when they fire they are too few to be fetched ahead.
+bool TimingWheel::is_crowded(BucketId bucket) const {
+  const Chunk* chunk = chunk_of(levels_[bucket.level()]->last[bucket.index()]);
+  for (int i = 0; i < 8 && chunk != nullptr; ++i) chunk = chunk->previous;
+  return chunk != nullptr;
+}
+
+// move_down() from level 1 to level 0 by what is in the arrays alone.  One that was moved later
+// since is found when it comes to fire.
+void TimingWheel::move_crowd_down(BucketId bucket, std::size_t& budget) {
+  Place& last = levels_[1]->last[bucket.index()];
+  while (budget > 0 && last != nowhere) {
+    Chunk& chunk = *chunk_of(last);
+    const std::size_t filled = position_of(last) + 1;
+    const std::size_t count = std::min(budget, filled);
+    budget -= count;
+    if (chunk.previous != nullptr) prefetch(*chunk.previous);
+    for (std::size_t i = filled; i > filled - count; --i) {
+      Entry& entry = chunk.timers[i - 1];
+      entry = Entry::moved_to(append(BucketId::of(0, entry.digit()), entry));
+    }
+    levels_[0]->downgrades += count;
+    if (count == filled) {
+      drop_chunk(*levels_[1], last);
+    } else {
+      last -= count * sizeof(Entry);
+    }
+  }
 }
 
 // noexcept: what a callback throws would leave timers behind that never fire.
@@ -278,12 +333,12 @@ void TimingWheel::fire(BucketId bucket, std::size_t& budget, std::size_t& fired)
     const Chunk& chunk = *chunk_of(last);
     if (position == 20 && chunk.previous != nullptr) prefetch(*chunk.previous);
     prefetch_before(chunk, position);
-    Timer& timer = *chunk.timers[position];
+    Timer& timer = *chunk.timers[position].timer();
     drop_last(level, bucket, last);
     if (timer.deadline_ > cursor_ && bucket.level() == 0) {
       // It was moved later since.
       const BucketId to = bucket_for(timer.deadline_);
-      append(to, timer);
+      timer.place_ = append(to, Entry(timer, timer.deadline_));
       if (to.level() == 0) ++level.stayed;
       continue;
     }

@@ -19,13 +19,19 @@
 // Levels are made when a deadline first needs them and there is one for every digit, so nothing
 // wraps and no deadline is too far.
 //
-// A bucket is a chain of small arrays of pointers, filled and emptied at its end:
+// A bucket is a chain of small arrays, each element a timer's address and the last digit of its
+// deadline, filled and emptied at its end:
 //
 //    bucket --> [t t t . . .] --> [t t t t t t] --> [t t t t t t]     62 timers to a 512-byte array
 //
 // Coming due is then a linear scan that prefetches ahead, where a list through the timers would
 // be a cache miss after another.  A timer knows its bucket and its place in the array: to cancel
 // it is to put the bucket's last timer there.
+//
+// The way down from level 1 to level 0 does not touch the timers at all where they are many: the
+// digit says which bucket, and the element that a timer leaves keeps its new place for whoever
+// cancels it.  So most timers are fetched from memory twice, when they are armed and when they
+// fire.
 //
 // A deadline that is moved later is only noted in the timer; it is placed again when its old
 // bucket comes due.  That is what a heartbeat costs.
@@ -38,9 +44,10 @@
 //   - Timers of one tick fire in an order that is always the same, but not that of scheduling.
 //   - Every entry lies in a bucket whose time is not later than its timer's deadline.
 //
-// Memory: 8.4 bytes a pending timer besides the timer itself, 2 KiB a level in use, at most half
-// a KiB for each of its non-empty buckets.  Arrays are kept for reuse; each time the wheel becomes
-// empty it gives back up to 256 KiB of them.
+// Memory: 8.4 bytes a pending timer besides the timer itself, as much again for those of one bucket
+// of level 1 (256 ticks), 2 KiB a level in use, at most half a KiB for each of its non-empty
+// buckets.  Arrays are kept for reuse; each time the wheel becomes empty it gives back up to 256
+// KiB of them.
 //
 // A tick is what its user says (a millisecond everywhere in Tarry).  The wheel never reads a
 // clock: time comes in through advance().  No threads and no locks: a wheel and its timers
@@ -180,17 +187,37 @@ class TimingWheel {
   using Place = std::uint64_t;
   static constexpr unsigned address_bits = 48;
 
+  // An element of a bucket's arrays: the timer's address, and in the upper 8 bits the last digit of
+  // the deadline by which it was placed, so that a crowded bucket of level 1 is moved down without
+  // a look at its timers.  What such a move leaves behind is the timer's new place, which is odd.
+  class Entry {
+   public:
+    Entry() = default;
+    Entry(Timer& timer, Tick deadline)
+        : bits_(reinterpret_cast<std::uintptr_t>(&timer) | deadline << 56) {}
+    static Entry moved_to(Place place) { return Entry(place | 1); }
+
+    Timer* timer() const { return reinterpret_cast<Timer*>(bits_ << 8 >> 8); }
+    unsigned digit() const { return static_cast<unsigned>(bits_ >> 56); }
+    bool has_moved() const { return (bits_ & 1) != 0; }
+    Place place() const { return bits_ - 1; }
+
+   private:
+    explicit Entry(std::uint64_t bits) : bits_(bits) {}
+    std::uint64_t bits_;
+  };
+
   // An array of a bucket's chain.  Aligned to its size, so that an element's address tells its
   // array and whether it is the first or the last one.
   struct alignas(512) Chunk {
     static constexpr std::size_t capacity = 62;
     Chunk* previous;  // Always full; null for a bucket's first.
     TimingWheel* wheel;
-    std::array<Timer*, capacity> timers;
+    std::array<Entry, capacity> timers;
   };
   static_assert(sizeof(Chunk) == 512);
-  static constexpr Place first_offset = sizeof(Chunk) - Chunk::capacity * sizeof(Timer*);
-  static constexpr Place last_offset = sizeof(Chunk) - sizeof(Timer*);
+  static constexpr Place first_offset = sizeof(Chunk) - Chunk::capacity * sizeof(Entry);
+  static constexpr Place last_offset = sizeof(Chunk) - sizeof(Entry);
 
   // Chunks come from slabs, piece by piece, and return to a free list.  Memory is asked of the
   // system a piece at a time, when it is first needed: a page fault costs as much as a hundred
@@ -207,6 +234,12 @@ class TimingWheel {
     void give_back(Chunk* chunk) {
       chunk->previous = std::exchange(free_, chunk);
       if (--in_use_ == 0 && bytes_ > bytes_kept) start_over();
+    }
+    // `count` of them, linked from `first` to `last`; as fast as one.
+    void give_back(Chunk* first, Chunk* last, std::size_t count) {
+      last->previous = std::exchange(free_, first);
+      in_use_ -= count;
+      if (in_use_ == 0 && bytes_ > bytes_kept) start_over();
     }
     std::size_t bytes() const { return bytes_; }
 
@@ -258,8 +291,8 @@ class TimingWheel {
 
   static bool is_first(Place place) { return place % sizeof(Chunk) == first_offset; }
   static bool is_last(Place place) { return place % sizeof(Chunk) == last_offset; }
-  static Timer** element_of(Place place) {
-    return reinterpret_cast<Timer**>(place & ((Place{1} << address_bits) - 1));
+  static Entry* element_of(Place place) {
+    return reinterpret_cast<Entry*>(place & ((Place{1} << address_bits) - 1));
   }
   static Chunk* chunk_of(Place place) {
     return reinterpret_cast<Chunk*>(place & ((Place{1} << address_bits) - sizeof(Chunk)));
@@ -273,11 +306,11 @@ class TimingWheel {
            reinterpret_cast<std::uintptr_t>(chunk) | first_offset;
   }
   static Place last_of(BucketId bucket, Chunk* chunk) {
-    return first_of(bucket, chunk) + (Chunk::capacity - 1) * sizeof(Timer*);
+    return first_of(bucket, chunk) + (Chunk::capacity - 1) * sizeof(Entry);
   }
   static TimingWheel& wheel_of(const Timer& timer) { return *chunk_of(timer.place_)->wheel; }
   static std::size_t position_of(Place place) {
-    return (place % sizeof(Chunk) - first_offset) / sizeof(Timer*);
+    return (place % sizeof(Chunk) - first_offset) / sizeof(Entry);
   }
   // How many timers ahead of itself a scan fetches: what the memory takes to answer divided by what
   // a timer takes that is there.
@@ -299,13 +332,17 @@ class TimingWheel {
 
   void move(Timer& timer, Tick deadline);
   void move_earlier(Timer& timer, Tick deadline);
-  void append(BucketId bucket, Timer& timer);
-  void append_beyond(unsigned level, unsigned index, Timer& timer);
+  Place append(BucketId bucket, Entry entry);
+  Place append_beyond(unsigned level, unsigned index, Entry entry);
   void append_overdue(Timer& timer);
   void remove(Timer& timer);
   void drop_last(Level& level, BucketId bucket, Place last);
   void drop_chunk(Level& level, Place last);
+  bool is_crowded(BucketId bucket) const;
   void move_down(BucketId bucket, std::size_t& budget);
+  void move_crowd_down(BucketId bucket, std::size_t& budget);
+  void retire(Chunk* chunk);
+  void release_retired();
   void fire(BucketId bucket, std::size_t& budget, std::size_t& fired) noexcept;
 
   Tick now_;  // As told.
@@ -313,12 +350,18 @@ class TimingWheel {
   // Placement is relative to it: every deadline in a bucket of a level is >= cursor_.
   Tick cursor_;
   std::optional<BucketId> working_;  // Where an advance() ran out of budget.
+  // The bucket in work is on level 1 and leaves the new places of its timers behind.  Its arrays
+  // are retired, and given back when level 0 is empty: then no timer's place is in one of them.
+  bool leaves_places_ = false;
   unsigned overdue_draining_ = 0;
   bool advancing_ = false;
   DelayQueue queue_;
   static Level no_level;  // Stands for each that was not needed yet: all empty, never written to.
   std::array<Level*, DelayQueue::level_count + 1> levels_;  // Ours, but for no_level.
   ChunkPool pool_;
+  Chunk* retired_first_ = nullptr;
+  Chunk* retired_last_ = nullptr;
+  std::size_t retired_ = 0;
   std::move_only_function<void()> listener_;
 };
 
@@ -335,7 +378,7 @@ inline void TimingWheel::schedule(Timer& timer, Tick deadline) {
   }
   timer.deadline_ = deadline;
   if (deadline > now_) [[likely]] {
-    append(bucket_for(deadline), timer);
+    timer.place_ = append(bucket_for(deadline), Entry(timer, deadline));
   } else {
     append_overdue(timer);
   }
@@ -369,32 +412,28 @@ inline BucketId TimingWheel::bucket_for(Tick deadline) const {
   return BucketId::of(shift / 8, static_cast<unsigned>(deadline >> shift) & 0xff);
 }
 
-inline void TimingWheel::append(BucketId bucket, Timer& timer) {
+inline TimingWheel::Place TimingWheel::append(BucketId bucket, Entry entry) {
   Level& level = *levels_[bucket.level()];
   Place& last = level.last[bucket.index()];
-  if (is_last(last)) {
-    append_beyond(bucket.level(), bucket.index(), timer);
-    return;
-  }
-  const Place place = last + sizeof(Timer*);
+  if (is_last(last)) return append_beyond(bucket.level(), bucket.index(), entry);
+  const Place place = last + sizeof(Entry);
   last = place;
-  timer.place_ = place;
-  *element_of(place) = &timer;
+  *element_of(place) = entry;
   ++level.entered;
+  return place;
 }
 
 inline void TimingWheel::remove(Timer& timer) {
   // The two lines that are written to may be far away.  They are asked for at once, so that
   // their misses overlap with one another and with what follows.
-  const Place place = timer.place_;
-  __builtin_prefetch(element_of(place), 1);
+  Place place = timer.place_;
+  if (element_of(place)->has_moved()) place = element_of(place)->place();
   const BucketId bucket = bucket_of(place);
   Level& level = *levels_[bucket.level()];
   const Place last = level.last[bucket.index()];
-  Timer* const moved = *element_of(last);
-  __builtin_prefetch(&moved->place_, 1);
+  const Entry moved = *element_of(last);
   *element_of(place) = moved;
-  moved->place_ = place;
+  moved.timer()->place_ = place;
   drop_last(level, bucket, last);
 }
 
@@ -402,7 +441,7 @@ inline void TimingWheel::drop_last(Level& level, BucketId bucket, Place last) {
   if (is_first(last)) {
     drop_chunk(level, last);
   } else {
-    level.last[bucket.index()] = last - sizeof(Timer*);
+    level.last[bucket.index()] = last - sizeof(Entry);
   }
 }
 

@@ -404,6 +404,54 @@ TEST_SUITE("timing wheel") {
     }
   }
 
+  TEST_CASE("a timer is found where a crowded bucket was moved to, and its arrays are given back") {
+    struct Plain final : Timer {
+      void on_expired() override { ++*fired; }
+      int* fired = nullptr;
+    };
+    constexpr std::size_t count = 20'000;
+    // Everybody leaves before, while or after the bucket of 512..767 is moved down; by budgets.
+    for (std::size_t stop_at = 0; stop_at < count; stop_at += count / 8) {
+      for (const bool cancel : {true, false}) {
+        CAPTURE(stop_at);
+        CAPTURE(cancel);
+        TimingWheel wheel;
+        int fired = 0;
+        auto timers = std::make_unique<Plain[]>(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          timers[i].fired = &fired;
+          wheel.schedule(timers[i], 512 + i * 7919 % 256);
+        }
+        const std::size_t before = wheel.stats().bytes;
+        for (std::size_t moved = 0; moved < stop_at; moved += 50) {
+          REQUIRE(wheel.advance(512, 50).fired == 0);
+          wheel.cancel(timers[moved]);  // Wherever it is just then.
+        }
+        CHECK(wheel.stats().bytes < before + 16 * count);
+        REQUIRE(wheel.size() == count - (stop_at + 49) / 50);
+        if (cancel) {
+          for (std::size_t i = 0; i < count; ++i) wheel.cancel(timers[i * 7919 % count]);
+        } else {
+          for (std::size_t i = 0; i < count; ++i) {
+            if (timers[i].armed() && i % 2 == 0) wheel.schedule(timers[i], 400'000 + i);
+          }
+          while (wheel.advance(1'000, 333).more) {
+          }
+          CHECK(fired == count / 2);  // What was cancelled is among the others.
+          while (wheel.advance(500'000, 333).more) {
+          }
+        }
+        CHECK(wheel.empty());
+        CHECK_FALSE(wheel.advance(600'000).more);
+        for (int i = 0; i < 5; ++i) {
+          wheel.schedule(timers[0], 700'000);
+          wheel.cancel(timers[0]);
+        }
+        CHECK(wheel.stats().bytes < 300'000);
+      }
+    }
+  }
+
   TEST_CASE("what is scheduled while an advance is behind fires neither early nor never") {
     TimingWheel wheel;
     std::vector<std::unique_ptr<CountingTimer>> crowd;
@@ -601,7 +649,8 @@ TEST_SUITE("timing wheel against a sorted map") {
     Tick last_fired = 0;       // The deadline of the timer that fired last in this advance.
     Tick now;
     std::uint64_t operations = 0, fired = 0;
-    int depth = 0;
+    // Thousands within the next few seconds, which are armed again as they fire.
+    const bool is_crowd;
 
     struct ModelTimer final : Timer {
       ModelTimer(Model& m, int n) : model(m), number(n) {}
@@ -610,10 +659,12 @@ TEST_SUITE("timing wheel against a sorted map") {
       int number;
     };
 
-    Model(std::uint64_t seed, Tick start, int count) : wheel(start), random(seed), now(start) {
+    Model(std::uint64_t seed, Tick start, int count)
+        : wheel(start), random(seed), now(start), is_crowd(count > 1000) {
       where.assign(static_cast<std::size_t>(count), pending.end());
       passed.assign(static_cast<std::size_t>(count), false);
       for (int i = 0; i < count; ++i) timers.push_back(std::make_unique<ModelTimer>(*this, i));
+      for (std::size_t i = 0; is_crowd && i < timers.size(); ++i) schedule(i, random_deadline());
     }
 
     Tick below(Tick bound) { return random() % bound; }
@@ -636,10 +687,12 @@ TEST_SUITE("timing wheel against a sorted map") {
       }
       forget(number);
       ++fired;
+      if (is_crowd && below(16) != 0) schedule(index, random_deadline());
       if (below(4) == 0) step();  // A callback does what anyone may do.
     }
 
     Tick random_deadline() {
+      if (is_crowd && below(32) != 0) return now + std::min(1 + below(1500), last_tick - now);
       const Tick reach = Tick{1} << below(64);
       switch (below(8)) {
         case 0:
@@ -680,11 +733,14 @@ TEST_SUITE("timing wheel against a sorted map") {
           return;
         }
         default: {
-          const Tick deadline = random_deadline();
-          wheel.schedule(timer, deadline);
-          note(index, deadline);
+          schedule(index, random_deadline());
         }
       }
+    }
+
+    void schedule(std::size_t index, Tick deadline) {
+      wheel.schedule(*timers[index], deadline);
+      note(index, deadline);
     }
 
     void note(std::size_t index, Tick deadline) {
@@ -702,7 +758,7 @@ TEST_SUITE("timing wheel against a sorted map") {
     }
 
     void advance() {
-      switch (below(4)) {
+      switch (below(is_crowd ? 64 : 4)) {
         case 0:
           now += std::min(below(Tick{1} << below(64)), last_tick - now);
           break;
@@ -710,10 +766,11 @@ TEST_SUITE("timing wheel against a sorted map") {
           if (wheel.next_due()) now = *wheel.next_due();
           break;
         default:
-          now += std::min(below(1000), last_tick - now);
+          now += std::min(below(is_crowd ? 8 : 1000), last_tick - now);
       }
       while (true) {
-        const std::size_t budget = below(3) == 0 ? TimingWheel::unlimited : 1 + below(20);
+        const std::size_t budget =
+            below(3) == 0 ? TimingWheel::unlimited : 1 + below(is_crowd ? 200 : 20);
         last_fired = 0;
         const auto progress = wheel.advance(now, budget);
         REQUIRE(progress.fired <= budget);
@@ -739,13 +796,15 @@ TEST_SUITE("timing wheel against a sorted map") {
     const std::uint64_t steps = given_steps != nullptr ? std::stoull(given_steps) : 2'000'000;
     CAPTURE(seed);
     std::uint64_t operations = 0;
+    std::uint64_t crowded_fired = 0;
     for (std::uint64_t round = 0; operations < steps; ++round) {
       CAPTURE(round);
       std::mt19937_64 starts(seed + round);
       const Tick start = round % 3 == 0 ? 0 : starts() >> starts() % 64;
-      const int count = round % 2 == 0 ? 30 : 1000;
+      const int count = round % 8 == 3 ? 6000 : round % 2 == 0 ? 30 : 1000;
       Model model(seed + round, start, count);
-      for (int i = 0; i < 60'000 && model.now < last_tick - (Tick{1} << 62); ++i) {
+      for (int i = 0;
+           i < (model.is_crowd ? 2'000 : 60'000) && model.now < last_tick - (Tick{1} << 62); ++i) {
         model.step();
         if (model.below(6) == 0) model.advance();
         if (i % 16 == 0) model.check_next();
@@ -755,7 +814,9 @@ TEST_SUITE("timing wheel against a sorted map") {
       for (const auto& level : model.wheel.stats().levels) on_levels += level.timers;
       REQUIRE(on_levels == model.pending.size());
       operations += model.operations;
+      if (model.is_crowd) crowded_fired += model.fired;
     }
+    if (steps >= 1'000'000) CHECK(crowded_fired > steps / 100);
     if (given_steps != nullptr) MESSAGE("seed " << seed << ": " << operations << " operations");
   }
 }
