@@ -21,6 +21,7 @@ void CallbackTimer::on_expired() {
 
 TimingWheel::~TimingWheel() {
   TARRY_ASSERT(!advancing_, "a callback may not destroy its wheel");
+  fill_hole();
   for (Level* const level : levels_) {
     if (level == &no_level) continue;
     for (Place last : level->last) {
@@ -39,6 +40,8 @@ constinit TimingWheel::Level TimingWheel::no_level;
 TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
   TARRY_ASSERT(!advancing_, "a callback may not advance the wheel");
   advancing_ = true;
+  fill_hole();
+  hole_ = no_hole_allowed;
   now_ = std::max(now_, now);
   Progress progress;
 
@@ -75,6 +78,7 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
     }
   }
   advancing_ = false;
+  hole_ = no_hole;
   return progress;
 }
 
@@ -87,7 +91,7 @@ std::optional<Tick> TimingWheel::next_due() const {
 std::size_t TimingWheel::size() const {
   std::size_t timers = 0;
   for (const Level* const level : levels_) timers += level->timers();
-  return timers;
+  return timers - (hole_ > no_hole_allowed ? 1 : 0);
 }
 
 std::size_t TimingWheel::Level::timers() const {
@@ -114,6 +118,10 @@ TimingWheel::Stats TimingWheel::stats() const {
                        .buckets = queue_.buckets_on(i),
                        .upgrades = i == 0 ? 0 : from_below,
                        .downgrades = level.downgrades};
+  }
+  if (hole_ > no_hole_allowed) {
+    const unsigned level = bucket_of(hole_).level();
+    --(level == overdue_level ? stats.overdue : stats.levels[level].timers);
   }
   return stats;
 }
@@ -191,8 +199,38 @@ inline Tick TimingWheel::start_of(BucketId bucket) const {
   return (above << 8 | bucket.index()) << shift;
 }
 
+bool TimingWheel::cancel_beyond(Timer& timer) {
+  fill_hole();
+  remove(place_of(timer));
+  timer.place_ = 0;
+  return true;
+}
+
+TimingWheel::Place TimingWheel::new_place_of(const Timer& timer) {
+  return element_of(timer.place_)->place();
+}
+
+void TimingWheel::fill_hole() {
+  if (hole_ <= no_hole_allowed) return;
+  remove(std::exchange(hole_, no_hole));
+}
+
+// Puts the bucket's last timer into a place whose own is gone.
+void TimingWheel::remove(Place place) {
+  const BucketId bucket = bucket_of(place);
+  Level& level = *levels_[bucket.level()];
+  const Place last = level.last[bucket.index()];
+  if (place != last) {
+    const Entry moved = *element_of(last);
+    *element_of(place) = moved;
+    moved.timer()->place_ = place;
+  }
+  drop_last(level, bucket, last);
+}
+
 void TimingWheel::move_earlier(Timer& timer, Tick deadline) {
-  remove(timer);
+  fill_hole();
+  remove(place_of(timer));
   timer.place_ = 0;
   schedule(timer, deadline);
 }

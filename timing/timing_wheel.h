@@ -301,9 +301,10 @@ class TimingWheel {
     return BucketId::of(static_cast<unsigned>(place >> (address_bits + 8)),
                         static_cast<unsigned>(place >> address_bits) & 0xff);
   }
+  static Place number_of(BucketId bucket) { return bucket.level() << 8 | bucket.index(); }
   static Place first_of(BucketId bucket, Chunk* chunk) {
-    return Place{bucket.level() << 8 | bucket.index()} << address_bits |
-           reinterpret_cast<std::uintptr_t>(chunk) | first_offset;
+    return number_of(bucket) << address_bits | reinterpret_cast<std::uintptr_t>(chunk) |
+           first_offset;
   }
   static Place last_of(BucketId bucket, Chunk* chunk) {
     return first_of(bucket, chunk) + (Chunk::capacity - 1) * sizeof(Entry);
@@ -335,7 +336,11 @@ class TimingWheel {
   Place append(BucketId bucket, Entry entry);
   Place append_beyond(unsigned level, unsigned index, Entry entry);
   void append_overdue(Timer& timer);
-  void remove(Timer& timer);
+  static Place place_of(const Timer& timer);
+  static Place new_place_of(const Timer& timer);
+  void remove(Place place);
+  bool cancel_beyond(Timer& timer);
+  void fill_hole();
   void drop_last(Level& level, BucketId bucket, Place last);
   void drop_chunk(Level& level, Place last);
   bool is_crowded(BucketId bucket) const;
@@ -353,6 +358,12 @@ class TimingWheel {
   // The bucket in work is on level 1 and leaves the new places of its timers behind.  Its arrays
   // are retired, and given back when level 0 is empty: then no timer's place is in one of them.
   bool leaves_places_ = false;
+  // The place of the timer that was cancelled last, if nobody has taken it since: what is scheduled
+  // next is often for the same bucket and may have it, which saves filling and finding the end of
+  // the bucket.  That has other timers, so it counts as non-empty with or without the hole.
+  static constexpr Place no_hole = 0;
+  static constexpr Place no_hole_allowed = 1;  // While buckets are being emptied.
+  Place hole_ = no_hole;
   unsigned overdue_draining_ = 0;
   bool advancing_ = false;
   DelayQueue queue_;
@@ -377,10 +388,17 @@ inline void TimingWheel::schedule(Timer& timer, Tick deadline) {
     return;
   }
   timer.deadline_ = deadline;
-  if (deadline > now_) [[likely]] {
-    timer.place_ = append(bucket_for(deadline), Entry(timer, deadline));
-  } else {
+  if (deadline <= now_) [[unlikely]] {
     append_overdue(timer);
+    return;
+  }
+  const BucketId bucket = bucket_for(deadline);
+  if (hole_ >> address_bits == number_of(bucket)) {
+    timer.place_ = std::exchange(hole_, no_hole);
+    *element_of(timer.place_) = Entry(timer, deadline);
+    ++levels_[bucket.level()]->entered;
+  } else {
+    timer.place_ = append(bucket, Entry(timer, deadline));
   }
 }
 
@@ -392,7 +410,19 @@ inline bool TimingWheel::reschedule(Timer& timer, Tick deadline) {
 
 inline bool TimingWheel::cancel(Timer& timer) {
   if (!timer.armed()) return false;
-  remove(timer);
+  const Place place = place_of(timer);
+  const BucketId bucket = bucket_of(place);
+  Place& last = levels_[bucket.level()]->last[bucket.index()];
+  // The bucket gets shorter by an array, or would end in the hole.
+  if (is_first(last) || last - hole_ <= sizeof(Entry)) return cancel_beyond(timer);
+  if (hole_ == no_hole) {
+    hole_ = place;
+  } else {
+    const Entry moved = *element_of(last);
+    *element_of(place) = moved;
+    moved.timer()->place_ = place;
+    last -= sizeof(Entry);
+  }
   timer.place_ = 0;
   return true;
 }
@@ -423,18 +453,12 @@ inline TimingWheel::Place TimingWheel::append(BucketId bucket, Entry entry) {
   return place;
 }
 
-inline void TimingWheel::remove(Timer& timer) {
-  // The two lines that are written to may be far away.  They are asked for at once, so that
-  // their misses overlap with one another and with what follows.
-  Place place = timer.place_;
-  if (element_of(place)->has_moved()) place = element_of(place)->place();
-  const BucketId bucket = bucket_of(place);
-  Level& level = *levels_[bucket.level()];
-  const Place last = level.last[bucket.index()];
-  const Entry moved = *element_of(last);
-  *element_of(place) = moved;
-  moved.timer()->place_ = place;
-  drop_last(level, bucket, last);
+inline TimingWheel::Place TimingWheel::place_of(const Timer& timer) {
+  // A branch that is foreseen, and not a choice: what follows does not wait for the element, which
+  // may be far away.
+  if (element_of(timer.place_)->has_moved()) [[unlikely]]
+    return new_place_of(timer);
+  return timer.place_;
 }
 
 inline void TimingWheel::drop_last(Level& level, BucketId bucket, Place last) {

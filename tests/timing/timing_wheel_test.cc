@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -401,6 +402,69 @@ TEST_SUITE("timing wheel") {
         if (moved.contains(i)) REQUIRE(timers[i]->fired_at >= 600 + i % 7 * 50);
       }
       CHECK(wheel.empty());
+    }
+  }
+
+  TEST_CASE("whatever comes after a cancel, the place that it left counts as empty") {
+    // Of `count` timers in one bucket, `first` and then `second` leave; then something else comes.
+    for (int count = 1; count <= 64; count += count < 4 ? 1 : 20) {
+      for (int first = 0; first < count; ++first) {
+        for (int second = 0; second < count; second += 1 + count / 8) {
+          for (const char* then :
+               {"nothing", "same", "other", "late", "advance", "move", "cancel"}) {
+            CAPTURE(count);
+            CAPTURE(first);
+            CAPTURE(second);
+            CAPTURE(then);
+            TimingWheel wheel;
+            std::vector<std::unique_ptr<CountingTimer>> timers;
+            for (int i = 0; i < count; ++i) {
+              timers.push_back(std::make_unique<CountingTimer>(wheel));
+              wheel.schedule(*timers.back(), 1000);
+            }
+            CountingTimer more(wheel);
+            std::size_t size = timers.size();
+            int due = count;
+            const auto leave = [&](int i) {
+              const auto index = static_cast<std::size_t>(i);
+              if (timers[index] == nullptr) return;
+              timers[index].reset();  // Cancelled, and its memory is nobody's.
+              --size;
+              --due;
+            };
+            const auto check = [&] {
+              REQUIRE(wheel.size() == size);
+              REQUIRE(wheel.empty() == (size == 0));
+              REQUIRE(wheel.next_due().has_value() == (size != 0));
+              const auto stats = wheel.stats();
+              std::size_t on_levels = stats.overdue;
+              for (const auto& level : stats.levels) on_levels += level.timers;
+              REQUIRE(on_levels == size);
+            };
+            leave(first);
+            check();
+            const std::string_view next = then;
+            if (next == "same" || next == "other" || next == "late") {
+              wheel.schedule(more, next == "same" ? 1000 : next == "other" ? 5 : 0);
+              ++size;
+              ++due;
+            } else if (next == "advance") {
+              REQUIRE(wheel.advance(900).fired == 0);
+            } else if (next == "move") {
+              const auto& last = timers.back();
+              if (last != nullptr) wheel.reschedule(*last, 999);
+            } else if (next == "cancel") {
+              for (int i = count - 1; i >= count / 2; --i) leave(i);
+            }
+            check();
+            leave(second);
+            check();
+            REQUIRE(wheel.advance(1000).fired == static_cast<std::size_t>(due));
+            size = 0;
+            check();
+          }
+        }
+      }
     }
   }
 
