@@ -1,20 +1,19 @@
 #pragma once
 
-// What a load has taken of memory and freed, glibc keeps for the next one, in an arena a thread.
-
-#include <malloc.h>
+// What a load has taken of memory and freed, the allocator keeps for the next one.
+//
+// The broker is linked with jemalloc: a request that waits is allocated among thousands of others
+// and freed long after them, which costs glibc's lists a quarter of the broker's time.  Programs
+// without it (the tests under sanitizers, users of the timing library) have glibc's.
 
 namespace tarry {
 
 // Gives it back to the machine.  Takes a millisecond for some 100 MiB, in which allocations of
 // other threads may wait: for when a load is over.
-inline void give_back_memory() {
-  ::malloc_trim(0);
-}
+void give_back_memory();
 
-// Threads share so many arenas: what one frees another may use.  Before there are threads.
-inline void limit_arenas(int count) {
-  ::mallopt(M_ARENA_MAX, count);
-}
+// Threads share so many arenas: what one frees another may use.  Before there are threads.  Of
+// jemalloc it is said where it is linked.
+void limit_arenas(int count);
 
 }  // namespace tarry

@@ -67,6 +67,10 @@ int run(int count, char** words) {
 }  // namespace
 }  // namespace tarry::cli
 
+// Read by jemalloc before anything runs: what one thread frees others may use.
+extern "C" const char* malloc_conf;
+const char* malloc_conf = "narenas:4";
+
 int main(int count, char** words) {
   try {
     return tarry::cli::run(count, words);
