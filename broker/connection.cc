@@ -9,6 +9,11 @@ std::string Connection::host() const {
   return "/" + peer_.substr(0, peer_.rfind(':'));
 }
 
+void Connection::asked_of(Shard* shard) {
+  in_a_row_ = shard == asked_ ? in_a_row_ + 1 : 1;
+  asked_ = shard;
+}
+
 void Connection::close() {
   closed_ = true;
   // Cancelling queues the answer, which comes when the closer is done; the list stays as it is.

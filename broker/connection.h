@@ -13,6 +13,8 @@
 
 namespace tarry::broker {
 
+class Shard;
+
 class Connection {
  public:
   explicit Connection(std::string peer) : peer_(std::move(peer)) {}
@@ -21,6 +23,11 @@ class Connection {
   // As Kafka shows it: "/127.0.0.1".
   std::string host() const;
   bool closed() const { return closed_; }
+
+  // A Produce or Fetch says where its partitions are; null: on several shards.
+  void asked_of(Shard* shard);
+  // Where all of the last requests were; null: there is no such shard.
+  Shard* better_shard() const { return in_a_row_ >= a_habit ? asked_ : nullptr; }
 
   // The client has gone: what it waits for is cancelled, at once.
   void close();
@@ -57,7 +64,13 @@ class Connection {
   std::string client_software_version;
 
  private:
+  // So many requests for one shard: what a client with partitions on two of them, that asks for one
+  // at a time, hardly ever does.
+  static constexpr unsigned a_habit = 8;
+
   const std::string peer_;
+  Shard* asked_ = nullptr;
+  unsigned in_a_row_ = 0;  // Requests for asked_.
   bool closed_ = false;
   std::vector<purgatory::DelayedOperation*> parked_;  // A handful: requests in flight are bounded.
   std::vector<OnClose*> on_close_;

@@ -114,11 +114,7 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
 };
 
 DelayedFetch::DelayedFetch(Shard& home, std::vector<OnShard> seen, std::int64_t missing)
-    : DelayedOperation(purgatory::Kind::fetch),
-      home_(home),
-      own_({&home, {}}),
-      missing_(missing),
-      address_(std::make_shared<Address>(this)) {
+    : DelayedOperation(purgatory::Kind::fetch), home_(home), own_({&home, {}}), missing_(missing) {
   std::int64_t room = 0;
   for (auto& there : seen) {
     partitions_ += there.partitions.size();
@@ -126,6 +122,7 @@ DelayedFetch::DelayedFetch(Shard& home, std::vector<OnShard> seen, std::int64_t 
     if (there.shard == &home_) {
       own_ = Count(std::move(there));
     } else {
+      if (!address_) address_ = std::make_shared<Address>(this);
       away_.push_back(std::make_shared<Away>(std::move(there), home_, address_));
     }
   }
@@ -134,7 +131,7 @@ DelayedFetch::DelayedFetch(Shard& home, std::vector<OnShard> seen, std::int64_t 
 
 DelayedFetch::~DelayedFetch() {
   withdraw();
-  address_->fetch = nullptr;
+  if (address_) address_->fetch = nullptr;
   for (auto& away : away_) {
     auto& executor = away->shard().executor();
     // The last reference goes there, where it may be waiting.
@@ -142,30 +139,30 @@ DelayedFetch::~DelayedFetch() {
   }
 }
 
-boost::asio::awaitable<purgatory::Outcome> DelayedFetch::wait(purgatory::Tick deadline) {
+boost::asio::awaitable<void> DelayedFetch::wait(purgatory::Tick deadline) {
   missing_ -= own_.take_all();  // Since the first look.
   shorten_step();
   for (auto& away : away_) {
     boost::asio::post(away->shard().executor(), [away, step = step_] { away->begin(step); });
   }
-  std::vector<purgatory::Watching> watching{{woken_list_, purgatory::never_reached}};
+  std::vector<purgatory::Watching> watching;
   own_.add_watching(step_, watching);
+  if (!away_.empty()) watching.push_back({woken_list_, purgatory::never_reached});
   start(home_.purgatory(), home_.tick(), deadline, watching);
-  co_await answered_.wait();
-  co_return *outcome();
+  return answered_.wait();
 }
 
 bool DelayedFetch::is_satisfied() {
   const auto which = asked_for();
   if (!which) return missing_ <= 0 || !own_.all_readable();
-  if (*which == 0) return missing_ <= 0 || unreadable_;
-  const std::size_t i = *which - 1;
+  const std::size_t i = *which;
+  if (i == own_.size()) return missing_ <= 0 || unreadable_;
   if (!own_.is_readable(i)) return true;
   missing_ -= own_.take(i);
   if (missing_ > 0 && step_is_too_long()) {
     shorten_step();
   } else {
-    rewatch(*which, own_.threshold(i, step_));
+    rewatch(i, own_.threshold(i, step_));
   }
   return missing_ <= 0;
 }
@@ -179,7 +176,7 @@ void DelayedFetch::shorten_step() {
   const auto parts = static_cast<std::int64_t>(partitions_);
   step_ = parts == 1 ? missing_ : std::max<std::int64_t>(missing_ / (2 * parts), 1);
   if (!waiting()) return;
-  for (std::size_t i = 0; i < own_.size(); ++i) rewatch(i + 1, own_.threshold(i, step_));
+  for (std::size_t i = 0; i < own_.size(); ++i) rewatch(i, own_.threshold(i, step_));
   for (auto& away : away_) {
     boost::asio::post(away->shard().executor(), [away, step = step_] { away->set_step(step); });
   }

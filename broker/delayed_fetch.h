@@ -27,8 +27,9 @@
 // (The steps that have not been told, k * (step - 1) bytes, are always less than what is missing,
 // so it cannot be reached unseen.)  A partition counts up to its partition_max_bytes.
 //
-// Its partitions may stand on several shards.  The operation waits on the connection's own; on each
-// other shard a watch counts the partitions there, and posts home what they have grown by:
+// It waits where its partitions are.  When they stand on several shards that is the connection's
+// own, and on each other shard a watch counts the partitions there, and posts home what they have
+// grown by:
 //
 //   home shard    DelayedFetch  <--- grown(bytes), wake() ---  Away    other shard
 //                      '------------- set_step(step) -------->
@@ -70,7 +71,8 @@ class DelayedFetch final : public purgatory::DelayedOperation {
   DelayedFetch(Shard& home, std::vector<OnShard> seen, std::int64_t missing);
   ~DelayedFetch() override;
 
-  boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
+  // Goes on when it is satisfied, expired or cancelled.
+  boost::asio::awaitable<void> wait(purgatory::Tick deadline);
 
  private:
   // What other shards know of us; `fetch` is looked at on the home shard alone.
@@ -103,14 +105,15 @@ class DelayedFetch final : public purgatory::DelayedOperation {
   void shorten_step();
 
   Shard& home_;
-  Count own_;  // Watched from place 1 on; place 0 is woken_list_.
+  Count own_;  // Watched from place 0 on.
   std::size_t partitions_ = 0;
   std::int64_t missing_;
   std::int64_t step_ = 0;
   bool unreadable_ = false;
+  // Of one that watches other shards too:
   std::shared_ptr<Address> address_;
-  std::vector<std::shared_ptr<Away>> away_;  // One for each other shard.
-  purgatory::WatchList woken_list_;          // Ourselves alone: how a post reaches us.
+  std::vector<std::shared_ptr<Away>> away_;  // One for each of them.
+  purgatory::WatchList woken_list_;  // Ourselves alone, in the last place: how a post reaches us.
   Wakeup answered_;
 };
 

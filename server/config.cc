@@ -352,6 +352,10 @@ std::vector<ConfigKey> own_keys() {
               [](Config& config, std::int64_t value) {
                 config.shutdown_timeout = std::chrono::milliseconds{value};
               })},
+      {"tarry.unfinished.max.bytes", "268435456", "bytes", ConfigType::long_,
+       "Bytes of requests of which only a part has come, on all connections of a shard; past that "
+       "the connection with the largest one is closed.",
+       session_number(&SessionLimits::unfinished_bytes, 1, max_long)},
   };
 }
 

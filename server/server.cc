@@ -77,7 +77,7 @@ struct Server::Parts {
 
   Result<> open(const BoundAddress& bound);
   void run_lane(Lane& lane, std::size_t index);
-  void take(std::size_t lane, int descriptor, asio::ip::tcp protocol, std::string peer);
+  void give(std::size_t lane, Arrival arrival);
   Result<> end_sessions();
   void end_threads();
 };
@@ -169,11 +169,15 @@ Result<> Server::start() {
       parts.lanes[0]->context, parts.clock, std::move(*bound), parts.config.max_connections,
       [&parts, next = std::size_t{0}](int descriptor, asio::ip::tcp protocol,
                                       std::string peer) mutable {
-        parts.take(next, descriptor, protocol, std::move(peer));
+        parts.give(next, {descriptor, protocol, std::move(peer)});
         next = (next + 1) % parts.lanes.size();
       });
-  for (auto& counter : parts.counters)
+  for (auto& counter : parts.counters) {
     counter->sessions.on_ended = [&parts] { parts.listener->connection_ended(); };
+    counter->sessions.move_to = [&parts](broker::Shard& there, Arrival arrival) {
+      parts.give(there.index(), std::move(arrival));
+    };
+  }
 
   for (std::size_t i = 0; i < parts.lanes.size(); ++i)
     parts.lanes[i]->thread = std::thread([&parts, i] { parts.run_lane(*parts.lanes[i], i); });
@@ -206,13 +210,11 @@ void Server::Parts::run_lane(Lane& lane, std::size_t index) {
   }
 }
 
-void Server::Parts::take(std::size_t index, int descriptor, asio::ip::tcp protocol,
-                         std::string peer) {
+void Server::Parts::give(std::size_t index, Arrival arrival) {
   Sessions& sessions = counters[index]->sessions;
-  asio::post(counters[index]->lane.context,
-             [&sessions, descriptor, protocol, peer = std::move(peer)]() mutable {
-               sessions.take(descriptor, protocol, std::move(peer));
-             });
+  asio::post(counters[index]->lane.context, [&sessions, arrival = std::move(arrival)]() mutable {
+    sessions.take(std::move(arrival));
+  });
 }
 
 // Closes all sessions and waits until the last of their requests has ended.
@@ -221,16 +223,8 @@ Result<> Server::Parts::end_sessions() {
     for (auto& counter : counters) {
       auto ended = std::make_shared<std::promise<void>>();
       ending.push_back(ended->get_future());
-      asio::post(counter->lane.context, [this, &sessions = counter->sessions, ended] {
-        sessions.on_ended = [this, &sessions, ended] {
-          listener->connection_ended();
-          if (sessions.size() == 0) ended->set_value();
-        };
-        if (sessions.size() == 0) {
-          ended->set_value();
-        } else {
-          sessions.close_all("the broker stops");
-        }
+      asio::post(counter->lane.context, [&sessions = counter->sessions, ended] {
+        sessions.end("the broker stops", [ended] { ended->set_value(); });
       });
     }
   }

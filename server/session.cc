@@ -42,36 +42,26 @@ Sessions::~Sessions() {
   TARRY_ASSERT(first_ == nullptr, "sessions end before what they belong to");
 }
 
-void Sessions::start(asio::ip::tcp::socket socket, std::string peer) {
-  ++accepted_;
-  std::shared_ptr<Session> session;
-  try {
-    session = std::make_shared<Session>(*this, std::move(socket), std::move(peer));
-  } catch (...) {
-    if (on_ended) on_ended();  // From here on it says so itself.
-    throw;
-  }
-  session->start();
-}
-
-void Sessions::take(int descriptor, asio::ip::tcp protocol, std::string peer) {
+void Sessions::take(Arrival arrival) {
   const auto refused = [&](const std::string& why) {
     log_warn("server", "a connection is closed as it came: {}", why);
+    if (on_ended) on_ended();
   };
   asio::ip::tcp::socket socket(shard_.executor());
   boost::system::error_code error;
-  socket.assign(protocol, descriptor, error);
+  socket.assign(arrival.protocol, arrival.descriptor, error);
   if (error) {
-    ::close(descriptor);
-    refused(error.message());
-    if (on_ended) on_ended();
-    return;
+    ::close(arrival.descriptor);
+    return refused(error.message());
   }
+  if (ending_) return refused("the broker stops");
+  std::shared_ptr<Session> session;
   try {
-    start(std::move(socket), std::move(peer));
+    session = std::make_shared<Session>(*this, std::move(socket), std::move(arrival));
   } catch (const std::exception& failed) {
-    refused(failed.what());
+    return refused(failed.what());  // From here on the session says itself when it has ended.
   }
+  session->start();
 }
 
 void Sessions::close_all(std::string_view reason) {
@@ -82,6 +72,33 @@ void Sessions::close_all(std::string_view reason) {
   }
 }
 
+void Sessions::end_largest_unfinished() {
+  Session* largest = first_;
+  for (Session* session = first_; session != nullptr; session = session->next_) {
+    if (session->unfinished_bytes_ > largest->unfinished_bytes_) largest = session;
+  }
+  const auto alive = largest->shared_from_this();
+  alive->close(
+      fmt::format("{} bytes of a request that goes on are the most of all of those that may hold "
+                  "tarry.unfinished.max.bytes",
+                  largest->unfinished_bytes_),
+      true);
+}
+
+void Sessions::end(std::string_view reason, std::move_only_function<void()> then) {
+  ending_ = true;
+  if (open_ == 0) return then();
+  then_ended_ = std::move(then);
+  close_all(reason);
+}
+
+void Sessions::ended_one() {
+  --open_;
+  shard_.connections = open_;
+  if (open_ > 0 || !then_ended_) return;
+  std::exchange(then_ended_, nullptr)();
+}
+
 std::size_t Sessions::bytes_in_flight() const {
   std::size_t bytes = 0;
   for (const Session* session = first_; session != nullptr; session = session->next_)
@@ -89,8 +106,13 @@ std::size_t Sessions::bytes_in_flight() const {
   return bytes;
 }
 
-Session::Session(Sessions& owner, asio::ip::tcp::socket socket, std::string peer)
-    : owner_(owner), socket_(std::move(socket)), connection_(std::move(peer)) {
+Session::Session(Sessions& owner, asio::ip::tcp::socket socket, Arrival arrival)
+    : owner_(owner),
+      socket_(std::move(socket)),
+      connection_(std::move(arrival.peer)),
+      unread_(std::move(arrival.unread)) {
+  connection_.client_software_name = std::move(arrival.software_name);
+  connection_.client_software_version = std::move(arrival.software_version);
   next_ = owner_.first_;
   previous_ = &owner_.first_;
   if (next_ != nullptr) next_->previous_ = &next_;
@@ -102,9 +124,17 @@ Session::Session(Sessions& owner, asio::ip::tcp::socket socket, std::string peer
 Session::~Session() {
   *previous_ = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
-  --owner_.open_;
-  owner_.shard_.connections = owner_.open_;
-  if (owner_.on_ended) owner_.on_ended();
+  if (!gone_over_ && owner_.on_ended) owner_.on_ended();
+  owner_.ended_one();
+}
+
+template <typename F>
+void Session::guarded(F work) {
+  try {
+    work();
+  } catch (const std::exception& failed) {
+    close(failed.what(), true);
+  }
 }
 
 void Session::Deadline::on_expired() {
@@ -119,8 +149,11 @@ void Session::start() {
   boost::system::error_code ignored;  // A socket that is gone already says so when it is read.
   socket_.non_blocking(true, ignored);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  arm(idle_, owner_.limits_.idle);
-  wait_readable();
+  guarded([this] {
+    count_unfinished();
+    arm(idle_, owner_.limits_.idle);
+    wait_readable();
+  });
 }
 
 void Session::close(std::string_view reason, bool is_fault) {
@@ -138,20 +171,20 @@ void Session::close(std::string_view reason, bool is_fault) {
   stalled_.cancel();
   waiting_.clear();
   out_.clear();
-  partial_.reset();
-  ahead_ = {};
-  ahead_from_ = 0;
+  unread_ = {};
+  count_unfinished();
   connection_.close();
 }
 
 void Session::wait_readable() {
   // What was read already comes first.
-  while (!ahead_.empty() && !closed_ && !is_full()) {
-    ahead_from_ += take(Bytes(ahead_).subspan(ahead_from_));
-    if (ahead_from_ == ahead_.size()) {
-      ahead_ = {};
-      ahead_from_ = 0;
+  while (!unread_.ahead.empty() && !closed_ && !is_full()) {
+    unread_.ahead_from += take(Bytes(unread_.ahead).subspan(unread_.ahead_from));
+    if (unread_.ahead_from == unread_.ahead.size()) {
+      unread_.ahead = {};
+      unread_.ahead_from = 0;
     }
+    count_unfinished();
     pump();
   }
   if (reading_ || closed_ || is_full()) return;
@@ -160,59 +193,67 @@ void Session::wait_readable() {
                      [self = shared_from_this()](const boost::system::error_code& error) {
                        self->reading_ = false;
                        if (error || self->closed_) return;
-                       self->read_some();
+                       self->guarded([&] { self->read_some(); });
                      });
 }
 
 void Session::read_some() {
   boost::system::error_code error;
   // The rest of a large frame is read to where it belongs, so that it is copied once only.
-  if (partial_ && partial_->come() >= least_partial) {
-    const auto room = partial_->room();
-    partial_->came(socket_.read_some(asio::buffer(room.data(), room.size()), error));
-    if (partial_->whole()) admit(std::exchange(partial_, nullptr));
+  if (unread_.partial && unread_.partial->come() >= least_partial) {
+    const auto room = unread_.partial->room();
+    unread_.partial->came(socket_.read_some(asio::buffer(room.data(), room.size()), error));
+    if (unread_.partial->whole()) admit(std::exchange(unread_.partial, nullptr));
   } else {
     const std::size_t got =
         socket_.read_some(asio::buffer(owner_.scratch_.get(), scratch_bytes), error);
     const std::size_t taken = take({owner_.scratch_.get(), got});
-    ahead_.assign(owner_.scratch_.get() + taken, owner_.scratch_.get() + got);
+    unread_.ahead.assign(owner_.scratch_.get() + taken, owner_.scratch_.get() + got);
   }
   if (closed_) return;
   if (error && error != asio::error::would_block && error != asio::error::interrupted) {
-    const bool within = error == asio::error::eof && size_come_ > 0;
+    const bool within = error == asio::error::eof && unread_.size_come > 0;
     return close(within ? "the stream ended inside a frame" : error.message(), within);
   }
+  count_unfinished();
   pump();
   wait_readable();
+}
+
+void Session::count_unfinished() {
+  const std::size_t now = unread_.partial ? unread_.partial->come() : 0;
+  owner_.unfinished_bytes_ += now;
+  owner_.unfinished_bytes_ -= std::exchange(unfinished_bytes_, now);
+  if (owner_.unfinished_bytes_ > owner_.limits_.unfinished_bytes) owner_.end_largest_unfinished();
 }
 
 std::size_t Session::take(Bytes bytes) {
   const std::size_t all = bytes.size();
   while (!bytes.empty() && !closed_ && !is_full()) {
     // The size first, of which as little as one byte may have come.
-    if (!partial_) {
-      const std::size_t more = std::min(size_.size() - size_come_, bytes.size());
-      std::memcpy(size_.data() + size_come_, bytes.data(), more);
-      size_come_ += more;
+    if (!unread_.partial) {
+      const std::size_t more = std::min(unread_.size.size() - unread_.size_come, bytes.size());
+      std::memcpy(unread_.size.data() + unread_.size_come, bytes.data(), more);
+      unread_.size_come += more;
       bytes = bytes.subspan(more);
-      if (size_come_ < size_.size()) break;
-      const auto claimed = load_be<std::int32_t>(size_.data());
+      if (unread_.size_come < unread_.size.size()) break;
+      const auto claimed = load_be<std::int32_t>(unread_.size.data());
       if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
         close(fmt::format("a frame of {} bytes; socket.request.max.bytes is {}", claimed,
                           owner_.limits_.frame_bytes),
               true);
         break;
       }
-      partial_ = std::make_shared<Frame>(static_cast<std::size_t>(claimed));
+      unread_.partial = std::make_shared<Frame>(static_cast<std::size_t>(claimed));
     }
-    bytes = bytes.subspan(partial_->take(bytes));
-    if (partial_->whole()) admit(std::exchange(partial_, nullptr));
+    bytes = bytes.subspan(unread_.partial->take(bytes));
+    if (unread_.partial->whole()) admit(std::exchange(unread_.partial, nullptr));
   }
   return all - bytes.size();
 }
 
 void Session::admit(std::shared_ptr<Frame> frame) {
-  size_come_ = 0;
+  unread_.size_come = 0;
   arm(idle_, owner_.limits_.idle);
   auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::why_refused(*header) : header.error().message;
@@ -278,7 +319,7 @@ void Session::run(Request request) {
                                self->connection_.peer(), what);
                      answer.close = "its request failed";
                    }
-                   self->answered(number, std::move(answer));
+                   self->guarded([&] { self->answered(number, std::move(answer)); });
                  });
 }
 
@@ -292,7 +333,7 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   reserved_bytes_ -= std::exchange(slot.reserved, 0);
   for (const auto& piece : slot.answer.frame) answers_bytes_ += piece.size();
   write_answers();
-  if (closed_) return;
+  if (closed_ || moved()) return;
   pump();
   wait_readable();
 }
@@ -341,6 +382,31 @@ void Session::write_answers() {
   }
 }
 
+bool Session::moved() {
+  broker::Shard* const there = connection_.better_shard();
+  if (there == nullptr || there == &owner_.shard_ || !owner_.move_to || owner_.ending_)
+    return false;
+  // Nothing in flight: requests are slots, and answers pieces on their way.
+  if (closed_ || !slots_.empty() || !out_.empty()) return false;
+  boost::system::error_code error;
+  const auto local = socket_.local_endpoint(error);
+  if (error) return false;
+  Arrival arrival{.descriptor = -1,
+                  .protocol = local.protocol(),
+                  .peer = connection_.peer(),
+                  .software_name = connection_.client_software_name,
+                  .software_version = connection_.client_software_version};
+  arrival.descriptor = socket_.release(error);
+  if (error) return false;
+  arrival.unread = std::exchange(unread_, {});
+  count_unfinished();
+  closed_ = gone_over_ = true;
+  idle_.cancel();
+  stalled_.cancel();
+  owner_.move_to(*there, std::move(arrival));
+  return true;
+}
+
 void Session::wait_writable() {
   writing_ = true;
   if (!stalled_.armed()) arm(stalled_, owner_.limits_.write_stall);
@@ -348,9 +414,12 @@ void Session::wait_writable() {
                      [self = shared_from_this()](const boost::system::error_code& error) {
                        self->writing_ = false;
                        if (error || self->closed_) return;
-                       self->write_answers();
-                       self->wait_readable();
-                       self->pump();
+                       self->guarded([&] {
+                         self->write_answers();
+                         if (self->moved()) return;
+                         self->wait_readable();
+                         self->pump();
+                       });
                      });
 }
 

@@ -24,20 +24,31 @@
 // it; and nothing is read from a connection that holds as much as it may.  So what a connection
 // holds exceeds its bound by one request and its answer at most.
 //
+// Of all connections of a shard together, what has come of unfinished frames is bounded: past that
+// the connection with the largest one ends.
+//
 // A frame that is no request, or one that we do not serve, ends the connection with one line in
 // the log.  When the client goes, what its requests wait for is cancelled at once; the handlers
 // end by themselves, and the last of them lets the session go.
+//
+// A connection goes to where its partitions are: when the last requests of a client were all for
+// one other shard, then between two requests, with nothing in flight, its socket and what was read
+// ahead of it go over there, where what was a hop there and back is a plain call.
+//
+// What goes wrong in one session, a lack of memory too, ends that one alone.
 //
 // Belongs to its shard's thread.  Alive as long as the socket is open or a handler runs.
 
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <functional>
+#include <list>
 #include <memory>
 #include <string>
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/container/devector.hpp>
 
 #include "broker/connection.h"
 #include "broker/handlers/table.h"
@@ -50,28 +61,54 @@ namespace tarry::server {
 
 class Session;
 
+// What has come over a connection and was not taken yet.
+struct Unread {
+  // Of a frame that is not whole: first its size, then the rest.
+  std::array<std::uint8_t, 4> size;
+  std::size_t size_come = 0;
+  std::shared_ptr<Frame> partial;  // Null until its size has come, and the rest in part.
+  // What was read and not taken, from ahead_from on, because the session was full.
+  Buffer ahead;
+  std::size_t ahead_from = 0;
+};
+
+// A connection on its way to a shard: from the listener, or from another shard.
+struct Arrival {
+  int descriptor;  // Whoever has the arrival closes it.
+  boost::asio::ip::tcp protocol = boost::asio::ip::tcp::v4();
+  std::string peer;
+  // Of one that comes from another shard.
+  std::string software_name = {};
+  std::string software_version = {};
+  Unread unread = {};
+};
+
 // The sessions of one shard, and the buffer that they read into.
 class Sessions {
  public:
   Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits limits);
   ~Sessions();
 
-  void start(boost::asio::ip::tcp::socket socket, std::string peer);
-  // The same for a socket that was accepted.  When it cannot be served it is closed, with a line in
-  // the log, and has ended.
-  void take(int descriptor, boost::asio::ip::tcp protocol, std::string peer);
+  // When it cannot be served it is closed, with a line in the log, and has ended.
+  void take(Arrival arrival);
   void close_all(std::string_view reason);
+  // Closes them all, and whatever is still on its way here; `then` is called when none is left.
+  void end(std::string_view reason, std::move_only_function<void()> then);
 
   std::size_t size() const { return open_; }
   // Of requests not answered and answers not written, of all of them.
   std::size_t bytes_in_flight() const;
-  std::uint64_t accepted_total() const { return accepted_; }
 
-  // Called whenever a session has ended.
+  // Called whenever a session has ended, and not when it went to another shard.
   std::move_only_function<void()> on_ended;
+
+  // Gives a connection to the sessions of another shard; none: all stay.
+  std::move_only_function<void(broker::Shard& there, Arrival arrival)> move_to;
 
  private:
   friend class Session;
+  void ended_one();
+  void end_largest_unfinished();
 
   broker::Broker& broker_;
   broker::Shard& shard_;
@@ -79,12 +116,14 @@ class Sessions {
   std::unique_ptr<std::uint8_t[]> scratch_;  // What is read before it is known whose frame it is.
   Session* first_ = nullptr;                 // Of a list through the sessions.
   std::size_t open_ = 0;
-  std::uint64_t accepted_ = 0;
+  std::size_t unfinished_bytes_ = 0;            // Of all sessions.
+  std::move_only_function<void()> then_ended_;  // Of end().
+  bool ending_ = false;
 };
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(Sessions& owner, boost::asio::ip::tcp::socket socket, std::string peer);
+  Session(Sessions& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
   ~Session();
 
   void start();
@@ -92,6 +131,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   friend class Sessions;
+
+  // Costs nothing while it is empty, unlike a std::deque: thousands of connections are idle.
+  template <typename T>
+  using Queue = boost::container::devector<T>;
 
   // A request's place in the order of answers.
   struct Slot {
@@ -125,6 +168,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Takes whole frames from the stream until it is_full(); returns how many bytes that were.  The
   // session may have ended meanwhile.
   std::size_t take(Bytes bytes);
+  void count_unfinished();
   void admit(std::shared_ptr<Frame> frame);
   bool is_full() const;
   bool has_room_for_answer_of(const Request& request) const;
@@ -133,32 +177,32 @@ class Session : public std::enable_shared_from_this<Session> {
   void answered(std::uint64_t number, broker::Answer answer);
   void write_answers();
   void wait_writable();
+  // True: the connection has gone to the shard where its partitions are.
+  bool moved();
+  // Runs `work`; what it throws ends the session.
+  template <typename F>
+  void guarded(F work);
   void arm(timing::Timer& timer, std::chrono::milliseconds after);
 
   Sessions& owner_;
   boost::asio::ip::tcp::socket socket_;
   broker::Connection connection_;
 
-  // What has come of a frame that is not whole: first its size, then the rest.
-  std::array<std::uint8_t, 4> size_;
-  std::size_t size_come_ = 0;
-  std::shared_ptr<Frame> partial_;  // Null until its size has come, and the rest in part.
-  // What was read and not taken yet, from ahead_from_ on, because the session is_full().
-  Buffer ahead_;
-  std::size_t ahead_from_ = 0;
-  bool reading_ = false;  // Waiting for the socket; false while is_full().
+  Unread unread_;
+  std::size_t unfinished_bytes_ = 0;  // What of it the owner has counted.
+  bool reading_ = false;              // Waiting for the socket; false while is_full().
 
-  std::deque<Request> waiting_;  // Admitted, not started.
+  std::list<Request> waiting_;  // Admitted, not started.
   std::size_t running_ = 0;
   bool exclusive_running_ = false;  // One that is not pipelined runs: then running_ == 1.
-  std::deque<Slot> slots_;          // Oldest first; slots_[0] has number first_slot_.
+  Queue<Slot> slots_;               // Oldest first; slots_[0] has number first_slot_.
   std::uint64_t first_slot_ = 0;
   std::size_t requests_bytes_ = 0;  // Of frames not answered.
   std::size_t answers_bytes_ = 0;   // Of answers not written.
   std::size_t reserved_bytes_ = 0;  // Of answers not made.
   bool pumping_ = false;
 
-  std::deque<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.
+  Queue<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.
   std::size_t out_sent_ = 0;
   bool writing_ = false;  // Waiting for the socket.
 
@@ -167,7 +211,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Session* next_ = nullptr;  // In the owner's list.
   Session** previous_ = nullptr;
-  bool closed_ = false;
+  bool closed_ = false;  // Its socket is closed, or another session's.
+  bool gone_over_ = false;
 };
 
 }  // namespace tarry::server

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "broker/delayed_fetch.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/hang_up.h"
 #include "protocol/messages/fetch.h"
 #include "records/record_batch.h"
 
@@ -55,14 +57,37 @@ void refuse(Item& item, ErrorCode code, Read& read) {
   read.any_error = true;
 }
 
-// On the item's shard.
-asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes, Read& read) {
+// Reads from memory; what is only on disk is returned, to be read by the pool.
+std::optional<storage::DiskRead> read_memory(Partition& partition, Item& item,
+                                             std::size_t max_bytes, Read& read) {
   auto& answer = *item.answer;
   answer.error_code = ErrorCode::none;
   answer.records.pieces.clear();
+  answer.high_watermark = answer.last_stable_offset = partition.high_watermark();
+  answer.log_start_offset = partition.log_start();
+  item.seen_bytes = partition.visible_bytes();
+  item.from_disk = false;
+  const std::size_t most = max_bytes - std::min(max_bytes, read.bytes);
+  const bool at_least_one = read.bytes == 0;
+  auto found = partition.read(item.from, std::min(item.max_bytes, most), at_least_one);
+  if (auto* disk = std::get_if<storage::DiskRead>(&found)) {
+    item.from_disk = true;
+    return std::move(*disk);
+  }
+  if (std::holds_alternative<storage::OffsetOutOfRange>(found)) {
+    answer.error_code = ErrorCode::offset_out_of_range;
+    read.any_error = true;
+  } else {
+    answer.records.pieces = std::move(std::get<std::vector<SharedBytes>>(found));
+    read.bytes += answer.records.size();
+  }
+  return std::nullopt;
+}
+
+// One that has to be opened, or is on disk.  On the item's shard.
+asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes, Read& read) {
   // One epoch for ever: there is one broker.
   if (item.leader_epoch > 0) co_return refuse(item, ErrorCode::unknown_leader_epoch, read);
-
   const auto opened = co_await shard.partition(item.id);
   if (!opened) co_return refuse(item, opened.error(), read);
   // Retention may be faster than a read of an old segment; then the second look says so.
@@ -71,43 +96,41 @@ asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes,
     if (partition == nullptr || partition->retired())
       co_return refuse(item, ErrorCode::unknown_topic_or_partition, read);
     if (partition->fenced()) co_return refuse(item, ErrorCode::kafka_storage_error, read);
-    answer.high_watermark = answer.last_stable_offset = partition->high_watermark();
-    answer.log_start_offset = partition->log_start();
-    item.seen_bytes = partition->visible_bytes();
-    item.from_disk = false;
-    const bool at_least_one = read.bytes == 0;
-    auto found = partition->read(item.from, std::min(item.max_bytes, max_bytes), at_least_one);
-    if (std::holds_alternative<storage::OffsetOutOfRange>(found)) {
-      answer.error_code = ErrorCode::offset_out_of_range;
-      read.any_error = true;
-      co_return;
-    }
-    if (auto* pieces = std::get_if<std::vector<SharedBytes>>(&found)) {
-      answer.records.pieces = std::move(*pieces);
-      break;
-    }
-    item.from_disk = true;
-    auto work = [disk_read = std::move(std::get<storage::DiskRead>(found))]() mutable {
-      return disk_read.run();
-    };
+    auto on_disk = read_memory(*partition, item, max_bytes, read);
+    if (!on_disk) co_return;
+    auto work = [disk_read = std::move(*on_disk)]() mutable { return disk_read.run(); };
     auto pieces = co_await shard.blocking(std::move(work));
     if (pieces) {
-      answer.records.pieces = std::move(*pieces);
-      break;
+      item.answer->records.pieces = std::move(*pieces);
+      read.bytes += item.answer->records.size();
+      co_return;
     }
     if (pieces.error().code == Errc::not_found) continue;
     if (Partition* const still = shard.open_partition(item.id))
       still->fence(pieces.error().message);
     co_return refuse(item, ErrorCode::kafka_storage_error, read);
   }
-  read.bytes += answer.records.size();
 }
 
 asio::awaitable<Read> read_group(Group& group, std::size_t max_bytes, Read read) {
-  for (auto& item : group.items) {
-    co_await read_item(*group.shard, item, max_bytes - std::min(max_bytes, read.bytes), read);
-  }
+  for (auto& item : group.items) co_await read_item(*group.shard, item, max_bytes, read);
   co_return read;
+}
+
+// The same for a group that is open and in memory, as most are: nothing is waited for.  False: it
+// is not so, and `read` is as it was.
+bool read_at_once(Group& group, std::size_t max_bytes, Read& read) {
+  const Read before = read;
+  for (auto& item : group.items) {
+    Partition* const partition = group.shard->open_partition(item.id);
+    const bool can_be = partition != nullptr && !partition->retired() && !partition->fenced() &&
+                        item.leader_epoch <= 0;
+    if (!can_be || read_memory(*partition, item, max_bytes, read)) {
+      read = before;
+      return false;
+    }
+  }
+  return true;
 }
 
 // The first offset that the answer does not have.
@@ -160,13 +183,19 @@ storage::TopicsImage::TopicPtr find_topic(const storage::TopicsImage& topics,
   return version >= 13 ? topics.find(asked.topic_id) : topics.find(asked.topic);
 }
 
-asio::awaitable<protocol::FetchResponse> fetch(RequestContext& context,
-                                               const protocol::FetchRequest& request) {
-  Broker& broker = context.broker;
-  protocol::FetchResponse response;
-  Read unknown;
+// A request, taken apart; on the shard where it waits.
+struct Wanted {
   std::vector<Group> groups;
+  Read refused;  // What is wrong with the request itself.
+  std::size_t max_bytes = 0;
+  std::size_t min_bytes = 0;
+  std::chrono::milliseconds max_wait{0};
+};
 
+// Points into `response`, which has a place for every partition that is asked for.
+Wanted take_apart(const RequestContext& context, const protocol::FetchRequest& request,
+                  protocol::FetchResponse& response) {
+  Wanted wanted;
   response.responses.reserve(request.topics.size());
   for (const auto& topic : request.topics) {
     auto& answers = response.responses.emplace_back();
@@ -182,40 +211,75 @@ asio::awaitable<protocol::FetchResponse> fetch(RequestContext& context,
         answer.error_code = !known && context.version() >= 13
                                 ? ErrorCode::unknown_topic_id
                                 : ErrorCode::unknown_topic_or_partition;
-        unknown.any_error = true;
+        wanted.refused.any_error = true;
         continue;
       }
       const TopicPartition id{known->id, partition.partition};
-      Shard* const shard = &broker.shard_of(id);
-      auto group = std::ranges::find(groups, shard, &Group::shard);
-      if (group == groups.end()) group = groups.insert(groups.end(), Group{shard, {}});
+      Shard* const shard = &context.broker.shard_of(id);
+      auto group = std::ranges::find(wanted.groups, shard, &Group::shard);
+      if (group == wanted.groups.end())
+        group = wanted.groups.insert(wanted.groups.end(), Group{shard, {}});
       group->items.push_back({id, partition.fetch_offset,
                               static_cast<std::size_t>(std::max(partition.partition_max_bytes, 0)),
                               partition.current_leader_epoch, &answer});
     }
   }
+  wanted.max_bytes = static_cast<std::size_t>(
+      std::clamp(request.max_bytes, 0, context.broker.config().fetch_max_bytes));
+  wanted.min_bytes =
+      std::min(static_cast<std::size_t>(std::max(request.min_bytes, 0)), wanted.max_bytes);
+  wanted.max_wait = std::chrono::milliseconds(std::max(request.max_wait_ms, 0));
+  return wanted;
+}
 
-  const auto max_bytes =
-      static_cast<std::size_t>(std::clamp(request.max_bytes, 0, broker.config().fetch_max_bytes));
-  const auto min_bytes =
-      std::min(static_cast<std::size_t>(std::max(request.min_bytes, 0)), max_bytes);
-  const auto deadline =
-      context.shard.tick_after(std::chrono::milliseconds(std::max(request.max_wait_ms, 0)));
-  for (bool last_look = request.max_wait_ms <= 0 || groups.empty();; last_look = true) {
-    Read read = unknown;
-    for (auto& group : groups) {
-      auto work = [&group, max_bytes, read] { return read_group(group, max_bytes, read); };
-      read = co_await broker.on(context.shard, *group.shard, std::move(work));
+// Reads, waits on `home` for what is missing, and reads again.  Where that is not the connection's
+// shard, its client hangs up by the line.
+asio::awaitable<void> read_and_wait(Broker& broker, Shard& home, Wanted& wanted,
+                                    Connection& connection, std::shared_ptr<HangUp::Line> line) {
+  const auto deadline = home.tick_after(wanted.max_wait);
+  const auto nobody_waits = [&] {
+    return (line ? line->hung_up() : connection.closed()) || home.stopping();
+  };
+  for (bool last_look = wanted.max_wait.count() == 0 || wanted.groups.empty();; last_look = true) {
+    Read read = wanted.refused;
+    for (auto& group : wanted.groups) {
+      if (group.shard == &home && read_at_once(group, wanted.max_bytes, read)) continue;
+      auto work = [&group, &wanted, read] { return read_group(group, wanted.max_bytes, read); };
+      read = co_await broker.on(home, *group.shard, std::move(work));
     }
-    if (read.bytes >= min_bytes || read.any_error || last_look) break;
-    Wanting wanting = what_is_missing(groups, min_bytes);
-    if (!wanting.worth_waiting() || context.connection.closed() || context.shard.stopping()) break;
+    if (read.bytes >= wanted.min_bytes || read.any_error || last_look) co_return;
+    Wanting wanting = what_is_missing(wanted.groups, wanted.min_bytes);
+    if (!wanting.worth_waiting() || nobody_waits()) co_return;
 
-    DelayedFetch waiting(context.shard, std::move(wanting.seen), wanting.missing);
-    Connection::Parking parking(context.connection, waiting);
+    DelayedFetch waiting(home, std::move(wanting.seen), wanting.missing);
+    std::optional<Connection::Parking> parking;
+    std::optional<HangUp::Attached> attached;
+    if (line) {
+      attached.emplace(*line, waiting);
+    } else {
+      parking.emplace(connection, waiting);
+    }
     co_await waiting.wait(deadline);
-    if (context.connection.closed() || context.shard.stopping()) break;
+    if (nobody_waits()) co_return;
   }
+}
+
+asio::awaitable<protocol::FetchResponse> fetch(RequestContext& context,
+                                               const protocol::FetchRequest& request) {
+  protocol::FetchResponse response;
+  Wanted wanted = take_apart(context, request, response);
+  Shard* const only = wanted.groups.size() == 1 ? wanted.groups[0].shard : nullptr;
+  context.connection.asked_of(only);
+  if (only == nullptr || only == &context.shard) {
+    co_await read_and_wait(context.broker, context.shard, wanted, context.connection, nullptr);
+    co_return response;
+  }
+  // All of its partitions are on another shard: it waits there, one hop away.
+  const HangUp hang_up(context.connection, context.shard, *only);
+  auto work = [&context, only, &wanted, line = hang_up.line()] {
+    return read_and_wait(context.broker, *only, wanted, context.connection, line);
+  };
+  co_await context.broker.on(context.shard, *only, std::move(work));
   co_return response;
 }
 

@@ -184,6 +184,7 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
     }
   }
 
+  context.connection.asked_of(groups.size() == 1 ? groups[0].shard : nullptr);
   const Terms terms{request.acks, std::chrono::milliseconds(std::max(request.timeout_ms, 0)),
                     context.version() >= 7};
   // The other shards first, so that they work while this one does, and in the order of requests.

@@ -89,6 +89,7 @@ TEST_SUITE("config") {
     CHECK(config.broker.delay_remember == plain.delay_remember);
     const SessionLimits limits;
     CHECK(config.sessions.frame_bytes == limits.frame_bytes);
+    CHECK(config.sessions.unfinished_bytes == limits.unfinished_bytes);
     CHECK(config.sessions.requests_in_flight == limits.requests_in_flight);
     CHECK(config.sessions.bytes_in_flight == limits.bytes_in_flight);
     CHECK(config.sessions.idle == limits.idle);

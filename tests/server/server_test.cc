@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <filesystem>
+#include <future>
 #include <thread>
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
@@ -72,6 +75,61 @@ void read_answer(tcp::socket& socket) {
   asio::read(socket, asio::buffer(rest));
 }
 
+Buffer ask_fetch(std::string_view topic) {
+  return request(1, 4, [&](Buffer& body) {
+    append_be<std::int32_t>(body, -1);
+    append_be<std::int32_t>(body, 0);        // Waits for nothing,
+    append_be<std::int32_t>(body, 1);        // at least,
+    append_be<std::int32_t>(body, 1 << 20);  // at most.
+    append_be<std::int8_t>(body, 0);
+    append_be<std::int32_t>(body, 1);
+    append_text(body, topic);
+    append_be<std::int32_t>(body, 1);
+    append_be<std::int32_t>(body, 0);  // Partition.
+    append_be<std::int64_t>(body, 0);  // Offset.
+    append_be<std::int32_t>(body, 1 << 20);
+  });
+}
+
+// Makes topics until there is one on each of two shards; returns their names, by shard.
+std::array<std::string, 2> topics_on_both(Server& server) {
+  asio::io_context context;
+  tcp::socket socket(context);
+  socket.connect({asio::ip::address_v4::loopback(), server.kafka().port});
+  std::array<std::string, 2> names;
+  for (int i = 0; names[0].empty() || names[1].empty(); ++i) {
+    const std::string name = "t" + std::to_string(i);
+    asio::write(socket, asio::buffer(request(3, 4, [&](Buffer& body) {
+                  append_be<std::int32_t>(body, 1);
+                  append_text(body, name);
+                  append_be<std::int8_t>(body, 1);  // Makes it.
+                })));
+    read_answer(socket);
+    std::promise<std::size_t> where;
+    auto& first = server.broker().shard(0);
+    asio::post(first.executor(), [&] {
+      const TopicPartition id{first.topics().find(name)->id, 0};
+      where.set_value(server.broker().shard_of(id).index());
+    });
+    names[where.get_future().get()] = name;
+  }
+  return names;
+}
+std::size_t connections_on(Server& server, std::size_t shard) {
+  std::promise<std::size_t> count;
+  asio::post(server.broker().shard(shard).executor(),
+             [&] { count.set_value(server.broker().shard(shard).connections); });
+  return count.get_future().get();
+}
+template <typename Condition>
+void until(Condition is) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!is()) {
+    if (std::chrono::steady_clock::now() > end) FAIL("what was waited for did not happen");
+    std::this_thread::yield();
+  }
+}
+
 TEST_SUITE("server") {
   TEST_CASE("it serves on every shard, stops in order, and starts again with other shards") {
     const TemporaryDirectory directory;
@@ -103,6 +161,97 @@ TEST_SUITE("server") {
       boost::system::error_code error;
       asio::read(socket, asio::buffer(&byte, 1), error);
       CHECK(error);
+    }
+  }
+
+  TEST_CASE("a connection goes to the shard of its partitions with what it sent ahead") {
+    const TemporaryDirectory directory;
+    auto config = config_for(directory);
+    config.max_connections = 6;
+    Server server(config, no_failure);
+    REQUIRE(server.start().has_value());
+    const auto topics = topics_on_both(server);
+    until([&] { return connections_on(server, 0) + connections_on(server, 1) == 0; });
+
+    asio::io_context context;
+    std::vector<tcp::socket> sockets;
+    for (std::size_t i = 0; i < config.max_connections; ++i) {
+      sockets.emplace_back(context);
+      sockets.back().connect({asio::ip::address_v4::loopback(), server.kafka().port});
+    }
+    for (const std::size_t there : {1u, 0u, 1u}) {
+      // Pieces that end anywhere in a frame, each sent before the answers to the last were read.
+      for (auto& socket : sockets) {
+        constexpr int requests = 200;
+        Buffer all;
+        for (int i = 0; i < requests; ++i) {
+          Buffer frame = ask_fetch(topics[there]);
+          store_be<std::int32_t>(frame.data() + 8, i);
+          append_bytes(all, frame);
+        }
+        int answered = 0;
+        for (std::size_t sent = 0, piece = 1; sent < all.size(); piece = piece * 7 % 1009) {
+          const std::size_t size = std::min(piece, all.size() - sent);
+          sent += asio::write(socket, asio::buffer(all.data() + sent, size));
+          if (socket.available() == 0) continue;
+          std::array<std::uint8_t, 8> start;
+          asio::read(socket, asio::buffer(start));
+          Buffer rest(load_be<std::uint32_t>(start.data()) - 4);
+          asio::read(socket, asio::buffer(rest));
+          CHECK(load_be<std::int32_t>(start.data() + 4) == answered++);
+        }
+        for (; answered < requests; ++answered) {
+          std::array<std::uint8_t, 8> start;
+          asio::read(socket, asio::buffer(start));
+          Buffer rest(load_be<std::uint32_t>(start.data()) - 4);
+          asio::read(socket, asio::buffer(rest));
+          REQUIRE(load_be<std::int32_t>(start.data() + 4) == answered);
+        }
+        // It goes between two requests, and a habit is not made by a few.
+        for (int i = 0; i < 16; ++i) {
+          asio::write(socket, asio::buffer(ask_fetch(topics[there])));
+          read_answer(socket);
+        }
+      }
+      until([&] {
+        return connections_on(server, there) == sockets.size() &&
+               connections_on(server, 1 - there) == 0;
+      });
+    }
+
+    // Each counts once: when one has ended there is room for one.
+    sockets.pop_back();
+    until([&] { return connections_on(server, 1) == sockets.size(); });
+    CHECK(ask(server.kafka(), 7) == 7);
+  }
+
+  TEST_CASE("it stops while connections go from shard to shard") {
+    const TemporaryDirectory directory;
+    for (int round = 0; round < 5; ++round) {
+      Server server(config_for(directory), no_failure);
+      REQUIRE(server.start().has_value());
+      const auto topics = topics_on_both(server);
+      std::atomic<int> answers = 0;
+      std::vector<std::thread> clients;
+      for (int i = 0; i < 4; ++i) {
+        clients.emplace_back([&] {
+          asio::io_context context;
+          tcp::socket socket(context);
+          socket.connect({asio::ip::address_v4::loopback(), server.kafka().port});
+          try {
+            for (std::size_t there = 0;; there = 1 - there) {
+              for (int k = 0; k < 9; ++k, ++answers) {
+                asio::write(socket, asio::buffer(ask_fetch(topics[there])));
+                read_answer(socket);
+              }
+            }
+          } catch (const boost::system::system_error&) {  // The broker has gone.
+          }
+        });
+      }
+      for (int last = 0; last < 500; last = answers) until([&] { return answers > last; });
+      CHECK(server.stop().has_value());
+      for (auto& client : clients) client.join();
     }
   }
 

@@ -131,7 +131,7 @@ struct Client {
     tcp::socket served = acceptor.accept();
     if (small_buffers) served.set_option(asio::socket_base::send_buffer_size(4096));
     socket.non_blocking(true);
-    sitting.sessions.start(std::move(served), "a client");
+    sitting.sessions.take({served.release(), tcp::v4(), "a client"});
   }
 
   void send(Bytes bytes) {
@@ -257,6 +257,36 @@ TEST_SUITE("session") {
       client.wait_for_end();
     }
     CHECK(sitting.sessions.size() == 0);
+  }
+
+  TEST_CASE("past what unfinished requests may hold the largest ends, and the others go on") {
+    SessionLimits limits;
+    limits.unfinished_bytes = 100'000;
+    Sitting sitting(limits);
+    Client small(sitting), large(sitting), last(sitting);
+    // Large by the name of a topic that is asked for, which is not there.
+    const auto with_names = [&](std::int32_t correlation, std::size_t size) {
+      Request request(metadata, 4, correlation);
+      request.be(static_cast<std::int32_t>(size / 102));
+      for (std::size_t i = 0; i < size / 102; ++i) request.text(std::string(100, 'n'));
+      return request.be<std::int8_t>(0).done();
+    };
+    const Buffer first = with_names(1, 60'000), second = with_names(2, 80'000);
+    small.send(Bytes(first).first(40'000));
+    large.send(Bytes(second).first(50'000));
+    CHECK(small.has_nothing());
+    CHECK(large.has_nothing());
+    last.send(Bytes(first).first(20'000));
+    large.wait_for_end();
+    small.send(Bytes(first).subspan(40'000));
+    CHECK(small.answer() == 1);
+    last.send(Bytes(first).subspan(20'000));
+    CHECK(last.answer() == 1);
+    // What has ended holds nothing.
+    Client again(sitting);
+    again.send(Bytes(second).first(79'000));
+    again.send(Bytes(second).subspan(79'000));
+    CHECK(again.answer() == 2);
   }
 
   TEST_CASE("what is no request that we know ends the connection, and only this one") {
@@ -422,9 +452,25 @@ TEST_SUITE("session") {
     sitting.sessions.on_ended = [&] { ++ended; };
     const int no_socket = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     REQUIRE(::close(no_socket) == 0);
-    sitting.sessions.take(no_socket, tcp::v4(), "nobody");
+    sitting.sessions.take({no_socket, tcp::v4(), "nobody"});
     CHECK(ended == 1);
     CHECK(sitting.sessions.size() == 0);
+    sitting.sessions.on_ended = nullptr;
+  }
+
+  TEST_CASE("what comes when all have ended is closed, and the end is told once") {
+    Sitting sitting;
+    Client client(sitting);
+    int told = 0, ended = 0;
+    sitting.sessions.on_ended = [&] { ++ended; };
+    sitting.sessions.end("the test ends them", [&] { ++told; });
+    client.wait_for_end();
+    sitting.until([&] { return told == 1; });
+    Client late(sitting);
+    late.wait_for_end();
+    CHECK(sitting.sessions.size() == 0);
+    CHECK(told == 1);
+    CHECK(ended == 2);
     sitting.sessions.on_ended = nullptr;
   }
 
