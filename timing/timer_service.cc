@@ -775,9 +775,13 @@ TimePoint TimerService::next_run(Shard& shard, const Node& node, TimePoint retur
   if (node.extra->repeat == Repeat::fixed_delay) return saturating_add(returned, period);
   const TimePoint next = saturating_add(node.due, period);
   if (next >= returned) return next;
-  const auto missed = (returned - next) / period;
-  shard.skipped += static_cast<std::uint64_t>(missed);
-  return next + missed * period;
+  // Without a sign, for a first run may have been asked for so long ago that the time since has no
+  // room in a duration.
+  const auto begin = static_cast<std::uint64_t>(next.time_since_epoch().count());
+  const auto late = static_cast<std::uint64_t>(returned.time_since_epoch().count()) - begin;
+  const auto length = static_cast<std::uint64_t>(period.count());
+  shard.skipped += late / length;
+  return TimePoint(Duration(static_cast<std::int64_t>(begin + late / length * length)));
 }
 
 // In a catch.

@@ -485,6 +485,24 @@ TEST_SUITE("timer service") {
     CHECK(by_hand.service.stats().skipped == 0);
   }
 
+  TEST_CASE("a periodic timer whose first run lies before all time is in step from now on") {
+    for (const Repeat repeat : {Repeat::fixed_rate, Repeat::fixed_delay}) {
+      ByHand by_hand;
+      int runs = 0;
+      REQUIRE(by_hand.service.schedule_every(TimePoint::min(), 10ms, repeat, [&] { ++runs; }));
+      by_hand.service.run_due();
+      // At a fixed rate the latest of those that were missed is run too.
+      CHECK(runs == (repeat == Repeat::fixed_rate ? 2 : 1));
+      by_hand.pass(9ms);
+      const int within_a_period = runs;
+      CHECK(within_a_period <= 3);
+      by_hand.pass(100ms);
+      CHECK(runs == within_a_period + 10);
+      const auto skipped = by_hand.service.stats().skipped;
+      CHECK((repeat == Repeat::fixed_rate ? skipped > 900'000'000'000 : skipped == 0));
+    }
+  }
+
   TEST_CASE("a period that is not a multiple of the tick does not drift") {
     ByHand by_hand;
     int runs = 0;
