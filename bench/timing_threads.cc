@@ -9,6 +9,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <sched.h>
 #include <time.h>
 
 #include <array>
@@ -141,13 +142,22 @@ class Asio {
   std::thread thread_;
 };
 
+// Of real-time priority (chrt -f) the producers would keep the processors from whoever fires.
+void share_processors() {
+  const sched_param ordinary{};
+  ::sched_setscheduler(0, SCHED_OTHER, &ordinary);
+}
+
 template <class Peer>
-std::uint64_t produce(Peer& peer, std::size_t first, const std::atomic<bool>& ending) {
+std::uint64_t produce(Peer& peer, std::size_t first, steady_clock::time_point end) {
   std::uint64_t pairs = 0;
   std::size_t next_short = 0;
   auto now = steady_clock::now();
-  for (; !ending.load(std::memory_order_relaxed); ++pairs) {
-    if (pairs % 256 == 0) now = steady_clock::now();
+  for (;; ++pairs) {
+    if (pairs % 256 == 0) {
+      now = steady_clock::now();
+      if (now >= end) break;
+    }
     if (pairs % 100 == 99) {
       const std::size_t timer = first + window + next_short++ % short_timers;
       if (next_short > short_timers) peer.disarm(timer);  // Fired long ago, but it may lag.
@@ -169,19 +179,19 @@ double process_cpu_ns() {
 
 template <class Peer>
 void pairs_of_threads(benchmark::State& state, std::size_t threads, double seconds) {
+  share_processors();
   for (auto _ : state) {
     auto peer = std::make_unique<Peer>();
-    std::atomic<bool> ending = false;
     std::atomic<std::uint64_t> pairs = 0;
     const double cpu = process_cpu_ns();
     const auto begin = steady_clock::now();
     {
+      const auto end = begin + std::chrono::duration_cast<steady_clock::duration>(
+                                   std::chrono::duration<double>(seconds));
       std::vector<std::jthread> producers;
       for (std::size_t i = 0; i < threads; ++i) {
-        producers.emplace_back([&, i] { pairs += produce(*peer, i * timers_a_thread, ending); });
+        producers.emplace_back([&, i] { pairs += produce(*peer, i * timers_a_thread, end); });
       }
-      std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-      ending = true;
     }
     const double wall = std::chrono::duration<double>(steady_clock::now() - begin).count();
     const auto count = static_cast<double>(pairs);
