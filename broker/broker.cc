@@ -1,6 +1,11 @@
 #include "broker/broker.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -126,6 +131,23 @@ class Replay final : public storage::LogReplay {
   std::unordered_map<TopicPartition, Kept> kept_;  // Of fenced ones.
 };
 
+// The directory of log.dirs, which is made with the first partition: it, or what it will be made
+// in, has to be a directory that we may write.
+Result<> check_writable(const std::string& path) {
+  std::error_code failed;
+  auto there = std::filesystem::absolute(path, failed);
+  while (there.has_relative_path() && !std::filesystem::exists(there, failed) && !failed)
+    there = there.parent_path();
+  if (!failed && !std::filesystem::is_directory(there, failed) && !failed)
+    failed = std::make_error_code(std::errc::not_a_directory);
+  if (!failed && ::access(there.c_str(), W_OK | X_OK) != 0)
+    failed = std::error_code(errno, std::generic_category());
+  if (!failed) return {};
+  return fail(Errc::io, fmt::format("log.dirs={} cannot be written: {}; give another directory, or "
+                                    "its rights to the user that runs Tarry",
+                                    path, failed.message()));
+}
+
 }  // namespace
 
 Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
@@ -134,6 +156,9 @@ Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
 Broker::~Broker() = default;
 
 Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
+  if (const auto& logs = setup.config.log_directory; !logs.empty()) {
+    if (auto usable = check_writable(logs); !usable) return std::unexpected(usable.error());
+  }
   auto directory =
       storage::DataDirectory::open(*setup.disk, setup.config.data_directory, *setup.random);
   if (!directory) return std::unexpected(directory.error());

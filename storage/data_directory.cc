@@ -30,10 +30,12 @@ std::unexpected<Error> refused(Errc code, const std::string& path, std::string_v
 }
 
 std::unexpected<Error> not_writable(const std::string& path, int error) {
-  return refused(error == ENOSPC ? Errc::no_space : Errc::io, path,
-                 fmt::format("cannot be written: {}; give another with --data, or its rights to "
-                             "the user that runs Tarry",
-                             std::strerror(error)));
+  const bool full = error == ENOSPC;
+  return refused(full ? Errc::no_space : Errc::io, path,
+                 fmt::format("cannot be written: {}; {}", std::strerror(error),
+                             full ? "free space on the disk, or give another with --data"
+                                  : "give another with --data, or its rights to the user that "
+                                    "runs Tarry"));
 }
 
 // `key=value` lines; what begins with # is a comment.
@@ -68,6 +70,12 @@ struct DataDirectory::Seen {
 };
 
 Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& path) {
+  // Whether we may look into it at all: what is told apart below is told of a directory.
+  const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return not_writable(path, errno);
+  ::close(directory);
+  if (::access(path.c_str(), W_OK | X_OK) != 0) return not_writable(path, errno);
+
   Seen seen;
   seen.creating = fs::exists(path + "/.creating");
   const auto text = read_file(disk, path + "/meta.properties", most_properties_bytes);

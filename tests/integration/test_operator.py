@@ -112,7 +112,12 @@ def _(ctx):
     broker.data = broker.directory / "file" / "data"
     check_refused(broker, broker.data)
     broker.data = broker.directory / "file"
-    check_refused(broker, broker.data)
+    check_refused(broker, broker.data, "--data")
+    for logs in (broker.directory / "file", broker.directory / "file" / "logs"):
+        broker.data, broker.settings = broker.directory / "data", {"log.dirs": logs}
+        check_refused(broker, f"log.dirs={logs}", "Not a directory")
+        assert not broker.data.exists(), "a bad log.dirs made the data directory"
+    broker.settings = {}
     if os.geteuid() == 0:
         broker.data = broker.directory / "locked"
         broker.data.mkdir(mode=0o555)

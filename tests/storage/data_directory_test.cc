@@ -83,6 +83,21 @@ TEST_SUITE("data directory") {
     CHECK(contents(f.path).size() == 1);
   }
 
+  TEST_CASE(
+      "a file in its place, or on the way to it, is refused by the path and with what to do") {
+    Fixture f;
+    for (const std::string below : {"", "/data"}) {
+      CAPTURE(below);
+      write_whole(f.scratch.path("data"), "no directory");
+      f.path = f.scratch.path("data") + below;
+      const auto opened = f.open();
+      REQUIRE_FALSE(opened.has_value());
+      CHECK(says(opened.error(), "data directory " + f.path + " cannot be written"));
+      CHECK(says(opened.error(), "--data"));
+      CHECK(read_whole(f.scratch.path("data")) == "no directory");
+    }
+  }
+
   TEST_CASE("damaged properties are refused") {
     for (const char* text : {"", "version=1\n", "version=1\ncluster.id=abc\nnode.id=x\n",
                              "version=1\ncluster.id=\nnode.id=1\n"}) {
