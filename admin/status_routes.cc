@@ -571,7 +571,7 @@ void put_purgatory(MetricsText& text, const Shards& shards) {
                            purgatory::Histogram KindMetrics::*member) {
     text.family(name, "histogram", help);
     for_each_kind(shards, [&](std::string_view kind, const KindMetrics& metrics) {
-      if (metrics.started > 0) put_histogram(text, kind, metrics.*member);
+      put_histogram(text, kind, metrics.*member);
     });
   };
   of_each("tarry_purgatory_waited_seconds", "From asking to the answer, of requests that waited.",

@@ -183,6 +183,8 @@ TEST_SUITE("status routes") {
           std::string::npos);
     CHECK(families.contains("tarry_timing_timers"));
     CHECK(families.contains("tarry_purgatory_waited_seconds"));
+    CHECK(answer.body.find("\ntarry_purgatory_late_seconds_count{kind=\"join\"} 0\n") !=
+          std::string::npos);
     CHECK(families.contains("tarry_storage_fsyncs_total"));
   }
 
