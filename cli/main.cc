@@ -31,9 +31,9 @@ std::string one_line(std::string text) {
   return printable(text, 1000);
 }
 
-// The first word that is no flag chooses the command; CLI11 would only say that one is missing.
+// The first word chooses the command; CLI11 would only say that one is missing.
 const char* unknown_command(const CLI::App& program, int count, char** words) {
-  if (count < 2 || words[1][0] == '-') return nullptr;
+  if (count < 2 || program.get_option_no_throw(words[1]) != nullptr) return nullptr;
   const auto known = program.get_subcommands([](const CLI::App*) { return true; });
   const bool is_known = std::ranges::any_of(
       known, [&](const CLI::App* command) { return command->get_name() == words[1]; });

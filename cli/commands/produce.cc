@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -72,7 +74,11 @@ std::vector<KafkaHeader> headers_of(const Options& options) {
 // a version of Produce whose answers say no more than INVALID_RECORD.  Empty: nothing.
 std::string wrong_with(const std::vector<KafkaHeader>& headers) {
   std::set<std::string_view> names;
+  static constexpr std::array<std::string_view, 5> recurring{"x-every", "x-cron", "x-cron-tz",
+                                                             "x-until", "x-count"};
   for (const auto& [name, value] : headers) {
+    if (std::ranges::find(recurring, name) != recurring.end())
+      return fmt::format("{}: recurring delivery is not supported yet", name);
     const bool is_time = name == "x-deliver-at" || name == "x-expire-at";
     if (!is_time && name != "x-delay" && name != "x-schedule-action") continue;
     if (!names.insert(name).second) return fmt::format("{} is there twice", name);

@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
+#include "base/time_text.h"
 #include "cli/admin_client.h"
 #include "cli/json.h"
 #include "cli/kafka_client.h"
@@ -27,11 +29,23 @@ struct Options {
   KafkaSettings kafka() const { return {broker.brokers, broker.timeout, broker.properties}; }
 };
 
+// A duration (30m) or a size (64KiB) is sent as the number that Kafka's protocol wants.  What is
+// neither is the broker's to refuse, by name.
+std::string config_value(std::string_view key, std::string_view value) {
+  if (key.ends_with(".ms")) {
+    if (const auto duration = parse_duration(value)) return std::to_string(duration->count());
+  } else if (key.ends_with(".bytes")) {
+    if (const auto size = parse_size(value)) return std::to_string(*size);
+  }
+  return std::string(value);
+}
+
 ConfigList config_list(const std::vector<std::string>& words) {
   ConfigList list;
   for (const auto& word : words) {
     const auto equals = word.find('=');
-    list.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+    const auto key = word.substr(0, equals);
+    list.emplace_back(key, config_value(key, word.substr(equals + 1)));
   }
   return list;
 }

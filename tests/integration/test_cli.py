@@ -28,8 +28,11 @@ def _(ctx):
     assert broker.cli("topic", "create", topic, "--partitions", "2").stdout == f"{topic} created\n"
     assert f"{topic}\t2\t1\n" in broker.cli("topic", "list").stdout
     assert {"topic": topic, "partitions": 2, "replicas": 1} in json_lines(broker.cli("topic", "list", "--json"))
+    broker.cli("topic", "alter", topic, "--config", "retention.ms=1d12h", "--config", "segment.bytes=64MiB")
     described = json_lines(broker.cli("topic", "describe", topic, "--json"))[0]
-    assert [each["partition"] for each in described["partitions"]] == [0, 1] and "retention.ms" in described["configs"]
+    assert [each["partition"] for each in described["partitions"]] == [0, 1]
+    assert described["configs"]["retention.ms"] == {"value": "129600000", "source": "topic"}
+    assert described["configs"]["segment.bytes"] == {"value": str(64 << 20), "source": "topic"}
     assert broker.cli("produce", topic, "-p", "1", stdin="a\nb\n").stdout == "2 records accepted\n"
     told = json_lines(broker.cli("produce", topic, "-p", "1", "-v", "now", "--json"))
     assert told == [{"record": 1, "topic": topic, "partition": 1, "offset": 2}]
@@ -88,8 +91,9 @@ def _(ctx):
                   ["produce", topic, "-v", "x", "--every", "1h"], ["consume", topic, "-g", ""], ["consume", topic, "-g", "g", "-p", "0"],
                   ["consume", topic, "-g", "g", "--from", "3"], ["group"], ["group", "reset", "g", topic],
                   ["group", "reset", "g", topic, "--to", "somewhere"], ["delayed", "move", topic, "x"],
-                  ["topic", "list", "-X", "no.such.key=1"], ["frobnicate"]):
-        one_line(wrong(*words), 2)
+                  ["topic", "list", "-X", "no.such.key=1"], ["frobnicate"], ["--frobnicate"]):
+        one_line(wrong(*words), 2, words[-1] if len(words) == 1 else "")
+    one_line(wrong("produce", topic, "-v", "x", "-H", "x-every=1h"), 1, topic, "x-every", "not supported yet")
 
 
 @case("a topic with pending records is deleted from the command line by force alone")
