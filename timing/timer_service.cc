@@ -196,8 +196,7 @@ struct alignas(128) TimerService::Shard {
   ShardLock lock;
   bool closed = false;   // Nothing may be scheduled any more.
   bool drained = false;  // stop() has taken everything out.
-  // Not later than anything that is in the wheel or ready.  Written under the lock.
-  std::atomic<Tick> earliest{never};
+  Earliest<> earliest;   // Of what is in the wheel or ready.
 
   std::size_t spare = 0;  // Places that are free for this shard to use.
   Node* free = nullptr;
@@ -284,13 +283,6 @@ struct alignas(128) TimerService::Shard {
     node.due = deadline;
     node.state = Node::State::armed;
     wheel.schedule(node, tick);
-  }
-
-  // True when the driver has to be told, once the lock is released.
-  bool is_earlier(Tick tick) {
-    if (tick >= earliest.load(std::memory_order_relaxed)) return false;
-    earliest.store(tick);
-    return true;
   }
 };
 
@@ -473,7 +465,7 @@ Scheduled TimerService::add(TimePoint deadline, TimerCallback& callback,
     std::construct_at(&node.extra, std::move(extra));
     shard.arm(node, deadline, tick);
     id = shard.id_of(node);
-    earlier = shard.is_earlier(tick);
+    earlier = shard.earliest.lower_to(tick);
   }
   if (earlier) told_of(tick);
   return id;
@@ -529,7 +521,7 @@ std::optional<TimerId> TimerService::replace(TimerId old, TimePoint deadline,
     shard.arm(*node, deadline, tick);
     ++shard.cancelled;
     id = shard.id_of(*node);
-    earlier = shard.is_earlier(tick);
+    earlier = shard.earliest.lower_to(tick);
   }
   if (earlier) told_of(tick);
   return id;
@@ -629,7 +621,7 @@ RescheduleResult TimerService::reschedule_at(TimerId id, TimePoint deadline) noe
       return RescheduleResult::running;
     }
     shard.arm(*node, deadline, tick);
-    earlier = shard.is_earlier(tick);
+    earlier = shard.earliest.lower_to(tick);
   }
   if (earlier) told_of(tick);
   return RescheduleResult::moved;
@@ -684,7 +676,7 @@ TimerService::Progress TimerService::pass(std::size_t budget) {
     for (std::uint32_t i = 0; i <= shard_mask_ && budget > 0 && !stopping_; ++i) {
       // A budget that one shard uses up begins with the next one next time.
       Shard& shard = shards_[(first_shard_ + i) & shard_mask_];
-      if (shard.earliest.load() > tick) continue;
+      if (shard.earliest.get() > tick) continue;
       found = true;
       progress.fired += run_shard(shard, budget);
       if (budget == 0) first_shard_ += i + 1;
@@ -722,7 +714,7 @@ std::size_t TimerService::run_shard(Shard& shard, std::size_t& budget) noexcept 
     --budget;
   }
   if (shard.in_use() == 0 && shard.slabs.size() > 1) unused = shard.drop_slabs();
-  shard.earliest.store(shard.ready_first != nullptr ? 0 : shard.wheel.next_due().value_or(never));
+  shard.earliest.set(shard.ready_first != nullptr ? 0 : shard.wheel.next_due().value_or(never));
   shard.lock.unlock();
   return fired;
 }
@@ -806,26 +798,14 @@ void TimerService::begin_pass() {
     in_pass_ = true;
   }
   driver_ = std::this_thread::get_id();
-  alarm_at_ = 0;
+  alarm_.stay_awake();
 }
 
 // Sets the alarm to the earliest time of all; true when that has come already.
 bool TimerService::end_pass() {
-  Tick at = never;
-  {
-    const std::lock_guard lock(alarm_lock_);
-    // Who schedules writes its shard's `earliest` and then reads alarm_at_; here it is the other
-    // way round.  So if it does not see our alarm, we see its deadline, in the second look.
-    at = earliest();
-    alarm_at_ = at;
-    while (true) {
-      const Tick again = earliest();
-      if (again >= at) break;
-      at = again;
-      alarm_at_ = at;
-    }
-    set_alarm(stopping_ ? after_stop() : at);
-  }
+  const Tick at =
+      alarm_.fall_asleep([this] { return earliest(); },
+                         [this](Tick tick) { set_alarm(stopping_ ? after_stop() : tick); });
   driver_ = std::thread::id();
   {
     const std::lock_guard lock(pass_lock_);
@@ -849,22 +829,20 @@ Tick TimerService::current_tick() const {
 Tick TimerService::earliest() const {
   Tick earliest = never;
   for (std::uint32_t i = 0; i <= shard_mask_; ++i) {
-    earliest = std::min(earliest, shards_[i].earliest.load());
+    earliest = std::min(earliest, shards_[i].earliest.get());
   }
   return earliest;
 }
 
 // By a thread that has scheduled something which is its shard's earliest.
 void TimerService::told_of(Tick deadline) {
-  if (deadline >= alarm_at_.load()) return;
-  const std::lock_guard lock(alarm_lock_);
-  if (deadline >= alarm_at_.load()) return;
-  alarm_at_ = deadline;
-  alarms_.fetch_add(1, std::memory_order_relaxed);
-  if (!stopping_) set_alarm(deadline);
+  alarm_.told_of(deadline, [this](Tick at) {
+    alarms_.fetch_add(1, std::memory_order_relaxed);
+    if (!stopping_) set_alarm(at);
+  });
 }
 
-// Under alarm_lock_.
+// Under the alarm's lock.
 void TimerService::set_alarm(Tick at) {
   if (fd_ < 0) {
     if (options_.alarm) options_.alarm(at == never ? TimePoint::max() : time_of(at));
@@ -919,11 +897,7 @@ std::vector<TimerService::Unprocessed> TimerService::stop() {
     const std::lock_guard lock(shards_[i].lock);
     shards_[i].closed = true;
   }
-  {
-    const std::lock_guard lock(alarm_lock_);
-    alarm_at_ = 0;
-    set_alarm(after_stop());
-  }
+  alarm_.silence([this] { set_alarm(after_stop()); });
   const bool by_callback = on_driver_thread();
   if (!by_callback) {
     std::unique_lock lock(pass_lock_);
@@ -965,7 +939,7 @@ void TimerService::drain(Shard& shard, std::vector<Unprocessed>& unprocessed) {
       ++shard.handed_back;
     }
     if (end == shard.fresh) {
-      shard.earliest = never;
+      shard.earliest.set(never);
       return;
     }
   }

@@ -91,6 +91,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "timing/driver_alarm.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::timing {
@@ -399,11 +400,8 @@ class TimerService {
   alignas(64) std::atomic<std::size_t> places_;
   std::atomic<std::uint64_t> refused_{0};
 
-  // What the alarm is set to: 0 while the driver is awake, for it looks at all shards before it
-  // sleeps.  Written under alarm_lock_.
-  alignas(64) std::atomic<Tick> alarm_at_{std::numeric_limits<Tick>::max()};
+  alignas(64) DriverAlarm<> alarm_;
   std::atomic<std::uint64_t> alarms_{0};
-  std::mutex alarm_lock_;
 
   alignas(64) mutable std::mutex pass_lock_;
   std::condition_variable pass_changed_;   // A pass ended, or a callback that is waited for did.
