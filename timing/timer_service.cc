@@ -16,6 +16,7 @@
 #include <unordered_map>
 
 #include "base/assert.h"
+#include "timing/shard_lock.h"
 
 namespace tarry::timing {
 namespace {
@@ -30,14 +31,6 @@ constexpr std::size_t batch = 64;
 
 // Locks over the keys; more than threads that run at once.
 constexpr std::size_t key_stripes = 32;
-
-// Threads are numbered as they first schedule something; the number names the shard.
-std::size_t thread_number() {
-  static std::atomic<std::size_t> next{1};
-  thread_local std::size_t number = 0;
-  if (number == 0) number = next.fetch_add(1, std::memory_order_relaxed);
-  return number;
-}
 
 unsigned shard_count(unsigned wanted) {
   if (wanted == 0) wanted = 2 * std::max(1U, std::thread::hardware_concurrency());
@@ -56,63 +49,6 @@ TimePoint saturating_add(TimePoint time, Duration delay) {
   if (delay < Duration::zero() && time < TimePoint::min() - delay) return TimePoint::min();
   return time + delay;
 }
-
-// Held for some ten nanoseconds, and nearly always by the thread whose shard it guards: taking
-// it is one exchange, releasing it a store.  Who finds it held spins a little, then sleeps.
-//
-// A thread that schedules without a pause would hardly ever leave the driver a gap; so a driver
-// that waits says so, and who comes next stands back for a moment.  Once: a driver that was
-// preempted says it again when it runs.
-class ShardLock {
- public:
-  void lock() {
-    if (driver_waits_.load(std::memory_order_relaxed)) let_driver_in();
-    if (held_.exchange(true, std::memory_order_acquire)) wait(false);
-  }
-
-  void lock_as_driver() {
-    if (held_.exchange(true, std::memory_order_acquire)) wait(true);
-  }
-
-  void unlock() { held_.store(false, std::memory_order_release); }
-
- private:
-  [[gnu::noinline]] void wait(bool driver) {
-    for (unsigned round = 0;; ++round) {
-      if (driver && round % 16 == 0) driver_waits_.store(true, std::memory_order_relaxed);
-      if (!held_.load(std::memory_order_relaxed) &&
-          !held_.exchange(true, std::memory_order_acquire)) {
-        break;
-      }
-      // Longer than anybody holds it, unless he was preempted.  Not yield(): on a busy machine that
-      // gives away a whole turn of ours for a lock that is free in the next moment.
-      if (round < 256) {
-        pause();
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
-    }
-    if (driver) driver_waits_.store(false, std::memory_order_relaxed);
-  }
-
-  [[gnu::noinline]] void let_driver_in() {
-    for (int round = 0; round < 32 && driver_waits_.load(std::memory_order_relaxed); ++round) {
-      pause();
-    }
-    driver_waits_.store(false, std::memory_order_relaxed);
-  }
-
-  static void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
-
-  std::atomic<bool> held_{false};
-  std::atomic<bool> driver_waits_{false};
-};
 
 }  // namespace
 
@@ -691,6 +627,7 @@ std::size_t TimerService::run_shard(Shard& shard, std::size_t& budget) noexcept 
   std::size_t fired = 0;
   std::vector<std::unique_ptr<Node[]>> unused;
   shard.lock.lock_as_driver();
+  shard.lock.begin_driving();
   while (budget > 0 && !stopping_) {
     if (shard.ready_first == nullptr) {
       const auto progress = shard.wheel.advance(current_tick(), std::min(batch, budget));
@@ -714,6 +651,7 @@ std::size_t TimerService::run_shard(Shard& shard, std::size_t& budget) noexcept 
     --budget;
   }
   if (shard.in_use() == 0 && shard.slabs.size() > 1) unused = shard.drop_slabs();
+  shard.lock.end_driving();
   shard.earliest.set(shard.ready_first != nullptr ? 0 : shard.wheel.next_due().value_or(never));
   shard.lock.unlock();
   return fired;
