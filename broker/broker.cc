@@ -220,6 +220,14 @@ Result<> Broker::recover() {
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());
   if (auto kept = replay.sync_kept(); !kept) return kept;
+  // The operator may have moved them away, as damage tells him to; or somebody else has.
+  if (!directory_.is_new() && std::ranges::none_of(recovered->journals, [](const auto& journal) {
+        return journal.second.exists;
+      })) {
+    log_warn("broker",
+             "{}: no journal is there, and the directory is not new: what it alone held is lost",
+             directory_.journal_root());
+  }
   show_topics();
   for (auto& shard : shards_) {
     for (const auto& [tp, partition] : shard->partitions()) partition->fence_if_damaged();

@@ -80,12 +80,14 @@ const CLI::Validator is_group = validator([](std::string_view word) -> std::stri
 
 void add_broker_options(CLI::App& command, BrokerOptions& options) {
   command
-      .add_option("-b,--brokers", options.brokers, "Where the broker is (default 127.0.0.1:9092)")
+      .add_option("-b,--brokers", options.brokers,
+                  "Where the broker is (default $TARRY_BROKERS, or 127.0.0.1:9092)")
       ->option_text("HOST:PORT[,...]")
       ->envname("TARRY_BROKERS")
       ->take_last();
   command
-      .add_option("--admin", options.admin, "Where its admin's HTTP is (default 127.0.0.1:8080)")
+      .add_option("--admin", options.admin,
+                  "Where its admin's HTTP is (default $TARRY_ADMIN, or 127.0.0.1:8080)")
       ->option_text("HOST:PORT")
       ->envname("TARRY_ADMIN")
       ->check(is_host_port)

@@ -284,12 +284,8 @@ std::expected<Schedule, std::string> read_schedule(const records::RecordView& re
   if (given.expire_at.present) {
     const auto expires = time_in(header::expire_at, given.expire_at.value);
     if (!expires) return std::unexpected(expires.error());
-    if (*expires <= schedule.due) {
-      return std::unexpected(wrong(header::expire_at, given.expire_at.value,
-                                   fmt::format("is not after the record's due time, {} ({})",
-                                               to_ms(schedule.due), format_time(schedule.due))));
-    }
-    if (*expires <= believed) schedule.kind = Schedule::Kind::expired;
+    // It can never be delivered before that, or not any more.
+    if (*expires <= schedule.due || *expires <= believed) schedule.kind = Schedule::Kind::expired;
     schedule.expires = *expires;
   }
   return schedule;

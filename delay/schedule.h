@@ -53,7 +53,7 @@ struct Schedule {
     none,       // Asks for nothing: goes to the log as it is.
     immediate,  // Due already: goes to the log at once, rewritten as on delivery.
     delayed,
-    expired,  // Came after its x-expire-at: dropped and counted.
+    expired,  // Cannot be delivered before its x-expire-at: dropped and counted.
     cancel,   // Drops what is pending under `id`; is never seen itself.
   };
   Kind kind = Kind::none;

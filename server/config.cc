@@ -404,7 +404,12 @@ std::string in_plain_units(const ConfigKey& key, std::string_view value) {
 }
 
 Result<> set_key(const ConfigKey& key, Config& config, std::string_view value) {
-  return key.set(config, in_plain_units(key, value));
+  const auto set = key.set(config, in_plain_units(key, value));
+  if (set) return set;
+  std::string allowed = set.error().message;
+  if (key.unit == "ms") allowed += ", in ms, or as in 90s and 7d";
+  if (key.unit == "bytes") allowed += ", in bytes, or as in 64KiB and 1GiB";
+  return fail(set.error().code, std::move(allowed));
 }
 
 // --- Errors ---
@@ -708,6 +713,14 @@ Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
   }
   if (const auto settled = settle_times(config); !settled) return std::unexpected(settled.error());
   if (config.shards == 0) config.shards = std::max(1u, std::thread::hardware_concurrency());
+  if (config.admin && config.admin->port != 0 && config.admin->port == config.listen.port &&
+      (config.admin->host == config.listen.host || config.admin->host.empty() ||
+       config.listen.host.empty())) {
+    return fail(Errc::in_use,
+                fmt::format("tarry.admin.listener={}: that is the port of listeners={}: give "
+                            "another",
+                            config.admin->text(), config.listen.text()));
+  }
 
   for (const auto& key : config_keys()) {
     const auto found = given.find(key.name);

@@ -138,7 +138,10 @@ void Session::guarded(F work) {
 }
 
 void Session::Deadline::on_expired() {
-  session_.close(reason_, is_fault_);
+  // A client that is silent between two requests does nothing wrong.
+  const bool within = session_.unread_.size_come > 0;
+  session_.close(within ? fmt::format("{}, inside a frame", reason_) : reason_,
+                 is_fault_ || within);
 }
 
 void Session::arm(timing::Timer& timer, std::chrono::milliseconds after) {

@@ -15,6 +15,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/delayed_produce.h"
 #include "broker/handlers/all.h"
@@ -170,6 +171,10 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
       }
       if (!known || partition.index < 0 || partition.index >= known->partitions) {
         answer.error_code = ErrorCode::unknown_topic_or_partition;
+        answer.error_message =
+            known ? fmt::format("partition {} of topic {}: it has 0 to {}", partition.index,
+                                printable(topic.name), known->partitions - 1)
+                  : fmt::format("there is no topic {}", printable(topic.name));
         continue;
       }
       const Bytes records = partition.records.value_or(Bytes{});

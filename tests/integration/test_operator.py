@@ -193,6 +193,15 @@ def _(ctx):
     assert len(broker.pending(topic)) == 40
 
 
+@case("without its journals a directory that is not new starts, and the operator is told")
+def _(ctx):
+    broker, _ = park_and_kill(ctx)
+    assert "no journal is there" not in broker.log(), "a new directory has none, and nobody is told"
+    shutil.rmtree(broker.data / "journal")
+    broker.start()
+    assert broker.log().count("no journal is there") == 1, broker.log()
+
+
 @case("a damaged RocksDB is refused by its directory, and left as it is")
 def _(ctx):
     for folder in ("db/pending", "db/meta"):

@@ -121,7 +121,13 @@ TEST_SUITE("config") {
     auto said = refused({file("\nnum.partitions=abc")});
     CHECK(said == "x.properties:2: num.partitions=abc: allowed is a whole number from 1 to 100000");
     said = refused({set({{"log.segment.bytes", "-3"}})});
-    CHECK(said == "--set log.segment.bytes=-3: allowed is a whole number from 14 to 2147483647");
+    CHECK(said ==
+          "--set log.segment.bytes=-3: allowed is a whole number from 14 to 2147483647, in bytes, "
+          "or as in 64KiB and 1GiB");
+    CHECK(contains(refused({set({{"log.retention.ms", "forever"}})}), "or as in 90s and 7d"));
+    CHECK(contains(refused({set({{"listeners", "localhost:9999"},
+                                 {"tarry.admin.listener", "localhost:9999"}})}),
+                   "tarry.admin.listener=localhost:9999: that is the port of listeners"));
     said = refused({{{"--shards", "tarry.shards", "many"}}});
     CHECK(said == "--shards many: allowed is a whole number from 0 to 256");
     for (const auto& [key, value] : std::initializer_list<std::pair<const char*, const char*>>{
