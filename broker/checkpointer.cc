@@ -88,7 +88,7 @@ void Checkpointer::start() {
   look_at_free_space();
 }
 
-// --- Checkpoints --------------------------------------------------------------------------------
+// --- Checkpoints
 
 void Checkpointer::appended(Lsn lsn) {
   const MonoTime now = shard_.clock().mono();
@@ -204,7 +204,7 @@ void Checkpointer::flush_logs(std::vector<TopicPartition> logs, std::size_t from
   if (batch->empty()) return logs_are_flushed({});
   shard_.background().run(
       [batch] {
-        for (auto& one : *batch) one.done = one.flush.run(true);
+        for (auto& one : *batch) one.done = Background::caught([&] { return one.flush.run(true); });
         return 0;
       },
       [this, batch, logs = std::move(logs), from](int) mutable {
@@ -313,7 +313,7 @@ void Checkpointer::finish() {
   if (!drain_timer_.armed()) tell_stopped();
 }
 
-// --- Room on the disk --------------------------------------------------------------------------
+// --- Room on the disk
 
 void Checkpointer::look_at_free_space() {
   if (looking_at_space_ || shard_.stopping()) return;
@@ -324,8 +324,10 @@ void Checkpointer::look_at_free_space() {
   };
   shard_.background().run(
       [broker = &shard_.broker()] {
-        return Found{broker->disk().free_space(broker->config().data_directory),
-                     broker->pending_database().unflushed_bytes()};
+        const auto free = [&] {
+          return broker->disk().free_space(broker->config().data_directory);
+        };
+        return Found{Background::caught(free), broker->pending_database().unflushed_bytes()};
       },
       [this](Found found) {
         looking_at_space_ = false;
@@ -354,7 +356,7 @@ void Checkpointer::look_at_free_space() {
       });
 }
 
-// --- Retention --------------------------------------------------------------------------------
+// --- Retention
 
 void Checkpointer::retention_soon() {
   if (!retention_timer_.armed() && !shard_.stopping()) {
@@ -393,7 +395,7 @@ std::optional<WallTime> Checkpointer::remove_old_segments(Partition& partition) 
   return plan.next;
 }
 
-// --- In recovery --------------------------------------------------------------------------------
+// --- In recovery
 
 Result<> Checkpointer::flush_now() {
   for (auto& [tp, partition] : shard_.partitions()) {
@@ -413,7 +415,7 @@ Result<> Checkpointer::flush_now() {
   return {};
 }
 
-// --- Stop ---------------------------------------------------------------------------------------
+// --- Stop
 
 void Checkpointer::stop(std::move_only_function<void()> then) {
   timer_.cancel();

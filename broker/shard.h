@@ -18,6 +18,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -137,7 +138,7 @@ class Shard {
 
   bool stopping() const { return stopping_; }
 
-  // Runs `work` on the pool and goes on here with what it returns.
+  // Runs `work` on the pool and goes on here with what it returns or throws.
   template <typename F>
   boost::asio::awaitable<decltype(std::declval<F>()())> blocking(F work);
 
@@ -212,15 +213,28 @@ class Shard {
 
 template <typename F>
 boost::asio::awaitable<decltype(std::declval<F>()())> Shard::blocking(F work) {
-  using Value = decltype(work());
+  struct Outcome {
+    std::optional<decltype(work())> value;
+    std::exception_ptr thrown;
+  };
   Wakeup done;
-  std::unique_ptr<Value> value;
-  background_.run(std::move(work), [&](Value result) {
-    value = std::make_unique<Value>(std::move(result));
+  Outcome outcome;
+  auto guarded = [work = std::move(work)]() mutable {
+    Outcome out;
+    try {
+      out.value.emplace(work());
+    } catch (...) {
+      out.thrown = std::current_exception();
+    }
+    return out;
+  };
+  background_.run(std::move(guarded), [&](Outcome out) {
+    outcome = std::move(out);
     done.fire();
   });
   co_await done.wait();
-  co_return std::move(*value);
+  if (outcome.thrown) std::rethrow_exception(outcome.thrown);
+  co_return std::move(*outcome.value);
 }
 
 }  // namespace tarry::broker

@@ -1,9 +1,10 @@
 #include "server/blocking_pool.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
+#include <new>
 #include <utility>
 
 #include <fmt/core.h>
@@ -14,6 +15,13 @@
 
 namespace tarry::server {
 
+namespace {
+
+// Without memory to hand on what is done, it is tried again: somebody waits for it.
+constexpr std::chrono::milliseconds wait_for_memory{1};
+
+}  // namespace
+
 // What waits for the same threads.
 class BlockingPool::Queue {
  public:
@@ -23,14 +31,20 @@ class BlockingPool::Queue {
     Background::Work then;
   };
 
-  void add_thread(std::string name) {
-    threads_.emplace_back([this, name = std::move(name)] {
-      name_this_thread(name);
-      run();
-    });
+  ~Queue() {
+    begin_stop();
+    join();
   }
 
-  void hand_in(Job job) {
+  void add_thread(std::string name, const StartThread& start) {
+    threads_.reserve(threads_.size() + 1);  // A thread that has begun has its place.
+    threads_.push_back(start([this, name = std::move(name)] {
+      name_this_thread(name);
+      run();
+    }));
+  }
+
+  void hand_in(std::shared_ptr<Job> job) {
     {
       const std::scoped_lock lock(mutex_);
       if (stopping_) return;
@@ -58,19 +72,30 @@ class BlockingPool::Queue {
     while (true) {
       handed_in_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
-      Job job = std::move(jobs_.front());
+      auto job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
-      [&]() noexcept { job.work(); }();
-      job.work = nullptr;  // What it holds goes before `then` may look at what is left of it.
-      boost::asio::post(job.context, [then = std::move(job.then)]() mutable { then(); });
+      [&]() noexcept { job->work(); }();
+      job->work = nullptr;  // What it holds goes before `then` may look at what is left of it.
+      hand_on(std::move(job));
       lock.lock();
+    }
+  }
+
+  static void hand_on(std::shared_ptr<Job> job) {
+    while (job) {
+      try {
+        boost::asio::post(job->context, [job] { job->then(); });
+        job = nullptr;
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(wait_for_memory);
+      }
     }
   }
 
   std::mutex mutex_;  // Of all below but threads_.
   std::condition_variable handed_in_;
-  std::deque<Job> jobs_;  // Bounded by what the shards have in flight.
+  std::deque<std::shared_ptr<Job>> jobs_;  // Bounded by what the shards have in flight.
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
@@ -80,7 +105,7 @@ class BlockingPool::Door final : public Background {
   Door(Queue& queue, boost::asio::io_context& context) : queue_(queue), context_(context) {}
 
   void run_and_then(Work work, Work then) override {
-    queue_.hand_in({context_, std::move(work), std::move(then)});
+    queue_.hand_in(std::make_shared<Queue::Job>(context_, std::move(work), std::move(then)));
   }
 
  private:
@@ -88,10 +113,11 @@ class BlockingPool::Door final : public Background {
   boost::asio::io_context& context_;
 };
 
-BlockingPool::BlockingPool(std::size_t threads) {
+BlockingPool::BlockingPool(std::size_t threads, StartThread start) : start_(std::move(start)) {
   TARRY_ASSERT(threads > 0, "a pool without threads never does anything");
   auto& everybody = *queues_.emplace_back(std::make_unique<Queue>());
-  for (std::size_t i = 0; i < threads; ++i) everybody.add_thread(fmt::format("tarry-io-{}", i));
+  for (std::size_t i = 0; i < threads; ++i)
+    everybody.add_thread(fmt::format("tarry-io-{}", i), start_);
 }
 
 BlockingPool::~BlockingPool() {
@@ -104,9 +130,10 @@ std::unique_ptr<Background> BlockingPool::background_for(boost::asio::io_context
 
 std::unique_ptr<Background> BlockingPool::own_lane_for(boost::asio::io_context& context,
                                                        std::string name) {
-  auto& own = *queues_.emplace_back(std::make_unique<Queue>());
-  own.add_thread(std::move(name));
-  return std::make_unique<Door>(own, context);
+  auto own = std::make_unique<Queue>();
+  own->add_thread(std::move(name), start_);
+  queues_.push_back(std::move(own));
+  return std::make_unique<Door>(*queues_.back(), context);
 }
 
 void BlockingPool::stop() {

@@ -17,10 +17,13 @@
 // its work is done.  What was begun is finished: stop() waits for it.
 //
 // Any thread may hand work in.  An exception out of a piece of work ends the process: work says
-// what went wrong in what it returns.
+// what went wrong in what it returns (base/background.h).
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -31,7 +34,10 @@ namespace tarry::server {
 
 class BlockingPool {
  public:
-  explicit BlockingPool(std::size_t threads);
+  using StartThread = std::function<std::thread(std::move_only_function<void()>)>;
+
+  // Throws when there can be no more threads; those that have begun have ended then.
+  explicit BlockingPool(std::size_t threads, StartThread start = start_thread);
   ~BlockingPool();
 
   // A shard has at most three checks of batches, one checkpoint step (with a flush of RocksDB in
@@ -52,6 +58,12 @@ class BlockingPool {
  private:
   class Door;
   class Queue;
+
+  static std::thread start_thread(std::move_only_function<void()> run) {
+    return std::thread(std::move(run));
+  }
+
+  const StartThread start_;
 
   std::vector<std::unique_ptr<Queue>> queues_;  // The first one is everybody's.
 };

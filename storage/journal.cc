@@ -423,8 +423,8 @@ void Journal::write_round(bool also_sync) {
         [task = std::move(task)]() mutable {
           Outcome outcome;
           const auto start = task.clock.mono();
-          outcome.result = task.write(outcome);
-          if (outcome.result) outcome.result = task.sync();
+          outcome.result = Background::caught([&] { return task.write(outcome); });
+          if (outcome.result) outcome.result = Background::caught([&] { return task.sync(); });
           outcome.took = task.clock.mono() - start;
           return outcome;
         },
@@ -438,7 +438,7 @@ void Journal::write_round(bool also_sync) {
       [shared] {
         Outcome outcome;
         const auto start = shared->clock.mono();
-        outcome.result = shared->write(outcome);
+        outcome.result = Background::caught([&] { return shared->write(outcome); });
         outcome.took = shared->clock.mono() - start;
         return outcome;
       },
@@ -449,7 +449,7 @@ void Journal::write_round(bool also_sync) {
             round_lane_,
             [shared, first = std::move(first)]() mutable {
               const auto start = shared->clock.mono();
-              first.result = shared->sync();
+              first.result = Background::caught([&] { return shared->sync(); });
               first.took += shared->clock.mono() - start;
               return std::move(first);
             },

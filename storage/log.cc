@@ -208,7 +208,7 @@ void AheadRead::run() {
   std::shared_ptr<const Piece> piece;
   try {
     piece = read();
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
   }
   pieces.done(log_, from_, std::move(piece));
 }
@@ -224,13 +224,19 @@ Result<std::vector<SharedBytes>> DiskRead::run() {
     if (const auto position = hints_->find(from_, segments_.front().base);
         position && *position < segments_.front().bytes && pieces.plan(hints_->log, from_) &&
         pieces.begin(hints_->log, from_)) {
-      AheadRead read;
-      read.disk_ = disk_;
-      read.directory_ = directory_;
-      read.segment_ = segments_.front();
-      read.from_ = from_;
-      read.position_ = *position;
-      piece = read.read();
+      // Whatever comes of it is said: others may wait for it.
+      try {
+        AheadRead read;
+        read.disk_ = disk_;
+        read.directory_ = directory_;
+        read.segment_ = segments_.front();
+        read.from_ = from_;
+        read.position_ = *position;
+        piece = read.read();
+      } catch (...) {
+        pieces.done(hints_->log, from_, nullptr);
+        throw;
+      }
       pieces.done(hints_->log, from_, piece);
     }
   }

@@ -77,6 +77,7 @@ class DiskRead {
   // (below the limits that read() was given).  As many as one large read brings: the next read goes
   // on from there.  Errc::not_found when retention was faster: read() again then says out of range.
   // Errc::corrupt when there is no batch where one should be: the partition is to be fenced.
+  // Throws when there is no memory.
   Result<std::vector<SharedBytes>> run();
 
  private:

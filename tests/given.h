@@ -63,7 +63,7 @@ class QueuedBackground final : public Background {
     if (queue_.empty()) return false;
     auto [work, then] = std::move(queue_.front());
     queue_.pop_front();
-    work();
+    [&]() noexcept { work(); }();  // As the pool: nobody catches what work throws.
     then();
     return true;
   }
@@ -72,7 +72,7 @@ class QueuedBackground final : public Background {
     if (queue_.empty()) return false;
     auto [work, then] = std::move(queue_.back());
     queue_.pop_back();
-    work();
+    [&]() noexcept { work(); }();  // As the pool: nobody catches what work throws.
     then();
     return true;
   }

@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <barrier>
+#include <cerrno>
 #include <future>
+#include <new>
+#include <system_error>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -85,6 +88,31 @@ TEST_SUITE("blocking_pool") {
     context.run();
     CHECK(followed == 100);
     CHECK(worked == 100);
+  }
+
+  TEST_CASE("a pool that gets no second thread ends the first, and says so") {
+    std::atomic<int> running = 0;
+    const auto start = [&running, begun = 0](std::move_only_function<void()> run) mutable {
+      if (++begun == 2) throw std::system_error(EAGAIN, std::generic_category());
+      return std::thread([&running, run = std::move(run)]() mutable {
+        ++running;
+        run();
+        --running;
+      });
+    };
+    CHECK_THROWS_AS(BlockingPool(2, start), std::system_error);
+    CHECK(running == 0);
+  }
+
+  TEST_CASE("what work throws is its error, where it has one") {
+    BlockingPool pool(1);
+    Lane lane;
+    const auto background = pool.background_for(lane.context);
+    std::promise<Result<int>> seen;
+    background->run([]() -> Result<int> { throw std::bad_alloc(); },
+                    [&](Result<int> result) { seen.set_value(std::move(result)); });
+    CHECK(seen.get_future().get().error().message == "no memory");
+    pool.stop();
   }
 
   TEST_CASE("what follows may hand in more") {

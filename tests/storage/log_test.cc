@@ -411,6 +411,21 @@ TEST_CASE("a piece that is being read is waited for, one that is only planned is
   CHECK(pieces.find(log, 12) == nullptr);
 }
 
+TEST_CASE("a read that ends with an exception leaves no piece that others wait for") {
+  Fixture f;
+  f.open();
+  for (int i = 0; i < 60; ++i) f.append({{i, 100'000}});
+  f.flush_and_forget();
+  REQUIRE(batches_of(f.log->read(0, everything, 450'000, true)));  // 0 to 3.
+  f.disk.count_only("pread");
+  f.disk.crash_call(1);
+  CHECK_THROWS_AS(batches_of(f.log->read(4, everything, 450'000, true)), MemoryDisk::PowerCut);
+  f.disk.heal();
+  const auto again = batches_of(f.log->read(4, everything, 450'000, true));
+  REQUIRE(again);
+  CHECK(bytes_of(*again) == f.expected(4, 8));
+}
+
 TEST_CASE("pieces are bounded: those that were served go for new ones, those that were not stay") {
   ReadAhead pieces;
   const auto log = pieces.new_log();
