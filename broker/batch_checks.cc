@@ -1,7 +1,8 @@
 #include "broker/batch_checks.h"
 
 #include <algorithm>
-#include <new>
+#include <exception>
+#include <memory>
 
 #include "delay/schedule.h"
 
@@ -68,7 +69,7 @@ std::optional<BatchChecks::Verdict> BatchChecks::look_here(const Job& job) {
 
 void BatchChecks::run(Lane lane, Job job, Done done) {
   if (lane == Lane::usual) job.limits.max_uncompressed_bytes = cap_of_usual_lane(job);
-  state(lane).waiting.push_back({std::move(job), std::move(done)});
+  state(lane).waiting.push_back(std::make_shared<Waiting>(std::move(job), std::move(done)));
   begin_some(lane);
 }
 
@@ -81,29 +82,36 @@ bool BatchChecks::has_room(Lane lane, std::size_t bytes) {
 void BatchChecks::begin_some(Lane lane) {
   State& here = state(lane);
   while (!here.waiting.empty()) {
-    const std::size_t bytes = here.waiting.front().job.limits.max_uncompressed_bytes;
+    const std::size_t bytes = here.waiting.front()->job.limits.max_uncompressed_bytes;
     if (!has_room(lane, bytes)) return;
-    Waiting next = std::move(here.waiting.front());
+    const auto next = std::move(here.waiting.front());
     here.waiting.pop_front();
     here.held += bytes;
     ++here.running;
-    background_.run(
-        [job = std::move(next.job)] {
-          Checked checked;
-          try {
-            checked.verdict = look(job);
-          } catch (const std::bad_alloc&) {
-          }
-          return checked;
-        },
-        [this, lane, bytes, done = std::move(next.done)](Checked checked) mutable {
-          --state(lane).running;
-          checked.room = Room(*this, lane, bytes);
-          const bool unpacked = checked.verdict && *checked.verdict;
-          checked.room.shrink_to(unpacked ? (*checked.verdict)->unpacked.capacity() : 0);
-          done(std::move(checked));
-          begin_some(lane);
-        });
+    try {
+      background_.run(
+          [next] {
+            Checked checked;
+            try {
+              checked.verdict = look(next->job);
+            } catch (const std::exception&) {
+            }
+            return checked;
+          },
+          [this, lane, bytes, next](Checked checked) {
+            --state(lane).running;
+            checked.room = Room(*this, lane, bytes);
+            const bool unpacked = checked.verdict && *checked.verdict;
+            checked.room.shrink_to(unpacked ? (*checked.verdict)->unpacked.capacity() : 0);
+            next->done(std::move(checked));
+            begin_some(lane);
+          });
+    } catch (const std::exception&) {
+      // Its place is the next one's: nobody else would begin that.
+      here.held -= bytes;
+      --here.running;
+      next->done({});
+    }
   }
 }
 

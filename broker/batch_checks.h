@@ -23,7 +23,9 @@
 
 #include <cstddef>
 #include <deque>
+#include <expected>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -71,17 +73,16 @@ class BatchChecks {
     bool schedules = false;      // Look for headers that schedule; else there are none for us.
     bool keep_unpacked = false;  // Also when no header schedules (a default delay).
   };
+  using Verdict = std::expected<records::CheckedBatch, records::BatchError>;
   struct Checked {
     // Empty: there was no memory for it.  has_headers says whether a header may schedule; what
     // nobody will look at again is not unpacked any more.
-    std::optional<std::expected<records::CheckedBatch, records::BatchError>> verdict;
+    std::optional<Verdict> verdict;
     Room room;
   };
   using Done = std::move_only_function<void(Checked)>;
 
   BatchChecks(Background& background, std::size_t bytes);
-
-  using Verdict = std::expected<records::CheckedBatch, records::BatchError>;
 
   // Whether nothing can come of checking these that takes long: not compressed, and short.
   static bool is_short(Bytes records);
@@ -91,17 +92,19 @@ class BatchChecks {
   // What it may unpack to in the usual lane.
   static std::size_t cap_of_usual_lane(const Job& job);
 
-  // Looks at it on the pool; `done` on the shard's thread, not inside run().  In the usual lane
-  // within its cap: Refusal::message_too_large may come of that alone.
+  // Looks at it on the pool; `done`, which does not throw, on the shard's thread: inside run() only
+  // when there is no memory.  In the usual lane within its cap: Refusal::message_too_large may come
+  // of that alone.  When it throws, `done` does not come.
   void run(Lane lane, Job job, Done done);
 
  private:
   struct Waiting {
+    Waiting(Job its_job, Done its_done) : job(std::move(its_job)), done(std::move(its_done)) {}
     Job job;
     Done done;
   };
   struct State {
-    std::deque<Waiting> waiting;
+    std::deque<std::shared_ptr<Waiting>> waiting;
     std::size_t held = 0;  // Bytes, of `running` and of what is not given back.
     std::size_t running = 0;
   };

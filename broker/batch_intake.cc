@@ -1,6 +1,6 @@
 #include "broker/batch_intake.h"
 
-#include <new>
+#include <exception>
 #include <utility>
 
 #include "broker/partition.h"
@@ -10,9 +10,24 @@ namespace tarry::broker {
 using protocol::ErrorCode;
 using Lane = BatchChecks::Lane;
 
+namespace {
+
+Appended failed_with(ErrorCode error) {
+  Appended failed;
+  failed.error = error;
+  return failed;
+}
+
+}  // namespace
+
 void BatchIntake::add(Arrival arrival, BatchChecks::Job job) {
   Place& place = queue_.emplace_back(Place{std::move(arrival), std::move(job), {}, {}});
-  if (!BatchChecks::is_short(place.job.records)) check(place, Lane::usual);
+  try {
+    if (!BatchChecks::is_short(place.job.records)) check(place, Lane::usual);
+  } catch (...) {
+    queue_.pop_back();
+    throw;
+  }
   take_what_is_ready();
 }
 
@@ -49,33 +64,40 @@ void BatchIntake::retire() {
   take_what_is_ready();
 }
 
-void BatchIntake::take_what_is_ready() {
+void BatchIntake::look_at(Place& first) {
+  try {
+    if (first.state == Place::State::larger) return check(first, Lane::large);
+    first.checked.verdict = BatchChecks::look_here(first.job);
+  } catch (const std::exception&) {
+    // It has no verdict, and is refused with that.
+  }
+  first.state = Place::State::checked;
+}
+
+Appended BatchIntake::take(Place& first) {
+  try {
+    if (partition_ != nullptr)
+      return partition_->take_checked(first.arrival, std::move(first.checked.verdict));
+  } catch (const std::exception&) {
+    return failed_with(ErrorCode::kafka_storage_error);
+  }
+  return failed_with(ErrorCode::unknown_topic_or_partition);
+}
+
+// Throws nothing: who calls it has only the last of those who are answered here.
+void BatchIntake::take_what_is_ready() noexcept {
   if (std::exchange(taking_, true)) return;  // Who was answered has handed in the next one.
   const auto self = shared_from_this();
   while (!queue_.empty()) {
     Place& first = queue_.front();
     if (first.state == Place::State::checking) break;
-    if (partition_ != nullptr) {
-      if (first.state == Place::State::here) {
-        try {
-          first.checked.verdict = BatchChecks::look_here(first.job);
-        } catch (const std::bad_alloc&) {
-        }
-        first.state = Place::State::checked;
-      }
-      if (first.state == Place::State::larger) {
-        check(first, Lane::large);
-        break;
-      }
+    if (partition_ != nullptr && first.state != Place::State::checked) {
+      look_at(first);
+      continue;
     }
     Place place = std::move(first);
     queue_.pop_front();
-    Appended appended;
-    if (partition_ == nullptr) {
-      appended.error = ErrorCode::unknown_topic_or_partition;
-    } else {
-      appended = partition_->take_checked(place.arrival, std::move(place.checked.verdict));
-    }
+    Appended appended = take(place);
     place.checked = {};  // Its room is for others before its client goes on.
     place.arrival.done(std::move(appended));
   }

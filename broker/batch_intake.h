@@ -45,6 +45,7 @@ class BatchIntake : public std::enable_shared_from_this<BatchIntake> {
       : partition_(&partition), checks_(checks) {}
 
   bool empty() const { return queue_.empty(); }
+  // When it throws, it has not been handed in.
   void add(Arrival arrival, BatchChecks::Job job);
   // The partition takes nothing any more: what waits is refused as soon as it may be.
   void retire();
@@ -66,7 +67,9 @@ class BatchIntake : public std::enable_shared_from_this<BatchIntake> {
 
   void check(Place& place, BatchChecks::Lane lane);
   void was_checked(Place& place, BatchChecks::Lane lane, BatchChecks::Checked checked);
-  void take_what_is_ready();
+  void look_at(Place& first);
+  Appended take(Place& first);
+  void take_what_is_ready() noexcept;
 
   Partition* partition_;  // Null: it has retired.
   BatchChecks& checks_;
