@@ -79,12 +79,17 @@
 
 namespace tarry::delay {
 
+// Of a batch in which anything is scheduled: as many as librdkafka sends at once.  Each takes its
+// shard 2 us when it is accepted and 3 when it is durable, and both are one step.
+inline constexpr std::int32_t most_records_scheduled = 10'000;
+
 // Why a batch was not accepted; then nothing has changed.
 struct ScheduleErrors {
   enum class Kind {
-    invalid,  // The producer's mistake: Kafka's INVALID_RECORD (87).
-    busy,     // Ours: no sequence numbers at hand.  The producer may try again.
-    failed,   // The world's: the pending store cannot be read.
+    invalid,   // The producer's mistake: Kafka's INVALID_RECORD (87).
+    too_many,  // More than most_records_scheduled: MESSAGE_TOO_LARGE (10), some clients split it.
+    busy,      // Ours: no sequence numbers at hand.  The producer may try again.
+    failed,    // The world's: the pending store cannot be read.
   };
   Kind kind = Kind::invalid;
   std::string message;                      // Of the batch.

@@ -71,6 +71,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
   std::size_t bad = 0, scheduled = 0, sequences = 0;
   const auto read = records::for_each_record(
       batch.records(), batch.count, [&](const records::RecordView& record) {
+        if (scheduled > 0 && batch.count > most_records_scheduled) return false;
         auto schedule = read_schedule(record, topic, arrived, believed);
         if (schedule && schedule->kind != Kind::none && batch.batch.is_transactional()) {
           schedule = std::unexpected<std::string>(
@@ -81,11 +82,12 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
             errors.records.push_back({record.offset_delta, std::move(schedule.error())});
           }
           schedules.emplace_back();
-          return;
+          return true;
         }
         scheduled += schedule->kind != Kind::none;
         sequences += schedule->kind == Kind::delayed || schedule->kind == Kind::immediate;
         schedules.push_back(*schedule);
+        return true;
       });
   TARRY_ASSERT(read.has_value(), "a checked batch has whole records");
   if (bad != 0) {
@@ -94,6 +96,12 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
     return std::unexpected(std::move(errors));
   }
   if (scheduled == 0) return accepted;
+  if (batch.count > most_records_scheduled) {
+    return refuse(ScheduleErrors::Kind::too_many,
+                  fmt::format("the batch has {} records and schedules some; {} are allowed then "
+                              "(batch.num.messages, batch.size)",
+                              batch.count, most_records_scheduled));
+  }
 
   if (stopped_) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
   if (sequences_left() < sequences) {
