@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <utility>
@@ -20,17 +21,6 @@ namespace tarry::broker {
 namespace {
 
 using protocol::ErrorCode;
-
-storage::LogConfig log_config(const TopicConfig& config) {
-  storage::LogConfig out;
-  out.segment_bytes = config.segment_bytes;
-  out.segment_ms = std::chrono::milliseconds(config.segment_ms);
-  out.segment_index_bytes = config.segment_index_bytes;
-  out.index_interval_bytes = config.index_interval_bytes;
-  out.retention_ms = std::chrono::milliseconds(config.retention_ms);
-  out.retention_bytes = config.retention_bytes;
-  return out;
-}
 
 records::CheckLimits check_limits(const Broker& broker, const TopicConfig& config,
                                   bool zstd_allowed, WallTime now) {
@@ -81,6 +71,8 @@ ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
   switch (kind) {
     case delay::ScheduleErrors::Kind::invalid:
       return ErrorCode::invalid_record;
+    case delay::ScheduleErrors::Kind::too_many:
+      return ErrorCode::message_too_large;
     case delay::ScheduleErrors::Kind::busy:
       return ErrorCode::not_leader_or_follower;  // Tried again.
     case delay::ScheduleErrors::Kind::failed:
@@ -108,12 +100,19 @@ Partition::~Partition() {
 }
 
 storage::LogConfig Partition::log_config_of(const TopicConfig& config) {
-  return log_config(config);
+  storage::LogConfig out;
+  out.segment_bytes = config.segment_bytes;
+  out.segment_ms = std::chrono::milliseconds(config.segment_ms);
+  out.segment_index_bytes = config.segment_index_bytes;
+  out.index_interval_bytes = config.index_interval_bytes;
+  out.retention_ms = std::chrono::milliseconds(config.retention_ms);
+  out.retention_bytes = config.retention_bytes;
+  return out;
 }
 
 void Partition::set_config(std::shared_ptr<const TopicConfig> config) {
   config_ = std::move(config);
-  log_.set_config(log_config(*config_));
+  log_.set_config(log_config_of(*config_));
 }
 
 Appended Partition::refused(ErrorCode error, std::string message) const {
@@ -128,10 +127,12 @@ Appended Partition::already_answered(const storage::ProducerStates::Duplicate& d
   Appended out;
   out.base_offset = duplicate.base_offset;
   out.log_start = log_.start_offset();
-  if (duplicate.lsn != 0) out.wait_for = duplicate.lsn;
-  // As the first time: what was not parked waits as the topic says.
-  if (duplicate.base_offset >= 0 && config_->durability == Durability::os)
-    out.wait_when = storage::When::written;
+  if (duplicate.lsn < shard_.journal().durable_lsn()) return out;
+  // It waits for what the first one waits for, whatever the topic says by now: of one that waits
+  // for its write nobody is told when it is synced.
+  out.wait_for = duplicate.lsn;
+  const auto first = std::ranges::lower_bound(syncing_, duplicate.lsn, {}, &Syncing::lsn);
+  if (first != syncing_.end() && first->lsn == duplicate.lsn) out.wait_when = first->when;
   return out;
 }
 
@@ -240,7 +241,7 @@ Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& ch
   if (!now_batch.empty()) {
     records::set_base_offset(now_batch, base);
     records::set_leader_epoch(now_batch, 0);
-    if (config_->timestamp_type == TimestampType::log_append_time) {
+    if (config.timestamp_type == TimestampType::log_append_time) {
       log_append_time = max_timestamp = to_ms(now);
       records::set_log_append_time(now_batch, now);
     } else if (accepted) {
@@ -265,8 +266,8 @@ Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& ch
 
   // What is parked is applied to the pending store, which may be ahead of the journal only by
   // what is durable; so it waits for the sync whatever the topic says.
-  const auto when = config_->durability == Durability::os && !accepted ? storage::When::written
-                                                                       : storage::When::durable;
+  const auto when = config.durability == Durability::os && !accepted ? storage::When::written
+                                                                     : storage::When::durable;
   auto held = accepted ? std::make_unique<delay::Accepted>(std::move(*accepted)) : nullptr;
   delay::Accepted* const held_here = held.get();
   const LogEnd end{stored.empty() ? base : last + 1,
@@ -294,7 +295,7 @@ Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& ch
   [&]() noexcept {
     if (!stored.empty()) {
       log_.append(stored, base, last, max_timestamp, now);
-      syncing(*lsn, end.offset);
+      syncing(*lsn, end.offset, when);
     }
     appended_bytes_ = end.bytes;
     if (producer >= 0) producers_.add(producer, answered, *lsn);
@@ -346,20 +347,24 @@ void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
   [&]() noexcept {
     log_.append(stored, base, last, max_timestamp, now);
     appended_bytes_ = end.bytes;
-    syncing(*lsn, end.offset);
+    syncing(*lsn, end.offset, storage::When::durable);
   }();
 }
 
-Offset Partition::durable_end() {
-  for (; !syncing_.empty() && syncing_.front().lsn < shard_.journal().durable_lsn();
-       syncing_.pop_front()) {
-    durable_end_ = syncing_.front().end;
-  }
-  return durable_end_;
+Offset Partition::durable_end() const {
+  const auto behind =
+      std::ranges::lower_bound(syncing_, shard_.journal().durable_lsn(), {}, &Syncing::lsn);
+  return behind == syncing_.begin() ? durable_end_ : std::prev(behind)->end;
+}
+
+void Partition::forget_synced() {
+  durable_end_ = durable_end();
+  const Lsn durable = shard_.journal().durable_lsn();
+  while (!syncing_.empty() && syncing_.front().lsn < durable) syncing_.pop_front();
 }
 
 void Partition::move_high_watermark(LogEnd end) {
-  durable_end();  // Forgets what is synced.
+  forget_synced();
   // A write of an `os` topic may be told before a sync that was begun earlier.
   if (end.offset <= visible_.offset) return;
   visible_ = end;

@@ -83,7 +83,7 @@ class Partition {
   // Below it nothing is lost in a power cut; with tarry.durability=os the high watermark may be
   // ahead.  Segments take nothing beyond: they would keep a delivery of which the journal has lost
   // that its records are gone.
-  Offset durable_end();
+  Offset durable_end() const;
 
   // `records` as a Produce request holds them; they live until `done` is called.  Takes its place
   // in the partition's order before it returns.  `done` comes at once, unless the batch or one
@@ -149,7 +149,8 @@ class Partition {
   // Empty: there was no memory to look at it.
   Appended take_checked(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
   Appended take(const Arrival& arrival, const records::CheckedBatch& checked);
-  void syncing(Lsn lsn, Offset end) { syncing_.push_back({lsn, end}); }
+  void syncing(Lsn lsn, Offset end, storage::When when) { syncing_.push_back({lsn, end, when}); }
+  void forget_synced();
 
   Shard& shard_;
   const TopicPartition id_;
@@ -163,6 +164,7 @@ class Partition {
   struct Syncing {
     Lsn lsn;
     Offset end;
+    storage::When when;  // What its producer waits for.
   };
   std::deque<Syncing> syncing_;
   Offset durable_end_;

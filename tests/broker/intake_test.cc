@@ -162,6 +162,73 @@ TEST_SUITE("batch intake") {
     }
   }
 
+  TEST_CASE("a long batch that there is no memory for is refused, and those behind it are taken") {
+    OneShard world;
+    create_topic(world, "t");
+    world.partition(0);
+    const Buffer packed = long_batch(world, "a");
+    const Buffer plain = batch_of(world.clock.wall(), {{"b"}});
+    for (int i = 0; i < 3; ++i) {  // A lane that lost two of its places would have none left.
+      world.background().no_memory = true;
+      CHECK(produce(world, "t", 0, packed).error_code == ErrorCode::kafka_storage_error);
+    }
+    CHECK(produce(world, "t", 0, packed).base_offset == 0);
+    CHECK(produce(world, "t", 0, plain).base_offset == 2);
+    CHECK(short_values(world) == Strings{"a", "b"});
+  }
+
+  TEST_CASE("a bomb that there is no memory for is refused, and those behind it are taken") {
+    OneShard world([](BrokerConfig& config) { config.decompressed_max_bytes = 32 << 20; });
+    create_topic(world, "t", 1, {{"max.message.bytes", "2000000"}});
+    world.partition(0);
+    const Buffer large = batch_of(world.clock.wall(),
+                                  {{noise(20'000)}, {std::string(20 << 20, 'x')}}, {}, Codec::zstd);
+    const Buffer plain = batch_of(world.clock.wall(), {{"b"}});
+    world.background_stands_still = true;
+    const auto first = world.begin(produce_request("t", 0, large), 9);
+    const auto second = world.begin(produce_request("t", 0, plain), 9);
+    world.background().no_memory = true;  // When it has come through the usual lane.
+    world.background_stands_still = false;
+    world.run();
+    CHECK(answer_of(world, *first).error_code == ErrorCode::kafka_storage_error);
+    CHECK(answer_of(world, *second).base_offset == 0);
+    CHECK(produce(world, "t", 0, large).error_code == ErrorCode::none);
+  }
+
+  TEST_CASE(
+      "a batch that schedules one of more records than are allowed is refused, others are not") {
+    OneShard world;
+    create_topic(world, "t");
+    std::vector<NewRecord> some(10'000, NewRecord{"", {{"x-delay", "1h"}}});
+    std::vector<NewRecord> more(10'001);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), more)).base_offset == 0);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), some)).base_offset == -10'000);
+    more.back() = some.back();
+    for (const auto codec : {Codec::none, Codec::zstd}) {
+      const auto refused = produce(world, "t", 0, batch_of(world.clock.wall(), more, {}, codec));
+      CHECK(refused.error_code == ErrorCode::message_too_large);
+      CHECK(refused.error_message->find("10001 records") != std::string::npos);
+    }
+    CHECK(world.broker().pending().total() == 10'000);
+  }
+
+  TEST_CASE("a batch is taken as its topic was when it came, whatever it is when it is unpacked") {
+    OneShard world;
+    create_topic(world, "t");
+    Partition& partition = world.partition(0);
+    const Buffer packed = long_batch(world, "a");
+    world.background_stands_still = true;
+    const auto pending = world.begin(produce_request("t", 0, packed), 9);
+    auto changed = std::make_shared<TopicConfig>(partition.config());
+    changed->timestamp_type = TimestampType::log_append_time;
+    partition.set_config(changed);
+    world.background_stands_still = false;
+    world.run();
+    CHECK(answer_of(world, *pending).error_code == ErrorCode::none);
+    CHECK(answer_of(world, *pending).log_append_time_ms == -1);
+    CHECK(produce(world, "t", 0, packed).log_append_time_ms >= 0);
+  }
+
   TEST_CASE("what is scheduled in a long batch is found") {
     OneShard world;
     create_topic(world, "t");

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <new>
+#include <utility>
 
 #include "protocol/messages/list_offsets.h"
 #include "tests/broker/batches.h"
@@ -23,6 +25,41 @@ protocol::ListOffsetsResponse::Partition offset_at(World& world, std::int64_t ti
   asked.timestamp = timestamp;
   return world.call<protocol::ListOffsetsResponse>(request, 9).topics[0].partitions[0];
 }
+
+// Has no memory for the next log that is opened to be read.
+class ForgetfulDisk final : public storage::Disk {
+ public:
+  Result<std::unique_ptr<storage::File>> open(const std::string& path,
+                                              storage::OpenOptions options) override {
+    const bool reads = options.direct && !options.write && path.ends_with(".log");
+    if (reads && std::exchange(no_memory, false)) throw std::bad_alloc();
+    return machine_.open(path, options);
+  }
+  Result<std::vector<storage::DirectoryEntry>> list(const std::string& path) override {
+    return machine_.list(path);
+  }
+  Result<> make_directories(const std::string& path) override {
+    return machine_.make_directories(path);
+  }
+  Result<> rename(const std::string& from, const std::string& to) override {
+    return machine_.rename(from, to);
+  }
+  Result<> remove(const std::string& path) override { return machine_.remove(path); }
+  Result<> remove_directory(const std::string& path) override {
+    return machine_.remove_directory(path);
+  }
+  Result<> sync_directory(const std::string& path) override {
+    return machine_.sync_directory(path);
+  }
+  Result<std::uint64_t> free_space(const std::string& path) override {
+    return machine_.free_space(path);
+  }
+
+  bool no_memory = false;
+
+ private:
+  storage::PosixDisk machine_;
+};
 
 TEST_SUITE("a topic's log") {
   TEST_CASE("a look-up by time finds the first record, not batch, that is not older, or none") {
@@ -114,6 +151,52 @@ TEST_SUITE("a topic's log") {
       CHECK(answer.error_code == ErrorCode::none);
       CHECK(answer.base_offset == 0);
     }
+  }
+
+  TEST_CASE("a retry waits for what the first one waits for, whatever the topic says by then") {
+    World world({.shards = 1});
+    create_topic(world, "t", 1, {{"tarry.durability", "os"}});
+    const TopicPartition tp{world.shard().topics().find("t")->id, 0};
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}, {4711, 0, 0}));
+    Partition& partition = *world.shard().open_partition(tp);
+    const auto next = batch_of(world.clock.wall(), {{"b"}}, {4711, 0, 1});
+    world.background_stands_still = true;
+    const auto first = world.begin(produce_request("t", 0, next), 9);
+    while (world.background().size() > 0 && !first->answer) {  // It is written, and not synced.
+      world.background().step();
+      world.turn();
+    }
+    REQUIRE(first->answer.has_value());
+    auto durable = std::make_shared<TopicConfig>(partition.config());
+    durable->durability = Durability::fsync;
+    partition.set_config(durable);
+    const auto between = world.begin(produce_request("t", 0, next), 9);
+    CHECK(between->answer.has_value());
+    world.background_stands_still = false;
+    world.run();
+    const auto behind = world.begin(produce_request("t", 0, next), 9);
+    CHECK(behind->answer.has_value());
+    for (const auto& pending : {first, between, behind}) {
+      if (!pending->answer) continue;
+      const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
+      CHECK(answer.responses[0].partition_responses[0].error_code == ErrorCode::none);
+      CHECK(answer.responses[0].partition_responses[0].base_offset == 1);
+    }
+  }
+
+  TEST_CASE("a read that finds no memory fails its request, and the partition goes on") {
+    ForgetfulDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    world.stop();
+    world.restart();  // What it had in memory is on the disk now.
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"b"}}));
+    disk.no_memory = true;
+    CHECK_THROWS_AS(world.call<protocol::FetchResponse>(fetch_request("t", 0, 0), 12),
+                    std::bad_alloc);
+    CHECK_FALSE(disk.no_memory);
+    CHECK(values(read_all(world, "t")) == Strings{"a", "b"});
   }
 
   TEST_CASE("a segment that is damaged where nobody vouches for it fences its partition alone") {
