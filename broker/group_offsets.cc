@@ -121,6 +121,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     if (auto applied = shard.broker().offset_store().apply(done); !applied)
       return shard.broker().journal_failed(applied.error());
     if (state->owner == nullptr) return;  // Its removal stands behind this in the journal.
+    if (state->owner->empty() && commits.empty()) return state->became_empty();
     std::optional<WallTime> due;
     for (auto& [partition, offset] : commits) {
       const auto [at, is_new] = state->offsets.try_emplace(partition);

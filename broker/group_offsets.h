@@ -75,8 +75,8 @@ class GroupOffsets {
   using Map = std::map<TopicPartition, CommittedOffset>;
   using Commits = std::vector<std::pair<TopicPartition, CommittedOffset>>;
 
-  // `became_empty` is called when the last offset has gone by itself or with its topic; it may
-  // destroy this object.
+  // `became_empty` is called when the last offset has gone by itself or with its topic, also when
+  // it never became durable; it may destroy this object.
   GroupOffsets(Shard& shard, std::string group, std::move_only_function<void()> became_empty);
   ~GroupOffsets();
   GroupOffsets(const GroupOffsets&) = delete;

@@ -135,6 +135,22 @@ TEST_SUITE("offsets") {
     CHECK(stored(f.world, "g") == "0:2/ ");
   }
 
+  TEST_CASE(
+      "a group whose only topic goes before its first commit is durable is told it is empty") {
+    Fixture f;
+    GroupOffsets::Commits commits;
+    const auto a0 = place(f.world, "a");
+    commits.emplace_back(a0, at(f.world, 1));
+    REQUIRE(f.offsets->commit(std::move(commits)).has_value());
+    f.world.shard().set_topics(std::make_shared<const storage::TopicsImage>());
+    f.offsets->topic_deleted(a0.topic);
+    CHECK(f.became_empty == 0);
+    f.world.run();
+    CHECK(f.offsets->empty());
+    CHECK(f.became_empty == 1);
+    CHECK(f.world.shard().offset_bytes == 0);
+  }
+
   TEST_CASE("what would not fit into the budget is refused, and fits when others have gone") {
     Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 4000; });
     const auto a0 = place(f.world, "a"), a1 = place(f.world, "a", 1);
