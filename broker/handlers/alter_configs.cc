@@ -11,6 +11,7 @@
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/alter_configs.h"
 #include "protocol/messages/incremental_alter_configs.h"
 
@@ -65,7 +66,9 @@ void add_answer(Response& response, const Resource& resource,
 asio::awaitable<protocol::AlterConfigsResponse> alter_configs(
     RequestContext& context, const protocol::AlterConfigsRequest& request) {
   protocol::AlterConfigsResponse response;
+  Turns turns(context.shard, &context.connection);
   for (const auto& resource : request.resources) {
+    if (turns.over(2) && !co_await turns.next()) co_return response;
     Topics::ChangeConfigs replace = [&resource](storage::Configs) -> TopicResult<storage::Configs> {
       storage::Configs configs;
       for (const auto& config : resource.configs) {
@@ -83,6 +86,9 @@ asio::awaitable<protocol::AlterConfigsResponse> alter_configs(
   }
   co_return response;
 }
+
+// Of a list that is changed; the longest that has a meaning has two.
+constexpr std::size_t most_list_values = 100;
 
 enum Operation : std::int8_t { set = 0, remove = 1, append = 2, subtract = 3 };
 
@@ -128,7 +134,14 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
     }
     const auto had = configs.find(config.name);
     auto list = split(had == configs.end() ? key->fallback : std::string_view(had->second));
-    for (const auto& one : split(value)) {
+    const auto changes = split(value);
+    if (changes.size() > most_list_values) {
+      return refuse(ErrorCode::invalid_config,
+                    fmt::format("{} values to {} {}; {} are allowed", changes.size(),
+                                config.config_operation == append ? "append to" : "subtract from",
+                                config.name, most_list_values));
+    }
+    for (const auto& one : changes) {
       std::erase(list, one);
       if (config.config_operation == append) list.push_back(one);
     }
@@ -144,7 +157,9 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
 asio::awaitable<protocol::IncrementalAlterConfigsResponse> incremental_alter_configs(
     RequestContext& context, const protocol::IncrementalAlterConfigsRequest& request) {
   protocol::IncrementalAlterConfigsResponse response;
+  Turns turns(context.shard, &context.connection);
   for (const auto& resource : request.resources) {
+    if (turns.over(2) && !co_await turns.next()) co_return response;
     Topics::ChangeConfigs apply_all =
         [&resource](storage::Configs configs) -> TopicResult<storage::Configs> {
       for (const auto& config : resource.configs) {

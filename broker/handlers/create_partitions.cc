@@ -1,11 +1,14 @@
 // CreatePartitions (key 37), versions 0 to 3.
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/create_partitions.h"
 
 namespace tarry::broker {
@@ -21,10 +24,14 @@ using Response = protocol::CreatePartitionsResponse;
 asio::awaitable<Response> create_partitions(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
   Response response;
+  std::map<std::string_view, std::size_t> times;
+  for (const auto& topic : request.topics) ++times[topic.name];
+  Turns turns(context.shard, &context.connection);
   for (const auto& asked : request.topics) {
+    if (turns.over(2) && !co_await turns.next()) co_return response;
     auto& answer = response.results.emplace_back();
     answer.name = asked.name;
-    if (std::ranges::count(request.topics, asked.name, &Request::Topic::name) > 1) {
+    if (times[asked.name] > 1) {
       answer.error_code = ErrorCode::invalid_request;
       answer.error_message = "Duplicate topic name.";
       continue;

@@ -5,9 +5,11 @@
 // and those that have not been begun are given up.  One that was under way may still appear.
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/create_topics.h"
 
 namespace tarry::broker {
@@ -31,6 +34,9 @@ namespace {
 
 using Request = protocol::CreateTopicsRequest;
 using Response = protocol::CreateTopicsResponse;
+
+// To refuse one, or to begin with it.
+constexpr std::size_t microseconds_a_topic = 4;
 
 // The new topic, or why there can be none.
 TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker, const Request::Topic& asked,
@@ -80,7 +86,9 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker, const Request::
 // On the connection's shard; outlives a request that is answered first.
 asio::awaitable<void> create_all(Broker& broker, Shard& home, std::vector<Topics::NewTopic> wanted,
                                  std::shared_ptr<TopicsCreated> created) {
+  Turns turns(home, nullptr);
   for (std::size_t i = 0; i < wanted.size() && !created->given_up; ++i) {
+    if (turns.over(microseconds_a_topic)) co_await turns.next();
     auto work = [&broker, topic = std::move(wanted[i])] { return broker.topics().create(topic); };
     auto result = co_await broker.on(home, broker.shard(0), std::move(work));
     created->add(std::move(result));
@@ -106,14 +114,15 @@ asio::awaitable<Response> create_topics(RequestContext& context, const Request& 
   Response response;
   std::vector<Topics::NewTopic> wanted;
   std::vector<std::size_t> places;
-  std::multiset<std::string_view> names;
-  for (const auto& topic : request.topics) names.insert(topic.name);
+  std::map<std::string_view, std::size_t> times;  // 0: answered that they are several.
+  for (const auto& topic : request.topics) ++times[topic.name];
 
+  Turns turns(context.shard, &context.connection);
   for (const auto& asked : request.topics) {
-    if (names.count(asked.name) > 1) {
-      if (std::ranges::find(response.topics, asked.name, &Response::Topic::name) !=
-          response.topics.end())
-        continue;
+    if (turns.over() && !co_await turns.next()) co_return response;
+    auto& named = times[asked.name];
+    if (named != 1) {
+      if (std::exchange(named, 0) == 0) continue;
       auto& answer = response.topics.emplace_back();
       answer.name = asked.name;
       answer.error_code = ErrorCode::invalid_request;

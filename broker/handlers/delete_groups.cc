@@ -8,6 +8,7 @@
 #include "broker/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/delete_groups.h"
 
 namespace tarry::broker {
@@ -23,7 +24,9 @@ using Response = protocol::DeleteGroupsResponse;
 asio::awaitable<Response> delete_groups(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
   Response response;
+  Turns turns(context.shard, &context.connection);
   for (const auto id : request.groups_names) {
+    if (turns.over() && !co_await turns.next()) co_return response;
     Shard& shard = broker.shard_of_group(id);
     auto work = [&shard, id] { return shard.groups().remove(std::string(id)); };
     const auto code = co_await broker.on(context.shard, shard, std::move(work));

@@ -6,6 +6,7 @@
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/delete_topics.h"
 
 namespace tarry::broker {
@@ -25,7 +26,9 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
   std::vector<Request::Topic> asked = request.topics;
   for (const auto name : request.topic_names) asked.push_back({name, {}});
 
+  Turns turns(context.shard, &context.connection);
   for (const auto& topic : asked) {
+    if (turns.over() && !co_await turns.next()) co_return response;
     auto& answer = response.responses.emplace_back();
     if (topic.name) answer.name = std::string(*topic.name);
     answer.topic_id = topic.topic_id;

@@ -9,16 +9,24 @@
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/describe_configs.h"
 
 namespace tarry::broker {
 
 using protocol::ErrorCode;
+namespace asio = boost::asio;
 
 namespace {
 
 using Request = protocol::DescribeConfigsRequest;
 using Response = protocol::DescribeConfigsResponse;
+
+// What one answer may take of memory, some 10 000 topics: a few bytes can ask for a topic, again
+// and again.  What is above is refused with INVALID_REQUEST.
+constexpr std::size_t answer_bytes = std::size_t{64} << 20;
+
+constexpr std::size_t microseconds_a_resource = 50;
 
 bool is_wanted(const Request::Resource& asked, std::string_view name) {
   return !asked.configuration_keys ||
@@ -66,14 +74,34 @@ void describe_broker(const BrokerConfig& broker, const Request& request,
   }
 }
 
-Response describe_configs(RequestContext& context, const Request& request) {
+std::size_t bytes_of(const Response::Result& result) {
+  std::size_t bytes = sizeof(result);
+  for (const auto& config : result.configs) {
+    bytes += sizeof(config) + config.value.value_or("").size();
+    for (const auto& synonym : config.synonyms)
+      bytes += sizeof(synonym) + synonym.name.size() + synonym.value.value_or("").size();
+  }
+  return bytes;
+}
+
+asio::awaitable<Response> describe_configs(RequestContext& context, const Request& request) {
   const auto& broker = context.broker.config();
   Response response;
+  std::size_t bytes = 0;
+  Turns turns(context.shard, &context.connection);
   for (const auto& asked : request.resources) {
+    const std::size_t cost = response.results.empty() || response.results.back().configs.empty()
+                                 ? 1
+                                 : microseconds_a_resource;
+    if (!response.results.empty()) bytes += bytes_of(response.results.back());
+    if (turns.over(cost) && !co_await turns.next()) co_return response;
     auto& result = response.results.emplace_back();
     result.resource_type = asked.resource_type;
     result.resource_name = asked.resource_name;
-    if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
+    if (bytes > answer_bytes) {
+      result.error_code = ErrorCode::invalid_request;
+      result.error_message = "The answer would be too large; ask for fewer at once.";
+    } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
       if (const auto topic = context.shard.topics().find(asked.resource_name)) {
         describe_topic(broker, *topic, request, asked, result);
       } else if (auto why = why_no_topic_name(asked.resource_name); !why.empty()) {
@@ -99,13 +127,13 @@ Response describe_configs(RequestContext& context, const Request& request) {
           "Resource type {} is not supported; 2 (topic) and 4 (broker) are.", asked.resource_type);
     }
   }
-  return response;
+  co_return response;
 }
 
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_configs(RequestContext context) {
-  return run_at_once<Request, describe_configs>(context);
+  return run<Request, describe_configs>(context);
 }
 
 }  // namespace tarry::broker

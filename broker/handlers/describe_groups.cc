@@ -10,6 +10,7 @@
 #include "broker/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/describe_groups.h"
 
 namespace tarry::broker {
@@ -28,6 +29,9 @@ constexpr std::int32_t all_operations = 1 << 3 | 1 << 6 | 1 << 8;
 // Of one answer: a few bytes can ask for a large group, again and again.  What is above is refused
 // with INVALID_REQUEST.
 constexpr std::size_t answer_bytes = std::size_t{64} << 20;
+
+// Copied, with what each member takes beside its bytes.
+constexpr std::size_t bytes_a_microsecond = 1000;
 
 // On the group's shard.
 Response::Group described(Shard& shard, std::string_view id, int version) {
@@ -64,7 +68,9 @@ asio::awaitable<Response> describe_groups(RequestContext& context, const Request
   Broker& broker = context.broker;
   Response response;
   std::size_t bytes = 0;
+  Turns turns(context.shard, &context.connection);
   for (const auto id : request.groups) {
+    if (turns.over() && !co_await turns.next()) co_return response;
     Shard& shard = broker.shard_of_group(id);
     if (bytes > answer_bytes) {
       auto& refused = response.groups.emplace_back();
@@ -76,8 +82,12 @@ asio::awaitable<Response> describe_groups(RequestContext& context, const Request
       co_return described(shard, id, version);
     };
     auto answer = co_await broker.on(context.shard, shard, std::move(work));
+    std::size_t answer_size = 0;
     for (const auto& member : answer.members)
-      bytes += sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
+      answer_size +=
+          sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
+    bytes += answer_size;
+    if (turns.over(answer_size / bytes_a_microsecond) && !co_await turns.next()) co_return response;
     if (request.include_authorized_operations) answer.authorized_operations = all_operations;
     response.groups.push_back(std::move(answer));
   }

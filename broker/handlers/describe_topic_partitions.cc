@@ -7,11 +7,14 @@
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/describe_topic_partitions.h"
 
 namespace tarry::broker {
 
 using protocol::ErrorCode;
+
+namespace asio = boost::asio;
 
 namespace {
 
@@ -20,19 +23,24 @@ using Response = protocol::DescribeTopicPartitionsResponse;
 
 constexpr std::int32_t most_partitions = 2000;  // As Kafka's max.request.partition.size.limit.
 
-Response describe_topic_partitions(RequestContext& context, const Request& request) {
-  const auto& topics = context.shard.topics();
+asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
+                                                    const Request& request) {
   const std::int32_t node = context.broker.config().node_id;
+  Turns turns(context.shard, &context.connection);
   std::set<std::string, std::less<>> names;
-  for (const auto& topic : request.topics) names.emplace(topic.name);
+  for (const auto& topic : request.topics) {
+    if (turns.over() && !co_await turns.next()) co_return Response();
+    names.emplace(topic.name);
+  }
   if (request.topics.empty()) {
-    for (const auto& topic : topics.by_name()) names.insert(topic->name);
+    for (const auto& topic : context.shard.topics().by_name()) names.insert(topic->name);
   }
   Response response;
   std::int32_t left = std::clamp(request.response_partition_limit, 1, most_partitions);
   for (const auto& name : names) {
+    if (turns.over() && !co_await turns.next()) co_return response;
     if (request.cursor && name < request.cursor->topic_name) continue;
-    const auto topic = topics.find(name);
+    const auto topic = context.shard.topics().find(name);
     PartitionIndex from = 0;
     if (request.cursor && name == request.cursor->topic_name)
       from = std::max(request.cursor->partition_index, 0);
@@ -51,7 +59,7 @@ Response describe_topic_partitions(RequestContext& context, const Request& reque
     for (PartitionIndex p = from; p < topic->partitions; ++p) {
       if (left == 0) {
         response.next_cursor = {name, p};
-        return response;
+        co_return response;
       }
       --left;
       auto& partition = answer.partitions.emplace_back();
@@ -64,13 +72,13 @@ Response describe_topic_partitions(RequestContext& context, const Request& reque
       partition.last_known_elr.emplace();
     }
   }
-  return response;
+  co_return response;
 }
 
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_topic_partitions(RequestContext context) {
-  return run_at_once<Request, describe_topic_partitions>(context);
+  return run<Request, describe_topic_partitions>(context);
 }
 
 }  // namespace tarry::broker

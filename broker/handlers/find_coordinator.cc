@@ -8,6 +8,7 @@
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 
 namespace tarry::broker {
 
@@ -18,7 +19,7 @@ namespace {
 constexpr std::int8_t group_key = 0;
 constexpr std::int8_t transaction_key = 1;
 
-protocol::FindCoordinatorResponse find_coordinator(
+boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
     RequestContext& context, const protocol::FindCoordinatorRequest& request) {
   const auto& config = context.broker.config();
   protocol::FindCoordinatorResponse::Coordinator here;
@@ -44,19 +45,21 @@ protocol::FindCoordinatorResponse find_coordinator(
     response.node_id = here.node_id;
     response.host = here.host;
     response.port = here.port;
-    return response;
+    co_return response;
   }
-  response.coordinators.assign(request.coordinator_keys.size(), here);
-  for (std::size_t i = 0; i < request.coordinator_keys.size(); ++i) {
-    response.coordinators[i].key = request.coordinator_keys[i];
+  Turns turns(context.shard, &context.connection);
+  for (const auto key : request.coordinator_keys) {
+    if (turns.over() && !co_await turns.next()) break;
+    response.coordinators.push_back(here);
+    response.coordinators.back().key = key;
   }
-  return response;
+  co_return response;
 }
 
 }  // namespace
 
 boost::asio::awaitable<Answer> run_find_coordinator(RequestContext context) {
-  return run_at_once<protocol::FindCoordinatorRequest, find_coordinator>(context);
+  return run<protocol::FindCoordinatorRequest, find_coordinator>(context);
 }
 
 }  // namespace tarry::broker

@@ -1,11 +1,14 @@
 // Metadata (key 3), versions 0 to 12.  Creates topics that are asked for by name and are not
 // there, when client and configuration both allow it.
 
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/metadata.h"
 
 namespace tarry::broker {
@@ -40,6 +43,11 @@ protocol::MetadataResponse::Topic unknown(const protocol::MetadataRequest::Topic
   return out;
 }
 
+// Microseconds that it takes to describe and to encode.
+std::size_t cost_of(const storage::Topic& topic) {
+  return 1 + static_cast<std::size_t>(topic.partitions) / 8;
+}
+
 asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
                                                      const protocol::MetadataRequest& request) {
   Broker& broker = context.broker;
@@ -52,17 +60,28 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
   response.cluster_id = config.cluster_id;
   response.controller_id = config.node_id;
 
+  Turns turns(context.shard, &context.connection);
   // Version 0 asks for all with an empty list, the later ones with null.
   const bool all = !request.topics || (context.version() == 0 && request.topics->empty());
   if (all) {
-    for (const auto& topic : context.shard.topics().by_name()) {
+    // As they are now, whatever becomes of them meanwhile.
+    const auto topics = context.shard.topics().by_name();
+    for (const auto& topic : topics) {
+      if (turns.over(cost_of(*topic)) && !co_await turns.next()) co_return response;
       response.topics.push_back(describe(*topic, config.node_id));
     }
     co_return response;
   }
   const bool create =
       config.auto_create_topics && (context.version() < 4 || request.allow_auto_topic_creation);
+  // Once is enough, of a topic that has many partitions too.
+  std::set<std::string_view> names;
+  std::set<TopicId> ids;
   for (const auto& asked : *request.topics) {
+    if (turns.over() && !co_await turns.next()) co_return response;
+    const bool again =
+        asked.name ? !names.insert(*asked.name).second : !ids.insert(asked.topic_id).second;
+    if (again) continue;
     if (!asked.name) {
       const auto topic = context.shard.topics().find(asked.topic_id);
       response.topics.push_back(topic ? describe(*topic, config.node_id)
@@ -83,6 +102,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
       if (!topic && !created) code = created.error().code;
     }
     response.topics.push_back(topic ? describe(*topic, config.node_id) : unknown(asked, code));
+    if (topic && turns.over(cost_of(*topic)) && !co_await turns.next()) co_return response;
   }
   co_return response;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "broker/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/offset_commit.h"
 
 namespace tarry::broker {
@@ -65,11 +67,15 @@ asio::awaitable<Response> offset_commit(RequestContext& context, const Request& 
   const auto longest = static_cast<std::size_t>(broker.config().offset_metadata_bytes);
   Response response;
   GroupOffsets::Commits commits;
+  std::unordered_map<TopicPartition, std::size_t> places;
+  Turns turns(context.shard, &context.connection);
   for (const auto& topic : request.topics) {
+    if (turns.over() && !co_await turns.next()) co_return response;
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
     const auto known = context.shard.topics().find(topic.name);
     for (const auto& partition : topic.partitions) {
+      if (turns.over() && !co_await turns.next()) co_return response;
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       const auto metadata = partition.committed_metadata.value_or("");
@@ -79,10 +85,16 @@ asio::awaitable<Response> offset_commit(RequestContext& context, const Request& 
       } else if (metadata.size() > longest) {
         answer.error_code = ErrorCode::offset_metadata_too_large;
       } else {
-        commits.emplace_back(
-            TopicPartition{known->id, partition.partition_index},
-            CommittedOffset{partition.committed_offset, partition.committed_leader_epoch, now,
-                            expires, std::string(metadata)});
+        const TopicPartition place{known->id, partition.partition_index};
+        const CommittedOffset offset{partition.committed_offset, partition.committed_leader_epoch,
+                                     now, expires, std::string(metadata)};
+        // Of one that is there twice the last one holds.
+        const auto [known_at, is_new] = places.try_emplace(place, commits.size());
+        if (is_new) {
+          commits.emplace_back(place, offset);
+        } else {
+          commits[known_at->second].second = offset;
+        }
       }
     }
   }

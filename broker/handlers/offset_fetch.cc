@@ -15,6 +15,7 @@
 #include "broker/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/turns.h"
 #include "protocol/messages/offset_fetch.h"
 
 namespace tarry::broker {
@@ -26,7 +27,6 @@ namespace {
 
 using Request = protocol::OffsetFetchRequest;
 using Response = protocol::OffsetFetchResponse;
-using Asked = std::optional<std::vector<Request::GroupTopic>>;
 using Topics = std::vector<Response::GroupTopic>;
 
 // What one answer may hold: a few bytes can ask for a partition's long metadata, again and again.
@@ -54,39 +54,62 @@ Response::GroupTopicPartition answer_of(PartitionIndex partition, const Committe
   return {partition, offset->offset, offset->leader_epoch, offset->metadata, ErrorCode::none};
 }
 
-// On the group's shard.  Empty when there is no room for it.
-std::optional<Topics> committed(Shard& shard, std::string_view id, const Asked& asked, Room& room) {
+const GroupOffsets* offsets_of(Shard& shard, std::string_view id) {
   const KeptGroup* const group = shard.groups().find(id);
-  const GroupOffsets* const offsets = group == nullptr ? nullptr : &group->offsets;
+  return group == nullptr ? nullptr : &group->offsets;
+}
+
+// On the group's shard, which may do without the group while others have their turn.  Empty when
+// there is no room for it.
+asio::awaitable<std::optional<Topics>> committed_of(Shard& shard, std::string_view id,
+                                                    const std::vector<Request::GroupTopic>& asked,
+                                                    Room& room) {
   Topics topics;
-  if (asked) {
-    topics.reserve(asked->size());
-    for (const auto& topic : *asked) {
-      auto& answer = topics.emplace_back();
-      answer.name = topic.name;
-      const auto known = shard.topics().find(topic.name);
-      for (const auto partition : topic.partition_indexes) {
-        const bool may_be = offsets != nullptr && known;
-        const auto* const offset = may_be ? offsets->find({known->id, partition}) : nullptr;
-        if (!room.take(offset)) return std::nullopt;
-        answer.partitions.push_back(answer_of(partition, offset));
-      }
+  topics.reserve(asked.size());
+  Turns turns(shard, nullptr);
+  for (const auto& topic : asked) {
+    auto& answer = topics.emplace_back();
+    answer.name = topic.name;
+    if (turns.over()) co_await turns.next();
+    const auto known = shard.topics().find(topic.name);
+    for (const auto partition : topic.partition_indexes) {
+      if (turns.over()) co_await turns.next();
+      const GroupOffsets* const offsets = known ? offsets_of(shard, id) : nullptr;
+      const auto* const offset =
+          offsets == nullptr ? nullptr : offsets->find({known->id, partition});
+      if (!room.take(offset)) co_return std::nullopt;
+      answer.partitions.push_back(answer_of(partition, offset));
     }
-    return topics;
   }
-  if (offsets == nullptr) return topics;
-  const TopicId* last = nullptr;  // They stand in the order of topics.
-  for (const auto& [place, offset] : offsets->all()) {
-    if (last == nullptr || *last != place.topic) {
+  co_return topics;
+}
+
+// The same of all that it has committed.
+asio::awaitable<std::optional<Topics>> all_committed(Shard& shard, std::string_view id,
+                                                     Room& room) {
+  Topics topics;
+  Turns turns(shard, nullptr);
+  std::optional<TopicPartition> last;  // They stand in the order of topics.
+  for (bool more = true; more;) {
+    const GroupOffsets* const offsets = offsets_of(shard, id);
+    if (offsets == nullptr) break;
+    const auto& all = offsets->all();
+    auto next = last ? all.upper_bound(*last) : all.begin();
+    for (; next != all.end() && !turns.over(); ++next) {
+      const auto& [place, offset] = *next;
       const auto topic = shard.topics().find(place.topic);
-      if (!topic) continue;  // It is being deleted.
-      topics.push_back({topic->name, {}, {}});
-      last = &place.topic;
+      if (topic) {  // Else it is being deleted.
+        if (topics.empty() || !last || last->topic != place.topic)
+          topics.push_back({topic->name, {}, {}});
+        if (!room.take(&offset)) co_return std::nullopt;
+        topics.back().partitions.push_back(answer_of(place.partition, &offset));
+      }
+      last = place;
     }
-    if (!room.take(&offset)) return std::nullopt;
-    topics.back().partitions.push_back(answer_of(place.partition, &offset));
+    more = next != all.end();
+    if (more) co_await turns.next();
   }
-  return topics;
+  co_return topics;
 }
 
 asio::awaitable<Response> offset_fetch(RequestContext& context, const Request& request) {
@@ -106,10 +129,13 @@ asio::awaitable<Response> offset_fetch(RequestContext& context, const Request& r
   Response response;
   const auto kept = static_cast<std::size_t>(broker.config().group_offsets_bytes);
   Room room(std::max(answer_bytes, kept));
+  Turns turns(context.shard, &context.connection);
   for (const auto& group : groups) {
+    if (turns.over() && !co_await turns.next()) co_return response;
     Shard& shard = broker.shard_of_group(group.group_id);
-    auto work = [&shard, &group, &room]() -> asio::awaitable<std::optional<Topics>> {
-      co_return committed(shard, group.group_id, group.topics, room);
+    auto work = [&shard, &group, &room] {
+      return group.topics ? committed_of(shard, group.group_id, *group.topics, room)
+                          : all_committed(shard, group.group_id, room);
     };
     auto topics = co_await broker.on(context.shard, shard, std::move(work));
     const auto code = topics ? ErrorCode::none : ErrorCode::invalid_request;

@@ -30,6 +30,10 @@ namespace asio = boost::asio;
 
 namespace {
 
+// A producer sends one batch a partition at a time; more cost their shard more than its producers
+// notice.
+constexpr std::size_t most_batches = 50'000;
+
 // One partition of a request, from its bytes to its answer.
 struct Item {
   TopicPartition id;
@@ -144,14 +148,18 @@ void fill_in(const Item& item) {
     answer.record_errors.push_back({bad.index, bad.message});
 }
 
+std::size_t batches_in(const protocol::ProduceRequest& request) {
+  std::size_t count = request.topic_data.size();
+  for (const auto& topic : request.topic_data) count += topic.partition_data.size();
+  return count;
+}
+
 asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
                                                    const protocol::ProduceRequest& request) {
   Broker& broker = context.broker;
   protocol::ProduceResponse response;
-  std::size_t count = 0;
-  for (const auto& topic : request.topic_data) count += topic.partition_data.size();
   std::vector<Item> items;
-  items.reserve(count);  // They are pointed to.
+  items.reserve(batches_in(request));  // They are pointed to.
   std::vector<Group> groups;
 
   response.responses.reserve(request.topic_data.size());
@@ -241,6 +249,11 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
 asio::awaitable<Answer> run_produce(RequestContext context) {
   const auto request = decode_request<protocol::ProduceRequest>(context);
   if (!request) co_return undecodable(context, request.error());
+  if (const auto batches = batches_in(*request); batches > most_batches) {
+    co_return Answer{{},
+                     fmt::format("a Produce request with {} topics and batches; {} are allowed",
+                                 batches, most_batches)};
+  }
   const auto response = co_await produce(context, *request);
   if (request->acks != 0) co_return answer_with(context, response);
   for (const auto& topic : response.responses) {

@@ -54,6 +54,11 @@ constexpr std::array table{
     Handler{ApiKey::describe_topic_partitions, 0, 0, 0, false, run_describe_topic_partitions},
 };
 
+// Records, or what tarry.group.max.bytes bounds.
+constexpr bool carries_data(ApiKey key) {
+  return key == ApiKey::produce || key == ApiKey::join_group || key == ApiKey::sync_group;
+}
+
 }  // namespace
 
 std::span<const Handler> handlers() {
@@ -77,6 +82,10 @@ std::string why_refused(const protocol::RequestHeader& header) {
     return fmt::format("a {} request of version {}; versions {} to {} are served",
                        protocol::name(handler->key), header.version, handler->min_served,
                        handler->max_version);
+  }
+  if (!carries_data(handler->key) && header.body.size() > most_request_bytes) {
+    return fmt::format("a {} request of {} bytes; {} are allowed", protocol::name(handler->key),
+                       header.body.size(), most_request_bytes);
   }
   return {};
 }

@@ -61,6 +61,10 @@ struct Handler {
 std::span<const Handler> handlers();
 const Handler* find_handler(std::int16_t key);
 
+// Of a request that names things, some 400 000 groups or topics: decoding it and encoding its
+// answer hold the shard as long as they take.
+inline constexpr std::size_t most_request_bytes = std::size_t{8} << 20;
+
 // Why a request whose header was read ends its connection; empty when it is served.
 std::string why_refused(const protocol::RequestHeader& header);
 

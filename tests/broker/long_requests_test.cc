@@ -1,0 +1,206 @@
+// Requests that name very many things, or one thing very often: nobody else waits for their end.
+
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <boost/asio/post.hpp>
+
+#include "protocol/messages/create_partitions.h"
+#include "protocol/messages/delete_groups.h"
+#include "protocol/messages/delete_topics.h"
+#include "protocol/messages/describe_configs.h"
+#include "protocol/messages/describe_groups.h"
+#include "protocol/messages/describe_topic_partitions.h"
+#include "protocol/messages/find_coordinator.h"
+#include "protocol/messages/list_offsets.h"
+#include "protocol/messages/metadata.h"
+#include "protocol/messages/offset_commit.h"
+#include "protocol/messages/offset_fetch.h"
+#include "tests/broker/batches.h"
+
+namespace tarry::broker::test {
+namespace {
+
+constexpr std::size_t many = 20'000;
+
+struct LongWorld : World {
+  LongWorld() : World({.shards = 1}) {
+    for (std::size_t i = 0; i < many; ++i) names.push_back(std::to_string(i));
+  }
+
+  // Whether what comes behind `request` has its turn before that is answered.
+  template <typename Request>
+  std::shared_ptr<Pending> begin_long(const Request& request, int version) {
+    runs_at_once = false;
+    const auto pending = begin(request, version);
+    bool in_between = false;
+    boost::asio::post(shard().executor(), [&] {
+      in_between = !pending->answer.has_value();
+      if (hang_up) connection().close();
+    });
+    run();
+    CHECK_MESSAGE(in_between, Request::name);
+    runs_at_once = true;
+    return pending;
+  }
+
+  std::vector<std::string> names;
+  bool hang_up = false;
+};
+
+TEST_SUITE("long requests") {
+  TEST_CASE("others have their turn while a request names very many groups") {
+    LongWorld world;
+    protocol::DescribeGroupsRequest describe;
+    describe.groups.assign(world.names.begin(), world.names.end());
+    CHECK(world.read<protocol::DescribeGroupsResponse>(*world.begin_long(describe, 5), 5)
+              .groups.size() == many);
+    protocol::DeleteGroupsRequest remove;
+    remove.groups_names = describe.groups;
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*world.begin_long(remove, 2), 2)
+              .results.size() == many);
+    protocol::FindCoordinatorRequest find;
+    find.coordinator_keys = describe.groups;
+    CHECK(world.read<protocol::FindCoordinatorResponse>(*world.begin_long(find, 4), 4)
+              .coordinators.size() == many);
+    protocol::OffsetFetchRequest fetch;
+    for (const auto& name : world.names) fetch.groups.emplace_back().group_id = name;
+    CHECK(world.read<protocol::OffsetFetchResponse>(*world.begin_long(fetch, 8), 8).groups.size() ==
+          many);
+  }
+
+  TEST_CASE("others have their turn while a request names very many topics") {
+    LongWorld world;
+    protocol::MetadataRequest metadata;
+    metadata.topics.emplace();
+    metadata.allow_auto_topic_creation = false;
+    protocol::DeleteTopicsRequest remove;
+    protocol::DescribeConfigsRequest configs;
+    protocol::CreatePartitionsRequest grow;
+    protocol::DescribeTopicPartitionsRequest partitions;
+    protocol::ListOffsetsRequest list;
+    protocol::OffsetCommitRequest commit;
+    commit.group_id = "g";
+    commit.generation_id_or_member_epoch = -1;
+    for (const auto& name : world.names) {
+      metadata.topics->push_back({{}, name});
+      remove.topics.push_back({name, {}});
+      configs.resources.push_back({2, name, {}});
+      grow.topics.emplace_back().name = name;
+      partitions.topics.push_back({name});
+      list.topics.emplace_back().name = name;
+      commit.topics.emplace_back().name = name;
+    }
+    CHECK(world.read<protocol::MetadataResponse>(*world.begin_long(metadata, 9), 9).topics.size() ==
+          many);
+    CHECK(world.read<protocol::DeleteTopicsResponse>(*world.begin_long(remove, 6), 6)
+              .responses.size() == many);
+    CHECK(world.read<protocol::DescribeConfigsResponse>(*world.begin_long(configs, 4), 4)
+              .results.size() == many);
+    CHECK(world.read<protocol::CreatePartitionsResponse>(*world.begin_long(grow, 3), 3)
+              .results.size() == many);
+    CHECK(world.read<protocol::DescribeTopicPartitionsResponse>(*world.begin_long(partitions, 0), 0)
+              .topics.size() == many);
+    CHECK(world.read<protocol::ListOffsetsResponse>(*world.begin_long(list, 6), 6).topics.size() ==
+          many);
+    CHECK(
+        world.read<protocol::OffsetCommitResponse>(*world.begin_long(commit, 8), 8).topics.size() ==
+        many);
+  }
+
+  TEST_CASE("a client that goes has the rest of its list not answered") {
+    LongWorld world;
+    world.hang_up = true;
+    protocol::DescribeGroupsRequest describe;
+    describe.groups.assign(world.names.begin(), world.names.end());
+    const auto answer =
+        world.read<protocol::DescribeGroupsResponse>(*world.begin_long(describe, 5), 5);
+    CHECK(answer.groups.size() < many / 2);
+  }
+
+  TEST_CASE("a name that comes a hundred thousand times is refused or answered once") {
+    LongWorld world;
+    create_topic(world, "t");
+    constexpr std::size_t times = 100'000;
+    protocol::CreateTopicsRequest create;
+    protocol::CreatePartitionsRequest grow;
+    protocol::MetadataRequest metadata;
+    metadata.topics.emplace();
+    for (std::size_t i = 0; i < times; ++i) {
+      create.topics.emplace_back().name = "x";
+      grow.topics.emplace_back().name = "t";
+      metadata.topics->push_back({{}, "t"});
+    }
+    const auto created = world.call<protocol::CreateTopicsResponse>(create, 7);
+    REQUIRE(created.topics.size() == 1);
+    CHECK(created.topics[0].error_code == ErrorCode::invalid_request);
+    const auto grown = world.call<protocol::CreatePartitionsResponse>(grow, 3);
+    REQUIRE(grown.results.size() == times);
+    CHECK(grown.results[0].error_code == ErrorCode::invalid_request);
+    CHECK(world.call<protocol::MetadataResponse>(metadata, 9).topics.size() == 1);
+  }
+
+  TEST_CASE("an answer about configs is bounded, however often one topic is named") {
+    LongWorld world;
+    create_topic(world, "t");
+    protocol::DescribeConfigsRequest request;
+    request.include_synonyms = true;
+    for (std::size_t i = 0; i < 20'000; ++i) request.resources.push_back({2, "t", {}});
+    const auto response = world.call<protocol::DescribeConfigsResponse>(request, 4);
+    REQUIRE(response.results.size() == 20'000);
+    CHECK(response.results[0].error_code == ErrorCode::none);
+    CHECK(response.results.back().error_code == ErrorCode::invalid_request);
+  }
+
+  TEST_CASE("of a partition that one commit names twice the last offset holds") {
+    LongWorld world;
+    create_topic(world, "t");
+    protocol::OffsetCommitRequest commit;
+    commit.group_id = "g";
+    commit.generation_id_or_member_epoch = -1;
+    auto& topic = commit.topics.emplace_back();
+    topic.name = "t";
+    for (Offset offset = 1; offset <= 3; ++offset) {
+      auto& partition = topic.partitions.emplace_back();
+      partition.committed_offset = offset;
+      partition.committed_metadata = "";
+    }
+    const auto committed = world.call<protocol::OffsetCommitResponse>(commit, 8);
+    REQUIRE(committed.topics[0].partitions.size() == 3);
+    protocol::OffsetFetchRequest fetch;
+    fetch.group_id = "g";
+    const auto found = world.call<protocol::OffsetFetchResponse>(fetch, 7);
+    REQUIRE(found.topics.size() == 1);
+    CHECK(found.topics[0].partitions[0].committed_offset == 3);
+  }
+
+  TEST_CASE("a request that names more than is allowed ends its connection, records may be more") {
+    protocol::DescribeGroupsRequest describe;
+    const std::string name(1000, 'g');
+    for (int i = 0; i < 9000; ++i) describe.groups.push_back(name);
+    const auto why = [](const auto& request, int version) {
+      const Buffer frame = protocol::encode_request_frame(7, "test", request, version);
+      const auto header = protocol::parse_request_header(Bytes(frame).subspan(4));
+      REQUIRE(header.has_value());
+      return why_refused(*header);
+    };
+    CHECK(why(describe, 5).find("8388608 are allowed") != std::string::npos);
+    describe.groups.resize(8000);
+    CHECK(why(describe, 5).empty());
+    CHECK(why(produce_request("t", 0, Buffer(9 << 20)), 9).empty());
+  }
+
+  TEST_CASE("a Produce request with more batches than a producer sends ends its connection") {
+    LongWorld world;
+    create_topic(world, "t");
+    auto request = produce_request("t", 0, {});
+    request.topic_data[0].partition_data.resize(60'000);
+    const auto pending = world.begin(request, 9);
+    REQUIRE(pending->answer.has_value());
+    CHECK(pending->answer->close.find("50000 are allowed") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test
