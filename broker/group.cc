@@ -106,7 +106,7 @@ Bytes Group::metadata_of(const GroupMember& member) const {
   return protocol == member.protocols.end() ? Bytes{} : Bytes(protocol->metadata);
 }
 
-// --- JoinGroup ----------------------------------------------------------------------------------
+// --- JoinGroup
 
 void Group::join(const JoinGroupRequest& request, const JoinTerms& terms, DelayedJoin& reply) {
   if (is(GroupState::dead)) return refuse(reply, request, ErrorCode::coordinator_not_available);
@@ -320,7 +320,7 @@ void Group::add_members_to(JoinGroupResponse& answer) const {
   }
 }
 
-// --- SyncGroup ----------------------------------------------------------------------------------
+// --- SyncGroup
 
 void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
   if (is(GroupState::dead)) return reply.refuse(ErrorCode::coordinator_not_available);
@@ -418,7 +418,6 @@ void Group::settle_sync(GroupMember& member) {
 }
 
 // --- Heartbeat, LeaveGroup, commits
-// ---------------------------------------------------------------
 
 ErrorCode Group::heartbeat(std::int32_t generation, std::string_view member_id,
                            std::optional<std::string_view> instance_id) {
@@ -481,7 +480,6 @@ void Group::heard_of(std::string_view member_id) {
 }
 
 // --- The state machine
-// ----------------------------------------------------------------------------
 
 void Group::become(GroupState state) {
   log_debug("broker", "group {}: {} becomes {}, generation {}, {} members", printable(id_),
@@ -610,7 +608,6 @@ void Group::sync_time_is_over() {
 }
 
 // --- Who has gone
-// ---------------------------------------------------------------------------------
 
 void Group::forget_join(GroupMember& member) {
   member.joining->forget();
@@ -689,7 +686,6 @@ void Group::die() {
 }
 
 // --- What is stored
-// -------------------------------------------------------------------------------
 
 GroupRecord Group::record() const {
   GroupRecord out;
@@ -710,9 +706,9 @@ Result<> Group::restore(GroupRecord record) {
                 fmt::format("group {}: member {} does not offer protocol {}", printable(id_),
                             printable(member.id), printable(record.protocol_name)));
   }
-  if (!record.members.empty() &&
-      std::ranges::find(record.members, record.leader, &GroupRecord::Member::id) ==
-          record.members.end()) {
+  const bool has_leader = !record.members.empty() || !record.leader.empty();
+  if (has_leader && std::ranges::find(record.members, record.leader, &GroupRecord::Member::id) ==
+                        record.members.end()) {
     return fail(Errc::corrupt, fmt::format("group {}: its leader {} is no member", printable(id_),
                                            printable(record.leader)));
   }
@@ -736,7 +732,6 @@ Result<> Group::restore(GroupRecord record) {
 }
 
 // --- Members
-// --------------------------------------------------------------------------------------
 
 Group::Or<const GroupMember*> Group::find(std::string_view id,
                                           std::optional<std::string_view> instance_id) const {

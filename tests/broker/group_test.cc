@@ -841,6 +841,10 @@ TEST_SUITE("group") {
     record.leader = record.members.front().id;
     record.protocol_name = "sticky";
     CHECK(fresh.restore(record).error().code == Errc::corrupt);
+    record.members.clear();
+    CHECK(fresh.restore(record).error().code == Errc::corrupt);  // A leader of nobody.
+    record.leader.clear();
+    CHECK(fresh.restore(record).has_value());
   }
 }
 
