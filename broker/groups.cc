@@ -42,7 +42,6 @@ Groups::Groups(Shard& shard) : shard_(shard), unused_timer_([this] { remove_unus
 Groups::~Groups() = default;
 
 // --- What a group stands on
-// -----------------------------------------------------------------------
 
 const BrokerConfig& Groups::config() const {
   return shard_.broker().config();
@@ -119,7 +118,6 @@ void Groups::became_unused(Group& group) {
 }
 
 // --- Which there are
-// ------------------------------------------------------------------------------
 
 KeptGroup* Groups::find(std::string_view id) const {
   const auto found = groups_.find(id);
@@ -171,7 +169,6 @@ Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
 }
 
 // --- Requests
-// -------------------------------------------------------------------------------------
 
 asio::awaitable<protocol::JoinGroupResponse> Groups::join(const protocol::JoinGroupRequest& request,
                                                           Group::JoinTerms terms,
@@ -235,7 +232,6 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 }
 
 // --- Removal
-// --------------------------------------------------------------------------------------
 
 std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group,
                                                     std::move_only_function<void()> then) {

@@ -65,7 +65,7 @@ MonoTime Shard::time_of(timing::Tick tick) const {
   return epoch_ + milliseconds{static_cast<std::int64_t>(std::min(tick, farthest))};
 }
 
-// --- The journal ------------------------------------------------------------------------------
+// --- The journal
 
 Result<> Shard::open_journal(const storage::RecoveredJournal& recovered) {
   const auto& config = broker_.config();
@@ -138,7 +138,7 @@ void Shard::arm_idle_note() {
     wheel_.schedule(idle_note_timer_, tick_after(idle_note_after));
 }
 
-// --- Partitions -------------------------------------------------------------------------------
+// --- Partitions
 
 std::shared_ptr<const TopicConfig> Shard::config_of(const storage::Topic& topic) {
   auto& config = configs_[topic.id];
@@ -343,7 +343,7 @@ void Shard::run_removal(storage::LogRemoval removal) {
                   });
 }
 
-// --- Start and stop ---------------------------------------------------------------------------
+// --- Start and stop
 
 void Shard::start() {
   engine_->start();
