@@ -1,0 +1,540 @@
+#include "storage/log.h"
+
+// What of a log is read: the pieces of work that do it, and how the Log makes them.
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "records/compression.h"
+#include "records/record_batch.h"
+#include "storage/index.h"
+
+namespace tarry::storage {
+namespace {
+
+// A read from disk brings at most so much (or one batch, if that is larger): memory for a fetch
+// is bounded by it, whatever the client asks for.
+constexpr std::size_t most_read_bytes = 4 << 20;
+// Read on top of what was asked for when the place is known by the sparse index alone.
+constexpr std::size_t read_slack = 16 << 10;
+// What a batch may unpack to when it is searched by time.
+constexpr std::size_t most_unpacked_bytes = std::size_t{64} << 20;
+// A batch's maximum timestamp is that of one of its records, so the first batch that has it is the
+// answer, but for the one that start_offset() may cut.
+constexpr std::size_t search_candidates = 2;
+
+// The record of `batch` within [from, below) that comes first and has a timestamp of at least
+// `target`, or with `max` the first of those with the largest.
+Result<std::optional<TimestampedOffset>> find_record(Bytes bytes, Offset from, Offset below,
+                                                     std::int64_t target, bool max) {
+  const auto batch = records::BatchView::parse(bytes);
+  if (!batch) return std::unexpected(batch.error());
+  const auto codec = batch->codec();
+  if (!codec) {
+    return fail(Errc::corrupt,
+                fmt::format("the batch of offset {} has the unknown codec {}", batch->base_offset(),
+                            batch->attributes() & records::codec_mask));
+  }
+  Buffer unpacked;
+  Bytes records = batch->records();
+  if (*codec != records::Codec::none) {
+    auto opened = records::decompress(*codec, records, most_unpacked_bytes);
+    if (!opened) return std::unexpected(opened.error());
+    unpacked = std::move(*opened);
+    records = unpacked;
+  }
+  std::optional<TimestampedOffset> found;
+  const auto walked = records::for_each_record(
+      records, batch->record_count(), [&](const records::RecordView& record) {
+        const TimestampedOffset here{batch->offset_of(record), to_ms(batch->timestamp_of(record))};
+        if (here.offset < from || here.offset >= below || here.timestamp < target) return true;
+        if (!found || here.timestamp > found->timestamp) found = here;
+        return max;
+      });
+  if (!walked) return std::unexpected(walked.error());
+  return found;
+}
+
+}  // namespace
+
+// --- DiskRead
+
+// Where reads ended, so that one that goes on there need not search.  Shared by the reads of one
+// log on whatever threads they run, hence the lock.
+class DiskRead::Hints {
+ public:
+  ~Hints() { ReadAhead::of_the_process().forget(log); }
+
+  void add(Offset next, Offset segment, std::uint64_t position) {
+    const std::lock_guard lock(mutex_);
+    hints_[oldest_++ % hints_.size()] = {next, segment, position};
+  }
+  std::optional<std::uint64_t> find(Offset next, Offset segment) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& hint : hints_)
+      if (hint.next == next && hint.segment == segment) return hint.position;
+    return std::nullopt;
+  }
+
+  const std::uint64_t log = ReadAhead::of_the_process().new_log();
+
+ private:
+  struct Hint {
+    Offset next = -1, segment = -1;
+    std::uint64_t position = 0;
+  };
+  mutable std::mutex mutex_;
+  std::array<Hint, 8> hints_;  // As many consumers of old data may go on side by side.
+  std::size_t oldest_ = 0;
+};
+
+namespace {
+
+// Takes batches of `piece` from the one that contains `from` on, under the rules of Log::read(), as
+// one view more in `taken`; `next` and `bytes` go on by what was taken.
+void take_from(const std::shared_ptr<const Piece>& piece, Offset below, std::size_t max_bytes,
+               bool at_least_one, Offset& next, std::size_t& bytes,
+               std::vector<SharedBytes>& taken) {
+  const auto first = std::ranges::lower_bound(piece->batches, next, {}, &Piece::Batch::last);
+  auto batch = first;
+  std::size_t size = 0;
+  for (; batch != piece->batches.end() && batch->last < below; ++batch) {
+    const bool fits = bytes + batch->size <= max_bytes || (at_least_one && bytes == 0);
+    if (!fits) break;
+    bytes += batch->size;
+    size += batch->size;
+    next = batch->last + 1;
+  }
+  if (size > 0) taken.emplace_back(piece->buffer, piece->buffer->view().subspan(first->at, size));
+}
+
+}  // namespace
+
+std::shared_ptr<const Piece> AheadRead::read() const {
+  const auto log = disk_->open(segment_path(directory_, segment_.base, ".log"), {.direct = true});
+  if (!log) return nullptr;
+  const std::uint64_t begin = position_ / block_bytes * block_bytes;
+  const std::uint64_t end =
+      std::min<std::uint64_t>(position_ + ReadAhead::piece_bytes, segment_.bytes);
+  auto buffer = std::make_shared<AlignedBuffer>();
+  buffer->resize_for_overwrite(static_cast<std::size_t>(round_up_to_block(end - begin)));
+  const auto got = (*log)->pread(begin, buffer->span());
+  if (!got || begin + *got < end) return nullptr;
+  buffer->resize(static_cast<std::size_t>(end - begin));
+
+  auto piece = std::make_shared<Piece>();
+  piece->segment = segment_.base;
+  auto at = static_cast<std::size_t>(position_ - begin);
+  Offset previous = from_ - 1;
+  while (buffer->size() - at >= records::batch_header_size) {
+    const Bytes rest = buffer->view().subspan(at);
+    const auto size = records::batch_size(rest);
+    if (!size) return nullptr;
+    if (*size > rest.size()) break;
+    const Offset first = load_be<std::int64_t>(rest.data());
+    const Offset last =
+        first + load_be<std::int32_t>(rest.data() + records::field::last_offset_delta);
+    // The first one is where the batch before it ended; its own place is looked at by its reader.
+    if (first <= previous || last < first) return nullptr;
+    piece->batches.push_back({first, last, at, *size});
+    previous = last;
+    at += *size;
+  }
+  if (piece->batches.empty()) return nullptr;
+  piece->end_position = begin + at;
+  piece->buffer = std::move(buffer);
+  return piece;
+}
+
+void AheadRead::run() {
+  auto& pieces = ReadAhead::of_the_process();
+  if (!pieces.begin(log_, from_)) return;
+  std::shared_ptr<const Piece> piece;
+  try {
+    piece = read();
+  } catch (const std::exception&) {
+  }
+  pieces.done(log_, from_, std::move(piece));
+}
+
+Result<std::vector<SharedBytes>> DiskRead::run() {
+  const std::size_t wanted = std::min(max_bytes_, most_read_bytes);
+  std::vector<SharedBytes> batches;
+  // Somebody goes on where one has ended before: a whole piece, of which the next read has the
+  // rest. Not when it is a small rest of a segment, nor for who wants a batch that no piece has.
+  auto& pieces = ReadAhead::of_the_process();
+  auto piece = pieces.find_or_wait(hints_->log, from_);
+  if (piece == nullptr && !segments_.empty()) {
+    if (const auto position = hints_->find(from_, segments_.front().base);
+        position && *position < segments_.front().bytes && pieces.plan(hints_->log, from_) &&
+        pieces.begin(hints_->log, from_)) {
+      // Whatever comes of it is said: others may wait for it.
+      try {
+        AheadRead read;
+        read.disk_ = disk_;
+        read.directory_ = directory_;
+        read.segment_ = segments_.front();
+        read.from_ = from_;
+        read.position_ = *position;
+        piece = read.read();
+      } catch (...) {
+        pieces.done(hints_->log, from_, nullptr);
+        throw;
+      }
+      pieces.done(hints_->log, from_, piece);
+    }
+  }
+  if (piece != nullptr) {
+    std::size_t bytes = 0;
+    Offset next = from_;
+    take_from(piece, below_, wanted, at_least_one_, next, bytes, batches);
+    if (next == piece->end()) pieces.used_up(hints_->log, piece->begin());
+    if (bytes > 0) {
+      if (next == piece->end()) hints_->add(next, piece->segment, piece->end_position);
+      return batches;
+    }
+  }
+
+  for (const auto& segment : segments_) {
+    auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
+    if (!log) return std::unexpected(log.error());
+
+    std::uint64_t position = 0;
+    std::size_t slack = 0;
+    bool searched = false;
+    if (const auto hint = hints_->find(from_, segment.base)) {
+      position = *hint;
+    } else {
+      const auto found = position_before(*disk_, directory_, segment, from_);
+      if (!found) return std::unexpected(found.error());
+      position = *found;
+      slack = read_slack;
+      searched = position > 0;
+    }
+
+    // The batch to begin with.
+    auto buffer = std::make_shared<AlignedBuffer>();
+    std::uint64_t buffer_at = 0;
+    const auto read_at = [&](std::uint64_t at, std::uint64_t count) -> Result<> {
+      buffer_at = at / block_bytes * block_bytes;
+      const std::uint64_t end = std::min<std::uint64_t>(at + count, segment.bytes);
+      buffer->clear();
+      buffer->resize_for_overwrite(static_cast<std::size_t>(round_up_to_block(end - buffer_at)));
+      const auto got = (*log)->pread(buffer_at, buffer->span());
+      if (!got) return std::unexpected(got.error());
+      if (buffer_at + *got < end) {
+        return fail(Errc::corrupt, fmt::format("{}: ends at {}, {} bytes were written to it",
+                                               (*log)->path(), buffer_at + *got, segment.bytes));
+      }
+      buffer->resize(static_cast<std::size_t>(end - buffer_at));
+      return {};
+    };
+    // What the buffer has from `at` on.
+    const auto rest = [&](std::uint64_t at) {
+      return at < buffer_at || at > buffer_at + buffer->size()
+                 ? Bytes{}
+                 : buffer->view().subspan(static_cast<std::size_t>(at - buffer_at));
+    };
+    const auto no_batch = [&](const std::string& why) {
+      return fail(Errc::corrupt,
+                  fmt::format("{}: no batch at position {}: {}", (*log)->path(), position, why));
+    };
+
+    std::uint64_t begin = 0;  // Of the first batch that is returned.
+    std::size_t taken = 0;    // Bytes from there on.
+    Offset next = from_;      // Behind what is taken.
+    Offset previous = segment.base - 1;
+    bool done = false;
+    while (!done && position < segment.bytes) {
+      const std::uint64_t left = segment.bytes - position;
+      Bytes bytes = rest(position);
+      if (bytes.size() < records::batch_header_size && bytes.size() < left) {
+        if (taken > 0) break;
+        if (auto read = read_at(position, wanted + slack + records::batch_header_size); !read)
+          return std::unexpected(read.error());
+        bytes = rest(position);
+      }
+      const auto size = bytes.size() < records::batch_header_size
+                            ? fail(Errc::corrupt, fmt::format("only {} bytes are left", left))
+                            : records::batch_size(bytes);
+      const Offset first = size ? load_be<std::int64_t>(bytes.data()) : 0;
+      const Offset last =
+          size ? first + load_be<std::int32_t>(bytes.data() + records::field::last_offset_delta)
+               : 0;
+      if (!size || *size > left || first <= previous || last < first) {
+        if (searched) {  // An index that is damaged costs time, no data.
+          log_warn("storage", "{}: its index names position {}, where no batch is; scanning",
+                   (*log)->path(), position);
+          searched = false;
+          position = 0;
+          previous = segment.base - 1;
+          continue;
+        }
+        return no_batch(!size
+                            ? size.error().message
+                            : fmt::format("it would have {} bytes and the offsets {} to {}, behind "
+                                          "{}",
+                                          *size, first, last, previous));
+      }
+      if (searched && first > from_) {  // Too far: the same.
+        searched = false;
+        position = 0;
+        continue;
+      }
+      searched = false;
+      if (last < from_) {
+        previous = last;
+        position += *size;
+        continue;
+      }
+      // The answer begins here or goes on.
+      const bool fits = taken + *size <= wanted || (taken == 0 && at_least_one_);
+      if (last >= below_ || !fits) {
+        done = true;
+        break;
+      }
+      if (bytes.size() < *size) {
+        if (taken > 0) break;
+        if (auto read = read_at(position, std::max(wanted, *size)); !read)
+          return std::unexpected(read.error());
+        continue;
+      }
+      if (taken == 0) begin = position;
+      taken += *size;
+      previous = last;
+      position += *size;
+      next = last + 1;
+    }
+    if (taken > 0) {
+      hints_->add(next, segment.base, begin + taken);
+      const Bytes whole = rest(begin).first(taken);
+      batches.emplace_back(std::shared_ptr<const void>(std::move(buffer)), whole);
+      return batches;
+    }
+    if (done) break;
+  }
+  return std::vector<SharedBytes>{};
+}
+
+// --- TimestampSearch
+
+Result<std::optional<TimestampedOffset>> TimestampSearch::run() {
+  return max_ ? run_max() : run_first();
+}
+
+Result<std::optional<TimestampedOffset>> TimestampSearch::run_first() {
+  for (const auto& segment : segments_) {
+    const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
+    if (!log) return std::unexpected(log.error());
+
+    // Where the largest timestamp is still below the target, or from_ is.
+    Offset before = from_;
+    if (segment.time_entries > 0) {
+      const auto times = disk_->open(segment_path(directory_, segment.base, ".timeindex"), {});
+      if (!times && times.error().code != Errc::not_found) return std::unexpected(times.error());
+      if (times) {
+        const auto entry = find_time_entry(**times, segment.base, segment.time_entries, target_);
+        if (!entry && entry.error().code != Errc::corrupt) return std::unexpected(entry.error());
+        if (entry && *entry) before = std::max(before, (*entry)->offset);
+      }
+    }
+    const auto position = checked_position_before(*disk_, directory_, **log, segment, before);
+    if (!position) return std::unexpected(position.error());
+
+    SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
+    for (;;) {
+      const auto place = scanner.next();
+      if (!place) return std::unexpected(place.error());
+      if (!*place || (*place)->first >= below_) break;
+      if ((*place)->max_timestamp < target_ || (*place)->last < from_) continue;
+      const auto bytes = scanner.bytes();
+      if (!bytes) return std::unexpected(bytes.error());
+      auto found = find_record(*bytes, from_, below_, target_, false);
+      if (!found || *found) return found;
+    }
+  }
+  for (const auto& batch : batches_) {
+    auto found = find_record(batch.view(), from_, below_, target_, false);
+    if (!found || *found) return found;
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<TimestampedOffset>> TimestampSearch::run_max() {
+  std::optional<TimestampedOffset> best;
+  const auto consider = [&](Bytes bytes) -> Result<> {
+    const auto found = find_record(bytes, from_, below_, -1, true);
+    if (!found) return std::unexpected(found.error());
+    if (*found && (!best || (*found)->timestamp > best->timestamp)) best = *found;
+    return {};
+  };
+  for (const auto& segment : segments_) {
+    const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
+    if (!log) return std::unexpected(log.error());
+    // The batch that has it is known, unless it may lie below the start.
+    const bool cut = segment.base < from_;
+    const Offset from = cut ? from_ : segment.max_timestamp_offset;
+    const auto position = checked_position_before(*disk_, directory_, **log, segment, from);
+    if (!position) return std::unexpected(position.error());
+    SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
+    for (;;) {
+      const auto place = scanner.next();
+      if (!place) return std::unexpected(place.error());
+      if (!*place || (*place)->first >= below_) break;
+      if ((*place)->last < from || (best && (*place)->max_timestamp <= best->timestamp)) continue;
+      const auto bytes = scanner.bytes();
+      if (!bytes) return std::unexpected(bytes.error());
+      if (auto considered = consider(*bytes); !considered)
+        return std::unexpected(considered.error());
+      if (!cut) break;
+    }
+  }
+  for (const auto& batch : batches_) {
+    if (auto considered = consider(batch.view()); !considered)
+      return std::unexpected(considered.error());
+  }
+  return best;
+}
+
+// --- Log
+
+void Log::want_piece(Offset from, Offset segment, std::uint64_t position) {
+  auto found = std::ranges::find(segments_, segment, &SegmentState::base);
+  if (found == segments_.end()) return;
+  if (position >= found->bytes) {  // The next one begins where this one ends.
+    if (++found == segments_.end() || found->base != from) return;
+    position = 0;
+  }
+  if (position >= found->bytes || !ReadAhead::of_the_process().plan(hints_->log, from)) return;
+  ahead_ = std::make_unique<AheadRead>();
+  ahead_->disk_ = disk_;
+  ahead_->directory_ = directory_;
+  ahead_->segment_ = *found;
+  ahead_->log_ = hints_->log;
+  ahead_->from_ = from;
+  ahead_->position_ = position;
+}
+
+// From what was read ahead, as much of it as is there; and what comes next is to be read.
+std::vector<SharedBytes> Log::read_pieces(Offset from, Offset below, std::size_t max_bytes,
+                                          bool at_least_one) {
+  auto& pieces = ReadAhead::of_the_process();
+  std::vector<SharedBytes> batches;
+  std::size_t bytes = 0;
+  std::shared_ptr<const Piece> last;
+  while (const auto piece = pieces.find(hints_->log, from)) {
+    const std::size_t before = bytes;
+    take_from(piece, below, std::min(max_bytes, most_read_bytes), at_least_one, from, bytes,
+              batches);
+    if (bytes == before) break;
+    last = piece;
+    if (from < piece->end()) break;
+    pieces.used_up(hints_->log, piece->begin());
+    // Who goes on behind it, when no piece is there by then, need not search.
+    hints_->add(from, piece->segment, piece->end_position);
+  }
+  if (last != nullptr) want_piece(last->end(), last->segment, last->end_position);
+  return batches;
+}
+
+LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one) {
+  if (from < start_offset_ || from > end_offset_) return OffsetOutOfRange{};
+  below = std::min(below, end_offset_);
+  std::vector<SharedBytes> batches;
+  if (from >= below) return batches;
+
+  ahead_.reset();
+  if (from < tail_start()) {
+    if (hints_) {
+      if (auto pieces = read_pieces(from, below, max_bytes, at_least_one); !pieces.empty())
+        return pieces;
+    }
+    DiskRead read;
+    read.disk_ = disk_;
+    read.directory_ = directory_;
+    const auto behind = std::ranges::upper_bound(segments_, from, {}, &SegmentState::base);
+    for (auto segment = behind - 1; segment != segments_.end() && read.segments_.size() < 2;
+         ++segment) {
+      if (!segment->empty()) read.segments_.push_back(*segment);
+    }
+    if (!hints_) hints_ = std::make_shared<DiskRead::Hints>();
+    read.hints_ = hints_;
+    read.from_ = from;
+    read.below_ = below;
+    read.max_bytes_ = max_bytes;
+    read.at_least_one_ = at_least_one;
+    return read;
+  }
+
+  std::size_t bytes = 0;
+  auto batch = std::ranges::lower_bound(tail(), from, {}, &TailBatch::last);
+  for (; batch != tail().end() && batch->last < below; ++batch) {
+    bytes += batch->bytes.size();
+    if (bytes > max_bytes && !(at_least_one && batches.empty())) break;
+    batches.push_back(batch->bytes);
+  }
+  return batches;
+}
+
+TimestampSearch Log::find_timestamp(std::int64_t target, Offset below) const {
+  TimestampSearch search;
+  search.disk_ = disk_;
+  search.directory_ = directory_;
+  search.target_ = target;
+  search.from_ = start_offset_;
+  search.below_ = std::min(below, end_offset_);
+  for (const auto& segment : segments_) {
+    if (segment.base >= tail_start() || search.segments_.size() == search_candidates) break;
+    if (segment.empty() || segment.max_timestamp < target || segment.next <= start_offset_)
+      continue;
+    search.segments_.push_back(segment);
+  }
+  for (const auto& batch : tail()) {
+    if (search.batches_.size() == search_candidates || batch.first >= search.below_) break;
+    if (batch.max_timestamp >= target && batch.last >= start_offset_)
+      search.batches_.push_back(batch.bytes);
+  }
+  return search;
+}
+
+TimestampSearch Log::find_max_timestamp(Offset below) const {
+  TimestampSearch search;
+  search.disk_ = disk_;
+  search.directory_ = directory_;
+  search.max_ = true;
+  search.from_ = start_offset_;
+  search.below_ = std::min(below, end_offset_);
+
+  // The first of the largest; what start_offset() cuts is looked at beside it.
+  const SegmentState* segment = nullptr;
+  for (const auto& each : segments_) {
+    if (each.base >= tail_start()) break;
+    if (each.empty() || each.next <= start_offset_) continue;
+    if (each.base < start_offset_) {
+      search.segments_.push_back(each);
+    } else if (segment == nullptr || each.max_timestamp > segment->max_timestamp) {
+      segment = &each;
+    }
+  }
+  const TailBatch* batch = nullptr;
+  for (const auto& each : tail()) {
+    if (each.first >= search.below_) break;
+    if (each.last < start_offset_) continue;
+    if (each.first < start_offset_) {
+      search.batches_.push_back(each.bytes);
+    } else if (batch == nullptr || each.max_timestamp > batch->max_timestamp) {
+      batch = &each;
+    }
+  }
+  if (segment != nullptr) search.segments_.push_back(*segment);
+  if (batch != nullptr) search.batches_.push_back(batch->bytes);
+  return search;
+}
+
+}  // namespace tarry::storage
