@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/time_text.h"
+#include "cli/group_assignment.h"
 
 namespace tarry::cli {
 namespace {
@@ -47,6 +48,7 @@ using ListGroupOffsets =
 using AlterGroupOffsets =
     Owned<rd_kafka_AlterConsumerGroupOffsets_t, rd_kafka_AlterConsumerGroupOffsets_destroy>;
 
+using GroupList = Owned<const struct rd_kafka_group_list, rd_kafka_group_list_destroy>;
 using Metadata = Owned<const struct rd_kafka_metadata, rd_kafka_metadata_destroy>;
 
 int in_ms(milliseconds time) {
@@ -141,7 +143,7 @@ ConsumedRecord record_of(const rd_kafka_message_t& message) {
 
 }  // namespace
 
-// --- What all have in common -------------------------------------------------------------------
+// --- What all have in common
 
 class KafkaHandle {
  public:
@@ -356,7 +358,7 @@ Result<> check_property(std::string_view key_value) {
   return set_property(config.get(), key_value);
 }
 
-// --- Topics ------------------------------------------------------------------------------------
+// --- Topics
 
 namespace {
 
@@ -503,7 +505,7 @@ Result<> KafkaAdmin::remove(const std::string& topic) {
   return topic_result(*handle_, topic, results, count);
 }
 
-// --- Groups ------------------------------------------------------------------------------------
+// --- Groups
 
 namespace {
 
@@ -544,6 +546,39 @@ GroupMember member_of(const rd_kafka_MemberDescription_t* member) {
     out.assigned.emplace_back(partitions->elems[i].topic, partitions->elems[i].partition);
   std::ranges::sort(out.assigned);
   return out;
+}
+
+// The group, when somebody in it has an assignment that cannot be read; who has is shown without
+// partitions, and nobody with an instance id.
+Result<std::optional<GroupInfo>> undecoded_group(KafkaHandle& handle, const std::string& name) {
+  const struct rd_kafka_group_list* list = nullptr;
+  const auto error = rd_kafka_list_groups(handle.client(), name.c_str(), &list,
+                                          static_cast<int>(handle.timeout().count()));
+  const GroupList owned(list);
+  if (error != RD_KAFKA_RESP_ERR_NO_ERROR && error != RD_KAFKA_RESP_ERR__PARTIAL)
+    return handle.failed(KafkaHandle::cut(name), error);
+  for (int g = 0; list != nullptr && g < list->group_cnt; ++g) {
+    const auto& found = list->groups[g];
+    if (found.group != name || found.err != RD_KAFKA_RESP_ERR_NO_ERROR) continue;
+    GroupInfo group;
+    group.name = name;
+    group.state = found.state;
+    group.assignor = found.protocol;
+    group.coordinator = fmt::format("{}:{}", found.broker.host, found.broker.port);
+    bool all_read = true;
+    for (int m = 0; m < found.member_cnt; ++m) {
+      const auto& member = found.members[m];
+      auto assigned = read_assignment({static_cast<const std::uint8_t*>(member.member_assignment),
+                                       static_cast<std::size_t>(member.member_assignment_size)});
+      all_read = all_read && assigned;
+      group.members.push_back({member.member_id, member.client_id, member.client_host, std::nullopt,
+                               std::move(assigned).value_or(AssignedPartitions())});
+      std::ranges::sort(group.members.back().assigned);
+    }
+    std::ranges::sort(group.members, {}, &GroupMember::id);
+    if (!all_read) return group;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -590,6 +625,11 @@ Result<std::vector<GroupListing>> KafkaAdmin::groups() {
 }
 
 Result<GroupInfo> KafkaAdmin::group(const std::string& name) {
+  // librdkafka 2.0.2 ends the process when a member's assignment is not as it expects it; of such a
+  // group it is asked for less.
+  const auto undecoded = undecoded_group(*handle_, name);
+  if (!undecoded) return std::unexpected(undecoded.error());
+  if (*undecoded) return **undecoded;
   const auto event =
       handle_->answer(RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS, [&](auto* options, auto* queue) {
         const char* one = name.c_str();
@@ -677,7 +717,7 @@ Result<> KafkaAdmin::remove_group(const std::string& name) {
   return answer ? Result<>{} : std::unexpected(answer.error());
 }
 
-// --- Producing ---------------------------------------------------------------------------------
+// --- Producing
 
 struct KafkaProducer::Topic {
   TopicHandle handle;
@@ -790,7 +830,7 @@ Result<> KafkaProducer::finish() {
   return wait_until([this] { return handle_->reported_ == handle_->sent_; });
 }
 
-// --- Consuming ---------------------------------------------------------------------------------
+// --- Consuming
 
 struct KafkaConsumer::Reading {
   std::string name;
@@ -885,7 +925,7 @@ Result<KafkaConsumer::Next> KafkaConsumer::next(milliseconds wait) {
   return record_of(*message);
 }
 
-// --- Consuming as a member of a group ------------------------------------------------------------
+// --- Consuming as a member of a group
 
 struct KafkaGroupConsumer::Reading {
   std::string name;

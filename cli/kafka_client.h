@@ -125,7 +125,7 @@ class KafkaAdmin {
                                    std::int64_t when);
 
   Result<std::vector<GroupListing>> groups();
-  // One that is not there has the state "Dead".
+  // One that is not there has the state "Dead".  Members whose assignment cannot be read have none.
   Result<GroupInfo> group(const std::string& name);
   // By topic and partition.
   Result<std::vector<CommittedOffset>> committed(const std::string& group);

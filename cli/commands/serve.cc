@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "cli/stop_limit.h"
 #include "server/config.h"
 #include "server/server.h"
 
@@ -104,19 +105,7 @@ void let_signals_hurry() {
 
 // How long a stop in order may take: longer than a checkpoint of full journals.  Only a disk that
 // answers no more holds it up so long.
-constexpr unsigned stop_patience_s = 120;
-
-void end_when_it_takes_too_long() {
-  struct sigaction late {};
-  late.sa_handler = [](int) {
-    constexpr std::string_view text =
-        "tarry: the stop did not end within 120 s; what was acknowledged is in the journal\n";
-    if (::write(STDERR_FILENO, text.data(), text.size()) < 0) ::_exit(failed);
-    ::_exit(failed);
-  };
-  ::sigaction(SIGALRM, &late, nullptr);
-  ::alarm(stop_patience_s);
-}
+constexpr std::chrono::seconds stop_patience{120};
 
 int run(const Options& options) {
   if (options.help_config) {
@@ -176,7 +165,7 @@ int run(const Options& options) {
   ::sigwait(&signals, &signal);
   log_info("server", "{}: stopping", signal == SIGINT ? "SIGINT" : "SIGTERM");
   let_signals_hurry();
-  end_when_it_takes_too_long();
+  end_when_stop_takes(stop_patience);
   if (const auto stopped = broker.stop(); !stopped)
     end_without_the_rest(stopped.error().message, failed);
   return done;

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+import wire
 from harness import case, eventually, now_ms
 from test_cli import json_lines, one_line
 
@@ -118,6 +119,32 @@ def _(ctx):
         one_line(broker.cli("group", *words, check=False), 1, group, "no such group")
     one_line(broker.cli("group", "reset", group, "nowhere", "--to", "start", check=False), 1, "nowhere")
     assert json_lines(broker.cli("group", "delete", "fresh", "--json")) == [{"group": "fresh", "result": "deleted"}]
+
+
+@case("tarry group describes and refuses to reset a group whose leader assigns bytes that nobody can read")
+def _(ctx):
+    broker, topic, group = ctx.broker(), ctx.topic(), "garbage"
+    broker.cli("topic", "create", topic, "--partitions", "1")
+    with wire.Client(broker.address) as member:
+        sized = wire.i32(3) + b"abc"
+        joined = member.request(11, 0, wire.string(group) + wire.i32(30_000) + wire.string("") +
+                                wire.string("consumer") + wire.i32(1) + wire.string("range") + sized)
+        assert joined.i16() == wire.NO_ERROR
+        generation, _, _, member_id = joined.i32(), joined.string(), joined.string(), joined.string()
+        for assignment in (b"", b"\0", b"\0\0\0\0\0\1", b"\0\0\x7f\xff\xff\xff", b"\0\0\0\0\0\1\xff\xff\0\0\0\0", b"x" * 40):
+            sized = wire.i32(len(assignment)) + assignment
+            synced = member.request(14, 0, wire.string(group) + wire.i32(generation) + wire.string(member_id) +
+                                    wire.i32(1) + wire.string(member_id) + sized)
+            assert synced.i16() == wire.NO_ERROR
+            described = describe(broker, group)
+            assert described["state"] == "Stable" and described["assignor"] == "range", described
+            assert [(each["member"], each["partitions"]) for each in described["members"]] == [(member_id, 0)], described
+            one_line(broker.cli("group", "reset", group, topic, "--to", "start", check=False), 1, group, "active", "1 member")
+            # The leader joins again, and a generation begins with what is next.
+            joined = member.request(11, 0, wire.string(group) + wire.i32(30_000) + wire.string(member_id) +
+                                    wire.string("consumer") + wire.i32(1) + wire.string("range") + wire.i32(3) + b"abc")
+            assert joined.i16() == wire.NO_ERROR
+            generation = joined.i32()
 
 
 @case("/groups shows who reads what, and how much is left to read")

@@ -1,0 +1,45 @@
+#include "cli/stop_limit.h"
+
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+#include "cli/commands/command.h"
+
+namespace tarry::cli {
+namespace {
+
+// A handler formats nothing.
+std::array<char, 160> text;
+std::size_t text_size = 0;
+
+void end_now(int) {
+  if (::write(STDERR_FILENO, text.data(), text_size) < 0) ::_exit(failed);
+  ::_exit(failed);
+}
+
+}  // namespace
+
+void end_when_stop_takes(std::chrono::milliseconds limit) {
+  const auto end = fmt::format_to_n(
+      text.data(), text.size(),
+      "tarry: the stop did not end within {} ms; what was acknowledged is in the journal\n",
+      limit.count());
+  text_size = static_cast<std::size_t>(end.out - text.data());
+  struct sigaction late {};
+  late.sa_handler = end_now;
+  ::sigaction(SIGALRM, &late, nullptr);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(limit - seconds);
+  itimerval timer{};
+  timer.it_value.tv_sec = seconds.count();
+  timer.it_value.tv_usec = rest.count();
+  ::setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+}  // namespace tarry::cli
