@@ -4,8 +4,10 @@
 // what does not fit ends the program with status 2 and one line that has the word.
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/commands/command.h"
@@ -30,6 +32,20 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& names,
 // A group of commands such as `topic`, which does nothing itself.
 CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
                     const std::string& help);
+
+// One of its commands: `run` with options of its own, of which BrokerOptions are the member
+// `broker`. Those that are returned live as long as the command.
+template <typename Options>
+std::pair<CLI::App*, Options*> add_broker_command(CLI::App& group, Chosen& chosen,
+                                                  const std::string& name, const std::string& help,
+                                                  int (*run)(const Options&)) {
+  auto options = std::make_shared<Options>();
+  auto* command = group.add_subcommand(name, help);
+  add_broker_options(*command, options->broker);
+  command->callback(
+      [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
+  return {command, options.get()};
+}
 
 // For CLI::Option::check(): each refuses what the text is not, in words that show it.
 extern const CLI::Validator is_duration;

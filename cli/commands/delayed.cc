@@ -211,12 +211,7 @@ const CLI::Validator is_id_or_handle(
 void add_delayed(CLI::App& program, Chosen& chosen) {
   auto* group = add_group(program, chosen, "delayed", "Shows and cancels what waits for its time");
   const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
-    auto options = std::make_shared<Options>();
-    auto* command = group->add_subcommand(name, help);
-    add_broker_options(*command, options->broker);
-    command->callback(
-        [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
-    return std::pair(command, options.get());
+    return add_broker_command<Options>(*group, chosen, name, help, run);
   };
   const auto add_names = [](CLI::App& command, Options& options, bool several) {
     command.add_option("TOPIC", options.topic, "The topic")->required()->check(is_topic);

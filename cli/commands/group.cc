@@ -266,12 +266,7 @@ int remove(const Options& options) {
 void add_group_commands(CLI::App& program, Chosen& chosen) {
   auto* group = add_group(program, chosen, "group", "Shows, resets and deletes consumer groups");
   const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
-    auto options = std::make_shared<Options>();
-    auto* command = group->add_subcommand(name, help);
-    add_broker_options(*command, options->broker);
-    command->callback(
-        [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
-    return std::pair(command, options.get());
+    return add_broker_command<Options>(*group, chosen, name, help, run);
   };
   const auto add_name = [](CLI::App& command, Options& options) {
     command.add_option("GROUP", options.name, "The group")->required()->check(is_group);

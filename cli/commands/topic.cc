@@ -196,12 +196,7 @@ int remove(const Options& options) {
 void add_topic(CLI::App& program, Chosen& chosen) {
   auto* group = add_group(program, chosen, "topic", "Makes, shows, changes and deletes topics");
   const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
-    auto options = std::make_shared<Options>();
-    auto* command = group->add_subcommand(name, help);
-    add_broker_options(*command, options->broker);
-    command->callback(
-        [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
-    return std::pair(command, options.get());
+    return add_broker_command<Options>(*group, chosen, name, help, run);
   };
   const auto add_name = [](CLI::App& command, Options& options) {
     command.add_option("NAME", options.name, "The topic")->required()->check(is_topic);
