@@ -3,8 +3,8 @@
 //
 //   scripts/install_deps --bench
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release timing_bench
-//   build/release/bench/timing_bench            # a quarter of an hour: three repetitions
-//   build/release/bench/timing_bench --quick    # three minutes: one, and nothing with 10 M
+//   build/release/bench/timing_bench            # six minutes: three repetitions
+//   build/release/bench/timing_bench --quick    # a minute or two: one, and nothing with 10 M
 //   ... --benchmark_filter='insert/.*' --benchmark_out=FILE
 //
 // Time is virtual and a tick is a millisecond.  Figures are CPU time of the thread, so that a busy
