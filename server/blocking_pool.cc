@@ -85,7 +85,8 @@ class BlockingPool::Queue {
   static void hand_on(std::shared_ptr<Job> job) {
     while (job) {
       try {
-        boost::asio::post(job->context, [job] { job->then(); });
+        // What `then` holds goes on its own thread, though this one may have the job last.
+        boost::asio::post(job->context, [job] { std::exchange(job->then, nullptr)(); });
         job = nullptr;
       } catch (const std::bad_alloc&) {
         std::this_thread::sleep_for(wait_for_memory);
