@@ -44,7 +44,7 @@ struct LongWorld : World {
     };
     another();
     run();
-    if (!hang_up) CHECK_MESSAGE(turns > 10, Request::name);
+    if (!hang_up) CHECK_MESSAGE(turns > 10, std::string(Request::name));
     runs_at_once = true;
     return pending;
   }
