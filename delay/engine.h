@@ -79,9 +79,11 @@
 
 namespace tarry::delay {
 
-// Of a batch in which anything is scheduled: as many as librdkafka sends at once.  Each takes its
-// shard 2 us when it is accepted and 3 when it is durable, and both are one step.
-inline constexpr std::int32_t most_records_scheduled = 10'000;
+// Of a batch in which anything is scheduled: more than fit into one of the default largest size
+// unless they are compressed, and ten times what librdkafka sends at once.  Each takes its shard
+// 2 us when it is accepted and 3 when it is durable, and both are one step; so it is a bound for
+// who means harm, some tenths of a second.
+inline constexpr std::int32_t most_records_scheduled = 100'000;
 
 // Why a batch was not accepted; then nothing has changed.
 struct ScheduleErrors {

@@ -199,17 +199,18 @@ TEST_SUITE("batch intake") {
       "a batch that schedules one of more records than are allowed is refused, others are not") {
     OneShard world;
     create_topic(world, "t");
-    std::vector<NewRecord> some(10'000, NewRecord{"", {{"x-delay", "1h"}}});
-    std::vector<NewRecord> more(10'001);
+    std::vector<NewRecord> some(100'000, NewRecord{"", {{"x-delay", "1h"}}});
+    std::vector<NewRecord> more(100'001);
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), more)).base_offset == 0);
-    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), some)).base_offset == -10'000);
+    const auto packed = batch_of(world.clock.wall(), some, {}, Codec::zstd);
+    CHECK(produce(world, "t", 0, packed).base_offset == -100'000);
     more.back() = some.back();
     for (const auto codec : {Codec::none, Codec::zstd}) {
       const auto refused = produce(world, "t", 0, batch_of(world.clock.wall(), more, {}, codec));
       CHECK(refused.error_code == ErrorCode::message_too_large);
-      CHECK(refused.error_message->find("10001 records") != std::string::npos);
+      CHECK(refused.error_message->find("100001 records") != std::string::npos);
     }
-    CHECK(world.broker().pending().total() == 10'000);
+    CHECK(world.broker().pending().total() == 100'000);
   }
 
   TEST_CASE("a batch is taken as its topic was when it came, whatever it is when it is unpacked") {
