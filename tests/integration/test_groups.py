@@ -127,7 +127,7 @@ def _(ctx):
     group_of_three(ctx, lambda *words: node_clients.member("kafkajs", *words))
 
 
-@case("three of @platformatic/kafka in a group, one killed and one joining: each record once")
+@case("three of @platformatic/kafka in a group, one killed and one joining: each record once", alone=True)
 def _(ctx):
     group_of_three(ctx, lambda *words: node_clients.member("platformatic", *words))
 
