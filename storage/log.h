@@ -117,6 +117,10 @@ class TimestampSearch {
   friend class Log;
   Result<std::optional<TimestampedOffset>> run_first();
   Result<std::optional<TimestampedOffset>> run_max();
+  Result<Offset> below_target(const SegmentState& segment) const;
+  template <typename IsWorth, typename Consider>
+  Result<> look_through(const SegmentState& segment, Offset begin, IsWorth is_worth,
+                        Consider consider);
 
   Disk* disk_ = nullptr;
   std::string directory_;

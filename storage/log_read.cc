@@ -328,40 +328,60 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run() {
   return max_ ? run_max() : run_first();
 }
 
+// Shows `consider` the bytes of the batches of `segment` that have `begin` or what is behind it,
+// and whose largest timestamp is worth it, until it says that it has seen enough.
+template <typename IsWorth, typename Consider>
+Result<> TimestampSearch::look_through(const SegmentState& segment, Offset begin, IsWorth is_worth,
+                                       Consider consider) {
+  const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
+  if (!log) return std::unexpected(log.error());
+  const auto position = checked_position_before(*disk_, directory_, **log, segment, begin);
+  if (!position) return std::unexpected(position.error());
+  SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
+  for (;;) {
+    const auto place = scanner.next();
+    if (!place) return std::unexpected(place.error());
+    if (!*place || (*place)->first >= below_) return {};
+    if ((*place)->last < begin || !is_worth((*place)->max_timestamp)) continue;
+    const auto bytes = scanner.bytes();
+    if (!bytes) return std::unexpected(bytes.error());
+    const Result<bool> enough = consider(*bytes);
+    if (!enough) return std::unexpected(enough.error());
+    if (*enough) return {};
+  }
+}
+
+// Where the largest timestamp is still below the target, or from_ is.
+Result<Offset> TimestampSearch::below_target(const SegmentState& segment) const {
+  if (segment.time_entries == 0) return from_;
+  const auto times = disk_->open(segment_path(directory_, segment.base, ".timeindex"), {});
+  if (!times && times.error().code == Errc::not_found) return from_;
+  if (!times) return std::unexpected(times.error());
+  const auto entry = find_time_entry(**times, segment.base, segment.time_entries, target_);
+  if (!entry && entry.error().code != Errc::corrupt) return std::unexpected(entry.error());
+  return entry && *entry ? std::max(from_, (*entry)->offset) : from_;
+}
+
 Result<std::optional<TimestampedOffset>> TimestampSearch::run_first() {
+  std::optional<TimestampedOffset> found;
+  const auto look_at = [&](Bytes bytes) -> Result<bool> {
+    auto record = find_record(bytes, from_, below_, target_, false);
+    if (!record) return std::unexpected(record.error());
+    found = *record;
+    return found.has_value();
+  };
+  const auto is_worth = [&](std::int64_t max_timestamp) { return max_timestamp >= target_; };
   for (const auto& segment : segments_) {
-    const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
-    if (!log) return std::unexpected(log.error());
-
-    // Where the largest timestamp is still below the target, or from_ is.
-    Offset before = from_;
-    if (segment.time_entries > 0) {
-      const auto times = disk_->open(segment_path(directory_, segment.base, ".timeindex"), {});
-      if (!times && times.error().code != Errc::not_found) return std::unexpected(times.error());
-      if (times) {
-        const auto entry = find_time_entry(**times, segment.base, segment.time_entries, target_);
-        if (!entry && entry.error().code != Errc::corrupt) return std::unexpected(entry.error());
-        if (entry && *entry) before = std::max(before, (*entry)->offset);
-      }
-    }
-    const auto position = checked_position_before(*disk_, directory_, **log, segment, before);
-    if (!position) return std::unexpected(position.error());
-
-    SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
-    for (;;) {
-      const auto place = scanner.next();
-      if (!place) return std::unexpected(place.error());
-      if (!*place || (*place)->first >= below_) break;
-      if ((*place)->max_timestamp < target_ || (*place)->last < from_) continue;
-      const auto bytes = scanner.bytes();
-      if (!bytes) return std::unexpected(bytes.error());
-      auto found = find_record(*bytes, from_, below_, target_, false);
-      if (!found || *found) return found;
-    }
+    const auto begin = below_target(segment);
+    if (!begin) return std::unexpected(begin.error());
+    const auto looked = look_through(segment, *begin, is_worth, look_at);
+    if (!looked) return std::unexpected(looked.error());
+    if (found) return found;
   }
   for (const auto& batch : batches_) {
-    auto found = find_record(batch.view(), from_, below_, target_, false);
-    if (!found || *found) return found;
+    const auto enough = look_at(batch.view());
+    if (!enough) return std::unexpected(enough.error());
+    if (*enough) return found;
   }
   return std::nullopt;
 }
@@ -374,26 +394,20 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run_max() {
     if (*found && (!best || (*found)->timestamp > best->timestamp)) best = *found;
     return {};
   };
+  const auto is_worth = [&](std::int64_t max_timestamp) {
+    return !best || max_timestamp > best->timestamp;
+  };
   for (const auto& segment : segments_) {
-    const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
-    if (!log) return std::unexpected(log.error());
     // The batch that has it is known, unless it may lie below the start.
     const bool cut = segment.base < from_;
-    const Offset from = cut ? from_ : segment.max_timestamp_offset;
-    const auto position = checked_position_before(*disk_, directory_, **log, segment, from);
-    if (!position) return std::unexpected(position.error());
-    SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
-    for (;;) {
-      const auto place = scanner.next();
-      if (!place) return std::unexpected(place.error());
-      if (!*place || (*place)->first >= below_) break;
-      if ((*place)->last < from || (best && (*place)->max_timestamp <= best->timestamp)) continue;
-      const auto bytes = scanner.bytes();
-      if (!bytes) return std::unexpected(bytes.error());
-      if (auto considered = consider(*bytes); !considered)
+    const auto look_at = [&](Bytes bytes) -> Result<bool> {
+      if (auto considered = consider(bytes); !considered)
         return std::unexpected(considered.error());
-      if (!cut) break;
-    }
+      return !cut;
+    };
+    const Offset begin = cut ? from_ : segment.max_timestamp_offset;
+    if (auto looked = look_through(segment, begin, is_worth, look_at); !looked)
+      return std::unexpected(looked.error());
   }
   for (const auto& batch : batches_) {
     if (auto considered = consider(batch.view()); !considered)
