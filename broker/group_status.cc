@@ -34,7 +34,7 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
   GroupStatus status;
   status.summary = summary_of(shard, *group);
   status.protocol_name = group->protocol_name();
-  const bool consumers = group->protocol_type() == consumer_protocol_type;
+  const bool consumers = group->protocol_type() == protocol::consumer_protocol_type;
   // Who has what: by topic's name, for what is assigned need not be there.
   std::map<std::pair<std::string, PartitionIndex>, std::string> assigned;
   for (const auto& [member_id, member] : group->members()) {
@@ -47,9 +47,10 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
     shown.is_leader = member_id == group->leader();
     shown.assignment = member.assignment;
     if (!consumers) continue;
-    shown.subscribed =
-        subscribed_topics(group->metadata_of(member)).value_or(std::vector<std::string>{});
-    shown.assigned = assigned_partitions(member.assignment).value_or(std::vector<AssignedTopic>{});
+    shown.subscribed = protocol::subscribed_topics(group->metadata_of(member))
+                           .value_or(std::vector<std::string>{});
+    shown.assigned = protocol::assigned_partitions(member.assignment)
+                         .value_or(std::vector<protocol::AssignedTopic>{});
     for (const auto& topic : shown.assigned)
       for (const auto partition : topic.partitions)
         assigned.insert_or_assign({topic.topic, partition}, member_id);
@@ -85,10 +86,10 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
 }  // namespace
 
 std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& group) {
-  if (group.protocol_type() != consumer_protocol_type) return std::nullopt;
+  if (group.protocol_type() != protocol::consumer_protocol_type) return std::nullopt;
   std::set<std::string, std::less<>> all;
   for (const auto& [id, member] : group.members()) {
-    const auto topics = subscribed_topics(group.metadata_of(member));
+    const auto topics = protocol::subscribed_topics(group.metadata_of(member));
     if (!topics) return std::nullopt;
     all.insert(topics->begin(), topics->end());
   }

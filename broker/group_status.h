@@ -22,7 +22,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
-#include "broker/consumer_protocol.h"
+#include "protocol/consumer_protocol.h"
 
 namespace tarry::broker {
 
@@ -58,7 +58,7 @@ struct MemberStatus {
   Buffer assignment;  // As the leader gave it.
   // What it says, when it is of consumers.
   std::vector<std::string> subscribed;
-  std::vector<AssignedTopic> assigned;
+  std::vector<protocol::AssignedTopic> assigned;
 };
 
 struct OffsetStatus {

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/group_assignment.h"
+#include "protocol/consumer_protocol.h"
 
 namespace tarry::cli {
 namespace {
@@ -568,12 +568,17 @@ Result<std::optional<GroupInfo>> undecoded_group(KafkaHandle& handle, const std:
     bool all_read = true;
     for (int m = 0; m < found.member_cnt; ++m) {
       const auto& member = found.members[m];
-      auto assigned = read_assignment({static_cast<const std::uint8_t*>(member.member_assignment),
-                                       static_cast<std::size_t>(member.member_assignment_size)});
+      auto& shown = group.members.emplace_back(
+          GroupMember{member.member_id, member.client_id, member.client_host, std::nullopt, {}});
+      if (member.member_assignment_size == 0) continue;
+      const auto assigned =
+          protocol::assigned_partitions({static_cast<const std::uint8_t*>(member.member_assignment),
+                                         static_cast<std::size_t>(member.member_assignment_size)});
       all_read = all_read && assigned;
-      group.members.push_back({member.member_id, member.client_id, member.client_host, std::nullopt,
-                               std::move(assigned).value_or(AssignedPartitions())});
-      std::ranges::sort(group.members.back().assigned);
+      if (!assigned) continue;
+      for (const auto& [topic, partitions] : *assigned)
+        for (const auto partition : partitions) shown.assigned.emplace_back(topic, partition);
+      std::ranges::sort(shown.assigned);
     }
     std::ranges::sort(group.members, {}, &GroupMember::id);
     if (!all_read) return group;

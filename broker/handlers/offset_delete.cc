@@ -10,6 +10,7 @@
 #include "broker/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "protocol/consumer_protocol.h"
 #include "protocol/messages/offset_delete.h"
 
 namespace tarry::broker {
@@ -28,7 +29,7 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response
   KeptGroup* const group = shard.groups().find(request.group_id);
   if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
   const auto subscribed = subscription_of(*group);
-  if (!group->is(GroupState::empty) && group->protocol_type() != consumer_protocol_type)
+  if (!group->is(GroupState::empty) && group->protocol_type() != protocol::consumer_protocol_type)
     co_return ErrorCode::non_empty_group;
 
   std::vector<TopicPartition> gone;

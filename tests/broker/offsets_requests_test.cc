@@ -489,7 +489,7 @@ TEST_SUITE("offsets by requests") {
     REQUIRE(status->members.size() == 1);
     CHECK(status->members[0].is_leader);
     CHECK(status->members[0].subscribed == std::vector<std::string>{"a"});
-    CHECK(status->members[0].assigned == std::vector<AssignedTopic>{{"a", {0}}});
+    CHECK(status->members[0].assigned == std::vector<protocol::AssignedTopic>{{"a", {0}}});
     REQUIRE(status->offsets.size() == 2);
     // Partition 0 is assigned, and nothing is committed for it.
     CHECK(status->offsets[0].partition.partition == 0);

@@ -131,14 +131,18 @@ def _(ctx):
                                 wire.string("consumer") + wire.i32(1) + wire.string("range") + sized)
         assert joined.i16() == wire.NO_ERROR
         generation, _, _, member_id = joined.i32(), joined.string(), joined.string(), joined.string()
-        for assignment in (b"", b"\0", b"\0\0\0\0\0\1", b"\0\0\x7f\xff\xff\xff", b"\0\0\0\0\0\1\xff\xff\0\0\0\0", b"x" * 40):
+        good = b"\0\0" + wire.i32(1) + wire.string(topic) + wire.i32(1) + wire.i32(0)
+        # How many partitions of it can be read; what stands behind them is the client's own.
+        for assignment, partitions in ((b"", 0), (b"\0", 0), (b"\0\0\0\0\0\1", 0), (b"\0\0\x7f\xff\xff\xff", 0),
+                                       (b"\0\0\0\0\0\1\xff\xff\0\0\0\0", 0), (b"x" * 40, 0), (good[:-1], 0),
+                                       (good, 1), (good + b"\0\0", 1), (good + wire.i32(9) + b"ab", 1)):
             sized = wire.i32(len(assignment)) + assignment
             synced = member.request(14, 0, wire.string(group) + wire.i32(generation) + wire.string(member_id) +
                                     wire.i32(1) + wire.string(member_id) + sized)
             assert synced.i16() == wire.NO_ERROR
             described = describe(broker, group)
             assert described["state"] == "Stable" and described["assignor"] == "range", described
-            assert [(each["member"], each["partitions"]) for each in described["members"]] == [(member_id, 0)], described
+            assert [(each["member"], each["partitions"]) for each in described["members"]] == [(member_id, partitions)], (assignment, described)
             one_line(broker.cli("group", "reset", group, topic, "--to", "start", check=False), 1, group, "active", "1 member")
             # The leader joins again, and a generation begins with what is next.
             joined = member.request(11, 0, wire.string(group) + wire.i32(30_000) + wire.string(member_id) +

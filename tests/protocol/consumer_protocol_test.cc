@@ -1,8 +1,8 @@
-#include "broker/consumer_protocol.h"
+#include "protocol/consumer_protocol.h"
 
 #include <doctest/doctest.h>
 
-namespace tarry::broker {
+namespace tarry::protocol {
 namespace {
 
 void put(Buffer& out, std::string_view text) {
@@ -62,6 +62,19 @@ TEST_SUITE("consumer protocol") {
     append_be(empty, std::int32_t{1});
     put(empty, "");
     CHECK_FALSE(subscribed_topics(empty).has_value());
+    Buffer too_long;
+    append_be(too_long, std::int16_t{0});
+    append_be(too_long, std::int32_t{1});
+    put(too_long, std::string(250, 'x'));
+    CHECK_FALSE(subscribed_topics(too_long).has_value());
+    Buffer negative;
+    append_be(negative, std::int16_t{0});
+    append_be(negative, std::int32_t{1});
+    put(negative, "orders");
+    append_be(negative, std::int32_t{1});
+    append_be(negative, std::int32_t{-1});
+    CHECK_FALSE(assigned_partitions(negative).has_value());
+    CHECK_FALSE(assigned_partitions(as_bytes("garbage")).has_value());
     Buffer many;
     append_be(many, std::int16_t{0});
     append_be(many, std::int32_t{100'001});
@@ -71,4 +84,4 @@ TEST_SUITE("consumer protocol") {
 }
 
 }  // namespace
-}  // namespace tarry::broker
+}  // namespace tarry::protocol
