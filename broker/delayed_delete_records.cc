@@ -10,7 +10,7 @@ boost::asio::awaitable<purgatory::Outcome> DelayedDeleteRecords::wait(purgatory:
   const std::array watching{
       purgatory::Watching{shard_.durable_waiters, static_cast<purgatory::Threshold>(last_)}};
   start(shard_.purgatory(), shard_.tick(), deadline, watching);
-  co_await answered_.wait();
+  if (!answered_.fired()) co_await answered_.wait();
   co_return *outcome();
 }
 

@@ -113,7 +113,7 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
   std::int64_t step_ = 0;
 };
 
-DelayedFetch::DelayedFetch(Shard& home, std::vector<OnShard> seen, std::int64_t missing)
+DelayedFetch::DelayedFetch(Shard& home, std::span<OnShard> seen, std::int64_t missing)
     : DelayedOperation(purgatory::Kind::fetch), home_(home), own_({&home, {}}), missing_(missing) {
   std::int64_t room = 0;
   for (auto& there : seen) {
@@ -139,7 +139,7 @@ DelayedFetch::~DelayedFetch() {
   }
 }
 
-boost::asio::awaitable<void> DelayedFetch::wait(purgatory::Tick deadline) {
+void DelayedFetch::begin(purgatory::Tick deadline) {
   missing_ -= own_.take_all();  // Since the first look.
   shorten_step();
   for (auto& away : away_) {
@@ -149,7 +149,6 @@ boost::asio::awaitable<void> DelayedFetch::wait(purgatory::Tick deadline) {
   own_.add_watching(step_, watching);
   if (!away_.empty()) watching.push_back({woken_list_, purgatory::never_reached});
   start(home_.purgatory(), home_.tick(), deadline, watching);
-  return answered_.wait();
 }
 
 bool DelayedFetch::is_satisfied() {

@@ -39,9 +39,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include <boost/asio/awaitable.hpp>
+#include <boost/container/small_vector.hpp>
 
 #include "base/ids.h"
 #include "broker/wakeup.h"
@@ -64,15 +65,17 @@ class DelayedFetch final : public purgatory::DelayedOperation {
   // The partitions of one shard.
   struct OnShard {
     Shard* shard;
-    std::vector<SeenPartition> partitions;
+    boost::container::small_vector<SeenPartition, 1> partitions;
   };
 
   // `missing`: bytes.  More than there is room for are not waited for.
-  DelayedFetch(Shard& home, std::vector<OnShard> seen, std::int64_t missing);
+  DelayedFetch(Shard& home, std::span<OnShard> seen, std::int64_t missing);
   ~DelayedFetch() override;
 
-  // Goes on when it is satisfied, expired or cancelled.
-  boost::asio::awaitable<void> wait(purgatory::Tick deadline);
+  // Begins to wait; the one who begins goes on from answered() when it is satisfied, expired or
+  // cancelled.
+  void begin(purgatory::Tick deadline);
+  auto answered() { return answered_.wait(); }
 
  private:
   // What other shards know of us; `fetch` is looked at on the home shard alone.

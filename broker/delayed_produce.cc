@@ -23,7 +23,7 @@ boost::asio::awaitable<purgatory::Outcome> DelayedProduce::wait(purgatory::Tick 
   if (!written_) wanted = wanted.first(1);
   if (!durable_) wanted = wanted.last(1);
   start(shard_.purgatory(), shard_.tick(), deadline, wanted);
-  co_await answered_.wait();
+  if (!answered_.fired()) co_await answered_.wait();
   co_return *outcome();
 }
 

@@ -66,7 +66,7 @@ class GroupReply : public purgatory::DelayedOperation {
   }
   boost::asio::awaitable<Response> wait(purgatory::Purgatory& purgatory, purgatory::Tick now) {
     begin(purgatory, now);
-    co_await answered_.wait();
+    if (!answered_.fired()) co_await answered_.wait();
     co_return std::move(*answer_);
   }
   bool has_answer() const { return answer_.has_value(); }

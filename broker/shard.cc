@@ -278,7 +278,7 @@ boost::asio::awaitable<std::expected<Partition*, ErrorCode>> Shard::partition(To
     answer = found;
     ready.fire();
   });
-  co_await ready.wait();
+  if (!ready.fired()) co_await ready.wait();
   co_return answer;
 }
 

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <boost/container/small_vector.hpp>
+
 #include "broker/broker.h"
 #include "broker/delayed_fetch.h"
 #include "broker/handlers/all.h"
@@ -41,8 +43,11 @@ struct Item {
 
 struct Group {
   Shard* shard;
-  std::vector<Item> items;
+  boost::container::small_vector<Item, 1> items;
 };
+
+// Most requests are of one shard, and many of one partition.
+using Groups = boost::container::small_vector<Group, 1>;
 
 // What has been read so far, over all groups.
 struct Read {
@@ -148,7 +153,7 @@ Offset next_offset(const Item& item) {
 
 // What a first look without errors leaves to be waited for.
 struct Wanting {
-  std::vector<DelayedFetch::OnShard> seen;
+  boost::container::small_vector<DelayedFetch::OnShard, 1> seen;
   std::int64_t missing = 0;
   std::int64_t room = 0;
   bool more_is_there = false;
@@ -156,7 +161,7 @@ struct Wanting {
   bool worth_waiting() const { return missing > 0 && room > 0 && !more_is_there; }
 };
 
-Wanting what_is_missing(const std::vector<Group>& groups, std::size_t min_bytes) {
+Wanting what_is_missing(const Groups& groups, std::size_t min_bytes) {
   Wanting out;
   out.missing = static_cast<std::int64_t>(min_bytes);
   for (const auto& group : groups) {
@@ -183,9 +188,9 @@ storage::TopicsImage::TopicPtr find_topic(const storage::TopicsImage& topics,
   return version >= 13 ? topics.find(asked.topic_id) : topics.find(asked.topic);
 }
 
-// A request, taken apart; on the shard where it waits.
+// A request, taken apart.
 struct Wanted {
-  std::vector<Group> groups;
+  Groups groups;
   Read refused;  // What is wrong with the request itself.
   std::size_t max_bytes = 0;
   std::size_t min_bytes = 0;
@@ -193,8 +198,11 @@ struct Wanted {
 };
 
 // Points into `response`, which has a place for every partition that is asked for.
-Wanted take_apart(const RequestContext& context, const protocol::FetchRequest& request,
-                  protocol::FetchResponse& response) {
+Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
+                          protocol::FetchResponse& response) {
+  const auto decoded = decode_request<protocol::FetchRequest>(context);
+  if (!decoded) return std::unexpected(decoded.error());
+  const auto& request = *decoded;
   Wanted wanted;
   response.responses.reserve(request.topics.size());
   for (const auto& topic : request.topics) {
@@ -202,7 +210,7 @@ Wanted take_apart(const RequestContext& context, const protocol::FetchRequest& r
     answers.topic = topic.topic;
     answers.topic_id = topic.topic_id;
     answers.partitions.reserve(topic.partitions.size());  // They are pointed to.
-    const auto known = find_topic(context.shard.topics(), topic, context.version());
+    const auto known = find_topic(home.topics(), topic, context.version());
     for (const auto& partition : topic.partitions) {
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition;
@@ -232,61 +240,73 @@ Wanted take_apart(const RequestContext& context, const protocol::FetchRequest& r
   return wanted;
 }
 
-// Reads, waits on `home` for what is missing, and reads again.  Where that is not the connection's
-// shard, its client hangs up by the line.
-asio::awaitable<void> read_and_wait(Broker& broker, Shard& home, Wanted& wanted,
-                                    Connection& connection, std::shared_ptr<HangUp::Line> line) {
-  const auto deadline = home.tick_after(wanted.max_wait);
-  const auto nobody_waits = [&] {
-    return (line ? line->hung_up() : connection.closed()) || home.stopping();
-  };
-  for (bool last_look = wanted.max_wait.count() == 0 || wanted.groups.empty();; last_look = true) {
-    Read read = wanted.refused;
-    for (auto& group : wanted.groups) {
-      if (group.shard == &home && read_at_once(group, wanted.max_bytes, read)) continue;
-      auto work = [&group, &wanted, read] { return read_group(group, wanted.max_bytes, read); };
-      read = co_await broker.on(home, *group.shard, std::move(work));
-    }
-    if (read.bytes >= wanted.min_bytes || read.any_error || last_look) co_return;
-    Wanting wanting = what_is_missing(wanted.groups, wanted.min_bytes);
-    if (!wanting.worth_waiting() || nobody_waits()) co_return;
+asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context);
 
-    DelayedFetch waiting(home, std::move(wanting.seen), wanting.missing);
+// Looks, waits on `home` for what is missing, and looks again.  Where that is not the connection's
+// shard, its client hangs up by the line.
+//
+// Thousands wait at a time, and what has lain for as long as they do is in no cache.  So they wait
+// with what has to be there alone: each look takes the request apart and makes an answer anew.
+asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
+                                      std::shared_ptr<HangUp::Line> line) {
+  const auto nobody_waits = [&] {
+    return (line ? line->hung_up() : context.connection.closed()) || home.stopping();
+  };
+  std::optional<purgatory::Tick> deadline;  // Of the first look.
+  for (;;) {
+    std::optional<DelayedFetch> waiting;
+    {
+      protocol::FetchResponse response;
+      auto wanted = take_apart(context, home, response);
+      if (!wanted) co_return undecodable(context, wanted.error());
+      const bool first_look = !deadline;
+      if (first_look) deadline = home.tick_after(wanted->max_wait);
+      if (first_look && !line) {
+        Shard* const only = wanted->groups.size() == 1 ? wanted->groups[0].shard : nullptr;
+        context.connection.asked_of(only);
+        if (only != nullptr && only != &home) co_return co_await fetch_on(*only, context);
+      }
+      Read read = wanted->refused;
+      for (auto& group : wanted->groups) {
+        if (group.shard == &home && read_at_once(group, wanted->max_bytes, read)) continue;
+        auto work = [&group, &wanted, read] { return read_group(group, wanted->max_bytes, read); };
+        read = co_await context.broker.on(home, *group.shard, std::move(work));
+      }
+      if (!first_look || wanted->max_wait.count() == 0 || read.any_error ||
+          read.bytes >= wanted->min_bytes)
+        co_return answer_with(context, response);
+      Wanting wanting = what_is_missing(wanted->groups, wanted->min_bytes);
+      if (!wanting.worth_waiting()) co_return answer_with(context, response);
+      if (nobody_waits()) co_return Answer{};
+      waiting.emplace(home, wanting.seen, wanting.missing);
+    }
     std::optional<Connection::Parking> parking;
     std::optional<HangUp::Attached> attached;
     if (line) {
-      attached.emplace(*line, waiting);
+      attached.emplace(*line, *waiting);
     } else {
-      parking.emplace(connection, waiting);
+      parking.emplace(context.connection, *waiting);
     }
-    co_await waiting.wait(deadline);
-    if (nobody_waits()) co_return;
+    waiting->begin(*deadline);
+    co_await waiting->answered();
+    if (nobody_waits()) co_return Answer{};
   }
 }
 
-asio::awaitable<protocol::FetchResponse> fetch(RequestContext& context,
-                                               const protocol::FetchRequest& request) {
-  protocol::FetchResponse response;
-  Wanted wanted = take_apart(context, request, response);
-  Shard* const only = wanted.groups.size() == 1 ? wanted.groups[0].shard : nullptr;
-  context.connection.asked_of(only);
-  if (only == nullptr || only == &context.shard) {
-    co_await read_and_wait(context.broker, context.shard, wanted, context.connection, nullptr);
-    co_return response;
-  }
-  // All of its partitions are on another shard: it waits there, one hop away.
-  const HangUp hang_up(context.connection, context.shard, *only);
-  auto work = [&context, only, &wanted, line = hang_up.line()] {
-    return read_and_wait(context.broker, *only, wanted, context.connection, line);
+// All of its partitions are on another shard: it waits there, one hop away.
+asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context) {
+  const HangUp hang_up(context.connection, context.shard, there);
+  auto work = [&context, &there, line = hang_up.line()] {
+    return look_and_wait(there, context, line);
   };
-  co_await context.broker.on(context.shard, *only, std::move(work));
-  co_return response;
+  co_return co_await context.broker.on(context.shard, there, std::move(work));
 }
 
 }  // namespace
 
 asio::awaitable<Answer> run_fetch(RequestContext context) {
-  return run<protocol::FetchRequest, fetch>(context);
+  Shard& home = context.shard;
+  return look_and_wait(home, std::move(context), nullptr);
 }
 
 }  // namespace tarry::broker

@@ -100,7 +100,7 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
       tell(failed_with(ErrorCode::unknown_server_error, error.what()));
     }
   }
-  co_await appended.all_done.wait();
+  if (!appended.all_done.fired()) co_await appended.all_done.wait();
   if (terms.acks == 0) co_return;
 
   std::optional<Lsn> durable, written;
@@ -238,7 +238,7 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
     }
   }
   // Whatever became of the others: they work with what is here.
-  if (any_elsewhere) co_await elsewhere.all_done.wait();
+  if (any_elsewhere && !elsewhere.all_done.fired()) co_await elsewhere.all_done.wait();
   if (failed) std::rethrow_exception(failed);
   for (const auto& item : items) fill_in(item);
   co_return response;

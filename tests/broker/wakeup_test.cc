@@ -1,0 +1,86 @@
+// Wakeup: whoever comes first, the one who waits goes on, once.
+
+#include "broker/wakeup.h"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include <doctest/doctest.h>
+
+namespace tarry::broker {
+namespace {
+
+namespace asio = boost::asio;
+
+asio::awaitable<void> wait_for(Wakeup& wakeup, int& went_on) {
+  co_await wakeup.wait();
+  ++went_on;
+}
+
+TEST_SUITE("wakeup") {
+  TEST_CASE("who waits goes on inside fire(), once") {
+    asio::io_context context;
+    Wakeup wakeup;
+    int went_on = 0;
+    asio::co_spawn(context, wait_for(wakeup, went_on), asio::detached);
+    context.poll();
+    CHECK(went_on == 0);
+    wakeup.fire();
+    CHECK(went_on == 1);
+    wakeup.fire();
+    context.restart();
+    context.poll();
+    CHECK(went_on == 1);
+  }
+
+  TEST_CASE("a fire() before wait() is kept") {
+    asio::io_context context;
+    Wakeup wakeup;
+    CHECK_FALSE(wakeup.fired());
+    wakeup.fire();
+    CHECK(wakeup.fired());
+    int went_on = 0;
+    asio::co_spawn(context, wait_for(wakeup, went_on), asio::detached);
+    context.poll();
+    CHECK(went_on == 1);
+  }
+
+  TEST_CASE("very many that were fired before do not nest") {
+    asio::io_context context;
+    int went_on = 0;
+    const auto many = [&]() -> asio::awaitable<void> {
+      for (int i = 0; i < 300'000; ++i) {
+        Wakeup wakeup;
+        wakeup.fire();
+        co_await wakeup.wait();
+        ++went_on;
+      }
+    };
+    asio::co_spawn(context, many(), asio::detached);
+    context.run();
+    CHECK(went_on == 300'000);
+  }
+
+  TEST_CASE("one that nobody fires any more lets its coroutine go") {
+    auto alive = std::make_shared<int>(0);
+    Wakeup wakeup;
+    {
+      asio::io_context context;
+      const auto wait = [](Wakeup& on, std::shared_ptr<int> held) -> asio::awaitable<void> {
+        co_await on.wait();
+        ++*held;
+      };
+      asio::co_spawn(context, wait(wakeup, alive), asio::detached);
+      context.poll();
+      CHECK(alive.use_count() == 2);
+      wakeup = Wakeup();
+    }
+    CHECK(alive.use_count() == 1);
+    CHECK(*alive == 0);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker
