@@ -17,17 +17,8 @@ void Connection::asked_of(Shard* shard) {
 void Connection::close() {
   closed_ = true;
   // Cancelling queues the answer, which comes when the closer is done; the list stays as it is.
-  for (auto* operation : parked_) operation->cancel();
+  for (auto& parked : parked_) parked.operation_.cancel();
   for (auto* waiting : on_close_) waiting->then_();
-}
-
-Connection::Parking::Parking(Connection& connection, purgatory::DelayedOperation& operation)
-    : connection_(connection), operation_(operation) {
-  connection_.parked_.push_back(&operation_);
-}
-
-Connection::Parking::~Parking() {
-  std::erase(connection_.parked_, &operation_);
 }
 
 Connection::OnClose::OnClose(Connection& connection, std::move_only_function<void()> then)

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <boost/intrusive/list.hpp>
+
 #include "purgatory/delayed_operation.h"
 
 namespace tarry::broker {
@@ -33,15 +35,18 @@ class Connection {
   void close();
 
   // An operation that is cancelled when the client goes; leaves with its Parking.
-  class Parking {
+  class Parking : public boost::intrusive::list_base_hook<
+                      boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
    public:
-    Parking(Connection& connection, purgatory::DelayedOperation& operation);
-    ~Parking();
+    Parking(Connection& connection, purgatory::DelayedOperation& operation)
+        : operation_(operation) {
+      connection.parked_.push_back(*this);
+    }
     Parking(const Parking&) = delete;
     Parking& operator=(const Parking&) = delete;
 
    private:
-    Connection& connection_;
+    friend class Connection;
     purgatory::DelayedOperation& operation_;
   };
 
@@ -72,7 +77,8 @@ class Connection {
   Shard* asked_ = nullptr;
   unsigned in_a_row_ = 0;  // Requests for asked_.
   bool closed_ = false;
-  std::vector<purgatory::DelayedOperation*> parked_;  // A handful: requests in flight are bounded.
+  // A handful: requests in flight are bounded.
+  boost::intrusive::list<Parking, boost::intrusive::constant_time_size<false>> parked_;
   std::vector<OnClose*> on_close_;
 };
 

@@ -8,6 +8,7 @@
 // Belongs to its session, and lives on with who views it.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -21,6 +22,8 @@ namespace tarry::server {
 class Frame {
  public:
   explicit Frame(std::size_t size) : size_(size) {}
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
 
   std::size_t size() const { return size_; }
   std::size_t come() const { return come_; }
@@ -50,20 +53,22 @@ class Frame {
   static constexpr std::size_t first_bytes = std::size_t{2} << 20;
   static constexpr std::size_t least_worth_place = 4096;
 
-  // A small request has no more than it needs: thousands wait at a time.
+  // A small request has no more than it needs, in one piece: thousands wait at a time.
   static constexpr std::size_t least_block = std::size_t{64} << 10;
 
   void grow_to(std::size_t bytes) {
     bytes = std::min(bytes, size_);
     std::unique_ptr<std::uint8_t[]> small;
     Block large;
-    if (bytes < least_block) {
-      small = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
-    } else {
+    std::uint8_t* data = here_.data();
+    if (bytes >= least_block) {
       large = Block(bytes);
+      data = large.data();
+    } else if (bytes > here_.size()) {
+      small = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
+      data = small.get();
     }
-    std::uint8_t* const data = small ? small.get() : large.data();
-    if (come_ > 0) std::memcpy(data, data_, come_);
+    if (come_ > 0 && data != data_) std::memcpy(data, data_, come_);
     small_ = std::move(small);
     large_ = std::move(large);
     data_ = data;
@@ -72,10 +77,11 @@ class Frame {
 
   const std::size_t size_;
   std::size_t come_ = 0;
-  std::uint8_t* data_ = nullptr;  // In one of the two below.
+  std::uint8_t* data_ = nullptr;  // In one of the three below.
   std::size_t capacity_ = 0;
   std::unique_ptr<std::uint8_t[]> small_;
   Block large_;
+  std::array<std::uint8_t, 184> here_;  // Most that wait, and 256 bytes with what is around it.
 };
 
 }  // namespace tarry::server
