@@ -1,8 +1,11 @@
-"""One member of a consumer group:  group_member.py confluent|kafka-python BROKERS TOPIC GROUP DIE_AFTER
+"""One member of a consumer group:
+
+    group_member.py confluent|confluent-cooperative|kafka-python BROKERS TOPIC GROUP DIE_AFTER
 
 Each record is committed first and printed then, as one line "partition offset value"; a commit that
 is refused is not printed, the record comes again to whoever has the partition. After DIE_AFTER lines
-(0: never) the process kills itself, between two records. On SIGTERM it leaves the group.
+(0: never) the process kills itself, between two records. On SIGTERM it leaves the group. The
+cooperative one prints "kept N of M" too, when it gives up some of its M partitions.
 """
 
 import os
@@ -28,13 +31,27 @@ def done(partition, offset, value):
 
 signal.signal(signal.SIGTERM, end)
 
-if library == "confluent":
-    from confluent_kafka import Consumer, KafkaException
+if library.startswith("confluent"):
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    cooperative = library == "confluent-cooperative"
+
+    def assigned(consumer, partitions):
+        if cooperative:
+            consumer.incremental_assign(partitions)  # These come to what it has.
+        print("assigned", flush=True)
+
+    def revoked(consumer, partitions):
+        had = len(consumer.assignment())
+        consumer.incremental_unassign(partitions)
+        if going:
+            print(f"kept {had - len(partitions)} of {had}", flush=True)
 
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": group, "enable.auto.commit": False,
                          "auto.offset.reset": "earliest", "session.timeout.ms": 3000, "heartbeat.interval.ms": 300,
-                         "fetch.wait.max.ms": 100, "reconnect.backoff.max.ms": 500})
-    consumer.subscribe([topic], on_assign=lambda *_: print("assigned", flush=True))
+                         "fetch.wait.max.ms": 100, "reconnect.backoff.max.ms": 500,
+                         "partition.assignment.strategy": "cooperative-sticky" if cooperative else "range,roundrobin"})
+    consumer.subscribe([topic], on_assign=assigned, **({"on_revoke": revoked} if cooperative else {}))
     while going:
         message = consumer.poll(0.1)
         if message is None or message.error():
@@ -43,6 +60,11 @@ if library == "confluent":
             consumer.commit(message=message, asynchronous=False)
         except KafkaException as error:
             print(error, file=sys.stderr)
+            if cooperative:  # The partition may stay ours through a rebalance: nobody else begins at this record.
+                try:
+                    consumer.seek(TopicPartition(topic, message.partition(), message.offset()))
+                except KafkaException as gone:
+                    print(gone, file=sys.stderr)
             continue
         done(message.partition(), message.offset(), message.value())
     consumer.close()
