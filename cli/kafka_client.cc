@@ -405,6 +405,18 @@ Result<KafkaAdmin> KafkaAdmin::open(const KafkaSettings& settings) {
   return KafkaAdmin(std::move(*handle));
 }
 
+Result<std::string> KafkaAdmin::cluster_id() {
+  const auto until = steady_clock::now() + handle_->timeout();
+  char* text = rd_kafka_clusterid(handle_->client(), in_ms(handle_->timeout()));
+  if (text == nullptr) {
+    if (steady_clock::now() >= until) return handle_->no_answer();
+    return fail(Errc::invalid, "the broker tells no cluster id");
+  }
+  std::string id = text;
+  rd_kafka_mem_free(handle_->client(), text);
+  return id;
+}
+
 Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
   const auto metadata = handle_->metadata(nullptr);
   if (!metadata) return std::unexpected(metadata.error());

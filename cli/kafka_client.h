@@ -107,6 +107,9 @@ class KafkaAdmin {
  public:
   static Result<KafkaAdmin> open(const KafkaSettings& settings);
 
+  // Which broker this is, or which cluster of them.
+  Result<std::string> cluster_id();
+
   Result<std::vector<TopicInfo>> topics();
   Result<TopicInfo> topic(const std::string& name);
   Result<std::vector<ConfigEntry>> configs(const std::string& topic);

@@ -84,13 +84,15 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
                   "Where the broker is (default $TARRY_BROKERS, or 127.0.0.1:9092)")
       ->option_text("HOST:PORT[,...]")
       ->envname("TARRY_BROKERS")
+      ->each([&options](const std::string&) { options.brokers_given = true; })
       ->take_last();
   command
       .add_option("--admin", options.admin,
-                  "Where its admin's HTTP is (default $TARRY_ADMIN, or 127.0.0.1:8080)")
+                  "Where the same broker's admin HTTP is (default $TARRY_ADMIN, or 127.0.0.1:8080)")
       ->option_text("HOST:PORT")
       ->envname("TARRY_ADMIN")
       ->check(is_host_port)
+      ->each([&options](const std::string&) { options.admin_given = true; })
       ->take_last();
   command.add_flag("--json", options.json, "Prints JSON, one text a line");
   command

@@ -17,6 +17,8 @@ namespace tarry::cli {
 struct BrokerOptions {
   std::string brokers = "127.0.0.1:9092";
   std::string admin = "127.0.0.1:8080";
+  // By a flag or by a variable: no default.
+  bool brokers_given = false, admin_given = false;
   bool json = false;
   std::chrono::milliseconds timeout = std::chrono::seconds{10};
   std::vector<std::string> properties;  // key=value, checked.

@@ -12,7 +12,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/admin_client.h"
+#include "cli/admin_choice.h"
 #include "cli/json.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -83,7 +83,8 @@ int list(const Options& options) {
   if (options.to) add("to", epoch_ms(*options.to));
   if (options.glob) add("id", *options.glob);
 
-  AdminClient admin(options.broker.admin, options.broker.timeout);
+  auto admin = choose_admin(options.broker, AdminUse::reads);
+  if (!admin) return admin.error().told();
   Output out;
   Table table({{"TOPIC"},
                {"PARTITION", true},
@@ -99,7 +100,7 @@ int list(const Options& options) {
     const std::uint64_t limit = std::min(left, page_size);
     std::string page_query = query + (query.empty() ? "" : "&") + fmt::format("limit={}", limit);
     if (!after.empty()) page_query += "&after=" + percent_encoded(after);
-    const auto page = parse(admin.get("/delayed?" + page_query));
+    const auto page = parse(admin->get("/delayed?" + page_query));
     if (!page) return out.end(failure(page.error().message));
     if (!page->contains("records") || !(*page)["records"].is_array())
       return out.end(failure("the admin's answer has no records"));
@@ -125,8 +126,9 @@ int list(const Options& options) {
 
 int get(const Options& options) {
   const std::string& id = options.ids[0];
-  AdminClient admin(options.broker.admin, options.broker.timeout);
-  const auto record = parse(admin.get(path_of(options, id)));
+  auto admin = choose_admin(options.broker, AdminUse::reads);
+  if (!admin) return admin.error().told();
+  const auto record = parse(admin->get(path_of(options, id)));
   if (!record) return failure(fmt::format("{}: {}", cell(id), record.error().message));
   Output out;
   if (options.broker.json) {
@@ -158,13 +160,14 @@ int get(const Options& options) {
 }
 
 int cancel(const Options& options) {
-  AdminClient admin(options.broker.admin, options.broker.timeout);
+  auto admin = choose_admin(options.broker, AdminUse::changes);
+  if (!admin) return admin.error().told();
   Output out;
   Table table({{"ID"}, {"RESULT"}});
   std::string first_why;
   std::size_t not_cancelled = 0;
   for (const auto& id : options.ids) {
-    auto answer = parse(admin.remove(path_of(options, id)));
+    auto answer = parse(admin->remove(path_of(options, id)));
     std::string result = answer ? field(*answer, "result") : "error";
     if (result != "cancelled") {
       const std::string why = !answer                         ? answer.error().message

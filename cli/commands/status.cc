@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/admin_client.h"
+#include "cli/admin_choice.h"
 #include "cli/json.h"
 #include "cli/line_reader.h"
 #include "cli/options.h"
@@ -116,11 +116,12 @@ void show(const Json& json, Output& out) {
 }
 
 int run(const Options& options) {
-  AdminClient admin(options.broker.admin, options.broker.timeout);
+  auto admin = choose_admin(options.broker, AdminUse::reads);
+  if (!admin) return admin.error().told();
   Output out;
   end_in_order_on_signals();
   for (bool first = true;; first = false) {
-    const auto body = admin.get("/status");
+    const auto body = admin->get("/status");
     if (!body) return out.end(failure(body.error().message));
     const Json status = Json::parse(*body, nullptr, false);
     if (!status.is_object())

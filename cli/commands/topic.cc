@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/time_text.h"
+#include "cli/admin_choice.h"
 #include "cli/admin_client.h"
 #include "cli/json.h"
 #include "cli/kafka_client.h"
@@ -159,8 +160,10 @@ int alter(const Options& options) {
 
 // What keeps a topic from being deleted, as far as the admin says it: librdkafka asks in a version
 // of DeleteTopics whose answers have no text.
-std::optional<std::uint64_t> pending_of(const Options& options) {
+std::optional<std::uint64_t> pending_of(const Options& options, KafkaAdmin& kafka) {
   AdminClient admin(options.broker.admin, options.broker.timeout);
+  const auto meant = kafka.cluster_id(), found = cluster_of(admin);
+  if (!meant || !found || *meant != *found) return std::nullopt;
   const auto body = admin.get("/topics/" + percent_encoded(options.name));
   if (!body) return std::nullopt;
   const Json topic = Json::parse(*body, nullptr, false);
@@ -172,9 +175,13 @@ std::optional<std::uint64_t> pending_of(const Options& options) {
 
 int remove(const Options& options) {
   if (options.force) {
-    AdminClient admin(options.broker.admin, options.broker.timeout);
+    // -b's default counts as given here: what `topic describe` shows is what this deletes.
+    BrokerOptions broker = options.broker;
+    broker.brokers_given = broker.brokers_given || !broker.admin_given;
+    auto admin = choose_admin(broker, AdminUse::changes);
+    if (!admin) return admin.error().told();
     const auto removed =
-        admin.remove(fmt::format("/topics/{}?force=true", percent_encoded(options.name)));
+        admin->remove(fmt::format("/topics/{}?force=true", percent_encoded(options.name)));
     if (!removed)
       return failure(fmt::format("{}: {}", cell(options.name), removed.error().message));
     return tell(options, "deleted");
@@ -184,8 +191,11 @@ int remove(const Options& options) {
   const auto removed = admin->remove(options.name);
   if (removed) return tell(options, "deleted");
   if (removed.error().code != Errc::in_use) return failure(removed.error().message);
-  const auto pending = pending_of(options);
-  if (!pending) return failure(removed.error().message);
+  const auto pending = pending_of(options, *admin);
+  if (!pending) {
+    return failure(removed.error().message +
+                   "; --force deletes what is pending in it too, with --admin of this broker");
+  }
   return failure(fmt::format("{}; {} pending in it, --force deletes them too",
                              removed.error().message,
                              counted(*pending, "record is", "records are")));

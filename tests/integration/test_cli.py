@@ -106,6 +106,39 @@ def _(ctx):
     assert topic not in broker.cli("topic", "list").stdout
 
 
+@case("a command changes the broker that it was told: with the admin of another one it is refused")
+def _(ctx):
+    here, there, topic = ctx.broker(), ctx.broker(), ctx.topic()
+    admin_here, admin_there = ("%s:%d" % each.admin for each in (here, there))
+    for broker in (here, there):
+        broker.cli("topic", "create", topic)
+        broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "mine")
+
+    def cli(*words, **env):
+        return run(here.binary, *words, check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": "", **env})
+
+    for words in (["topic", "delete", topic, "--force"], ["delayed", "cancel", topic, "mine"], ["delayed", "list"],
+                  ["delayed", "get", topic, "mine"], ["status"]):
+        one_line(here.cli(*words, "-b", there.brokers, check=False), 1, admin_here, there.brokers)
+        one_line(cli(*words, TARRY_BROKERS=there.brokers, TARRY_ADMIN=admin_here), 1, admin_here, there.brokers)
+        # The admin that is the default is nobody's, or somebody else's.
+        one_line(cli(*words, "-b", there.brokers), 2, "--admin", there.brokers)
+        one_line(cli(*words, TARRY_BROKERS=there.brokers), 2, "--admin", there.brokers)
+    refused = here.cli("topic", "delete", topic, "-b", there.brokers, check=False)
+    one_line(refused, 1, topic, "--admin")
+    assert all(len(broker.pending(topic)) == 1 for broker in (here, there))
+    assert cli("delayed", "list", "--admin", admin_there).stdout.count("mine") == 1, "no broker was named, so none is contradicted"
+    # Kafka does not answer: who reads is told so, who changes is stopped.
+    nobody = ("-b", "127.0.0.1:1", "--timeout", "300ms")
+    read = here.cli("delayed", "list", *nobody)
+    assert "mine" in read.stdout and len(read.stderr.splitlines()) == 1 and "127.0.0.1:1" in read.stderr, read
+    one_line(here.cli("delayed", "cancel", topic, "mine", *nobody, check=False), 1, "127.0.0.1:1", admin_here)
+    here.cli("delayed", "cancel", topic, "mine", "-b", there.brokers, "--admin", admin_there)
+    assert [len(broker.pending(topic)) for broker in (here, there)] == [1, 0]
+    here.cli("topic", "delete", topic, "--force")
+    assert topic not in here.cli("topic", "list").stdout and topic in there.cli("topic", "list").stdout
+
+
 @case("tarry delayed list follows the pages to their end, or to its limit")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
