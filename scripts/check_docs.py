@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails when the documents name what is not there.
 
-Usage: check_docs.py ROOT.  Checks that
+Usage: check_docs.py [ROOT]; without one the repository that this script stands in.  Checks that
 - every relative link in a Markdown file leads to a file, and its #anchor to a heading;
 - every path in `code` that begins with one of our folders exists (`storage/journal` may be
   journal.h or journal.cc; a path with a placeholder such as NAME, * or {a,b} is left alone);
@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-root = pathlib.Path(sys.argv[1]).resolve()
+root = pathlib.Path(sys.argv[1] if sys.argv[1:] else pathlib.Path(__file__).resolve().parents[1]).resolve()
 skipped = {"build", ".git", "node_modules"}
 documents = [
     path for path in sorted(root.rglob("*.md"))

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Fails when a folder includes from a folder that its CMakeLists.txt does not list in USES.
 
-Usage: check_layers.py ROOT.  USES is taken as written, not transitively: what a file
-includes, its folder names.
+Usage: check_layers.py [ROOT]; without one the repository that this script stands in.  USES is
+taken as written, not transitively: what a file includes, its folder names.
 """
 
 import pathlib
 import re
 import sys
 
-root = pathlib.Path(sys.argv[1])
+root = pathlib.Path(sys.argv[1] if sys.argv[1:] else pathlib.Path(__file__).resolve().parents[1])
 
 uses = {}  # Folder -> the folders it may include from.
 for cmake in sorted(root.glob("*/CMakeLists.txt")):
