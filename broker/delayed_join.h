@@ -7,8 +7,9 @@
 //               group.initial.rebalance.delay.ms.  Or the member's place is lost: it was removed,
 //               or another one with its instance id has come (FENCED_INSTANCE_ID), or it has asked
 //               again.  Of a static member that came back in a stable group: its new id is durable
-//   expired     the group's rebalance timeout has passed: who is not in by then is removed, and
-//               the others are answered with the generation that begins
+//   expired     the group's rebalance timeout has passed: who is not in by then is removed, but
+//               for static members, whose places last as long as their sessions, and those who are
+//               in are answered with the generation that begins
 //   cancelled   the client has gone, or the broker stops.  The member stays until its session
 //               ends; one that was never told its id (versions 0 to 3) can never come back and is
 //               removed at once

@@ -2,33 +2,36 @@
 
 // Group: a consumer group, which agrees on who reads which partitions (Kafka's classic protocol).
 //
-//                      first member joins
-//     +---------+ --------------------------> +---------------------+
-//     |  Empty  |                             | PreparingRebalance  | <---------------+
-//     +---------+ <-------------------------- +---------------------+                 |
-//       |           it ends with no member       |                ^                   |
-//       |                                        | all are in,    | a member joins,   |
-//       |                                        | or time is up: | leaves, is lost,  |
-//       |                                        | generation + 1 | does not sync     |
-//       | removed, or nothing                    v                |                   |
-//       | is left of it                       +---------------------+                 |
-//       v                                     | CompletingRebalance |                 |
-//     +---------+                             +---------------------+                 |
-//     |  Dead   |                                | the leader's                       |
-//     +---------+                                | assignments are durable            |
-//                                                v                                    |
-//                                             +---------------------+                 |
-//                                             |       Stable        | ----------------+
-//                                             +---------------------+  a member joins, leaves, is
-//                                                                      lost, offers something else;
-//                                                                      the leader joins again
+//                    the first member joins
+//   +---------+ ------------------------------> +---------------------+ ---+
+//   |  Empty  |                                 | PreparingRebalance  |    | (1)
+//   +---------+ <------------------------------ +---------------------+ <--+
+//     |             it ends with no member        |              ^  ^
+//     | removed, or nothing                       | all are in,  |  |
+//     | is left of it                             | or time is   |  +----------+
+//     v                                           | up: genera-  | (2)         |
+//   +---------+                                   v tion + 1     |             |
+//   |  Dead   |                                 +---------------------+        |
+//   +---------+                                 | CompletingRebalance |        |
+//                                               +---------------------+        | (3)
+//                                                 | the leader's               |
+//                                                 v assignments are durable    |
+//             a restart finds members           +---------------------+        |
+//   ------------------------------------------> |       Stable        | -------+
+//                                               +---------------------+
+//
+//   (1)       Time is up, and of the members who are left, static ones all, none has come: it
+//             waits as long again, until one has come or their sessions have ended.
+//   (2), (3)  A member comes, leaves, is lost, offers something else, or does not sync in time.
+//   (2)       A static member comes back; the assignments are too large, or the journal refuses
+//             them.
+//   (3)       The leader joins again; a static member comes back and another protocol is voted for.
 //
 //   A member:  JoinGroup -> parked until the generation begins -> SyncGroup -> parked until Stable
 //              -> Heartbeat ... -> LeaveGroup
 //   Pending:   was given a member id (MEMBER_ID_REQUIRED) and is expected to join with it.
 //   Static:    has an instance id; who comes with it takes the member's place under a new member
-//   id,
-//              the one before is fenced.
+//              id, and the one before is fenced.
 //
 // What always holds
 //   - A generation's members and their assignments never change: each change is a rebalance.  (Only
