@@ -42,6 +42,15 @@ def metadata_array(count):
     return frame(header(wire.METADATA, 1) + wire.i32(count))
 
 
+def check_told(broker, connection, before, words="", after="it"):
+    """What the log says since its line `before` is one line with these words and that peer's address."""
+    peer = "%s:%d" % connection.getsockname()[:2]
+    eventually(lambda: broker.log().count("\n") > before, f"a log line about {peer}, after {after}", within=5)
+    lines = broker.log().splitlines()[before:]
+    assert len(lines) == 1 and f"connection from {peer} ended: " in lines[0] and words in lines[0], \
+        f"after {after}: not one line about {peer} with {words!r}: {lines}"
+
+
 ENDING = {  # What is sent: nothing of it is a frame or a request that a broker knows.
     "2 GiB claimed": wire.i32(0x7FFFFFFF) + b"x" * 100,
     "a size just above socket.request.max.bytes": wire.i32(104857601) + b"x",
@@ -84,26 +93,27 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         client.create_topic(ctx.topic())
+    first = broker.log().count("\n")
     for what, data in ENDING.items():
         before = broker.log().count("\n")
         with raw(broker) as connection:
-            port = connection.getsockname()[1]
             connection.sendall(data)
             check_ended(connection)
-        eventually(lambda: broker.log().count("\n") > before, f"a log line about {what}", within=5)
-        lines = broker.log().splitlines()[before:]
-        assert len(lines) == 1, f"{what}: {lines}"
-        assert str(port) in lines[0], f"{what}: does not say whose connection: {lines[0]}"
+            check_told(broker, connection, before, after=what)
+    # None of them was told once more a little later.
+    assert broker.log().count("\n") == first + len(ENDING), broker.log().splitlines()[first:]
 
 
-@case("ten thousand bytes of garbage, fifty times, end their connections alone", any_broker=True)
+@case("ten thousand bytes of garbage, fifty times, end their connections alone, each told in one line", any_broker=True)
 def _(ctx):
     import random
     broker, seed = ctx.broker(), int.from_bytes(os.urandom(4), "big")
     print(f"             garbage of seed {seed}")
     chance = random.Random(seed)
     with HealthyClient(broker, ctx.topic("healthy")):
+        first = broker.log().count("\n")
         for _ in range(50):
+            before = broker.log().count("\n")
             with raw(broker) as connection:
                 try:
                     # The size is believable, so that what stands in the frame is looked at.
@@ -114,21 +124,26 @@ def _(ctx):
                 except OSError:
                     pass  # Ended already.
                 check_ended(connection, 20)
+                if not ctx.options.against:
+                    check_told(broker, connection, before)
+        # None of them was told once more a little later.
+        assert ctx.options.against or broker.log().count("\n") == first + 50, broker.log().splitlines()[first:]
 
 
-@case("half a frame and then silence ends by connections.max.idle.ms, as does a connection that says nothing")
+@case("half a frame and then silence ends by connections.max.idle.ms and is told; a connection that says nothing ends so too, untold")
 def _(ctx):
     broker = ctx.broker(settings={"connections.max.idle.ms": 1500})
     with HealthyClient(broker, ctx.topic("healthy")), raw(broker) as half, raw(broker) as silent, raw(broker) as dripping:
         half.sendall(wire.i32(1000) + header(wire.METADATA, 1)[:9])
-        started = time.monotonic()
+        started, before = time.monotonic(), broker.log().count("\n")
         check_ended(half)
         check_ended(silent)
         assert time.monotonic() - started >= 1.0, "it was not idle for that long"
+        check_told(broker, half, before, "inside a frame")
         dripping.close()
 
 
-@case("a client that never reads its answers loses its connection, and the memory stays bounded")
+@case("a client that never reads its answers loses its connection, which is told, and the memory stays bounded")
 def _(ctx):
     broker = ctx.broker(settings={"tarry.connection.write.stall.ms": 2000})
     topic = ctx.topic("big")
@@ -137,7 +152,7 @@ def _(ctx):
             client.create_topic(topic)
             for _ in range(20):
                 client.produce(topic, [wire.record(os.urandom(50_000).hex()) for _ in range(5)])
-            before = broker.rss_mib()
+            before, lines = broker.rss_mib(), broker.log().count("\n")
             one = client.header(wire.FETCH, 11) + client.fetch_body(topic, 0)
         with raw(broker) as greedy:
             greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -155,6 +170,7 @@ def _(ctx):
             grown = broker.rss_mib() - before
             assert closed, f"open after 15 s and {sent} requests"
             assert grown < 200, f"{grown:.0f} MiB more after {sent} unread answers of 10 MB"
+            check_told(broker, greedy, lines, "did not read its answers")
 
 
 @case("connections that come and go at once leave nothing behind")
