@@ -327,6 +327,52 @@ def _(ctx):
         subprocess.run(["umount", folder], capture_output=True)
 
 
+@case("a start on a full disk is refused by the directory and the bytes it takes, and there is one when there is room")
+def _(ctx):
+    folder = ctx.directory / "small"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        raise Skip("mounting a small file system wants root")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tarry-test", folder], capture_output=True).returncode != 0:
+        raise Skip("no file system can be mounted here")
+
+    def refused():
+        """The one line of a start that does not come to be."""
+        started = subprocess.run(broker.command(), stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+        said = started.stderr.decode(errors="replace").strip()
+        assert started.returncode == 1 and started.stdout == b"" and len(said.splitlines()) == 1, f"{started.returncode}:\n{said}"
+        assert str(broker.data) in said and re.search(r"has \d+ bytes free.* takes \d+", said), said
+        return int(re.search(r" takes (\d+)", said)[1])
+
+    try:
+        broker = ctx.broker(start=False, shards=1, settings={
+            "tarry.disk.reserve.bytes": 8 << 20, "tarry.journal.file.bytes": 8 << 20, "tarry.journal.max.bytes": 64 << 20})
+        broker.data = folder / "data"
+        assert refused() > 2 << 20, "it wants less than there was"
+        subprocess.run(["mount", "-o", "remount,size=200m", folder], check=True)
+        broker.start()
+        with broker.client() as client:
+            topic = client.create_topic(ctx.topic())
+            client.produce(topic, [wire.record("now"), wire.record("later", x_delay="1h")])
+        assert broker.stop() == 0
+        # Somebody else fills the disk while the broker is down.
+        files = os.statvfs(folder)
+        other = folder / "other"
+        other.write_bytes(bytes(files.f_bavail * files.f_frsize - (1 << 20)))
+        refused()
+        other.unlink()
+        broker.start()
+        with broker.client() as client:
+            assert [rec.value for rec in client.consume(topic, 1)] == [b"now"]
+            client.produce(topic, [wire.record("again")])
+        assert len(broker.pending(topic)) == 1
+        assert broker.stop() == 0
+    finally:
+        for each in ctx.brokers:
+            each.kill()
+        subprocess.run(["umount", folder], capture_output=True)
+
+
 @case("a second signal hurries, says so in one line and is no failure; nothing acknowledged is lost")
 def _(ctx):
     broker = ctx.broker()
