@@ -169,7 +169,12 @@ class KafkaHandle {
         config.get(), [](rd_kafka_t*, int error, const char* reason, void* us) {
           static_cast<KafkaHandle*>(us)->on_error(static_cast<rd_kafka_resp_err_t>(error), reason);
         });
-    if (type == RD_KAFKA_PRODUCER) {
+    if (type == RD_KAFKA_CONSUMER) {
+      rd_kafka_conf_set_rebalance_cb(
+          config.get(),
+          [](rd_kafka_t*, rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* partitions,
+             void* us) { static_cast<KafkaHandle*>(us)->on_rebalance(what, partitions); });
+    } else {
       rd_kafka_conf_set_dr_msg_cb(config.get(),
                                   [](rd_kafka_t*, const rd_kafka_message_t* message, void* us) {
                                     static_cast<KafkaHandle*>(us)->on_delivery(*message);
@@ -335,7 +340,27 @@ class KafkaHandle {
     report_(delivery);
   }
 
+  void on_rebalance(rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* partitions) {
+    const bool given = what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    if (!given && losing_) {
+      std::vector<PartitionIndex> lost;
+      for (int i = 0; i < partitions->cnt; ++i) lost.push_back(partitions->elems[i].partition);
+      losing_(lost, rd_kafka_assignment_lost(client_) == 0);
+    }
+    const char* protocol = rd_kafka_rebalance_protocol(client_);
+    if (protocol != nullptr && std::string_view(protocol) == "COOPERATIVE") {
+      const KafkaError refused(given ? rd_kafka_incremental_assign(client_, partitions)
+                                     : rd_kafka_incremental_unassign(client_, partitions));
+      is_assigned_ = is_assigned_ || given;
+    } else {
+      rd_kafka_assign(client_, given ? partitions : nullptr);
+      is_assigned_ = given;
+    }
+  }
+
   KafkaProducer::Report report_;
+  KafkaGroupConsumer::Losing losing_;
+  bool is_assigned_ = false;  // A group has given us partitions, if only none of them.
   std::uint64_t sent_ = 0;
   std::uint64_t reported_ = 0;  // reported_ <= sent_.
 
@@ -963,7 +988,8 @@ KafkaGroupConsumer::~KafkaGroupConsumer() {
 
 Result<KafkaGroupConsumer> KafkaGroupConsumer::open(const KafkaSettings& settings,
                                                     const std::string& topic,
-                                                    const std::string& group, bool from_end) {
+                                                    const std::string& group, bool from_end,
+                                                    Losing losing) {
   auto handle = KafkaHandle::open(
       RD_KAFKA_CONSUMER, settings,
       {"allow.auto.create.topics=false", "enable.partition.eof=true",
@@ -972,6 +998,7 @@ Result<KafkaGroupConsumer> KafkaGroupConsumer::open(const KafkaSettings& setting
        "enable.auto.offset.store=false", "auto.commit.interval.ms=1000",
        "queued.min.messages=100000", "queued.max.messages.kbytes=65536", "group.id=" + group});
   if (!handle) return std::unexpected(handle.error());
+  (*handle)->losing_ = std::move(losing);
   auto* client = (*handle)->client();
   auto reading = std::make_unique<Reading>();
   reading->name = topic;
@@ -991,7 +1018,8 @@ Result<KafkaGroupConsumer> KafkaGroupConsumer::open(const KafkaSettings& setting
   return KafkaGroupConsumer(std::move(*handle), std::move(reading));
 }
 
-std::vector<PartitionIndex> KafkaGroupConsumer::assigned() {
+std::optional<std::vector<PartitionIndex>> KafkaGroupConsumer::assigned() {
+  if (!handle_->is_assigned_) return std::nullopt;
   rd_kafka_topic_partition_list_t* given = nullptr;
   std::vector<PartitionIndex> partitions;
   if (rd_kafka_assignment(handle_->client(), &given) != RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -1021,11 +1049,11 @@ Result<KafkaGroupConsumer::Next> KafkaGroupConsumer::next(milliseconds wait) {
   return record_of(*message);
 }
 
-void KafkaGroupConsumer::done_so_far() {
-  const auto* message = reading_->last.get();
-  if (message == nullptr || message->err != RD_KAFKA_RESP_ERR_NO_ERROR) return;
+void KafkaGroupConsumer::done_up_to(PartitionIndex partition, Offset next) {
+  const PartitionList list(rd_kafka_topic_partition_list_new(1));
+  rd_kafka_topic_partition_list_add(list.get(), reading_->name.c_str(), partition)->offset = next;
   // Refused when the partition has just been taken from us: then it is another's to commit.
-  static_cast<void>(rd_kafka_offset_store(message->rkt, message->partition, message->offset));
+  static_cast<void>(rd_kafka_offsets_store(handle_->client(), list.get()));
 }
 
 Result<> KafkaGroupConsumer::close() {

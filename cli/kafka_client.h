@@ -231,8 +231,14 @@ class KafkaConsumer {
 class KafkaGroupConsumer {
  public:
   // Where nothing is committed it begins at the start, or at the end.
+  // Partitions are taken from us, unless they were already (`still_ours` is false): the last moment
+  // to say done_up_to() of them.
+  using Losing =
+      std::function<void(const std::vector<PartitionIndex>& partitions, bool still_ours)>;
+
+  // `losing` is called within the calls below.
   static Result<KafkaGroupConsumer> open(const KafkaSettings& settings, const std::string& topic,
-                                         const std::string& group, bool from_end);
+                                         const std::string& group, bool from_end, Losing losing);
   // Leaves the group; what was not committed is read again by somebody.
   ~KafkaGroupConsumer();
   KafkaGroupConsumer(KafkaGroupConsumer&&) = default;
@@ -241,11 +247,11 @@ class KafkaGroupConsumer {
   using Next = KafkaConsumer::Next;
   Result<Next> next(std::chrono::milliseconds wait);
 
-  // The partitions that the group gave us; empty until it has, and when it has none for us.
-  std::vector<PartitionIndex> assigned();
+  // The partitions that the group gave us, which may be none of them; nothing while it is about to.
+  std::optional<std::vector<PartitionIndex>> assigned();
 
-  // What next() returned up to now is done with: it is committed soon, and by close().
-  void done_so_far();
+  // All before `next` is done with: it is committed soon, and by close().
+  void done_up_to(PartitionIndex partition, Offset next);
   // Commits and leaves the group.
   Result<> close();
 

@@ -35,6 +35,12 @@ class Output {
   }
   void flush();
 
+  // Whether all that was written until now is out of our hands.
+  bool flushed() {
+    flush();
+    return !is_over();
+  }
+
   // Nobody hears us any more: what is not begun need not be begun.
   bool is_over() const { return error_ != 0; }
   // The exit status of a command that would else end with `status`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -39,6 +40,10 @@ struct Options {
   KafkaSettings kafka() const { return {broker.brokers, broker.timeout, broker.properties}; }
 };
 
+// How much may be printed and not be written yet while more comes.
+constexpr std::size_t flush_bytes = 64 << 10;
+constexpr auto flush_every = 100ms;
+
 // Prints records, and knows when enough of them have come.
 class Printing {
  public:
@@ -50,10 +55,19 @@ class Printing {
         quiet_since_(steady_clock::now() + options.broker.timeout) {}
 
   bool is_over() const { return was_interrupted() || out_.is_over(); }
-  void flush() { out_.flush(); }
+  // Whether all that was printed is written.
+  bool flush() {
+    flushed_at_ = steady_clock::now();
+    unflushed_ = 0;
+    return out_.flushed();
+  }
+  bool is_flush_due() const {
+    return unflushed_ >= flush_bytes || quiet_since_ - flushed_at_ >= flush_every;
+  }
   int end(int status) { return out_.end(status); }
 
-  void end_of_partition() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
+  // From now on it counts as quiet when nothing comes.
+  void listens() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
   // Whether it was the last one.
   bool print(const ConsumedRecord& record) {
     quiet_since_ = steady_clock::now();
@@ -64,6 +78,7 @@ class Printing {
       format_.append(record, options_.topic, text_);
     }
     out_.write(text_);
+    unflushed_ += text_.size();
     return ++count_ == options_.count;
   }
   bool is_idle() const { return options_.idle && steady_clock::now() - quiet_since_ >= idle_; }
@@ -73,17 +88,19 @@ class Printing {
   const RecordFormat format_;
   const std::chrono::milliseconds idle_;
   steady_clock::time_point quiet_since_;
+  steady_clock::time_point flushed_at_ = steady_clock::now();
+  std::size_t unflushed_ = 0;
   std::uint32_t count_ = 0;
   std::string text_;
   Output out_;
 };
 
 // What is there, or, after a flush of what was printed, what comes next.
-template <typename Consumer>
-Result<KafkaConsumer::Next> next_of(Consumer& consumer, Printing& printing) {
+template <typename Consumer, typename Flush>
+Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   auto next = consumer.next(0ms);
   if (next && std::holds_alternative<std::monostate>(*next)) {
-    printing.flush();
+    flush();
     next = consumer.next(50ms);
   }
   return next;
@@ -132,10 +149,10 @@ class Consumption {
 
   Result<> read_all(KafkaConsumer& consumer) {
     while (!printing_.is_over()) {
-      const auto next = next_of(consumer, printing_);
+      const auto next = next_of(consumer, [this] { printing_.flush(); });
       if (!next) return std::unexpected(next.error());
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
-        printing_.end_of_partition();
+        printing_.listens();
         reading_.erase(end->partition);
         if (options_.until_end && reading_.empty()) return {};
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
@@ -153,18 +170,22 @@ class Consumption {
   Printing printing_;
 };
 
-// As a member of a group: what was printed is committed, and the group is left in order.
+// As a member of a group: what was printed is committed once it is written, never before, and the
+// group is left in order.
 class GroupConsumption {
  public:
   GroupConsumption(const Options& options, bool from_end, RecordFormat format)
       : options_(options), from_end_(from_end), printing_(options, std::move(format)) {}
 
   int run() {
-    auto consumer =
-        KafkaGroupConsumer::open(options_.kafka(), options_.topic, *options_.group, from_end_);
+    auto consumer = KafkaGroupConsumer::open(
+        options_.kafka(), options_.topic, *options_.group, from_end_,
+        [this](const auto& lost, bool still_ours) { lose(lost, still_ours); });
     if (!consumer) return failure(consumer.error().message);
+    consumer_ = &*consumer;
     end_in_order_on_signals();
     const auto read = read_all(*consumer);
+    flush();
     const int status = printing_.end(read ? done : failure(read.error().message));
     if (!read) return status;
     const auto closed = consumer->close();
@@ -174,35 +195,57 @@ class GroupConsumption {
  private:
   Result<> read_all(KafkaGroupConsumer& consumer) {
     while (!printing_.is_over()) {
-      const auto next = next_of(consumer, printing_);
+      const auto next = next_of(consumer, [this] { flush(); });
       if (!next) return std::unexpected(next.error());
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
-        printing_.end_of_partition();
         at_end_.insert(end->partition);
-        if (options_.until_end && all_read(consumer)) return {};
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
         at_end_.erase(record->partition);
+        printed_[record->partition] = record->offset + 1;
         const bool last = printing_.print(*record);
-        // A reader that has gone away did not get it.
-        if (!printing_.is_over()) consumer.done_so_far();
         if (last) return {};
-      } else if (printing_.is_idle()) {
-        return {};
+        if (printing_.is_flush_due()) flush();
+        continue;
       }
+      const auto assigned = consumer.assigned();
+      if (assigned && (assigned->empty() || !at_end_.empty())) printing_.listens();
+      if (options_.until_end && assigned && all_read(*assigned)) return {};
+      if (printing_.is_idle()) return {};
     }
     return {};
   }
 
-  bool all_read(KafkaGroupConsumer& consumer) const {
-    const auto assigned = consumer.assigned();
-    return !assigned.empty() && std::ranges::all_of(assigned, [this](PartitionIndex partition) {
-      return at_end_.contains(partition);
-    });
+  bool all_read(const std::vector<PartitionIndex>& assigned) const {
+    if (assigned.empty()) {
+      complain(
+          fmt::format("{}: the group's other members have all partitions of {}, there is none "
+                      "for this one",
+                      cell(*options_.group), cell(options_.topic)));
+    }
+    return std::ranges::all_of(
+        assigned, [this](PartitionIndex partition) { return at_end_.contains(partition); });
+  }
+
+  void lose(const std::vector<PartitionIndex>& partitions, bool still_ours) {
+    if (still_ours) flush();
+    for (const auto partition : partitions) {
+      at_end_.erase(partition);
+      printed_.erase(partition);  // Another's to commit.
+    }
+  }
+
+  // What a full disk, or a reader that has gone away, did not take is not done with.
+  void flush() {
+    if (!printing_.flush()) return;
+    for (const auto& [partition, next] : printed_) consumer_->done_up_to(partition, next);
+    printed_.clear();
   }
 
   const Options& options_;
   const bool from_end_;
+  KafkaGroupConsumer* consumer_ = nullptr;
   std::set<PartitionIndex> at_end_;
+  std::map<PartitionIndex, Offset> printed_;  // What is not known to be written: the next offsets.
   Printing printing_;
 };
 
@@ -243,12 +286,16 @@ void add_consume(CLI::App& program, Chosen& chosen) {
       ->take_last();
   command
       ->add_option("-g,--group", options->group,
-                   "As a member of this group: goes on where it is, and commits what was printed")
+                   "As a member of this group: goes on where it is, and commits what was written")
       ->option_text("GROUP")
       ->check(is_group)
       ->take_last();
-  command->add_flag("--until-end", options->until_end, "Ends when all there is has been read");
-  command->add_option("--idle", options->idle, "Ends when nothing came for so long")
+  command->add_flag(
+      "--until-end", options->until_end,
+      "Ends when all there is has been read (with -g: of the partitions it was given)");
+  command
+      ->add_option("--idle", options->idle,
+                   "Ends when nothing came for so long since it began to read")
       ->option_text("D")
       ->check(is_duration)
       ->take_last();

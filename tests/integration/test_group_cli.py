@@ -1,6 +1,8 @@
 """tarry group, tarry consume -g and the admin's /groups, against the running broker."""
 
 import contextlib
+import fcntl
+import os
 import signal
 import subprocess
 import time
@@ -71,6 +73,63 @@ def _(ctx):
             eventually(lambda: members() == ("Stable", [2, 2]), "each has half", within=30)
         eventually(lambda: members() == ("Stable", [4]), "the first has all again", within=30)
     assert members() in (("Empty", []), None), "it committed nothing, so nothing of it need be kept"
+
+
+@case("tarry consume -g commits nothing that it could not write")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, stdin="".join(f"{n:099}\n" for n in range(3000)))
+
+    def consume(group, stdout, *words):
+        return subprocess.Popen([broker.binary, "consume", topic, "-g", group, "-b", broker.brokers, *words],
+                                stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+    with open("/dev/full", "wb") as full:
+        for words in (["-n", "5"], ["--until-end"], ["--idle", "300ms"]):
+            process = consume("full", full, *words)
+            _, said = process.communicate(timeout=30)
+            assert process.returncode == 1 and "No space left" in said and len(said.splitlines()) == 1, (words, said)
+    assert len(broker.cli("consume", topic, "-g", "full", "--until-end").stdout.splitlines()) == 3000
+
+    # A pipe holds 4 KiB; its reader takes some lines and goes away.
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    process = consume("pipe", writing, "--until-end")
+    os.close(writing)
+    got = b""
+    while len(got) < 20_000:
+        got += os.read(reading, 1000)
+    # Once what it holds is written too, nobody is there for what comes.
+    time.sleep(0.3)
+    os.close(reading)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 0 and said == "", (process.returncode, said)
+    rest = broker.cli("consume", topic, "-g", "pipe", "--until-end").stdout.splitlines()
+    written = (len(got) + 4096) // 100
+    assert rest[-1] == f"{2999:099}" and int(rest[0]) <= written, (rest[0], written)
+
+
+@case("tarry consume -g for which its group has no partition ends as one that has read all")
+def _(ctx):
+    broker, topic, group = ctx.broker(), ctx.topic(), "crowd"
+    broker.cli("topic", "create", topic, "--partitions", "1")
+    broker.cli("produce", topic, "-v", "x")
+
+    def members():
+        done = broker.cli("group", "describe", group, "--json", check=False)
+        return done.returncode == 0 and [each["partitions"] for each in json_lines(done)[0]["members"]]
+
+    with consumer(broker, topic, group):
+        eventually(lambda: members() == [1], "one member has it", within=30)
+        for words in (["--until-end"], ["--idle", "1s"]):
+            # Either of the two may get the partition, so it is the one that came first who must not end.
+            started = time.monotonic()
+            done = broker.cli("consume", topic, "-g", group, *words)
+            took = time.monotonic() - started
+            assert took < 11, (words, took)
+            if done.stdout == "" and words == ["--until-end"]:
+                assert len(done.stderr.splitlines()) == 1 and group in done.stderr and topic in done.stderr, done.stderr
 
 
 @case("tarry group lists, describes, resets and deletes, in columns, in JSON and with the right exit codes")
