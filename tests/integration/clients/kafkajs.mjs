@@ -1,6 +1,6 @@
-// kafkajs, one errand a run:  node kafkajs.mjs produce|admin|deleteRecords BROKERS TOPIC
+// kafkajs, one errand a run:  node kafkajs.mjs produce|fetch|admin|deleteRecords BROKERS TOPIC
 // and a member of a group, as group_member.py says:  node kafkajs.mjs member BROKERS TOPIC GROUP DIE_AFTER
-// produce reads {messages, compression, idempotent} from stdin, deleteRecords {partitions}.  Answers are JSON on stdout.
+// produce reads {messages, compression, idempotent} from stdin, fetch {count, within}, deleteRecords {partitions}.  Answers are JSON on stdout.
 import { readFileSync, writeSync } from 'node:fs'
 import kafkajs from 'kafkajs'
 
@@ -20,6 +20,28 @@ const errands = {
     } finally {
       await producer.disconnect()
     }
+  },
+
+  async fetch () {
+    const { count, within = 20_000 } = JSON.parse(readFileSync(0, 'utf8'))
+    // It reads as a member of a group only: of one that nobody else is in.
+    const consumer = kafka.consumer({ groupId: `fetch-${topic}-${process.pid}`, maxWaitTimeInMs: 100 })
+    const records = []
+    await consumer.connect()
+    await consumer.subscribe({ topic, fromBeginning: true })
+    await new Promise((resolve, reject) => {
+      setTimeout(resolve, within).unref()
+      consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+      consumer.run({
+        autoCommit: false,
+        eachMessage: async ({ message }) => {
+          records.push({ offset: message.offset, value: message.value?.toString() })
+          if (records.length === count) resolve()
+        }
+      })
+    })
+    await consumer.disconnect()
+    return { records }
   },
 
   async member () {
