@@ -1,6 +1,8 @@
 """The traps of Kafka's protocol that brokers fell into before us, each by its number and name in
 `kafka-protocol` section 0, and what holds for every connection."""
 
+import time
+
 import compression
 import wire
 from harness import case, eventually, run
@@ -222,7 +224,6 @@ def _(ctx):
 
 @case("a Fetch waits until there are enough bytes, or as long as it may", any_broker=True)
 def _(ctx):
-    import time
     broker = ctx.broker()
     with broker.client() as client, broker.client() as other:
         topic = client.create_topic(ctx.topic())
@@ -274,6 +275,49 @@ def _(ctx):
             assert len(broker.pending(topic)) == 3
             ids += [client.init_producer_id() for _ in range(3)]
     assert len({producer for producer, _ in ids}) == len(ids), f"a producer id came twice: {ids}"
+
+
+@case("the last five batches of a producer get their first answers after restarts too, also with other shards; older ones get 45")
+def _(ctx):
+    for name, settings in (("from the journal", {"tarry.checkpoint.interval.ms": 3_600_000}),
+                           ("from checkpoints", {"tarry.checkpoint.interval.ms": 200})):
+        broker = ctx.broker(settings=settings)
+        with broker.client() as client:
+            topic = client.create_topic(ctx.topic(), partitions=4)
+            producer, epoch = client.init_producer_id()
+            sent, answers, sequence = [], [], 0
+
+            def send(*records):
+                nonlocal sequence
+                sent.append(wire.batch(list(records), producer=(producer, epoch, sequence)))
+                sequence += len(records)
+                given = {client.produce(topic, sent[-1], partition).base_offset for partition in range(4)}
+                assert len(given) == 1, f"{name}, batch {len(sent) - 1}: {given}"
+                answers.append(given.pop())
+
+            now, parked = wire.record("now"), wire.record("parked", x_delay="1h")
+            for records in ([now], [now, now], [parked, parked], [now], [parked], [now, parked, now], [now, now], [parked] * 3):
+                send(*records)
+            assert answers == [0, 1, -2, 3, -1, 4, 7, -3], answers
+        if "checkpoints" in name:
+            time.sleep(1.0)
+        # Killed, stopped in order, and with the partitions on other shards than before.
+        for shards, kill in ((2, True), (1, True), (3, False), (2, False), (3, True)):
+            broker.restart(shards, kill=kill)
+            what = f"{name}, {shards} shards, {'killed' if kill else 'stopped'}"
+            with broker.client() as client:
+                for partition in range(4):
+                    for at in range(len(sent)):
+                        result = client.produce(topic, sent[at], partition, check=False)
+                        if at >= len(sent) - 5:
+                            assert (result.error, result.base_offset) == (0, answers[at]), f"{what}, batch {at}: {result}, not {answers[at]}"
+                        else:
+                            assert result.error == wire.OUT_OF_ORDER_SEQUENCE, f"{what}, batch {at}, which is too old: {result}"
+                ends = [client.end_offset(topic, partition) for partition in range(4)]
+                assert len(set(ends)) == 1 and len(broker.pending(topic)) == 4 * 7, f"{what}: {ends}, {len(broker.pending(topic))} pending"
+                # One more, so that the oldest of the five is too old from now on.
+                send(now)
+                assert answers[-1] == ends[0], f"{what}: {answers[-1]} is not {ends[0]}"
 
 
 @case("the segments of a stopped broker are Kafka's own format")
