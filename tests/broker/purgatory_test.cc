@@ -14,6 +14,14 @@ using namespace std::chrono_literals;
 using purgatory::Kind;
 using Strings = std::vector<std::string>;
 
+PartitionIndex on_shard(World& world, std::size_t index, std::string_view topic = "t") {
+  for (PartitionIndex p = 0;; ++p) {
+    const auto known = world.shard().topics().find(topic);
+    REQUIRE(p < known->partitions);
+    if (world.broker().shard_of({known->id, p}).index() == index) return p;
+  }
+}
+
 std::uint64_t waiting(World& world, Kind kind) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < world.broker().shard_count(); ++i)
@@ -97,11 +105,77 @@ TEST_SUITE("delayed produce") {
       CHECK(values(read_all(world, "t", p)) == Strings{"a", "b"});
   }
 
-  TEST_CASE("expired: what is durable by then is answered as such, beside what is not") {
+  TEST_CASE("expired: one shard's batch is durable by then, only the other's is timed out") {
+    for (const std::size_t slow : {0, 1}) {
+      CAPTURE(slow);
+      World world;
+      create_topic(world, "t", 8);
+      open_partitions(world, 8);
+      const PartitionIndex there = on_shard(world, 1 - slow), late = on_shard(world, slow);
+      const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
+      auto request = produce_request("t", there, batch);
+      request.timeout_ms = 500;
+      request.topic_data[0].partition_data.push_back({late, batch});
+      world.background_stands_still = true;
+      const auto pending = world.begin(request, 9);
+      world.background(1 - slow).run_all();
+      world.pass(499ms);
+      CHECK_FALSE(pending->answer.has_value());
+      CHECK(waiting(world, Kind::produce) == 1);
+      world.pass(1ms);
+      REQUIRE(pending->answer.has_value());
+      const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
+      const auto& answers = answer.responses[0].partition_responses;
+      CHECK(answers[0].error_code == ErrorCode::none);
+      CHECK(answers[0].base_offset == 0);
+      CHECK(answers[1].error_code == ErrorCode::request_timed_out);
+      CHECK(answers[1].base_offset == -1);
+      CHECK(world.shard(1 - slow).purgatory().metrics(Kind::produce).satisfied == 1);
+      CHECK(world.shard(slow).purgatory().metrics(Kind::produce).expired == 1);
+      world.background_stands_still = false;
+      world.run();
+    }
+  }
+
+  TEST_CASE("expired: of one shard's batches only those are timed out that no finished round has") {
+    for (const std::string durability : {"fsync", "os"}) {
+      CAPTURE(durability);
+      World world({.shards = 1});
+      create_topic(world, "t", 2, {{"tarry.durability", durability}});
+      open_partitions(world, 2);
+      // The second batch is long to look at, so it comes a round later than the first.
+      const Buffer first = batch_of(world.clock.wall(), {{"a"}});
+      std::string noise(100'000, ' ');  // Does not pack.
+      SeededRandom random(1);
+      for (auto& c : noise) c = static_cast<char>(random.u64());
+      const Buffer second = batch_of(world.clock.wall(), {{noise}}, {}, records::Codec::zstd);
+      world.background_stands_still = true;
+      auto request = produce_request("t", 0, first);
+      request.timeout_ms = 100;
+      request.topic_data[0].partition_data.push_back({1, second});
+      const auto pending = world.begin(request, 9);
+      REQUIRE(world.background().size() == 2);
+      world.background().run_all();  // One looks at the batch, one is the round of the other.
+      const TopicPartition tp{world.shard().topics().find("t")->id, 1};
+      world.turn();
+      CHECK(world.shard().open_partition(tp)->log_end() == 1);
+      CHECK(waiting(world, Kind::produce) == 1);
+      world.pass(100ms);
+      REQUIRE(pending->answer.has_value());
+      const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
+      const auto& answers = answer.responses[0].partition_responses;
+      CHECK(answers[0].error_code == ErrorCode::none);
+      CHECK(answers[0].base_offset == 0);
+      CHECK(answers[1].error_code == ErrorCode::request_timed_out);
+      world.background_stands_still = false;
+      world.run();
+    }
+  }
+
+  TEST_CASE("expired: what was refused at once is answered as that, beside what is not durable") {
     World world({.shards = 1});
     create_topic(world, "t", 2, {{"tarry.durability", "os"}});
     open_partitions(world, 2);
-    // Refused at once, so nothing of it is waited for; the other is not durable in time.
     const Buffer good = batch_of(world.clock.wall(), {{"a"}});
     Buffer bad = good;
     bad.back() ^= 1;
@@ -140,7 +214,39 @@ TEST_SUITE("delayed produce") {
   }
 
   TEST_CASE(
-      "a topic that is deleted meanwhile does not end it: it is answered when it is durable") {
+      "cancelled: the broker stops: it is answered as not durable, nobody waits for timeout") {
+    for (const std::size_t where : {0, 1}) {
+      CAPTURE(where);
+      World world;
+      create_topic(world, "t", 8);
+      open_partitions(world, 8);
+      const PartitionIndex p = on_shard(world, where);
+      const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
+      auto request = produce_request("t", p, batch);
+      request.timeout_ms = 3'600'000;
+      world.background_stands_still = true;
+      const auto pending = world.begin(request, 9);
+      CHECK(world.shard(where).purgatory().metrics(Kind::produce).waiting == 1);
+      bool stopped = false;
+      world.broker().stop([&] { stopped = true; });
+      for (int i = 0; i < 1000 && !pending->answer; ++i) {
+        world.pass(1ms);
+        world.background(1 - where).run_all();  // The shards stop one after the other.
+      }
+      CHECK_FALSE(stopped);
+      CHECK(world.shard(where).purgatory().metrics(Kind::produce).cancelled == 1);
+      const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
+      CHECK(answer.responses[0].partition_responses[0].error_code == ErrorCode::request_timed_out);
+      world.background_stands_still = false;
+      for (int i = 0; i < 1000 && !stopped; ++i) world.pass(1ms);
+      CHECK(stopped);
+      // And it is as with every answer of that kind: the batch is there all the same.
+      world.restart();
+      CHECK(values(read_all(world, "t", p)) == Strings{"a"});
+    }
+  }
+
+  TEST_CASE("a batch that is in the journal before its topic is deleted is answered as durable") {
     World world;
     create_topic(world, "t", 8);
     open_partitions(world, 8);
@@ -150,11 +256,72 @@ TEST_SUITE("delayed produce") {
     protocol::DeleteTopicsRequest request;
     request.topics.push_back({"t", {}});
     const auto deleted = world.begin(request, 6);
+    // The topic is gone, and the round of the other shard is still on its way.
+    for (int i = 0; i < 100 && !deleted->answer; ++i) {
+      world.background(0).run_all();
+      world.run();
+    }
+    CHECK(world.read<protocol::DeleteTopicsResponse>(*deleted, 6).responses[0].error_code ==
+          ErrorCode::none);
+    CHECK_FALSE(world.shard(1).topics().find("t"));
+    CHECK_FALSE(pending->answer.has_value());
+    CHECK(world.shard(0).purgatory().metrics(Kind::produce).satisfied == 1);
+    CHECK(world.shard(1).purgatory().metrics(Kind::produce).waiting == 1);
     world.background_stands_still = false;
-    world.pass(1ms);
-    CHECK(pending->answer.has_value());
-    CHECK(deleted->answer.has_value());
+    world.run();
+    const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
+    REQUIRE(answer.responses[0].partition_responses.size() == 8);
+    for (const auto& each : answer.responses[0].partition_responses) {
+      CHECK(each.error_code == ErrorCode::none);
+      CHECK(each.base_offset == 0);
+    }
     CHECK(waiting(world, Kind::produce) == 0);
+  }
+
+  TEST_CASE("a batch whose partition is gone before it is taken is answered as of no topic") {
+    World world;
+    create_topic(world, "t", 8);
+    const PartitionIndex p = on_shard(world, 1);
+    const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
+    world.background_stands_still = true;
+    const auto pending = world.begin(produce_request("t", p, batch), 9);
+    CHECK(world.background(1).size() == 1);  // Its log is to be opened.
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"t", {}});
+    const auto deleted = world.begin(request, 6);
+    for (int i = 0; i < 100 && !deleted->answer; ++i) {
+      world.background(0).run_all();
+      world.run();
+    }
+    CHECK(deleted->answer.has_value());
+    CHECK_FALSE(pending->answer.has_value());
+    world.background_stands_still = false;
+    world.run();
+    const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
+    CHECK(answer.responses[0].partition_responses[0].error_code ==
+          ErrorCode::unknown_topic_or_partition);
+    CHECK(answer.responses[0].partition_responses[0].base_offset == -1);
+    CHECK(world.shard(1).partitions().empty());
+  }
+
+  TEST_CASE("a batch that comes while its topic is being deleted is answered as of no topic") {
+    World world;
+    create_topic(world, "t", 8);
+    open_partitions(world, 8);
+    world.background_stands_still = true;
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"t", {}});
+    const auto deleted = world.begin(request, 6);
+    const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
+    const auto pending = world.begin(produce_to_all(8, batch, 3'600'000), 9);
+    REQUIRE(pending->answer.has_value());
+    const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
+    for (const auto& each : answer.responses[0].partition_responses)
+      CHECK(each.error_code == ErrorCode::unknown_topic_or_partition);
+    CHECK_FALSE(deleted->answer.has_value());
+    world.background_stands_still = false;
+    world.run();
+    CHECK(deleted->answer.has_value());
   }
 }
 
