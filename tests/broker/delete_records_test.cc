@@ -258,19 +258,76 @@ TEST_SUITE("delayed delete records") {
     for (PartitionIndex p = 0; p < 4; ++p) CHECK(earliest(world, p) == 3);
   }
 
-  TEST_CASE("a topic that is deleted meanwhile is answered as unknown") {
+  TEST_CASE("cancelled: the broker stops: REQUEST_TIMED_OUT at once, and the start moves later") {
     World world({.shards = 1});
     create_topic(world, "t");
     fill(world, 5);
     world.background_stands_still = true;
-    const auto waiting = world.begin(delete_request({{0, 3}}), version);
+    const auto waiting = world.begin(delete_request({{0, 3}}, 3'600'000), version);
+    CHECK(world.shard().purgatory().metrics(Kind::delete_records).waiting == 1);
+    bool stopped = false;
+    world.broker().stop([&] { stopped = true; });
+    world.pass(1ms);
+    CHECK_FALSE(stopped);
+    CHECK(world.shard().purgatory().metrics(Kind::delete_records).cancelled == 1);
+    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, version);
+    CHECK(answer.topics[0].partitions[0].error_code == ErrorCode::request_timed_out);
+    CHECK(answer.topics[0].partitions[0].low_watermark == -1);
+    world.background_stands_still = false;
+    for (int i = 0; i < 1000 && !stopped; ++i) world.pass(1ms);
+    CHECK(stopped);
+    world.restart();
+    CHECK(earliest(world) == 3);
+  }
+
+  TEST_CASE("a start that is durable before its topic's deletion is answered as moved") {
+    World world;
+    create_topic(world, "t", 4);
+    for (PartitionIndex p = 0; p < 4; ++p) fill(world, 5, p);
+    world.background_stands_still = true;
+    const auto waiting = world.begin(delete_request({{0, 3}, {1, 3}, {2, 3}, {3, 3}}), version);
     protocol::DeleteTopicsRequest request;
     request.topics.push_back({"t", {}});
     const auto deleted = world.begin(request, 6);
     world.background_stands_still = false;
-    world.pass(1ms);
+    world.run();
     CHECK(deleted->answer.has_value());
-    CHECK(waiting->answer.has_value());
+    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, version);
+    for (const auto& each : answer.topics[0].partitions) {
+      CHECK(each.error_code == ErrorCode::none);
+      CHECK(each.low_watermark == 3);
+    }
+  }
+
+  TEST_CASE("a topic that is gone before its new start is durable is answered as unknown") {
+    World world;
+    create_topic(world, "t", 8);
+    const auto id = world.shard().topics().find("t")->id;
+    PartitionIndex home = 0, away = 0;
+    while (world.broker().shard_of({id, home}).index() != 0) ++home;
+    while (world.broker().shard_of({id, away}).index() != 1) ++away;
+    fill(world, 5, home);
+    fill(world, 5, away);
+    world.background_stands_still = true;
+    // The one that is waited for first is not durable while the topic goes.
+    const auto waiting = world.begin(delete_request({{away, 3}, {home, 3}}), version);
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"t", {}});
+    const auto deleted = world.begin(request, 6);
+    for (int i = 0; i < 100 && !deleted->answer; ++i) {
+      world.background(0).run_all();
+      world.run();
+    }
+    CHECK(world.read<protocol::DeleteTopicsResponse>(*deleted, 6).responses[0].error_code ==
+          ErrorCode::none);
+    CHECK_FALSE(waiting->answer.has_value());
+    world.background_stands_still = false;
+    world.run();
+    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, version);
+    for (const auto& each : answer.topics[0].partitions) {
+      CHECK(each.error_code == ErrorCode::unknown_topic_or_partition);
+      CHECK(each.low_watermark == -1);
+    }
   }
 }
 
