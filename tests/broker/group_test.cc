@@ -296,6 +296,72 @@ TEST_SUITE("group") {
     CHECK(joins(world).late_ms.max() == 0);
   }
 
+  TEST_CASE("a rebalance waits for the longest rebalance timeout of all members, in it or not") {
+    for (const bool longest_is_absent : {true, false}) {
+      CAPTURE(longest_is_absent);
+      GroupWorld world;
+      Says there, absent;
+      there.session = absent.session = 30s;
+      there.rebalance = longest_is_absent ? 5s : 9s;
+      absent.rebalance = longest_is_absent ? 9s : 5s;
+      const auto a = world.join(there), b = world.join(absent);
+      world.pass(6s);
+      world.settle(member_id_of(a));
+      there.member_id = member_id_of(a);
+      const auto waits = world.join(there);  // The leader: a rebalance.
+      world.pass(8999ms);
+      CHECK_FALSE(waits->has_answer());
+      CHECK(world.group().members().size() == 2);
+      world.pass(1ms);
+      CHECK(error_of(waits) == ErrorCode::none);
+      CHECK(waits->answer()->members.size() == 1);
+      CHECK(world.heartbeat(member_id_of(b), 1) == ErrorCode::unknown_member_id);
+    }
+  }
+
+  TEST_CASE("a generation is waited for as long, by who has asked what it gets") {
+    GroupWorld world;
+    Says short_one, long_one;
+    short_one.session = long_one.session = 30s;
+    short_one.rebalance = 5s;
+    long_one.rebalance = 9s;
+    const auto a = world.join(short_one), b = world.join(long_one);
+    world.pass(5s);
+    REQUIRE(b->has_answer());
+    const auto waits = world.sync(member_id_of(b), 1);
+    world.pass(8999ms);
+    CHECK_FALSE(waits->has_answer());
+    world.pass(1ms);
+    CHECK(error_of(waits) == ErrorCode::rebalance_in_progress);
+  }
+
+  TEST_CASE("who tells one timeout alone, as JoinGroup 0 does, has it for both") {
+    GroupWorld world;
+    Says one;
+    one.version = 0;
+    one.session = 7s;
+    one.rebalance = -1ms;
+    Says other;
+    other.session = 30s;
+    other.rebalance = 1s;
+    const auto a = world.join(one), b = world.join(other);
+    world.pass(6s);
+    world.settle(member_id_of(a));
+    CHECK(world.group().members().find(member_id_of(a))->second.rebalance_timeout == 7s);
+    one.member_id = member_id_of(a);
+    const auto waits = world.join(one);
+    world.pass(6999ms);
+    CHECK_FALSE(waits->has_answer());
+    world.pass(1ms);
+    CHECK(error_of(waits) == ErrorCode::none);
+    CHECK(world.group().members().size() == 1);
+    world.settle(one.member_id);
+    world.pass(6999ms);
+    CHECK(world.group().members().size() == 1);
+    world.pass(1ms);
+    CHECK(world.group().members().empty());
+  }
+
   TEST_CASE("a group whose last member has gone is empty in a new generation, and stored as that") {
     GroupWorld world;
     const auto a = world.stable_alone();
@@ -346,7 +412,88 @@ TEST_SUITE("group") {
     CHECK(error_of(world.join(b)) == ErrorCode::unknown_member_id);
   }
 
+  TEST_CASE("who is expected and does not come is waited for until its session ends, no longer") {
+    GroupWorld world;
+    const auto a = world.stable_alone();
+    const auto expired = joins(world).expired;
+    Says b;
+    b.version = 4;
+    b.session = 7s;
+    CHECK(error_of(world.join(b)) == ErrorCode::member_id_required);
+    const auto waits = world.join(as(a));
+    world.pass(6999ms);
+    CHECK_FALSE(waits->has_answer());
+    world.pass(1ms);
+    CHECK(error_of(waits) == ErrorCode::none);
+    CHECK(waits->answer()->generation_id == 2);
+    CHECK(joins(world).expired == expired);  // It is not the rebalance timeout, which is 60 s.
+    CHECK(world.group().members().size() == 1);
+  }
+
+  TEST_CASE("who is expected and leaves is not waited for") {
+    GroupWorld world;
+    const auto a = world.stable_alone();
+    Says b;
+    b.version = 4;
+    const auto expected = member_id_of(world.join(b));
+    const auto waits = world.join(as(a));
+    CHECK_FALSE(waits->has_answer());
+    CHECK(world.leave(expected) == ErrorCode::none);
+    CHECK(error_of(waits) == ErrorCode::none);
+  }
+
   // --- CompletingRebalance -> PreparingRebalance
+
+  TEST_CASE("a member that leaves while the generation completes: the others are to join again") {
+    for (const bool leader_leaves : {true, false}) {
+      CAPTURE(leader_leaves);
+      GroupWorld world;
+      const auto a = world.join("a"), b = world.join("b"), c = world.join("c");
+      world.pass(6s);
+      REQUIRE(world.state() == GroupState::completing_rebalance);
+      const auto leaves = member_id_of(leader_leaves ? a : b), stays = member_id_of(c);
+      const auto waits = world.sync(stays, 1);
+      CHECK_FALSE(waits->has_answer());
+      CHECK(world.leave(leaves) == ErrorCode::none);
+      CHECK(world.state() == GroupState::preparing_rebalance);
+      CHECK(error_of(waits) == ErrorCode::rebalance_in_progress);
+      CHECK(world.heartbeat(stays, 1) == ErrorCode::rebalance_in_progress);
+      const auto left = member_id_of(leader_leaves ? b : a);
+      const auto first = world.join(as(stays)), second = world.join(as(left));
+      CHECK(error_of(first) == ErrorCode::none);
+      CHECK(second->answer()->generation_id == 2);
+      CHECK(world.group().members().size() == 2);
+      world.settle(world.group().leader());
+    }
+  }
+
+  TEST_CASE("a member that is lost while the generation completes: the others are to join again") {
+    for (const bool leader_is_lost : {true, false}) {
+      CAPTURE(leader_is_lost);
+      GroupWorld world;
+      Says says;
+      const auto a = world.join(says), b = world.join(says), c = world.join(says);
+      world.pass(6s);
+      REQUIRE(world.state() == GroupState::completing_rebalance);
+      const auto stays = member_id_of(c), left = member_id_of(leader_is_lost ? b : a);
+      const auto waits = world.sync(stays, 1);
+      world.pass(6s);
+      CHECK(world.heartbeat(left, 1) == ErrorCode::none);
+      world.pass(3999ms);
+      CHECK(world.state() == GroupState::completing_rebalance);
+      CHECK_FALSE(waits->has_answer());
+      world.pass(1ms);  // The session of the third: 10 s.  The rebalance timeout is 60 s.
+      CHECK(world.state() == GroupState::preparing_rebalance);
+      CHECK(error_of(waits) == ErrorCode::rebalance_in_progress);
+      CHECK(world.heartbeat(left, 1) == ErrorCode::rebalance_in_progress);
+      CHECK(heartbeats(world).expired >= 1);
+      const auto first = world.join(as(stays)), second = world.join(as(left));
+      CHECK(error_of(first) == ErrorCode::none);
+      CHECK(second->answer()->generation_id == 2);
+      CHECK(world.group().members().size() == 2);
+      world.settle(world.group().leader());
+    }
+  }
 
   TEST_CASE("a leader that does not bring assignments is removed, and who waited joins again") {
     GroupWorld world;
@@ -609,6 +756,57 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::stable);
   }
 
+  TEST_CASE("a static member whose new id the journal refuses is told so, and may come again") {
+    GroupWorld world;
+    auto says = as_static("i1");
+    says.session = 30s;
+    const auto first = world.stable_alone(says);
+    const auto refused = world.join(says);
+    CHECK_FALSE(refused->has_answer());
+    world.store_has_failed(ErrorCode::coordinator_not_available);
+    CHECK(error_of(refused) == ErrorCode::coordinator_not_available);
+    // The others have not noticed.
+    CHECK(world.state() == GroupState::stable);
+    CHECK(world.group().generation() == 1);
+    CHECK(world.group().members().size() == 1);
+    CHECK(world.storing.empty());
+    const auto back = world.join(says);
+    world.store_is_durable();
+    CHECK(error_of(back) == ErrorCode::none);
+    CHECK(back->answer()->generation_id == 1);
+    const auto id = member_id_of(back);
+    CHECK(as_text(world.sync(id, 1, {}, "i1")->answer()->assignment) == first);
+    world.restart();
+    CHECK(world.heartbeat(id, 1, "i1") == ErrorCode::none);
+  }
+
+  TEST_CASE("after a restart a static member whose new id the journal refused has its old one") {
+    GroupWorld world;
+    const auto says = as_static("i1");
+    const auto first = world.stable_alone(says);
+    const auto refused = world.join(says);
+    world.store_has_failed(ErrorCode::coordinator_not_available);
+    CHECK(world.heartbeat(first, 1, "i1") == ErrorCode::fenced_instance_id);
+    world.restart();
+    CHECK(world.heartbeat(first, 1, "i1") == ErrorCode::none);
+    CHECK(as_text(world.sync(first, 1, {}, "i1")->answer()->assignment) == first);
+  }
+
+  TEST_CASE(
+      "a static member that was refused so and does not come again is lost with its session") {
+    GroupWorld world;
+    const auto says = as_static("i1");
+    world.stable_alone(says);
+    const auto refused = world.join(says);
+    world.pass(5s);
+    world.store_has_failed(ErrorCode::coordinator_not_available);
+    world.pass(9999ms);
+    CHECK(world.state() == GroupState::stable);
+    world.pass(1ms);
+    CHECK(world.state() == GroupState::empty);
+    CHECK(world.group().members().empty());
+  }
+
   TEST_CASE("a static member that comes back offering another protocol is a rebalance") {
     GroupWorld world;
     auto says = as_static("i1");
@@ -733,6 +931,123 @@ TEST_SUITE("group") {
     gone.reset();
     world.pass(6s);
     CHECK(a->answer()->members.size() == 1);
+  }
+
+  TEST_CASE("a member whose sync waits is heard of all the time, and anew when it is answered") {
+    GroupWorld world;
+    Says says;
+    says.session = 6s;
+    const auto a = world.join(says), b = world.join(says);
+    world.pass(6s);
+    const auto leader = member_id_of(a), waits_for_it = member_id_of(b);
+    const auto waits = world.sync(waits_for_it, 1);
+    for (int i = 0; i < 5; ++i) {
+      world.pass(5s);
+      CHECK(world.heartbeat(leader, 1) == ErrorCode::none);
+    }
+    CHECK_FALSE(waits->has_answer());
+    CHECK(world.group().members().size() == 2);
+    CHECK(heartbeats(world).expired > 0);  // Its time was up more than once.
+    world.pass(4s);
+    const auto leads = world.sync(leader, 1, {{waits_for_it, "yours"}});
+    world.store_is_durable();
+    CHECK(as_text(waits->answer()->assignment) == "yours");
+    world.pass(5999ms);
+    CHECK(world.group().members().size() == 2);
+    CHECK(world.heartbeat(leader, 1) == ErrorCode::none);
+    world.pass(1ms);  // It is silent since it was answered.
+    CHECK(world.group().members().size() == 1);
+    CHECK(world.group().members().contains(leader));
+  }
+
+  TEST_CASE("a member whose sync was refused has its session anew") {
+    GroupWorld world;
+    Says says;
+    says.session = 6s;
+    const auto a = world.join(says), b = world.join(says);
+    world.pass(6s);
+    const auto waits = world.sync(member_id_of(b), 1);
+    world.pass(4s);
+    CHECK(world.leave(member_id_of(a)) == ErrorCode::none);
+    CHECK(error_of(waits) == ErrorCode::rebalance_in_progress);
+    world.pass(5999ms);
+    CHECK(world.group().members().size() == 1);
+    world.pass(1ms);
+    CHECK(world.group().members().empty());
+  }
+
+  TEST_CASE("a member that asks again what it gets is answered there") {
+    GroupWorld world;
+    const auto a = world.join("a"), b = world.join("b");
+    world.pass(6s);
+    const auto id = member_id_of(b);
+    const auto old = world.sync(id, 1), now = world.sync(id, 1);
+    CHECK(error_of(old) == ErrorCode::rebalance_in_progress);
+    CHECK(old->answer()->assignment.empty());
+    CHECK_FALSE(now->has_answer());
+    world.sync(member_id_of(a), 1, {{id, "for b"}});
+    world.store_is_durable();
+    CHECK(error_of(now) == ErrorCode::none);
+    CHECK(as_text(now->answer()->assignment) == "for b");
+    CHECK(world.state() == GroupState::stable);
+  }
+
+  TEST_CASE("a leader that asks again while its assignments are written assigns only once") {
+    GroupWorld world;
+    const auto a = world.join("a");
+    world.pass(3s);
+    const auto id = member_id_of(a);
+    const auto old = world.sync(id, 1, {{id, "first"}});
+    const auto now = world.sync(id, 1, {{id, "second"}});
+    CHECK(error_of(old) == ErrorCode::rebalance_in_progress);
+    CHECK(world.storing.size() == 1);
+    world.store_is_durable();
+    CHECK(as_text(now->answer()->assignment) == "first");
+  }
+
+  TEST_CASE("who is removed while its join waits is told that it is no member") {
+    GroupWorld world;
+    const auto ids = world.stable(3);
+    REQUIRE(world.group().leader() == ids[0]);
+    const auto waits = world.join(as(ids[0]));
+    CHECK_FALSE(waits->has_answer());
+    CHECK(world.leave(ids[0]) == ErrorCode::none);
+    CHECK(error_of(waits) == ErrorCode::unknown_member_id);
+    CHECK(joins(world).waiting == 0);
+    CHECK(world.group().members().size() == 2);
+    // It is not counted as in: the rebalance goes on without it.
+    CHECK(world.state() == GroupState::preparing_rebalance);
+    const auto b = world.join(as(ids[1]));
+    CHECK_FALSE(b->has_answer());
+    const auto c = world.join(as(ids[2]));
+    CHECK(error_of(b) == ErrorCode::none);
+    CHECK(error_of(c) == ErrorCode::none);
+  }
+
+  TEST_CASE("who is removed while its sync waits is told that it is no member") {
+    GroupWorld world;
+    const auto a = world.join("a"), b = world.join("b");
+    world.pass(6s);
+    const auto waits = world.sync(member_id_of(b), 1);
+    CHECK_FALSE(waits->has_answer());
+    CHECK(world.leave(member_id_of(b)) == ErrorCode::none);
+    CHECK(error_of(waits) == ErrorCode::unknown_member_id);
+    CHECK(syncs(world).waiting == 0);
+    CHECK(world.group().members().size() == 1);
+  }
+
+  TEST_CASE("who waits is told the same when an operator removes it by its instance id") {
+    GroupWorld world;
+    const auto a = world.join(as_static("i1")), b = world.join(as_static("i2"));
+    CHECK(world.leave("", "i2") == ErrorCode::none);
+    CHECK(error_of(b) == ErrorCode::unknown_member_id);
+    world.pass(6s);
+    CHECK(a->answer()->members.size() == 1);
+    const auto waits = world.sync(member_id_of(a), 1, {}, "i1");
+    CHECK_FALSE(waits->has_answer());
+    CHECK(world.leave("", "i1") == ErrorCode::none);
+    CHECK(error_of(waits) == ErrorCode::unknown_member_id);
+    CHECK(world.state() == GroupState::empty);
   }
 
   TEST_CASE("a client that goes while its sync waits has synced") {

@@ -282,6 +282,86 @@ TEST_SUITE("groups") {
     CHECK(heartbeat(world, "g", member, 1) == ErrorCode::none);
   }
 
+  TEST_CASE("cancelled: the broker stops while a sync waits, which is told to come again") {
+    World world({.shards = 1});
+    const auto a = world.begin(join_request("g"), 3), b = world.begin(join_request("g"), 3);
+    world.pass(6s);
+    const auto joined = world.read<JoinGroupResponse>(*b, 3);
+    REQUIRE(joined.leader != joined.member_id);
+    SyncGroupRequest sync;
+    sync.group_id = "g";
+    sync.member_id = joined.member_id;
+    sync.generation_id = 1;
+    const auto waits = world.begin(sync, 3);
+    world.pass(1s);
+    CHECK_FALSE(waits->answer.has_value());
+    CHECK(world.shard().purgatory().metrics(purgatory::Kind::sync).waiting == 1);
+    bool stopped = false;
+    world.background_stands_still = true;
+    world.broker().stop([&] { stopped = true; });
+    world.pass(1ms);
+    CHECK(world.shard().purgatory().metrics(purgatory::Kind::sync).cancelled == 1);
+    CHECK(world.read<SyncGroupResponse>(*waits, 3).error_code ==
+          ErrorCode::coordinator_not_available);
+    // The member stays: when the broker is back it is to find itself in its group.
+    CHECK(world.shard().groups().find("g")->members().size() == 2);
+    world.background_stands_still = false;
+    for (int i = 0; i < 1000 && !stopped; ++i) world.pass(1ms);
+    CHECK(stopped);
+  }
+
+  TEST_CASE("who waits is told when another connection removes it from the group") {
+    World world;
+    const auto first = world.begin(join_request("g"), 3, 0);
+    const auto second = world.begin(join_request("g"), 3, 1);
+    world.pass(6s);
+    const auto a = world.read<JoinGroupResponse>(*first, 3);
+    const auto b = world.read<JoinGroupResponse>(*second, 3);
+    const auto& follower = a.leader == a.member_id ? b : a;
+    const auto leave = [&](std::string_view member, std::size_t home) {
+      LeaveGroupRequest request;
+      request.group_id = "g";
+      request.members.push_back({member, std::nullopt, std::nullopt});
+      const auto left = world.call<LeaveGroupResponse>(request, 5, home);
+      CHECK(left.error_code == ErrorCode::none);
+      CHECK(left.members.at(0).error_code == ErrorCode::none);
+    };
+    SyncGroupRequest sync;
+    sync.group_id = "g";
+    sync.member_id = follower.member_id;
+    sync.generation_id = 1;
+    const auto syncing = world.begin(sync, 3, 0);
+    CHECK_FALSE(syncing->answer.has_value());
+    leave(follower.member_id, 1);
+    CHECK(world.read<SyncGroupResponse>(*syncing, 3).error_code == ErrorCode::unknown_member_id);
+
+    // The leader is waited for, so who comes waits; it is told who it is at once.
+    const auto told = world.call<JoinGroupResponse>(join_request("g"), 4, 0);
+    REQUIRE(told.error_code == ErrorCode::member_id_required);
+    const auto joining = world.begin(join_request("g", told.member_id), 4, 0);
+    CHECK_FALSE(joining->answer.has_value());
+    leave(told.member_id, 1);
+    CHECK(world.read<JoinGroupResponse>(*joining, 4).error_code == ErrorCode::unknown_member_id);
+  }
+
+  TEST_CASE("JoinGroup 0 has one timeout: its session's is the rebalance's too") {
+    World world;
+    auto request = join_request("g");
+    request.session_timeout_ms = 8'000;
+    const auto joined = world.call<JoinGroupResponse>(request, 0);
+    CHECK(joined.error_code == ErrorCode::none);
+    const auto* group = world.broker().shard_of_group("g").groups().find("g");
+    REQUIRE(group != nullptr);
+    const auto& member = group->members().at(joined.member_id);
+    CHECK(member.session_timeout == 8s);
+    CHECK(member.rebalance_timeout == 8s);
+    const auto later = world.call<JoinGroupResponse>(join_request("h"), 1);
+    const auto* other = world.broker().shard_of_group("h").groups().find("h");
+    REQUIRE(other != nullptr);
+    CHECK(other->members().at(later.member_id).session_timeout == 10s);
+    CHECK(other->members().at(later.member_id).rebalance_timeout == 60s);
+  }
+
   TEST_CASE("a group of 500 members rebalances in one round of the journal") {
     World world;
     std::vector<std::shared_ptr<World::Pending>> joins;
