@@ -69,6 +69,26 @@ struct Fetches : World {
     }
     return begin(request, fetch_version);
   }
+  protocol::FetchRequest by_name(const std::vector<PartitionIndex>& partitions, int min_bytes,
+                                 Offset from = 0) {
+    auto request = fetch_request("t", partitions[0], from, 10'000, min_bytes);
+    auto& asked = request.topics[0].partitions;
+    for (std::size_t i = 1; i < partitions.size(); ++i) {
+      asked.push_back(asked[0]);
+      asked.back().partition = partitions[i];
+    }
+    return request;
+  }
+  protocol::FetchRequest by_id(const std::vector<PartitionIndex>& partitions, int min_bytes,
+                               Offset from = 0) {
+    auto request = by_name(partitions, min_bytes, from);
+    request.topics[0].topic_id = shard().topics().find("t")->id;
+    return request;
+  }
+  // Nobody is there to be told anything.
+  static bool says_nothing(const Pending& pending) {
+    return pending.answer && pending.answer->frame.empty() && pending.answer->close.empty();
+  }
   protocol::FetchResponse answer(const Pending& pending) {
     return read<protocol::FetchResponse>(pending, fetch_version);
   }
@@ -235,6 +255,87 @@ TEST_SUITE("delayed fetch") {
     }
   }
 
+  TEST_CASE_FIXTURE(Fetches,
+                    "by a topic's id: satisfied by an append, in the versions that have it") {
+    create_topic(*this, "t", 8);
+    for (const int version : {13, 17}) {
+      CAPTURE(version);
+      for (const PartitionIndex p : {own(), other()}) {
+        CAPTURE(p);
+        const auto waiting = begin(by_id({p}, 1, partition(p).log_end()), version);
+        pass(1s);
+        CHECK_FALSE(waiting->answer.has_value());
+        append(p, 100);
+        const auto response = read<protocol::FetchResponse>(*waiting, version);
+        REQUIRE(response.responses.size() == 1);
+        CHECK(response.responses[0].topic_id == shard().topics().find("t")->id);
+        CHECK(response.responses[0].partitions[0].error_code == ErrorCode::none);
+        CHECK(response.responses[0].partitions[0].records.size() == 100);
+        CHECK(nothing_left());
+      }
+    }
+  }
+
+  TEST_CASE("its topic is deleted: unknown by its id from version 13 on, by its name before") {
+    for (const bool made_again : {false, true}) {
+      CAPTURE(made_again);
+      for (const int version : {4, 12, 13, 17}) {
+        CAPTURE(version);
+        for (const std::size_t shards : {1, 2}) {
+          CAPTURE(shards);
+          Fetches world(shards);
+          create_topic(world, "t", 12);
+          const auto id = world.shard().topics().find("t")->id;
+          // Of one partition here, of one elsewhere, and of all: each home that there can be.
+          std::vector<std::pair<std::size_t, std::shared_ptr<World::Pending>>> all;
+          for (std::size_t home = 0; home < shards; ++home) {
+            for (std::vector<PartitionIndex> asked :
+                 {std::vector<PartitionIndex>{0}, {1}, {2}, {3}, {4}, {0, 1, 2, 3, 4, 5}}) {
+              const auto count = asked.size();
+              all.emplace_back(count, version >= 13
+                                          ? world.begin(world.by_id(asked, 1000), version, home)
+                                          : world.begin(world.by_name(asked, 1000), version, home));
+            }
+          }
+          for (const auto& [count, pending] : all) CHECK_FALSE(pending->answer.has_value());
+          protocol::DeleteTopicsRequest request;
+          request.topics.push_back({"t", {}});
+          world.runs_at_once = false;
+          const auto deleted = world.begin(request, 6);
+          std::shared_ptr<World::Pending> made;
+          if (made_again) {
+            // Refused while the old one is there, so it is asked for until it is taken.
+            protocol::CreateTopicsRequest create;
+            auto& topic = create.topics.emplace_back();
+            topic.name = "t";
+            topic.num_partitions = 12;
+            topic.replication_factor = 1;
+            made = world.begin(create, 7);
+          }
+          world.run();
+          CHECK(deleted->answer.has_value());
+          if (made_again) {
+            CHECK(world.read<protocol::CreateTopicsResponse>(*made, 7).topics[0].error_code ==
+                  ErrorCode::none);
+            REQUIRE(world.shard().topics().find("t"));
+            CHECK_FALSE(world.shard().topics().find("t")->id == id);
+          }
+          for (const auto& [count, pending] : all) {
+            CAPTURE(count);
+            const auto response = world.read<protocol::FetchResponse>(*pending, version);
+            REQUIRE(response.responses[0].partitions.size() == count);
+            for (const auto& each : response.responses[0].partitions) {
+              CHECK(each.error_code == (version >= 13 ? ErrorCode::unknown_topic_id
+                                                      : ErrorCode::unknown_topic_or_partition));
+              CHECK(each.records.size() == 0);
+            }
+          }
+          CHECK(world.nothing_left());
+        }
+      }
+    }
+  }
+
   TEST_CASE_FIXTURE(Fetches, "satisfied: one of its partitions goes out of service") {
     create_topic(*this, "t", 8);
     for (const PartitionIndex p : {own(), other()}) {
@@ -361,26 +462,58 @@ TEST_SUITE("delayed fetch") {
                     "cancelled: the client goes, and nothing is left on any shard at once") {
     create_topic(*this, "t", 8);
     const auto waiting = fetch({0, 1, 2, 3, 4, 5, 6, 7}, 1000);
-    CHECK(metrics(Kind::fetch).waiting == 1);
+    const auto here = fetch({own()}, 1000), away = fetch({other()}, 1000);
+    CHECK(metrics(Kind::fetch).waiting == 2);
+    CHECK(metrics(Kind::fetch, 1).waiting == 1);
     CHECK(metrics(Kind::fetch_watch, 1).waiting == 1);
     connection().close();
     CHECK(metrics(Kind::fetch).waiting == 0);
     run();
-    CHECK(waiting->answer.has_value());
-    CHECK(metrics(Kind::fetch).cancelled == 1);
+    CHECK(says_nothing(*waiting));
+    CHECK(says_nothing(*here));
+    CHECK(says_nothing(*away));
+    CHECK(metrics(Kind::fetch).cancelled == 2);
+    CHECK(metrics(Kind::fetch, 1).cancelled == 1);
     CHECK(nothing_left());
     // And it parks nothing any more.
-    CHECK(fetch({0, 1}, 1000)->answer.has_value());
-    CHECK(metrics(Kind::fetch).started == 1);
+    CHECK(says_nothing(*fetch({0, 1}, 1000)));
+    CHECK(metrics(Kind::fetch).started == 2);
   }
 
-  TEST_CASE("cancelled: the broker stops, and nobody waits for max_wait") {
+  TEST_CASE("cancelled: the broker stops, and nobody waits for max_wait, nor is told anything") {
     Fetches world;
     create_topic(world, "t", 8);
-    const auto waiting = world.fetch({0, 1, 2, 3, 4, 5, 6, 7}, 1000, 3'600'000);
-    world.stop();
-    CHECK(waiting->answer.has_value());
+    const auto here = world.fetch({world.own()}, 1000, 3'600'000);
+    const auto away = world.fetch({world.other()}, 1000, 3'600'000);
+    bool stopped = false;
+    world.broker().stop([&] { stopped = true; });
+    for (int i = 0; i < 1000 && !stopped; ++i) world.pass(1ms);
+    CHECK(stopped);
+    for (const std::size_t where : {0, 1}) CHECK(world.metrics(Kind::fetch, where).cancelled == 1);
+    CHECK(Fetches::says_nothing(*here));
+    CHECK(Fetches::says_nothing(*away));
+    CHECK(world.nothing_left());
     world.restart();
+  }
+
+  TEST_CASE("of several shards it is over when the first of them stops, with what there is") {
+    Fetches world;
+    create_topic(world, "t", 8);
+    const PartitionIndex a = world.own(), b = world.other();
+    world.append(a, 100);
+    const auto waiting = world.fetch({a, b}, 1000, 3'600'000);
+    bool stopped = false;
+    world.background_stands_still = true;
+    world.broker().stop([&] { stopped = true; });
+    world.pass(1ms);
+    CHECK_FALSE(stopped);
+    CHECK_FALSE(world.shard(0).stopping());
+    CHECK(world.shard(1).stopping());
+    CHECK(world.bytes(*waiting) == 100);
+    CHECK(world.nothing_left());
+    world.background_stands_still = false;
+    for (int i = 0; i < 1000 && !stopped; ++i) world.pass(1ms);
+    CHECK(stopped);
   }
 
   TEST_CASE_FIXTURE(Fetches, "one of several errors is enough: the others' data come with it") {
