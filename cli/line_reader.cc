@@ -57,7 +57,8 @@ Result<std::optional<std::string_view>> LineReader::next() {
     }
     scanned_ = buffer_.size();
     if (at_end_) {
-      if (from_ == buffer_.size()) return std::nullopt;
+      // Who wrote it may have been interrupted as well, and that is how it came to an end.
+      if (from_ == buffer_.size() || was_interrupted()) return std::nullopt;
       const std::string_view line(buffer_.data() + from_, buffer_.size() - from_);
       from_ = buffer_.size();
       ++lines_;

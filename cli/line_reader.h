@@ -24,7 +24,8 @@ class LineReader {
   LineReader(int descriptor, std::string name, std::function<void()> while_waiting = {});
 
   // The next line without its newline, valid until the next call; empty at the end.  The last one
-  // need not have a newline.  A signal whose handler was asked to interrupt ends it too.
+  // need not have a newline.  A signal ends it too (end_in_order_on_signals), and then a line that
+  // is not whole is dropped.
   // Errors: io, too_large.
   Result<std::optional<std::string_view>> next();
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -96,6 +97,37 @@ std::string wrong_with(const std::vector<KafkaHeader>& headers) {
   return {};
 }
 
+// What a broker of ours does with records that have these headers, which it accepts.
+enum class Asked {
+  delivery,
+  cancellation,
+  nothing,  // They expire before they could be delivered.
+};
+
+Asked asked_by(const std::vector<KafkaHeader>& headers) {
+  const WallTime now =
+      std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  WallTime due = now;
+  std::optional<WallTime> expires;
+  for (const auto& [name, value] : headers) {
+    if (!value) continue;
+    if (name == "x-schedule-action" && *value == "cancel") return Asked::cancellation;
+    if (name == "x-deliver-at") {
+      if (const auto time = parse_time(*value)) due = std::max(now, *time);
+    } else if (name == "x-delay") {
+      if (const auto delay = parse_duration(*value))
+        due = *delay < WallTime::max() - now ? now + *delay : WallTime::max();
+    } else if (name == "x-expire-at") {
+      if (const auto time = parse_time(*value)) expires = *time;
+    }
+  }
+  return expires && *expires <= due ? Asked::nothing : Asked::delivery;
+}
+
+constexpr const char* several_of_one_id =
+    "--id: is the id of one record, and there are several: the last would replace the others; "
+    "nothing was sent";
+
 class Descriptor {
  public:
   explicit Descriptor(const std::string& path)
@@ -120,7 +152,10 @@ Error error_of_file(const std::string& path) {
 class Production {
  public:
   explicit Production(const Options& options)
-      : options_(options), headers_(headers_of(options)), progress_("records accepted") {}
+      : options_(options),
+        headers_(headers_of(options)),
+        asked_(asked_by(headers_)),
+        progress_("records accepted") {}
 
   int run() {
     auto producer = KafkaProducer::open(
@@ -137,17 +172,15 @@ class Production {
     }
     end_in_order_on_signals();
     auto sent = send_all();
+    const bool interrupted = sent && was_interrupted();
+    if (sent && held_ && !interrupted) sent = send_held();
+    if (several_of_one_id_) return usage_error(sent.error().message);
     // What was sent before something went wrong counts all the same.
     const auto finished = producer->finish();
     if (sent && !finished) sent = finished;
     progress_.clear();
 
-    const std::string accepted = counted(accepted_, "record", "records");
-    if (!options_.broker.json) {
-      out_.line(delayed_ == 0 ? fmt::format("{} accepted", accepted)
-                              : fmt::format("{} accepted, {} of them to be delivered later",
-                                            accepted, delayed_));
-    }
+    if (!options_.broker.json) out_.line(accepted());
     if (first_error_) {
       const auto& [number, why] = *first_error_;
       std::string reason = sent ? why : sent.error().message;
@@ -155,11 +188,13 @@ class Production {
         if (const auto wrong = wrong_with(headers_); !wrong.empty()) reason += ": " + wrong;
       }
       return out_.end(failure(
-          number_ == 1 ? fmt::format("{}: not accepted: {}", cell(options_.topic), reason)
-                       : fmt::format("{}: {} of {} records not accepted, the first of them record "
-                                     "{}: {}",
-                                     cell(options_.topic), refused_, number_, number, reason)));
+          (interrupted ? "interrupted: " : "") +
+          (number_ == 1 ? fmt::format("{}: not accepted: {}", cell(options_.topic), reason)
+                        : fmt::format("{}: {} of {} records not accepted, the first of them record "
+                                      "{}: {}",
+                                      cell(options_.topic), refused_, number_, number, reason))));
     }
+    if (interrupted) return out_.end(failure("interrupted: " + accepted()));
     if (!sent) return out_.end(failure(sent.error().message));
     return out_.end(done);
   }
@@ -167,8 +202,10 @@ class Production {
  private:
   Result<> send_all() {
     if (!options_.values.empty()) {
-      for (const auto& value : options_.values)
+      for (const auto& value : options_.values) {
+        if (was_interrupted()) break;
         if (auto sent = send(options_.key, value); !sent) return sent;
+      }
       return {};
     }
     if (options_.files.empty()) {
@@ -213,6 +250,7 @@ class Production {
 
   Result<> send_whole(int descriptor, const std::string& path) {
     std::string value;
+    // Interrupted: it may be half of what was to come.
     while (true) {
       const std::size_t size = value.size();
       if (size > LineReader::longest_line) {
@@ -223,11 +261,34 @@ class Production {
       const auto got = ::read(descriptor, value.data() + size, value.size() - size);
       if (got < 0 && errno != EINTR) return std::unexpected(error_of_file(path));
       value.resize(size + static_cast<std::size_t>(got < 0 ? 0 : got));
+      if (was_interrupted()) return {};
       if (got == 0) return send(options_.key, value);
     }
   }
 
+  // The one record of an id waits until it is known that there is no second one.
   Result<> send(const std::optional<std::string_view>& key, std::string_view value) {
+    if (!options_.id) return send_now(key, value);
+    several_of_one_id_ = held_.has_value();
+    if (several_of_one_id_) return fail(Errc::invalid, several_of_one_id);
+    held_.emplace(key, value);
+    return {};
+  }
+
+  Result<> send_held() {
+    const auto& [key, value] = *held_;
+    if (!key && !options_.partition && producer_->partition_count() > 1) {
+      complain(fmt::format(
+          "{} has {}, and without -k or -p chance chooses one: a later record with "
+          "the id {} must go to the same partition, so give records of one id "
+          "one key",
+          cell(options_.topic), counted(producer_->partition_count(), "partition", "partitions"),
+          cell(*options_.id)));
+    }
+    return send_now(key, value);
+  }
+
+  Result<> send_now(const std::optional<std::string_view>& key, std::string_view value) {
     ++number_;
     auto sent = producer_->send(number_, key, value, headers_, options_.partition);
     if (!sent && sent.error().code != Errc::io) {
@@ -258,14 +319,35 @@ class Production {
     out_.line(text_of(json));
   }
 
+  // What has no offset is delayed, as far as our own headers do not say something else.
+  std::string accepted() const {
+    const std::string records = counted(accepted_, "record", "records");
+    if (delayed_ == 0) return records + " accepted";
+    switch (asked_) {
+      case Asked::cancellation:
+        return delayed_ == accepted_
+                   ? counted(delayed_, "cancellation", "cancellations") + " accepted"
+                   : fmt::format("{} accepted, {} of them cancellations", records, delayed_);
+      case Asked::nothing:
+        return fmt::format("{} accepted, {} of them never to be delivered: expired before the time",
+                           records, delayed_);
+      case Asked::delivery:
+        break;
+    }
+    return fmt::format("{} accepted, {} of them to be delivered later", records, delayed_);
+  }
+
   const Options& options_;
   const std::vector<KafkaHeader> headers_;
+  const Asked asked_;
   Output out_;
   Progress progress_;
   KafkaProducer* producer_ = nullptr;
   std::uint64_t number_ = 0;  // Of the last record that was given; the first is 1.
   std::uint64_t accepted_ = 0, delayed_ = 0, refused_ = 0;
   std::optional<std::pair<std::uint64_t, std::string>> first_error_;
+  std::optional<std::pair<std::optional<std::string>, std::string>> held_;  // Key and value.
+  bool several_of_one_id_ = false;
 };
 
 int run(const Options& options) {
@@ -273,6 +355,9 @@ int run(const Options& options) {
     return usage_error(fmt::format("{}: records come from -v or from files, not both",
                                    printable(options.files[0])));
   }
+  if (options.id && options.values.size() > 1) return usage_error(several_of_one_id);
+  if (options.id && options.whole && options.files.size() > 1)
+    return usage_error(several_of_one_id);
   if (options.whole && options.files.empty()) return usage_error("--whole: name the files");
   if (options.key_separator && (options.whole || !options.values.empty()))
     return usage_error("--key-separator: is for records that are lines");
@@ -323,7 +408,8 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->take_last()
       ->excludes(delay);
   command
-      ->add_option("--id", options->id, "A name to cancel it by; replaces what is pending under it")
+      ->add_option("--id", options->id,
+                   "A name to cancel the one record by; replaces what is pending under it")
       ->option_text("ID")
       ->check(is_schedule_id)
       ->take_last();

@@ -99,6 +99,8 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"produce", "t", "--id", "@handle"}, "@handle");
   check_refused({"produce", "t", "--id", ""}, "--id");
   check_refused({"produce", "t", "--id", std::string(250, 'x')}, "250");
+  check_refused({"produce", "t", "--id", "x", "-v", "a", "-v", "b"}, "--id");
+  check_refused({"produce", "t", "--id", "x", "--whole", "a", "b"}, "--id");
   check_refused({"produce", "t", "--acks", "2"}, "2");
   check_refused({"produce", "t", "-p", "-1"}, "-1");
   check_refused({"produce", "t", "-v", "x", "file"}, "file");

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -78,6 +79,35 @@ TEST_CASE("while nothing comes its owner has his turns") {
   CHECK(turns == 3);
   CHECK_FALSE(reader.next()->has_value());
   ::close(ends[0]);
+}
+
+TEST_CASE("a signal ends it, and half a line is no line then, though its writer is gone too") {
+  struct sigaction before_int {
+  }, before_term{};
+  ::sigaction(SIGINT, nullptr, &before_int);
+  ::sigaction(SIGTERM, nullptr, &before_term);
+  for (const bool writer_goes : {false, true}) {
+    end_in_order_on_signals();
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(::write(ends[1], "whole\nha", 8) == 8);
+    int turns = 0;
+    LineReader reader(ends[0], "a test", [&] {
+      ++turns;
+      if (writer_goes) ::close(ends[1]);
+      std::raise(SIGINT);
+    });
+    CHECK(reader.next()->value() == "whole");
+    CHECK(turns == 0);
+    CHECK_FALSE(reader.next()->has_value());
+    CHECK(turns == 1);
+    CHECK(was_interrupted());
+    ::close(ends[0]);
+    if (!writer_goes) ::close(ends[1]);
+  }
+  end_in_order_on_signals();  // Not interrupted any more.
+  ::sigaction(SIGINT, &before_int, nullptr);
+  ::sigaction(SIGTERM, &before_term, nullptr);
 }
 
 TEST_SUITE_END();

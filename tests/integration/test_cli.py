@@ -2,8 +2,10 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
+import time
 
 import wire
 from harness import case, eventually, now_ms, run
@@ -192,6 +194,76 @@ def _(ctx):
             end(process)
             eventually(lambda: process.poll() is not None, "it ends")
             assert process.returncode == 0 and process.stderr.read() == b"", process.returncode
+
+
+@case("Ctrl-C and SIGTERM end tarry produce with status 1, and half a line is no record")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    for end in (signal.SIGINT, signal.SIGTERM):
+        for writer_goes in (False, True):
+            with subprocess.Popen([broker.binary, "produce", topic, "-b", broker.brokers, "--json"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                process.stdin.write(b"one\ntwo\nhal")
+                process.stdin.flush()
+                for _ in range(2):
+                    assert b"offset" in process.stdout.readline()
+                process.send_signal(end)
+                if writer_goes:
+                    process.stdin.close()
+                eventually(lambda: process.poll() is not None, "it ends")
+                said = process.stderr.read()
+                assert process.returncode == 1 and said == b"tarry: interrupted: 2 records accepted\n", (process.returncode, said)
+    assert broker.cli("consume", topic, "--until-end").stdout == "one\ntwo\n" * 4
+    # Half of a file is no record either.
+    pipe = ctx.directory / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen([broker.binary, "produce", topic, "-b", broker.brokers, "--whole", pipe], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process, open(pipe, "wb") as writer:
+        writer.write(b"hal")
+        writer.flush()
+        eventually(lambda: select.select([], [writer], [], 0)[1], "it reads")
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: process.poll() is not None, "it ends")
+        assert process.returncode == 1 and b"interrupted: 0 records accepted" in process.stderr.read()
+    assert len(broker.cli("consume", topic, "--until-end").stdout.splitlines()) == 8
+
+
+@case("tarry produce tells a cancellation, and what expires before its time, from what is delivered later")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+
+    def produce(*words, **how):
+        return broker.cli("produce", topic, *words, **how).stdout
+
+    assert produce("-v", "x", "--delay", "1h", "--id", "a") == "1 record accepted, 1 of them to be delivered later\n"
+    assert produce("-v", "", "-H", "x-schedule-action=cancel", "--id", "a") == "1 cancellation accepted\n"
+    assert broker.pending(topic) == []
+    told = "2 records accepted, 2 of them never to be delivered: expired before the time\n"
+    assert produce("--delay", "1h", "--expire-at", str(int(now_ms()) + 60_000), stdin="a\nb\n") == told
+    assert produce("-H", f"x-deliver-at={int(now_ms()) + 60_000}", "-H", f"x-expire-at={int(now_ms()) + 60_000}",
+                   stdin="a\nb\n") == told
+    assert broker.pending(topic) == []
+    assert produce("-v", "x", "--delay", "1m", "--expire-at", str(int(now_ms()) + 3_600_000)) == "1 record accepted, 1 of them to be delivered later\n"
+    assert produce("-v", "x") == "1 record accepted\n"
+
+
+@case("--id names one record: several are refused and nothing is sent, and where chance chooses its partition that is told")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic, "--partitions", "3")
+    words = ("produce", topic, "--delay", "1h", "--id", "mine")
+    one_line(broker.cli(*words, stdin="a\nb\n", check=False), 2, "--id", "nothing was sent")
+    one_line(broker.cli(*words, "-v", "a", "-v", "b", check=False), 2, "--id")
+    assert broker.pending(topic) == []
+    for more in (["-k", "key"], ["-p", "1"], ["--key-separator", ":"]):
+        done = broker.cli(*words, *more, stdin="key:one\n")
+        assert done.stdout.startswith("1 record accepted") and done.stderr == "", done
+    done = broker.cli(*words, stdin="one\n")
+    assert done.stdout.startswith("1 record accepted") and len(done.stderr.splitlines()) == 1, done
+    assert all(word in done.stderr for word in (topic, "3 partitions", "mine", "key")), done.stderr
 
 
 @case("bench timers ends with one JSON text of rates and percentiles, after plain columns unless it is asked for JSON alone")
