@@ -36,13 +36,18 @@ Result<> remove_if_there(Disk& disk, const std::string& path) {
   return removed;
 }
 
+// Somebody else may be at it: a topic's own removal, and whoever finds what it has left of it.
 Result<> remove_with_files(Disk& disk, const std::string& directory) {
   const auto entries = disk.list(directory);
+  if (!entries && entries.error().code == Errc::not_found) return {};
   if (!entries) return std::unexpected(entries.error());
   for (const auto& entry : *entries) {
-    if (auto removed = disk.remove(directory + "/" + entry.name); !removed) return removed;
+    if (auto removed = remove_if_there(disk, directory + "/" + entry.name); !removed)
+      return removed;
   }
-  return disk.remove_directory(directory);
+  auto removed = disk.remove_directory(directory);
+  if (!removed && removed.error().code == Errc::not_found) return {};
+  return removed;
 }
 
 }  // namespace
