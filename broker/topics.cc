@@ -184,14 +184,20 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
     const storage::Operation operation = storage::TopicDeleted{id};
     written = co_await write(operation);
   }
+  if (written) {
+    if (const auto dropped = broker_.pending().drop_topic(id); !dropped)
+      broker_.journal_failed(dropped.error());
+  }
   for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
     Shard& other = broker_.shard(i);
-    asio::post(other.executor(), [&other, id] { other.refuse_topic(id, false); });
+    asio::post(other.executor(), [&other, id, deleted = written.has_value()] {
+      other.refuse_topic(id, false);
+      // Once more, for what it has seen of the topic's records until they were dropped.
+      if (deleted) other.engine().topic_deleted(id);
+    });
   }
   if (!written) co_return std::unexpected(written.error());
   partitions_ -= topic->partitions;
-  if (const auto dropped = broker_.pending().drop_topic(id); !dropped)
-    broker_.journal_failed(dropped.error());
   if (const auto dropped = storage::drop_producer_states(broker_.meta(), id); !dropped) {
     broker_.journal_failed(dropped.error());
   }

@@ -485,9 +485,10 @@ void Engine::topic_deleted(const TopicId& topic) {
   if (!deleted.empty()) {
     sweep_again_ = sweeping_;
     sweeping_ = true;
-    more_ = true;
-    set_alarm();
   }
+  far_.look_again();  // What is first in the store may have been of this topic.
+  more_ = true;
+  set_alarm();
 }
 
 std::size_t Engine::arriving_of(const TopicId& topic) const {

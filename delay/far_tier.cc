@@ -46,6 +46,12 @@ void FarTier::left(const PendingKey& key) {
   scanned_ = horizon_;
 }
 
+void FarTier::look_again() {
+  known_ = false;
+  first_far_.reset();
+  scanned_ = horizon_;
+}
+
 Result<> FarTier::look_ahead(const std::function<bool(const storage::PendingLocator&)>& ours) {
   if (known_) return {};
   scanned_ = std::max(scanned_, horizon_);

@@ -56,6 +56,8 @@ class FarTier {
 
   // Something was taken away; near or far.
   void left(const PendingKey& key);
+  // A whole topic was: whose the first one is has to be looked up again.
+  void look_again();
 
   // The first entry that may be ours at or behind the horizon; empty: there is none.  Exact after
   // look_ahead() has said true.

@@ -548,6 +548,17 @@ TEST_SUITE("time") {
     CHECK(host.wheel->empty());
   }
 
+  TEST_CASE("nor does one for what was far ahead in a topic that is deleted") {
+    TestHost host;
+    host.park(orders, "a", "30d", "a");
+    host.pass(milliseconds{5'000});
+    CHECK(!host.wheel->empty());
+    host.engine->topic_deleted(orders.topic);
+    REQUIRE(host.store->drop_topic(orders.topic).has_value());
+    host.settle();
+    CHECK(host.wheel->empty());
+  }
+
   // Each time is two steps of the shard's wheel: the alarm overflows to its second level.
   TEST_CASE("something far ahead wakes the shard once a second, and no oftener") {
     TestHost host;
