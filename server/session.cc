@@ -36,6 +36,7 @@ Sessions::Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits l
     : broker_(broker),
       shard_(shard),
       limits_(limits),
+      peers_(shard.executor()),
       scratch_(std::make_unique_for_overwrite<std::uint8_t[]>(scratch_bytes)) {}
 
 Sessions::~Sessions() {
@@ -140,8 +141,10 @@ void Session::guarded(F work) {
 void Session::Deadline::on_expired() {
   // A client that is silent between two requests does nothing wrong.
   const bool within = session_.unread_.size_come > 0;
-  session_.close(within ? fmt::format("{}, inside a frame", reason_) : reason_,
-                 is_fault_ || within);
+  const bool unread = !is_fault_ && !session_.out_.empty();
+  session_.close(fmt::format("{}{}{}", reason_, within ? ", inside a frame" : "",
+                             unread ? ", with answers that it did not read" : ""),
+                 is_fault_ || within || unread);
 }
 
 void Session::arm(timing::Timer& timer, std::chrono::milliseconds after) {
@@ -168,6 +171,7 @@ void Session::close(std::string_view reason, bool is_fault) {
     log_debug("server", "connection from {} ended: {}", connection_.peer(), reason);
   }
   const auto alive = shared_from_this();
+  watch_peer(false);
   boost::system::error_code ignored;
   socket_.close(ignored);
   idle_.cancel();
@@ -190,7 +194,9 @@ void Session::wait_readable() {
     count_unfinished();
     pump();
   }
-  if (reading_ || closed_ || is_full()) return;
+  if (closed_) return;
+  watch_peer(is_full());
+  if (reading_ || is_full()) return;
   reading_ = true;
   socket_.async_wait(asio::socket_base::wait_read,
                      [self = shared_from_this()](const boost::system::error_code& error) {
@@ -198,6 +204,15 @@ void Session::wait_readable() {
                        if (error || self->closed_) return;
                        self->guarded([&] { self->read_some(); });
                      });
+}
+
+void Session::watch_peer(bool watched) {
+  if (std::exchange(watched_, watched) == watched) return;
+  if (!watched) return owner_.peers_.remove(socket_.native_handle());
+  // What it has sent is taken all the same, until its end is read.
+  owner_.peers_.add(socket_.native_handle(), [self = weak_from_this()] {
+    if (const auto alive = self.lock()) alive->connection_.close();
+  });
 }
 
 void Session::read_some() {
@@ -394,6 +409,7 @@ bool Session::moved() {
   boost::system::error_code error;
   const auto local = socket_.local_endpoint(error);
   if (error) return false;
+  watch_peer(false);
   Arrival arrival{.descriptor = -1,
                   .protocol = local.protocol(),
                   .peer = connection_.peer(),

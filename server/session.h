@@ -28,8 +28,11 @@
 // the connection with the largest one ends.
 //
 // A frame that is no request, or one that we do not serve, ends the connection with one line in
-// the log.  When the client goes, what its requests wait for is cancelled at once; the handlers
-// end by themselves, and the last of them lets the session go.
+// the log.  When the client goes, what its requests wait for is cancelled at once, also while the
+// connection holds as much as it may and is not read; the handlers end by themselves, and the last
+// of them lets the session go.
+//
+// A connection is idle while nothing is sent over it, as in Kafka: also while a request waits.
 //
 // A connection goes to where its partitions are: when the last requests of a client were all for
 // one other shard, then between two requests, with nothing in flight, its socket and what was read
@@ -54,6 +57,7 @@
 #include "broker/handlers/table.h"
 #include "broker/shard.h"
 #include "server/frame.h"
+#include "server/peer_watch.h"
 #include "server/session_limits.h"
 #include "timing/timing_wheel.h"
 
@@ -113,6 +117,7 @@ class Sessions {
   broker::Broker& broker_;
   broker::Shard& shard_;
   const SessionLimits limits_;
+  PeerWatch peers_;                          // Of those that are full.
   std::unique_ptr<std::uint8_t[]> scratch_;  // What is read before it is known whose frame it is.
   Session* first_ = nullptr;                 // Of a list through the sessions.
   std::size_t open_ = 0;
@@ -164,6 +169,7 @@ class Session : public std::enable_shared_from_this<Session> {
   };
 
   void wait_readable();
+  void watch_peer(bool watched);
   void read_some();
   // Takes whole frames from the stream until it is_full(); returns how many bytes that were.  The
   // session may have ended meanwhile.
@@ -191,6 +197,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Unread unread_;
   std::size_t unfinished_bytes_ = 0;  // What of it the owner has counted.
   bool reading_ = false;              // Waiting for the socket; false while is_full().
+  bool watched_ = false;              // By the owner's peers_; while is_full().
 
   std::list<Request> waiting_;  // Admitted, not started.
   std::size_t running_ = 0;

@@ -75,10 +75,10 @@ void read_answer(tcp::socket& socket) {
   asio::read(socket, asio::buffer(rest));
 }
 
-Buffer ask_fetch(std::string_view topic) {
+Buffer ask_fetch(std::string_view topic, std::int32_t max_wait_ms = 0) {
   return request(1, 4, [&](Buffer& body) {
     append_be<std::int32_t>(body, -1);
-    append_be<std::int32_t>(body, 0);        // Waits for nothing,
+    append_be(body, max_wait_ms);
     append_be<std::int32_t>(body, 1);        // at least,
     append_be<std::int32_t>(body, 1 << 20);  // at most.
     append_be<std::int8_t>(body, 0);
@@ -162,6 +162,39 @@ TEST_SUITE("server") {
       asio::read(socket, asio::buffer(&byte, 1), error);
       CHECK(error);
     }
+  }
+
+  TEST_CASE("it stops with connections that hold as much as they may, and are not read") {
+    const TemporaryDirectory directory;
+    auto config = config_for(directory);
+    config.sessions.requests_in_flight = 3;
+    Server server(config, no_failure);
+    REQUIRE(server.start().has_value());
+    const auto topics = topics_on_both(server);
+    asio::io_context context;
+    std::vector<tcp::socket> sockets;
+    for (std::size_t i = 0; i < 6; ++i) {
+      sockets.emplace_back(context);
+      sockets.back().connect({asio::ip::address_v4::loopback(), server.kafka().port});
+      for (int k = 0; k < 5; ++k)
+        asio::write(sockets.back(), asio::buffer(ask_fetch(topics[i % 2], 3'600'000)));
+    }
+    const auto waiting = [&] {
+      std::uint64_t sum = 0;
+      for (std::size_t i = 0; i < 2; ++i) {
+        std::promise<std::uint64_t> here;
+        auto& shard = server.broker().shard(i);
+        asio::post(shard.executor(), [&] {
+          here.set_value(shard.purgatory().metrics(purgatory::Kind::fetch).waiting);
+        });
+        sum += here.get_future().get();
+      }
+      return sum;
+    };
+    until([&] { return waiting() == 18; });
+    sockets.pop_back();  // Its end is seen, and then nobody's is waited for on that shard's behalf.
+    until([&] { return waiting() == 15; });
+    CHECK(server.stop().has_value());
   }
 
   TEST_CASE("a connection goes to the shard of its partitions with what it sent ahead") {

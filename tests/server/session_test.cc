@@ -485,6 +485,26 @@ TEST_SUITE("session") {
     sitting.until([&] { return sitting.sessions.size() == 0; });
   }
 
+  TEST_CASE("the same when it holds as much as it may and is not read, and has more to say") {
+    SessionLimits limits;
+    limits.requests_in_flight = 3;
+    for (const int sent : {3, 4, 20}) {
+      CAPTURE(sent);
+      Sitting sitting(limits);
+      {
+        Client client(sitting);
+        sitting.make_topic(client, "t");
+        Buffer frames;
+        for (int i = 0; i < sent; ++i) append_bytes(frames, ask_fetch(i, "t", 3'600'000));
+        client.send(frames);
+        sitting.has_taken(2 + 3);
+        CHECK(sitting.shard().purgatory().metrics(purgatory::Kind::fetch).waiting == 3);
+      }
+      sitting.until([&] { return sitting.sessions.size() == 0; });
+      CHECK(sitting.shard().purgatory().metrics(purgatory::Kind::fetch).waiting == 0);
+    }
+  }
+
   TEST_CASE("a session that is closed from within takes its requests with it") {
     Sitting sitting;
     Client client(sitting);
