@@ -21,6 +21,20 @@ std::string_view name_of(Kind kind) {
       return "delete_records";
     case Kind::create_topics:
       return "create_topics";
+    case Kind::delete_topics:
+      return "delete_topics";
+    case Kind::create_partitions:
+      return "create_partitions";
+    case Kind::alter_configs:
+      return "alter_configs";
+    case Kind::offset_commit:
+      return "offset_commit";
+    case Kind::offset_delete:
+      return "offset_delete";
+    case Kind::delete_groups:
+      return "delete_groups";
+    case Kind::init_producer_id:
+      return "init_producer_id";
     case Kind::fetch_watch:
       return "fetch_watch";
   }
@@ -54,14 +68,15 @@ bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
     on_complete(Outcome::satisfied);  // May destroy us.
     return false;
   }
+  // What may throw comes first.
   if (watching.size() > 1) many_ = std::make_unique<Watch[]>(watching.size());
+  if (deadline != no_deadline) purgatory.wheel_.schedule(*this, deadline);
   watch_count_ = static_cast<std::uint32_t>(watching.size());
   for (std::size_t i = 0; i < watching.size(); ++i) {
     Watch& watch = watches()[i];
     watch.asked_in_ = 0;  // No pass of this list; the watch may have served on another.
     watching[i].list.add(watch, *this, watching[i].threshold);
   }
-  if (deadline != no_deadline) purgatory.wheel_.schedule(*this, deadline);
   purgatory.waiting_.push_back(*this);
   ++metrics.waiting;
   state_ = State::waiting;
@@ -113,6 +128,13 @@ void DelayedOperation::rewatch(std::size_t which, Threshold threshold) {
   WatchList& list = *watch.list_;
   list.remove(watch);
   list.add(watch, *this, threshold);
+}
+
+void DelayedOperation::on_expired() {
+  const auto later = prolonged();
+  if (!later) return complete(Outcome::expired);
+  deadline_ = *later;
+  purgatory_->wheel_.schedule(*this, *later);
 }
 
 bool DelayedOperation::reached(const Watch& watch) {

@@ -64,9 +64,16 @@ enum class Kind : std::uint8_t {
   heartbeat,
   delete_records,
   create_topics,
+  delete_topics,
+  create_partitions,
+  alter_configs,
+  offset_commit,
+  offset_delete,
+  delete_groups,
+  init_producer_id,
   fetch_watch,  // What a fetch leaves on another shard to be woken from there.
 };
-inline constexpr std::size_t kind_count = 8;
+inline constexpr std::size_t kind_count = 15;
 std::string_view name_of(Kind kind);  // As written above; "fetch", "delete_records".
 
 enum class Outcome : std::uint8_t { satisfied, expired, cancelled };
@@ -134,11 +141,14 @@ class DelayedOperation : private timing::Timer {
   // watched, nor start, cancel or destroy operations.
   virtual bool is_satisfied() = 0;
 
+  // Asked when the deadline passes: a later one, when it is to wait on.  Changes nothing else.
+  virtual std::optional<Tick> prolonged() { return std::nullopt; }
+
   // The answer.  May start, cancel and destroy operations, this one too, and change what is
   // watched; whoever that satisfies is answered by the next run.  Must not throw.
   virtual void on_complete(Outcome outcome) = 0;
 
-  void on_expired() final { complete(Outcome::expired); }
+  void on_expired() final;
   bool reached(const Watch& watch);
   void complete(Outcome outcome);
   void leave();

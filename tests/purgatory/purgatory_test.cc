@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace tarry::purgatory {
@@ -97,6 +98,40 @@ TEST_SUITE("purgatory") {
     CHECK(purgatory.metrics(Kind::fetch).cancelled == 1);
     CHECK(purgatory.metrics(Kind::sync).started == 0);
     CHECK(name_of(Kind::delete_records) == "delete_records");
+  }
+
+  TEST_CASE("one that is prolonged at its deadline waits on, and has not expired until it is not") {
+    struct Patient final : DelayedOperation {
+      Patient() : DelayedOperation(Kind::heartbeat) {}
+      std::optional<Tick> later;
+      std::optional<Outcome> answer;
+
+     private:
+      bool is_satisfied() override { return false; }
+      std::optional<Tick> prolonged() override { return std::exchange(later, std::nullopt); }
+      void on_complete(Outcome outcome) override { answer = outcome; }
+    };
+    timing::TimingWheel wheel(0);
+    Purgatory purgatory(wheel);
+    Patient patient;
+    patient.start(purgatory, 0, 10, {});
+    patient.later = 30;
+    wheel.advance(29);
+    CHECK_FALSE(purgatory.has_completions());
+    CHECK(patient.waiting());
+    CHECK(patient.deadline() == 30);
+    CHECK(purgatory.metrics(Kind::heartbeat).expired == 0);
+    wheel.advance(30);
+    purgatory.run_completions(30);
+    CHECK(patient.answer == Outcome::expired);
+    CHECK(purgatory.metrics(Kind::heartbeat).expired == 1);
+  }
+
+  TEST_CASE("every kind has a name of its own") {
+    std::set<std::string_view> names;
+    for (std::size_t i = 0; i < kind_count; ++i) names.insert(name_of(static_cast<Kind>(i)));
+    CHECK(names.size() == kind_count);
+    CHECK_FALSE(names.contains("unknown"));
   }
 
   TEST_CASE("cancel_all() answers everyone who waits") {
