@@ -47,8 +47,8 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
     shown.is_leader = member_id == group->leader();
     shown.assignment = member.assignment;
     if (!consumers) continue;
-    shown.subscribed = protocol::subscribed_topics(group->metadata_of(member))
-                           .value_or(std::vector<std::string>{});
+    if (const auto topics = protocol::subscribed_topics(group->metadata_of(member)))
+      shown.subscribed.assign(topics->begin(), topics->end());
     shown.assigned = protocol::assigned_partitions(member.assignment)
                          .value_or(std::vector<protocol::AssignedTopic>{});
     for (const auto& topic : shown.assigned)
@@ -83,15 +83,24 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
   return status;
 }
 
+// A name costs its shard a fraction of a microsecond, and few bytes may hold many.
+constexpr std::size_t most_subscribed = 100'000;
+
 }  // namespace
 
 std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& group) {
   if (group.protocol_type() != protocol::consumer_protocol_type) return std::nullopt;
   std::set<std::string, std::less<>> all;
+  std::size_t names = 0;
+  Bytes last;
   for (const auto& [id, member] : group.members()) {
-    const auto topics = protocol::subscribed_topics(group.metadata_of(member));
-    if (!topics) return std::nullopt;
-    all.insert(topics->begin(), topics->end());
+    const Bytes said = group.metadata_of(member);
+    if (std::ranges::equal(said, last)) continue;  // Most members say the same.
+    last = said;
+    const auto topics = protocol::subscribed_topics(said);
+    if (!topics || (names += topics->size()) > most_subscribed) return std::nullopt;
+    for (const auto topic : *topics)
+      if (!all.contains(topic)) all.emplace(topic);
   }
   return all;
 }
@@ -132,8 +141,7 @@ asio::awaitable<std::optional<GroupStatus>> group_status(Broker& broker, Shard& 
     auto& offset = status->offsets[i];
     offset.log_start = logs[i].log_start;
     offset.high_watermark = logs[i].high_watermark;
-    if (!offset.committed) continue;
-    const Offset from = std::max(*offset.committed, logs[i].log_start);
+    const Offset from = std::max(offset.committed.value_or(0), logs[i].log_start);
     offset.lag = std::max<std::int64_t>(logs[i].high_watermark - from, 0);
   }
   co_return status;

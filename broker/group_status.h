@@ -31,7 +31,8 @@ class Group;
 class Shard;
 
 // The topics that its members read, as they say; none when it has no members.  Empty when it is no
-// group of consumers, or one of them says what is not understood: it may read anything.
+// group of consumers, or one of them says what is not understood, or they name more than 100 000:
+// then they may read anything.
 std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& group);
 
 struct GroupSummary {
@@ -73,7 +74,8 @@ struct OffsetStatus {
   // Of the log; empty when it cannot be opened.
   std::optional<Offset> log_start;
   std::optional<Offset> high_watermark;
-  // What a consumer has to read still: from its offset, or from the log's start when that is later.
+  // What a consumer has to read still: from its offset, or from the log's start when that is later
+  // or nothing is committed.
   std::optional<std::int64_t> lag;
 };
 

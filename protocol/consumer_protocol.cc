@@ -17,7 +17,8 @@ void read_version(Reader& reader) {
   if (version < 0) reader.fail("version {}", version);
 }
 
-void read_name(Reader& reader, std::string& name) {
+template <typename Text>
+void read_name(Reader& reader, Text& name) {
   reader.string(false, name);
   if (reader.ok() && (name.empty() || name.size() > longest_name))
     reader.fail("a topic's name of {} bytes", name.size());
@@ -33,11 +34,12 @@ void read_topics(Reader& reader, std::size_t least_size, std::vector<T>& topics,
 
 }  // namespace
 
-std::optional<std::vector<std::string>> subscribed_topics(Bytes subscription) {
+std::optional<std::vector<std::string_view>> subscribed_topics(Bytes subscription) {
   Reader reader(subscription);
-  std::vector<std::string> topics;
+  std::vector<std::string_view> topics;
   read_version(reader);
-  read_topics(reader, least_name, topics, [&](std::string& topic) { read_name(reader, topic); });
+  read_topics(reader, least_name, topics,
+              [&](std::string_view& topic) { read_name(reader, topic); });
   if (!reader.ok()) return std::nullopt;
   return topics;
 }

@@ -33,8 +33,8 @@ struct AssignedTopic {
 };
 
 // Empty when the bytes are not that, or have names or partitions that no topic has.  What stands
-// behind the topics is not looked at.
-std::optional<std::vector<std::string>> subscribed_topics(Bytes subscription);
+// behind the topics is not looked at.  The subscription is viewed.
+std::optional<std::vector<std::string_view>> subscribed_topics(Bytes subscription);
 std::optional<std::vector<AssignedTopic>> assigned_partitions(Bytes assignment);
 
 }  // namespace tarry::protocol

@@ -36,7 +36,8 @@ Buffer assignment() {
 
 TEST_SUITE("consumer protocol") {
   TEST_CASE("topics and partitions are read, whatever stands behind them") {
-    CHECK(subscribed_topics(subscription()) == std::vector<std::string>{"orders", "retries"});
+    const Buffer said = subscription();
+    CHECK(subscribed_topics(said) == std::vector<std::string_view>{"orders", "retries"});
     CHECK(assigned_partitions(assignment()) ==
           std::vector<AssignedTopic>{{"orders", {0, 7}}, {"retries", {}}});
   }
