@@ -10,8 +10,9 @@
 //   expired     max_wait_ms has passed: answered with what there is
 //   cancelled   the client has gone, or the broker stops
 //
-// A log that is rolled is no case: bytes are counted over the borders of segments.  Who waits reads
-// once more, whatever the outcome, and answers with that.
+// A log that is rolled is no case: bytes are counted over the borders of segments.  Who was
+// satisfied or has expired reads once more, and answers with that; who was cancelled has nobody to
+// answer.
 //
 // Nothing is read to find out how much has come.  A partition counts the bytes that become visible,
 // and the fetch knows the count that belongs to what it has seen:

@@ -167,7 +167,8 @@ Wanting what_is_missing(const Groups& groups, std::size_t min_bytes) {
   for (const auto& group : groups) {
     auto& there = out.seen.emplace_back(DelayedFetch::OnShard{group.shard, {}});
     for (const auto& item : group.items) {
-      const auto most = static_cast<std::int64_t>(item.max_bytes);
+      // One batch is always returned, however little was asked for.
+      const auto most = std::max<std::int64_t>(static_cast<std::int64_t>(item.max_bytes), 1);
       const auto read = static_cast<std::int64_t>(item.answer->records.size());
       std::int64_t room = std::max<std::int64_t>(most - read, 0);
       out.missing -= read;
@@ -188,6 +189,10 @@ storage::TopicsImage::TopicPtr find_topic(const storage::TopicsImage& topics,
   return version >= 13 ? topics.find(asked.topic_id) : topics.find(asked.topic);
 }
 
+// What a request names is looked at and kept while it waits; consumers have some thousands of
+// partitions at the most.
+constexpr std::size_t most_partitions = 50'000;
+
 // A request, taken apart.
 struct Wanted {
   Groups groups;
@@ -203,6 +208,12 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
   const auto decoded = decode_request<protocol::FetchRequest>(context);
   if (!decoded) return std::unexpected(decoded.error());
   const auto& request = *decoded;
+  std::size_t partitions = 0;
+  for (const auto& topic : request.topics) partitions += topic.partitions.size();
+  if (partitions > most_partitions) {
+    return fail(Errc::too_large,
+                fmt::format("it names {} partitions; {} are allowed", partitions, most_partitions));
+  }
   Wanted wanted;
   response.responses.reserve(request.topics.size());
   for (const auto& topic : request.topics) {
@@ -240,6 +251,17 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
   return wanted;
 }
 
+// A partition's own shard knows sooner than ours that its topic is gone, and not how it was asked
+// for.
+void call_unknown_ids(Wanted& wanted) {
+  for (auto& group : wanted.groups) {
+    for (auto& item : group.items) {
+      if (item.answer->error_code == ErrorCode::unknown_topic_or_partition)
+        item.answer->error_code = ErrorCode::unknown_topic_id;
+    }
+  }
+}
+
 asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context);
 
 // Looks, waits on `home` for what is missing, and looks again.  Where that is not the connection's
@@ -255,6 +277,7 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
   std::optional<purgatory::Tick> deadline;  // Of the first look.
   for (;;) {
     std::optional<DelayedFetch> waiting;
+    Shard* elsewhere = nullptr;  // Where all of its partitions are, if that is not here.
     {
       protocol::FetchResponse response;
       auto wanted = take_apart(context, home, response);
@@ -264,22 +287,28 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
       if (first_look && !line) {
         Shard* const only = wanted->groups.size() == 1 ? wanted->groups[0].shard : nullptr;
         context.connection.asked_of(only);
-        if (only != nullptr && only != &home) co_return co_await fetch_on(*only, context);
+        if (only != &home) elsewhere = only;
       }
-      Read read = wanted->refused;
-      for (auto& group : wanted->groups) {
-        if (group.shard == &home && read_at_once(group, wanted->max_bytes, read)) continue;
-        auto work = [&group, &wanted, read] { return read_group(group, wanted->max_bytes, read); };
-        read = co_await context.broker.on(home, *group.shard, std::move(work));
+      if (elsewhere == nullptr) {
+        Read read = wanted->refused;
+        for (auto& group : wanted->groups) {
+          if (group.shard == &home && read_at_once(group, wanted->max_bytes, read)) continue;
+          auto work = [&group, &wanted, read] {
+            return read_group(group, wanted->max_bytes, read);
+          };
+          read = co_await context.broker.on(home, *group.shard, std::move(work));
+        }
+        if (context.version() >= 13) call_unknown_ids(*wanted);
+        if (!first_look || wanted->max_wait.count() == 0 || read.any_error ||
+            read.bytes >= wanted->min_bytes)
+          co_return answer_with(context, response);
+        Wanting wanting = what_is_missing(wanted->groups, wanted->min_bytes);
+        if (!wanting.worth_waiting()) co_return answer_with(context, response);
+        if (nobody_waits()) co_return Answer{};
+        waiting.emplace(home, wanting.seen, wanting.missing);
       }
-      if (!first_look || wanted->max_wait.count() == 0 || read.any_error ||
-          read.bytes >= wanted->min_bytes)
-        co_return answer_with(context, response);
-      Wanting wanting = what_is_missing(wanted->groups, wanted->min_bytes);
-      if (!wanting.worth_waiting()) co_return answer_with(context, response);
-      if (nobody_waits()) co_return Answer{};
-      waiting.emplace(home, wanting.seen, wanting.missing);
     }
+    if (elsewhere != nullptr) co_return co_await fetch_on(*elsewhere, context);
     std::optional<Connection::Parking> parking;
     std::optional<HangUp::Attached> attached;
     if (line) {
