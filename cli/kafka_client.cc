@@ -585,8 +585,21 @@ GroupMember member_of(const rd_kafka_MemberDescription_t* member) {
   return out;
 }
 
-// The group, when somebody in it has an assignment that cannot be read; who has is shown without
-// partitions, and nobody with an instance id.
+// What librdkafka 2.0.2 can read of an assignment: more partitions of a topic are an error to it,
+// and the names of all topics are put on the stack.
+bool is_readable(const std::vector<protocol::AssignedTopic>& assigned) {
+  constexpr std::size_t most_partitions = 100'000;
+  constexpr std::size_t most_name_bytes = std::size_t{1} << 20;
+  std::size_t name_bytes = 0;
+  for (const auto& [topic, partitions] : assigned) {
+    name_bytes += topic.size() + 1;
+    if (partitions.size() > most_partitions || name_bytes > most_name_bytes) return false;
+  }
+  return true;
+}
+
+// The group, when somebody in it has an assignment that librdkafka does not read; who has what is
+// no assignment is shown without partitions, and nobody with an instance id.
 Result<std::optional<GroupInfo>> undecoded_group(KafkaHandle& handle, const std::string& name) {
   const struct rd_kafka_group_list* list = nullptr;
   const auto error = rd_kafka_list_groups(handle.client(), name.c_str(), &list,
@@ -611,7 +624,7 @@ Result<std::optional<GroupInfo>> undecoded_group(KafkaHandle& handle, const std:
       const auto assigned =
           protocol::assigned_partitions({static_cast<const std::uint8_t*>(member.member_assignment),
                                          static_cast<std::size_t>(member.member_assignment_size)});
-      all_read = all_read && assigned;
+      all_read = all_read && assigned && is_readable(*assigned);
       if (!assigned) continue;
       for (const auto& [topic, partitions] : *assigned)
         for (const auto partition : partitions) shown.assigned.emplace_back(topic, partition);

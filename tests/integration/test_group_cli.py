@@ -194,7 +194,10 @@ def _(ctx):
         # How many partitions of it can be read; what stands behind them is the client's own.
         for assignment, partitions in ((b"", 0), (b"\0", 0), (b"\0\0\0\0\0\1", 0), (b"\0\0\x7f\xff\xff\xff", 0),
                                        (b"\0\0\0\0\0\1\xff\xff\0\0\0\0", 0), (b"x" * 40, 0), (good[:-1], 0),
-                                       (good, 1), (good + b"\0\0", 1), (good + wire.i32(9) + b"ab", 1)):
+                                       (good, 1), (good + b"\0\0", 1), (good + wire.i32(9) + b"ab", 1),
+                                       # More than librdkafka takes: of one topic, and of names.
+                                       (b"\0\0" + wire.i32(1) + wire.string("t") + wire.i32(100_001) + b"\0\0\0\1" * 100_001, 100_001),
+                                       (b"\0\0" + wire.i32(60_000) + b"".join(wire.string(f"{n:0249}") + wire.i32(1) + wire.i32(0) for n in range(60_000)), 60_000)):
             sized = wire.i32(len(assignment)) + assignment
             synced = member.request(14, 0, wire.string(group) + wire.i32(generation) + wire.string(member_id) +
                                     wire.i32(1) + wire.string(member_id) + sized)
