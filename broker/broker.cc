@@ -14,6 +14,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/log.h"
+#include "broker/delayed_produce.h"
 #include "broker/groups.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
@@ -33,6 +34,8 @@ constexpr std::uint64_t bytes_to_start = 4 << 20;
 
 // As Kafka's.
 constexpr ProducerId producer_ids_per_block = 1000;
+// As long as clients wait for an answer by default.
+constexpr std::chrono::seconds producer_ids_timeout{30};
 
 // Gives the journals' batches to the partitions that they are of.
 class Replay final : public storage::LogReplay {
@@ -330,8 +333,8 @@ void Broker::sequences_answered() {
   if (not_ready_ > 0 && --not_ready_ == 0) std::exchange(ready_, nullptr)();
 }
 
-asio::awaitable<Result<ProducerId>> Broker::next_producer_id() {
-  if (producer_ids_next_ == producer_ids_end_) {
+asio::awaitable<Result<ProducerId>> Broker::next_producer_id(std::shared_ptr<HangUp::Line> line) {
+  while (producer_ids_next_ == producer_ids_end_) {
     // Noted first, given out then.  Who comes meanwhile notes a block of its own, which is only
     // waste.
     const ProducerId begin = std::max(producer_ids_end_, producer_ids_noting_);
@@ -339,19 +342,22 @@ asio::awaitable<Result<ProducerId>> Broker::next_producer_id() {
     producer_ids_noting_ = end;
     storage::RecordBuilder record;
     record.add(storage::ProducerIdsGiven{end});
-    Wakeup noted;
-    Result<> result;
-    const auto lsn = shards_[0]->append(
-        record, storage::When::durable, storage::JournalUse::work, [&](const Result<>& written) {
-          result = written;
-          if (result) result = catalog_->apply(storage::ProducerIdsGiven{end});
-          noted.fire();
-        });
+    auto noted = std::make_shared<Result<>>();
+    auto note = [this, begin, end, noted](const Result<>& written) {
+      *noted = written;
+      if (*noted) *noted = catalog_->apply(storage::ProducerIdsGiven{end});
+      if (!*noted) return;
+      producer_ids_next_ = begin;
+      producer_ids_end_ = end;
+    };
+    const auto lsn = shards_[0]->append(record, storage::When::durable, storage::JournalUse::work,
+                                        std::move(note));
     if (!lsn) co_return std::unexpected(lsn.error());
-    co_await noted.wait();
-    if (!result) co_return std::unexpected(result.error());
-    producer_ids_next_ = begin;
-    producer_ids_end_ = end;
+    if (!co_await wait_until_durable(*shards_[0], *lsn, purgatory::Kind::init_producer_id,
+                                     producer_ids_timeout, *line)) {
+      co_return fail(Errc::stopped, "the journal has not noted the producer ids in time");
+    }
+    if (!*noted) co_return std::unexpected(noted->error());
   }
   co_return producer_ids_next_++;
 }

@@ -30,6 +30,7 @@
 #include "base/crc32c.h"
 #include "base/random.h"
 #include "broker/broker_config.h"
+#include "broker/hang_up.h"
 #include "broker/shard.h"
 #include "broker/topics.h"
 #include "storage/catalog.h"
@@ -110,7 +111,7 @@ class Broker {
   // `shard`'s thread when it is noted durably.
   void give_sequences(Shard& shard);
   // A producer id that was never given out before.  On shard 0's thread.
-  boost::asio::awaitable<Result<ProducerId>> next_producer_id();
+  boost::asio::awaitable<Result<ProducerId>> next_producer_id(std::shared_ptr<HangUp::Line> line);
 
  private:
   Broker(BrokerSetup setup, storage::DataDirectory directory);

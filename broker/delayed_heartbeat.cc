@@ -26,13 +26,15 @@ void DelayedHeartbeat::heard() {
   move_deadline(ends_);  // When it has just expired, on_complete() sees that it was heard since.
 }
 
+std::optional<purgatory::Tick> DelayedHeartbeat::prolonged() {
+  if (!group_.is_parked(member_id_)) return std::nullopt;
+  return ends_ = group_.host().tick_after(timeout_);
+}
+
 void DelayedHeartbeat::on_complete(purgatory::Outcome outcome) {
   if (outcome != purgatory::Outcome::expired) return;
   if (ends_ > group_.host().tick()) return begin();
-  if (group_.is_parked(member_id_)) {
-    ends_ = group_.host().tick_after(timeout_);
-    return begin();
-  }
+  if (group_.is_parked(member_id_)) return heard(), begin();
   group_.session_ended(std::string(member_id_));  // Destroys us.
 }
 

@@ -6,7 +6,7 @@
 //   satisfied   never
 //   expired     nothing was heard for the session timeout: the member is removed, and the group
 //               rebalances.  While a JoinGroup or SyncGroup of the member is parked it is heard of
-//               all the time: then the session goes on
+//               all the time: then the session goes on, and does not expire
 //   cancelled   the broker stops; the member is to be found again when it is back
 //   withdrawn   the member has left or was removed, its session goes with it
 //
@@ -33,6 +33,7 @@ class DelayedHeartbeat final : public purgatory::DelayedOperation {
 
  private:
   bool is_satisfied() override { return false; }
+  std::optional<purgatory::Tick> prolonged() override;
   void on_complete(purgatory::Outcome outcome) override;
   void begin();
 

@@ -7,11 +7,9 @@
 
 namespace tarry::broker {
 
-DelayedProduce::DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written)
-    : DelayedOperation(purgatory::Kind::produce),
-      shard_(shard),
-      durable_(durable),
-      written_(written) {}
+DelayedProduce::DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written,
+                               purgatory::Kind kind)
+    : DelayedOperation(kind), shard_(shard), durable_(durable), written_(written) {}
 
 boost::asio::awaitable<purgatory::Outcome> DelayedProduce::wait(purgatory::Tick deadline) {
   std::array<purgatory::Watching, 2> watching{
@@ -44,6 +42,15 @@ bool DelayedProduce::is_satisfied() {
 
 void DelayedProduce::on_complete(purgatory::Outcome) {
   answered_.fire();
+}
+
+boost::asio::awaitable<bool> wait_until_durable(Shard& shard, Lsn lsn, purgatory::Kind kind,
+                                                std::chrono::milliseconds timeout,
+                                                HangUp::Line& line) {
+  if (line.hung_up()) co_return false;
+  DelayedProduce waiting(shard, lsn, std::nullopt, kind);
+  const HangUp::Attached attached(line, waiting);
+  co_return co_await waiting.wait(timeout) == purgatory::Outcome::satisfied;
 }
 
 }  // namespace tarry::broker

@@ -12,6 +12,10 @@
 // That the topic is deleted meanwhile is no case: the journal has the batch, and says when it is
 // durable.  acks=1 and all wait alike, acks=0 does not wait.
 //
+// What else waits for the journal alone waits as one, and is counted as its own kind: OffsetCommit,
+// OffsetDelete and DeleteGroups for offsets.commit.timeout.ms, InitProducerId for as long as
+// clients wait by default; COORDINATOR_NOT_AVAILABLE then.
+//
 // One for each shard that a request has partitions on; lives in the coroutine that waits.  It holds
 // two numbers, and nothing of what was produced.
 
@@ -21,6 +25,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "base/ids.h"
+#include "broker/hang_up.h"
 #include "broker/wakeup.h"
 #include "purgatory/delayed_operation.h"
 
@@ -31,7 +36,8 @@ class Shard;
 class DelayedProduce final : public purgatory::DelayedOperation {
  public:
   // Waits for these two, as far as they are given.
-  DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written);
+  DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written,
+                 purgatory::Kind kind = purgatory::Kind::produce);
 
   boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
   boost::asio::awaitable<purgatory::Outcome> wait(std::chrono::milliseconds timeout);
@@ -49,5 +55,11 @@ class DelayedProduce final : public purgatory::DelayedOperation {
   const std::optional<Lsn> written_;
   Wakeup answered_;
 };
+
+// On `shard`: whether its journal has made `lsn` durable within `timeout`; false, too, when the
+// client hangs up or the broker stops.
+boost::asio::awaitable<bool> wait_until_durable(Shard& shard, Lsn lsn, purgatory::Kind kind,
+                                                std::chrono::milliseconds timeout,
+                                                HangUp::Line& line);
 
 }  // namespace tarry::broker

@@ -186,9 +186,8 @@ asio::awaitable<Result<std::vector<PartitionCancelled>>> cancel_delayed(
     for (std::span<Asked> rest = of_shard[i]; !rest.empty();) {
       const auto some = rest.first(std::min(rest.size(), cancels_per_step));
       rest = rest.subspan(some.size());
-      co_await broker.on(here, shard, [&, some]() -> asio::awaitable<int> {
-        return cancel_on(shard, topic->id, name, some);
-      });
+      auto work = [&, some] { return cancel_on(shard, topic->id, name, some); };
+      co_await broker.on(here, shard, std::move(work));
     }
     for (const Asked& each : of_shard[i]) {
       if (!each.outcome) {

@@ -6,7 +6,9 @@
 //               begun (REBALANCE_IN_PROGRESS), the member was removed (UNKNOWN_MEMBER_ID) or fenced
 //               (FENCED_INSTANCE_ID), it has asked again, or the journal refused them
 //   expired     the rebalance timeout has passed since the generation began: who has not asked by
-//               then, be it the leader, is removed, and all others are to join again
+//               then, be it the leader, is removed, and all others are to join again.  When all
+//               have asked and the journal is late, nobody is removed, and who waits is told
+//               REBALANCE_IN_PROGRESS: he joins again
 //   cancelled   the client has gone, or the broker stops.  The member stays until its session ends
 
 #include "broker/group_reply.h"

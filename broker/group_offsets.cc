@@ -256,14 +256,12 @@ void GroupOffsets::expire() {
   if (!remove(std::move(gone))) arm(next_look);
 }
 
-boost::asio::awaitable<ErrorCode> wait_until_durable(Shard& shard, Lsn lsn,
-                                                     Connection* connection) {
-  DelayedProduce waiting(shard, lsn, std::nullopt);
-  std::optional<Connection::Parking> parking;
-  if (connection != nullptr) parking.emplace(*connection, waiting);
-  const auto outcome = co_await waiting.wait(shard.broker().config().offsets_commit_timeout);
-  co_return outcome == purgatory::Outcome::satisfied ? ErrorCode::none
-                                                     : ErrorCode::coordinator_not_available;
+boost::asio::awaitable<ErrorCode> wait_for_offsets(Shard& shard, Lsn lsn, purgatory::Kind kind,
+                                                   HangUp::Line& line) {
+  const auto timeout = shard.broker().config().offsets_commit_timeout;
+  co_return co_await wait_until_durable(shard, lsn, kind, timeout, line)
+      ? ErrorCode::none
+      : ErrorCode::coordinator_not_available;
 }
 
 }  // namespace tarry::broker

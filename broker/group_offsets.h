@@ -44,7 +44,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
-#include "broker/connection.h"
+#include "broker/hang_up.h"
 #include "protocol/error_code.h"
 #include "storage/journal_record.h"
 #include "timing/timing_wheel.h"
@@ -123,10 +123,9 @@ class GroupOffsets {
   timing::CallbackTimer timer_;
 };
 
-// Waits until `lsn` of `shard`'s journal is durable, on that shard; COORDINATOR_NOT_AVAILABLE when
-// it is not within offsets.commit.timeout.ms or the broker stops.  `connection`: null unless it is
-// of this shard; its end ends the waiting.
-boost::asio::awaitable<protocol::ErrorCode> wait_until_durable(Shard& shard, Lsn lsn,
-                                                               Connection* connection);
+// Waits until what a group has written at `lsn` is durable: NONE, or COORDINATOR_NOT_AVAILABLE.
+boost::asio::awaitable<protocol::ErrorCode> wait_for_offsets(Shard& shard, Lsn lsn,
+                                                             purgatory::Kind kind,
+                                                             HangUp::Line& line);
 
 }  // namespace tarry::broker

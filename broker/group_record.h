@@ -8,7 +8,7 @@
 //
 //   version i16 = 1
 //   generation i32
-//   changed_ms i64          when it became Stable or Empty
+//   changed_ms i64          when it got its assignments or became Empty
 //   protocol_type text      "consumer"
 //   protocol_name text      of the generation; empty: none
 //   leader text             a member's id; empty: none

@@ -233,17 +233,15 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 
 // --- Removal
 
-std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group,
-                                                    std::move_only_function<void()> then) {
+std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group) {
   storage::RecordBuilder builder;
   builder.add(storage::GroupRemoved{group.id()});
-  auto durable = [this, id = group.id(), then = std::move(then)](const Result<>& written) mutable {
+  auto durable = [this, id = group.id()](const Result<>& written) {
     if (!written) return;  // The incarnation is over.
     if (auto applied = shard_.broker().offset_store().apply(storage::GroupRemoved{id}); !applied) {
       return shard_.broker().journal_failed(applied.error());
     }
     groups_.erase(groups_.find(id));
-    then();
   };
   const auto lsn =
       shard_.append(builder, storage::When::durable, storage::JournalUse::work, std::move(durable));
@@ -252,16 +250,14 @@ std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group,
   return *lsn;
 }
 
-asio::awaitable<ErrorCode> Groups::remove(std::string id) {
+asio::awaitable<ErrorCode> Groups::remove(std::string id, std::shared_ptr<HangUp::Line> line) {
   KeptGroup* group = find(id);
   if (group == nullptr) co_return ErrorCode::group_id_not_found;
   if (group->is(GroupState::dead)) co_return ErrorCode::coordinator_not_available;
   if (!group->is(GroupState::empty)) co_return ErrorCode::non_empty_group;
-  auto removed = std::make_shared<Wakeup>();
-  const auto written = write_removal(*group, [removed] { removed->fire(); });
+  const auto written = write_removal(*group);
   if (!written) co_return written.error();
-  co_await removed->wait();
-  co_return ErrorCode::none;
+  co_return co_await wait_for_offsets(shard_, *written, purgatory::Kind::delete_groups, *line);
 }
 
 void Groups::look_at_unused() {
@@ -281,7 +277,7 @@ void Groups::remove_unused() {
   for (auto& [id, group] : groups_) {
     if (!group->is_unused()) continue;
     // What is refused for want of room is tried again.
-    if (!write_removal(*group, [] {})) left = true;
+    if (!write_removal(*group)) left = true;
   }
   if (left) wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
 }

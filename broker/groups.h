@@ -93,7 +93,8 @@ class Groups final : private GroupHost {
 
   // Removes a group and its offsets; answered when it is durable.  NON_EMPTY_GROUP,
   // GROUP_ID_NOT_FOUND.
-  boost::asio::awaitable<protocol::ErrorCode> remove(std::string id);
+  boost::asio::awaitable<protocol::ErrorCode> remove(std::string id,
+                                                     std::shared_ptr<HangUp::Line> line);
 
   void topic_deleted(const TopicId& topic);
   // Nothing is waited for any more, and no member is given up: they are to be found again.
@@ -116,8 +117,7 @@ class Groups final : private GroupHost {
   KeptGroup& make(std::string_view id);
   void look_at_unused();
   void remove_unused();
-  std::expected<Lsn, protocol::ErrorCode> write_removal(KeptGroup& group,
-                                                        std::move_only_function<void()> then);
+  std::expected<Lsn, protocol::ErrorCode> write_removal(KeptGroup& group);
 
   Shard& shard_;
   ById groups_;

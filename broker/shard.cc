@@ -21,6 +21,9 @@ using std::chrono::milliseconds;
 // client that sends one record at a time.
 constexpr milliseconds idle_note_after{100};
 
+// Some ten milliseconds: then the others' turn.
+constexpr std::size_t completions_a_turn = 4096;
+
 }  // namespace
 
 Shard::Shard(Broker& broker, ShardSetup setup)
@@ -35,8 +38,10 @@ Shard::Shard(Broker& broker, ShardSetup setup)
       purgatory_(wheel_),
       checkpointer_(*this),
       idle_note_timer_([this] { journal_->note_idle(); }) {
-  purgatory_.set_ready_hook(
-      [this] { boost::asio::post(executor_, [this] { purgatory_.run_completions(tick()); }); });
+  purgatory_.set_ready_hook([this] {
+    boost::asio::post(executor_,
+                      [this] { purgatory_.run_completions(tick(), completions_a_turn); });
+  });
   sink_ = std::make_unique<PartitionSink>(*this);
   delay::Engine::Options options;
   options.near_entries = static_cast<std::size_t>(broker.config().near_entries);

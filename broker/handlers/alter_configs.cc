@@ -4,10 +4,14 @@
 // Topics alone: a broker's settings are read when it starts.
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
@@ -26,65 +30,73 @@ std::unexpected<TopicRefusal> refuse(ErrorCode code, std::string message) {
   return std::unexpected(TopicRefusal{code, std::move(message)});
 }
 
-// Changes one resource; what both requests do around it.
 template <typename Resource>
-asio::awaitable<std::optional<TopicRefusal>> change(RequestContext& context,
-                                                    const Resource& resource,
-                                                    Topics::ChangeConfigs how, bool only_check) {
-  Broker& broker = context.broker;
+std::optional<TopicRefusal> why_not_changed(const Resource& resource) {
   if (resource.resource_type == static_cast<std::int8_t>(ResourceType::broker)) {
-    co_return TopicRefusal{ErrorCode::invalid_request,
-                           "A broker's settings are read when it starts; change its configuration "
-                           "and start it again."};
+    return TopicRefusal{ErrorCode::invalid_request,
+                        "A broker's settings are read when it starts; change its configuration and "
+                        "start it again."};
   }
   if (resource.resource_type != static_cast<std::int8_t>(ResourceType::topic)) {
-    co_return TopicRefusal{
+    return TopicRefusal{
         ErrorCode::invalid_request,
         fmt::format("Resource type {} is not supported; 2 (topic) is.", resource.resource_type)};
   }
-  auto work = [&broker, name = std::string(resource.resource_name), how = std::move(how),
-               only_check]() mutable {
-    return broker.topics().change_configs(name, std::move(how), only_check);
-  };
-  auto changed = co_await broker.on(context.shard, broker.shard(0), std::move(work));
-  if (changed) co_return std::nullopt;
-  co_return changed.error();
+  return std::nullopt;
 }
 
-template <typename Response, typename Resource>
-void add_answer(Response& response, const Resource& resource,
-                const std::optional<TopicRefusal>& refused) {
-  auto& answer = response.responses.emplace_back();
-  answer.resource_type = resource.resource_type;
-  answer.resource_name = resource.resource_name;
-  if (refused) {
-    answer.error_code = refused->code;
-    answer.error_message = refused->message;
+// What both requests do around `how_of(resource)`, which says how that one is changed.
+template <typename Response, typename Request, typename HowOf>
+asio::awaitable<Response> change_all(RequestContext& context, const Request& request,
+                                     HowOf how_of) {
+  Broker& broker = context.broker;
+  Response response;
+  std::vector<TopicChange> changes;
+  std::vector<std::size_t> places;
+  Turns turns(context.shard, &context.connection);
+  for (const auto& resource : request.resources) {
+    if (turns.over(2) && !co_await turns.next()) co_return response;
+    auto& answer = response.responses.emplace_back();
+    answer.resource_type = resource.resource_type;
+    answer.resource_name = resource.resource_name;
+    if (const auto refused = why_not_changed(resource)) {
+      answer.error_code = refused->code;
+      answer.error_message = refused->message;
+      continue;
+    }
+    places.push_back(response.responses.size() - 1);
+    changes.push_back([&broker, name = std::string(resource.resource_name), how = how_of(resource),
+                       only_check = request.validate_only]() mutable {
+      return broker.topics().change_configs(name, std::move(how), only_check);
+    });
   }
+  const auto changed = co_await change_topics(context, purgatory::Kind::alter_configs,
+                                              std::move(changes), purgatory::no_deadline);
+  for (std::size_t i = 0; i < std::min(places.size(), changed.size()); ++i) {
+    if (changed[i]) continue;
+    auto& answer = response.responses[places[i]];
+    answer.error_code = changed[i].error().code;
+    answer.error_message = changed[i].error().message;
+  }
+  co_return response;
+}
+
+Topics::ChangeConfigs replace_all(const protocol::AlterConfigsRequest::Resource& resource) {
+  TopicResult<storage::Configs> wanted;
+  for (const auto& config : resource.configs) {
+    if (!config.value) {
+      wanted = refuse(ErrorCode::invalid_request,
+                      fmt::format("Null value not supported for {}", printable(config.name)));
+      break;
+    }
+    wanted->insert_or_assign(std::string(config.name), std::string(*config.value));
+  }
+  return [wanted = std::move(wanted)](const storage::Configs&) { return wanted; };
 }
 
 asio::awaitable<protocol::AlterConfigsResponse> alter_configs(
     RequestContext& context, const protocol::AlterConfigsRequest& request) {
-  protocol::AlterConfigsResponse response;
-  Turns turns(context.shard, &context.connection);
-  for (const auto& resource : request.resources) {
-    if (turns.over(2) && !co_await turns.next()) co_return response;
-    Topics::ChangeConfigs replace = [&resource](storage::Configs) -> TopicResult<storage::Configs> {
-      storage::Configs configs;
-      for (const auto& config : resource.configs) {
-        if (!config.value) {
-          return refuse(ErrorCode::invalid_request,
-                        fmt::format("Null value not supported for {}", printable(config.name)));
-        }
-        configs.insert_or_assign(std::string(config.name), std::string(*config.value));
-      }
-      return configs;
-    };
-    const auto refused =
-        co_await change(context, resource, std::move(replace), request.validate_only);
-    add_answer(response, resource, refused);
-  }
-  co_return response;
+  return change_all<protocol::AlterConfigsResponse>(context, request, replace_all);
 }
 
 // Of a list that is changed; the longest that has a meaning has two.
@@ -108,7 +120,12 @@ std::string join(const std::vector<std::string>& list) {
   return out;
 }
 
-using IncrementalConfig = protocol::IncrementalAlterConfigsRequest::Config;
+// As it is asked for; the request may be gone when it is made.
+struct IncrementalConfig {
+  std::string name;
+  std::int8_t config_operation;
+  std::optional<std::string> value;
+};
 
 TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& config) {
   const auto* key = find_topic_config_key(config.name);
@@ -117,7 +134,7 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
                   fmt::format("Unknown topic config name: {}", printable(config.name)));
   }
   if (config.config_operation == remove) {
-    configs.erase(std::string(config.name));
+    configs.erase(config.name);
     return {};
   }
   if (!config.value) {
@@ -150,33 +167,31 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
     return refuse(ErrorCode::invalid_request,
                   fmt::format("Unknown operation {} for {}", config.config_operation, config.name));
   }
-  configs.insert_or_assign(std::string(config.name), std::move(value));
+  configs.insert_or_assign(config.name, std::move(value));
   return {};
+}
+
+Topics::ChangeConfigs apply_all(
+    const protocol::IncrementalAlterConfigsRequest::Resource& resource) {
+  std::vector<IncrementalConfig> asked;
+  for (const auto& config : resource.configs)
+    asked.push_back({std::string(config.name), config.config_operation,
+                     config.value ? std::optional<std::string>(*config.value) : std::nullopt});
+  return [asked = std::move(asked)](storage::Configs configs) -> TopicResult<storage::Configs> {
+    for (const auto& config : asked) {
+      if (std::ranges::count(asked, config.name, &IncrementalConfig::name) > 1) {
+        return refuse(ErrorCode::invalid_request,
+                      fmt::format("Duplicate config key {}", printable(config.name)));
+      }
+      if (auto applied = apply(configs, config); !applied) return std::unexpected(applied.error());
+    }
+    return configs;
+  };
 }
 
 asio::awaitable<protocol::IncrementalAlterConfigsResponse> incremental_alter_configs(
     RequestContext& context, const protocol::IncrementalAlterConfigsRequest& request) {
-  protocol::IncrementalAlterConfigsResponse response;
-  Turns turns(context.shard, &context.connection);
-  for (const auto& resource : request.resources) {
-    if (turns.over(2) && !co_await turns.next()) co_return response;
-    Topics::ChangeConfigs apply_all =
-        [&resource](storage::Configs configs) -> TopicResult<storage::Configs> {
-      for (const auto& config : resource.configs) {
-        if (std::ranges::count(resource.configs, config.name, &IncrementalConfig::name) > 1) {
-          return refuse(ErrorCode::invalid_request,
-                        fmt::format("Duplicate config key {}", printable(config.name)));
-        }
-        if (auto applied = apply(configs, config); !applied)
-          return std::unexpected(applied.error());
-      }
-      return configs;
-    };
-    const auto refused =
-        co_await change(context, resource, std::move(apply_all), request.validate_only);
-    add_answer(response, resource, refused);
-  }
-  co_return response;
+  return change_all<protocol::IncrementalAlterConfigsResponse>(context, request, apply_all);
 }
 
 }  // namespace

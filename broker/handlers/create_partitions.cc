@@ -1,11 +1,17 @@
-// CreatePartitions (key 37), versions 0 to 3.
+// CreatePartitions (key 37), versions 0 to 3.  Past timeout_ms the topics that do not have theirs
+// are answered with REQUEST_TIMED_OUT (broker/delayed_topic_change.h).
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include <fmt/core.h>
 
 #include "broker/broker.h"
+#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
@@ -23,7 +29,11 @@ using Response = protocol::CreatePartitionsResponse;
 
 asio::awaitable<Response> create_partitions(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
+  const auto deadline =
+      context.shard.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
   Response response;
+  std::vector<TopicChange> additions;
+  std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;
   for (const auto& topic : request.topics) ++times[topic.name];
   Turns turns(context.shard, &context.connection);
@@ -51,14 +61,23 @@ asio::awaitable<Response> create_partitions(RequestContext& context, const Reque
         continue;
       }
     }
-    auto work = [&broker, name = std::string(asked.name), count = asked.count,
-                 only_check = request.validate_only] {
+    places.push_back(response.results.size() - 1);
+    additions.push_back([&broker, name = std::string(asked.name), count = asked.count,
+                         only_check = request.validate_only] {
       return broker.topics().add_partitions(name, count, only_check);
-    };
-    const auto added = co_await broker.on(context.shard, broker.shard(0), std::move(work));
-    if (!added) {
-      answer.error_code = added.error().code;
-      answer.error_message = added.error().message;
+    });
+  }
+  const auto added = co_await change_topics(context, purgatory::Kind::create_partitions,
+                                            std::move(additions), deadline);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    auto& answer = response.results[places[i]];
+    if (i >= added.size()) {
+      answer.error_code = ErrorCode::request_timed_out;
+      answer.error_message = fmt::format(
+          "The partitions were not created within {} ms; they may be yet.", request.timeout_ms);
+    } else if (!added[i]) {
+      answer.error_code = added[i].error().code;
+      answer.error_message = added[i].error().message;
     }
   }
   co_return response;

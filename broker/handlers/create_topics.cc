@@ -6,19 +6,15 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-
 #include "base/log.h"
 #include "broker/broker.h"
-#include "broker/delayed_create_topics.h"
+#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
@@ -34,9 +30,6 @@ namespace {
 
 using Request = protocol::CreateTopicsRequest;
 using Response = protocol::CreateTopicsResponse;
-
-// To refuse one, or to begin with it.
-constexpr std::size_t microseconds_a_topic = 4;
 
 // The new topic, or why there can be none.
 TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker, const Request::Topic& asked,
@@ -83,18 +76,6 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker, const Request::
   return topic;
 }
 
-// On the connection's shard; outlives a request that is answered first.
-asio::awaitable<void> create_all(Broker& broker, Shard& home, std::vector<Topics::NewTopic> wanted,
-                                 std::shared_ptr<TopicsCreated> created) {
-  Turns turns(home, nullptr);
-  for (std::size_t i = 0; i < wanted.size() && !created->given_up; ++i) {
-    if (turns.over(microseconds_a_topic)) co_await turns.next();
-    auto work = [&broker, topic = std::move(wanted[i])] { return broker.topics().create(topic); };
-    auto result = co_await broker.on(home, broker.shard(0), std::move(work));
-    created->add(std::move(result));
-  }
-}
-
 void fill_in(Response::Topic& answer, const Broker& broker, const storage::Topic& topic,
              bool only_check) {
   answer.topic_id = only_check ? TopicId{} : topic.id;
@@ -112,7 +93,7 @@ asio::awaitable<Response> create_topics(RequestContext& context, const Request& 
   Shard& home = context.shard;
   const auto deadline = home.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
   Response response;
-  std::vector<Topics::NewTopic> wanted;
+  std::vector<TopicChange> wanted;
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;  // 0: answered that they are several.
   for (const auto& topic : request.topics) ++times[topic.name];
@@ -138,27 +119,18 @@ asio::awaitable<Response> create_topics(RequestContext& context, const Request& 
       continue;
     }
     places.push_back(response.topics.size() - 1);
-    wanted.push_back(std::move(*topic));
+    wanted.push_back(
+        [&broker, topic = std::move(*topic)] { return broker.topics().create(topic); });
   }
-  if (wanted.empty() || context.connection.closed()) co_return response;
-
-  const auto created = std::make_shared<TopicsCreated>();
-  asio::co_spawn(home.executor(), create_all(broker, home, std::move(wanted), created),
-                 asio::detached);
-  {
-    DelayedCreateTopics waiting(home, *created, places.size());
-    Connection::Parking parking(context.connection, waiting);
-    co_await waiting.wait(deadline);
-  }
-  created->given_up = true;
-
+  const auto created =
+      co_await change_topics(context, purgatory::Kind::create_topics, std::move(wanted), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
     auto& answer = response.topics[places[i]];
-    if (i >= created->results.size()) {
+    if (i >= created.size()) {
       answer.error_code = ErrorCode::request_timed_out;
       answer.error_message =
           fmt::format("The topic was not created within {} ms; it may be yet.", request.timeout_ms);
-    } else if (const auto& result = created->results[i]; result) {
+    } else if (const auto& result = created[i]; result) {
       fill_in(answer, broker, **result, request.validate_only);
     } else {
       answer.error_code = result.error().code;

@@ -9,6 +9,7 @@
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
+#include "broker/hang_up.h"
 #include "protocol/messages/delete_groups.h"
 
 namespace tarry::broker {
@@ -28,7 +29,10 @@ asio::awaitable<Response> delete_groups(RequestContext& context, const Request& 
   for (const auto id : request.groups_names) {
     if (turns.over() && !co_await turns.next()) co_return response;
     Shard& shard = broker.shard_of_group(id);
-    auto work = [&shard, id] { return shard.groups().remove(std::string(id)); };
+    const HangUp hang_up(context.connection, context.shard, shard);
+    auto work = [&shard, id, line = hang_up.line()] {
+      return shard.groups().remove(std::string(id), line);
+    };
     const auto code = co_await broker.on(context.shard, shard, std::move(work));
     response.results.push_back({std::string(id), code});
   }

@@ -1,9 +1,18 @@
 // DeleteTopics (key 20), versions 1 to 6.  A topic with pending delayed records is refused with
-// POLICY_VIOLATION and their number: a deletion must not drop them silently.
+// POLICY_VIOLATION and their number: a deletion must not drop them silently.  Past timeout_ms those
+// that are not deleted are answered with REQUEST_TIMED_OUT (broker/delayed_topic_change.h).
 
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include <fmt/core.h>
 
 #include "broker/broker.h"
+#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
@@ -19,13 +28,23 @@ namespace {
 using Request = protocol::DeleteTopicsRequest;
 using Response = protocol::DeleteTopicsResponse;
 
+void refuse(Response::Response& answer, ErrorCode code, std::string message) {
+  answer.error_code = code;
+  answer.error_message = std::move(message);
+}
+
 asio::awaitable<Response> delete_topics(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
+  const auto deadline =
+      context.shard.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
   Response response;
   // Version 6 names them or gives their ids.
   std::vector<Request::Topic> asked = request.topics;
   for (const auto name : request.topic_names) asked.push_back({name, {}});
 
+  std::vector<TopicChange> removals;
+  std::vector<std::size_t> places;
+  std::set<TopicId> seen;
   Turns turns(context.shard, &context.connection);
   for (const auto& topic : asked) {
     if (turns.over() && !co_await turns.next()) co_return response;
@@ -33,33 +52,47 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
     if (topic.name) answer.name = std::string(*topic.name);
     answer.topic_id = topic.topic_id;
     if (topic.name && !topic.topic_id.is_zero()) {
-      answer.error_code = ErrorCode::invalid_request;
-      answer.error_message = "A topic is named by its name or by its id, not by both.";
+      refuse(answer, ErrorCode::invalid_request,
+             "A topic is named by its name or by its id, not by both.");
       continue;
     }
     if (!broker.config().delete_topics) {
-      answer.error_code = ErrorCode::topic_deletion_disabled;
-      answer.error_message = "delete.topic.enable is false";
+      refuse(answer, ErrorCode::topic_deletion_disabled, "delete.topic.enable is false");
       continue;
     }
     const auto known = topic.name ? context.shard.topics().find(*topic.name)
                                   : context.shard.topics().find(topic.topic_id);
     if (!known) {
-      answer.error_code =
-          topic.name ? ErrorCode::unknown_topic_or_partition : ErrorCode::unknown_topic_id;
-      answer.error_message = topic.name ? "This server does not host this topic-partition."
-                                        : "This server does not host this topic ID.";
+      refuse(answer,
+             topic.name ? ErrorCode::unknown_topic_or_partition : ErrorCode::unknown_topic_id,
+             topic.name ? "This server does not host this topic-partition."
+                        : "This server does not host this topic ID.");
       continue;
     }
-    auto work = [&broker, id = known->id] { return broker.topics().remove(id, false); };
-    const auto removed = co_await broker.on(context.shard, broker.shard(0), std::move(work));
-    if (!removed) {
-      answer.error_code = removed.error().code;
-      answer.error_message = removed.error().message;
+    if (!seen.insert(known->id).second) {
+      refuse(answer, ErrorCode::invalid_request, "Duplicate topic.");
       continue;
     }
-    answer.name = known->name;
-    answer.topic_id = known->id;
+    places.push_back(response.responses.size() - 1);
+    removals.push_back([&broker, id = known->id] { return broker.topics().remove(id, false); });
+  }
+  const auto removed = co_await change_topics(context, purgatory::Kind::delete_topics,
+                                              std::move(removals), deadline);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    auto& answer = response.responses[places[i]];
+    if (i >= removed.size()) {
+      refuse(answer, ErrorCode::request_timed_out,
+             fmt::format("The topic was not deleted within {} ms; it may be yet.",
+                         request.timeout_ms));
+    } else if (!removed[i]) {
+      // Somebody was faster.
+      const bool gone = removed[i].error().code == ErrorCode::unknown_topic_id && answer.name;
+      refuse(answer, gone ? ErrorCode::unknown_topic_or_partition : removed[i].error().code,
+             removed[i].error().message);
+    } else {
+      answer.name = (*removed[i])->name;
+      answer.topic_id = (*removed[i])->id;
+    }
   }
   co_return response;
 }

@@ -8,6 +8,7 @@
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/hang_up.h"
 #include "protocol/messages/init_producer_id.h"
 
 namespace tarry::broker {
@@ -36,7 +37,8 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
     co_return response;
   }
   Broker& broker = context.broker;
-  auto work = [&broker] { return broker.next_producer_id(); };
+  const HangUp hang_up(context.connection, context.shard, broker.shard(0));
+  auto work = [&broker, line = hang_up.line()] { return broker.next_producer_id(line); };
   const auto id = co_await broker.on(context.shard, broker.shard(0), std::move(work));
   if (!id) {
     response.error_code = ErrorCode::coordinator_not_available;  // Tried again.

@@ -1,11 +1,14 @@
 // Metadata (key 3), versions 0 to 12.  Creates topics that are asked for by name and are not
 // there, when client and configuration both allow it.
 
+#include <chrono>
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "broker/broker.h"
+#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
@@ -42,6 +45,9 @@ protocol::MetadataResponse::Topic unknown(const protocol::MetadataRequest::Topic
   out.topic_id = asked.topic_id;
   return out;
 }
+
+// How long a topic that is made by being asked for is waited for.
+constexpr std::chrono::seconds longest_creation{30};
 
 // Microseconds that it takes to describe and to encode.
 std::size_t cost_of(const storage::Topic& topic) {
@@ -95,11 +101,17 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
     } else if (!topic && create) {
       Topics::NewTopic wanted;
       wanted.name = *asked.name;
-      auto work = [&broker, wanted = std::move(wanted)] { return broker.topics().create(wanted); };
-      const auto created = co_await broker.on(context.shard, broker.shard(0), std::move(work));
+      std::vector<TopicChange> creation;
+      creation.push_back(
+          [&broker, wanted = std::move(wanted)] { return broker.topics().create(wanted); });
+      const auto created =
+          co_await change_topics(context, purgatory::Kind::create_topics, std::move(creation),
+                                 context.shard.tick_after(longest_creation));
+      if (context.connection.closed()) co_return response;
       // Somebody else may have been faster.
       topic = context.shard.topics().find(*asked.name);
-      if (!topic && !created) code = created.error().code;
+      if (!topic && created.empty()) code = ErrorCode::leader_not_available;
+      if (!topic && !created.empty() && !created[0]) code = created[0].error().code;
     }
     response.topics.push_back(topic ? describe(*topic, config.node_id) : unknown(asked, code));
     if (topic && turns.over(cost_of(*topic)) && !co_await turns.next()) co_return response;

@@ -16,6 +16,7 @@
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
+#include "broker/hang_up.h"
 #include "protocol/messages/offset_commit.h"
 
 namespace tarry::broker {
@@ -38,7 +39,8 @@ WallTime expires_at(WallTime now, std::int64_t retention_ms) {
 
 // On the group's shard.
 asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
-                                  GroupOffsets::Commits commits, Connection* connection) {
+                                  GroupOffsets::Commits commits,
+                                  std::shared_ptr<HangUp::Line> line) {
   Groups& groups = shard.groups();
   const std::int32_t generation = request.generation_id_or_member_epoch;
   KeptGroup* group = groups.find(request.group_id);
@@ -53,7 +55,8 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
   if (code == ErrorCode::none) {
     group->heard_of(request.member_id);
     const auto lsn = group->offsets.commit(std::move(commits));
-    if (lsn) co_return co_await wait_until_durable(shard, *lsn, connection);
+    if (lsn)
+      co_return co_await wait_for_offsets(shard, *lsn, purgatory::Kind::offset_commit, *line);
     code = lsn.error();
   }
   groups.drop_if_unused(*group);  // It may have been made for nothing.
@@ -101,9 +104,9 @@ asio::awaitable<Response> offset_commit(RequestContext& context, const Request& 
   ErrorCode code = ErrorCode::none;
   if (!commits.empty()) {
     Shard& shard = broker.shard_of_group(request.group_id);
-    Connection* const connection = &shard == &context.shard ? &context.connection : nullptr;
-    auto work = [&shard, &request, &commits, connection] {
-      return commit(shard, request, std::move(commits), connection);
+    const HangUp hang_up(context.connection, context.shard, shard);
+    auto work = [&shard, &request, &commits, line = hang_up.line()] {
+      return commit(shard, request, std::move(commits), line);
     };
     code = co_await broker.on(context.shard, shard, std::move(work));
   }

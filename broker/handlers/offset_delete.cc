@@ -1,7 +1,10 @@
 // OffsetDelete (key 47), version 0.  Forgets what a group has committed, but nothing of a topic
 // that a member subscribes to (GROUP_SUBSCRIBED_TO_TOPIC); answered when that is durable.
 
-#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "broker/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/hang_up.h"
 #include "protocol/consumer_protocol.h"
 #include "protocol/messages/offset_delete.h"
 
@@ -25,12 +29,14 @@ using Response = protocol::OffsetDeleteResponse;
 
 // On the group's shard; fills in the partitions' codes and returns the group's.
 asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response& response,
-                                  Connection* connection) {
+                                  std::shared_ptr<HangUp::Line> line) {
   KeptGroup* const group = shard.groups().find(request.group_id);
   if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
-  const auto subscribed = subscription_of(*group);
-  if (!group->is(GroupState::empty) && group->protocol_type() != protocol::consumer_protocol_type)
+  const bool empty = group->is(GroupState::empty);
+  if (!empty && group->protocol_type() != protocol::consumer_protocol_type)
     co_return ErrorCode::non_empty_group;
+  std::optional<std::set<std::string, std::less<>>> subscribed;
+  if (!empty && !request.topics.empty()) subscribed = subscription_of(*group);
 
   std::vector<TopicPartition> gone;
   for (const auto& topic : request.topics) {
@@ -38,8 +44,7 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response
     answers.name = topic.name;
     const auto known = shard.topics().find(topic.name);
     // Who does not say what he reads may read anything.
-    const bool in_use =
-        !group->is(GroupState::empty) && (!subscribed || subscribed->contains(topic.name));
+    const bool in_use = !empty && (!subscribed || subscribed->contains(topic.name));
     for (const auto& partition : topic.partitions) {
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
@@ -56,16 +61,16 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response
   const auto lsn = group->offsets.remove(std::move(gone));
   if (!lsn) co_return lsn.error();
   if (*lsn == 0) co_return ErrorCode::none;  // None of them was there.
-  co_return co_await wait_until_durable(shard, *lsn, connection);
+  co_return co_await wait_for_offsets(shard, *lsn, purgatory::Kind::offset_delete, *line);
 }
 
 asio::awaitable<Response> offset_delete(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
   Response response;
   Shard& shard = broker.shard_of_group(request.group_id);
-  Connection* const connection = &shard == &context.shard ? &context.connection : nullptr;
-  auto work = [&shard, &request, &response, connection] {
-    return forget(shard, request, response, connection);
+  const HangUp hang_up(context.connection, context.shard, shard);
+  auto work = [&shard, &request, &response, line = hang_up.line()] {
+    return forget(shard, request, response, line);
   };
   response.error_code = co_await broker.on(context.shard, shard, std::move(work));
   if (response.error_code != ErrorCode::none) response.topics.clear();

@@ -246,6 +246,7 @@ TEST_SUITE("delayed fetch") {
       append(p, 100);
       const auto waiting = fetch({p}, 1000);
       protocol::DeleteTopicsRequest request;
+      request.timeout_ms = 30'000;
       request.topics.push_back({"t", {}});
       const auto deleted = begin(request, 6);
       pass(1ms);

@@ -194,6 +194,7 @@ TEST_SUITE("delayed records") {
     produce(world, "t", 0,
             batch_of(world.clock.wall(), {{"a", {{"x-delay", "1h"}}}, {"b", {{"x-delay", "1h"}}}}));
     protocol::DeleteTopicsRequest request;
+    request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
     const auto response = world.call<protocol::DeleteTopicsResponse>(request, 6);
     CHECK(response.responses[0].error_code == ErrorCode::policy_violation);

@@ -287,6 +287,7 @@ TEST_SUITE("delayed delete records") {
     world.background_stands_still = true;
     const auto waiting = world.begin(delete_request({{0, 3}, {1, 3}, {2, 3}, {3, 3}}), version);
     protocol::DeleteTopicsRequest request;
+    request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
     const auto deleted = world.begin(request, 6);
     world.background_stands_still = false;

@@ -80,6 +80,7 @@ TEST_SUITE("long requests") {
     metadata.topics.emplace();
     metadata.allow_auto_topic_creation = false;
     protocol::DeleteTopicsRequest remove;
+    remove.timeout_ms = 30'000;
     protocol::DescribeConfigsRequest configs;
     protocol::CreatePartitionsRequest grow;
     protocol::DescribeTopicPartitionsRequest partitions;

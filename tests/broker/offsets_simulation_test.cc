@@ -70,6 +70,7 @@ TEST_SUITE("offsets simulation") {
           model.erase(group);
         } else if (kind < 87) {
           protocol::DeleteTopicsRequest request;
+          request.timeout_ms = 30'000;
           request.topics.push_back({topic, {}});
           world.call<protocol::DeleteTopicsResponse>(request, 6);
           create_topic(world, topic, partitions);

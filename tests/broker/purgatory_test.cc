@@ -1,4 +1,4 @@
-// DelayedProduce and DelayedCreateTopics: each case that ends their waiting; and what holds for all
+// DelayedProduce and DelayedTopicChange (of new topics): each case that ends their waiting; and what holds for all
 // that a broker parks.
 
 #include <doctest/doctest.h>
@@ -254,6 +254,7 @@ TEST_SUITE("delayed produce") {
     const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
     const auto pending = world.begin(produce_to_all(8, batch, 3'600'000), 9);
     protocol::DeleteTopicsRequest request;
+    request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
     const auto deleted = world.begin(request, 6);
     // The topic is gone, and the round of the other shard is still on its way.

@@ -136,6 +136,7 @@ TEST_SUITE("topics") {
     produce(world, "t", 1, batch_of(world.clock.wall(), {{"old"}}));
     const auto waiting = world.begin(fetch_request("t", 1, 1, 60'000), 12);
     protocol::DeleteTopicsRequest request;
+    request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
     CHECK(world.call<protocol::DeleteTopicsResponse>(request, 6).responses[0].error_code ==
           ErrorCode::none);
@@ -161,6 +162,7 @@ TEST_SUITE("topics") {
       // The checkpoint is wanted in the turn in which the deletion comes.
       world.clock.now_mono += std::chrono::milliseconds{60};
       protocol::DeleteTopicsRequest request;
+      request.timeout_ms = 30'000;
       request.topics.push_back({"t", {}});
       CHECK(world.call<protocol::DeleteTopicsResponse>(request, 6).responses[0].error_code ==
             ErrorCode::none);
@@ -174,6 +176,7 @@ TEST_SUITE("topics") {
     create_topic(world, "t", 2);
     const auto change = [&](std::int32_t count) {
       protocol::CreatePartitionsRequest request;
+      request.timeout_ms = 30'000;
       request.topics.push_back({"t", count, std::nullopt});
       return world.call<protocol::CreatePartitionsResponse>(request, 3).results[0].error_code;
     };

@@ -1,0 +1,62 @@
+#include "broker/delayed_topic_change.h"
+
+#include <array>
+#include <memory>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include "broker/broker.h"
+#include "broker/handlers/table.h"
+#include "broker/handlers/turns.h"
+#include "broker/shard.h"
+
+namespace tarry::broker {
+
+namespace asio = boost::asio;
+
+namespace {
+
+// To refuse one, or to begin with it.
+constexpr std::size_t microseconds_a_change = 4;
+
+// On the connection's shard; outlives a request that is answered first.
+asio::awaitable<void> make_all(Broker& broker, Shard& home, std::vector<TopicChange> changes,
+                               std::shared_ptr<TopicChanges> made) {
+  Turns turns(home, nullptr);
+  for (std::size_t i = 0; i < changes.size() && !made->given_up; ++i) {
+    if (turns.over(microseconds_a_change)) co_await turns.next();
+    auto change = std::move(changes[i]);
+    auto result = co_await broker.on(home, broker.shard(0), std::move(change));
+    made->add(std::move(result));
+  }
+}
+
+}  // namespace
+
+asio::awaitable<purgatory::Outcome> DelayedTopicChange::wait(purgatory::Tick deadline) {
+  const std::array watching{
+      purgatory::Watching{changes_.added, static_cast<purgatory::Threshold>(count_)}};
+  start(home_.purgatory(), home_.tick(), deadline, watching);
+  if (!answered_.fired()) co_await answered_.wait();
+  co_return *outcome();
+}
+
+asio::awaitable<std::vector<TopicResult<TopicPtr>>> change_topics(RequestContext& context,
+                                                                  purgatory::Kind kind,
+                                                                  std::vector<TopicChange> changes,
+                                                                  purgatory::Tick deadline) {
+  if (changes.empty() || context.connection.closed())
+    co_return std::vector<TopicResult<TopicPtr>>();
+  const std::size_t count = changes.size();
+  const auto made = std::make_shared<TopicChanges>();
+  asio::co_spawn(context.shard.executor(),
+                 make_all(context.broker, context.shard, std::move(changes), made), asio::detached);
+  DelayedTopicChange waiting(context.shard, kind, *made, count);
+  Connection::Parking parking(context.connection, waiting);
+  co_await waiting.wait(deadline);
+  made->given_up = true;
+  co_return std::move(made->results);
+}
+
+}  // namespace tarry::broker

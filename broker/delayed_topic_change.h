@@ -1,0 +1,78 @@
+#pragma once
+
+// DelayedTopicChange: a request whose topics are being created, deleted, given partitions or
+// configured (Kafka's DelayedCreateTopics, DelayedDeleteTopics and DelayedCreatePartitions).
+//
+//   satisfied   each of its changes is made, durable and known to every shard, or was refused
+//   expired     its timeout_ms has passed: REQUEST_TIMED_OUT for those that are not; one that is
+//               under way may still be made, those behind it are not begun.  AlterConfigs and
+//               IncrementalAlterConfigs have no timeout.  Metadata, which creates a topic by being
+//               asked for it, says LEADER_NOT_AVAILABLE after a while: asked again, it is there
+//   cancelled   the client has gone, or the broker stops: as when expired, without an answer
+//
+// What makes them is a coroutine of its own, which puts each result here and may outlive the
+// request:
+//
+//   request --> DelayedTopicChange ---- watches ---> TopicChanges <--- add() --- making
+//                                                         '--- given_up ------------^
+//
+// All of it on the connection's shard.
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "broker/topics.h"
+#include "broker/wakeup.h"
+#include "purgatory/delayed_operation.h"
+
+namespace tarry::broker {
+
+class Shard;
+struct RequestContext;
+
+// What has become of a request's changes so far, in the order in which they were asked for.
+struct TopicChanges {
+  void add(TopicResult<TopicPtr> result) {
+    results.push_back(std::move(result));
+    added.advance_to(static_cast<purgatory::Threshold>(results.size()));
+  }
+
+  std::vector<TopicResult<TopicPtr>> results;
+  purgatory::WatchList added;  // By the number of results.
+  bool given_up = false;       // Nobody waits any more: nothing further is to be begun.
+};
+
+class DelayedTopicChange final : public purgatory::DelayedOperation {
+ public:
+  // Until `changes`, which outlives it, has `count` results.
+  DelayedTopicChange(Shard& home, purgatory::Kind kind, TopicChanges& changes, std::size_t count)
+      : DelayedOperation(kind), home_(home), changes_(changes), count_(count) {}
+
+  boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
+
+ private:
+  bool is_satisfied() override { return changes_.results.size() >= count_; }
+  void on_complete(purgatory::Outcome) override { answered_.fire(); }
+
+  Shard& home_;
+  TopicChanges& changes_;
+  const std::size_t count_;
+  Wakeup answered_;
+};
+
+// Runs on shard 0, and views nothing of the request, which it may outlive.
+using TopicChange = std::move_only_function<boost::asio::awaitable<TopicResult<TopicPtr>>()>;
+
+// Makes them one after another and waits for all; returns the results of those that were made until
+// `deadline`, or until the client went.
+boost::asio::awaitable<std::vector<TopicResult<TopicPtr>>> change_topics(
+    RequestContext& context, purgatory::Kind kind, std::vector<TopicChange> changes,
+    purgatory::Tick deadline);
+
+}  // namespace tarry::broker
