@@ -282,7 +282,7 @@ TEST_SUITE("delayed fetch") {
       CAPTURE(made_again);
       for (const int version : {4, 12, 13, 17}) {
         CAPTURE(version);
-        for (const std::size_t shards : {1, 2}) {
+        for (const std::size_t shards : {1, 2, 3}) {
           CAPTURE(shards);
           Fetches world(shards);
           create_topic(world, "t", 12);
