@@ -300,6 +300,7 @@ TEST_SUITE("delayed fetch") {
           }
           for (const auto& [count, pending] : all) CHECK_FALSE(pending->answer.has_value());
           protocol::DeleteTopicsRequest request;
+          request.timeout_ms = 30'000;
           request.topics.push_back({"t", {}});
           world.runs_at_once = false;
           const auto deleted = world.begin(request, 6);

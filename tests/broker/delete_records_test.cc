@@ -313,6 +313,7 @@ TEST_SUITE("delayed delete records") {
     // The one that is waited for first is not durable while the topic goes.
     const auto waiting = world.begin(delete_request({{away, 3}, {home, 3}}), version);
     protocol::DeleteTopicsRequest request;
+    request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
     const auto deleted = world.begin(request, 6);
     for (int i = 0; i < 100 && !deleted->answer; ++i) {

@@ -288,6 +288,7 @@ TEST_SUITE("delayed produce") {
     const auto pending = world.begin(produce_request("t", p, batch), 9);
     CHECK(world.background(1).size() == 1);  // Its log is to be opened.
     protocol::DeleteTopicsRequest request;
+    request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
     const auto deleted = world.begin(request, 6);
     for (int i = 0; i < 100 && !deleted->answer; ++i) {
@@ -311,6 +312,7 @@ TEST_SUITE("delayed produce") {
     open_partitions(world, 8);
     world.background_stands_still = true;
     protocol::DeleteTopicsRequest request;
+    request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
     const auto deleted = world.begin(request, 6);
     const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
