@@ -1,5 +1,6 @@
 #include "cli/admin_client.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <utility>
@@ -172,7 +173,14 @@ Result<std::string> AdminClient::token() {
                                       printable(address_)));
   }
   const std::string path = body["data"].get<std::string>() + "/admin.token";
+  errno = 0;
   const std::string token = first_line_of(path);
+  if (token.empty() && (errno == ENOENT || errno == ENOTDIR)) {
+    return fail(Errc::not_found,
+                fmt::format("{} is not there, though the admin at {} names it: set "
+                            "TARRY_ADMIN_TOKEN to what stands in it where the broker runs",
+                            cell(path), printable(address_)));
+  }
   if (token.empty()) {
     return fail(Errc::not_found,
                 fmt::format("{} cannot be read: run this as its owner, or set TARRY_ADMIN_TOKEN to "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 #include <set>
 
 #include <fmt/core.h>
@@ -891,12 +892,14 @@ struct KafkaConsumer::Reading {
   std::string name;
   TopicHandle topic;
   Queue queue;
-  std::set<PartitionIndex> started;
+  // Where each goes on; log_start and log_end until there was a record.
+  std::map<PartitionIndex, Offset> next;
+  std::set<PartitionIndex> read;  // Those that had a record.
   Message last;
 
   ~Reading() {
     last.reset();
-    for (const auto partition : started) rd_kafka_consume_stop(topic.get(), partition);
+    for (const auto& [partition, offset] : next) rd_kafka_consume_stop(topic.get(), partition);
   }
 };
 
@@ -939,7 +942,7 @@ Result<> KafkaConsumer::start(PartitionIndex partition, Offset from) {
         fmt::format("{} partition {}", KafkaHandle::cut(reading_->name), partition),
         rd_kafka_last_error());
   }
-  reading_->started.insert(partition);
+  reading_->next[partition] = from;
   return {};
 }
 
@@ -968,15 +971,29 @@ Result<KafkaConsumer::Next> KafkaConsumer::next(milliseconds wait) {
       if (rd_kafka_query_watermark_offsets(
               handle_->client(), reading_->name.c_str(), message->partition, &low, &high,
               in_ms(handle_->timeout())) == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        return fail(Errc::not_found,
-                    fmt::format("{} does not hold the offset asked for: it begins at {} and ends "
-                                "before {}",
-                                where, low, high));
+        const Offset next = reading_->next[message->partition];
+        const auto now = fmt::format("it begins at {} and ends before {}", low, high);
+        if (!reading_->read.contains(message->partition) && next >= 0) {
+          return fail(Errc::not_found, fmt::format("{} does not hold the offset asked for, {}: {}",
+                                                   where, next, now));
+        }
+        if (next >= 0 && next < low) {
+          return fail(Errc::not_found,
+                      fmt::format("{}: the records from offset {} on were deleted before they were "
+                                  "read: {}",
+                                  where, next, now));
+        }
+        return fail(
+            Errc::not_found,
+            fmt::format("{} is not what it was while it was read, {}: was the topic deleted "
+                        "and made again?",
+                        where, now));
       }
     }
     return handle_->failed(where, message->err, rd_kafka_message_errstr(message));
   }
-
+  reading_->next[message->partition] = message->offset + 1;
+  reading_->read.insert(message->partition);
   return record_of(*message);
 }
 

@@ -15,6 +15,7 @@
 #include "cli/commands/serve.h"
 #include "cli/commands/status.h"
 #include "cli/commands/topic.h"
+#include "cli/options.h"
 
 namespace tarry::cli {
 namespace {
@@ -52,8 +53,7 @@ int run(int count, char** words) {
 
   if (count < 2) return usage_error("a command is missing; `tarry --help` shows all");
   if (const char* word = unknown_command(program, count, words)) {
-    return usage_error(
-        fmt::format("{}: there is no such command; `tarry --help` shows all", printable(word)));
+    return usage_error(not_a_command(program, word));
   }
   try {
     program.parse(count, words);

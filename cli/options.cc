@@ -1,5 +1,6 @@
 #include "cli/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -32,10 +33,34 @@ std::string check_number(std::string_view word, std::int64_t least, std::int64_t
   return fmt::format("{} is no number from {} to {}", printable(word), least, most);
 }
 
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// "create, list, describe"
+std::string choices(const CLI::App& group) {
+  std::string choice;
+  for (const auto* command : commands_of(group))
+    choice += (choice.empty() ? "" : ", ") + command->get_name();
+  return choice;
+}
+
+bool is_option_below(const CLI::App& app, const std::string& option) {
+  return std::ranges::any_of(commands_of(app), [&](const CLI::App* command) {
+    return command->get_option_no_throw(option) != nullptr || is_option_below(*command, option);
+  });
+}
+
 }  // namespace
 
 const CLI::Validator is_duration =
     validator([](std::string_view word) { return error_of(parse_duration(word)); });
+const CLI::Validator is_timeout = validator([](std::string_view word) -> std::string {
+  const auto duration = parse_duration(word);
+  if (!duration) return duration.error().message;
+  if (duration->count() > 0) return {};
+  return fmt::format("{}: no broker answers in no time; give 1ms or more", printable(word));
+});
 const CLI::Validator is_time =
     validator([](std::string_view word) { return error_of(parse_time(word)); });
 const CLI::Validator is_key_value = validator([](std::string_view word) -> std::string {
@@ -101,7 +126,7 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
           [&options](const std::string& word) { options.timeout = *parse_duration(word); },
           "How long to wait for the broker (default 10s)")
       ->option_text("D")
-      ->check(is_duration)
+      ->check(is_timeout)
       ->take_last();
   add_repeated(command, "-X", options.properties, "Sets a property of librdkafka")
       ->option_text("KEY=VALUE")
@@ -121,16 +146,32 @@ CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
                     const std::string& help) {
   auto* group = program.add_subcommand(name, help);
   group->require_subcommand(0, 1);
+  // So that the callback can name the choices; CLI11 only says that a word was not expected.  Not
+  // before the words are read: the group's commands would inherit it.
+  group->preparse_callback([group](std::size_t) { group->allow_extras(); });
   group->callback([group, name, &chosen] {
-    if (!group->get_subcommands().empty()) return;
-    std::string choice;
-    for (const auto* command : group->get_subcommands([](CLI::App*) { return true; }))
-      choice += (choice.empty() ? "" : ", ") + command->get_name();
-    chosen.run = [name, choice] {
-      return usage_error(fmt::format("{}: say what to do: {}", name, choice));
-    };
+    const auto words = group->remaining();
+    if (words.empty() && !group->get_subcommands().empty()) return;
+    const std::string why = words.empty()
+                                ? fmt::format("{}: say what to do: {}", name, choices(*group))
+                                : not_a_command(*group, words.front());
+    chosen.run = [why] { return usage_error(why); };
   });
   return group;
+}
+
+std::string not_a_command(const CLI::App& above, const std::string& word) {
+  const std::string before = above.get_parent() == nullptr ? "" : above.get_name() + ": ";
+  // "-bHOST", "--brokers=HOST"
+  const bool is_long = word.starts_with("--");
+  const std::string option = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+  if (word.starts_with('-') && word.size() > 1 && is_option_below(above, option)) {
+    return fmt::format("{}{}: options follow the command, as in `tarry topic list -b HOST:PORT`",
+                       before, printable(option));
+  }
+  return fmt::format("{}{}: there is no such {}; {}", before, printable(word),
+                     word.starts_with('-') ? "option" : "command",
+                     above.get_parent() == nullptr ? "`tarry --help` shows all" : choices(above));
 }
 
 }  // namespace tarry::cli

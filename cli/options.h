@@ -35,6 +35,9 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& names,
 CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
                     const std::string& help);
 
+// Why `word` cannot stand before a command of `above`: an option of theirs, or nothing known.
+std::string not_a_command(const CLI::App& above, const std::string& word);
+
 // One of its commands: `run` with options of its own, of which BrokerOptions are the member
 // `broker`. Those that are returned live as long as the command.
 template <typename Options>
@@ -51,6 +54,7 @@ std::pair<CLI::App*, Options*> add_broker_command(CLI::App& group, Chosen& chose
 
 // For CLI::Option::check(): each refuses what the text is not, in words that show it.
 extern const CLI::Validator is_duration;
+extern const CLI::Validator is_timeout;  // A duration that is not 0.
 extern const CLI::Validator is_time;
 extern const CLI::Validator is_key_value;
 extern const CLI::Validator is_schedule_id;

@@ -8,12 +8,25 @@
 
 #include "base/log.h"
 #include "cli/json.h"
+#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
 
 void append_text(std::string& to, const std::optional<std::string_view>& text) {
   if (text) to += *text;
+}
+
+// A backslash stands for itself: it is what the complaint is about.
+std::string as_typed(std::string_view text) {
+  std::string shown;
+  for (std::size_t from = 0;; ++from) {
+    const auto backslash = std::min(text.find('\\', from), text.size());
+    shown += cell(text.substr(from, backslash - from));
+    if (backslash == text.size()) return shown;
+    shown += '\\';
+    from = backslash;
+  }
 }
 
 std::string length_of(const std::optional<std::string_view>& text) {
@@ -45,7 +58,7 @@ Result<RecordFormat> RecordFormat::parse(std::string_view text) {
         Errc::invalid,
         fmt::format("{} in {}: known are %t %p %o %k %s %T %h %S %K %% and \\n \\r \\t \\\\ "
                     "\\xHH",
-                    printable(text.substr(at, count)), printable(text)));
+                    as_typed(text.substr(at, count)), as_typed(text)));
   };
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];

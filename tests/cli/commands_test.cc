@@ -77,6 +77,21 @@ TEST_SUITE_BEGIN("commands");
 TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"topic"}, "create, list, describe, alter, delete");
   check_refused({"topic", "frobnicate"}, "frobnicate");
+  for (const auto& [group, choice] : std::vector<std::pair<std::string, std::string>>{
+           {"topic", "create, list, describe, alter, delete"},
+           {"group", "list, describe, reset, delete"},
+           {"delayed", "list, get, cancel"},
+           {"dump", "segment, message"}}) {
+    check_refused({group, "lst"}, "lst");
+    check_refused({group, "lst"}, choice);
+    check_refused({group, "lst", "list"}, "lst");
+  }
+  check_refused({"topic", "-b", "host:1", "list"}, "-b: options follow the command");
+  check_refused({"topic", "--brokers=host:1", "list"}, "--brokers: options follow the command");
+  check_refused({"topic", "--frobnicate", "list"}, "--frobnicate: there is no such option");
+  check_refused({"topic", "list", "more"}, "more");
+  check_refused({"topic", "list", "--frobnicate"}, "--frobnicate");
+  check_refused({"topic", "list", "--timeout", "0"}, "--timeout");
   check_refused({"topic", "create"}, "NAME");
   check_refused({"topic", "create", "t", "--partitions", "many"}, "many");
   check_refused({"topic", "create", "t", "--partitions", "0"}, "--partitions");
@@ -111,6 +126,7 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"consume", "t", "--from", "@yesterday"}, "yesterday");
   check_refused({"consume", "t", "--from", "-5"}, "-5");
   check_refused({"consume", "t", "--format", "%q"}, "%q");
+  check_refused({"consume", "t", "--format", "%o \\ %q\\n"}, "%q in %o \\ %q\\n:");
   check_refused({"consume", "t", "-n", "0"}, "0");
   check_refused({"consume", "t", "--idle", "x"}, "x");
   check_refused({"consume", "t", "-g", ""}, "group");

@@ -266,6 +266,37 @@ def _(ctx):
     assert all(word in done.stderr for word in (topic, "3 partitions", "mine", "key")), done.stderr
 
 
+@case("a word in the wrong place is told with what could stand there, and a token that is not there as that")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    one_line(broker.cli("topic", "lst", check=False), 2, "lst", "create, list, describe, alter, delete")
+    one_line(broker.cli("-b", broker.brokers, "topic", "list", check=False), 2, "-b", "options follow the command")
+    one_line(broker.cli("topic", "-b", broker.brokers, "list", check=False), 2, "-b", "options follow the command")
+    one_line(broker.cli("--frobnicate", check=False), 2, "--frobnicate", "no such option")
+    one_line(broker.cli("topic", "list", "--timeout", "0", check=False), 2, "--timeout")
+    broker.cli("topic", "create", topic)
+    token = broker.data / "admin.token"
+    token.rename(broker.data / "gone")
+    one_line(broker.cli("delayed", "cancel", topic, "x", check=False), 1, token, "is not there", "TARRY_ADMIN_TOKEN")
+
+
+@case("tarry consume says that a topic was made again under it, not that an offset was asked for")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, stdin="line\n" * 10)
+    with subprocess.Popen([broker.binary, "consume", topic, "-b", broker.brokers], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert [process.stdout.readline() for _ in range(10)] == [b"line\n"] * 10
+        with broker.client() as client:
+            client.delete_topic(topic)
+            client.create_topic(topic)
+        eventually(lambda: process.poll() is not None, "it ends", within=30)
+        said = process.stderr.read().decode()
+        assert process.returncode == 1 and len(said.splitlines()) == 1 and topic in said and "asked for" not in said, said
+    one_line(broker.cli("consume", topic, "--from", "77", check=False), 1, "asked for, 77", "begins at 0")
+
+
 @case("bench timers ends with one JSON text of rates and percentiles, after plain columns unless it is asked for JSON alone")
 def _(ctx):
     words = ("bench", "timers", "--pending", "2000", "--threads", "1")
