@@ -126,7 +126,7 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"consume", "t", "--from", "@yesterday"}, "yesterday");
   check_refused({"consume", "t", "--from", "-5"}, "-5");
   check_refused({"consume", "t", "--format", "%q"}, "%q");
-  check_refused({"consume", "t", "--format", "%o \\ %q\\n"}, "%q in %o \\ %q\\n:");
+  check_refused({"consume", "t", "--format", "%o \\t %q\\n"}, "%q in %o \\t %q\\n:");
   check_refused({"consume", "t", "-n", "0"}, "0");
   check_refused({"consume", "t", "--idle", "x"}, "x");
   check_refused({"consume", "t", "-g", ""}, "group");
