@@ -541,11 +541,11 @@ void put_wheels(MetricsText& text, const Shards& shards) {
 }
 
 void put_histogram(MetricsText& text, std::string_view kind, const purgatory::Histogram& values) {
-  // Every eighth bucket, where a power of two ends: 7 ms, 15 ms, 31 ms ...
+  // 1, 2 and 5 ms, and every eighth bucket, where a power of two ends: 7 ms, 15 ms, 31 ms ...
   std::uint64_t seen = 0;
   for (std::size_t i = 0; i + 1 < purgatory::Histogram::bucket_count; ++i) {
     seen += values.in_bucket(i);
-    if (i % 8 != 7) continue;
+    if (i != 1 && i != 2 && i != 5 && i % 8 != 7) continue;
     const double bound = static_cast<double>(purgatory::Histogram::upper_bound(i)) / 1e3;
     text.sample(seen, {{"kind", kind}, {"le", fmt::format("{}", bound)}}, "_bucket");
   }

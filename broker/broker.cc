@@ -151,6 +151,21 @@ Result<> check_writable(const std::string& path) {
                                     path, failed.message()));
 }
 
+// Asked where the directory is or is going to be, before anything is written there.
+Result<> check_space(storage::Disk& disk, const std::string& data_directory) {
+  std::error_code ignored;
+  auto there = std::filesystem::absolute(data_directory, ignored);
+  while (!std::filesystem::exists(there, ignored) && there != there.root_path())
+    there = there.parent_path();
+  const auto free = disk.free_space(there);
+  if (!free) return std::unexpected(free.error());
+  if (*free >= bytes_to_start) return {};
+  return fail(Errc::no_space,
+              fmt::format("{} has {} bytes free, and a start takes {}: free space on the disk; "
+                          "nothing was changed",
+                          data_directory, *free, bytes_to_start));
+}
+
 }  // namespace
 
 Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
@@ -162,6 +177,8 @@ Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
   if (const auto& logs = setup.config.log_directory; !logs.empty()) {
     if (auto usable = check_writable(logs); !usable) return std::unexpected(usable.error());
   }
+  if (auto space = check_space(*setup.disk, setup.config.data_directory); !space)
+    return std::unexpected(space.error());
   auto directory =
       storage::DataDirectory::open(*setup.disk, setup.config.data_directory, *setup.random);
   if (!directory) return std::unexpected(directory.error());
@@ -179,15 +196,6 @@ Result<> Broker::open_stores() {
   if (config.log_directory.empty()) config.log_directory = directory_.logs();
   config.cluster_id = directory_.cluster_id();
   config.node_id = directory_.node_id();
-
-  const auto free = disk().free_space(config.data_directory);
-  if (!free) return std::unexpected(free.error());
-  if (*free < bytes_to_start) {
-    return fail(Errc::no_space,
-                fmt::format("{} has {} bytes free, and a start takes {}: free space "
-                            "on the disk; nothing was changed",
-                            config.data_directory, *free, bytes_to_start));
-  }
 
   using storage::Database;
   const auto database = [&](const std::string& path, Database::Kind kind) {

@@ -349,6 +349,7 @@ def _(ctx):
             "tarry.disk.reserve.bytes": 8 << 20, "tarry.journal.file.bytes": 8 << 20, "tarry.journal.max.bytes": 64 << 20})
         broker.data = folder / "data"
         assert refused() > 2 << 20, "it wants less than there was"
+        assert not broker.data.exists(), "a start that is refused for want of room makes nothing"
         subprocess.run(["mount", "-o", "remount,size=200m", folder], check=True)
         broker.start()
         with broker.client() as client:
