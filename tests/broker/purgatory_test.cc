@@ -1,5 +1,5 @@
-// DelayedProduce and DelayedTopicChange (of new topics): each case that ends their waiting; and what holds for all
-// that a broker parks.
+// DelayedProduce and DelayedTopicChange (of new topics): each case that ends their waiting; and
+// what holds for all that a broker parks.
 
 #include <doctest/doctest.h>
 
