@@ -6,11 +6,13 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/test_data.h"
+
 namespace tarry::cli {
 TEST_SUITE_BEGIN("message_dump");
 
 TEST_CASE("every message that Kafka wrote comes out with its fields and its bytes") {
-  std::ifstream file(TARRY_TEST_DATA "/../protocol/golden/messages.txt");
+  std::ifstream file(test_data("protocol/golden/messages.txt"));
   int compared = 0;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);

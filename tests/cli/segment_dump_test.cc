@@ -11,6 +11,7 @@
 #include "storage/memory_disk.h"
 #include "tests/cli/captured.h"
 #include "tests/given.h"
+#include "tests/test_data.h"
 
 namespace tarry::cli {
 namespace {
@@ -24,7 +25,7 @@ struct Golden {
 
 // The batches that Kafka's own classes wrote.
 std::vector<Golden> golden_batches() {
-  std::ifstream file(TARRY_TEST_DATA "/../records/golden/batches.txt");
+  std::ifstream file(test_data("records/golden/batches.txt"));
   std::vector<Golden> batches;
   for (std::string line; std::getline(file, line);) {
     const auto space = line.find(' ');

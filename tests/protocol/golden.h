@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "tests/test_data.h"
 
 namespace tarry::protocol {
 
@@ -40,7 +41,7 @@ inline std::string to_hex(Bytes bytes) {
 inline const std::vector<GoldenMessage>& golden_messages() {
   static const std::vector<GoldenMessage> all = [] {
     std::vector<GoldenMessage> read;
-    std::ifstream file(TARRY_TEST_DATA "/golden/messages.txt");
+    std::ifstream file(test_data("protocol/golden/messages.txt"));
     for (std::string line; std::getline(file, line);) {
       std::istringstream words(line);
       std::string direction, hex, sign;

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "records/record_batch.h"
+#include "tests/test_data.h"
 
 namespace tarry::records {
 
@@ -38,7 +39,7 @@ inline std::string to_hex(Bytes bytes) {
 }
 
 inline std::vector<GoldenBatch> golden_batches() {
-  std::ifstream file(TARRY_TEST_DATA "/golden/batches.txt");
+  std::ifstream file(test_data("records/golden/batches.txt"));
   std::vector<GoldenBatch> batches;
   for (std::string line; std::getline(file, line);) {
     const auto space = line.find(' ');

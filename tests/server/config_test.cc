@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/test_data.h"
+
 namespace tarry::server {
 namespace {
 
@@ -280,7 +282,7 @@ TEST_SUITE("config") {
   }
 
   TEST_CASE("etc/tarry.properties is what --help-config prints") {
-    std::ifstream committed(TARRY_TEST_DATA "/../../etc/tarry.properties");
+    std::ifstream committed(test_data("../etc/tarry.properties"));
     REQUIRE(committed);
     std::stringstream text;
     text << committed.rdbuf();
