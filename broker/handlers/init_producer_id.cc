@@ -2,14 +2,12 @@
 // refused: there are no transactions, and a producer that was told otherwise would lose its
 // guarantee silently.
 
-#include <limits>
-
+#include "protocol/messages/init_producer_id.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "broker/hang_up.h"
-#include "protocol/messages/init_producer_id.h"
 
 namespace tarry::broker {
 
@@ -29,13 +27,9 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
              context.connection.peer(), printable(*request.transactional_id));
     co_return response;
   }
-  // A producer that keeps its id begins a new epoch, which fences what it has on its way.
-  if (request.producer_id >= 0 && request.producer_epoch >= 0 &&
-      request.producer_epoch < std::numeric_limits<std::int16_t>::max() - 1) {
-    response.producer_id = request.producer_id;
-    response.producer_epoch = static_cast<std::int16_t>(request.producer_epoch + 1);
-    co_return response;
-  }
+  // The id and epoch that the client says it has do not count: nobody keeps whose an id is, so two
+  // clients could be given the same.  An idempotent producer that keeps its id counts its epochs
+  // itself.
   Broker& broker = context.broker;
   const HangUp hang_up(context.connection, context.shard, broker.shard(0));
   auto work = [&broker, line = hang_up.line()] { return broker.next_producer_id(line); };

@@ -258,6 +258,27 @@ TEST_SUITE("produce and fetch") {
     }
   }
 
+  TEST_CASE("a producer id is never given twice because clients say that they have it") {
+    World world;
+    create_topic(world, "t");
+    std::set<ProducerId> given;
+    for (std::int16_t version = 3; version <= 5; ++version) {
+      for (const auto epoch : std::initializer_list<std::int16_t>{-1, 0, 7, 32'766}) {
+        protocol::InitProducerIdRequest claim;
+        claim.producer_id = 0;
+        claim.producer_epoch = epoch;
+        const auto answer = world.call<protocol::InitProducerIdResponse>(claim, version);
+        CHECK(answer.error_code == ErrorCode::none);
+        CHECK(answer.producer_epoch == 0);
+        CHECK(given.insert(answer.producer_id).second);
+        // So nobody's first record passes for another's.
+        const Producer producer{answer.producer_id, answer.producer_epoch, 0};
+        CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}, producer)).base_offset ==
+              static_cast<Offset>(given.size()) - 1);
+      }
+    }
+  }
+
   TEST_CASE("a bad batch is refused with Kafka's code and changes nothing") {
     World world;
     create_topic(world, "t", 1, {{"max.message.bytes", "1000"}});
