@@ -6,9 +6,10 @@
 //               begun (REBALANCE_IN_PROGRESS), the member was removed (UNKNOWN_MEMBER_ID) or fenced
 //               (FENCED_INSTANCE_ID), it has asked again, or the journal refused them
 //   expired     the rebalance timeout has passed since the generation began: who has not asked by
-//               then, be it the leader, is removed, and all others are to join again.  When all
-//               have asked and the journal is late, nobody is removed, and who waits is told
-//               REBALANCE_IN_PROGRESS: he joins again
+//               then, be it the leader, is removed (and told UNKNOWN_MEMBER_ID when it asks), and
+//               all others are to join again (REBALANCE_IN_PROGRESS).  When all have asked the
+//               journal alone is waited for, for offsets.commit.timeout.ms: if it is late nobody is
+//               removed, who waits is told COORDINATOR_NOT_AVAILABLE, and all are to join again
 //   cancelled   the client has gone, or the broker stops.  The member stays until its session ends
 
 #include "broker/group_reply.h"

@@ -220,6 +220,7 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
 
   if (!is(GroupState::stable) || vote() != protocol_name_) return membership_changed();
   host_.state_changed(*this);
+  reply.park(*this, now, host_.tick_after(host_.config().offsets_commit_timeout));
   // It goes on with what it had, once a restart would know it under its new id.
   was_stored_ = true;
   host_.store(*this, record(),
@@ -341,8 +342,7 @@ void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
     std::exchange(member.syncing, nullptr)->refuse(ErrorCode::rebalance_in_progress);
   }
   member.syncing = &reply;
-  // When nobody owes anything it is the journal that is waited for.
-  reply.park(*this, member, owing_ > 0 ? phase_end_ : host_.tick_after(rebalance_timeout()));
+  reply.park(*this, member, phase_end_);
   if (member.id == leader_ && storing_ != generation_) take_assignments(request);
 }
 
@@ -414,7 +414,15 @@ void Group::refuse_syncs(ErrorCode code) {
 
 void Group::settle_sync(GroupMember& member) {
   if (!std::exchange(member.owes_sync, false)) return;
-  if (--owing_ == 0 && is(GroupState::stable)) phase_timer_.cancel();
+  if (--owing_ > 0) return;
+  if (is(GroupState::stable)) return phase_timer_.cancel();
+  // The leader has asked too, so only the journal is waited for: that takes as long as it takes for
+  // a commit, whatever the members' own timeouts.
+  phase_end_ = host_.tick_after(host_.config().offsets_commit_timeout);
+  for (auto& [id, each] : members_) {
+    if (each.syncing != nullptr) each.syncing->move_deadline(phase_end_);
+  }
+  arm_phase_timer();
 }
 
 // --- Heartbeat, LeaveGroup, commits
@@ -498,13 +506,18 @@ void Group::rebalance() {
   owing_ = 0;
   become(GroupState::preparing_rebalance);
   phase_end_ = host_.tick_after(rebalance_timeout());
-  // Who caused it was parked a moment ago, which may have been a tick ago.
-  for (auto& [id, member] : members_) {
-    if (member.joining != nullptr) member.joining->park(*this, member, phase_end_);
-  }
   const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
+  // The first delay is waited for in any case; the rebalance timeout bounds its extensions.
+  if (initial_) phase_end_ = std::max(phase_end_, delay_end);
+  // Who caused it was parked a moment ago, which may have been a tick ago; a static member that
+  // came back may be waiting for the journal, and now waits for the generation.
+  for (auto& [id, member] : members_) {
+    if (member.joining == nullptr) continue;
+    member.joining->park(*this, member, phase_end_);
+    member.joining->move_deadline(phase_end_);
+  }
   if (initial_) {
-    host_.wheel().schedule(phase_timer_, std::min(delay_end, phase_end_));
+    host_.wheel().schedule(phase_timer_, delay_end);
   } else {
     arm_phase_timer();
   }
@@ -596,7 +609,14 @@ bool Group::elect_joined_leader() {
 
 void Group::sync_time_is_over() {
   if (!is(GroupState::completing_rebalance) && !is(GroupState::stable)) return;
-  if (owing_ == 0 || host_.tick() < phase_end_) return;
+  if (host_.tick() < phase_end_) return;
+  if (owing_ == 0) {
+    if (is(GroupState::stable)) return;
+    log_warn("broker", "group {}: the assignments of generation {} were not durable within {} ms",
+             printable(id_), generation_, host_.config().offsets_commit_timeout.count());
+    refuse_syncs(ErrorCode::coordinator_not_available);
+    return rebalance();
+  }
   for (auto next = members_.begin(); next != members_.end();) {
     GroupMember& member = (next++)->second;
     if (!member.owes_sync) continue;

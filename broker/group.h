@@ -24,7 +24,7 @@
 //             waits as long again, until one has come or their sessions have ended.
 //   (2), (3)  A member comes, leaves, is lost, offers something else, or does not sync in time.
 //   (2)       A static member comes back; the assignments are too large, or the journal refuses
-//             them.
+//             them or is late.
 //   (3)       The leader joins again; a static member comes back and another protocol is voted for.
 //
 //   A member:  JoinGroup -> parked until the generation begins -> SyncGroup -> parked until Stable
@@ -40,7 +40,9 @@
 //     the last one's leaving and the end of the rebalance.
 //   - Nobody is told assignments that are not durable.
 //   - Every state that waits for somebody ends by itself: sessions, the rebalance timeout from the
-//     beginning of a rebalance, and again from the beginning of a generation.
+//     beginning of a rebalance, and again from the beginning of a generation.  A first rebalance
+//     lasts for the initial delay at least, and the journal is waited for as a commit waits for it
+//     (offsets.commit.timeout.ms): neither depends on what members say.
 //   - A parked JoinGroup's member counts as in; when its client goes it does not any more.
 //
 // What survives a restart is group_record.h's: the last generation that became Stable, with all its
@@ -278,7 +280,7 @@ class Group {
 
   // PreparingRebalance: it ends at phase_end_ at the latest.  While it is the initial one it ends
   // with the timer alone, which waits on while newcomers come.  CompletingRebalance and Stable:
-  // who still owes a SyncGroup then is removed.
+  // who still owes a SyncGroup then is removed; when nobody does, the journal was late.
   timing::Tick phase_end_ = 0;
   bool initial_ = false;
   bool grew_ = false;

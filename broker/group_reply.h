@@ -6,8 +6,9 @@
 //   co_return co_await reply.wait(shard.purgatory(), shard.tick());
 //
 // The group gives the answer, later; DelayedJoin and DelayedSync say when.  When the deadline
-// passes first, the group is told that the time of its phase is over, and gives the answer then.
-// One that is cancelled or destroyed is forgotten by its group.
+// passes first, the group is told that the time of its phase is over, and gives the answer then; if
+// it has none, as when the journal is late, the client is told COORDINATOR_NOT_AVAILABLE and comes
+// again.  One that is cancelled or destroyed is forgotten by its group.
 //
 // Lives in the coroutine that waits, on the group's shard.
 
@@ -87,9 +88,7 @@ class GroupReply : public purgatory::DelayedOperation {
     if (!answer_ && outcome == purgatory::Outcome::expired) time_is_over();
     if (!answer_) {
       given_up();
-      refuse(outcome == purgatory::Outcome::expired
-                 ? protocol::ErrorCode::rebalance_in_progress
-                 : protocol::ErrorCode::coordinator_not_available);
+      refuse(protocol::ErrorCode::coordinator_not_available);
     }
     answered_.fire();
   }

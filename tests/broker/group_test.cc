@@ -272,6 +272,21 @@ TEST_SUITE("group") {
     CHECK_FALSE(again->has_answer());
   }
 
+  TEST_CASE("a rebalance timeout below the initial delay does not shorten it") {
+    GroupWorld world;
+    Says says;
+    says.rebalance = 100ms;
+    const auto first = world.join(says);
+    world.pass(2s);
+    const auto second = world.join(says);  // It came, but there is no time left to wait on for.
+    world.pass(999ms);
+    CHECK_FALSE(first->has_answer());
+    world.pass(1ms);
+    CHECK(error_of(first) == ErrorCode::none);
+    CHECK(error_of(second) == ErrorCode::none);
+    CHECK(world.group().members().size() == 2);
+  }
+
   // --- PreparingRebalance ->
 
   TEST_CASE("who does not join again within the rebalance timeout is removed") {
@@ -547,21 +562,74 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::preparing_rebalance);
   }
 
-  TEST_CASE("a store that takes longer than the rebalance timeout holds nobody for ever") {
+  TEST_CASE("a store that takes longer than the rebalance timeout is waited for") {
     GroupWorld world;
     Says says;
-    says.rebalance = 5s;
-    const auto a = world.join(says);
+    says.rebalance = 100ms;
+    const auto a = world.join(says), b = world.join(says);
     world.pass(3s);
-    const auto sync = world.sync(member_id_of(a), 1, {});
-    world.pass(5s);
-    CHECK(error_of(sync) == ErrorCode::rebalance_in_progress);
-    says.member_id = member_id_of(a);
-    CHECK(error_of(world.join(says)) == ErrorCode::none);
-    const auto again = world.sync(says.member_id, 1, {});
+    const auto waits = world.sync(member_id_of(b), 1);  // Parked while the leader still owes.
+    world.pass(99ms);
+    const auto leads = world.sync(member_id_of(a), 1, {{member_id_of(b), "yours"}});
+    world.pass(4999ms);
+    CHECK_FALSE(waits->has_answer());
+    CHECK_FALSE(leads->has_answer());
     world.store_is_durable();
-    CHECK(error_of(again) == ErrorCode::none);
+    CHECK(error_of(leads) == ErrorCode::none);
+    CHECK(as_text(waits->answer()->assignment) == "yours");
     CHECK(world.state() == GroupState::stable);
+    world.pass(5s);  // Nothing of the waiting is left over.
+    CHECK(world.state() == GroupState::stable);
+  }
+
+  TEST_CASE("a store that is late is told as COORDINATOR_NOT_AVAILABLE, and all join again") {
+    GroupWorld world;
+    Says says;
+    says.rebalance = 60s;
+    const auto a = world.join(says), b = world.join(says);
+    world.pass(6s);
+    const auto waits = world.sync(member_id_of(b), 1);
+    const auto leads = world.sync(member_id_of(a), 1, {});
+    world.pass(world.limits.offsets_commit_timeout - 1ms);
+    CHECK_FALSE(waits->has_answer());
+    world.pass(1ms);
+    CHECK(error_of(waits) == ErrorCode::coordinator_not_available);
+    CHECK(error_of(leads) == ErrorCode::coordinator_not_available);
+    CHECK(world.state() == GroupState::preparing_rebalance);
+    CHECK(world.group().members().size() == 2);
+    says.member_id = member_id_of(a);
+    const auto again = world.join(says);
+    says.member_id = member_id_of(b);
+    world.join(says);
+    CHECK(error_of(again) == ErrorCode::none);
+    const auto second = world.sync(member_id_of(a), 2, {});
+    world.store_is_durable();
+    CHECK(error_of(second) == ErrorCode::none);
+  }
+
+  TEST_CASE("a store is late also when all who waited for it have gone") {
+    GroupWorld world;
+    const auto a = world.join("a");
+    world.pass(3s);
+    {
+      const auto goes = world.sync(member_id_of(a), 1, {});
+      goes->cancel();
+      world.run();
+    }
+    world.pass(world.limits.offsets_commit_timeout + 1ms);
+    CHECK(world.state() == GroupState::preparing_rebalance);
+  }
+
+  TEST_CASE("who asks after the rebalance timeout is no member, whatever the journal does") {
+    GroupWorld world;
+    Says says;
+    says.rebalance = 100ms;
+    const auto a = world.join(says), b = world.join(says);
+    world.pass(3s);
+    const auto leads = world.sync(member_id_of(a), 1, {});
+    world.pass(101ms);
+    CHECK(error_of(leads) == ErrorCode::rebalance_in_progress);
+    CHECK(error_of(world.sync(member_id_of(b), 1)) == ErrorCode::unknown_member_id);
   }
 
   // --- Dead
@@ -778,6 +846,30 @@ TEST_SUITE("group") {
     CHECK(as_text(world.sync(id, 1, {}, "i1")->answer()->assignment) == first);
     world.restart();
     CHECK(world.heartbeat(id, 1, "i1") == ErrorCode::none);
+  }
+
+  TEST_CASE("a static member whose new id is late is told so, unless a rebalance has begun") {
+    for (const bool rebalances : {false, true}) {
+      CAPTURE(rebalances);
+      GroupWorld world;
+      const auto first = world.join(as_static("i1")), other = world.join("other");
+      world.pass(6s);
+      world.settle(member_id_of(first));
+      const auto back = world.join(as_static("i1"));
+      world.pass(world.limits.offsets_commit_timeout - 1ms);
+      CHECK_FALSE(back->has_answer());
+      Join newcomer;
+      if (rebalances) newcomer = world.join("newcomer");
+      world.pass(1ms);
+      if (!rebalances) {
+        CHECK(error_of(back) == ErrorCode::coordinator_not_available);
+        continue;
+      }
+      CHECK_FALSE(back->has_answer());
+      const auto again = world.join(as(member_id_of(other)));
+      CHECK(error_of(back) == ErrorCode::none);
+      CHECK(back->answer()->generation_id == 2);
+    }
   }
 
   TEST_CASE("after a restart a static member whose new id the journal refused has its old one") {
