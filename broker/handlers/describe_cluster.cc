@@ -3,6 +3,7 @@
 #include "protocol/messages/describe_cluster.h"
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 
 namespace tarry::broker {
@@ -26,6 +27,8 @@ protocol::DescribeClusterResponse describe_cluster(
   self.broker_id = config.node_id;
   self.host = config.advertised_host;
   self.port = config.advertised_port;
+  if (request.include_cluster_authorized_operations)
+    response.cluster_authorized_operations = cluster_operations;
   return response;
 }
 

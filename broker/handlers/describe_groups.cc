@@ -9,6 +9,7 @@
 #include "broker/broker.h"
 #include "broker/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
 #include "protocol/messages/describe_groups.h"
@@ -22,9 +23,6 @@ namespace {
 
 using Request = protocol::DescribeGroupsRequest;
 using Response = protocol::DescribeGroupsResponse;
-
-// Nobody is forbidden anything: read, delete, describe, as bits of Kafka's numbers for them.
-constexpr std::int32_t all_operations = 1 << 3 | 1 << 6 | 1 << 8;
 
 // Of one answer: a few bytes can ask for a large group, again and again.  What is above is refused
 // with INVALID_REQUEST.
@@ -88,7 +86,8 @@ asio::awaitable<Response> describe_groups(RequestContext& context, const Request
           sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
     bytes += answer_size;
     if (turns.over(answer_size / bytes_a_microsecond) && !co_await turns.next()) co_return response;
-    if (request.include_authorized_operations) answer.authorized_operations = all_operations;
+    if (request.include_authorized_operations && answer.error_code == ErrorCode::none)
+      answer.authorized_operations = group_operations;
     response.groups.push_back(std::move(answer));
   }
   co_return response;

@@ -6,6 +6,7 @@
 
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
 #include "protocol/messages/describe_topic_partitions.h"
@@ -50,6 +51,7 @@ asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
     }
     auto& answer = response.topics.emplace_back();
     answer.name = name;
+    answer.topic_authorized_operations = topic_operations;  // It has no switch for them.
     if (!topic) {
       answer.error_code = why_no_topic_name(name).empty() ? ErrorCode::unknown_topic_or_partition
                                                           : ErrorCode::invalid_topic;

@@ -10,6 +10,7 @@
 #include "broker/broker.h"
 #include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
 #include "protocol/messages/metadata.h"
@@ -21,10 +22,12 @@ namespace asio = boost::asio;
 
 namespace {
 
-protocol::MetadataResponse::Topic describe(const storage::Topic& topic, std::int32_t node) {
+protocol::MetadataResponse::Topic describe(const storage::Topic& topic, std::int32_t node,
+                                           std::int32_t operations) {
   protocol::MetadataResponse::Topic out;
   out.name = topic.name;
   out.topic_id = topic.id;
+  out.topic_authorized_operations = operations;
   out.partitions.reserve(static_cast<std::size_t>(topic.partitions));
   for (PartitionIndex p = 0; p < topic.partitions; ++p) {
     auto& partition = out.partitions.emplace_back();
@@ -38,10 +41,14 @@ protocol::MetadataResponse::Topic describe(const storage::Topic& topic, std::int
 }
 
 protocol::MetadataResponse::Topic unknown(const protocol::MetadataRequest::Topic& asked,
-                                          ErrorCode code) {
+                                          ErrorCode code, std::int32_t operations) {
   protocol::MetadataResponse::Topic out;
   out.error_code = code;
-  if (asked.name) out.name = *asked.name;
+  if (asked.name) {
+    out.name = *asked.name;
+    // As Kafka does: a client may ask what it would be allowed.
+    out.topic_authorized_operations = operations;
+  }
   out.topic_id = asked.topic_id;
   return out;
 }
@@ -65,6 +72,10 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
   self.port = config.advertised_port;
   response.cluster_id = config.cluster_id;
   response.controller_id = config.node_id;
+  if (request.include_cluster_authorized_operations)
+    response.cluster_authorized_operations = cluster_operations;
+  const std::int32_t operations =
+      request.include_topic_authorized_operations ? topic_operations : operations_not_asked;
 
   Turns turns(context.shard, &context.connection);
   // Version 0 asks for all with an empty list, the later ones with null.
@@ -74,7 +85,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
     const auto topics = context.shard.topics().by_name();
     for (const auto& topic : topics) {
       if (turns.over(cost_of(*topic)) && !co_await turns.next()) co_return response;
-      response.topics.push_back(describe(*topic, config.node_id));
+      response.topics.push_back(describe(*topic, config.node_id, operations));
     }
     co_return response;
   }
@@ -90,8 +101,8 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
     if (again) continue;
     if (!asked.name) {
       const auto topic = context.shard.topics().find(asked.topic_id);
-      response.topics.push_back(topic ? describe(*topic, config.node_id)
-                                      : unknown(asked, ErrorCode::unknown_topic_id));
+      response.topics.push_back(topic ? describe(*topic, config.node_id, operations)
+                                      : unknown(asked, ErrorCode::unknown_topic_id, operations));
       continue;
     }
     auto topic = context.shard.topics().find(*asked.name);
@@ -113,7 +124,8 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
       if (!topic && created.empty()) code = ErrorCode::leader_not_available;
       if (!topic && !created.empty() && !created[0]) code = created[0].error().code;
     }
-    response.topics.push_back(topic ? describe(*topic, config.node_id) : unknown(asked, code));
+    response.topics.push_back(topic ? describe(*topic, config.node_id, operations)
+                                    : unknown(asked, code, operations));
     if (topic && turns.over(cost_of(*topic)) && !co_await turns.next()) co_return response;
   }
   co_return response;

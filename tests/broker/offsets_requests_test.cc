@@ -432,8 +432,16 @@ TEST_SUITE("offsets by requests") {
     request.groups = {"g", "joining"};
     request.include_authorized_operations = true;
     const auto both = world.call<protocol::DescribeGroupsResponse>(request, 5);
-    CHECK(both.groups[0].authorized_operations == 328);
+    CHECK(both.groups[0].authorized_operations == 3400);  // As Kafka 4.3.1 answers.
     CHECK(both.groups[1].group_id == "joining");
+    // Of a group that is not there as long as that is no error.
+    request.groups = {"nobody"};
+    CHECK(
+        world.call<protocol::DescribeGroupsResponse>(request, 5).groups[0].authorized_operations ==
+        3400);
+    CHECK(
+        world.call<protocol::DescribeGroupsResponse>(request, 6).groups[0].authorized_operations ==
+        std::numeric_limits<std::int32_t>::min());
   }
 
   TEST_CASE("ListGroups lists the groups of every shard, of the states and types that are asked") {

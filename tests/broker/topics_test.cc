@@ -218,6 +218,48 @@ TEST_SUITE("topics") {
               .error_code == ErrorCode::invalid_config);
   }
 
+  TEST_CASE(
+      "authorized operations are what Kafka without an authorizer answers, and only if asked") {
+    constexpr std::int32_t of_cluster = 8096, of_topic = 3576;  // As Kafka 4.3.1 answers.
+    constexpr auto not_asked = std::numeric_limits<std::int32_t>::min();
+    World world;
+    create_topic(world, "t");
+    for (const bool asked : {false, true}) {
+      CAPTURE(asked);
+      for (std::int16_t version = 8; version <= 12; ++version) {
+        CAPTURE(version);
+        protocol::MetadataRequest request;
+        request.include_cluster_authorized_operations = asked && version <= 10;
+        request.include_topic_authorized_operations = asked;
+        request.allow_auto_topic_creation = false;
+        request.topics.emplace();
+        request.topics->push_back({{}, "t"});
+        request.topics->push_back({{}, "unknown"});
+        auto answer = world.call<protocol::MetadataResponse>(request, version);
+        CHECK(answer.cluster_authorized_operations ==
+              (asked && version <= 10 ? of_cluster : not_asked));
+        REQUIRE(answer.topics.size() == 2);
+        for (const auto& topic : answer.topics)
+          CHECK(topic.topic_authorized_operations == (asked ? of_topic : not_asked));
+        request.topics.reset();
+        answer = world.call<protocol::MetadataResponse>(request, version);
+        REQUIRE(answer.topics.size() == 1);
+        CHECK(answer.topics[0].topic_authorized_operations == (asked ? of_topic : not_asked));
+      }
+      protocol::DescribeClusterRequest cluster;
+      cluster.include_cluster_authorized_operations = asked;
+      CHECK(
+          world.call<protocol::DescribeClusterResponse>(cluster, 0).cluster_authorized_operations ==
+          (asked ? of_cluster : not_asked));
+    }
+    protocol::DescribeTopicPartitionsRequest partitions;
+    partitions.response_partition_limit = 10;
+    partitions.topics = {{"t"}, {"unknown"}};
+    const auto answer = world.call<protocol::DescribeTopicPartitionsResponse>(partitions, 0);
+    REQUIRE(answer.topics.size() == 2);
+    for (const auto& topic : answer.topics) CHECK(topic.topic_authorized_operations == of_topic);
+  }
+
   TEST_CASE("DescribeTopicPartitions pages through topics in the order of their names") {
     World world;
     for (const char* name : {"b", "a", "c"}) create_topic(world, name, 3);
