@@ -218,6 +218,24 @@ TEST_SUITE("topics") {
               .error_code == ErrorCode::invalid_config);
   }
 
+  TEST_CASE("DescribeConfigs with no keys, like without a list of them, describes all") {
+    World world({.configure = [](BrokerConfig& config) {
+      config.entries.emplace_back().name = "num.partitions";
+    }});
+    create_topic(world, "t");
+    const auto count = [&](std::int8_t type, std::string_view name,
+                           std::optional<std::vector<std::string_view>> keys) {
+      protocol::DescribeConfigsRequest request;
+      request.resources.push_back({type, name, std::move(keys)});
+      const auto response = world.call<protocol::DescribeConfigsResponse>(request, 4);
+      return response.results[0].configs.size();
+    };
+    CHECK(count(2, "t", std::vector<std::string_view>{}) == topic_config_keys().size());
+    CHECK(count(2, "t", std::nullopt) == topic_config_keys().size());
+    CHECK(count(2, "t", std::vector<std::string_view>{"retention.ms", "no.such"}) == 1);
+    CHECK(count(4, "1", std::vector<std::string_view>{}) == 1);
+  }
+
   TEST_CASE(
       "authorized operations are what Kafka without an authorizer answers, and only if asked") {
     constexpr std::int32_t of_cluster = 8096, of_topic = 3576;  // As Kafka 4.3.1 answers.
