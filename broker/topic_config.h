@@ -4,7 +4,11 @@
 //
 // One table says of each key its default, range, type and reason; everything else is derived
 // from it: checking what a client asks for, what DescribeConfigs shows, what `topic describe`
-// prints.  A key or value that is not understood is refused, never kept and ignored.
+// prints.  A key or value that is not understood is refused, never kept and ignored.  Keys of
+// Kafka's that have nothing to act on here (compaction, replicas) are taken, and their reason says
+// so; a value that asks for something that would be missed is refused with what is missing.
+//
+// A value is kept as what it means, not as it was written: "007" as "7".
 //
 // A topic's value, if it has one, wins over the broker's default for it (Kafka's `log.*` names,
 // given by the server as `defaults`), which wins over the built-in one.
@@ -45,7 +49,14 @@ struct TopicConfig {
 };
 
 // Kafka's numbers for a config's type in DescribeConfigs.
-enum class ConfigType : std::int8_t { boolean = 1, string = 2, integer = 3, long_ = 5, list = 7 };
+enum class ConfigType : std::int8_t {
+  boolean = 1,
+  string = 2,
+  integer = 3,
+  long_ = 5,
+  double_ = 6,
+  list = 7
+};
 
 struct TopicConfigKey {
   std::string_view name;
@@ -53,8 +64,9 @@ struct TopicConfigKey {
   std::string_view fallback;     // The built-in default, as text.
   ConfigType type;
   std::string_view reason;
-  // Checks `value` and puts it into `config`; the error says what is allowed.
-  Result<> (*set)(TopicConfig& config, std::string_view value);
+  // Checks `value`, puts it into `config` and returns what it means, as text; the error says what
+  // is allowed.
+  Result<std::string> (*set)(TopicConfig& config, std::string_view value);
 };
 
 std::span<const TopicConfigKey> topic_config_keys();
@@ -64,5 +76,17 @@ const TopicConfigKey* find_topic_config_key(std::string_view name);
 // value and say what is allowed.
 Result<TopicConfig> make_topic_config(const storage::Configs& defaults,
                                       const storage::Configs& own);
+
+// `own` as it is to be stored, when a client may set it so: each value as what it means, none
+// longer than longest_topic_config, and no two that contradict each other.
+Result<storage::Configs> settle_topic_configs(const storage::Configs& defaults,
+                                              const storage::Configs& own);
+
+// Far more than any value needs, and no burden on a journal or an answer.
+inline constexpr std::size_t longest_topic_config = 256;
+
+// Why these two do not go together, and nothing when they do: a record that is acknowledged before
+// it is synced, and the wish that so many or so old ones are.
+std::string flush_conflict(Durability durability, std::string_view key, std::string_view value);
 
 }  // namespace tarry::broker

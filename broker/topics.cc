@@ -134,9 +134,9 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
                      fmt::format("Replication factor {} is not possible: there is one broker.",
                                  topic.replication));
   }
-  if (const auto config = make_topic_config({}, topic.configs); !config) {
-    co_return refuse(ErrorCode::invalid_config, config.error().message);
-  }
+  auto configs = settle_topic_configs(broker_.config().topic_defaults, topic.configs);
+  if (!configs) co_return refuse(ErrorCode::invalid_config, configs.error().message);
+  topic.configs = std::move(*configs);
   const TopicId id = broker_.random().topic_id();
   if (topic.only_check) {
     co_return std::make_shared<const storage::Topic>(
@@ -247,11 +247,10 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::change_configs(std::string name,
   }
   auto configs = change(topic->configs);
   if (!configs) co_return std::unexpected(configs.error());
-  if (const auto config = make_topic_config({}, *configs); !config) {
-    co_return refuse(ErrorCode::invalid_config, config.error().message);
-  }
+  auto settled = settle_topic_configs(broker_.config().topic_defaults, *configs);
+  if (!settled) co_return refuse(ErrorCode::invalid_config, settled.error().message);
   if (only_check) co_return topic;
-  const storage::Operation operation = storage::ConfigsSet{topic->id, *configs};
+  const storage::Operation operation = storage::ConfigsSet{topic->id, std::move(*settled)};
   const auto written = co_await write(operation);
   if (!written) co_return std::unexpected(written.error());
   co_return catalog_.image()->find(topic->id);

@@ -121,8 +121,9 @@ Result<> set_log_directory(Config& config, std::string_view value) {
 }
 
 // Kafka's form names the protocol first: PLAINTEXT://localhost:9092.
+constexpr std::string_view plaintext = "PLAINTEXT://";
+
 Result<HostPort> listener(std::string_view value) {
-  constexpr std::string_view plaintext = "PLAINTEXT://";
   if (value.starts_with(plaintext)) value.remove_prefix(plaintext.size());
   return parse_host_port(value);
 }
@@ -375,8 +376,9 @@ void add_topic_defaults(std::vector<ConfigKey>& keys) {
     keys.push_back({key.broker_name, key.fallback, unit_of(key.broker_name), key.type, key.reason,
                     [&key](Config& config, std::string_view value) -> Result<> {
                       broker::TopicConfig checked;
-                      if (auto set = key.set(checked, value); !set) return set;
-                      config.broker.topic_defaults[std::string(key.name)] = value;
+                      auto set = key.set(checked, value);
+                      if (!set) return std::unexpected(set.error());
+                      config.broker.topic_defaults[std::string(key.name)] = std::move(*set);
                       return {};
                     }});
   }
@@ -392,9 +394,29 @@ std::vector<ConfigKey> make_keys() {
   return keys;
 }
 
-// "7d" and "1GiB" become the plain numbers that everything behind this sees.
-std::string in_plain_units(const ConfigKey& key, std::string_view value) {
-  if (whole_number(value)) return std::string(value);
+// The one form that everything behind this sees and DescribeConfigs shows: "7d", "1GiB" and "007"
+// as plain numbers, "True" as "true", an address with its protocol, as Kafka has them.
+std::string in_plain_form(const ConfigKey& key, std::string_view value) {
+  using broker::ConfigType;
+  const bool is_address = key.name == "listeners" || key.name == "advertised.listeners";
+  if (is_address && !value.empty() && value.find("://") == value.npos)
+    return fmt::format("{}{}", plaintext, value);
+  if (key.type == ConfigType::boolean) {
+    std::string lower(value);
+    for (char& c : lower) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    return lower;
+  }
+  if (key.type == ConfigType::integer || key.type == ConfigType::long_) {
+    if (const auto parsed = whole_number(value)) return std::to_string(*parsed);
+  }
+  if (key.type == ConfigType::double_) {
+    double parsed = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+    if (error == std::errc{} && end == value.data() + value.size())
+      return fmt::format("{}", parsed);
+  }
   if (key.unit == "ms") {
     if (const auto parsed = parse_duration(value)) return std::to_string(parsed->count());
   } else if (key.unit == "bytes") {
@@ -404,7 +426,7 @@ std::string in_plain_units(const ConfigKey& key, std::string_view value) {
 }
 
 Result<> set_key(const ConfigKey& key, Config& config, std::string_view value) {
-  const auto set = key.set(config, in_plain_units(key, value));
+  const auto set = key.set(config, in_plain_form(key, value));
   if (set) return set;
   std::string allowed = set.error().message;
   if (key.unit == "ms") allowed += ", in ms, or as in 90s and 7d";
@@ -575,6 +597,18 @@ bool goes_on(std::string_view line) {
 
 // --- What several keys say together ---
 
+Result<> check_flushes(const storage::Configs& topic_defaults) {
+  const auto config = broker::make_topic_config(topic_defaults, {});
+  if (!config) return std::unexpected(config.error());
+  for (const char* name : {"flush.messages", "flush.ms"}) {
+    auto why =
+        broker::flush_conflict(config->durability, broker::find_topic_config_key(name)->broker_name,
+                               topic_defaults.at(name));
+    if (!why.empty()) return fail(Errc::invalid, std::move(why));
+  }
+  return {};
+}
+
 Result<> settle_times(Config& config) {
   const auto& times = config.times;
   constexpr std::int64_t minute = 60'000, hour = 3'600'000;
@@ -604,7 +638,7 @@ Result<> settle_times(Config& config) {
                             "two files have to fit",
                             config.broker.journal_max_bytes, config.broker.journal_file_bytes));
   }
-  return {};
+  return check_flushes(config.broker.topic_defaults);
 }
 
 }  // namespace
@@ -689,7 +723,7 @@ Result<std::vector<Setting>> read_properties(const std::string& path) {
 
 Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
   Config config;
-  std::map<std::string_view, std::string> given;  // The highest layer's, in plain units.
+  std::map<std::string_view, std::string> given;  // The highest layer's, in plain form.
   for (const auto& key : config_keys()) {
     const auto set = set_key(key, config, key.fallback);
     TARRY_ASSERT(set.has_value(), "a key's default is allowed");
@@ -708,7 +742,7 @@ Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
         return fail(Errc::invalid,
                     fmt::format("{}: allowed is {}", place(setting), set.error().message));
       }
-      given[key->name] = in_plain_units(*key, setting.value);
+      given[key->name] = in_plain_form(*key, setting.value);
     }
   }
   if (const auto settled = settle_times(config); !settled) return std::unexpected(settled.error());

@@ -15,10 +15,13 @@ std::vector<TopicValue> values_of(const BrokerConfig& broker, const storage::Top
       value.synonyms.push_back(
           {std::string(key.broker_name), given->second, ConfigSource::static_broker});
     }
-    value.synonyms.push_back(
-        {std::string(key.broker_name), std::string(key.fallback), ConfigSource::fallback});
-    value.value = value.synonyms.front().value;
-    value.source = value.synonyms.front().source;
+    if (!key.broker_name.empty()) {
+      value.synonyms.push_back(
+          {std::string(key.broker_name), std::string(key.fallback), ConfigSource::fallback});
+    }
+    const bool is_set = !value.synonyms.empty();
+    value.value = is_set ? value.synonyms.front().value : std::string(key.fallback);
+    value.source = is_set ? value.synonyms.front().source : ConfigSource::fallback;
     out.push_back(std::move(value));
   }
   return out;

@@ -32,6 +32,27 @@ ErrorCode create(World& world, std::string_view name, std::int32_t partitions,
   return world.call<protocol::CreateTopicsResponse>(request, 7).topics[0].error_code;
 }
 
+// Why there can be no such topic; empty when there can.
+std::string refusal_of(World& world, std::string_view name, std::int32_t partitions,
+                       std::vector<protocol::CreateTopicsRequest::Config> configs = {}) {
+  protocol::CreateTopicsRequest request;
+  request.topics.push_back({name, partitions, 1, {}, std::move(configs)});
+  request.validate_only = true;
+  return std::string(
+      world.call<protocol::CreateTopicsResponse>(request, 7).topics[0].error_message.value_or(""));
+}
+
+ErrorCode set_config(World& world, std::string_view topic, std::string_view key,
+                     std::string_view value) {
+  protocol::IncrementalAlterConfigsRequest request;
+  request.resources.push_back({2, topic, {{key, 0, value}}});
+  return world.call<protocol::IncrementalAlterConfigsResponse>(request, 1).responses[0].error_code;
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != text.npos;
+}
+
 std::string config_of(World& world, std::string_view topic, std::string_view key) {
   protocol::DescribeConfigsRequest request;
   request.resources.push_back({2, topic, std::vector{key}});
@@ -234,6 +255,112 @@ TEST_SUITE("topics") {
     CHECK(count(2, "t", std::nullopt) == topic_config_keys().size());
     CHECK(count(2, "t", std::vector<std::string_view>{"retention.ms", "no.such"}) == 1);
     CHECK(count(4, "1", std::vector<std::string_view>{}) == 1);
+  }
+
+  TEST_CASE("Kafka's topic configs that have nothing to act on are taken, in Kafka's range") {
+    World world;
+    create_topic(world, "t");
+    const auto takes = [&](std::string_view key, std::string_view value) {
+      const bool taken = set_config(world, "t", key, value) == ErrorCode::none;
+      CHECK(taken == refusal_of(world, "other", 1, {{key, value}}).empty());
+      return taken;
+    };
+    constexpr std::string_view most = "9223372036854775807", above = "9223372036854775808";
+    struct Number {
+      std::string_view key, fallback;
+      std::string_view least, below;
+    };
+    for (const auto& [key, fallback, least, below] : std::initializer_list<Number>{
+             {"delete.retention.ms", "86400000", "0", "-1"},
+             {"file.delete.delay.ms", "60000", "0", "-1"},
+             {"flush.messages", most, "1", "0"},
+             {"flush.ms", most, "0", "-1"},
+             {"max.compaction.lag.ms", most, "1", "0"},
+             {"min.compaction.lag.ms", "0", "0", "-1"},
+             {"segment.jitter.ms", "0", "0", "-1"},
+         }) {
+      CAPTURE(key);
+      CHECK(config_of(world, "t", key) == fallback);
+      CHECK(takes(key, most));
+      CHECK(takes(key, least));
+      CHECK(config_of(world, "t", key) == least);
+      CHECK_FALSE(takes(key, below));
+      CHECK_FALSE(takes(key, above));
+      CHECK_FALSE(takes(key, "soon"));
+      CHECK_FALSE(takes(key, ""));
+    }
+    CHECK(config_of(world, "t", "min.cleanable.dirty.ratio") == "0.5");
+    for (const char* value : {"0", "1", "0.25", "1e-3"})
+      CHECK(takes("min.cleanable.dirty.ratio", value));
+    for (const char* value : {"1.01", "-0.1", "nan", "half", "0.5x"})
+      CHECK_FALSE(takes("min.cleanable.dirty.ratio", value));
+    for (const char* value : {"true", "false", "True"})
+      CHECK(takes("unclean.leader.election.enable", value));
+    CHECK(config_of(world, "t", "unclean.leader.election.enable") == "true");
+    CHECK_FALSE(takes("unclean.leader.election.enable", "yes"));
+    world.restart();
+    CHECK(config_of(world, "t", "flush.messages") == "1");
+  }
+
+  TEST_CASE("a topic config whose effect would be missed is refused with key, value and reason") {
+    World world;
+    struct Refused {
+      std::string_view key, value, reason;
+    };
+    for (const auto& [key, value, reason] : std::initializer_list<Refused>{
+             {"preallocate", "true", "a segment grows as it is written"},
+             {"remote.storage.enable", "true", "there is no remote storage"},
+             {"cleanup.policy", "compact", "compaction is not supported"},
+         }) {
+      CAPTURE(key);
+      const auto said = refusal_of(world, "t", 1, {{key, value}});
+      CHECK(contains(said, key));
+      CHECK(contains(said, value));
+      CHECK(contains(said, reason));
+      CHECK(create(world, "t", 1, 1, {{key, value}}) == ErrorCode::invalid_config);
+    }
+    CHECK(
+        create(world, "t", 1, 1, {{"preallocate", "false"}, {"remote.storage.enable", "false"}}) ==
+        ErrorCode::none);
+    CHECK(config_of(world, "t", "remote.storage.enable") == "false");
+  }
+
+  TEST_CASE("flush.messages and flush.ms are refused where records are not synced before the ack") {
+    World world;
+    const auto said =
+        refusal_of(world, "t", 1, {{"tarry.durability", "os"}, {"flush.messages", "1"}});
+    CHECK(contains(said, "flush.messages"));
+    CHECK(contains(said, "tarry.durability=os"));
+    create_topic(world, "t", 1, {{"flush.ms", "1000"}});
+    CHECK(set_config(world, "t", "tarry.durability", "os") == ErrorCode::invalid_config);
+    CHECK(set_config(world, "t", "flush.ms", "9223372036854775807") == ErrorCode::none);
+    CHECK(set_config(world, "t", "tarry.durability", "os") == ErrorCode::none);
+    World by_default({.configure = [](BrokerConfig& config) {
+      config.topic_defaults["tarry.durability"] = "os";
+    }});
+    CHECK(create(by_default, "t", 1, 1, {{"flush.ms", "1000"}}) == ErrorCode::invalid_config);
+  }
+
+  TEST_CASE("a config is stored as its value, however it was written, and a long one is refused") {
+    World world;
+    create_topic(world, "t", 1, {{"retention.ms", "0000000000000000000000000001000"}});
+    CHECK(config_of(world, "t", "retention.ms") == "1000");
+    CHECK(set_config(world, "t", "segment.bytes", "000005000") == ErrorCode::none);
+    CHECK(set_config(world, "t", "tarry.delay.enable", "FALSE") == ErrorCode::none);
+    CHECK(set_config(world, "t", "min.cleanable.dirty.ratio", "0.5000") == ErrorCode::none);
+    const auto& stored = world.shard().topics().find("t")->configs;
+    CHECK(stored == storage::Configs{{"min.cleanable.dirty.ratio", "0.5"},
+                                     {"retention.ms", "1000"},
+                                     {"segment.bytes", "5000"},
+                                     {"tarry.delay.enable", "false"}});
+
+    const std::string long_one = std::string(70'000, '0') + "1000";
+    CHECK(set_config(world, "t", "retention.ms", long_one) == ErrorCode::invalid_config);
+    const auto said = refusal_of(world, "other", 1, {{"retention.ms", long_one}});
+    CHECK(contains(said, "retention.ms"));
+    CHECK(contains(said, "70004 bytes"));
+    CHECK(said.size() < 300);
+    CHECK(config_of(world, "t", "retention.ms") == "1000");
   }
 
   TEST_CASE(

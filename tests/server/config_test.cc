@@ -237,6 +237,52 @@ TEST_SUITE("config") {
     CHECK_FALSE(config.admin.has_value());
   }
 
+  TEST_CASE("DescribeConfigs shows a listener with its protocol, however it was given") {
+    const auto config =
+        made({set({{"listeners", "127.0.0.1:9093"}, {"advertised.listeners", "broker:9094"}})});
+    CHECK(config.listen == HostPort{"127.0.0.1", 9093});
+    CHECK(entry(config, "listeners").value == "PLAINTEXT://127.0.0.1:9093");
+    CHECK(entry(config, "advertised.listeners").value == "PLAINTEXT://broker:9094");
+    CHECK(entry(made({set({{"listeners", "PLAINTEXT://[::1]:1"}})}), "listeners").value ==
+          "PLAINTEXT://[::1]:1");
+    const auto plain = made({set({{"listeners", "localhost:9092"}})});
+    CHECK(entry(plain, "listeners").is_default);
+    CHECK(entry(plain, "advertised.listeners").value == "");
+  }
+
+  TEST_CASE("a value is shown as what it means, however it was written") {
+    const auto config = made({set({{"num.partitions", "0003"},
+                                   {"message.max.bytes", "0001000"},
+                                   {"auto.create.topics.enable", "False"},
+                                   {"log.preallocate", "FALSE"},
+                                   {"log.cleaner.min.cleanable.ratio", "0.250"},
+                                   {"tarry.data.dir", "007"}})});
+    CHECK(entry(config, "num.partitions").value == "3");
+    CHECK(entry(config, "message.max.bytes").value == "1000");
+    CHECK(config.broker.topic_defaults.at("max.message.bytes") == "1000");
+    CHECK(entry(config, "auto.create.topics.enable").value == "false");
+    CHECK_FALSE(config.broker.auto_create_topics);
+    CHECK(entry(config, "log.preallocate").is_default);
+    CHECK(entry(config, "log.cleaner.min.cleanable.ratio").value == "0.25");
+    CHECK(config.broker.topic_defaults.at("min.cleanable.dirty.ratio") == "0.25");
+    CHECK(config.broker.data_directory == "007");
+    CHECK(entry(config, "tarry.data.dir").value == "007");
+  }
+
+  TEST_CASE("Kafka's keys for what is not there are taken, unless they ask for what is missing") {
+    made({set({{"log.flush.interval.messages", "10000"},
+               {"log.flush.interval.ms", "1s"},
+               {"log.cleaner.delete.retention.ms", "1d"},
+               {"log.cleaner.max.compaction.lag.ms", "1"},
+               {"log.roll.jitter.ms", "0"},
+               {"unclean.leader.election.enable", "true"}})});
+    CHECK(contains(refused({set({{"log.preallocate", "true"}})}), "log.preallocate=true"));
+    const auto said =
+        refused({set({{"tarry.durability", "os"}, {"log.flush.interval.messages", "1"}})});
+    CHECK(contains(said, "log.flush.interval.messages"));
+    CHECK(contains(said, "tarry.durability=os"));
+  }
+
   TEST_CASE("DescribeConfigs gets every key, with its value and whether it is the default") {
     const auto config = made({set({{"num.partitions", "3"}, {"fetch.max.bytes", "57671680"}})});
     CHECK(config.broker.entries.size() == config_keys().size());
