@@ -1,6 +1,7 @@
 #include "broker/topics.h"
 
 #include <algorithm>
+#include <climits>
 #include <utility>
 
 #include <fmt/core.h>
@@ -18,6 +19,17 @@ namespace {
 
 std::unexpected<TopicRefusal> refuse(ErrorCode code, std::string message) {
   return std::unexpected(TopicRefusal{code, std::move(message)});
+}
+
+// Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
+// number that are allowed can be too long together.  Empty when it can.
+std::string why_no_directories(std::string_view topic, std::int32_t partitions) {
+  const auto longest = fmt::formatted_size("{}-{}", topic, partitions - 1);
+  if (longest <= NAME_MAX) return {};
+  return fmt::format(
+      "Topic '{}' cannot have {} partitions: the name of the last one's directory would have {} "
+      "bytes, and file systems take {}. Use a shorter name or fewer partitions.",
+      topic, partitions, longest, NAME_MAX);
 }
 
 }  // namespace
@@ -129,6 +141,8 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
         fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
                     topic.partitions, broker_.config().max_partitions, partitions_));
   }
+  if (auto why = why_no_directories(topic.name, topic.partitions); !why.empty())
+    co_return refuse(ErrorCode::invalid_partitions, std::move(why));
   if (topic.replication != -1 && topic.replication != 1) {
     co_return refuse(ErrorCode::invalid_replication_factor,
                      fmt::format("Replication factor {} is not possible: there is one broker.",
@@ -227,6 +241,8 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, 
         fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
                     more, broker_.config().max_partitions, partitions_));
   }
+  if (auto why = why_no_directories(topic->name, count); !why.empty())
+    co_return refuse(ErrorCode::invalid_partitions, std::move(why));
   if (only_check) co_return topic;
   const storage::Operation operation = storage::PartitionsAdded{topic->id, count};
   const auto written = co_await write(operation);

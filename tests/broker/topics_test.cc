@@ -363,6 +363,28 @@ TEST_SUITE("topics") {
     CHECK(config_of(world, "t", "retention.ms") == "1000");
   }
 
+  TEST_CASE("a topic has only as many partitions as there can be directories with its name") {
+    World world;
+    const std::string name(249, 'n');
+    CHECK(refusal_of(world, name, 100'000).empty());  // The last one is NAME-99999: 255 bytes.
+    const auto said = refusal_of(world, name, 100'001);
+    CHECK(contains(said, "100001 partitions"));
+    CHECK(contains(said, "256 bytes"));
+    CHECK(refusal_of(world, name.substr(1), 100'001).empty());
+    CHECK(create(world, name, 100'001) == ErrorCode::invalid_partitions);
+    CHECK(create(world, name, 1) == ErrorCode::none);
+    protocol::CreatePartitionsRequest more;
+    more.timeout_ms = 1000;
+    more.validate_only = true;
+    more.topics.push_back({name, 100'000, std::nullopt});
+    CHECK(world.call<protocol::CreatePartitionsResponse>(more, 3).results[0].error_code ==
+          ErrorCode::none);
+    more.topics[0].count = 100'001;
+    const auto answer = world.call<protocol::CreatePartitionsResponse>(more, 3);
+    CHECK(answer.results[0].error_code == ErrorCode::invalid_partitions);
+    CHECK(contains(answer.results[0].error_message.value_or(""), "256 bytes"));
+  }
+
   TEST_CASE(
       "authorized operations are what Kafka without an authorizer answers, and only if asked") {
     constexpr std::int32_t of_cluster = 8096, of_topic = 3576;  // As Kafka 4.3.1 answers.
