@@ -94,12 +94,18 @@ asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& opera
   Shard& shard = broker_.shard(0);
   storage::RecordBuilder record;
   std::visit([&](const auto& op) { record.add(op); }, operation);
+  // What waits for a topic goes in the same turn as the topic: the next checkpoint of this shard
+  // has both, or the journal still has the operation.
+  std::optional<TopicId> deleted;
+  if (const auto* op = std::get_if<storage::TopicDeleted>(&operation)) deleted = op->topic;
   Wakeup written;
   Result<> result;
   const auto lsn = shard.append(record, storage::When::durable, storage::JournalUse::work,
                                 [&](const Result<>& done) {
                                   result = done;
                                   if (result) result = catalog_.apply(operation);
+                                  if (result && deleted)
+                                    result = broker_.pending().drop_topic(*deleted);
                                   written.fire();
                                 });
   if (!lsn) co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
@@ -198,6 +204,8 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
     const storage::Operation operation = storage::TopicDeleted{id};
     written = co_await write(operation);
   }
+  // Once more, now that every shard knows: until then one may have parked what was on its way, and
+  // the store may have forgotten by then that it dropped the topic.
   if (written) {
     if (const auto dropped = broker_.pending().drop_topic(id); !dropped)
       broker_.journal_failed(dropped.error());

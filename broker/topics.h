@@ -5,6 +5,9 @@
 //   create/delete/alter --> checked --> journal of shard 0 --> Catalog --> image to every shard
 //                                                                            '--> answered
 //
+// What is pending for a topic that is deleted is dropped in the same turn as the topic: a
+// checkpoint has both or neither.
+//
 // What is answered as done is durable, and known to every shard: a client that creates a topic and
 // uses it on another connection finds it.
 //

@@ -508,6 +508,13 @@ Result<PendingPage> PendingStore::list(const PendingQuery& query) {
   return page;
 }
 
+std::vector<TopicId> PendingStore::topics() const {
+  const std::lock_guard lock(inside_->mutex);
+  std::vector<TopicId> out;
+  for (const auto& [topic, count] : inside_->counts) out.push_back(topic);
+  return out;
+}
+
 std::uint64_t PendingStore::pending_of(const TopicId& topic) const {
   const std::lock_guard lock(inside_->mutex);
   const auto at = inside_->counts.find(topic);

@@ -137,6 +137,7 @@ class PendingStore {
 
   Result<PendingPage> list(const PendingQuery& query);
 
+  std::vector<TopicId> topics() const;  // For which something is pending.
   std::uint64_t pending_of(const TopicId& topic) const;
   std::uint64_t total() const;
   Result<std::optional<WallTime>> next_due();

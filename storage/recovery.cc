@@ -236,6 +236,11 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
     out.bytes += read->bytes;
   }
   out.fenced = replay.fenced();
+  // A crash may have come between what a shard wrote for a topic and what it was told of its end.
+  for (const TopicId& topic : pending.topics()) {
+    if (catalog.has_topic(topic)) continue;
+    if (auto dropped = pending.drop_topic(topic); !dropped) return std::unexpected(dropped.error());
+  }
 
   // A number that a record carries is given out, whatever the notes of blocks say.
   if (const Sequence seen = replay.highest_sequence(); seen >= catalog.next_sequence()) {

@@ -15,6 +15,8 @@
 //     GroupStored, GroupRemoved,          OffsetStore
 //     OffsetsCommitted, OffsetsRemoved
 //
+// What is pending for a topic that is not there in the end is dropped, wherever it came from.
+//
 // A log may be ahead of the checkpoint, its last batches perhaps half written.  The first
 // LogAppended of a log says where the journal takes over: what is before its base offset was
 // synced by the checkpoint, what is from there on stands in the journal, so the log is cut there

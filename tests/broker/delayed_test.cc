@@ -13,6 +13,16 @@ using namespace std::chrono_literals;
 using Strings = std::vector<std::string>;
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+// Forced, by shard 0; whether it was told so.
+std::shared_ptr<bool> begin_to_delete(World& world, const TopicId& id) {
+  auto removed = std::make_shared<bool>(false);
+  boost::asio::co_spawn(world.shard().executor(), world.broker().topics().remove(id, true),
+                        [removed](std::exception_ptr failed, TopicResult<TopicPtr> result) {
+                          *removed = !failed && result.has_value();
+                        });
+  return removed;
+}
+
 TEST_SUITE("delayed records") {
   TEST_CASE("a delayed record is answered -n, unseen until its time and there in its millisecond") {
     World world;
@@ -201,18 +211,73 @@ TEST_SUITE("delayed records") {
     CHECK(response.responses[0].error_message.value_or("").find("2 pending") != std::string::npos);
 
     const auto id = world.shard().topics().find("t")->id;
-    bool removed = false;
-    boost::asio::co_spawn(
-        world.shard().executor(), world.broker().topics().remove(id, true),
-        [&](std::exception_ptr, TopicResult<TopicPtr> result) { removed = result.has_value(); });
+    const auto removed = begin_to_delete(world, id);
     world.run();
-    CHECK(removed);
+    CHECK(*removed);
     CHECK(world.broker().pending().total() == 0);
     create_topic(world, "t");
     world.pass(2h);
     CHECK(read_all(world, "t").empty());
     world.restart();
     CHECK(read_all(world, "t").empty());
+  }
+
+  TEST_CASE("a checkpoint has a topic's end and that of its pending records, or neither") {
+    World world;
+    create_topic(world, "t", 8);
+    for (PartitionIndex p = 0; p < 8; ++p) {
+      produce(world, "t", p, batch_of(world.clock.wall(), {{"a", {{"x-delay", "1h"}}}}));
+    }
+    const auto id = world.shard().topics().find("t")->id;
+    world.background_stands_still = true;
+    const auto removed = begin_to_delete(world, id);
+    world.run();  // It is in the journal.
+    // The topic's end becomes durable, and only shard 0 gets to know it.
+    world.stands_still = 1;
+    world.background_stands_still = false;
+    world.run();
+    REQUIRE_FALSE(world.broker().topics().image()->find(id));
+    REQUIRE(world.shard(1).topics().find(id));
+    const auto checkpoints = world.shard().checkpoints_total;
+    world.shard().checkpointer().hurry();
+    world.run();
+    REQUIRE(world.shard().checkpoints_total == checkpoints + 1);
+    REQUIRE_FALSE(*removed);
+    CHECK(world.broker().pending().total() == 0);
+    world.restart();
+    CHECK_FALSE(world.broker().topics().image()->find(id));
+    CHECK(world.broker().pending().total() == 0);
+    CHECK(world.broker().pending().list({})->records.empty());
+  }
+
+  TEST_CASE("what a shard parks before it knows that the topic is gone goes with the topic") {
+    World world;
+    create_topic(world, "t", 8);
+    const auto id = world.shard().topics().find("t")->id;
+    PartitionIndex of_1 = 0;
+    while (world.broker().shard_of({id, of_1}).index() != 1) ++of_1;
+    produce(world, "t", of_1, batch_of(world.clock.wall(), {{"a", {{"x-delay", "1h"}}}}));
+    world.background_stands_still = true;
+    const Buffer batch = batch_of(world.clock.wall(), {{"b", {{"x-delay", "1h"}}}});
+    const auto parking = world.begin(produce_request("t", of_1, batch), 9, 1);
+    const auto removed = begin_to_delete(world, id);
+    world.run();
+    world.stands_still = 1;
+    while (world.background(0).step()) world.turn();
+    REQUIRE_FALSE(world.broker().topics().image()->find(id));
+    auto& pending = world.broker().pending();
+    while (pending.sweep(world.clock.wall(), 100).value()) {
+    }
+    // Shard 1's journal has the record; the news of the topic waits behind it.
+    while (world.background(1).step()) {
+    }
+    CHECK(pending.total() == 1);
+    world.stands_still.reset();
+    world.background_stands_still = false;
+    world.run();
+    CHECK(*removed);
+    CHECK(pending.total() == 0);
+    CHECK(pending.list({})->records.empty());
   }
 
   TEST_CASE(

@@ -77,11 +77,13 @@ class World {
     bool any = false;
     for (bool busy = true; busy; any = any || busy) {
       busy = false;
-      for (auto& context : contexts_) {
-        context->restart();
-        busy = context->poll() > 0 || busy;
+      for (std::size_t i = 0; i < contexts_.size(); ++i) {
+        if (i == stands_still) continue;
+        contexts_[i]->restart();
+        busy = contexts_[i]->poll() > 0 || busy;
       }
       for (std::size_t i = 0; i < contexts_.size(); ++i) {
+        if (i == stands_still) continue;
         const auto progress = shard(i).wheel().advance(shard(i).tick());
         busy = progress.fired > 0 || progress.more || busy;
       }
@@ -184,9 +186,10 @@ class World {
   }
 
   Connection& connection(std::size_t home = 0) { return *connections_[home]; }
-  std::optional<Error> failure;          // What the broker told on_failure.
-  bool background_stands_still = false;  // As when the disk does not answer.
-  bool ready = false;                    // As Broker::start() says.
+  std::optional<Error> failure;             // What the broker told on_failure.
+  bool background_stands_still = false;     // As when the disk does not answer.
+  std::optional<std::size_t> stands_still;  // A shard whose thread does not get to run.
+  bool ready = false;                       // As Broker::start() says.
 
  private:
   void open() {
@@ -222,6 +225,7 @@ class World {
     // Coroutines that wait go with their contexts; the broker they point to goes last.
     for (auto& connection : connections_) connection->close();
     if (broker_) run();
+    stands_still.reset();
     contexts_.clear();
     broker_.reset();
     backgrounds_.clear();

@@ -337,6 +337,19 @@ TEST_SUITE("recovery") {
     CHECK(rig.catalog->image()->find("orders")->id == others.topic);
   }
 
+  TEST_CASE("what is pending for a topic that is not there in the end is dropped") {
+    Rig rig;
+    rig.open_journals({}, 1);
+    rig.write(0, {topic(others, "others"), park(others, 2, 20)});
+    // Another shard parked it after the topic was gone here, and both were flushed.
+    REQUIRE(rig.store->apply(std::vector<Operation>{park(orders, 1, 10)}).has_value());
+    REQUIRE(rig.pending->flush().has_value());
+    rig.crash();
+    REQUIRE(rig.recover().has_value());
+    CHECK(rig.waiting() == std::vector<Sequence>{2});
+    CHECK(rig.store->total() == 1);
+  }
+
   TEST_CASE("a number that a record carries is not given out again") {
     Rig rig;
     rig.open_journals({}, 1);
