@@ -317,6 +317,9 @@ void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
   if (fenced_) return done(fail(Errc::fenced, *fenced_));
 
   const WallTime now = shard_.clock().wall();
+  if (std::ranges::any_of(gone, [now](const storage::Gone& one) { return one.due > now; })) {
+    return done(fail(Errc::invalid, "the clock was set back, and a record is not due any more"));
+  }
   const Offset base = log_.end_offset();
   records::set_base_offset(batch, base);
   records::set_leader_epoch(batch, 0);

@@ -93,7 +93,8 @@ class Partition {
               std::shared_ptr<void> memory = nullptr);
 
   // Records that fell due, as one batch with offsets from 0, and their removal: one journal
-  // record.  `done` has the base offset when it is durable.
+  // record.  `done` has the base offset when it is durable.  Refused when one of them is not due:
+  // the partition may have had to be opened first, and the clock have been set back meanwhile.
   void deliver(Buffer batch, std::span<const storage::Gone> gone,
                std::move_only_function<void(Result<Offset>)> done);
 

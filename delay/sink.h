@@ -55,7 +55,8 @@ class Sink {
   // Appends `batch` (offsets from 0; producer id -1) to the partition and `gone` to the same
   // journal record.  What `gone` views lives until `done` has been called.  Done with the offset
   // of the first record, when it is durable; or with why nothing was written, and then the engine
-  // tries again later (Errc::not_found: the topic is gone).
+  // tries again later (Errc::not_found: the topic is gone).  What is not due by the wall clock at
+  // the time of appending is not written: a sink that makes a batch wait looks at the clock again.
   virtual void deliver(const TopicPartition& partition, Buffer batch,
                        std::vector<storage::Gone> gone,
                        std::move_only_function<void(Result<Offset>)> done) = 0;

@@ -280,6 +280,40 @@ TEST_SUITE("delayed records") {
     CHECK(pending.list({})->records.empty());
   }
 
+  TEST_CASE("a record that waits for its partition to be opened is not early when the clock goes") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    const auto batch = batch_of(
+        world.clock.wall(),
+        {{"b", {{"x-delay", "60s"}}}, {"a", {{"x-delay", "3s"}}}, {"c", {{"x-delay", "59s"}}}});
+    produce(world, "t", 0, batch);
+    world.clock.now_wall += 60s;
+    world.clock.now_mono += 60s;
+    world.background_stands_still = true;
+    world.restart();
+    const TopicPartition tp{world.shard().topics().find("t")->id, 0};
+    REQUIRE(world.shard().engine().stats().in_flight == 3);
+    REQUIRE(world.shard().open_partition(tp) == nullptr);
+    world.clock.now_wall -= 57s;
+    world.background_stands_still = false;
+    world.run();
+    REQUIRE(world.shard().open_partition(tp) != nullptr);
+    CHECK(world.shard().open_partition(tp)->log_end() == 0);
+    // One of the three is due now.
+    world.pass(20ms);
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+    world.pass(55'900ms);
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+    world.pass(100ms);
+    CHECK(values(read_all(world, "t")) == Strings{"a", "c"});
+    world.pass(1s);
+    CHECK(values(read_all(world, "t")) == Strings{"a", "c", "b"});
+    world.restart();
+    world.pass(60s);
+    CHECK(values(read_all(world, "t")) == Strings{"a", "c", "b"});
+    CHECK(world.broker().pending().total() == 0);
+  }
+
   TEST_CASE(
       "nothing pending and nothing dirty: no timer of a shard is armed for the next ten seconds") {
     World world;
