@@ -73,10 +73,13 @@ struct Pending {
 };
 
 asio::awaitable<Pending> look_at_pending(Context& context) {
-  const auto next = co_await context.here.blocking(
-      [&store = context.broker.pending()] { return store.next_due(); });
-  if (!next) throw Refused{500, next.error().message};
-  co_return Pending{context.broker.pending().total(), *next};
+  Result<storage::PendingFirst> first;
+  do {  // A step at a time, so that others get at the pool.
+    first = co_await context.here.blocking(
+        [&store = context.broker.pending()] { return store.next_due(); });
+  } while (first && !first->known);
+  if (!first) throw Refused{500, first.error().message};
+  co_return Pending{context.broker.pending().total(), first->due};
 }
 
 std::string_view state_of(const Shards& shards) {

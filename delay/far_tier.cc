@@ -5,70 +5,50 @@
 namespace tarry::delay {
 
 Result<bool> FarTier::load(WallTime until, const Take& take) {
-  if (known_ && (!first_far_ || *first_far_ >= until)) {
-    horizon_ = std::max(horizon_, PendingKey{until, 0});  // Nothing of ours is in between.
-    return false;
-  }
+  const PendingKey end{until, 0};
+  // Nothing of ours is in between.
+  horizon_ = std::max(horizon_, std::min(end, first_.empty() ? looked_to_ : *first_.begin()));
+  if (horizon_ >= end) return false;
   auto found = store_.window(horizon_, until, step_);
   if (!found) return std::unexpected(found.error());
-  for (const auto& locator : *found) take(locator);
-  const bool more = found->size() == step_;
-  horizon_ = more ? behind(found->back().key) : std::max(horizon_, PendingKey{until, 0});
-  if (!known_ || !first_far_ || *first_far_ < horizon_.due) {
-    known_ = false;
-    first_far_.reset();
-    scanned_ = horizon_;
-  }
-  return more;
+  for (const auto& locator : found->locators) take(locator);
+  horizon_ = found->next.value_or(end);
+  first_.erase(first_.begin(), first_.lower_bound(horizon_));
+  looked_to_ = std::max(looked_to_, horizon_);
+  return found->next.has_value();
 }
 
 void FarTier::pull_back(const PendingKey& horizon) {
   horizon_ = std::min(horizon_, horizon);
-  known_ = true;
-  first_far_ = horizon_.due;
+  first_ = {horizon_};  // Or near it, which is as good: loading will tell.
+  looked_to_ = behind(horizon_);
   // What was held back behind it is far like everything else.
   std::erase_if(held_, [this](const auto& held) { return held.second >= horizon_; });
 }
 
 void FarTier::parked(const PendingKey& key) {
-  if (known_) first_far_ = first_far_ ? std::min(*first_far_, key.due) : key.due;
-  // Else the scan, or the next one, finds it - unless it has passed there already.
-  if (!known_ && key < scanned_) {
-    known_ = true;
-    first_far_ = key.due;
-  }
-}
-
-void FarTier::left(const PendingKey& key) {
-  if (!known_ || !first_far_ || key < horizon_ || key.due > *first_far_) return;
-  known_ = false;  // Another one is the first now, or none: no alarm may wait for this one.
-  first_far_.reset();
-  scanned_ = horizon_;
+  if (key >= looked_to_) return;  // The next look finds it.
+  first_.insert(key);
+  if (first_.size() <= step_) return;
+  looked_to_ = *first_.rbegin();
+  first_.erase(looked_to_);
 }
 
 void FarTier::look_again() {
-  known_ = false;
-  first_far_.reset();
-  scanned_ = horizon_;
+  if (first_.empty()) return;
+  looked_to_ = *first_.begin();
+  first_.clear();
 }
 
 Result<> FarTier::look_ahead(const std::function<bool(const storage::PendingLocator&)>& ours) {
-  if (known_) return {};
-  scanned_ = std::max(scanned_, horizon_);
-  auto found = store_.window(scanned_, WallTime::max(), step_);
+  if (knows_first_far()) return {};
+  auto found = store_.window(looked_to_, WallTime::max(), std::min(look_, step_));
   if (!found) return std::unexpected(found.error());
-  for (const auto& locator : *found) {
-    if (!ours(locator)) continue;
-    known_ = true;
-    first_far_ = locator.key.due;
-    return {};
+  for (const auto& locator : found->locators) {
+    if (ours(locator)) first_.insert(locator.key);
   }
-  if (found->size() < step_) {
-    known_ = true;
-    first_far_.reset();
-  } else {
-    scanned_ = behind(found->back().key);
-  }
+  looked_to_ = found->next.value_or(PendingKey{WallTime::max(), 0});
+  look_ = first_.empty() ? std::min(2 * look_, step_) : first_look;
   return {};
 }
 
@@ -92,16 +72,16 @@ Result<> FarTier::refill(PartitionSlot partition, const Take& take) {
   }
   auto found = store_.window(held->second, horizon_.due + std::chrono::milliseconds{1}, step_);
   if (!found) return std::unexpected(found.error());
-  bool ended = found->size() < step_;
-  for (const auto& locator : *found) {
-    if (locator.key >= horizon_) {
-      ended = true;
-      break;
-    }
+  for (const auto& locator : found->locators) {
+    if (locator.key >= horizon_) break;
     held->second = behind(locator.key);
     take(locator);
   }
-  if (ended) held_.erase(held);
+  if (found->next && *found->next <= horizon_) {
+    held->second = *found->next;
+  } else {
+    held_.erase(held);
+  }
   return {};
 }
 

@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -55,14 +56,15 @@ class FarTier {
   void parked(const PendingKey& key);
 
   // Something was taken away; near or far.
-  void left(const PendingKey& key);
-  // A whole topic was: whose the first one is has to be looked up again.
+  void left(const PendingKey& key) { first_.erase(key); }
+  // A whole topic was: what is known to be first may have been of it.
   void look_again();
 
-  // The first entry that may be ours at or behind the horizon; empty: there is none.  Exact after
-  // look_ahead() has said true.
-  std::optional<WallTime> first_far() const { return first_far_; }
-  bool knows_first_far() const { return known_; }
+  // The first entry of ours at or behind the horizon; empty: there is none, or it is not known.
+  std::optional<WallTime> first_far() const {
+    return first_.empty() ? std::nullopt : std::optional(first_.begin()->due);
+  }
+  bool knows_first_far() const { return !first_.empty() || looked_to_.due == WallTime::max(); }
   // A step towards knowing it.  `ours` tells whose an entry is.
   Result<> look_ahead(const std::function<bool(const storage::PendingLocator&)>& ours);
 
@@ -83,14 +85,19 @@ class FarTier {
  private:
   static PendingKey behind(const PendingKey& key) { return {key.due, key.sequence + 1}; }
 
+  // The look for the first one begins with so many entries; each that was in vain doubles them.
+  static constexpr std::size_t first_look = 16;
+
   storage::PendingStore& store_;
   const std::size_t step_;
   PendingKey horizon_{WallTime::min(), 0};
 
-  // first_far_ is known when the scan for it, which stands at scanned_, has ended.
-  bool known_ = false;
-  PendingKey scanned_{WallTime::min(), 0};
-  std::optional<WallTime> first_far_;
+  // What is ours from the horizon to `looked_to_`: all of it, at most a step.  When the first one
+  // leaves, the next is known, or looked for from where the last look ended: from the horizon on
+  // it would pass over all that has left since, each time.
+  std::set<PendingKey> first_;
+  PendingKey looked_to_{WallTime::min(), 0};  // Never before the horizon.
+  std::size_t look_ = first_look;
 
   std::map<PartitionSlot, PendingKey> held_;  // All before the horizon.
 };

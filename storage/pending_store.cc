@@ -31,6 +31,11 @@ constexpr PendingKey last_key{WallTime::max(), std::numeric_limits<Sequence>::ma
 
 using Topics = std::unordered_set<TopicId>;
 
+// The next possible key: sequence numbers never reach their largest value.
+PendingKey behind(PendingKey key) {
+  return {key.due, key.sequence + 1};
+}
+
 // Signed milliseconds, so that their order as bytes is theirs.
 Buffer entry_key(PendingKey key) {
   Buffer out;
@@ -209,7 +214,7 @@ struct PendingStore::Inside {
   Topics sweeping;
 
   Result<> load();
-  Result<std::optional<PendingKey>> first_entry();
+  Result<PendingFirst> first_entry(std::size_t limit);
   bool is_dropped(const TopicId& topic) const { return garbage->dropped.load()->contains(topic); }
   std::unexpected<Error> bad(std::string_view family, Bytes key) const {
     return bad_row(rocks.directory, family, key);
@@ -218,8 +223,10 @@ struct PendingStore::Inside {
   void put_floor(rocksdb::WriteBatch& batch);
 
   // Calls `take` for the entries of [from, until) whose topics are there; it says whether to go on.
+  // Looks at `limit` entries at most.  Where it stopped; empty: at the end.
   template <typename Take>
-  Result<> scan(PendingKey from, PendingKey until, Take take);
+  Result<std::optional<PendingKey>> scan(PendingKey from, PendingKey until, std::size_t limit,
+                                         Take take);
 };
 
 PendingStore::PendingStore(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
@@ -407,32 +414,34 @@ Result<> PendingStore::drop_topic(const TopicId& topic) {
 }
 
 template <typename Take>
-Result<> PendingStore::Inside::scan(PendingKey from, PendingKey until, Take take) {
-  if (!(from < until)) return {};
+Result<std::optional<PendingKey>> PendingStore::Inside::scan(PendingKey from, PendingKey until,
+                                                             std::size_t limit, Take take) {
+  if (!(from < until)) return std::nullopt;
   {
     const std::lock_guard lock(mutex);
     from = std::max(from, floor);
   }
   BoundedIterator at(rocks, pending_family::entries, entry_key(from), entry_key(until));
   const auto dropped = garbage->dropped.load();
+  std::size_t looked_at = 0;
   for (at.seek_to_first(); at.valid(); at.next()) {
     const auto entry = decode_entry(at.key(), at.value());
     if (!entry) return bad("entries", at.key());
-    if (dropped->contains(entry->partition.topic)) continue;
-    if (!take(*entry)) return {};
+    const bool goes_on = dropped->contains(entry->partition.topic) || take(*entry);
+    if (!goes_on || ++looked_at >= limit) return entry->key;
   }
-  return at.status();
+  if (const auto status = at.status(); !status) return std::unexpected(status.error());
+  return std::nullopt;
 }
 
-Result<std::vector<PendingLocator>> PendingStore::window(PendingKey from, WallTime until,
-                                                         std::size_t limit) {
-  std::vector<PendingLocator> out;
-  if (limit == 0) return out;
-  const auto scanned = inside_->scan(from, {until, 0}, [&](const EntryView& entry) {
-    out.push_back(entry.locator());
-    return out.size() < limit;
+Result<PendingWindow> PendingStore::window(PendingKey from, WallTime until, std::size_t limit) {
+  PendingWindow out;
+  const auto stopped = inside_->scan(from, {until, 0}, limit, [&](const EntryView& entry) {
+    out.locators.push_back(entry.locator());
+    return true;
   });
-  if (!scanned) return std::unexpected(scanned.error());
+  if (!stopped) return std::unexpected(stopped.error());
+  if (*stopped) out.next = behind(**stopped);
   return out;
 }
 
@@ -485,12 +494,10 @@ Result<PendingPage> PendingStore::list(const PendingQuery& query) {
   PendingPage page;
   if (query.limit == 0) return page;
   PendingKey from{query.from, 0};
-  if (query.after) {
-    // The next possible key: sequence numbers never reach their largest value.
-    from = std::max(from, PendingKey{query.after->due, query.after->sequence + 1});
-  }
-  std::size_t scanned = 0, bytes = 0;
-  const auto done = inside_->scan(from, {query.until, 0}, [&](const EntryView& entry) {
+  if (query.after) from = std::max(from, behind(*query.after));
+  const Limits& limits = inside_->limits;
+  std::size_t bytes = 0;
+  const auto take = [&](const EntryView& entry) {
     const bool fits = (!query.topic || entry.partition.topic == *query.topic) &&
                       (!query.partition || entry.partition.partition == *query.partition) &&
                       (query.id.empty() || (!entry.id.empty() && matches(query.id, entry.id)));
@@ -498,13 +505,11 @@ Result<PendingPage> PendingStore::list(const PendingQuery& query) {
       bytes += entry.record.size();
       page.records.push_back(entry.owned());
     }
-    const Limits& limits = inside_->limits;
-    const bool full = page.records.size() >= query.limit || bytes >= limits.bytes_per_page ||
-                      ++scanned >= limits.scanned_per_page;
-    if (full) page.next = entry.key;
-    return !full;
-  });
-  if (!done) return std::unexpected(done.error());
+    return page.records.size() < query.limit && bytes < limits.bytes_per_page;
+  };
+  const auto stopped = inside_->scan(from, {query.until, 0}, limits.scanned_per_page, take);
+  if (!stopped) return std::unexpected(stopped.error());
+  page.next = *stopped;
   return page;
 }
 
@@ -526,7 +531,7 @@ std::uint64_t PendingStore::total() const {
   return inside_->total;
 }
 
-Result<std::optional<PendingKey>> PendingStore::Inside::first_entry() {
+Result<PendingFirst> PendingStore::Inside::first_entry(std::size_t limit) {
   bool moves_floor = false;
   {
     const std::lock_guard lock(mutex);
@@ -537,7 +542,7 @@ Result<std::optional<PendingKey>> PendingStore::Inside::first_entry() {
     }
   }
   std::optional<PendingKey> first;
-  const auto scanned = scan(first_key, last_key, [&](const EntryView& entry) {
+  const auto stopped = scan(first_key, last_key, limit, [&](const EntryView& entry) {
     first = entry.key;
     return false;
   });
@@ -545,22 +550,24 @@ Result<std::optional<PendingKey>> PendingStore::Inside::first_entry() {
     const std::lock_guard lock(mutex);
     looking = false;
     // What dropped topics left below is freed by sweep(), which does not start at the floor.
-    if (scanned) floor = std::min(first.value_or(last_key), parked_since);
+    if (stopped) {
+      const PendingKey seen = first ? *first : *stopped ? behind(**stopped) : last_key;
+      floor = std::min(seen, parked_since);
+    }
   }
-  if (!scanned) return std::unexpected(scanned.error());
-  return first;
+  if (!stopped) return std::unexpected(stopped.error());
+  if (first) return PendingFirst{true, first->due};
+  return PendingFirst{!*stopped, std::nullopt};
 }
 
-Result<std::optional<WallTime>> PendingStore::next_due() {
-  const auto first = inside_->first_entry();
-  if (!first) return std::unexpected(first.error());
-  return *first ? std::optional((*first)->due) : std::nullopt;
+Result<PendingFirst> PendingStore::next_due() {
+  return inside_->first_entry(inside_->limits.scanned_per_page);
 }
 
 Result<bool> PendingStore::sweep(WallTime now, std::size_t limit) {
   Inside& in = *inside_;
   in.garbage->swept_at.store(to_ms(now));
-  if (const auto first = in.first_entry(); !first) return std::unexpected(first.error());
+  if (const auto first = in.first_entry(limit); !first) return std::unexpected(first.error());
 
   const std::lock_guard one_at_a_time(in.sweep_mutex);
   rocksdb::WriteBatch batch;
@@ -577,7 +584,7 @@ Result<bool> PendingStore::sweep(WallTime now, std::size_t limit) {
     for (at.seek_to_first(); at.valid() && looked_at < limit; at.next(), ++looked_at) {
       const auto entry = decode_entry(at.key(), at.value());
       if (!entry) return in.bad("entries", at.key());
-      in.sweep_from = {entry->key.due, entry->key.sequence + 1};
+      in.sweep_from = behind(entry->key);
       if (in.sweeping.contains(entry->partition.topic))
         batch.Delete(in.rocks.family(pending_family::entries), slice(at.key()));
     }

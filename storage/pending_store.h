@@ -25,6 +25,8 @@
 //     is the engine's: it sends Gone(replaced) for the old one in the same journal record.
 //   - Entries of a dropped topic are seen by nobody from then on; sweep() frees them little by
 //     little.
+//   - Every read has a bound on the entries that it looks at, and those of dropped topics count:
+//     a million of them may lie before the first that somebody wants.
 //   - Iterators have both bounds, and the lower one moves up with what has left: without it a
 //     drain crawls over its own tombstones (13 000 records a second instead of 640 000).
 //
@@ -93,6 +95,16 @@ struct PendingPage {
   std::optional<PendingKey> next;      // Empty: there is no more.
 };
 
+struct PendingWindow {
+  std::vector<PendingLocator> locators;  // In due order.
+  std::optional<PendingKey> next;        // Where to go on; empty: there is no more.
+};
+
+struct PendingFirst {
+  bool known = true;            // If not, there is more to look at: ask again.
+  std::optional<WallTime> due;  // Empty: nothing is pending.
+};
+
 // How an id stands.
 struct IdPending {
   PendingKey key;
@@ -126,8 +138,9 @@ class PendingStore {
   // Everything of a topic goes (deleted by force) and never fires.
   Result<> drop_topic(const TopicId& topic);
 
-  // The first `limit` with from <= (due, sequence) and due < until, in order, without bodies.
-  Result<std::vector<PendingLocator>> window(PendingKey from, WallTime until, std::size_t limit);
+  // What has from <= (due, sequence) and due < until, in order, without bodies.  Looks at `limit`
+  // entries, so it may come back with fewer, or none, although there are more.
+  Result<PendingWindow> window(PendingKey from, WallTime until, std::size_t limit);
 
   // One for each key, empty where nothing is pending there (any more).
   Result<std::vector<std::optional<PendingRecord>>> read(std::span<const PendingKey> keys);
@@ -140,7 +153,8 @@ class PendingStore {
   std::vector<TopicId> topics() const;  // For which something is pending.
   std::uint64_t pending_of(const TopicId& topic) const;
   std::uint64_t total() const;
-  Result<std::optional<WallTime>> next_due();
+  // When the first of all is due.  Looks at as many entries as a page.
+  Result<PendingFirst> next_due();
 
   // Frees up to `limit` entries' worth of what dropped topics left and lets ends of ids that are
   // older than `remember` go with the next compaction.  True: there is more to do.  At checkpoints.

@@ -187,7 +187,7 @@ struct Rig {
     std::vector<Sequence> out;
     const auto window = store->window({}, WallTime::max(), 1'000'000);
     REQUIRE(window.has_value());
-    for (const auto& locator : *window) out.push_back(locator.key.sequence);
+    for (const auto& locator : window->locators) out.push_back(locator.key.sequence);
     return out;
   }
 
