@@ -30,6 +30,8 @@
 //         \________________\__________\___ cancel, replace, expire: leaving --> gone
 //
 //   leaving    its Gone stands in the journal and is not durable yet: it is not handed out any more
+//              (with an id also what was due on arrival, which goes to the log at once: a cancel
+//              waits, and is told that it came too late)
 //   in flight  its delivery stands in the journal, or will be refused: who wants to cancel waits
 //
 // What always holds
@@ -151,7 +153,9 @@ class Accepted {
   Buffer immediate_;
   Buffer bytes_;  // Ids and records of what follows.
   std::vector<Parked> parked_;
-  std::vector<Gone> gone_;  // Before what is parked, in the journal too.
+  // Before what is parked, in the journal too.  `delivered`: was due on arrival, and is in
+  // `immediate_`; its id is remembered.
+  std::vector<Gone> gone_;
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t expired_ = 0;           // On arrival.
   std::uint32_t cancelled_within_ = 0;  // What was parked and taken back in this batch.
@@ -334,6 +338,7 @@ class Engine {
   timing::Tick tick_of(MonoTime time) const;
 
   // --- engine_accept.cc
+  void has_arrived(const TopicPartition& partition, std::string_view id, const PendingKey& key);
   std::uint64_t sequences_left() const;
   Sequence next_sequence();
   Result<Found> find_id(const TopicPartition& partition, std::string_view id);
@@ -383,7 +388,8 @@ class Engine {
   std::size_t in_flight_bytes_ = 0;
 
   std::unordered_map<Sequence, Arriving> arriving_;
-  std::unordered_map<TopicPartition, IdMap> arriving_ids_;  // The last one of each id.
+  // The last one of each id, also of what was due on arrival.
+  std::unordered_map<TopicPartition, IdMap> arriving_ids_;
   std::unordered_map<Sequence, Leaving> leaving_;
 
   std::vector<NearEntry*> fired_;  // Of step(), kept for its memory.

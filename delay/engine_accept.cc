@@ -162,6 +162,11 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
         }
         if (schedule.kind == Kind::immediate) {
           const PendingKey key{schedule.due, next_sequence()};
+          if (!schedule.id.empty()) {
+            accepted.gone_.push_back(
+                {key, storage::GoneHow::delivered, accepted.bytes_.size(), schedule.id.size()});
+            append_bytes(accepted.bytes_, as_bytes(schedule.id));
+          }
           const PlainHeaders headers = plain_headers(record);
           append_delivered(immediate,
                            delivered_time(topic.timestamp, schedule.due, original, arrived),
@@ -198,7 +203,13 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
 void Engine::appended(Accepted& accepted) {
   TARRY_ASSERT(!accepted.appended_, "a batch is appended once");
   accepted.appended_ = true;
-  for (const auto& gone : accepted.gone_) begin_leaving(gone.key);
+  for (const auto& gone : accepted.gone_) {
+    begin_leaving(gone.key);
+    if (gone.how == storage::GoneHow::delivered) {
+      arriving_ids_[accepted.partition_].insert_or_assign(
+          std::string(accepted.id(gone.id_at, gone.id_size)), gone.key);
+    }
+  }
   for (const auto& parked : accepted.parked_) {
     if (parked.dropped) continue;
     std::string id(accepted.id(parked.id_at, parked.id_size));
@@ -212,7 +223,7 @@ void Engine::durable(Accepted accepted) {
   TARRY_ASSERT(accepted.appended_ || accepted.changes_nothing(), "appended comes before durable");
   // By force, while this was on its way.  The store has dropped its topic and may have forgotten
   // that it did.
-  const bool deleted = !accepted.parked_.empty() && !sink_.target(accepted.partition_);
+  const bool deleted = !accepted.changes_nothing() && !sink_.target(accepted.partition_);
   if (deleted) stats_.dropped_total += accepted.parked();
   std::vector<storage::Operation> operations;
   for (const auto& gone : accepted.gone_) {
@@ -221,8 +232,9 @@ void Engine::durable(Accepted accepted) {
       if (gone.how == storage::GoneHow::cancelled) ++stats_.cancel_late_total;
       continue;
     }
-    ++(gone.how == storage::GoneHow::cancelled ? stats_.cancelled_total : stats_.replaced_total);
-    operations.emplace_back(accepted.gone_operation(gone));
+    if (gone.how == storage::GoneHow::cancelled) ++stats_.cancelled_total;
+    if (gone.how == storage::GoneHow::replaced) ++stats_.replaced_total;
+    if (!deleted) operations.emplace_back(accepted.gone_operation(gone));
     far_.left(gone.key);
   }
   for (const auto& parked : accepted.parked_) {
@@ -244,21 +256,29 @@ void Engine::durable(Accepted accepted) {
   for (const auto& parked : accepted.parked_) {
     if (parked.dropped) continue;
     arriving_.erase(parked.key.sequence);
-    if (parked.id_size != 0) {
-      // Unless a later one has taken the id already.
-      auto& ids = arriving_ids_[accepted.partition_];
-      const auto id = ids.find(accepted.id(parked.id_at, parked.id_size));
-      if (id != ids.end() && id->second == parked.key) ids.erase(id);
-      if (ids.empty()) arriving_ids_.erase(accepted.partition_);
-    }
+    has_arrived(accepted.partition_, accepted.id(parked.id_at, parked.id_size), parked.key);
     if (!deleted && !leaving_.contains(parked.key.sequence)) arm(parked.key, accepted.partition_);
   }
-  for (const auto& gone : accepted.gone_) end_leaving(gone.key.sequence);
+  for (const auto& gone : accepted.gone_) {
+    if (gone.how == storage::GoneHow::delivered)
+      has_arrived(accepted.partition_, accepted.id(gone.id_at, gone.id_size), gone.key);
+    end_leaving(gone.key.sequence);
+  }
   more_ |= !turns_.empty() || !far_.knows_first_far();
   set_alarm();
 }
 
 // --- Ids and sequence numbers.
+
+// The store knows the id now; unless a later record that is arriving has taken it already.
+void Engine::has_arrived(const TopicPartition& partition, std::string_view id,
+                         const PendingKey& key) {
+  const auto ids = arriving_ids_.find(partition);
+  if (ids == arriving_ids_.end()) return;
+  const auto known = ids->second.find(id);
+  if (known != ids->second.end() && known->second == key) ids->second.erase(known);
+  if (ids->second.empty()) arriving_ids_.erase(ids);
+}
 
 Result<Engine::Found> Engine::find_id(const TopicPartition& partition, std::string_view id) {
   if (const auto ids = arriving_ids_.find(partition); ids != arriving_ids_.end()) {

@@ -4,7 +4,8 @@
 //
 // The journal writes a record whole or not at all, so whatever must never come apart stands in
 // one: a mixed batch is [LogAppended, Parked...], a delivery is [LogAppended, Gone...], a parked
-// batch of an idempotent producer is [Parked..., ProducerAnswered].
+// batch of an idempotent producer is [Parked..., ProducerAnswered].  What was due on arrival and
+// has an id is delivered as it comes: [LogAppended, Gone], without a Parked before.
 //
 //   record      operation*                     as many as fill the record
 //   operation   type u8, length u32, body      big-endian throughout

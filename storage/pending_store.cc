@@ -356,7 +356,9 @@ Result<> PendingStore::apply(std::span<const Operation> operations) {
         const Buffer name = id_key(gone->partition, gone->id);
         const auto row = row_of(name);
         if (!row) return std::unexpected(row.error());
-        if (*row && (*row)->key == key && (*row)->state == id_is_pending)
+        // What never waited has no row before its end.
+        if (!*row || (*row)->key.sequence < gone->sequence ||
+            ((*row)->key == key && (*row)->state == id_is_pending))
           put_row(name, {static_cast<std::uint8_t>(gone->how), key, gone->at});
       }
     }

@@ -21,8 +21,9 @@
 // What always holds
 //   - apply() is atomic and idempotent: a replayed record changes nothing, or passes through the
 //     states it passed before and ends in the last.  Counts follow what really came or went.
-//   - An id's row belongs to the record with the largest sequence that carried the id.  Replacing
-//     is the engine's: it sends Gone(replaced) for the old one in the same journal record.
+//   - An id's row belongs to the record with the largest sequence that carried the id, whether it
+//     waited or a Gone is all that was ever told of it.  Replacing is the engine's: it sends
+//     Gone(replaced) for the old one in the same journal record.
 //   - Entries of a dropped topic are seen by nobody from then on; sweep() frees them little by
 //     little.
 //   - Every read has a bound on the entries that it looks at, and those of dropped topics count:

@@ -81,6 +81,7 @@ class Replay {
       return {};
     }
     if (const auto* gone = std::get_if<Gone>(&operation)) {
+      highest_sequence_ = std::max(highest_sequence_, gone->sequence);
       if (exists(gone->partition)) waiting_.push_back(operation);
       return {};
     }

@@ -314,6 +314,27 @@ TEST_SUITE("delayed records") {
     CHECK(world.broker().pending().total() == 0);
   }
 
+  TEST_CASE("an id that was due on arrival is remembered as delivered, also after a kill") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    const auto answer = produce(
+        world, "t", 0,
+        batch_of(world.clock.wall(), {{"now", {{"x-delay", "0"}, {"x-schedule-id", "a"}}}}));
+    CHECK(answer.base_offset == 0);
+    const TopicPartition tp{world.shard().topics().find("t")->id, 0};
+    for (const bool restarted : {false, true}) {
+      CAPTURE(restarted);
+      if (restarted) world.restart();
+      std::optional<delay::CancelOutcome> outcome;
+      world.shard().engine().cancel(tp, "a", [&](Result<delay::CancelOutcome> told) {
+        if (told) outcome = *told;
+      });
+      world.run();
+      CHECK(outcome == delay::CancelOutcome::already_delivered);
+    }
+    CHECK(values(read_all(world, "t")) == Strings{"now"});
+  }
+
   TEST_CASE(
       "nothing pending and nothing dirty: no timer of a shard is armed for the next ten seconds") {
     World world;

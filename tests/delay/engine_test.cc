@@ -198,6 +198,7 @@ TEST_SUITE("accept") {
     host.park(orders, "first", "1h");
     host.settle();
     host.park(orders, "on its way", "1h", "id");
+    REQUIRE(host.produce(orders, {{"now", {{"x-delay", "0"}, {"x-schedule-id", "due"}}}}));
     host.deleted.insert(orders.topic);
     host.engine->topic_deleted(orders.topic);
     REQUIRE(host.store->drop_topic(orders.topic).has_value());
@@ -208,8 +209,11 @@ TEST_SUITE("accept") {
     CHECK(host.store->total() == 0);
     CHECK(host.store->list({})->records.empty());
     CHECK(host.engine->stats().arriving == 0);
+    const auto due = host.store->find_id(orders, "due", host.clock.wall());
+    REQUIRE(due.has_value());
+    CHECK(std::holds_alternative<storage::IdUnknown>(*due));
     host.pass(std::chrono::hours{2});
-    CHECK(host.values(orders).empty());
+    CHECK(host.values(orders) == Strings{"now"});
   }
 }
 
@@ -441,6 +445,52 @@ TEST_SUITE("ids") {
     REQUIRE(host.produce(orders, {{"now", {{"x-delay", "0"}, {"x-schedule-id", "a"}}}}));
     host.pass(milliseconds{10'000});
     CHECK(host.values(orders) == Strings{"now"});
+  }
+
+  TEST_CASE("an id that was due on arrival is remembered as delivered, also after a crash") {
+    TestHost host;
+    REQUIRE(
+        host.produce(orders, {{"now", {{"x-delay", "0"}, {"x-schedule-id", "a"}}},
+                              {"long ago", {{"x-deliver-at", "1000"}, {"x-schedule-id", "b"}}}}));
+    const auto at_once = host.cancel(orders, "a");
+    CHECK(!at_once->has_value());  // A crash may still take the record away.
+    host.settle();
+    CHECK(*at_once == CancelOutcome::already_delivered);
+    for (const bool crashed : {false, true}) {
+      CAPTURE(crashed);
+      if (crashed) host.crash(0, 100);
+      CHECK(*host.cancel(orders, "a") == CancelOutcome::already_delivered);
+      CHECK(*host.cancel(orders, "b") == CancelOutcome::already_delivered);
+      CHECK(*host.cancel(others, "a") == CancelOutcome::unknown);
+    }
+    host.pass(std::chrono::hours{2});
+    CHECK(*host.cancel(orders, "a") == CancelOutcome::unknown);
+    CHECK(host.values(orders) == Strings{"now", "long ago"});
+    CHECK(host.store->total() == 0);
+  }
+
+  TEST_CASE("of records with one id that are due or delayed the last one is what a cancel finds") {
+    const TestRecord due{"due", {{"x-delay", "0"}, {"x-schedule-id", "a"}}};
+    const TestRecord later{"later", {{"x-delay", "5s"}, {"x-schedule-id", "a"}}};
+    for (const bool together : {false, true}) {
+      for (const bool due_last : {false, true}) {
+        CAPTURE(together);
+        CAPTURE(due_last);
+        TestHost host;
+        const std::vector<TestRecord> order{due_last ? later : due, due_last ? due : later};
+        if (together) {
+          REQUIRE(host.produce(orders, order));
+        } else {
+          for (const auto& record : order) REQUIRE(host.produce(orders, {record}));
+        }
+        const auto answer = host.cancel(orders, "a");
+        host.settle();
+        CHECK(*answer == (due_last ? CancelOutcome::already_delivered : CancelOutcome::cancelled));
+        host.pass(milliseconds{10'000});
+        CHECK(host.values(orders) == Strings{"due"});
+        CHECK(host.engine->stats().replaced_total == (due_last ? 1 : 0));
+      }
+    }
   }
 
   TEST_CASE("a cancel by a client that comes too late changes nothing and is counted") {

@@ -54,7 +54,7 @@ struct Simulation {
       if (one_in(6)) {
         record.headers = {{"x-schedule-action", "cancel"}, {"x-schedule-id", any_id()}};
       } else if (!one_in(8)) {
-        const auto delay = one_in(20) ? 60'000 + below(60'000) : below(4'000);
+        const auto delay = one_in(20) ? 60'000 + below(60'000) : one_in(10) ? 0 : below(4'000);
         record.headers.push_back({"x-delay", std::to_string(delay)});
         if (one_in(3)) record.headers.push_back({"x-schedule-id", any_id()});
         if (one_in(10)) {

@@ -170,6 +170,22 @@ TEST_SUITE("pending store") {
     CHECK(f.store->total() == 1);
   }
 
+  TEST_CASE("an end is remembered of an id that never waited, unless a later record has the id") {
+    Fixture f;
+    f.put({gone(orders, 5, 100, "a", GoneHow::delivered, 5000)});
+    CHECK(f.id(orders, "a", 5000) == "ended 1");
+    CHECK(f.id(orders_1, "a", 5000) == "unknown");
+    CHECK(f.id(orders, "a", 3'605'000) == "unknown");
+    CHECK(f.store->total() == 0);
+    f.put({park(orders, 6, 200, "a")});
+    CHECK(f.id(orders, "a", 5000) == "pending 6");
+    f.put({gone(orders, 5, 100, "a", GoneHow::delivered, 5000)});  // Replayed.
+    CHECK(f.id(orders, "a", 5000) == "pending 6");
+    f.put({gone(orders, 6, 200, "a", GoneHow::replaced), gone(orders, 7, 100, "a")});
+    CHECK(f.id(orders, "a") == "ended 1");
+    CHECK(f.store->total() == 0);
+  }
+
   TEST_CASE("an end of a kind that there is not is damage") {
     Fixture f;
     const std::vector<Operation> bad{gone(orders, 1, 100, "a", static_cast<GoneHow>(0))};

@@ -356,8 +356,14 @@ TEST_SUITE("recovery") {
     rig.write(0, {topic(orders, "orders"), SequencesGiven{5}});
     rig.write(0, {park(orders, 41, 10)});
     rig.crash();
-    REQUIRE(rig.recover().has_value());
+    const auto recovered = rig.recover();
+    REQUIRE(recovered.has_value());
     CHECK(rig.catalog->next_sequence() == 42);
+    rig.open_journals(*recovered, 1);
+    rig.write(0, {gone(orders, 50, 10)});  // Of a record that was due on arrival, and never parked.
+    rig.crash();
+    REQUIRE(rig.recover().has_value());
+    CHECK(rig.catalog->next_sequence() == 51);
   }
 
   TEST_CASE("a disk that fails and a damaged journal end the recovery with a line that names it") {
