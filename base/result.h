@@ -24,6 +24,7 @@ enum class Errc {
   too_large,    // Past a limit that has a name.
   fenced,       // Taken out of service until the operator has looked.
   stopped,      // We are on our way down.
+  exhausted,    // No file descriptor or no memory is left: nothing was done, and it may pass.
 };
 
 struct Error {

@@ -29,6 +29,12 @@ constexpr milliseconds space_check_every{1000};
 // Logs written by one piece of background work: few enough that others get their turn.
 constexpr std::size_t logs_per_flush = 64;
 
+// While descriptors or memory are missing: how often what waits for them is tried again.
+constexpr milliseconds retry_every{1000};
+
+// What a flush of RocksDB opens at once: a table for each column family, manifests, the options.
+constexpr std::size_t files_of_flush = 16;
+
 // Of dropped topics, freed at each checkpoint.
 constexpr std::size_t entries_per_sweep = 20'000;
 
@@ -49,15 +55,27 @@ constexpr std::size_t worth_trimming_bytes = 16 << 20;
 constexpr milliseconds drain_retry_every{100};
 constexpr milliseconds drain_patience{10'000};
 
-// RocksDB takes no more writes when a flush of its own finds the disk full, and what is parked or
-// delivered could not be applied any more; so it does not get to try.
+// Ok when so many files can be open at once.
+Result<> files_for_flush(Broker& broker) {
+  const std::string any = broker.config().data_directory + "/meta.properties";
+  std::vector<std::unique_ptr<storage::File>> files;
+  while (files.size() < files_of_flush) {
+    auto file = broker.disk().open(any, {});
+    if (!file) return std::unexpected(file.error());
+    files.push_back(std::move(*file));
+  }
+  return {};
+}
+
+// RocksDB takes no more writes when a flush of its own finds the disk full, or no descriptor, and
+// what is parked or delivered could not be applied any more; so it does not get to try.
 Result<> room_for_flush(Broker& broker) {
   const auto& directory = broker.config().data_directory;
   const auto free = broker.disk().free_space(directory);
   if (!free) return std::unexpected(free.error());
   const auto rows = broker.meta().unflushed_bytes() + broker.pending_database().unflushed_bytes();
   const auto needed = rows + rows / 4 + flush_overhead_bytes;
-  if (*free >= needed) return {};
+  if (*free >= needed) return files_for_flush(broker);
   return fail(Errc::no_space, fmt::format("{} has {} bytes free, and {} are to be written",
                                           directory, *free, needed));
 }
@@ -69,7 +87,8 @@ Checkpointer::Checkpointer(Shard& shard)
       timer_([this] { want(); }),
       retention_timer_([this] { check_retention(); }),
       space_timer_([this] { look_at_free_space(); }),
-      drain_timer_([this] { drain(); }) {}
+      drain_timer_([this] { drain(); }),
+      retry_timer_([this] { retry(); }) {}
 
 Checkpointer::~Checkpointer() = default;
 
@@ -184,13 +203,16 @@ void Checkpointer::begin() {
   flush_logs(std::move(logs), 0);
 }
 
+struct Checkpointer::LogFlush {
+  TopicPartition tp;
+  storage::Flush flush;
+  Result<storage::FlushDone> done = fail(Errc::exhausted, "not run yet");
+
+  bool is_to_run() const { return !done && done.error().code == Errc::exhausted; }
+};
+
 void Checkpointer::flush_logs(std::vector<TopicPartition> logs, std::size_t from) {
-  struct One {
-    TopicPartition tp;
-    storage::Flush flush;
-    Result<storage::FlushDone> done = storage::FlushDone{};
-  };
-  auto batch = std::make_shared<std::vector<One>>();
+  auto batch = std::make_shared<std::vector<LogFlush>>();
   for (; from < logs.size() && batch->size() < logs_per_flush; ++from) {
     auto* partition = shard_.open_partition(logs[from]);
     if (partition == nullptr) continue;
@@ -202,40 +224,58 @@ void Checkpointer::flush_logs(std::vector<TopicPartition> logs, std::size_t from
     if (end < partition->high_watermark()) note_dirty(*partition, 0);
   }
   if (batch->empty()) return logs_are_flushed({});
+  run_flushes(std::move(batch), std::move(logs), from);
+}
+
+void Checkpointer::run_flushes(std::shared_ptr<std::vector<LogFlush>> batch,
+                               std::vector<TopicPartition> logs, std::size_t from) {
   shard_.background().run(
       [batch] {
-        for (auto& one : *batch) one.done = Background::caught([&] { return one.flush.run(true); });
+        for (auto& one : *batch) {
+          if (one.is_to_run()) one.done = Background::caught([&] { return one.flush.run(true); });
+        }
         return 0;
       },
       [this, batch, logs = std::move(logs), from](int) mutable {
-        std::optional<Error> failed;
-        for (auto& one : *batch) {
-          auto* partition = shard_.open_partition(one.tp);
-          if (partition == nullptr) {
-            // Deleted meanwhile: its files go when the checkpoint is over, whatever came of this.
-            partition = shard_.retired_partition(one.tp);
-            TARRY_ASSERT(partition != nullptr, "a log that is being flushed is kept");
-            auto& log = partition->log();
-            one.done ? log.flushed(std::move(*one.done)) : log.flush_failed(one.done.error());
-            continue;
-          }
-          if (one.done) {
-            partition->log().flushed(std::move(*one.done));
-            partition->log().trim_tail(tail_share());
-          } else {
-            partition->log().flush_failed(one.done.error());
-            note_dirty(*partition, 0);
-            failed = one.done.error();
-          }
-        }
-        if (failed) {
-          for (; from < logs.size(); ++from) {  // Not tried: they are the next checkpoint's.
-            if (auto* partition = shard_.open_partition(logs[from])) note_dirty(*partition, 0);
-          }
-          return logs_are_flushed(std::unexpected(*failed));
-        }
-        flush_logs(std::move(logs), from);
+        const auto postponed = std::ranges::find_if(*batch, &LogFlush::is_to_run);
+        if (postponed == batch->end() || !may_wait())
+          return flushes_ran(*batch, std::move(logs), from);
+        flush_again_ = [this, batch, logs = std::move(logs), from]() mutable {
+          run_flushes(std::move(batch), std::move(logs), from);
+        };
+        retry_later(postponed->done.error());
       });
+}
+
+void Checkpointer::flushes_ran(std::vector<LogFlush>& batch, std::vector<TopicPartition> logs,
+                               std::size_t from) {
+  std::optional<Error> failed;
+  for (auto& one : batch) {
+    auto* partition = shard_.open_partition(one.tp);
+    if (partition == nullptr) {
+      // Deleted meanwhile: its files go when the checkpoint is over, whatever came of this.
+      partition = shard_.retired_partition(one.tp);
+      TARRY_ASSERT(partition != nullptr, "a log that is being flushed is kept");
+      auto& log = partition->log();
+      one.done ? log.flushed(std::move(*one.done)) : log.flush_failed(one.done.error());
+      continue;
+    }
+    if (one.done) {
+      partition->log().flushed(std::move(*one.done));
+      partition->log().trim_tail(tail_share());
+    } else {
+      partition->log().flush_failed(one.done.error());
+      note_dirty(*partition, 0);
+      failed = one.done.error();
+    }
+  }
+  if (failed) {
+    for (; from < logs.size(); ++from) {  // Not tried: they are the next checkpoint's.
+      if (auto* partition = shard_.open_partition(logs[from])) note_dirty(*partition, 0);
+    }
+    return logs_are_flushed(std::unexpected(*failed));
+  }
+  flush_logs(std::move(logs), from);
 }
 
 std::size_t Checkpointer::tail_share() const {
@@ -267,6 +307,8 @@ void Checkpointer::logs_are_flushed(Result<> flushed) {
           checkpoint_->finished({});
           ++shard_.checkpoints_total;
           if (std::exchange(owed_, false)) look_at_free_space();
+          if (std::exchange(short_since_, std::nullopt))
+            log_info("broker", "shard {} makes checkpoints again", shard_.index());
           give_back_memory_if_idle();
           finish();
         });
@@ -276,6 +318,11 @@ void Checkpointer::logs_are_flushed(Result<> flushed) {
 // A step has failed.  On a full disk nothing is lost, for the journal has it: the next try comes
 // with the next look at the disk.
 void Checkpointer::could_not(const Error& error) {
+  if (error.code == Errc::exhausted) {
+    checkpoint_->abandon(shard_.clock().mono());
+    retry_later(error);
+    return finish();
+  }
   if (error.code != Errc::no_space) {
     checkpoint_->finished(std::unexpected(error));
     shard_.journal_failed(error);
@@ -295,6 +342,32 @@ void Checkpointer::could_not(const Error& error) {
   if (!shard_.stopping()) {
     shard_.wheel().schedule(space_timer_, shard_.tick_after(space_check_every));
   }
+}
+
+void Checkpointer::retry_later(const Error& error) {
+  if (!short_since_) {
+    short_since_ = shard_.clock().mono();
+    log_error("broker",
+              "shard {} waits with its checkpoint, or with a file of its journal: {}; raise the "
+              "limit (`ulimit -n`, LimitNOFILE=), or close connections",
+              shard_.index(), error.message);
+  }
+  if (retry_timer_.armed()) return;
+  const auto after = shard_.stopping() ? drain_retry_every : retry_every;
+  shard_.wheel().schedule(retry_timer_, shard_.tick_after(after));
+}
+
+void Checkpointer::retry() {
+  shard_.journal().retry_space();
+  if (auto again = std::exchange(flush_again_, nullptr)) return again();
+  if (!busy_ && !shard_.stopping()) hurry();
+}
+
+// Before a stop for as long as it takes.
+bool Checkpointer::may_wait() {
+  if (!shard_.stopping()) return true;
+  if (!drain_until_) drain_until_ = shard_.clock().mono() + drain_patience;
+  return shard_.clock().mono() < *drain_until_;
 }
 
 // After a load: what its tails and buffers took is free, and glibc would keep it.
@@ -438,8 +511,9 @@ void Checkpointer::drain() {
   if (!journal.is_idle()) {
     // Nothing new is appended any more; the round that is on its way ends by itself.
     journal.start_round();
-    const auto again = journal.disk_is_full() ? drain_retry_every : milliseconds{1};
-    if (journal.disk_is_full() && !wait_for_room()) return tell_stopped();
+    const bool waits = journal.disk_is_full() || journal.is_postponed();
+    const auto again = waits ? drain_retry_every : milliseconds{1};
+    if (waits && !wait_for_room()) return tell_stopped();
     return shard_.wheel().schedule(drain_timer_, shard_.tick_after(again));
   }
   if (busy_)
@@ -454,12 +528,12 @@ bool Checkpointer::wait_for_room() {
   if (!drain_until_) {
     drain_until_ = now + drain_patience;
     log_warn("broker",
-             "shard {} has records that the full disk does not take; the stop waits {} ms for room",
+             "shard {} has records that the disk does not take now; the stop waits up to {} ms",
              shard_.index(), drain_patience.count());
   }
   if (now >= *drain_until_) {
     log_error("broker",
-              "shard {} stops without the records that the full disk did not take; none of them "
+              "shard {} stops without the records that the disk did not take; none of them "
               "was acknowledged",
               shard_.index());
     return false;

@@ -14,7 +14,11 @@
 //
 // A full disk ends nothing: the checkpoint is given up and tried again every second, no records
 // are taken until one has been made, and the journal keeps what it was for.  RocksDB is not asked
-// to flush without room for it: it would take no writes any more.  Any other failure ends the
+// to flush without room for it: it would take no writes any more.
+//
+// A lack of file descriptors or memory (Errc::exhausted) ends nothing either.  Records are taken
+// as long as the journal has room, and what could not be opened is tried again every second: logs
+// in the checkpoint that is under way, everything else in a new one.  Any other failure ends the
 // process.
 //
 // Belongs to its shard and its thread.
@@ -53,6 +57,9 @@ class Checkpointer {
   void appended(Lsn lsn);
   // A checkpoint is wanted at once: the journal or the disk is short of room.
   void hurry();
+  // Something of the shard, or of its journal, found no file descriptor or no memory
+  // (Errc::exhausted).
+  void retry_later(const Error& error);
   // A log has something that its segments do not have.
   void note_dirty(Partition& partition, std::size_t bytes);
   // Its topic is deleted.
@@ -77,12 +84,20 @@ class Checkpointer {
   void no_more_room() { has_room_ = false; }
 
  private:
+  struct LogFlush;
+
   void arm();
   void want();
   void want_soon();
   void begin();
   void flush_logs(std::vector<TopicPartition> logs, std::size_t from);
+  void run_flushes(std::shared_ptr<std::vector<LogFlush>> batch, std::vector<TopicPartition> logs,
+                   std::size_t from);
+  void flushes_ran(std::vector<LogFlush>& batch, std::vector<TopicPartition> logs,
+                   std::size_t from);
   void logs_are_flushed(Result<> flushed);
+  void retry();
+  bool may_wait();
   void finish();
   void could_not(const Error& error);
   void give_back_memory_if_idle();
@@ -100,8 +115,10 @@ class Checkpointer {
   bool busy_ = false;
   bool posted_ = false;  // want() is on its way.
   bool has_room_ = true;
-  bool owed_ = false;  // The last checkpoint was given up for want of room.
-  Lsn looked_at_ = 0;  // At the disk, after what was appended here.
+  bool owed_ = false;                    // The last checkpoint was given up for want of room.
+  std::optional<MonoTime> short_since_;  // Of descriptors or memory; until a checkpoint.
+  std::move_only_function<void()> flush_again_;  // Of the checkpoint under way, while it waits.
+  Lsn looked_at_ = 0;                            // At the disk, after what was appended here.
   bool looking_at_space_ = false;
   std::move_only_function<void()> stopped_;
   std::optional<MonoTime> drain_until_;  // While a stop waits for room.
@@ -109,6 +126,7 @@ class Checkpointer {
   timing::CallbackTimer retention_timer_;
   timing::CallbackTimer space_timer_;
   timing::CallbackTimer drain_timer_;
+  timing::CallbackTimer retry_timer_;
 };
 
 }  // namespace tarry::broker

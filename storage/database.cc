@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "storage/file.h"
+#include "storage/patient_env.h"
 #include "storage/rocks.h"
 
 namespace tarry::storage {
@@ -89,6 +90,7 @@ class GarbageFilterFactory final : public rocksdb::CompactionFilterFactory {
 
 rocksdb::DBOptions database_options(const Database::Limits& limits, bool create) {
   rocksdb::DBOptions options;
+  options.env = patient_env();
   options.create_if_missing = create;
   options.error_if_exists = create;
   options.atomic_flush = true;

@@ -33,6 +33,14 @@ std::unexpected<Error> system_error(const std::string& path, const char* call, i
                                 std::error_code(number, std::generic_category()).message()));
 }
 
+// For calls that do nothing when they fail.  A write or sync that finds no memory is no such call.
+std::unexpected<Error> not_done(const std::string& path, const char* call, int number) {
+  auto error = system_error(path, call, number);
+  if (number == EMFILE || number == ENFILE || number == ENOMEM)
+    error.error().code = Errc::exhausted;
+  return error;
+}
+
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -110,7 +118,7 @@ class PosixFile final : public File {
     do {
       failed = ::posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(size));
     } while (failed == EINTR);
-    if (failed != 0) return system_error(path_, "fallocate", failed);
+    if (failed != 0) return not_done(path_, "fallocate", failed);
     return {};
   }
 
@@ -182,13 +190,13 @@ Result<std::unique_ptr<File>> PosixDisk::open(const std::string& path, OpenOptio
     // Some file systems create the file before they refuse.
     number = open_with(flags & ~O_EXCL);
   }
-  if (number < 0) return system_error(path, "open", errno);
+  if (number < 0) return not_done(path, "open", errno);
   return std::make_unique<PosixFile>(path, Descriptor(number), options.direct);
 }
 
 Result<std::vector<DirectoryEntry>> PosixDisk::list(const std::string& directory) {
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(directory.c_str()), ::closedir);
-  if (!opened) return system_error(directory, "opendir", errno);
+  if (!opened) return not_done(directory, "opendir", errno);
   std::vector<DirectoryEntry> entries;
   for (;;) {
     errno = 0;
@@ -202,7 +210,7 @@ Result<std::vector<DirectoryEntry>> PosixDisk::list(const std::string& directory
       const auto path = directory + "/" + name;
       if (::stat(path.c_str(), &status) != 0) {
         if (errno == ENOENT) continue;
-        return system_error(path, "stat", errno);
+        return not_done(path, "stat", errno);
       }
       is_directory = S_ISDIR(status.st_mode);
     }
@@ -218,42 +226,42 @@ Result<> PosixDisk::make_directories(const std::string& directory) {
   if (errno == EEXIST) {
     struct stat status;
     if (::stat(directory.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return {};
-    return system_error(directory, "mkdir", ENOTDIR);
+    return not_done(directory, "mkdir", ENOTDIR);
   }
   if (errno != ENOENT || directory_of(directory) == directory)
-    return system_error(directory, "mkdir", errno);
+    return not_done(directory, "mkdir", errno);
   if (auto made = make_directories(directory_of(directory)); !made) return made;
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    return system_error(directory, "mkdir", errno);
+    return not_done(directory, "mkdir", errno);
   return sync_directory(directory_of(directory));
 }
 
 Result<> PosixDisk::rename(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
-    return system_error(from, fmt::format("rename to {}", to).c_str(), errno);
+    return not_done(from, fmt::format("rename to {}", to).c_str(), errno);
   return {};
 }
 
 Result<> PosixDisk::remove(const std::string& file) {
-  if (::unlink(file.c_str()) != 0) return system_error(file, "unlink", errno);
+  if (::unlink(file.c_str()) != 0) return not_done(file, "unlink", errno);
   return {};
 }
 
 Result<> PosixDisk::remove_directory(const std::string& directory) {
-  if (::rmdir(directory.c_str()) != 0) return system_error(directory, "rmdir", errno);
+  if (::rmdir(directory.c_str()) != 0) return not_done(directory, "rmdir", errno);
   return {};
 }
 
 Result<> PosixDisk::sync_directory(const std::string& directory) {
   const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0) return system_error(directory, "open", errno);
+  if (opened.get() < 0) return not_done(directory, "open", errno);
   if (::fsync(opened.get()) != 0) return system_error(directory, "fsync", errno);
   return {};
 }
 
 Result<std::uint64_t> PosixDisk::free_space(const std::string& directory) {
   struct statvfs status;
-  if (::statvfs(directory.c_str(), &status) != 0) return system_error(directory, "statvfs", errno);
+  if (::statvfs(directory.c_str(), &status) != 0) return not_done(directory, "statvfs", errno);
   return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
 }
 

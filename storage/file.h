@@ -14,7 +14,8 @@
 // Errors name the path, the call and the reason: "journal/0/0.journal: fdatasync: Input/output
 // error".  ENOSPC and EDQUOT are Errc::no_space, ENOENT is not_found, EEXIST is exists, the rest
 // Errc::io.  A failed write or sync is never tried again: the second call would say OK while
-// the bytes are gone.
+// the bytes are gone.  A call that opens or names something and finds no descriptor or no memory
+// (EMFILE, ENFILE, ENOMEM) is Errc::exhausted: it has done nothing and may be made again.
 //
 // All calls block: they belong on a Background.  A File may be used by several threads, as far
 // as they keep to different bytes; a Disk by any.

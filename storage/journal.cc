@@ -344,7 +344,7 @@ void Journal::start_round() {
   if (round.begins_file > 0) {
     if (!round.new_file) round.new_file = take_spare(round.begins_file);
     if (!round.new_file) {  // It goes when there is one.
-      if (!disk_is_full_) prepare_spare(round.begins_file, false);
+      if (!disk_is_full_ && !spare_postponed_) prepare_spare(round.begins_file, false);
       return;
     }
     if (round.lsn - block_bytes == open_first_) open_is_on_disk_ = true;
@@ -362,53 +362,78 @@ void Journal::start_round() {
   write_round(!round.some_wait_for_write);
 }
 
+// What the Background does for one round.  It may be run again after Errc::exhausted, and goes on
+// where it was.
+struct Journal::RoundTask {
+  Disk& disk;
+  const Clock& clock;
+  std::string directory;
+  std::shared_ptr<Round> round;
+  std::shared_ptr<File> file;
+  std::uint64_t place;
+  JournalFileHeader header;
+  std::string old_path, new_path;  // Where the round begins a file.
+  bool renamed = false, written = false, synced = false;
+
+  bool begins_file() const { return round->begins_file > 0; }
+  Result<> write() {
+    if (written) return {};
+    if (begins_file()) {
+      if (!renamed) {
+        if (auto named = disk.rename(old_path, new_path); !named) return named;
+        renamed = true;
+      }
+      auto opened = disk.open(new_path, {.write = true, .direct = true});
+      if (!opened) return std::unexpected(opened.error());
+      file = std::move(*opened);
+      AlignedBuffer block(block_bytes);
+      header.write(block.span());
+      if (auto begun = file->pwrite(0, block.view()); !begun) return begun;
+    }
+    auto& buffer = round->buffer;
+    const auto payload = buffer.view().subspan(round_header_bytes, round->payload_bytes);
+    const RoundHeader sealed{.salt = header.salt,
+                             .incarnation = header.incarnation,
+                             .number = round->number,
+                             .lsn = round->lsn,
+                             .synced_to = round->synced_to,
+                             .payload_bytes = round->payload_bytes,
+                             .records = round->records,
+                             .payload_crc = crc32c(payload)};
+    sealed.write(buffer.data());
+    if (auto done = file->pwrite(place, buffer.view()); !done) return done;
+    written = true;
+    return {};
+  }
+  Result<> sync() {
+    if (!synced) {
+      if (auto done = file->sync(); !done) return done;
+      synced = true;
+    }
+    // The name too: without it a power cut may keep the bytes and lose the file.
+    if (begins_file()) return disk.sync_directory(directory);
+    return {};
+  }
+  Outcome timed(Result<> (RoundTask::*step)()) {
+    Outcome outcome;
+    const auto start = clock.mono();
+    outcome.result = Background::caught([&] { return (this->*step)(); });
+    outcome.took = clock.mono() - start;
+    if (begins_file()) outcome.opened = file;
+    return outcome;
+  }
+  Result<> write_and_sync() {
+    if (auto done = write(); !done) return done;
+    return sync();
+  }
+};
+
 // One way to the disk, or two when somebody wants to know that it is written.
 void Journal::write_round(bool also_sync) {
-  struct Task {
-    Disk& disk;
-    const Clock& clock;
-    std::string directory;
-    std::shared_ptr<Round> round;
-    std::shared_ptr<File> file;
-    std::uint64_t place;
-    JournalFileHeader header;
-    std::string old_path, new_path;  // Where the round begins a file.
-
-    Result<> write(Outcome& outcome) {
-      if (round->begins_file > 0) {
-        if (auto renamed = disk.rename(old_path, new_path); !renamed) return renamed;
-        auto opened = disk.open(new_path, {.write = true, .direct = true});
-        if (!opened) return std::unexpected(opened.error());
-        outcome.opened = file = std::move(*opened);
-        AlignedBuffer block(block_bytes);
-        header.write(block.span());
-        if (auto written = file->pwrite(0, block.view()); !written) return written;
-      }
-      auto& buffer = round->buffer;
-      const auto payload = buffer.view().subspan(round_header_bytes, round->payload_bytes);
-      const RoundHeader sealed{.salt = header.salt,
-                               .incarnation = header.incarnation,
-                               .number = round->number,
-                               .lsn = round->lsn,
-                               .synced_to = round->synced_to,
-                               .payload_bytes = round->payload_bytes,
-                               .records = round->records,
-                               .payload_crc = crc32c(payload)};
-      sealed.write(buffer.data());
-      return file->pwrite(place, buffer.view());
-    }
-    Result<> sync() {
-      if (auto synced = file->sync(); !synced) return synced;
-      // The name too: without it a power cut may keep the bytes and lose the file.
-      if (round->begins_file > 0) return disk.sync_directory(directory);
-      return {};
-    }
-  };
-
   auto& round = *in_flight_;
   auto& file = round.begins_file > 0 ? round.new_file : written_;
-  Task task{disk_, clock_,         options_.directory, in_flight_, file->file,
-            0,     file_header(0), file->path,         {}};
+  RoundTask task{disk_, clock_,         options_.directory, in_flight_, file->file,
+                 0,     file_header(0), file->path,         {}};
   if (round.begins_file > 0) {
     file->first = round.lsn - block_bytes;
     file->path = path_of(journal_file_name(file->first));
@@ -416,45 +441,41 @@ void Journal::write_round(bool also_sync) {
   }
   task.header.first = file->first;
   task.place = round.lsn - file->first;
+  run_round(std::make_shared<RoundTask>(std::move(task)), also_sync);
+}
 
-  if (also_sync) {
-    run_on(
-        round_lane_,
-        [task = std::move(task)]() mutable {
-          Outcome outcome;
-          const auto start = task.clock.mono();
-          outcome.result = Background::caught([&] { return task.write(outcome); });
-          if (outcome.result) outcome.result = Background::caught([&] { return task.sync(); });
-          outcome.took = task.clock.mono() - start;
-          return outcome;
-        },
-        [this](Outcome outcome) { finish_round(std::move(outcome)); });
-    return;
-  }
-
-  auto shared = std::make_shared<Task>(std::move(task));
+void Journal::run_round(std::shared_ptr<RoundTask> task, bool also_sync) {
   run_on(
       round_lane_,
-      [shared] {
-        Outcome outcome;
-        const auto start = shared->clock.mono();
-        outcome.result = Background::caught([&] { return shared->write(outcome); });
-        outcome.took = shared->clock.mono() - start;
-        return outcome;
+      [task, also_sync] {
+        return task->timed(also_sync ? &RoundTask::write_and_sync : &RoundTask::write);
       },
-      [this, shared](Outcome first) {
-        if (failure_ || !first.result) return finish_round(std::move(first));
+      [this, task, also_sync](Outcome outcome) {
+        if (failure_) return;
+        if (postpone_round(outcome, [this, task, also_sync] { run_round(task, also_sync); }))
+          return;
+        if (also_sync || !outcome.result) return finish_round(std::move(outcome));
         complete(*in_flight_, false, {});
-        run_on(
-            round_lane_,
-            [shared, first = std::move(first)]() mutable {
-              const auto start = shared->clock.mono();
-              first.result = Background::caught([&] { return shared->sync(); });
-              first.took += shared->clock.mono() - start;
-              return std::move(first);
-            },
-            [this](Outcome outcome) { finish_round(std::move(outcome)); });
+        sync_round(task, outcome.took);
       });
+}
+
+void Journal::sync_round(std::shared_ptr<RoundTask> task, std::chrono::nanoseconds took) {
+  run_on(
+      round_lane_, [task] { return task->timed(&RoundTask::sync); },
+      [this, task, took](Outcome outcome) {
+        outcome.took += took;
+        if (postpone_round(outcome, [this, task, all = outcome.took] { sync_round(task, all); }))
+          return;
+        finish_round(std::move(outcome));
+      });
+}
+
+bool Journal::postpone_round(const Outcome& outcome, std::function<void()> again) {
+  if (failure_ || outcome.result || outcome.result.error().code != Errc::exhausted) return false;
+  postponed_round_ = std::move(again);
+  if (hooks_.on_postponed) hooks_.on_postponed(outcome.result.error());
+  return true;
 }
 
 void Journal::finish_round(Outcome outcome) {
@@ -478,7 +499,8 @@ void Journal::finish_round(Outcome outcome) {
   ++stats_.round_us[std::min(bucket, stats_.round_us.size() - 1)];
 
   // Ahead: not for a broker that hardly writes, and long before the file is full.
-  if (spares_.empty() && !disk_is_full_ && durable_ - written_->first > written_->bytes / 8)
+  if (spares_.empty() && !disk_is_full_ && !spare_postponed_ &&
+      durable_ - written_->first > written_->bytes / 8)
     prepare_spare(options_.file_bytes, true);
 
   complete(*round, true, {});
@@ -526,6 +548,11 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
       [this, spare, ahead](Result<> made) {
         preparing_ = false;
         if (failure_) return;
+        if (!made && made.error().code == Errc::exhausted) {
+          spare_postponed_ = true;
+          if (hooks_.on_postponed) hooks_.on_postponed(made.error());
+          return;
+        }
         if (!made && made.error().code != Errc::no_space) return fail_all(made.error());
         if (!made) {
           if (!disk_is_full_)
@@ -559,14 +586,18 @@ void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t 
       [this, spare, end](Result<> filled) {
         spare->filling = false;
         if (failure_) return;
-        if (!filled) return fail_all(filled.error());
+        // A spare without zeros will do: syncs over it cost more.
+        if (!filled && filled.error().code != Errc::exhausted) return fail_all(filled.error());
+        if (!filled) return tell_ready();
         if (!spare->taken && end < spare->bytes) return fill_with_zeros(spare, end);
         tell_ready();
       });
 }
 
 void Journal::retry_space() {
-  if (!disk_is_full_) return;
+  if (const auto again = std::exchange(postponed_round_, nullptr)) again();
+  const bool postponed = std::exchange(spare_postponed_, false);
+  if (!disk_is_full_ && !postponed) return;
   const bool one_waits =
       !rounds_.empty() && rounds_.front()->begins_file > 0 && !rounds_.front()->new_file;
   prepare_spare(one_waits ? rounds_.front()->begins_file : options_.file_bytes, false);

@@ -21,6 +21,8 @@
 //   - A block that was synced is never written again until a checkpoint has passed it.
 //   - A failed write or sync ends the incarnation: nothing is tried again, on_failure is told
 //     once, all who wait get the error, appends are refused from then on.
+//   - A file that cannot be opened for want of descriptors or memory (Errc::exhausted) ends
+//     nothing: the round or spare that needs it is postponed until retry_space().
 //
 // The bytes are in journal_format.h, reading them again in journal_recovery.h.
 //
@@ -92,6 +94,9 @@ struct JournalHooks {
 
   // Half of max_bytes is live: a checkpoint is wanted.  Told once until release() has mended it.
   std::function<void()> on_pressure;
+
+  // A round or a spare is postponed, with the reason: retry_space() wants to be called in a while.
+  std::function<void(const Error&)> on_postponed;
 };
 
 // A delivery says a little more than the record that parked it (its offset, what is gone, headers
@@ -161,8 +166,11 @@ class Journal {
 
   // The last try to make a file found no space; rounds wait for one.
   bool disk_is_full() const { return disk_is_full_; }
-  // While the disk is full: looks whether it still is.  The owner calls it about once a second
-  // while has_room() says no; release() does it too.
+  // Something waits for a file that could not be opened.
+  bool is_postponed() const { return postponed_round_ || spare_postponed_; }
+  // Tries again what is postponed and, while the disk is full, looks whether it still is.  The
+  // owner calls it about once a second while has_room() says no, and after on_postponed; release()
+  // does it too.
   void retry_space();
 
   // Everything before it is durable.  A checkpoint is such an LSN.
@@ -192,6 +200,7 @@ class Journal {
   struct JournalFile;
   struct Round;
   struct Outcome;
+  struct RoundTask;
 
   Journal(Disk& disk, Background& background, const Clock& clock, JournalOptions options,
           JournalHooks hooks);
@@ -210,6 +219,9 @@ class Journal {
   void tell_ready();
   void tell_pressure();
   void write_round(bool also_sync);
+  void run_round(std::shared_ptr<RoundTask> task, bool also_sync);
+  void sync_round(std::shared_ptr<RoundTask> task, std::chrono::nanoseconds took);
+  bool postpone_round(const Outcome& outcome, std::function<void()> again);
   void finish_round(Outcome outcome);
   static void complete(Round& round, bool all, const Result<>& result);
   void fail_all(const Error& error);
@@ -255,9 +267,11 @@ class Journal {
   std::uint64_t open_bytes_ = 0;
   bool open_is_on_disk_ = true;
 
-  std::uint64_t next_spare_ = 0;  // For its name.
-  bool preparing_ = false;        // A spare is being made.
-  bool disk_is_full_ = false;     // The last try to make one found no space.
+  std::uint64_t next_spare_ = 0;           // For its name.
+  bool preparing_ = false;                 // A spare is being made.
+  bool disk_is_full_ = false;              // The last try to make one found no space.
+  bool spare_postponed_ = false;           // It found no descriptor or no memory.
+  std::function<void()> postponed_round_;  // Goes on with in_flight_.
   bool told_ready_ = false;
   bool told_pressure_ = false;
   bool checkpointing_ = false;

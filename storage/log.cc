@@ -68,7 +68,7 @@ Result<BatchHeader> header_at(Bytes bytes) {
 // --- Flush
 
 Result<FlushDone> Flush::run(bool sync) {
-  const auto run_all = [&](std::size_t& begun) -> Result<> {
+  const auto run_all = [&]() -> Result<> {
     if (start_) {
       const auto text = start_text(*start_);
       if (auto noted =
@@ -83,7 +83,7 @@ Result<FlushDone> Flush::run(bool sync) {
       if (write.is_new && std::exchange(names_unsynced, true)) {
         if (auto synced = disk_->sync_directory(directory_); !synced) return synced;
       }
-      ++begun;
+      begun_ = std::max(begun_, static_cast<std::size_t>(&write - writes_.data()) + 1);
       if (auto written = write_segment(*disk_, directory_, write, sync); !written) return written;
     }
     if (!sync) return {};
@@ -96,16 +96,18 @@ Result<FlushDone> Flush::run(bool sync) {
     return {};
   };
 
-  std::size_t begun = 0;
-  auto done = run_all(begun);
+  auto done = run_all();
   if (!done) {
+    if (done.error().code == Errc::exhausted) return std::unexpected(done.error());
     if (done.error().code != Errc::no_space) {
       return fail(done.error().code == Errc::corrupt ? Errc::corrupt : Errc::io,
                   std::move(done.error().message));
     }
-    for (std::size_t i = begun; i-- > 0;) {
-      if (auto undone = undo_write(*disk_, directory_, writes_[i]); !undone)
-        return fail(Errc::io, std::move(undone.error().message));
+    for (std::size_t i = begun_; i-- > 0;) {
+      auto undone = undo_write(*disk_, directory_, writes_[i]);
+      if (undone) continue;
+      if (undone.error().code == Errc::exhausted) return std::unexpected(undone.error());
+      return fail(Errc::io, std::move(undone.error().message));
     }
     return std::unexpected(done.error());
   }

@@ -146,7 +146,7 @@ struct FlushDone {
   std::optional<Offset> start_written_;
 };
 
-// Writes part of the tail to the segments.  run() once, on any thread, the Log's owner waiting for
+// Writes part of the tail to the segments.  run() on any thread, the Log's owner waiting for
 // it with flushed() or flush_failed().
 class Flush {
  public:
@@ -154,8 +154,9 @@ class Flush {
   Offset end() const { return done_.end; }
 
   // `sync`: when it returns, all that was flushed so far survives a power cut.
-  // Errc::no_space: what was written is taken back, and a new plan may be made.  Any other error
-  // is final, as for every write (file.h).
+  // Errc::no_space: what was written is taken back, and a new plan may be made.
+  // Errc::exhausted: run() may be called again, which writes the same to the same places; until
+  // then the Log waits.  Any other error is final, as for every write (file.h).
   Result<FlushDone> run(bool sync);
 
  private:
@@ -169,6 +170,7 @@ class Flush {
   bool names_unsynced_ = false;       // And with what is written now.
   std::optional<Offset> start_;       // To be noted in the directory.
   std::size_t bytes_ = 0;
+  std::size_t begun_ = 0;  // Of writes_, in this run() or an earlier one.
   FlushDone done_;
 };
 

@@ -16,6 +16,7 @@ constexpr std::size_t sector_bytes = 512;
 std::unexpected<Error> disk_error(Errc code, const std::string& path, const char* call) {
   const char* why = "Input/output error";
   if (code == Errc::no_space) why = "No space left on device";
+  if (code == Errc::exhausted) why = "Too many open files";
   if (code == Errc::not_found) why = "No such file or directory";
   if (code == Errc::exists) why = "File exists";
   return fail(code, fmt::format("{}: {}: {}", path, call, why));
@@ -267,7 +268,7 @@ Result<> MemoryDisk::count(const std::string& path, const char* call,
   }
   if (fail_at_ == 0 || counted_calls_ < fail_at_) return {};
   if (!fail_for_ever_) fail_at_ = 0;
-  if (half && fail_code_ != Errc::no_space) half();
+  if (half && fail_code_ != Errc::no_space && fail_code_ != Errc::exhausted) half();
   return disk_error(fail_code_, path, call);
 }
 

@@ -16,11 +16,17 @@ using Strings = std::vector<std::string>;
 class CrowdedDisk final : public storage::Disk {
  public:
   std::uint64_t free = std::uint64_t{1} << 40;
-  std::string full_for;  // Paths that end so cannot be opened for writing; empty: none.
-  int asked = 0;         // How often somebody wanted to know.
+  std::string full_for;        // Paths that end so cannot be opened for writing; empty: none.
+  bool without_files = false;  // No file can be opened, but for reading records.
+  int refused = 0;             // How often that was so.
+  int asked = 0;               // How often somebody wanted to know.
 
   Result<std::unique_ptr<storage::File>> open(const std::string& path,
                                               storage::OpenOptions options) override {
+    if (without_files) {
+      ++refused;
+      return fail(Errc::exhausted, path + ": open: Too many open files");
+    }
     if (options.write && !full_for.empty() && path.ends_with(full_for))
       return fail(Errc::no_space, path + ": No space left on device");
     return disk_.open(path, options);
@@ -94,6 +100,83 @@ TEST_SUITE("checkpointer") {
     disk.full_for.clear();
     world.pass(2s);
     CHECK(checkpoints(world) > 0);
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+  }
+
+  TEST_CASE("a checkpoint that can open no file waits, records are taken, and nothing is lost") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "300s"}}}}));
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    disk.without_files = true;
+    world.pass(61s);  // The interval of checkpoints is over.
+    const int refused = disk.refused;
+    CHECK(refused > 0);
+    world.pass(30s);
+    CHECK(checkpoints(world) == 0);
+    CHECK(disk.refused - refused >= 20);  // Every second,
+    CHECK(disk.refused - refused <= 40);  // and not more often.
+    CHECK_FALSE(world.failure.has_value());
+    CHECK(world.shard().checkpointer().has_room());
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"b"}})).base_offset == 1);
+    disk.without_files = false;
+    world.pass(2s);
+    CHECK(checkpoints(world) > 0);
+    world.pass(300s);
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"a", "b", "late"});
+  }
+
+  TEST_CASE(
+      "without dirty logs too a checkpoint waits for files before RocksDB is asked to flush") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "90s"}}}}));
+    disk.without_files = true;
+    world.pass(61s);
+    CHECK(checkpoints(world) == 0);
+    CHECK_FALSE(world.failure.has_value());
+    disk.without_files = false;
+    world.pass(2s);
+    CHECK(checkpoints(world) > 0);
+    world.pass(60s);
+    CHECK(values(read_all(world, "t")) == Strings{"late"});
+  }
+
+  TEST_CASE("a stop that can open no file ends without its checkpoint, in seconds") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    disk.without_files = true;
+    bool stopped = false;
+    world.broker().stop([&] { stopped = true; });
+    world.pass(5s);
+    CHECK_FALSE(stopped);
+    world.pass(10s);
+    CHECK(stopped);
+    CHECK_FALSE(world.failure.has_value());
+    disk.without_files = false;
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+  }
+
+  TEST_CASE("a stop makes its checkpoint when files can be opened in time") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    disk.without_files = true;
+    bool stopped = false;
+    world.broker().stop([&] { stopped = true; });
+    world.pass(5s);
+    disk.without_files = false;
+    world.pass(1s);
+    CHECK(stopped);
+    CHECK(checkpoints(world) == 1);
     world.restart();
     CHECK(values(read_all(world, "t")) == Strings{"a"});
   }

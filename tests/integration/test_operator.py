@@ -397,3 +397,28 @@ def _(ctx):
             for partition in range(50):
                 assert client.end_offset(topic, partition) == round + 1
     assert hurried > 0, "none of them came in time"
+
+
+@case("a broker that lacks file descriptors for its own files waits for them, and goes on", alone=True)
+def _(ctx):
+    broker, topic = ctx.broker(settings={"tarry.checkpoint.interval.ms": 1000}), ctx.topic()
+    checkpoints = lambda: sum(shard["checkpoints_total"] for shard in broker.get("/status")["shards"])
+    limits = lambda soft: subprocess.run(["prlimit", f"--pid={broker.process.pid}", f"--nofile={soft}:"], check=True)
+    with broker.client() as client:
+        client.create_topic(topic)
+        client.produce(topic, [wire.record("before")])
+        eventually(lambda: checkpoints() > 0, "a first checkpoint")
+        # From now on nothing can be opened.
+        limits(len(os.listdir(f"/proc/{broker.process.pid}/fd")))
+        time.sleep(1)
+        client.produce(topic, [wire.record("meanwhile")])
+        eventually(lambda: "Too many open files" in broker.log(), "a line in the log")
+        time.sleep(3)
+        assert broker.process.poll() is None, broker.log()
+        client.produce(topic, [wire.record("still")])
+        limits(1000)
+        eventually(lambda: "makes checkpoints again" in broker.log(), "checkpoints again")
+        assert broker.log().count("Too many open files") <= 3 * len(broker.get("/status")["shards"]), broker.log()
+    broker.restart()
+    with broker.client() as client:
+        assert [each.value for each in client.consume(topic, 3)] == [b"before", b"meanwhile", b"still"]

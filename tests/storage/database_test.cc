@@ -2,8 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <thread>
 
 #include "scratch.h"
 #include "storage/rocks.h"
@@ -53,6 +58,30 @@ std::map<std::string, std::string> what_counts(const std::string& directory) {
 }
 
 TEST_SUITE("database") {
+  TEST_CASE("a flush that finds no file descriptor waits for one, and the database goes on") {
+    ScratchDirectory scratch;
+    auto made = Database::make(scratch.path("db"), Kind::pending);
+    REQUIRE(made.has_value());
+    put(**made, pending_family::entries, "kept", "1");
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int probe = ::dup(0);
+    ::close(probe);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(probe);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds{300});
+      ::setrlimit(RLIMIT_NOFILE, &before);
+    });
+    const auto flushed = (*made)->flush();
+    later.join();
+    CHECK(flushed.has_value());
+    put(**made, pending_family::entries, "after", "2");
+    CHECK((*made)->flush().has_value());
+    CHECK(has(**made, pending_family::entries, "kept") == true);
+  }
+
   TEST_CASE("a crash keeps what was flushed and nothing else") {
     ScratchDirectory scratch;
     auto made = Database::make(scratch.path("db"), Kind::pending);

@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "storage/memory_disk.h"
@@ -123,6 +124,29 @@ TEST_SUITE("file") {
     CHECK(*got == out.size());
     CHECK(std::ranges::equal(in.view().first(*got), out.view()));
     CHECK((*file)->pread(64 * block_bytes, in.span()) == 0u);
+  }
+
+  TEST_CASE("without a file descriptor nothing is done, and the error says that it may pass") {
+    const TemporaryDirectory scratch;
+    PosixDisk disk;
+    const auto path = scratch.path() + "/new";
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int probe = ::dup(0);
+    ::close(probe);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(probe);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const auto opened = disk.open(path, {.write = true, .create = OpenOptions::Create::must});
+    const auto listed = disk.list(scratch.path());
+    const auto synced = disk.sync_directory(scratch.path());
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    REQUIRE_FALSE(opened);
+    CHECK(opened.error().code == Errc::exhausted);
+    CHECK(opened.error().message == path + ": open: Too many open files");
+    CHECK(listed.error().code == Errc::exhausted);
+    CHECK(synced.error().code == Errc::exhausted);
+    CHECK(disk.list(scratch.path())->empty());
   }
 
   TEST_CASE("an error names path, call and reason") {

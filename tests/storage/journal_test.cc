@@ -104,6 +104,7 @@ struct Rig {
     hooks.on_ready = [this] { ready = true; };
     hooks.on_failure = [this](const Error& error) { failures.push_back(error); };
     hooks.on_pressure = [this] { ++pressure; };
+    hooks.on_postponed = [this](const Error& error) { postponed.push_back(error); };
     auto opened =
         Journal::open(disk, background, random, clock, options, std::move(hooks), recovered);
     if (!opened) return std::unexpected(opened.error());
@@ -151,6 +152,7 @@ struct Rig {
   bool ready = false;
   int pressure = 0;
   std::vector<Error> failures;
+  std::vector<Error> postponed;
 };
 
 std::uint64_t seed_from_environment() {
@@ -672,6 +674,47 @@ TEST_SUITE("journal") {
       CHECK(rig.disk.calls() == calls);
       CHECK(rig.failures.size() == 1);
       CHECK_FALSE(rig.journal->has_room(1));
+    }
+  }
+
+  TEST_CASE(
+      "a round or spare that finds no descriptor is postponed, and is durable when there is one") {
+    // "fsync" is a directory's, which has to be opened for it.
+    for (const char* call : {"open", "rename", "fsync"}) {
+      for (std::uint64_t nth = 1; nth <= 12; ++nth) {
+        for (const bool for_ever : {false, true}) {
+          CAPTURE(call);
+          CAPTURE(nth);
+          Rig rig;
+          REQUIRE(rig.open());
+          int good = 0, bad = 0;
+          const auto count = [&](const Result<>& result) { ++(result ? good : bad); };
+          rig.disk.count_only(call);
+          rig.disk.fail_call(nth, Errc::exhausted, for_ever);
+          int appended = 0;
+          for (; appended < 30; ++appended) {  // Three files.
+            const auto when = appended % 2 == 0 ? When::durable : When::written;
+            if (!rig.journal->append(Buffer(6000), count, when)) break;
+            rig.settle();
+          }
+          CHECK(rig.failures.empty());
+          CHECK(bad == 0);
+          const bool met = !rig.postponed.empty();
+          CHECK(rig.journal->is_postponed() == met);
+          rig.journal->retry_space();
+          rig.settle();
+          if (for_ever && met) CHECK(rig.journal->is_postponed());
+          rig.disk.heal();
+          rig.journal->retry_space();
+          rig.settle();
+          CHECK_FALSE(rig.journal->is_postponed());
+          CHECK(good == appended);
+          CHECK(rig.journal->is_idle());
+          rig.stop();
+          rig.disk.cut_power();
+          CHECK(rig.recover()->size() == static_cast<std::size_t>(appended));
+        }
+      }
     }
   }
 

@@ -639,6 +639,70 @@ TEST_CASE("a flush that finds the disk full takes back what it wrote, and may be
   }
 }
 
+TEST_CASE("a flush that finds no file descriptor may be run again, and writes the same") {
+  for (const char* call : {"open", "fsync", "rename"}) {
+    for (std::uint64_t nth = 1; nth <= 20; ++nth) {
+      CAPTURE(call);
+      CAPTURE(nth);
+      Fixture f;
+      f.config.segment_bytes = 3000;
+      f.config.index_interval_bytes = 200;
+      f.open();
+      for (int i = 0; i < 10; ++i) f.append({{i, 100}});
+      f.flush();
+      for (int i = 0; i < 60; ++i) f.append({{i, 100}});
+      auto flush = f.log->plan_flush(everything, any_size);
+      REQUIRE(flush);
+      f.disk.count_only(call);
+      f.disk.fail_call(nth, Errc::exhausted);
+      auto done = flush->run(true);
+      f.disk.heal();
+      if (!done) {
+        REQUIRE(done.error().code == Errc::exhausted);
+        done = flush->run(true);
+        REQUIRE(done);
+      }
+      f.log->flushed(std::move(*done));
+      f.log->trim_tail(0);
+      REQUIRE(f.log->tail_bytes() == 0);
+      REQUIRE(f.read_all(0) == f.expected(0));
+      REQUIRE(!f.open());
+      REQUIRE(f.read_all(0) == f.expected(0));
+    }
+  }
+}
+
+TEST_CASE(
+    "a flush that ran without descriptors takes back all it wrote when the disk is full then") {
+  Fixture f;
+  f.config.segment_bytes = 3000;
+  f.open();
+  for (int i = 0; i < 10; ++i) f.append({{i, 100}});
+  f.flush();
+  const auto flushed = f.expected(0);
+  const auto used = f.disk.used();
+  for (int i = 0; i < 200; ++i) f.append({{i, 100}});
+  auto flush = f.log->plan_flush(everything, any_size);
+  REQUIRE(flush);
+  f.disk.count_only("open");
+  f.disk.fail_call(20, Errc::exhausted);  // Some segments are begun.
+  REQUIRE(flush->run(true).error().code == Errc::exhausted);
+  f.disk.heal();
+  REQUIRE(f.segments().size() > 2);
+  f.disk.count_only("pwrite");
+  f.disk.fail_call(1, Errc::no_space);
+  const auto done = flush->run(true);
+  REQUIRE_FALSE(done);
+  REQUIRE(done.error().code == Errc::no_space);
+  f.disk.heal();
+  f.log->flush_failed(done.error());
+  CHECK(f.disk.used() == used);
+  CHECK(f.segments() == std::vector<Offset>{0});
+  CHECK(f.disk.contents(segment_path(directory, 0, ".log")) == flushed);
+  REQUIRE(f.try_flush());
+  CHECK(f.read_all(0) == f.expected(0));
+}
+
 TEST_CASE("a flush whose write or sync fails for another reason is the last") {
   for (const char* call : {"pwrite", "fdatasync", "open", "ftruncate"}) {
     for (std::uint64_t nth = 1; nth <= 3; ++nth) {

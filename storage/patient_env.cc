@@ -1,0 +1,86 @@
+#include "storage/patient_env.h"
+
+#include <rocksdb/file_system.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/log.h"
+
+namespace tarry::storage {
+namespace {
+
+constexpr std::chrono::milliseconds between_tries{100};
+
+// RocksDB keeps errno only as text, after the path.
+bool is_exhausted(const rocksdb::IOStatus& status) {
+  if (status.ok() || !status.IsIOError()) return false;
+  const std::string text = status.ToString();
+  for (const int error : {EMFILE, ENFILE, ENOMEM})
+    if (text.ends_with(std::strerror(error))) return true;
+  return false;
+}
+
+template <typename Open>
+rocksdb::IOStatus patiently(const std::string& path, Open open) {
+  auto status = open();
+  if (!is_exhausted(status)) return status;
+  log_error("storage",
+            "{}; waiting up to {} s for it: raise the limit of open files, or close some",
+            status.ToString(), open_patience.count());
+  const auto until = std::chrono::steady_clock::now() + open_patience;
+  while (is_exhausted(status) && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(between_tries);
+    status = open();
+  }
+  if (status.ok()) log_info("storage", "{} is open", path);
+  return status;
+}
+
+class PatientFileSystem final : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+
+  const char* Name() const override { return "tarry-patient"; }
+
+  rocksdb::IOStatus NewSequentialFile(const std::string& path, const rocksdb::FileOptions& options,
+                                      std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                                      rocksdb::IODebugContext* context) override {
+    return patiently(path,
+                     [&] { return target()->NewSequentialFile(path, options, file, context); });
+  }
+  rocksdb::IOStatus NewRandomAccessFile(const std::string& path,
+                                        const rocksdb::FileOptions& options,
+                                        std::unique_ptr<rocksdb::FSRandomAccessFile>* file,
+                                        rocksdb::IODebugContext* context) override {
+    return patiently(path,
+                     [&] { return target()->NewRandomAccessFile(path, options, file, context); });
+  }
+  rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                    rocksdb::IODebugContext* context) override {
+    return patiently(path, [&] { return target()->NewWritableFile(path, options, file, context); });
+  }
+  rocksdb::IOStatus NewDirectory(const std::string& path, const rocksdb::IOOptions& options,
+                                 std::unique_ptr<rocksdb::FSDirectory>* directory,
+                                 rocksdb::IODebugContext* context) override {
+    return patiently(path,
+                     [&] { return target()->NewDirectory(path, options, directory, context); });
+  }
+};
+
+}  // namespace
+
+rocksdb::Env* patient_env() {
+  static rocksdb::Env* const env =
+      rocksdb::NewCompositeEnv(std::make_shared<PatientFileSystem>(rocksdb::FileSystem::Default()))
+          .release();
+  return env;
+}
+
+}  // namespace tarry::storage

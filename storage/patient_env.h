@@ -1,0 +1,21 @@
+#pragma once
+
+// RocksDB's way to the disk, which waits when no file can be opened.
+//
+// RocksDB takes no more writes after a flush or compaction that failed, and an entry that cannot be
+// read ends the process; a lack of file descriptors or memory passes.  So a call that opens
+// something and finds none (EMFILE, ENFILE, ENOMEM) is made again for up to open_patience before
+// RocksDB hears of it.  It blocks, as a slow disk does.
+
+#include <chrono>
+
+#include <rocksdb/env.h>
+
+namespace tarry::storage {
+
+inline constexpr std::chrono::seconds open_patience{30};
+
+// One for the process; never goes.
+rocksdb::Env* patient_env();
+
+}  // namespace tarry::storage
