@@ -389,13 +389,14 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(boost::asio::any_io_executo
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(inside)));
 }
 
-Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address) {
+Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address,
+                           std::size_t max_kafka_connections) {
   Inside& in = *inside_;
   auto token = Token::open(broker.config().data_directory + "/admin.token", broker.random());
   if (!token) return std::unexpected(token.error());
   in.context.emplace(Context{broker,
                              broker.shard(0),
-                             {std::move(kafka_address), in.address},
+                             {std::move(kafka_address), max_kafka_connections, in.address},
                              std::move(*token),
                              Hosts(in.options.host, in.port, in.loopback)});
   for (auto& acceptor : in.acceptors) {

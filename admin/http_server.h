@@ -53,9 +53,11 @@ class HttpServer {
                                                   HttpOptions options);
   ~HttpServer();
 
-  // Reads the token, or makes it, and answers from then on.  `kafka_address` is shown in /status.
-  // The error names the token's file and what is wrong with it.
-  Result<> start(broker::Broker& broker, std::string kafka_address);
+  // Reads the token, or makes it, and answers from then on.  `kafka_address` and how many clients
+  // may connect there are shown in /status.  The error names the token's file and what is wrong
+  // with it.
+  Result<> start(broker::Broker& broker, std::string kafka_address,
+                 std::size_t max_kafka_connections);
   void stop();
 
   // "127.0.0.1:8080", "[::1]:8080"; as asked for, with the port that was found.

@@ -55,6 +55,7 @@ Reply refusal(unsigned status, std::string_view why);
 // What the broker does not know of the program around it.
 struct ProgramFacts {
   std::string kafka_address;
+  std::size_t max_kafka_connections;
   std::string admin_address;
 };
 

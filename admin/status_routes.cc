@@ -275,6 +275,7 @@ asio::awaitable<Reply> get_status(Call& call) {
   body["topics"] = context.here.topics().size();
   body["partitions"] = partition_count(context.here.topics());
   body["connections"] = sum(shards, [](auto& s) { return s.connections; });
+  body["max_connections"] = context.facts.max_kafka_connections;
 
   const auto lag = broker::lag_of(shards);
   Json& delayed = body["delayed"];

@@ -245,8 +245,9 @@ std::vector<ConfigKey> own_keys() {
       {"log.roll.ms", "", "ms", ConfigType::long_, roll_reason,
        time_of(&Config::Times::roll_ms, 1, max_long)},
       {"max.connections", "100000", "", ConfigType::integer,
-       "More connections than so many are closed as they come. The limit of open files is the "
-       "other bound.",
+       "More connections than so many are closed as they come. There are fewer when the limit of "
+       "open files, minus a reserve for the broker's own files, is lower: a line at the start says "
+       "so, and /status has the number.",
        number(1, max_int,
               [](Config& config, std::int64_t value) {
                 config.max_connections = static_cast<std::size_t>(value);

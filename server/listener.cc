@@ -256,8 +256,10 @@ void Listener::accept_some(Door& door) {
     peer.resize(size);
     if (connections() >= max_connections_) {
       ::close(socket);
-      tell(fmt::format("a connection from {} is refused: max.connections={} are there",
-                       peer_text(peer), max_connections_));
+      tell(
+          fmt::format("a connection from {} is refused: {} are there, which is max.connections or "
+                      "what the limit of open files allows",
+                      peer_text(peer), max_connections_));
       continue;
     }
     connections_.fetch_add(1, std::memory_order_relaxed);

@@ -17,6 +17,7 @@
 #include "broker/broker.h"
 #include "server/blocking_pool.h"
 #include "server/listener.h"
+#include "server/open_files.h"
 #include "server/session.h"
 #include "server/system_clock.h"
 #include "server/thread_name.h"
@@ -76,6 +77,7 @@ struct Server::Parts {
   std::vector<std::future<void>> ending;  // One a shard, once its sessions are closed.
 
   Result<> open(const BoundAddress& bound);
+  std::size_t connection_limit() const;
   void run_lane(Lane& lane, std::size_t index);
   void give(std::size_t lane, Arrival arrival);
   Result<> end_sessions();
@@ -108,6 +110,18 @@ std::uint32_t Server::shards() const {
 }
 broker::Broker& Server::broker() {
   return *parts_->broker;
+}
+
+std::size_t Server::Parts::connection_limit() const {
+  const auto open_files = open_files_limit();
+  const auto limit = connections_within(open_files, config.max_connections, config.shards);
+  if (limit < config.max_connections) {
+    log_warn("server",
+             "at most {} connections are served, not max.connections={}: the limit of open files "
+             "is {}, and some are for the broker's own; raise it (`ulimit -n`, LimitNOFILE=)",
+             limit, config.max_connections, open_files);
+  }
+  return limit;
 }
 
 // Broker, sessions and wheels, on threads that have not begun.
@@ -165,8 +179,15 @@ Result<> Server::start() {
     parts.counters.push_back(std::make_unique<Parts::Counter>(
         *parts.lanes[i], *parts.broker, parts.broker->shard(i), parts.config.sessions));
   }
+  if (!bound->is_loopback()) {
+    log_warn("server",
+             "clients connect to {}, which is not loopback: anyone who can reach the port may do "
+             "everything",
+             parts.kafka.text());
+  }
+  const std::size_t max_connections = parts.connection_limit();
   parts.listener = std::make_unique<Listener>(
-      parts.lanes[0]->context, parts.clock, std::move(*bound), parts.config.max_connections,
+      parts.lanes[0]->context, parts.clock, std::move(*bound), max_connections,
       [&parts, next = std::size_t{0}](int descriptor, asio::ip::tcp protocol,
                                       std::string peer) mutable {
         parts.give(next, {descriptor, protocol, std::move(peer)});
@@ -190,7 +211,9 @@ Result<> Server::start() {
   ready->get_future().wait_for(std::chrono::seconds{10});
   const auto listening = run_on(parts.lanes[0]->context, [&]() -> Result<> {
     if (parts.admin) {
-      if (auto begun = parts.admin->start(*parts.broker, parts.kafka.text()); !begun) return begun;
+      if (auto begun = parts.admin->start(*parts.broker, parts.kafka.text(), max_connections);
+          !begun)
+        return begun;
     }
     return parts.listener->start();
   });

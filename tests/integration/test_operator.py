@@ -422,3 +422,43 @@ def _(ctx):
     broker.restart()
     with broker.client() as client:
         assert [each.value for each in client.consume(topic, 3)] == [b"before", b"meanwhile", b"still"]
+
+
+@case("with more clients than open files allow it refuses some, makes its checkpoints and goes on", alone=True)
+def _(ctx):
+    broker = ctx.broker(start=False, settings={"tarry.checkpoint.interval.ms": 1000, "log.segment.bytes": 65536})
+    limited = ["/bin/bash", "-c", 'ulimit -n 400; exec "$@"', "-"]
+    command = broker.command
+    broker.command = lambda shards=None: limited + command(shards)
+    broker.start()
+    most = broker.get("/status")["max_connections"]
+    assert 100 <= most <= 200, most
+    eventually(lambda: f"at most {most} " in broker.log(), "a line that says so")
+    assert broker.log().count("limit of open files") == 1, broker.log()
+    checkpoints = lambda: sum(shard["checkpoints_total"] for shard in broker.get("/status")["shards"])
+    topics = [ctx.topic() for _ in range(20)]
+    with broker.client() as client:
+        for topic in topics:
+            client.create_topic(topic)
+        idle = []
+        try:
+            for _ in range(most + 300):
+                try:
+                    idle.append(socket.create_connection(broker.address, timeout=5))
+                except OSError:
+                    break
+            eventually(lambda: broker.get("/status")["connections"] == most, "all that may be there are")
+            before = checkpoints()
+            for round in range(30):
+                for topic in topics:
+                    client.produce(topic, [wire.record(b"x" * 10_000)])
+            eventually(lambda: checkpoints() >= before + 3, "checkpoints among all those connections", within=30)
+            assert broker.process.poll() is None
+        finally:
+            for each in idle:
+                each.close()
+    assert "Too many open files" not in broker.log(), broker.log()
+    broker.restart()
+    with broker.client() as client:
+        for topic in topics:
+            assert len(client.consume(topic, 30)) == 30
