@@ -48,6 +48,8 @@ class BoundAddress {
 
   // As asked for, with the port that was found; localhost as 127.0.0.1.
   const HostPort& address() const { return address_; }
+  // Nobody beyond this machine can connect.
+  bool is_loopback() const { return local_; }
   // What clients are to be told when the operator says nothing.
   HostPort advertised() const;
 

@@ -462,3 +462,19 @@ def _(ctx):
     with broker.client() as client:
         for topic in topics:
             assert len(client.consume(topic, 30)) == 30
+
+
+@case("an address that others can reach is one line in the log, loopback is none")
+def _(ctx):
+    warning = "anyone who can reach the port may do everything"
+    for listen, warned in (("127.0.0.1:0", 0), ("localhost:0", 0), ("[::1]:0", 0), ("0.0.0.0:0", 1), ("[::]:0", 1), (":0", 1)):
+        broker = ctx.broker(start=False, arguments=["--listen", listen])
+        process = broker.process = broker.spawn()
+        if not broker.read_line(30).startswith("tarry ready "):
+            assert "[::" in listen, broker.log()  # A machine without IPv6.
+            broker.process = None
+            continue
+        assert broker.stop() == 0 and process.returncode == 0
+        lines = [line for line in broker.log().splitlines() if warning in line]
+        assert len(lines) == warned, (listen, broker.log())
+        assert all(listen.rsplit(":", 1)[0] in line for line in lines), lines
