@@ -75,12 +75,34 @@ void raise_open_files() {
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) log_warn("server", "the limit of open files stays");
 }
 
-sigset_t ending_signals() {
+sigset_t awaited_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGTERM);
   ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGHUP);
   return signals;
+}
+
+// No signal ends the process without a line in the log.  Before there are threads, which inherit
+// both: what is ignored, and that the awaited ones stay pending until somebody waits for them.
+void take_signals() {
+  for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) ::signal(ignored, SIG_IGN);
+  const sigset_t signals = awaited_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+// SIGTERM or SIGINT.  SIGHUP comes from logrotate, from `systemctl reload` and from a terminal that
+// is closed; none of them means that the broker should stop.
+const char* wait_for_end() {
+  const sigset_t signals = awaited_signals();
+  for (;;) {
+    int signal = 0;
+    if (::sigwait(&signals, &signal) != 0) continue;
+    if (signal == SIGINT) return "SIGINT";
+    if (signal == SIGTERM) return "SIGTERM";
+    log_info("server", "SIGHUP: nothing is read again; settings are read when the broker starts");
+  }
 }
 
 // Nothing is lost by it, and the next start has more to do.
@@ -95,11 +117,8 @@ sigset_t ending_signals() {
 // The next signal does not wait for the stop in order.
 void let_signals_hurry() {
   std::thread([] {
-    const sigset_t signals = ending_signals();
-    int signal = 0;
-    ::sigwait(&signals, &signal);
-    end_without_the_rest(signal == SIGINT ? "a second signal, SIGINT" : "a second signal, SIGTERM",
-                         done);
+    const std::string signal = wait_for_end();
+    end_without_the_rest("a second signal, " + signal, done);
   }).detach();
 }
 
@@ -112,6 +131,7 @@ int run(const Options& options) {
     fmt::print("{}", server::config_help());
     return done;
   }
+  take_signals();
   std::vector<std::vector<Setting>> layers;
   if (options.config) {
     auto file = server::read_properties(*options.config);
@@ -143,12 +163,8 @@ int run(const Options& options) {
 
   set_log_level(config->log_level);
   ::umask(077);  // What clients keep here is nobody else's.
-  ::signal(SIGPIPE, SIG_IGN);
   raise_open_files();
   limit_arenas(4);
-  // Before there are threads, which inherit it: the signals are for sigwait() alone.
-  const sigset_t signals = ending_signals();
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
   server::Server broker(std::move(*config), end_at_once);
   if (const auto ready = broker.start(); !ready) return failure(ready.error().message);
@@ -161,9 +177,7 @@ int run(const Options& options) {
                  .count());
   std::fflush(stdout);
 
-  int signal = 0;
-  ::sigwait(&signals, &signal);
-  log_info("server", "{}: stopping", signal == SIGINT ? "SIGINT" : "SIGTERM");
+  log_info("server", "{}: stopping", wait_for_end());
   let_signals_hurry();
   end_when_stop_takes(stop_patience);
   if (const auto stopped = broker.stop(); !stopped)

@@ -478,3 +478,34 @@ def _(ctx):
         lines = [line for line in broker.log().splitlines() if warning in line]
         assert len(lines) == warned, (listen, broker.log())
         assert all(listen.rsplit(":", 1)[0] in line for line in lines), lines
+
+
+@case("SIGHUP is one line in the log, SIGUSR1, SIGUSR2 and SIGPIPE are nothing, before the ready line and in the stop too")
+def _(ctx):
+    broker, topic = ctx.broker(start=False), ctx.topic()
+    others = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE)
+    hangups = lambda: broker.log().count("SIGHUP")
+    process = broker.spawn()
+
+    def takes_signals():  # SIGHUP is blocked: the first thing that it does.
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        return int(re.search(r"SigBlk:\s+(\w+)", status)[1], 16) >> (signal.SIGHUP - 1) & 1
+
+    eventually(takes_signals, "it takes signals", pause=0.001)
+    for number in (signal.SIGHUP, *others):
+        process.send_signal(number)
+    broker.process = process
+    assert broker.read_line(30).startswith("tarry ready "), broker.log()
+    eventually(lambda: hangups() == 1, "a line about SIGHUP")
+    for number in (*others, signal.SIGHUP):
+        process.send_signal(number)
+    eventually(lambda: hangups() == 2, "a second line about SIGHUP")
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    for _ in range(20):
+        for number in (signal.SIGHUP, *others):
+            process.send_signal(number)
+    assert process.wait(30) == 0, broker.log()
+    assert "a second signal" not in broker.log(), broker.log()
+    process.stdout.close()
+    broker.process = None
