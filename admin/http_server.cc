@@ -154,6 +154,13 @@ auto into(error_code& error) {
 
 // Connections as stop() finds them; one is in a list as long as it is served.
 using Stream = beast::tcp_stream;
+// A connection that is taken beyond max_connections.
+struct HealthCheck {
+  Stream& stream;
+  bool silent = true;  // Its request has not come yet.
+  bool pushed_out = false;
+};
+
 class Listed {
  public:
   Listed(std::list<Stream*>& list, Stream& stream)
@@ -177,8 +184,9 @@ struct HttpServer::Inside {
   Result<> bind();
   asio::awaitable<void> accept(std::shared_ptr<Inside> self, tcp::acceptor& acceptor);
   asio::awaitable<void> serve(std::shared_ptr<Inside> self, tcp::socket socket);
-  asio::awaitable<void> turn_away(std::shared_ptr<Inside> self, tcp::socket socket);
-  asio::awaitable<bool> answer_one(Stream& stream, beast::flat_buffer& buffer);
+  asio::awaitable<void> serve_health_check(std::shared_ptr<Inside> self, tcp::socket socket);
+  void push_out_health_check();
+  asio::awaitable<bool> answer_one(Stream& stream, beast::flat_buffer& buffer, HealthCheck* check);
   asio::awaitable<bool> write(Stream& stream, Response response, bool is_head);
   asio::awaitable<void> end(Stream& stream);
 
@@ -190,7 +198,7 @@ struct HttpServer::Inside {
   std::vector<tcp::acceptor> acceptors;
   std::optional<asio::steady_timer> pause;  // While there are no descriptors.
   std::list<Stream*> streams;               // Those that are served,
-  std::list<Stream*> turned_away;           // and those that are told that they are too many.
+  std::list<HealthCheck> health_checks;     // and those beyond, in the order in which they came.
   std::optional<Context> context;           // From start() on.
   bool stopped = false;
 };
@@ -256,28 +264,41 @@ asio::awaitable<void> HttpServer::Inside::accept(std::shared_ptr<Inside> self,
       continue;
     }
     const bool full = streams.size() >= options.max_connections;
-    if (full && turned_away.size() >= options.max_connections) continue;
-    asio::co_spawn(executor,
-                   full ? turn_away(self, std::move(socket)) : serve(self, std::move(socket)),
-                   [](std::exception_ptr failure) {
-                     if (!failure) return;
-                     try {
-                       std::rethrow_exception(failure);
-                     } catch (const std::exception& why) {
-                       log_error("admin", "a connection ended: {}", why.what());
-                     }
-                   });
+    if (full) push_out_health_check();
+    asio::co_spawn(
+        executor,
+        full ? serve_health_check(self, std::move(socket)) : serve(self, std::move(socket)),
+        [](std::exception_ptr failure) {
+          if (!failure) return;
+          try {
+            std::rethrow_exception(failure);
+          } catch (const std::exception& why) {
+            log_error("admin", "a connection ended: {}", why.what());
+          }
+        });
   }
 }
 
-asio::awaitable<void> HttpServer::Inside::turn_away(std::shared_ptr<Inside>, tcp::socket socket) {
+// The oldest that is silent, else the oldest: it has had most of its time.
+void HttpServer::Inside::push_out_health_check() {
+  const auto stays = [](const HealthCheck& check) { return !check.pushed_out; };
+  const auto count = std::ranges::count_if(health_checks, stays);
+  if (static_cast<std::size_t>(count) < options.health_connections) return;
+  auto oldest = std::ranges::find_if(
+      health_checks, [&](const auto& check) { return stays(check) && check.silent; });
+  if (oldest == health_checks.end()) oldest = std::ranges::find_if(health_checks, stays);
+  oldest->pushed_out = true;
+  oldest->stream.close();
+}
+
+asio::awaitable<void> HttpServer::Inside::serve_health_check(std::shared_ptr<Inside>,
+                                                             tcp::socket socket) {
   Stream stream(std::move(socket));
-  const Listed listed(turned_away, stream);
-  auto response = response_of(
-      refusal(503,
-              fmt::format("{} connections are open, more are not served", options.max_connections)),
-      11, false);
-  if (co_await write(stream, std::move(response), false) && !stopped) co_await end(stream);
+  const auto check = health_checks.insert(health_checks.end(), HealthCheck{stream});
+  const std::shared_ptr<void> listed(nullptr, [&](void*) { health_checks.erase(check); });
+  beast::flat_buffer buffer(options.header_bytes + options.body_bytes + 64 * 1024);
+  co_await answer_one(stream, buffer, &*check);
+  if (!stopped && !check->pushed_out) co_await end(stream);
 }
 
 // --- One connection
@@ -300,21 +321,23 @@ asio::awaitable<void> HttpServer::Inside::serve(std::shared_ptr<Inside>, tcp::so
       if (error || got == 0) co_return;
       buffer.commit(got);
     }
-    const bool goes_on = co_await answer_one(stream, buffer);
+    const bool goes_on = co_await answer_one(stream, buffer, nullptr);
     if (!goes_on) break;
   }
   if (!stopped) co_await end(stream);
 }
 
 // Reads a request and answers it; whether another one may follow.
-asio::awaitable<bool> HttpServer::Inside::answer_one(Stream& stream, beast::flat_buffer& buffer) {
+asio::awaitable<bool> HttpServer::Inside::answer_one(Stream& stream, beast::flat_buffer& buffer,
+                                                     HealthCheck* check) {
   http::request_parser<http::string_body> parser;
   parser.header_limit(static_cast<std::uint32_t>(options.header_bytes));
   parser.body_limit(options.body_bytes);
-  stream.expires_after(options.request_timeout);
+  stream.expires_after(check == nullptr ? options.request_timeout : options.health_timeout);
   error_code error;
   co_await http::async_read(stream, buffer, parser, into(error));
   if (stopped) co_return false;
+  if (check != nullptr) check->silent = false;
   if (error && error.category() != http::make_error_code(http::error::bad_value).category())
     co_return false;  // The connection is gone, or the time is up.
   if (error == http::error::end_of_stream) co_return false;
@@ -339,9 +362,15 @@ asio::awaitable<bool> HttpServer::Inside::answer_one(Stream& stream, beast::flat
     } catch (const Refused& refused) {
       reply = refusal(refused.status, refused.why);
     }
-    if (question) {
+    if (question && check != nullptr && !is_health_check(question->target)) {
+      reply = refusal(503, fmt::format("{} connections are open; beyond them only /healthz and "
+                                       "/readyz are answered",
+                                       options.max_connections));
+    } else if (question) {
       version = request.version();
-      keep_alive = request.keep_alive();
+      keep_alive = request.keep_alive() && check == nullptr;
+      const std::string local = local_address(stream.socket());
+      question->local = local;
       reply = co_await answer(*context, *question);
     }
   }
@@ -419,7 +448,7 @@ void HttpServer::stop() {
   for (auto& acceptor : in.acceptors) acceptor.close(ignored);
   if (in.pause) in.pause->cancel();
   for (auto* stream : in.streams) stream->close();
-  for (auto* stream : in.turned_away) stream->close();
+  for (auto& check : in.health_checks) check.stream.close();
 }
 
 const std::string& HttpServer::address() const {

@@ -14,6 +14,11 @@
 // that a request takes to come, the time that a connection stays without one.  What passes a bound
 // gets an answer that says which, where that is possible, and the connection ends.
 //
+// Health checks have connections of their own, so that an orchestrator is not told 503 by whoever
+// keeps the others open.  A connection beyond max_connections is taken for one request, which has
+// to be /healthz or /readyz and come soon; when those are full too, a new one pushes out the oldest
+// that is silent.
+//
 // Runs on shard 0's executor alone; start() and stop() are called there, or before its thread
 // runs.  After stop() no connection is open any more; a handler that is still waiting for another
 // shard ends by itself, so broker and executor live until the executor has run dry or is gone.
@@ -38,7 +43,11 @@ struct HttpOptions {
   std::uint16_t port = 8080;       // 0: a free one.
 
   std::size_t max_connections = 100;
-  std::size_t header_bytes = 8 * 1024;  // Request line and headers.
+  // Beyond those, for health checks alone: enough that a check has sent its request before so many
+  // newer connections push it out.
+  std::size_t health_connections = 16;
+  std::chrono::milliseconds health_timeout{2'000};  // For the one request of such a connection.
+  std::size_t header_bytes = 8 * 1024;              // Request line and headers.
   std::size_t header_count = 64;
   std::size_t body_bytes = 1024 * 1024;
   std::chrono::milliseconds request_timeout{10'000};  // To come whole; also to be taken away.

@@ -109,6 +109,11 @@ Reply refusal(unsigned status, std::string_view why) {
   return {status, body.dump(-1, ' ', false, Handler::replace) + "\n"};
 }
 
+bool is_health_check(std::string_view target) {
+  const auto path = target.substr(0, target.find('?'));
+  return path == "/healthz" || path == "/readyz";
+}
+
 asio::awaitable<Reply> answer(Context& context, Question question) {
   if (question.host && !context.hosts.accepts(*question.host)) {
     co_return refusal(421, fmt::format("the host '{}' is not this admin, which is {}",

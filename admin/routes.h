@@ -87,6 +87,9 @@ struct Call {
   }
 };
 
+// Whether a request for it may use the connections that are kept for health checks.
+bool is_health_check(std::string_view target);
+
 boost::asio::awaitable<Reply> answer(Context& context, Question question);
 
 // Thrown by a handler for what the client got wrong, caught in answer().

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/resource.h>
+
+#include <memory>
 #include <vector>
 
 #include "tests/admin/client.h"
@@ -149,7 +152,7 @@ TEST_SUITE("http server") {
     CHECK(admin.meanwhile([&] { return served(two); }) == 200);
     const auto third = admin.meanwhile([&] {
       Connection connection(admin.port);
-      connection.send(healthz);
+      connection.send("GET /status HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n");
       const auto answer = connection.read();
       connection.end_sending();
       return std::pair(answer.status, connection.ended());
@@ -160,11 +163,54 @@ TEST_SUITE("http server") {
     for (int i = 0; i < 100 && status == 503; ++i) {
       status = admin.meanwhile([&] {
         Connection connection(admin.port);
-        return served(connection);
+        connection.send("GET /status HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n");
+        return connection.read().status;
       });
     }
     CHECK(status == 200);
     CHECK(admin.meanwhile([&] { return served(two); }) == 200);
+  }
+
+  TEST_CASE("a thousand silent connections keep nobody from the health checks") {
+    rlimit files{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
+    files.rlim_cur = files.rlim_max;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
+    Admin admin;
+    const auto request = [&](const std::string& path) {
+      return "GET " + path + " HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n";
+    };
+    const auto statuses = admin.meanwhile([&] {
+      std::vector<std::unique_ptr<Connection>> silent;
+      for (int i = 0; i < 1000; ++i) {
+        silent.push_back(std::make_unique<Connection>(admin.port));
+        if (i % 2 == 0) silent.back()->send("GET /healthz HT");  // Half a request.
+      }
+      std::vector<unsigned> got;
+      for (const auto* path : {"/healthz", "/readyz", "/healthz?x", "/status", "/healthz"}) {
+        Connection connection(admin.port);
+        connection.send(request(path));
+        const auto answer = connection.read();
+        got.push_back(answer.status);
+        got.push_back(connection.ended() ? 1 : 0);  // One request, and no more.
+      }
+      return got;
+    });
+    CHECK(statuses == std::vector<unsigned>{200, 1, 200, 1, 400, 1, 503, 1, 200, 1});
+  }
+
+  TEST_CASE("a connection beyond the limit that asks nothing is gone after a short time") {
+    HttpOptions options;
+    options.max_connections = 1;
+    options.health_timeout = 100ms;
+    Admin admin(options);
+    CHECK(admin.meanwhile([&] {
+      Connection first(admin.port);
+      first.send("GET /healthz HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n");
+      if (first.read().status != 200) return false;
+      Connection second(admin.port);
+      return second.ended();
+    }));
   }
 
   TEST_CASE("who hangs up in the middle of anything harms nobody") {

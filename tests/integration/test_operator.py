@@ -509,3 +509,20 @@ def _(ctx):
     assert "a second signal" not in broker.log(), broker.log()
     process.stdout.close()
     broker.process = None
+
+
+@case("a thousand silent connections to the admin do not turn a health check into 503", alone=True)
+def _(ctx):
+    broker, silent = ctx.broker(), []
+    try:
+        for n in range(1000):
+            silent.append(socket.create_connection(broker.admin, timeout=5))
+            if n % 2 == 0:
+                silent[-1].sendall(b"GET /healthz HT")
+        for _ in range(20):
+            assert broker.http("GET", "/healthz", token=False)[0] == 200
+            assert broker.http("GET", "/readyz", token=False) == (200, {"status": "running"})
+        assert broker.http("GET", "/status", token=False)[0] == 503
+    finally:
+        for each in silent:
+            each.close()
