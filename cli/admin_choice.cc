@@ -21,7 +21,8 @@ constexpr std::chrono::milliseconds longest_for_readers = 2s;
 Result<std::string> kafka_cluster(const BrokerOptions& options, AdminUse use) {
   const auto timeout =
       use == AdminUse::reads ? std::min(options.timeout, longest_for_readers) : options.timeout;
-  auto kafka = KafkaAdmin::open({options.brokers, timeout, options.properties});
+  auto kafka =
+      KafkaAdmin::open({options.brokers, timeout, options.properties, options.timeout_given});
   if (!kafka) return std::unexpected(kafka.error());
   return kafka->cluster_id();
 }

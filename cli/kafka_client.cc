@@ -11,6 +11,8 @@
 
 #include "base/log.h"
 #include "base/time_text.h"
+#include "cli/commands/command.h"
+#include "cli/refusal.h"
 #include "protocol/consumer_protocol.h"
 
 namespace tarry::cli {
@@ -52,6 +54,9 @@ using AlterGroupOffsets =
 using GroupList = Owned<const struct rd_kafka_group_list, rd_kafka_group_list_destroy>;
 using Metadata = Owned<const struct rd_kafka_metadata, rd_kafka_metadata_destroy>;
 
+// While the connection is lost: how long is waited for an answer before the next look.
+constexpr milliseconds between_looks{200};
+
 int in_ms(milliseconds time) {
   return static_cast<int>(std::clamp<std::int64_t>(time.count(), 1, 3'600'000));
 }
@@ -81,6 +86,12 @@ Errc code_of(rd_kafka_resp_err_t error) {
     default:
       return Errc::invalid;
   }
+}
+
+// librdkafka connects again by itself.
+bool is_of_connection(rd_kafka_resp_err_t error) {
+  return error == RD_KAFKA_RESP_ERR__TRANSPORT || error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN ||
+         error == RD_KAFKA_RESP_ERR__RESOLVE || error == RD_KAFKA_RESP_ERR__TIMED_OUT;
 }
 
 // "INVALID_RECORD: Broker failed to validate record": Kafka's name of it and the reason.
@@ -152,6 +163,10 @@ class KafkaHandle {
 
   static Result<KafkaHandlePtr> open(rd_kafka_type_t type, const KafkaSettings& settings,
                                      Properties properties) {
+    if (!settings.waits_for_start && all_refused_on_loopback(settings.brokers)) {
+      return fail(Errc::io, fmt::format("nobody listens at {}: is `tarry serve` running?",
+                                        printable(settings.brokers)));
+    }
     KafkaHandlePtr handle(new KafkaHandle);
     handle->brokers_ = settings.brokers;
     handle->timeout_ = settings.timeout;
@@ -325,8 +340,29 @@ class KafkaHandle {
     }
     trouble_ = connection_trouble(reason);
   }
-  // Whether no broker was reachable since the last time this was asked.
-  bool take_all_down() { return std::exchange(all_down_, false); }
+  // For one that reads on and on: tells on stderr, once each, that no broker is reachable any more
+  // and that one is again.  Called while nothing comes.
+  void watch_connection(rd_kafka_topic_t* topic) {
+    if (std::exchange(all_down_, false) && !is_lost_) {
+      is_lost_ = true;
+      complain(fmt::format("the connection to {} is lost{}{}; reading goes on when it is back",
+                           printable(brokers_), trouble_.empty() ? "" : ": ", trouble_));
+    }
+    if (!is_lost_) return;
+    const struct rd_kafka_metadata* metadata = nullptr;
+    if (rd_kafka_metadata(client_, 0, topic, &metadata, in_ms(between_looks)) ==
+        RD_KAFKA_RESP_ERR_NO_ERROR) {
+      const Metadata owned(metadata);
+      poll();  // What went wrong before.
+      connection_is_back();
+    }
+  }
+  void connection_is_back() {
+    all_down_ = false;
+    if (!std::exchange(is_lost_, false)) return;
+    complain(fmt::format("the connection to {} is back", printable(brokers_)));
+  }
+  bool is_lost() const { return is_lost_; }
 
   void on_delivery(const rd_kafka_message_t& message) {
     Delivery delivery;
@@ -373,6 +409,7 @@ class KafkaHandle {
   milliseconds timeout_{};
   std::string trouble_;  // Of the last connection that failed.
   bool all_down_ = false;
+  bool is_lost_ = false;  // And we have said so.
 };
 
 void CloseKafka::operator()(KafkaHandle* handle) const {
@@ -946,21 +983,21 @@ Result<> KafkaConsumer::start(PartitionIndex partition, Offset from) {
   return {};
 }
 
+bool KafkaConsumer::is_lost() const {
+  return handle_->is_lost();
+}
+
 Result<KafkaConsumer::Next> KafkaConsumer::next(milliseconds wait) {
   reading_->last.reset(
       rd_kafka_consume_queue(reading_->queue.get(), static_cast<int>(wait.count())));
   const auto* message = reading_->last.get();
   if (message == nullptr) {
     handle_->poll();
-    if (handle_->take_all_down()) {
-      // A broker that comes back in time is none that is gone.
-      if (const auto there = handle_->metadata(reading_->topic.get()); !there)
-        return std::unexpected(there.error());
-      handle_->poll();
-      handle_->take_all_down();
-    }
+    handle_->watch_connection(reading_->topic.get());
     return std::monostate{};
   }
+  if (is_of_connection(message->err)) return std::monostate{};
+  handle_->connection_is_back();
   if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return EndOfPartition{message->partition};
   if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
     const std::string where =
@@ -1059,18 +1096,19 @@ std::optional<std::vector<PartitionIndex>> KafkaGroupConsumer::assigned() {
   return partitions;
 }
 
+bool KafkaGroupConsumer::is_lost() const {
+  return handle_->is_lost();
+}
+
 Result<KafkaGroupConsumer::Next> KafkaGroupConsumer::next(milliseconds wait) {
   reading_->last.reset(rd_kafka_consumer_poll(handle_->client(), static_cast<int>(wait.count())));
   const auto* message = reading_->last.get();
   if (message == nullptr) {
-    if (handle_->take_all_down()) {
-      // A broker that comes back in time is none that is gone.
-      if (const auto there = handle_->metadata(reading_->topic.get()); !there)
-        return std::unexpected(there.error());
-      handle_->take_all_down();
-    }
+    handle_->watch_connection(reading_->topic.get());
     return std::monostate{};
   }
+  if (is_of_connection(message->err)) return std::monostate{};
+  handle_->connection_is_back();
   if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return EndOfPartition{message->partition};
   if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
     return handle_->failed(KafkaHandle::cut(reading_->group), message->err,

@@ -8,10 +8,10 @@
 //   KafkaConsumer       reads partitions from given offsets, without a group
 //   KafkaGroupConsumer  reads what its group gives it, and commits
 //
-// What always holds: nothing waits longer than `timeout` for a broker that does not answer, and the
-// error then says what the last connection failed with.  Errors name topic or partition and carry
-// Kafka's name of what is wrong; codes: not_found, exists, in_use (POLICY_VIOLATION, or a group
-// that has members), too_large, invalid, io.
+// What always holds: nothing waits longer than `timeout` for a broker that does not answer, but a
+// consumer that has begun to read; the error says what the last connection failed with.  Errors
+// name topic or partition and carry Kafka's name of what is wrong; codes: not_found, exists, in_use
+// (POLICY_VIOLATION, or a group that has members), too_large, invalid, io.
 //
 // librdkafka has threads of its own; all that is ours runs in the thread that calls.
 
@@ -35,6 +35,9 @@ struct KafkaSettings {
   std::string brokers;
   std::chrono::milliseconds timeout;
   std::vector<std::string> properties;  // key=value of librdkafka's; they win over ours.
+  // Also for a broker that is starting; else one on loopback that refuses connections is an error
+  // at once.
+  bool waits_for_start = false;
 };
 
 // Whether librdkafka knows the property and takes the value.
@@ -213,9 +216,11 @@ class KafkaConsumer {
 
   Result<> start(PartitionIndex partition, Offset from);
 
-  // Empty when nothing came for `wait`.  Errors: the offset is not there, the broker is gone.
+  // Empty when nothing came for `wait`.  A connection that is lost is no error: one line on stderr
+  // says so, one that it is back, and reading goes on.  Errors: the offset is not there.
   using Next = std::variant<std::monostate, ConsumedRecord, EndOfPartition>;
   Result<Next> next(std::chrono::milliseconds wait);
+  bool is_lost() const;  // The connection, and we have said so.
 
  private:
   struct Reading;
@@ -246,6 +251,7 @@ class KafkaGroupConsumer {
   // As KafkaConsumer::next().
   using Next = KafkaConsumer::Next;
   Result<Next> next(std::chrono::milliseconds wait);
+  bool is_lost() const;  // The connection, and we have said so.
 
   // The partitions that the group gave us, which may be none of them; nothing while it is about to.
   std::optional<std::vector<PartitionIndex>> assigned();

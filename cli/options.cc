@@ -123,8 +123,11 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
   command
       .add_option_function<std::string>(
           "--timeout",
-          [&options](const std::string& word) { options.timeout = *parse_duration(word); },
-          "How long to wait for the broker (default 10s)")
+          [&options](const std::string& word) {
+            options.timeout = *parse_duration(word);
+            options.timeout_given = true;
+          },
+          "How long to wait for the broker, also for one that is starting (default 10s)")
       ->option_text("D")
       ->check(is_timeout)
       ->take_last();

@@ -21,6 +21,8 @@ struct BrokerOptions {
   bool brokers_given = false, admin_given = false;
   bool json = false;
   std::chrono::milliseconds timeout = std::chrono::seconds{10};
+  bool timeout_given = false;           // Then a broker that is just starting is waited for.
+  std::optional<std::string> data;      // Where the admin's token is; by add_data_option().
   std::vector<std::string> properties;  // key=value, checked.
 };
 

@@ -37,7 +37,9 @@ struct Options {
   std::string format = "%s\\n";
   std::optional<std::string> group;
 
-  KafkaSettings kafka() const { return {broker.brokers, broker.timeout, broker.properties}; }
+  KafkaSettings kafka() const {
+    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
+  }
 };
 
 // How much may be printed and not be written yet while more comes.
@@ -106,6 +108,12 @@ Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   return next;
 }
 
+// Nobody knows what would have come over a connection that is lost.
+Result<> idle_end(bool is_lost) {
+  if (!is_lost) return {};
+  return fail(Errc::io, "nothing came for --idle because the connection to the broker is lost");
+}
+
 // Without a group.
 class Consumption {
  public:
@@ -158,7 +166,7 @@ class Consumption {
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
         if (printing_.print(*record)) return {};
       } else if (printing_.is_idle()) {
-        return {};
+        return idle_end(consumer.is_lost());
       }
     }
     return {};
@@ -210,7 +218,7 @@ class GroupConsumption {
       const auto assigned = consumer.assigned();
       if (assigned && (assigned->empty() || !at_end_.empty())) printing_.listens();
       if (options_.until_end && assigned && all_read(*assigned)) return {};
-      if (printing_.is_idle()) return {};
+      if (printing_.is_idle()) return idle_end(consumer.is_lost());
     }
     return {};
   }

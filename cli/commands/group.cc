@@ -27,7 +27,9 @@ struct Options {
   std::optional<PartitionIndex> partition;
   bool dry_run = false;
 
-  KafkaSettings kafka() const { return {broker.brokers, broker.timeout, broker.properties}; }
+  KafkaSettings kafka() const {
+    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
+  }
 };
 
 int list(const Options& options) {

@@ -158,10 +158,11 @@ class Production {
         progress_("records accepted") {}
 
   int run() {
-    auto producer = KafkaProducer::open(
-        {options_.broker.brokers, options_.broker.timeout, options_.broker.properties},
-        options_.topic, acks_of(options_.acks),
-        [this](const Delivery& delivery) { on_delivery(delivery); });
+    auto producer =
+        KafkaProducer::open({options_.broker.brokers, options_.broker.timeout,
+                             options_.broker.properties, options_.broker.timeout_given},
+                            options_.topic, acks_of(options_.acks),
+                            [this](const Delivery& delivery) { on_delivery(delivery); });
     if (!producer) return failure(producer.error().message);
     producer_ = &*producer;
     if (options_.partition &&

@@ -27,7 +27,9 @@ struct Options {
   std::vector<std::string> configs;  // key=value, checked.
   bool force = false;
 
-  KafkaSettings kafka() const { return {broker.brokers, broker.timeout, broker.properties}; }
+  KafkaSettings kafka() const {
+    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
+  }
 };
 
 // A duration (30m) or a size (64KiB) is sent as the number that Kafka's protocol wants.  What is

@@ -309,3 +309,56 @@ def _(ctx):
     assert all(len(row.split("\t")) == 4 for row in rows), rows
     alone = json_lines(run(ctx.options.binary, *words, "--json"))
     assert len(alone) == 1 and alone[0].keys() == told.keys()
+
+
+@case("with no broker there every command says so at once, and waits for one when --timeout is given", alone=True)
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    assert broker.stop() == 0
+    for words in (("topic", "list"), ("topic", "create", "t"), ("topic", "delete", "t", "--force"), ("produce", "t", "-v", "x"),
+                  ("consume", "t"), ("consume", "t", "-g", "g"), ("group", "list"), ("status",), ("delayed", "list"),
+                  ("delayed", "cancel", "t", "id")):
+        began = time.monotonic()
+        # Without TARRY_BROKERS and TARRY_ADMIN the addresses count as the defaults, and are named all the same.
+        done = broker.cli(*words, check=False)
+        assert time.monotonic() - began < 3, f"{words} took {time.monotonic() - began:.1f} s"
+        assert done.returncode in (1, 2) and "is `tarry serve` running?" in done.stderr, (words, done)
+        assert len(done.stderr.splitlines()) == 1, (words, done)
+    for words in (("topic", "list"), ("status",), ("consume", topic, "--until-end")):
+        with subprocess.Popen([broker.binary, *words, "--timeout", "20s"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env={**os.environ, "TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin}) as waits:
+            time.sleep(1)
+            assert waits.poll() is None, (words, waits.stdout.read())
+            broker.start()
+            assert waits.wait(20) == 0, (words, waits.stdout.read())
+        assert broker.stop() == 0
+    broker.start()
+
+
+@case("tarry consume goes on after the broker was away for longer than its timeout, with a group and without")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-v", "before")
+    words = [broker.binary, "consume", topic, "-b", broker.brokers, "--timeout", "2s", "-n", "2"]
+    readers = [subprocess.Popen([str(word) for word in words + more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE) for more in ([], ["-g", "billing"])]
+    try:
+        for reader in readers:
+            assert reader.stdout.readline() == b"before\n"
+        broker.kill()
+        time.sleep(5)
+        assert all(reader.poll() is None for reader in readers), [reader.stderr.read() for reader in readers if reader.poll()]
+        broker.start()
+        broker.cli("produce", topic, "-v", "after")
+        for reader in readers:
+            out, said = reader.communicate(timeout=60)
+            assert reader.returncode == 0 and out == b"after\n", (reader.returncode, out, said)
+            lines = said.decode().splitlines()
+            assert len(lines) == 2 and "is lost" in lines[0] and "is back" in lines[1], lines
+            assert all(broker.brokers in line for line in lines), lines
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
