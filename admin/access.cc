@@ -11,6 +11,8 @@
 
 #include <fmt/core.h>
 
+#include "base/token_proof.h"
+
 namespace tarry::admin {
 namespace {
 
@@ -119,6 +121,10 @@ bool Token::matches(std::string_view text) const {
                                      static_cast<unsigned char>(text_[i]));
   }
   return differs == 0;
+}
+
+std::string Token::proof(std::string_view nonce, std::string_view address) const {
+  return token_proof(text_, nonce, address);
 }
 
 bool Token::authorizes(std::string_view header) const {

@@ -28,6 +28,8 @@ class Token {
 
   // In a time that does not depend on how much of it is right.
   bool matches(std::string_view text) const;
+  // What GET /proof answers (base/token_proof.h).
+  std::string proof(std::string_view nonce, std::string_view address) const;
   // The same for an Authorization header.
   bool authorizes(std::string_view header) const;
 

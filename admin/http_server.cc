@@ -152,6 +152,23 @@ auto into(error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
+// As the client sees it, however the socket is bound: the client's proof stands on it.
+std::string local_address(const tcp::socket& socket) {
+  error_code error;
+  const auto local = socket.local_endpoint(error);
+  if (error) return {};
+  auto address = local.address();
+  if (address.is_v6()) {
+    const auto six = address.to_v6();
+    if (six.is_v4_mapped()) {
+      address = asio::ip::make_address_v4(asio::ip::v4_mapped, six);
+    } else {
+      address = asio::ip::address_v6(six.to_bytes());  // Scopes have other names elsewhere.
+    }
+  }
+  return text_of(address.to_string(), local.port());
+}
+
 // Connections as stop() finds them; one is in a list as long as it is served.
 using Stream = beast::tcp_stream;
 // A connection that is taken beyond max_connections.

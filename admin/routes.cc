@@ -20,7 +20,7 @@ namespace {
 namespace asio = boost::asio;
 
 enum class Needs {
-  nothing,        // Off loopback neither: for who looks whether we live.
+  nothing,        // Off loopback neither: health, and who we are before a client sends its token.
   right_to_read,  // The token off loopback, nothing on it.
   token,          // It changes something.
 };
@@ -40,6 +40,7 @@ constexpr std::string_view delayed_example =
 constexpr std::array routes{
     Route{"GET", "/healthz", Needs::nothing, get_health},
     Route{"GET", "/readyz", Needs::nothing, get_readiness},
+    Route{"GET", "/proof", Needs::nothing, get_proof, "nonce", "/proof?nonce=0123...cdef"},
     Route{"GET", "/status", Needs::right_to_read, get_status},
     Route{"GET", "/wheel", Needs::right_to_read, get_wheel},
     Route{"GET", "/purgatory", Needs::right_to_read, get_purgatory},
@@ -158,7 +159,7 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
     co_return refusal(400, fmt::format("{} {} takes no body", route->method, route->path));
   if (auto why = wrong_parameters(*route, *target); !why.empty()) co_return refusal(400, why);
 
-  Call call{context, std::move(*target)};
+  Call call{context, std::move(*target), std::string(question.local)};
   try {
     co_return co_await route->handle(call);
   } catch (const Refused& refused) {

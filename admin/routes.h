@@ -39,6 +39,7 @@ struct Question {
   std::optional<std::string_view> origin;
   std::string_view fetch_site;  // Sec-Fetch-Site
   std::string_view authorization;
+  std::string_view local;  // Our end of the connection: "127.0.0.1:8080".
   bool has_body = false;
 };
 
@@ -78,6 +79,7 @@ struct Context {
 struct Call {
   Context& context;
   Target target;
+  std::string local = {};  // Our end of the connection.
 
   const std::string& part(std::size_t index) const { return target.path[index]; }
   // Null when it is not given.

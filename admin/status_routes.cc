@@ -11,6 +11,7 @@
 #include "admin/metrics_text.h"
 #include "admin/process_status.h"
 #include "base/log.h"
+#include "base/token_proof.h"
 #include "broker/broker.h"
 #include "broker/status.h"
 
@@ -225,6 +226,18 @@ std::int64_t partition_count(const storage::TopicsImage& topics) {
 asio::awaitable<Reply> get_health(Call&) {
   // Shard 0 has its turn: the process lives and does not hang.
   co_return json_reply(Json{{"status", "ok"}});
+}
+
+asio::awaitable<Reply> get_proof(Call& call) {
+  const auto* nonce = call.parameter("nonce");
+  if (nonce == nullptr || !is_proof_nonce(*nonce)) {
+    throw Refused{400,
+                  "give a nonce of 64 hexadecimal digits (0-9a-f), as in "
+                  "/proof?nonce=" +
+                      std::string(64, '0')};
+  }
+  co_return json_reply(
+      Json{{"proof", call.context.token.proof(*nonce, call.local)}, {"address", call.local}});
 }
 
 asio::awaitable<Reply> get_readiness(Call& call) {

@@ -9,6 +9,7 @@
 namespace tarry::admin {
 
 boost::asio::awaitable<Reply> get_health(Call& call);
+boost::asio::awaitable<Reply> get_proof(Call& call);
 boost::asio::awaitable<Reply> get_readiness(Call& call);
 boost::asio::awaitable<Reply> get_status(Call& call);
 boost::asio::awaitable<Reply> get_wheel(Call& call);

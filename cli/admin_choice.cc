@@ -29,6 +29,10 @@ Result<std::string> kafka_cluster(const BrokerOptions& options, AdminUse use) {
 
 }  // namespace
 
+AdminSettings admin_settings(const BrokerOptions& options) {
+  return {options.admin, options.timeout, options.timeout_given, options.data};
+}
+
 Result<std::string> cluster_of(AdminClient& admin) {
   const auto body = admin.get("/status");
   if (!body) return std::unexpected(body.error());
@@ -39,7 +43,7 @@ Result<std::string> cluster_of(AdminClient& admin) {
 }
 
 std::expected<AdminClient, NoAdmin> choose_admin(const BrokerOptions& options, AdminUse use) {
-  AdminClient admin(options.admin, options.timeout);
+  AdminClient admin(admin_settings(options));
   if (!options.brokers_given) return admin;
   const std::string brokers = printable(options.brokers), address = printable(options.admin);
   const auto refuse = [&](const std::string& why) {

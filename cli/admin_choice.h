@@ -38,6 +38,8 @@ struct NoAdmin {
 
 std::expected<AdminClient, NoAdmin> choose_admin(const BrokerOptions& options, AdminUse use);
 
+AdminSettings admin_settings(const BrokerOptions& options);
+
 // The cluster id that the admin's /status tells.
 Result<std::string> cluster_of(AdminClient& admin);
 

@@ -1,8 +1,13 @@
 #include "cli/admin_client.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/core.h>
@@ -12,12 +17,14 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
 #include "base/log.h"
 #include "base/time_text.h"
+#include "base/token_proof.h"
 #include "cli/json.h"
 
 namespace tarry::cli {
@@ -35,19 +42,123 @@ auto into(error_code& error) {
 using Request = http::request<http::empty_body>;
 using Parser = http::response_parser<http::string_body>;
 
+constexpr auto between_tries = std::chrono::milliseconds{100};
+constexpr std::size_t largest_proof = std::size_t{64} << 10;
+
+// What one question is, and what came of it.
+struct Conversation {
+  HostPort at;
+  Request request;
+  std::string token;  // Empty: none.
+  bool waits_for_start;
+  Parser parser{};
+  error_code error{};
+  std::string refused{};  // Why the token was not sent.
+};
+
+std::string host_of(const HostPort& at) {
+  return (at.host.find(':') == std::string::npos ? at.host : "[" + at.host + "]") + ":" + at.port;
+}
+
+// As the admin names its end of the connection.
+std::string text_of(const asio::ip::tcp::endpoint& endpoint) {
+  auto address = endpoint.address();
+  if (address.is_v6()) {
+    const auto six = address.to_v6();
+    if (six.is_v4_mapped()) {
+      address = asio::ip::make_address_v4(asio::ip::v4_mapped, six);
+    } else {
+      address = asio::ip::address_v6(six.to_bytes());
+    }
+  }
+  return host_of({address.to_string(), std::to_string(endpoint.port())});
+}
+
+std::string random_nonce() {
+  std::array<unsigned char, 32> bytes;
+  if (::getentropy(bytes.data(), bytes.size()) != 0) throw std::runtime_error("no random bytes");
+  std::string text;
+  for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+void set_fields(Request& request, const HostPort& at, bool last) {
+  request.version(11);
+  request.set(http::field::host, host_of(at));
+  request.set(http::field::user_agent, "tarry");
+  request.set(http::field::connection, last ? "close" : "keep-alive");
+}
+
+// Why the token may not be sent on this connection; empty when it may.
+asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conversation& talk,
+                                         beast::flat_buffer& buffer, error_code& error) {
+  const std::string nonce = random_nonce();
+  Request request(http::verb::get, "/proof?nonce=" + nonce, 11);
+  set_fields(request, talk.at, false);
+  co_await http::async_write(stream, request, into(error));
+  Parser parser;
+  parser.body_limit(largest_proof);
+  if (!error) co_await http::async_read(stream, buffer, parser, into(error));
+  if (error) co_return "";
+  const auto& answer = parser.get();
+  const Json body = Json::parse(answer.body(), nullptr, false);
+  const auto text = [&](const char* name) {
+    return body.is_object() && body.contains(name) && body[name].is_string()
+               ? body[name].get<std::string>()
+               : std::string();
+  };
+  if (answer.result_int() != 200) {
+    co_return fmt::format(
+        "it answers {} when asked to prove that it knows the token: is it a program other than "
+        "`tarry serve`, or an older one?",
+        answer.result_int());
+  }
+  const std::string here = text_of(stream.socket().remote_endpoint(error));
+  if (error) co_return "";
+  const std::string proof = text("proof");
+  if (same_secret(proof, token_proof(talk.token, nonce, here))) co_return "";
+  const std::string there = text("address");
+  if (there != here && same_secret(proof, token_proof(talk.token, nonce, there))) {
+    co_return fmt::format(
+        "the broker that knows the token is at {}, and something in between passes on what comes "
+        "to {}: give --admin {}, or run this where the broker is",
+        printable(there), here, printable(there));
+  }
+  co_return "it does not know this token: is it another broker? Give --data with that broker's "
+            "data directory (`tarry status` names it), or set TARRY_ADMIN_TOKEN to what stands in "
+            "admin.token there";
+}
+
 // One connection for one question.
-asio::awaitable<void> converse(asio::io_context& io, HostPort at, Request request, Parser& parser,
-                               error_code& error) {
+asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   asio::ip::tcp::resolver resolver(io);
-  const auto addresses = co_await resolver.async_resolve(at.host, at.port, into(error));
+  error_code& error = talk.error;
+  const auto addresses = co_await resolver.async_resolve(talk.at.host, talk.at.port, into(error));
   if (error) co_return;
   beast::tcp_stream stream(io);
-  co_await stream.async_connect(addresses, into(error));
-  if (error) co_return;
-  co_await http::async_write(stream, request, into(error));
+  asio::steady_timer pause(io);
+  for (;;) {
+    co_await stream.async_connect(addresses, into(error));
+    if (error != asio::error::connection_refused || !talk.waits_for_start) break;
+    pause.expires_after(between_tries);
+    co_await pause.async_wait(into(error));
+  }
   if (error) co_return;
   beast::flat_buffer buffer;
-  co_await http::async_read(stream, buffer, parser, into(error));
+  if (!talk.token.empty()) {
+    talk.refused = co_await check_proof(stream, talk, buffer, error);
+    if (error || !talk.refused.empty()) co_return;
+    talk.request.set(http::field::authorization, "Bearer " + talk.token);
+  }
+  co_await http::async_write(stream, talk.request, into(error));
+  if (error) co_return;
+  co_await http::async_read(stream, buffer, talk.parser, into(error));
+}
+
+// It goes into a line of the request.
+bool is_token(std::string_view text) {
+  return text.size() >= 32 && text.size() <= 256 &&
+         std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
 std::string first_line_of(const std::string& path) {
@@ -91,104 +202,110 @@ bool HostPort::is_loopback() const {
   return !error && address.is_loopback();
 }
 
-AdminClient::AdminClient(std::string address, std::chrono::milliseconds timeout)
-    : address_(std::move(address)), timeout_(timeout) {}
+AdminClient::AdminClient(AdminSettings settings)
+    : settings_(std::move(settings)), address_(printable(settings_.address)) {}
 
 Result<AdminClient::Answer> AdminClient::ask(std::string_view method, std::string_view target,
-                                             std::string_view token) {
-  const auto at = parse_host_port(address_);
+                                             const std::string& token) {
+  const auto at = parse_host_port(settings_.address);
   if (!at) return std::unexpected(at.error());
-  Request request;
-  request.method_string({method.data(), method.size()});
-  request.target({target.data(), target.size()});
-  request.version(11);
-  request.set(http::field::host, at->host.find(':') == std::string::npos
-                                     ? at->host + ":" + at->port
-                                     : "[" + at->host + "]:" + at->port);
-  request.set(http::field::user_agent, "tarry");
-  request.set(http::field::connection, "close");
-  if (!token.empty()) request.set(http::field::authorization, fmt::format("Bearer {}", token));
-
-  Parser parser;
-  parser.body_limit(largest_answer);
-  error_code error;
+  Conversation talk{*at, {}, token, settings_.waits_for_start};
+  talk.request.method_string({method.data(), method.size()});
+  talk.request.target({target.data(), target.size()});
+  set_fields(talk.request, *at, true);
+  talk.parser.body_limit(largest_answer);
   bool ended = false;
   asio::io_context io;  // Goes first: a conversation that did not end goes with it.
-  asio::co_spawn(io, converse(io, *at, std::move(request), parser, error),
-                 [&](std::exception_ptr) { ended = true; });
-  io.run_for(timeout_);
+  asio::co_spawn(io, converse(io, talk), [&](std::exception_ptr thrown) {
+    ended = true;
+    if (thrown) talk.error = asio::error::fault;
+  });
+  io.run_for(settings_.timeout);
   if (!ended) {
-    return fail(Errc::io, fmt::format("no answer from the admin at {} within {}",
-                                      printable(address_), format_duration(timeout_)));
+    return fail(Errc::io, fmt::format("no answer from the admin at {} within {}", address_,
+                                      format_duration(settings_.timeout)));
   }
-  if (error) {
-    return fail(Errc::io, fmt::format("the admin at {}: {}", printable(address_), error.message()));
+  if (!talk.refused.empty()) {
+    return fail(Errc::io, fmt::format("the admin at {} was not sent the token of {}: {}", address_,
+                                      token_source_, talk.refused));
   }
-  return Answer{parser.get().result_int(), std::move(parser.get().body())};
+  if (talk.error == asio::error::connection_refused && at->is_loopback()) {
+    return fail(Errc::io, fmt::format("nobody listens at {}, where the admin should be: is `tarry "
+                                      "serve` running?",
+                                      address_));
+  }
+  if (talk.error)
+    return fail(Errc::io, fmt::format("the admin at {}: {}", address_, talk.error.message()));
+  return Answer{talk.parser.get().result_int(), std::move(talk.parser.get().body())};
 }
 
 Result<std::string> AdminClient::body_of(Result<Answer> answer) const {
   if (!answer) return std::unexpected(answer.error());
   if (answer->status >= 200 && answer->status < 300) return std::move(answer->body);
   const Json body = Json::parse(answer->body, nullptr, false);
-  std::string why = body.is_object() && body.contains("error") && body["error"].is_string()
-                        ? cell(body["error"].get<std::string>())
-                        : fmt::format("the admin at {} answers with status {}", printable(address_),
-                                      answer->status);
-  if (answer->status == 401) why += "; the token is taken from $TARRY_ADMIN_TOKEN";
+  std::string why =
+      body.is_object() && body.contains("error") && body["error"].is_string()
+          ? cell(body["error"].get<std::string>())
+          : fmt::format("the admin at {} answers with status {}", address_, answer->status);
   return fail(answer->status == 404 ? Errc::not_found : Errc::invalid, std::move(why));
 }
 
 Result<std::string> AdminClient::get(std::string_view target) {
-  // Off loopback the admin asks for the token for reading too.
-  const char* given = std::getenv("TARRY_ADMIN_TOKEN");
-  return body_of(ask("GET", target, given == nullptr ? "" : given));
+  if (!reads_need_token_) {
+    auto answer = ask("GET", target, "");
+    if (!answer || answer->status != 401) return body_of(std::move(answer));
+    reads_need_token_ = true;  // It can be reached from elsewhere.
+  }
+  const auto token = this->token();
+  if (!token) return std::unexpected(token.error());
+  return body_of(ask("GET", target, *token));
 }
 
 Result<std::string> AdminClient::remove(std::string_view target) {
   const auto token = this->token();
-  if (!token) return std::unexpected(token.error());
+  if (!token) {
+    // That nobody is there is the more helpful answer.
+    if (const auto there = ask("GET", "/healthz", ""); !there)
+      return std::unexpected(there.error());
+    return std::unexpected(token.error());
+  }
   return body_of(ask("DELETE", target, *token));
 }
 
 Result<std::string> AdminClient::token() {
   if (token_) return *token_;
-  if (const char* given = std::getenv("TARRY_ADMIN_TOKEN"); given != nullptr && *given != '\0') {
+  const char* given = std::getenv("TARRY_ADMIN_TOKEN");
+  if (!settings_.data && given != nullptr && *given != '\0') {
+    if (!is_token(given)) {
+      return fail(Errc::invalid,
+                  "TARRY_ADMIN_TOKEN is no token: set it to what stands in admin.token in the "
+                  "broker's data directory");
+    }
+    token_source_ = "$TARRY_ADMIN_TOKEN";
     token_ = given;
     return *token_;
   }
-  const auto at = parse_host_port(address_);
-  if (!at) return std::unexpected(at.error());
-  if (!at->is_loopback()) {
-    return fail(Errc::invalid,
-                fmt::format("the admin at {} wants its token: set TARRY_ADMIN_TOKEN to what stands "
-                            "in admin.token in its data directory",
-                            printable(address_)));
-  }
-  const auto status = get("/status");
-  if (!status) return std::unexpected(status.error());
-  const Json body = Json::parse(*status, nullptr, false);
-  if (!body.is_object() || !body.contains("data") || !body["data"].is_string()) {
-    return fail(Errc::io, fmt::format("the admin at {} does not name its data directory",
-                                      printable(address_)));
-  }
-  const std::string path = body["data"].get<std::string>() + "/admin.token";
+  const std::string path = settings_.data.value_or(default_data_directory) + "/admin.token";
   errno = 0;
   const std::string token = first_line_of(path);
-  if (token.empty() && (errno == ENOENT || errno == ENOTDIR)) {
-    return fail(Errc::not_found,
-                fmt::format("{} is not there, though the admin at {} names it: set "
-                            "TARRY_ADMIN_TOKEN to what stands in it where the broker runs",
-                            cell(path), printable(address_)));
+  if (is_token(token)) {
+    token_source_ = cell(path);
+    token_ = token;
+    return token;
   }
-  if (token.empty()) {
-    return fail(Errc::not_found,
-                fmt::format("{} cannot be read: run this as its owner, or set TARRY_ADMIN_TOKEN to "
-                            "what stands in it",
-                            cell(path)));
+  const std::string todo =
+      "give --data with the broker's data directory (`tarry status` names it), or set "
+      "TARRY_ADMIN_TOKEN to what stands in admin.token there";
+  if (errno == ENOENT || errno == ENOTDIR) {
+    return fail(
+        Errc::not_found,
+        fmt::format("this needs the admin's token, and {} is not there: {}", cell(path), todo));
   }
-  token_ = token;
-  return token;
+  if (errno != 0) {
+    return fail(Errc::not_found,
+                fmt::format("{} cannot be read: run this as its owner, or {}", cell(path), todo));
+  }
+  return fail(Errc::not_found, fmt::format("{} holds no token: {}", cell(path), todo));
 }
 
 }  // namespace tarry::cli

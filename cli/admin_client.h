@@ -2,13 +2,18 @@
 
 // AdminClient: asks a broker's admin over HTTP, one question after the other.
 //
-//   AdminClient admin("127.0.0.1:8080", 10s);
+//   AdminClient admin({.address = "127.0.0.1:8080", .timeout = 10s});
 //   const auto status = admin.get("/status");
 //   if (!status) return failure(status.error().message);
 //
-// A question that changes something carries the token: $TARRY_ADMIN_TOKEN, or what stands in
-// DATA/admin.token, with DATA as /status names it.  The file is looked for only when the admin is
-// on this machine's loopback: nobody elsewhere gets to name a file that we read and send.
+// A question that changes something carries the token, and so does one that the admin would not
+// answer without it.  The token is that of `data`, else $TARRY_ADMIN_TOKEN, else the one in the
+// default data directory; nothing that the other side says has a part in it.  It is sent only after
+// the other side has proved, on the same connection, that it knows it (base/token_proof.h): a
+// program that has merely taken the port gets nothing.
+//
+// A connection that is refused on loopback is an error at once, unless `waits_for_start`: then it
+// is tried again until the timeout, for a broker that is just starting.
 //
 // What always holds: no question takes longer than the timeout, no answer more than largest_answer
 // bytes.  Errors: io (no answer, or none that is HTTP), not_found (404), invalid (any other status
@@ -35,11 +40,21 @@ struct HostPort {
 };
 Result<HostPort> parse_host_port(std::string_view text);
 
+// Where a broker that is told nothing keeps its data.
+inline constexpr const char* default_data_directory = "./tarry-data";
+
+struct AdminSettings {
+  std::string address;
+  std::chrono::milliseconds timeout;
+  bool waits_for_start = false;
+  std::optional<std::string> data{};  // The broker's data directory, for the token in it.
+};
+
 class AdminClient {
  public:
   static constexpr std::size_t largest_answer = std::size_t{256} << 20;
 
-  AdminClient(std::string address, std::chrono::milliseconds timeout);
+  explicit AdminClient(AdminSettings settings);
 
   // The bodies of answers: JSON.
   Result<std::string> get(std::string_view target);
@@ -50,13 +65,15 @@ class AdminClient {
     unsigned status;
     std::string body;
   };
-  Result<Answer> ask(std::string_view method, std::string_view target, std::string_view token);
+  Result<Answer> ask(std::string_view method, std::string_view target, const std::string& token);
   Result<std::string> body_of(Result<Answer> answer) const;
   Result<std::string> token();
 
-  const std::string address_;
-  const std::chrono::milliseconds timeout_;
+  const AdminSettings settings_;
+  const std::string address_;         // Of the settings, as it is shown.
   std::optional<std::string> token_;  // Once it was needed.
+  std::string token_source_;
+  bool reads_need_token_ = false;  // The admin has said so.
 };
 
 }  // namespace tarry::cli

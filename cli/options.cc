@@ -137,6 +137,15 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
       ->check(validator([](std::string_view word) { return error_of(check_property(word)); }));
 }
 
+void add_data_option(CLI::App& command, BrokerOptions& options) {
+  command
+      .add_option("--data", options.data,
+                  "The broker's data directory, for the admin's token in it (default "
+                  "$TARRY_ADMIN_TOKEN, or ./tarry-data)")
+      ->option_text("DIR")
+      ->take_last();
+}
+
 CLI::Option* add_repeated(CLI::App& command, const std::string& names,
                           std::vector<std::string>& words, const std::string& help) {
   return command.add_option(names, words, help)

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,9 @@ struct BrokerOptions {
 
 // -b, --admin, --json, --timeout, -X.  `options` must live as long as `command`.
 void add_broker_options(CLI::App& command, BrokerOptions& options);
+
+// --data, for a command that may need the admin's token.
+void add_data_option(CLI::App& command, BrokerOptions& options);
 
 // An option that may be given again and again, one word each time.
 CLI::Option* add_repeated(CLI::App& command, const std::string& names,

@@ -214,7 +214,9 @@ const CLI::Validator is_id_or_handle(
 void add_delayed(CLI::App& program, Chosen& chosen) {
   auto* group = add_group(program, chosen, "delayed", "Shows and cancels what waits for its time");
   const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
-    return add_broker_command<Options>(*group, chosen, name, help, run);
+    auto added = add_broker_command<Options>(*group, chosen, name, help, run);
+    add_data_option(*added.first, added.second->broker);
+    return added;
   };
   const auto add_names = [](CLI::App& command, Options& options, bool several) {
     command.add_option("TOPIC", options.topic, "The topic")->required()->check(is_topic);

@@ -163,7 +163,7 @@ int alter(const Options& options) {
 // What keeps a topic from being deleted, as far as the admin says it: librdkafka asks in a version
 // of DeleteTopics whose answers have no text.
 std::optional<std::uint64_t> pending_of(const Options& options, KafkaAdmin& kafka) {
-  AdminClient admin(options.broker.admin, options.broker.timeout);
+  AdminClient admin(admin_settings(options.broker));
   const auto meant = kafka.cluster_id(), found = cluster_of(admin);
   if (!meant || !found || *meant != *found) return std::nullopt;
   const auto body = admin.get("/topics/" + percent_encoded(options.name));
@@ -241,6 +241,7 @@ void add_topic(CLI::App& program, Chosen& chosen) {
   {
     const auto [command, options] = add("delete", "Deletes a topic", remove);
     add_name(*command, *options);
+    add_data_option(*command, options->broker);
     command->add_flag("--force", options->force,
                       "Also when records are pending in it: they go too (over admin HTTP)");
   }

@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "admin/access.h"
+#include "base/token_proof.h"
 #include "tests/admin/client.h"
 
 namespace tarry::admin::test {
@@ -22,6 +23,39 @@ std::string mode_of(const std::string& path) {
 }
 
 TEST_SUITE("access") {
+  TEST_CASE(
+      "who asks for a proof gets one for the address that he is connected to, without a token") {
+    Admin admin;
+    const std::string nonce = std::string(32, '0') + std::string(32, 'f');
+    // Whatever he calls us, and also where he would need the token for reading.
+    const auto answer = admin.ask("GET", "/proof?nonce=" + nonce,
+                                  {{"Host", "localhost:" + std::to_string(admin.port)}});
+    CHECK(answer.status == 200);
+    const std::string here = "127.0.0.1:" + std::to_string(admin.port);
+    CHECK(answer.json()["address"] == here);
+    CHECK(answer.json()["proof"] == token_proof(admin.token(), nonce, here));
+    CHECK(answer.body.find(admin.token()) == std::string::npos);
+  }
+
+  TEST_CASE("a proof is given for a nonce alone, not for any text that somebody wants signed") {
+    Admin admin;
+    for (const auto& nonce : {std::string(), std::string(63, '0'), std::string(65, '0'),
+                              std::string(64, 'g'), std::string(64, 'A')})
+      CHECK(admin.get("/proof?nonce=" + nonce).status == 400);
+    CHECK(admin.get("/proof").status == 400);
+    CHECK(admin.ask("DELETE", "/proof").status == 405);
+  }
+
+  TEST_CASE("off loopback a proof needs no token, or nobody could ask before sending it") {
+    HttpOptions options;
+    options.host = "0.0.0.0";
+    Admin admin(options);
+    CHECK(admin.get("/status").status == 401);
+    const auto answer = admin.get("/proof?nonce=" + std::string(64, '0'));
+    CHECK(answer.status == 200);
+    CHECK(answer.json()["address"] == "127.0.0.1:" + std::to_string(admin.port));
+  }
+
   TEST_CASE("the token is made once, for its owner alone, and is the same after a restart") {
     Admin admin;
     CHECK(mode_of(admin.token_file()) == "0600");

@@ -203,9 +203,11 @@ class Broker:
     def pending(self, topic):
         return self.get(f"/delayed?topic={topic}&limit=1000")["records"]
 
-    def cli(self, *words, stdin=None, check=True, within=60):
+    def cli(self, *words, stdin=None, check=True, within=60, env=None):
+        token = self.data / "admin.token"
         return run(self.binary, *words, stdin=stdin, check=check, within=within, env={
-            "TARRY_BROKERS": self.brokers, "TARRY_ADMIN": "%s:%d" % self.admin})
+            "TARRY_BROKERS": self.brokers, "TARRY_ADMIN": "%s:%d" % self.admin,
+            "TARRY_ADMIN_TOKEN": token.read_text().strip() if token.exists() else "", **(env or {})})
 
 
 class OtherBroker:

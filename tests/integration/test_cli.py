@@ -4,7 +4,9 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import wire
@@ -135,7 +137,10 @@ def _(ctx):
     read = here.cli("delayed", "list", *nobody)
     assert "mine" in read.stdout and len(read.stderr.splitlines()) == 1 and "127.0.0.1:1" in read.stderr, read
     one_line(here.cli("delayed", "cancel", topic, "mine", *nobody, check=False), 1, "127.0.0.1:1", admin_here)
-    here.cli("delayed", "cancel", topic, "mine", "-b", there.brokers, "--admin", admin_there)
+    # The other's token is the other's.
+    one_line(here.cli("delayed", "cancel", topic, "mine", "-b", there.brokers, "--admin", admin_there, check=False),
+             1, admin_there, "TARRY_ADMIN_TOKEN", "--data")
+    here.cli("delayed", "cancel", topic, "mine", "-b", there.brokers, "--admin", admin_there, "--data", there.data)
     assert [len(broker.pending(topic)) for broker in (here, there)] == [1, 0]
     here.cli("topic", "delete", topic, "--force")
     assert topic not in here.cli("topic", "list").stdout and topic in there.cli("topic", "list").stdout
@@ -277,7 +282,8 @@ def _(ctx):
     broker.cli("topic", "create", topic)
     token = broker.data / "admin.token"
     token.rename(broker.data / "gone")
-    one_line(broker.cli("delayed", "cancel", topic, "x", check=False), 1, token, "is not there", "TARRY_ADMIN_TOKEN")
+    one_line(broker.cli("delayed", "cancel", topic, "x", "--data", broker.data, check=False),
+             1, token, "is not there", "--data", "TARRY_ADMIN_TOKEN")
 
 
 @case("tarry consume says that a topic was made again under it, not that an offset was asked for")
@@ -309,6 +315,77 @@ def _(ctx):
     assert all(len(row.split("\t")) == 4 for row in rows), rows
     alone = json_lines(run(ctx.options.binary, *words, "--json"))
     assert len(alone) == 1 and alone[0].keys() == told.keys()
+
+
+class Impostor:
+    """Listens where an admin was, and answers like one; remembers what it was sent. With a target it passes on."""
+
+    def __init__(self, address, data, target=None):
+        self.data, self.target, self.received = str(data), target, b""
+        self.socket = socket.create_server(address)
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self.thread.join(10)
+
+    def serve(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection:
+                while request := connection.recv(65536):
+                    self.received += request
+                    if self.target:
+                        with socket.create_connection(self.target) as admin:
+                            admin.sendall(request)
+                            reply = admin.recv(65536)
+                    else:
+                        body = json.dumps({"data": self.data, "cluster_id": "x", "proof": "0" * 64}).encode()
+                        reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+                    connection.sendall(reply)
+
+
+@case("a program that holds the admin's port is not sent the token, nor does it say where the token is")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "mine")
+    token = (broker.data / "admin.token").read_text().strip().encode()
+    nobody = {"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""}
+    for target in (None, broker.admin):  # One that makes its answers up, one that asks the broker.
+        impostor = Impostor(("127.0.0.1", 0), broker.data, target)
+        admin = "127.0.0.1:%d" % impostor.socket.getsockname()[1]
+        for words, env in ((("--data", broker.data), nobody), ((), {**nobody, "TARRY_ADMIN_TOKEN": token.decode()})):
+            one_line(run(broker.binary, "delayed", "cancel", topic, "mine", "--admin", admin, *words, check=False, env=env),
+                     1, admin, "was not sent the token")
+        # Without either there is no token to send: what /status names is nobody's business.
+        run(broker.binary, "delayed", "cancel", topic, "mine", "--admin", admin, check=False, env=nobody)
+        impostor.close()
+        assert b"/proof?nonce=" in impostor.received and token not in impostor.received, impostor.received
+        assert b"DELETE" not in impostor.received
+    assert len(broker.pending(topic)) == 1
+    # The broker itself is sent it, whichever way it is given; the default is ./tarry-data.
+    (ctx.directory / "here").mkdir()
+    (ctx.directory / "here" / "tarry-data").symlink_to(broker.data)
+    admin = "%s:%d" % broker.admin
+    done = subprocess.run([broker.binary, "delayed", "cancel", topic, "mine", "--admin", admin], cwd=ctx.directory / "here",
+                          env={**os.environ, **nobody}, capture_output=True, timeout=30)
+    assert done.returncode == 0, done
+    run(broker.binary, "topic", "delete", topic, "--force", "--data", broker.data, "-b", broker.brokers, "--admin", admin, env=nobody)
+
+
+@case("off loopback what is read needs the token too, and the command line has it from the data directory")
+def _(ctx):
+    broker = ctx.broker(arguments=["--admin", "0.0.0.0:0"])
+    admin = "127.0.0.1:%d" % broker.admin[1]
+    nobody = {"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""}
+    one_line(run(broker.binary, "status", "--admin", admin, check=False, env=nobody), 1, "--data", "TARRY_ADMIN_TOKEN")
+    assert "running" in run(broker.binary, "status", "--admin", admin, "--data", broker.data, env=nobody).stdout
 
 
 @case("with no broker there every command says so at once, and waits for one when --timeout is given", alone=True)

@@ -399,29 +399,51 @@ def _(ctx):
     assert hurried > 0, "none of them came in time"
 
 
-@case("a broker that lacks file descriptors for its own files waits for them, and goes on", alone=True)
+@case("SIGHUP is one line in the log, SIGUSR1, SIGUSR2 and SIGPIPE are nothing, before the ready line and in the stop too")
 def _(ctx):
-    broker, topic = ctx.broker(settings={"tarry.checkpoint.interval.ms": 1000}), ctx.topic()
-    checkpoints = lambda: sum(shard["checkpoints_total"] for shard in broker.get("/status")["shards"])
-    limits = lambda soft: subprocess.run(["prlimit", f"--pid={broker.process.pid}", f"--nofile={soft}:"], check=True)
-    with broker.client() as client:
-        client.create_topic(topic)
-        client.produce(topic, [wire.record("before")])
-        eventually(lambda: checkpoints() > 0, "a first checkpoint")
-        # From now on nothing can be opened.
-        limits(len(os.listdir(f"/proc/{broker.process.pid}/fd")))
-        time.sleep(1)
-        client.produce(topic, [wire.record("meanwhile")])
-        eventually(lambda: "Too many open files" in broker.log(), "a line in the log")
-        time.sleep(3)
-        assert broker.process.poll() is None, broker.log()
-        client.produce(topic, [wire.record("still")])
-        limits(1000)
-        eventually(lambda: "makes checkpoints again" in broker.log(), "checkpoints again")
-        assert broker.log().count("Too many open files") <= 3 * len(broker.get("/status")["shards"]), broker.log()
-    broker.restart()
-    with broker.client() as client:
-        assert [each.value for each in client.consume(topic, 3)] == [b"before", b"meanwhile", b"still"]
+    broker, topic = ctx.broker(start=False), ctx.topic()
+    others = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE)
+    hangups = lambda: broker.log().count("SIGHUP")
+    process = broker.spawn()
+
+    def takes_signals():  # SIGHUP is blocked: the first thing that it does.
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        return int(re.search(r"SigBlk:\s+(\w+)", status)[1], 16) >> (signal.SIGHUP - 1) & 1
+
+    eventually(takes_signals, "it takes signals", pause=0.001)
+    for number in (signal.SIGHUP, *others):
+        process.send_signal(number)
+    broker.process = process
+    assert broker.read_line(30).startswith("tarry ready "), broker.log()
+    eventually(lambda: hangups() == 1, "a line about SIGHUP")
+    for number in (*others, signal.SIGHUP):
+        process.send_signal(number)
+    eventually(lambda: hangups() == 2, "a second line about SIGHUP")
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    for _ in range(20):
+        for number in (signal.SIGHUP, *others):
+            process.send_signal(number)
+    assert process.wait(30) == 0, broker.log()
+    assert "a second signal" not in broker.log(), broker.log()
+    process.stdout.close()
+    broker.process = None
+
+
+@case("an address that others can reach is one line in the log, loopback is none")
+def _(ctx):
+    warning = "anyone who can reach the port may do everything"
+    for listen, warned in (("127.0.0.1:0", 0), ("localhost:0", 0), ("[::1]:0", 0), ("0.0.0.0:0", 1), ("[::]:0", 1), (":0", 1)):
+        broker = ctx.broker(start=False, arguments=["--listen", listen])
+        process = broker.process = broker.spawn()
+        if not broker.read_line(30).startswith("tarry ready "):
+            assert "[::" in listen, broker.log()  # A machine without IPv6.
+            broker.process = None
+            continue
+        assert broker.stop() == 0 and process.returncode == 0
+        lines = [line for line in broker.log().splitlines() if warning in line]
+        assert len(lines) == warned, (listen, broker.log())
+        assert all(listen.rsplit(":", 1)[0] in line for line in lines), lines
 
 
 @case("with more clients than open files allow it refuses some, makes its checkpoints and goes on", alone=True)
@@ -464,51 +486,29 @@ def _(ctx):
             assert len(client.consume(topic, 30)) == 30
 
 
-@case("an address that others can reach is one line in the log, loopback is none")
+@case("a broker that lacks file descriptors for its own files waits for them, and goes on", alone=True)
 def _(ctx):
-    warning = "anyone who can reach the port may do everything"
-    for listen, warned in (("127.0.0.1:0", 0), ("localhost:0", 0), ("[::1]:0", 0), ("0.0.0.0:0", 1), ("[::]:0", 1), (":0", 1)):
-        broker = ctx.broker(start=False, arguments=["--listen", listen])
-        process = broker.process = broker.spawn()
-        if not broker.read_line(30).startswith("tarry ready "):
-            assert "[::" in listen, broker.log()  # A machine without IPv6.
-            broker.process = None
-            continue
-        assert broker.stop() == 0 and process.returncode == 0
-        lines = [line for line in broker.log().splitlines() if warning in line]
-        assert len(lines) == warned, (listen, broker.log())
-        assert all(listen.rsplit(":", 1)[0] in line for line in lines), lines
-
-
-@case("SIGHUP is one line in the log, SIGUSR1, SIGUSR2 and SIGPIPE are nothing, before the ready line and in the stop too")
-def _(ctx):
-    broker, topic = ctx.broker(start=False), ctx.topic()
-    others = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE)
-    hangups = lambda: broker.log().count("SIGHUP")
-    process = broker.spawn()
-
-    def takes_signals():  # SIGHUP is blocked: the first thing that it does.
-        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-        return int(re.search(r"SigBlk:\s+(\w+)", status)[1], 16) >> (signal.SIGHUP - 1) & 1
-
-    eventually(takes_signals, "it takes signals", pause=0.001)
-    for number in (signal.SIGHUP, *others):
-        process.send_signal(number)
-    broker.process = process
-    assert broker.read_line(30).startswith("tarry ready "), broker.log()
-    eventually(lambda: hangups() == 1, "a line about SIGHUP")
-    for number in (*others, signal.SIGHUP):
-        process.send_signal(number)
-    eventually(lambda: hangups() == 2, "a second line about SIGHUP")
-    assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    for _ in range(20):
-        for number in (signal.SIGHUP, *others):
-            process.send_signal(number)
-    assert process.wait(30) == 0, broker.log()
-    assert "a second signal" not in broker.log(), broker.log()
-    process.stdout.close()
-    broker.process = None
+    broker, topic = ctx.broker(settings={"tarry.checkpoint.interval.ms": 1000}), ctx.topic()
+    checkpoints = lambda: sum(shard["checkpoints_total"] for shard in broker.get("/status")["shards"])
+    limits = lambda soft: subprocess.run(["prlimit", f"--pid={broker.process.pid}", f"--nofile={soft}:"], check=True)
+    with broker.client() as client:
+        client.create_topic(topic)
+        client.produce(topic, [wire.record("before")])
+        eventually(lambda: checkpoints() > 0, "a first checkpoint")
+        # From now on nothing can be opened.
+        limits(len(os.listdir(f"/proc/{broker.process.pid}/fd")))
+        time.sleep(1)
+        client.produce(topic, [wire.record("meanwhile")])
+        eventually(lambda: "Too many open files" in broker.log(), "a line in the log")
+        time.sleep(3)
+        assert broker.process.poll() is None, broker.log()
+        client.produce(topic, [wire.record("still")])
+        limits(1000)
+        eventually(lambda: "makes checkpoints again" in broker.log(), "checkpoints again")
+        assert broker.log().count("Too many open files") <= 3 * len(broker.get("/status")["shards"]), broker.log()
+    broker.restart()
+    with broker.client() as client:
+        assert [each.value for each in client.consume(topic, 3)] == [b"before", b"meanwhile", b"still"]
 
 
 @case("a thousand silent connections to the admin do not turn a health check into 503", alone=True)

@@ -1,0 +1,245 @@
+// Whom the token is sent to, beside a program that is not the broker.
+
+#include "cli/admin_client.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include <doctest/doctest.h>
+#include <fmt/core.h>
+
+#include "base/token_proof.h"
+#include "cli/refusal.h"
+
+namespace tarry::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string token = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+int bound_socket(std::uint16_t& port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&at), size) == 0);
+  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  port = ntohs(at.sin_port);
+  return socket;
+}
+
+// Takes one connection after the other and answers each request on it with what `answer` says;
+// remembers all that it was sent.
+class Server {
+ public:
+  using AnswerTo = std::function<std::string(const std::string& request)>;
+
+  explicit Server(AnswerTo answer) : answer_(std::move(answer)), socket_(bound_socket(port_)) {
+    REQUIRE(::listen(socket_, 8) == 0);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Server() { end(); }
+  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+  std::string received() {
+    end();
+    return received_;
+  }
+
+ private:
+  void end() {
+    ::shutdown(socket_, SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+  }
+  void serve() {
+    for (;;) {
+      const int connection = ::accept(socket_, nullptr, nullptr);
+      if (connection < 0) break;
+      std::string text;
+      char bytes[4096];
+      for (ssize_t got; (got = ::recv(connection, bytes, sizeof bytes, 0)) > 0;) {
+        text.append(bytes, static_cast<std::size_t>(got));
+        for (std::size_t at; (at = text.find("\r\n\r\n")) != text.npos;) {
+          const auto request = text.substr(0, at + 4);
+          text.erase(0, at + 4);
+          received_ += request;
+          const auto reply = answer_(request);
+          ::send(connection, reply.data(), reply.size(), MSG_NOSIGNAL);
+        }
+      }
+      ::close(connection);
+    }
+    ::close(socket_);
+  }
+
+  const AnswerTo answer_;
+  std::uint16_t port_ = 0;
+  const int socket_;
+  std::string received_;
+  std::thread thread_;
+};
+
+std::string ok(const std::string& body) {
+  return fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
+}
+std::string nonce_in(const std::string& request) {
+  const auto at = request.find("nonce=");
+  return at == request.npos ? "" : request.substr(at + 6, 64);
+}
+// What an admin with the token, asked at `address`, would answer to anything.
+Server::AnswerTo admin_at(const std::string& address, const std::string& its_token = token) {
+  return [=](const std::string& request) {
+    const auto nonce = nonce_in(request);
+    if (nonce.empty()) return ok(R"({"result": "cancelled"})");
+    return ok(fmt::format(R"({{"proof": "{}", "address": "{}"}})",
+                          token_proof(its_token, nonce, address), address));
+  };
+}
+
+// A data directory with the token in it.
+struct Data {
+  Data() {
+    std::string name = (std::filesystem::temp_directory_path() / "tarry-test-XXXXXX").string();
+    path = ::mkdtemp(name.data());
+    std::ofstream(path + "/admin.token") << token << '\n';
+    ::unsetenv("TARRY_ADMIN_TOKEN");
+  }
+  ~Data() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+TEST_SUITE("admin client") {
+  TEST_CASE("a program that took the port gets a nonce and no token, whatever it answers") {
+    const Data data;
+    for (const std::string& answer :
+         {ok("{}"), ok(R"({"data": "/etc", "proof": ""})"), ok(R"({"proof": 1, "address": []})"),
+          ok(R"({"proof": ")" + std::string(64, '0') + R"(", "address": "127.0.0.1:1"})"),
+          std::string("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"),
+          std::string("rubbish")}) {
+      CAPTURE(answer);
+      Server impostor([&](const std::string&) { return answer; });
+      AdminClient admin({impostor.address(), 5s, false, data.path});
+      const auto removed = admin.remove("/delayed/t/id");
+      CHECK_FALSE(removed.has_value());
+      const auto received = impostor.received();
+      CHECK(received.find("GET /proof?nonce=") != std::string::npos);
+      CHECK(received.find(token) == std::string::npos);
+      CHECK(received.find("DELETE") == std::string::npos);
+      CHECK(received.find("Authorization") == std::string::npos);
+    }
+  }
+
+  TEST_CASE("who passes the question on to the real admin, at another port, gets no token") {
+    const Data data;
+    Server relay(admin_at("127.0.0.1:1"));
+    AdminClient admin({relay.address(), 5s, false, data.path});
+    const auto removed = admin.remove("/delayed/t/id");
+    REQUIRE_FALSE(removed.has_value());
+    CHECK(removed.error().message.find("127.0.0.1:1") != std::string::npos);
+    CHECK(relay.received().find(token) == std::string::npos);
+  }
+
+  TEST_CASE("an admin with another token is not sent ours, and the error says which was meant") {
+    const Data data;
+    Server* other = nullptr;
+    Server server([&](const std::string& request) {
+      return admin_at(other->address(), std::string(64, 'f'))(request);
+    });
+    other = &server;
+    AdminClient admin({server.address(), 5s, false, data.path});
+    const auto removed = admin.remove("/delayed/t/id");
+    REQUIRE_FALSE(removed.has_value());
+    for (const auto& word : {data.path + "/admin.token", std::string("--data"), server.address()})
+      CHECK(removed.error().message.find(word) != std::string::npos);
+    CHECK(server.received().find(token) == std::string::npos);
+  }
+
+  TEST_CASE("an admin that proves itself gets the token on the same connection") {
+    const Data data;
+    Server* self = nullptr;
+    Server server([&](const std::string& request) { return admin_at(self->address())(request); });
+    self = &server;
+    AdminClient admin({server.address(), 5s, false, data.path});
+    const auto removed = admin.remove("/delayed/t/id");
+    REQUIRE(removed.has_value());
+    CHECK(*removed == R"({"result": "cancelled"})");
+    CHECK(server.received().find("Authorization: Bearer " + token) != std::string::npos);
+  }
+
+  TEST_CASE("what is read goes without a token while nobody asks for one") {
+    const Data data;
+    ::setenv("TARRY_ADMIN_TOKEN", token.c_str(), 1);
+    Server impostor([](const std::string&) { return ok("{}"); });
+    AdminClient admin({.address = impostor.address(), .timeout = 5s});
+    CHECK(admin.get("/status").has_value());
+    CHECK(impostor.received().find(token) == std::string::npos);
+    // One that asks for it has to prove itself first.
+    Server greedy([](const std::string&) {
+      return "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
+    });
+    AdminClient again({.address = greedy.address(), .timeout = 5s});
+    CHECK_FALSE(again.get("/status").has_value());
+    CHECK(greedy.received().find(token) == std::string::npos);
+    ::unsetenv("TARRY_ADMIN_TOKEN");
+  }
+
+  TEST_CASE("a token that is not there is told with its place and what to do") {
+    const Data data;
+    Server server([](const std::string&) { return ok("{}"); });
+    AdminClient admin({server.address(), 5s, false, data.path + "/nowhere"});
+    const auto removed = admin.remove("/delayed/t/id");
+    REQUIRE_FALSE(removed.has_value());
+    CHECK(removed.error().message.find(data.path + "/nowhere/admin.token is not there") !=
+          std::string::npos);
+    CHECK(removed.error().message.find("--data") != std::string::npos);
+    CHECK(server.received().find("DELETE") == std::string::npos);
+  }
+
+  TEST_CASE("where nobody listens it is told at once, or waited for when that was asked for") {
+    const Data data;
+    std::uint16_t port = 0;
+    ::close(bound_socket(port));
+    const auto address = fmt::format("127.0.0.1:{}", port);
+    const auto start = std::chrono::steady_clock::now();
+    AdminClient impatient({.address = address, .timeout = 20s});
+    const auto refused = impatient.get("/status");
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().message.find("is `tarry serve` running?") != std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - start < 10s);
+    AdminClient patient({.address = address, .timeout = 300ms, .waits_for_start = true});
+    const auto late = patient.get("/status");
+    REQUIRE_FALSE(late.has_value());
+    CHECK(late.error().message.find("within 300ms") != std::string::npos);
+  }
+
+  TEST_CASE("all brokers of a list refuse when nobody listens at any of them") {
+    std::uint16_t free = 0, taken = 0;
+    ::close(bound_socket(free));
+    const int listening = bound_socket(taken);
+    REQUIRE(::listen(listening, 1) == 0);
+    const auto nobody = fmt::format("127.0.0.1:{}", free);
+    const auto somebody = fmt::format("127.0.0.1:{}", taken);
+    CHECK(all_refused_on_loopback(nobody));
+    CHECK(all_refused_on_loopback(nobody + ", PLAINTEXT://" + nobody));
+    CHECK(all_refused_on_loopback(fmt::format("localhost:{}", free)));
+    CHECK(all_refused_on_loopback(nobody + ","));
+    CHECK_FALSE(all_refused_on_loopback(somebody));
+    CHECK_FALSE(all_refused_on_loopback(nobody + "," + somebody));
+    CHECK_FALSE(all_refused_on_loopback(nobody + ",192.0.2.1:9092"));
+    CHECK_FALSE(all_refused_on_loopback(""));
+    ::close(listening);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::cli
