@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include <fmt/core.h>
@@ -83,9 +84,12 @@ asio::awaitable<Pending> look_at_pending(Context& context) {
   co_return Pending{context.broker.pending().total(), first->due};
 }
 
+constexpr std::string_view disk_full = "disk full";
+
 std::string_view state_of(const Shards& shards) {
   if (std::ranges::any_of(shards, &ShardStatus::failed)) return "failed";
   if (std::ranges::any_of(shards, &ShardStatus::stopping)) return "stopping";
+  if (!std::ranges::all_of(shards, &ShardStatus::has_room)) return disk_full;
   return "running";
 }
 
@@ -94,6 +98,13 @@ auto sum(const Shards& shards, Of of) {
   decltype(of(shards.front())) total{};
   for (const auto& shard : shards) total += of(shard);
   return total;
+}
+
+std::map<protocol::ErrorCode, std::uint64_t> produce_errors_of(const Shards& shards) {
+  std::map<protocol::ErrorCode, std::uint64_t> sums;
+  for (const auto& shard : shards)
+    for (const auto& [error, batches] : shard.produce_errors) sums[error] += batches;
+  return sums;
 }
 
 // --- Wheels -------------------------------------------------------------------------------------
@@ -246,7 +257,8 @@ asio::awaitable<Reply> get_readiness(Call& call) {
   Json body;
   body["status"] = state;
   if (state != "running") {
-    body["error"] = fmt::format("the broker is {}", state);
+    body["error"] = state == disk_full ? "disk full: the broker takes no records"
+                                       : fmt::format("the broker is {}", state);
     co_return json_reply(body, 503);
   }
   co_return json_reply(body);
@@ -289,6 +301,9 @@ asio::awaitable<Reply> get_status(Call& call) {
   body["partitions"] = partition_count(context.here.topics());
   body["connections"] = sum(shards, [](auto& s) { return s.connections; });
   body["max_connections"] = context.facts.max_kafka_connections;
+  body["produce_errors"] = Json::object();
+  for (const auto& [error, batches] : produce_errors_of(shards))
+    body["produce_errors"][std::string(protocol::name(error))] = batches;
 
   const auto lag = broker::lag_of(shards);
   Json& delayed = body["delayed"];
@@ -631,6 +646,10 @@ asio::awaitable<Reply> get_metrics(Call& call) {
           [](auto& s) { return s.connections; });
   of_each("tarry_broker_requests_total", "counter", "Requests over the Kafka protocol.",
           [](auto& s) { return s.requests_total; });
+  text.family("tarry_broker_produce_errors_total", "counter",
+              "Batches of producers that were answered with an error, by error.");
+  for (const auto& [error, batches] : produce_errors_of(shards))
+    text.sample(batches, {{"error", protocol::name(error)}});
   of_each("tarry_broker_has_room", "gauge", "0: the disk is full, no records are taken.",
           [](auto& s) { return s.has_room ? 1 : 0; });
 

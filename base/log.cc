@@ -1,10 +1,28 @@
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+
+#include "base/log_thread.h"
 
 namespace tarry {
 namespace {
+
+constexpr const char* pattern = "%Y-%m-%dT%H:%M:%S.%e%z %L %v";
 
 spdlog::level::level_enum level_of(LogLevel level) {
   switch (level) {
@@ -22,19 +40,208 @@ spdlog::level::level_enum level_of(LogLevel level) {
   return spdlog::level::info;
 }
 
+// Waits for the reader.  False: it cannot be written, and nobody can be told.
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      // Who started us made it non-blocking.
+      pollfd writable{descriptor, POLLOUT, 0};
+      ::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string text_of_dropped(std::uint64_t lines) {
+  spdlog::pattern_formatter formatter(pattern);
+  spdlog::memory_buf_t text;
+  formatter.format(
+      spdlog::details::log_msg(
+          "", spdlog::level::warn,
+          fmt::format("log: {} lines were dropped here: stderr was not read, or refused them",
+                      lines)),
+      text);
+  return {text.data(), text.size()};
+}
+
+}  // namespace
+
+class LogQueue {
+ public:
+  LogQueue(int descriptor, std::size_t max_bytes)
+      : descriptor_(descriptor), max_bytes_(max_bytes) {}
+
+  // With its newline.
+  void push(std::string_view line) {
+    const std::lock_guard held(mutex_);
+    ++pushed_;
+    // Behind a line that was dropped none is queued: what is missing is missing at one place.
+    const bool has_room = dropped_ == 0 && lines_.size() + line.size() <= max_bytes_;
+    if (!has_room || !append(line)) ++dropped_;
+    changed_.notify_all();
+  }
+
+  bool flush(std::chrono::milliseconds patience) {
+    std::unique_lock held(mutex_);
+    const auto last = pushed_;
+    while (done_ < last) {
+      const auto before = done_;
+      if (!changed_.wait_for(held, patience, [&] { return done_ != before; })) return false;
+    }
+    return true;
+  }
+
+  void stop() {
+    const std::lock_guard held(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+
+  // Until stop(), and all is written.
+  void run() {
+    std::string batch;
+    std::uint64_t missing = 0;  // Lines that were lost since one could be written.
+    std::unique_lock held(mutex_);
+    while (true) {
+      changed_.wait(held, [&] { return !lines_.empty() || dropped_ > 0 || stopping_; });
+      if (lines_.empty() && dropped_ == 0) return;
+      batch.clear();
+      batch.swap(lines_);
+      const auto dropped = std::exchange(dropped_, 0);
+      held.unlock();
+      for (std::string_view rest = batch; !rest.empty();) {
+        const auto size = rest.find('\n') + 1;
+        missing = write_line(rest.substr(0, size), missing);
+        rest.remove_prefix(size);
+        note_done(1);
+      }
+      if (dropped > 0) missing = write_line({}, missing + dropped);
+      note_done(dropped);
+      held.lock();
+    }
+  }
+
+ private:
+  bool append(std::string_view line) {
+    try {
+      lines_.append(line);
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+
+  // Before the line, what is missing is said.  Returns what is missing then.
+  std::uint64_t write_line(std::string_view line, std::uint64_t missing) {
+    if (missing > 0 && write_all(descriptor_, text_of_dropped(missing))) missing = 0;
+    if (line.empty()) return missing;
+    return missing == 0 && write_all(descriptor_, line) ? 0 : missing + 1;
+  }
+
+  void note_done(std::uint64_t lines) {
+    const std::lock_guard held(mutex_);
+    done_ += lines;
+    changed_.notify_all();
+  }
+
+  const int descriptor_;
+  const std::size_t max_bytes_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string lines_;          // lines_.size() <= max_bytes_
+  std::uint64_t dropped_ = 0;  // Behind lines_.
+  std::uint64_t pushed_ = 0;   // Lines of all push().
+  std::uint64_t done_ = 0;     // Written or dropped; done_ <= pushed_.
+  bool stopping_ = false;
+};
+
+namespace {
+
+// Where the lines of all threads go.  Never destroyed: a thread may log while the process ends.
+struct Stderr {
+  std::mutex mutex;
+  std::shared_ptr<LogQueue> queue;  // Null: there is no LogThread.
+};
+Stderr& the_stderr() {
+  static auto* const made = new Stderr;
+  return *made;
+}
+
+// With its newline.
+void write_line(std::string_view line) {
+  Stderr& to = the_stderr();
+  const std::lock_guard held(to.mutex);
+  if (to.queue) {
+    to.queue->push(line);
+  } else {
+    write_all(STDERR_FILENO, line);  // There is nowhere to say that it failed.
+  }
+}
+
+class Sink final : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    write_line({line.data(), line.size()});
+  }
+  void flush_() override {}
+};
+
 spdlog::logger& logger() {
-  static const auto made = [] {
-    auto logger = std::make_shared<spdlog::logger>(
-        "tarry", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %L %v");
+  static auto* const made = [] {
+    auto* const logger = new spdlog::logger("tarry", std::make_shared<Sink>());
+    logger->set_pattern(pattern);
     logger->set_level(spdlog::level::info);
-    logger->flush_on(spdlog::level::debug);
     return logger;
   }();
   return *made;
 }
 
 }  // namespace
+
+LogThread::LogThread(int descriptor, std::size_t max_bytes)
+    : queue_(std::make_shared<LogQueue>(descriptor, max_bytes)) {
+  // Signals are for the threads that wait for them.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([queue = queue_] {
+    ::pthread_setname_np(::pthread_self(), "tarry-log");
+    queue->run();
+  }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  Stderr& to = the_stderr();
+  const std::lock_guard held(to.mutex);
+  to.queue = queue_;
+}
+
+LogThread::~LogThread() {
+  {
+    Stderr& to = the_stderr();
+    const std::lock_guard held(to.mutex);
+    to.queue = nullptr;
+  }
+  queue_->stop();
+  queue_->flush(patience);
+}
+
+bool flush_log(std::chrono::milliseconds patience) {
+  Stderr& to = the_stderr();
+  std::unique_lock held(to.mutex);
+  const auto queue = to.queue;
+  held.unlock();
+  return !queue || queue->flush(patience);
+}
+
+void write_to_stderr(std::string_view line) {
+  write_line(escape_control_characters(line) + '\n');
+}
 
 void set_log_level(LogLevel level) {
   logger().set_level(level_of(level));
@@ -43,7 +250,7 @@ bool log_enabled(LogLevel level) {
   return logger().should_log(level_of(level));
 }
 void write_log(LogLevel level, const char* category, std::string_view line) {
-  logger().log(level_of(level), "{}: {}", category, line);
+  logger().log(level_of(level), "{}: {}", category, escape_control_characters(line));
 }
 
 std::string printable(std::string_view text, std::size_t limit) {
@@ -56,6 +263,31 @@ std::string printable(std::string_view text, std::size_t limit) {
     }
   }
   if (text.size() > limit) out += "...";
+  return out;
+}
+
+std::string escape_control_characters(std::string_view line) {
+  std::string out;
+  out.reserve(line.size());
+  unsigned char before = 0;
+  int expected = 0;  // Bytes that the UTF-8 character that has begun is still to have.
+  for (const char c : line) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool follows = (byte & 0xc0) == 0x80 && expected > 0;
+    // U+0080 to U+009F, as UTF-8 or as single bytes, are control characters to some terminals.
+    const bool is_c1 = byte >= 0x80 && byte < 0xa0 && (!follows || before == 0xc2);
+    if (byte < 0x20 || byte == 0x7f || is_c1) {
+      if (follows) {  // Else the line would hold half a character.
+        out.pop_back();
+        out += "\\xc2";
+      }
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+    expected = follows ? expected - 1 : byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : byte >= 0xc0 ? 1 : 0;
+    before = byte;
+  }
   return out;
 }
 

@@ -5,7 +5,7 @@
 //   log_warn("storage", "partition {} is fenced: {}", name, why);
 //
 // A line names the thing and its value.  Text that came from the network goes through
-// printable(), so that nobody writes lines of ours.
+// printable(), so that nobody writes lines of ours; control characters never get through.
 
 #include <string>
 #include <string_view>

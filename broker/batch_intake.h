@@ -36,6 +36,7 @@ struct Arrival {
   bool zstd_allowed = true;
   WallTime at{};
   std::shared_ptr<const TopicConfig> config;  // It is judged by what held then.
+  bool only_checked = false;  // What passes all checks is refused for its request's acks.
   std::move_only_function<void(Appended)> done;
 };
 

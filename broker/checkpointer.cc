@@ -331,8 +331,7 @@ void Checkpointer::could_not(const Error& error) {
   }
   if (has_room_) {
     log_error("broker",
-              "the disk is full, shard {} makes no checkpoint and takes no records until there is "
-              "room: {}",
+              "disk full, no space for a checkpoint: shard {} takes no records until there is: {}",
               shard_.index(), error.message);
   }
   has_room_ = false;
@@ -412,12 +411,12 @@ void Checkpointer::look_at_free_space() {
                           !shard_.journal().disk_is_full() && !owed_;
         if (room != has_room_) {
           if (room) {
-            log_info("broker", "there is room on the disk again: shard {} takes records",
+            log_info("broker", "there is space on the disk again: shard {} takes records",
                      shard_.index());
           } else {
             log_error("broker",
-                      "{} has {} bytes free, tarry.disk.reserve.bytes is {}: shard {} takes no "
-                      "records until there is more",
+                      "disk full, no space in {}: {} bytes are free, tarry.disk.reserve.bytes is "
+                      "{}; shard {} takes no records until there is more",
                       config.data_directory, free, config.disk_reserve_bytes, shard_.index());
           }
           has_room_ = room;

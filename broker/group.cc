@@ -196,8 +196,9 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   const std::string old_id = member.id;
   const std::string old_leader = leader_;
   const std::string new_id = new_member_id(*member.instance_id);
-  log_info("broker", "group {}: the place of {} is taken by {}", printable(id_), printable(old_id),
-           printable(new_id));
+  log_takeovers_.info(mono(), "broker",
+                      fmt::format("group {}: the place of {} is taken by {}", printable(id_),
+                                  printable(old_id), printable(new_id)));
   if (member.joining != nullptr) {
     --joined_;
     std::exchange(member.joining, nullptr)->refuse(ErrorCode::fenced_instance_id);
@@ -363,8 +364,10 @@ void Group::take_assignments(const SyncGroupRequest& request) {
     assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
   }
   if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
-    log_warn("broker", "group {}: its leader's assignments have {} bytes, {} are allowed",
-             printable(id_), bytes, host_.config().group_max_bytes);
+    log_assignments_.warn(
+        mono(), "broker",
+        fmt::format("group {}: its leader's assignments have {} bytes, {} are allowed",
+                    printable(id_), bytes, host_.config().group_max_bytes));
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }

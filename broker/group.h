@@ -64,6 +64,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log_throttle.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "broker/broker_config.h"
@@ -257,6 +258,7 @@ class Group {
   void count_protocols(const GroupMember& member, int by);
   const std::string& vote() const;
   std::chrono::milliseconds rebalance_timeout() const;
+  MonoTime mono() const { return MonoTime{std::chrono::milliseconds{host_.tick()}}; }
   std::string new_member_id(std::string_view prefix);
   void became_unused_perhaps();
 
@@ -285,6 +287,7 @@ class Group {
   bool initial_ = false;
   bool grew_ = false;
   timing::CallbackTimer phase_timer_;
+  LogThrottle log_assignments_, log_takeovers_;
   std::optional<std::int32_t> storing_;  // The generation whose assignments are being written.
 };
 

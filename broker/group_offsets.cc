@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/core.h>
+
 #include "base/assert.h"
 #include "base/log.h"
 #include "broker/broker.h"
@@ -137,8 +139,9 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   auto lsn =
       shard_.append(record, storage::When::durable, storage::JournalUse::work, std::move(durable));
   if (!lsn) {
-    log_warn("broker", "group {}: offsets cannot be committed: {}", printable(state_->group),
-             lsn.error().message);
+    shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
+                               fmt::format("group {}: offsets cannot be committed: {}",
+                                           printable(state_->group), lsn.error().message));
     return std::unexpected(code_of(lsn.error()));
   }
   ++state_->pending;

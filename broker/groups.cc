@@ -88,7 +88,9 @@ void Groups::store(Group& group, const GroupRecord& record, Stored then) {
   const auto lsn =
       shard_.append(builder, storage::When::durable, storage::JournalUse::work, std::move(durable));
   if (lsn) return;
-  log_warn("broker", "group {} cannot be stored: {}", printable(group.id()), lsn.error().message);
+  shard_.log_not_stored.warn(
+      shard_.clock().mono(), "broker",
+      fmt::format("group {} cannot be stored: {}", printable(group.id()), lsn.error().message));
   asio::post(shard_.executor(), [shared, weak = std::weak_ptr(kept), code = code_of(lsn.error())] {
     if (const auto alive = weak.lock()) (*shared)(code);
   });

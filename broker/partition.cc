@@ -142,16 +142,17 @@ std::optional<Appended> Partition::takes_nothing() const {
   if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
   if (!shard_.checkpointer().has_room()) {
     return refused(ErrorCode::kafka_storage_error,
-                   "the broker's disk is full; records are taken again when space is free");
+                   "disk full: the broker takes records again when there is space");
   }
   return std::nullopt;
 }
 
 void Partition::append(Bytes records, bool zstd_allowed,
-                       std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory) {
+                       std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory,
+                       bool only_checked) {
   if (auto refusal = takes_nothing()) return done(std::move(*refusal));
-  Arrival arrival{records, std::move(memory), zstd_allowed, shard_.clock().wall(),
-                  config_, std::move(done)};
+  Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
+                  config_, only_checked,      std::move(done)};
   BatchChecks::Job job{records, check_limits(shard_.broker(), *config_, zstd_allowed, arrival.at),
                        config_->delay_enable, config_->delay_enable && config_->delay_ms > 0};
   if (intake_ == nullptr || intake_->empty()) {
@@ -223,6 +224,7 @@ Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& ch
     }
     if (!sorted->untouched()) accepted = std::move(*sorted);
   }
+  if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, {});
 
   // What goes to the log at once, as it will stand there.
   SharedBytes stored;

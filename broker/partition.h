@@ -88,9 +88,10 @@ class Partition {
   // `records` as a Produce request holds them; they live until `done` is called.  Takes its place
   // in the partition's order before it returns.  `done` comes at once, unless the batch or one
   // before it is checked on the pool.  When it throws, `done` does not come.  With `memory`, which
-  // keeps `records`, they are changed and kept where they are; without, copied.
+  // keeps `records`, they are changed and kept where they are; without, copied.  `only_checked`:
+  // refused with INVALID_REQUIRED_ACKS where it would be taken.
   void append(Bytes records, bool zstd_allowed, std::move_only_function<void(Appended)> done,
-              std::shared_ptr<void> memory = nullptr);
+              std::shared_ptr<void> memory = nullptr, bool only_checked = false);
 
   // Records that fell due, as one batch with offsets from 0, and their removal: one journal
   // record.  `done` has the base offset when it is durable.  Refused when one of them is not due:

@@ -83,7 +83,10 @@ Result<> Shard::open_journal(const storage::RecoveredJournal& recovered) {
   storage::JournalHooks hooks;
   hooks.on_ready = [this] { boost::asio::post(executor_, [this] { journal_->start_round(); }); };
   hooks.on_failure = [this](const Error& error) { journal_failed(error); };
-  hooks.on_pressure = [this] { checkpointer_.hurry(); };
+  hooks.on_pressure = [this] {
+    checkpointer_.hurry();
+    checkpointer_.look_at_free_space();  // It looks again until there is some.
+  };
   hooks.on_postponed = [this](const Error& error) { checkpointer_.retry_later(error); };
   auto journal = storage::Journal::open(broker_.disk(), background_, broker_.random(), clock_,
                                         options, std::move(hooks), recovered);

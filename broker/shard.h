@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/log_throttle.h"
 #include "broker/batch_checks.h"
 #include "broker/checkpointer.h"
 #include "broker/partition.h"
@@ -146,6 +148,17 @@ class Shard {
   std::size_t connections = 0;
   std::uint64_t requests_total = 0;
   std::uint64_t checkpoints_total = 0;
+
+  // Batches of this shard's clients that were answered with an error, by error code.
+  struct ProduceErrors {
+    std::uint64_t batches = 0;
+    LogThrottle log{5};
+  };
+  std::map<protocol::ErrorCode, ProduceErrors> produce_errors;  // A handful of codes.
+
+  // For what clients can cause over and over.
+  LogThrottle log_transactions{5};
+  LogThrottle log_not_stored{5};  // Groups and their offsets.
 
   // Of all groups' committed offsets, and on their way; written by GroupOffsets.
   std::size_t offset_bytes = 0;

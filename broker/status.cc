@@ -84,9 +84,11 @@ ShardStatus status_of(Shard& shard) {
   status.connections = shard.connections;
   status.requests_total = shard.requests_total;
   status.checkpoints_total = shard.checkpoints_total;
-  status.has_room = shard.checkpointer().has_room();
+  for (const auto& [error, seen] : shard.produce_errors)
+    status.produce_errors[error] = seen.batches;
   status.stopping = shard.stopping();
   const auto& journal = shard.journal();
+  status.has_room = shard.checkpointer().has_room() && !journal.disk_is_full();
   status.failed = journal.has_failed();
   status.journal = journal.stats();
   status.journal_live_bytes = journal.end_lsn() - journal.checkpoint_lsn();

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,7 @@
 #include "base/ids.h"
 #include "delay/engine.h"
 #include "delay/histogram.h"
+#include "protocol/error_code.h"
 #include "purgatory/purgatory.h"
 #include "storage/journal.h"
 #include "timing/timing_wheel.h"
@@ -37,6 +39,7 @@ struct ShardStatus {
   std::size_t connections = 0;
   std::uint64_t requests_total = 0;
   std::uint64_t checkpoints_total = 0;
+  std::map<protocol::ErrorCode, std::uint64_t> produce_errors;  // Batches, by their error.
   bool has_room = true;   // False: the disk is full, no records are taken.
   bool stopping = false;  // On its way down.
   bool failed = false;    // Its journal could not be written.

@@ -10,8 +10,10 @@
 #include <librdkafka/rdkafka.h>
 
 #include "base/log.h"
+#include "base/log_thread.h"
 #include "base/time_text.h"
 #include "cli/commands/command.h"
+#include "cli/dry_run.h"
 #include "cli/refusal.h"
 #include "protocol/consumer_protocol.h"
 
@@ -94,14 +96,18 @@ bool is_of_connection(rd_kafka_resp_err_t error) {
          error == RD_KAFKA_RESP_ERR__RESOLVE || error == RD_KAFKA_RESP_ERR__TIMED_OUT;
 }
 
+// What a broker says, which may have made parts of it printable already.
+std::string safe(std::string_view text) {
+  return escape_control_characters(text.substr(0, 1000));
+}
+
 // "INVALID_RECORD: Broker failed to validate record": Kafka's name of it and the reason.
 std::string reason_of(rd_kafka_resp_err_t error, const char* text = nullptr) {
   const std::string name = rd_kafka_err2name(error);
   std::string reason = text != nullptr && *text != '\0' ? text : rd_kafka_err2str(error);
   for (const std::string_view prefix : {"Broker: ", "Local: "})
     if (reason.starts_with(prefix)) reason.erase(0, prefix.size());
-  return fmt::format("{}: {}", name.starts_with('_') ? name.substr(1) : name,
-                     printable(reason, 1000));
+  return fmt::format("{}: {}", name.starts_with('_') ? name.substr(1) : name, safe(reason));
 }
 
 // "127.0.0.1:9092/bootstrap: Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms
@@ -369,12 +375,29 @@ class KafkaHandle {
     delivery.number = reinterpret_cast<std::uintptr_t>(message._private);
     delivery.partition = message.partition;
     if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
-      delivery.error = Error{code_of(message.err), reason_of(message.err)};
+      delivery.error = Error{code_of(message.err), reason_of_refused(message)};
     } else if (message.offset >= 0) {
       delivery.offset = message.offset;
     }
     ++reported_;
     report_(delivery);
+  }
+
+  // A broker that answers, but takes no records: librdkafka sends them again and does not say why.
+  // None: the partitions that were asked take them, or do not answer.
+  std::optional<std::string> why_nothing_is_taken(rd_kafka_topic_t* topic) {
+    constexpr PartitionIndex most_asked = 16;
+    for (PartitionIndex partition = 0; partition < most_asked; ++partition) {
+      ConsumedRecord record;
+      record.partition = partition;
+      record.timestamp = 0;
+      const auto refusal = ask_for_reason(topic, record);
+      if (!refusal) break;
+      if (is_sent_again(refusal->code))
+        return fmt::format("{} partition {}: {}", cut(rd_kafka_topic_name(topic)), partition,
+                           text_of(*refusal));
+    }
+    return std::nullopt;
   }
 
   void on_rebalance(rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* partitions) {
@@ -396,6 +419,7 @@ class KafkaHandle {
   }
 
   KafkaProducer::Report report_;
+  std::string given_up_;  // Why what is not sent will not be sent; empty: it will.
   KafkaGroupConsumer::Losing losing_;
   bool is_assigned_ = false;  // A group has given us partitions, if only none of them.
   std::uint64_t sent_ = 0;
@@ -404,7 +428,57 @@ class KafkaHandle {
  private:
   KafkaHandle() = default;
 
+  static std::string text_of(const Refusal& refusal) {
+    return fmt::format("{}{}{}", protocol::name(refusal.code), refusal.reason.empty() ? "" : ": ",
+                       safe(refusal.reason));
+  }
+
+  // Those of a broker that cannot take records just now.
+  static bool is_sent_again(protocol::ErrorCode code) {
+    return code == protocol::ErrorCode::kafka_storage_error ||
+           code == protocol::ErrorCode::not_leader_or_follower ||
+           code == protocol::ErrorCode::not_enough_replicas;
+  }
+
+  std::optional<Refusal> ask_for_reason(rd_kafka_topic_t* topic, const ConsumedRecord& record) {
+    const auto found = metadata(topic);
+    if (!found || (*found)->topic_cnt != 1) return std::nullopt;
+    const auto& known = (*found)->topics[0];
+    for (int p = 0; p < known.partition_cnt; ++p) {
+      if (known.partitions[p].id != record.partition) continue;
+      for (int b = 0; b < (*found)->broker_cnt; ++b) {
+        const auto& broker = (*found)->brokers[b];
+        if (broker.id == known.partitions[p].leader)
+          return dry_run(broker.host, broker.port, rd_kafka_topic_name(topic), record,
+                         std::min<milliseconds>(timeout_, 2s));
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Of a record that was not accepted: Kafka's name of it and what the broker says.
+  std::string reason_of_refused(const rd_kafka_message_t& message) {
+    const bool is_given_up = message.err == RD_KAFKA_RESP_ERR__PURGE_QUEUE ||
+                             message.err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
+    if (is_given_up && !given_up_.empty()) return given_up_;
+    // Our side's own errors are below zero.
+    if (message.err > 0 && reasons_asked_ < most_reasons_asked) {
+      ++reasons_asked_;
+      const auto refusal = ask_for_reason(message.rkt, record_of(message));
+      // A broker that speaks TLS, for one, does not understand us next time either.
+      if (!refusal) reasons_asked_ = most_reasons_asked;
+      // Else it is another record of its batch that is wrong, or it would be taken by now.
+      if (refusal && to_int16(refusal->code) == message.err && !refusal->reason.empty())
+        return text_of(*refusal);
+    }
+    return reason_of(message.err);
+  }
+
+  // A round trip each.
+  static constexpr unsigned most_reasons_asked = 1000;
+
   rd_kafka_t* client_ = nullptr;
+  unsigned reasons_asked_ = 0;
   std::string brokers_;
   milliseconds timeout_{};
   std::string trouble_;  // Of the last connection that failed.
@@ -858,7 +932,10 @@ Result<> KafkaProducer::wait_until(const std::function<bool()>& reached) {
       reported = handle_->reported_;
       since = now;
     } else if (now - since >= handle_->timeout()) {
-      const auto error = handle_->no_answer();
+      auto error = handle_->no_answer();
+      if (auto why = handle_->why_nothing_is_taken(topic_->handle.get()))
+        error = fail(Errc::io, std::move(*why));
+      handle_->given_up_ = error.error().message;
       rd_kafka_purge(handle_->client(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
       handle_->poll(100ms);
       return error;

@@ -27,9 +27,6 @@ constexpr int backlog = 4096;
 // One turn of the shard; what is left waits behind its other work.
 constexpr int accepted_at_once = 64;
 
-// Two lines about the same in so short a time are one.
-constexpr std::chrono::seconds between_lines{10};
-
 // When not even the reserve helps: another thread has taken it.
 constexpr std::chrono::milliseconds pause{100};
 
@@ -256,10 +253,12 @@ void Listener::accept_some(Door& door) {
     peer.resize(size);
     if (connections() >= max_connections_) {
       ::close(socket);
-      tell(
-          fmt::format("a connection from {} is refused: {} are there, which is max.connections or "
-                      "what the limit of open files allows",
-                      peer_text(peer), max_connections_));
+      too_many_connections_.warn(
+          clock_.mono(), "server",
+          fmt::format(
+              "a connection from {} is refused: {} are there, which is max.connections or what "
+              "the limit of open files allows",
+              peer_text(peer), max_connections_));
       continue;
     }
     connections_.fetch_add(1, std::memory_order_relaxed);
@@ -279,8 +278,10 @@ Listener::Turned Listener::turn_away(Door& door, int why) {
   // Without a descriptor the kernel does not even look whether somebody is there.
   if (socket < 0)
     return error == EAGAIN || error == EWOULDBLOCK ? Turned::nobody_there : Turned::not_possible;
-  tell(fmt::format("a connection is refused: {}: `ulimit -n` is the limit of open files",
-                   reason(why)));
+  no_descriptor_.warn(
+      clock_.mono(), "server",
+      fmt::format("a connection is refused: {}: `ulimit -n` is the limit of open files",
+                  reason(why)));
   return Turned::away;
 }
 
@@ -289,20 +290,6 @@ void Listener::wait_a_while(Door& door) {
   door.pause.async_wait([this, &door](const boost::system::error_code& error) {
     if (!error && !stopped_) wait(door);
   });
-}
-
-void Listener::tell(const std::string& line) {
-  const MonoTime now = clock_.mono();
-  if (told_ != MonoTime{} && now - told_ < between_lines) {
-    ++untold_;
-    return;
-  }
-  told_ = now;
-  if (untold_ == 0) {
-    log_warn("server", "{}", line);
-  } else {
-    log_warn("server", "{} ({} more since the last such line)", line, std::exchange(untold_, 0));
-  }
 }
 
 }  // namespace tarry::server

@@ -14,7 +14,7 @@
 //
 // Bounds: past max.connections, and when the process has no file descriptor left, a connection is
 // accepted and closed at once, so that it neither waits for ever nor keeps the listener busy; for
-// the latter one descriptor is held in reserve.  One line in the log tells of it, once a while.
+// the latter one descriptor is held in reserve.  One line in the log tells of each, once a while.
 //
 // Belongs to shard 0's thread, but bind() and the count of connections.
 
@@ -31,6 +31,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "base/clock.h"
+#include "base/log_throttle.h"
 #include "base/result.h"
 #include "server/address.h"
 
@@ -96,15 +97,14 @@ class Listener {
   enum class Turned { away, nobody_there, not_possible };
   Turned turn_away(Door& door, int why);
   void wait_a_while(Door& door);
-  void tell(const std::string& line);
 
   const Clock& clock_;
   const std::size_t max_connections_;
   const Take take_;
   std::vector<std::unique_ptr<Door>> doors_;  // One an address.
-  int reserve_;      // A descriptor that can be given up to accept a connection and close it.
-  MonoTime told_{};  // When tell() last wrote a line; the epoch: never.
-  std::uint64_t untold_ = 0;
+  int reserve_;  // A descriptor that can be given up to accept a connection and close it.
+  LogThrottle too_many_connections_;
+  LogThrottle no_descriptor_;
   bool stopped_ = false;
   std::atomic<std::size_t> connections_{0};
 };

@@ -37,7 +37,8 @@ Sessions::Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits l
       shard_(shard),
       limits_(limits),
       peers_(shard.executor()),
-      scratch_(std::make_unique_for_overwrite<std::uint8_t[]>(scratch_bytes)) {}
+      scratch_(std::make_unique_for_overwrite<std::uint8_t[]>(scratch_bytes)),
+      endings_(ending_count, LogThrottle(lines_per_kind)) {}
 
 Sessions::~Sessions() {
   TARRY_ASSERT(first_ == nullptr, "sessions end before what they belong to");
@@ -45,7 +46,8 @@ Sessions::~Sessions() {
 
 void Sessions::take(Arrival arrival) {
   const auto refused = [&](const std::string& why) {
-    log_warn("server", "a connection is closed as it came: {}", why);
+    not_taken_.warn(shard_.clock().mono(), "server",
+                    fmt::format("a connection is closed as it came: {}", why));
     if (on_ended) on_ended();
   };
   asio::ip::tcp::socket socket(shard_.executor());
@@ -69,7 +71,7 @@ void Sessions::close_all(std::string_view reason) {
   for (Session* session = first_; session != nullptr;) {
     const auto alive = session->shared_from_this();
     session = session->next_;
-    alive->close(reason, false);
+    alive->close(reason, Ending::usual);
   }
 }
 
@@ -83,7 +85,7 @@ void Sessions::end_largest_unfinished() {
       fmt::format("{} bytes of a request that goes on are the most of all of those that may hold "
                   "tarry.unfinished.max.bytes",
                   largest->unfinished_bytes_),
-      true);
+      Ending::too_much_held);
 }
 
 void Sessions::end(std::string_view reason, std::move_only_function<void()> then) {
@@ -98,6 +100,16 @@ void Sessions::ended_one() {
   shard_.connections = open_;
   if (open_ > 0 || !then_ended_) return;
   std::exchange(then_ended_, nullptr)();
+}
+
+void Sessions::log_ending(Ending kind, std::string_view peer, std::string_view reason) {
+  // A client that does not behave is worth a line; one that went is not.
+  if (kind == Ending::usual) {
+    log_debug("server", "connection from {} ended: {}", peer, reason);
+    return;
+  }
+  endings_[static_cast<std::size_t>(kind)].warn(
+      shard_.clock().mono(), "server", fmt::format("connection from {} ended: {}", peer, reason));
 }
 
 std::size_t Sessions::bytes_in_flight() const {
@@ -134,7 +146,7 @@ void Session::guarded(F work) {
   try {
     work();
   } catch (const std::exception& failed) {
-    close(failed.what(), true);
+    close(failed.what(), Ending::failed);
   }
 }
 
@@ -144,7 +156,7 @@ void Session::Deadline::on_expired() {
   const bool unread = !is_fault_ && !session_.out_.empty();
   session_.close(fmt::format("{}{}{}", reason_, within ? ", inside a frame" : "",
                              unread ? ", with answers that it did not read" : ""),
-                 is_fault_ || within || unread);
+                 is_fault_ || within || unread ? Ending::stalled : Ending::usual);
 }
 
 void Session::arm(timing::Timer& timer, std::chrono::milliseconds after) {
@@ -162,14 +174,9 @@ void Session::start() {
   });
 }
 
-void Session::close(std::string_view reason, bool is_fault) {
+void Session::close(std::string_view reason, Ending kind) {
   if (std::exchange(closed_, true)) return;
-  // A client that does not behave is worth a line; one that went is not.
-  if (is_fault) {
-    log_warn("server", "connection from {} ended: {}", connection_.peer(), reason);
-  } else {
-    log_debug("server", "connection from {} ended: {}", connection_.peer(), reason);
-  }
+  owner_.log_ending(kind, connection_.peer(), reason);
   const auto alive = shared_from_this();
   watch_peer(false);
   boost::system::error_code ignored;
@@ -231,7 +238,8 @@ void Session::read_some() {
   if (closed_) return;
   if (error && error != asio::error::would_block && error != asio::error::interrupted) {
     const bool within = error == asio::error::eof && unread_.size_come > 0;
-    return close(within ? "the stream ended inside a frame" : error.message(), within);
+    return close(within ? "the stream ended inside a frame" : error.message(),
+                 within ? Ending::cut_off : Ending::usual);
   }
   count_unfinished();
   pump();
@@ -259,7 +267,7 @@ std::size_t Session::take(Bytes bytes) {
       if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
         close(fmt::format("a frame of {} bytes; socket.request.max.bytes is {}", claimed,
                           owner_.limits_.frame_bytes),
-              true);
+              Ending::bad_frame);
         break;
       }
       unread_.partial = std::make_shared<Frame>(static_cast<std::size_t>(claimed));
@@ -275,7 +283,7 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   arm(idle_, owner_.limits_.idle);
   auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::why_refused(*header) : header.error().message;
-  if (!refused.empty()) return close(refused, true);
+  if (!refused.empty()) return close(refused, Ending::bad_request);
   ++owner_.shard_.requests_total;
   const auto* handler = broker::find_handler(header->key);
   const std::size_t bytes = frame->size();
@@ -322,23 +330,25 @@ void Session::run(Request request) {
   const auto frame = request.frame;
   const auto number = request.number;
   const auto key = request.context.header.key;
-  asio::co_spawn(owner_.shard_.executor(), request.handler->run(std::move(request.context)),
-                 [self = shared_from_this(), frame, number, key](std::exception_ptr failed,
-                                                                 broker::Answer answer) {
-                   if (failed) {
-                     std::string what = "an unknown exception";
-                     try {
-                       std::rethrow_exception(failed);
-                     } catch (const std::exception& e) {
-                       what = e.what();
-                     } catch (...) {
-                     }
-                     log_error("server", "request {} of {} failed: {}", key,
-                               self->connection_.peer(), what);
-                     answer.close = "its request failed";
-                   }
-                   self->guarded([&] { self->answered(number, std::move(answer)); });
-                 });
+  asio::co_spawn(
+      owner_.shard_.executor(), request.handler->run(std::move(request.context)),
+      [self = shared_from_this(), frame, number, key](std::exception_ptr failed,
+                                                      broker::Answer answer) {
+        if (failed) {
+          std::string what = "an unknown exception";
+          try {
+            std::rethrow_exception(failed);
+          } catch (const std::exception& e) {
+            what = e.what();
+          } catch (...) {
+          }
+          self->owner_.failed_requests_.error(
+              self->owner_.shard_.clock().mono(), "server",
+              fmt::format("request {} of {} failed: {}", key, self->connection_.peer(), what));
+          answer.close = "its request failed";
+        }
+        self->guarded([&] { self->answered(number, std::move(answer)); });
+      });
 }
 
 void Session::answered(std::uint64_t number, broker::Answer answer) {
@@ -365,7 +375,7 @@ void Session::write_answers() {
       slots_.pop_front();
       ++first_slot_;
       requests_bytes_ -= slot.request_bytes;
-      if (!slot.answer.close.empty()) return close(slot.answer.close, true);
+      if (!slot.answer.close.empty()) return close(slot.answer.close, Ending::refused);
       for (auto& piece : slot.answer.frame) {
         if (!piece.empty()) out_.push_back(std::move(piece));
       }
@@ -382,7 +392,7 @@ void Session::write_answers() {
     boost::system::error_code error;
     std::size_t sent = socket_.write_some(std::span(buffers.data(), count), error);
     if (error == asio::error::would_block) return wait_writable();
-    if (error) return close(error.message(), false);
+    if (error) return close(error.message(), Ending::usual);
 
     stalled_.cancel();
     arm(idle_, owner_.limits_.idle);  // Who reads a long answer is not idle.

@@ -28,9 +28,9 @@
 // the connection with the largest one ends.
 //
 // A frame that is no request, or one that we do not serve, ends the connection with one line in
-// the log.  When the client goes, what its requests wait for is cancelled at once, also while the
-// connection holds as much as it may and is not read; the handlers end by themselves, and the last
-// of them lets the session go.
+// the log (a bounded number of them for each kind of mistake and 10 s).  When the client goes, what
+// its requests wait for is cancelled at once, also while the connection holds as much as it may and
+// is not read; the handlers end by themselves, and the last of them lets the session go.
 //
 // A connection is idle while nothing is sent over it, as in Kafka: also while a request waits.
 //
@@ -49,10 +49,13 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/container/devector.hpp>
 
+#include "base/log_throttle.h"
 #include "broker/connection.h"
 #include "broker/handlers/table.h"
 #include "broker/shard.h"
@@ -64,6 +67,19 @@
 namespace tarry::server {
 
 class Session;
+
+// Why a session is closed; each but the first is worth a line in the log.
+enum class Ending {
+  usual,          // The client went, or the broker stops.
+  bad_frame,      // No frame, or none that is allowed.
+  bad_request,    // A frame that is no request, or one that we do not serve.
+  refused,        // By its request's handler, which cannot answer it.
+  cut_off,        // The client went in the middle of a frame.
+  stalled,        // It did not go on with what it had begun.
+  too_much_held,  // Of all unfinished requests.
+  failed,         // It ran into an exception: no memory.
+};
+inline constexpr std::size_t ending_count = 8;
 
 // What has come over a connection and was not taken yet.
 struct Unread {
@@ -112,6 +128,8 @@ class Sessions {
  private:
   friend class Session;
   void ended_one();
+  // Logs why a session is closed, a bounded number of lines for each kind.
+  void log_ending(Ending kind, std::string_view peer, std::string_view reason);
   void end_largest_unfinished();
 
   broker::Broker& broker_;
@@ -124,6 +142,12 @@ class Sessions {
   std::size_t unfinished_bytes_ = 0;            // Of all sessions.
   std::move_only_function<void()> then_ended_;  // Of end().
   bool ending_ = false;
+
+  // What a client can cause over and over: there are enough lines to see who it is.
+  static constexpr unsigned lines_per_kind = 20;
+  std::vector<LogThrottle> endings_;  // One for each Ending.
+  LogThrottle not_taken_{lines_per_kind};
+  LogThrottle failed_requests_{lines_per_kind};
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -132,7 +156,7 @@ class Session : public std::enable_shared_from_this<Session> {
   ~Session();
 
   void start();
-  void close(std::string_view reason, bool is_fault);
+  void close(std::string_view reason, Ending kind);
 
  private:
   friend class Sessions;

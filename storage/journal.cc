@@ -258,10 +258,10 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
   if (!has_room(bytes, use)) {
     tell_pressure();
     return fail(Errc::no_space,
-                fmt::format("{}: no room for a record of {} bytes: {} of {} are waiting for a "
-                            "checkpoint, and the disk {}",
-                            options_.directory, bytes, live_bytes(), options_.max_bytes,
-                            disk_is_full_ ? "is full" : "has room"));
+                fmt::format("{}{}: no room for a record of {} bytes: {} of {} are waiting for a "
+                            "checkpoint",
+                            disk_is_full_ ? "disk full: " : "", options_.directory, bytes,
+                            live_bytes(), options_.max_bytes));
   }
 
   // From here on nothing can refuse it: half a record in a round would be written with it, and one
@@ -555,10 +555,12 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
         }
         if (!made && made.error().code != Errc::no_space) return fail_all(made.error());
         if (!made) {
-          if (!disk_is_full_)
-            log_warn("storage", "journal {}: {}; new work is refused until there is space",
+          if (!std::exchange(disk_is_full_, true)) {
+            log_warn("storage",
+                     "disk full, no space for journal {}: {}; new work is refused until there is",
                      options_.directory, made.error().message);
-          disk_is_full_ = true;
+            if (hooks_.on_pressure) hooks_.on_pressure();
+          }
           return;
         }
         disk_is_full_ = false;

@@ -92,7 +92,7 @@ struct JournalHooks {
   // The incarnation is over (above).  Told once, before those who wait get the error.
   std::function<void(const Error&)> on_failure;
 
-  // Half of max_bytes is live: a checkpoint is wanted.  Told once until release() has mended it.
+  // Half of max_bytes is live (told once until release() mends it), or a file cannot be made.
   std::function<void()> on_pressure;
 
   // A round or a spare is postponed, with the reason: retry_space() wants to be called in a while.

@@ -2,12 +2,14 @@
 // refused: there are no transactions, and a producer that was told otherwise would lose its
 // guarantee silently.
 
-#include "protocol/messages/init_producer_id.h"
+#include <fmt/core.h>
+
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "broker/hang_up.h"
+#include "protocol/messages/init_producer_id.h"
 
 namespace tarry::broker {
 
@@ -23,8 +25,10 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
     response.error_code = request.transactional_id->empty()
                               ? ErrorCode::invalid_request
                               : ErrorCode::transactional_id_authorization_failed;
-    log_warn("broker", "{} asked for transactions, which are not supported (transactional id {})",
-             context.connection.peer(), printable(*request.transactional_id));
+    context.shard.log_transactions.warn(
+        context.shard.clock().mono(), "broker",
+        fmt::format("{} asked for transactions, which are not supported (transactional id {})",
+                    context.connection.peer(), printable(*request.transactional_id)));
     co_return response;
   }
   // The id and epoch that the client says it has do not count: nobody keeps whose an id is, so two

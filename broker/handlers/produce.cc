@@ -3,15 +3,19 @@
 // Every partition's batch takes its place in that partition's order before the request waits for
 // anything; then the request waits, on each shard it has partitions on, until what it appended
 // there is durable.  acks=1 and acks=all are the same here: there is one copy.  acks=0 is not
-// answered, and an error ends its connection, as in Kafka.
+// answered, and an error ends its connection, as in Kafka.  Other acks are refused after everything
+// else was checked and before anything is taken, so that a client can ask what is wrong with a
+// batch (cli/dry_run.h).
 
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 
@@ -54,6 +58,8 @@ struct Terms {
   std::int16_t acks;
   std::chrono::milliseconds timeout;
   bool zstd_allowed;
+
+  bool are_acks_valid() const { return acks >= -1 && acks <= 1; }
 };
 
 Appended failed_with(ErrorCode code, std::string why = {}) {
@@ -87,15 +93,17 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
     };
     // Whoever throws does not tell; the others still point to what is here.
     try {
-      shard.with_partition(item->id, [item, tell,
-                                      &terms](std::expected<Partition*, ErrorCode> partition) {
-        if (!partition) return tell(failed_with(partition.error()));
-        try {
-          (*partition)->append(item->records, terms.zstd_allowed, tell, std::move(item->memory));
-        } catch (const std::exception& error) {
-          tell(failed_with(ErrorCode::unknown_server_error, error.what()));
-        }
-      });
+      shard.with_partition(item->id,
+                           [item, tell, &terms](std::expected<Partition*, ErrorCode> partition) {
+                             if (!partition) return tell(failed_with(partition.error()));
+                             try {
+                               (*partition)
+                                   ->append(item->records, terms.zstd_allowed, tell,
+                                            std::move(item->memory), !terms.are_acks_valid());
+                             } catch (const std::exception& error) {
+                               tell(failed_with(ErrorCode::unknown_server_error, error.what()));
+                             }
+                           });
     } catch (const std::exception& error) {
       tell(failed_with(ErrorCode::unknown_server_error, error.what()));
     }
@@ -132,11 +140,19 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
   }
 }
 
-void fill_in(const Item& item) {
+void fill_in(const Item& item, const Terms& terms) {
   auto& answer = *item.answer;
   const Appended& result = item.result;
   answer.error_code = result.error;
   answer.log_start_offset = result.log_start;
+  const bool is_right = result.error == ErrorCode::none ||  // One that was there already.
+                        result.error == ErrorCode::invalid_required_acks;
+  if (is_right && !terms.are_acks_valid()) {
+    answer.error_code = ErrorCode::invalid_required_acks;
+    answer.error_message = fmt::format("acks of {}; -1, 0 and 1 are allowed", terms.acks);
+    answer.base_offset = -1;
+    return;
+  }
   if (result.error == ErrorCode::none) {
     answer.base_offset = result.base_offset;
     answer.log_append_time_ms = result.log_append_time;
@@ -155,7 +171,8 @@ std::size_t batches_in(const protocol::ProduceRequest& request) {
 }
 
 asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
-                                                   const protocol::ProduceRequest& request) {
+                                                   const protocol::ProduceRequest& request,
+                                                   const Terms& terms) {
   Broker& broker = context.broker;
   protocol::ProduceResponse response;
   std::vector<Item> items;
@@ -172,11 +189,6 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
       auto& answer = answers.partition_responses.emplace_back();
       answer.index = partition.index;
       answer.base_offset = -1;
-      if (request.acks < -1 || request.acks > 1) {
-        answer.error_code = ErrorCode::invalid_required_acks;
-        answer.error_message = fmt::format("acks of {}; -1, 0 and 1 are allowed", request.acks);
-        continue;
-      }
       if (!known || partition.index < 0 || partition.index >= known->partitions) {
         answer.error_code = ErrorCode::unknown_topic_or_partition;
         answer.error_message =
@@ -198,8 +210,6 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
   }
 
   context.connection.asked_of(groups.size() == 1 ? groups[0].shard : nullptr);
-  const Terms terms{request.acks, std::chrono::milliseconds(std::max(request.timeout_ms, 0)),
-                    context.version() >= 7};
   // The other shards first, so that they work while this one does, and in the order of requests.
   Group* own = nullptr;
   Countdown elsewhere{0, {}};
@@ -240,8 +250,44 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
   // Whatever became of the others: they work with what is here.
   if (any_elsewhere && !elsewhere.all_done.fired()) co_await elsewhere.all_done.wait();
   if (failed) std::rethrow_exception(failed);
-  for (const auto& item : items) fill_in(item);
+  for (const auto& item : items) fill_in(item, terms);
   co_return response;
+}
+
+// What a client chose is printable in it already.
+std::string reason_of(const protocol::ProduceResponse::PartitionResponse& answer) {
+  constexpr std::size_t longest = 1000;
+  // The first bad record says more than "3 records are not valid".
+  if (!answer.record_errors.empty() && answer.record_errors[0].batch_index_error_message)
+    return answer.record_errors[0].batch_index_error_message->substr(0, longest);
+  return answer.error_message.value_or("").substr(0, longest);
+}
+
+// Counts the batches that failed, and logs them.
+void note_errors(RequestContext& context, const Terms& terms,
+                 const protocol::ProduceResponse& response) {
+  // With acks=0 the end of the connection is logged.
+  const bool logged = terms.acks != 0;
+  for (const auto& topic : response.responses) {
+    for (const auto& partition : topic.partition_responses) {
+      if (partition.error_code == ErrorCode::none) continue;
+      // The client wanted to know, and not to have it taken.
+      if (!terms.are_acks_valid() && partition.error_code != ErrorCode::invalid_required_acks)
+        continue;
+      auto& errors = context.shard.produce_errors[partition.error_code];
+      ++errors.batches;
+      if (!logged) continue;
+      // A request has thousands of batches, and lines that are not written are not made.
+      const auto unwritten = errors.log.admit(context.shard.clock().mono());
+      if (!unwritten) continue;
+      log_warn(
+          "broker", "a batch from {} (client id {}) for {}-{} failed: {}: {}{}",
+          context.connection.peer(), printable(context.header.client_id.value_or("")),
+          printable(topic.name), partition.index, protocol::name(partition.error_code),
+          reason_of(partition),
+          *unwritten == 0 ? "" : fmt::format(" ({} more since the last such line)", *unwritten));
+    }
+  }
 }
 
 }  // namespace
@@ -254,16 +300,18 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                      fmt::format("a Produce request with {} topics and batches; {} are allowed",
                                  batches, most_batches)};
   }
-  const auto response = co_await produce(context, *request);
+  const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),
+                    context.version() >= 7};
+  const auto response = co_await produce(context, *request, terms);
+  note_errors(context, terms, response);
   if (request->acks != 0) co_return answer_with(context, response);
   for (const auto& topic : response.responses) {
     for (const auto& partition : topic.partition_responses) {
       if (partition.error_code == ErrorCode::none) continue;
-      co_return Answer{
-          {},
-          fmt::format("a Produce request with acks=0 failed for {}-{}: {} {}", topic.name,
-                      partition.index, protocol::name(partition.error_code),
-                      partition.error_message.value_or(""))};
+      co_return Answer{{},
+                       fmt::format("a Produce request with acks=0 failed for {}-{}: {}: {}",
+                                   printable(topic.name), partition.index,
+                                   protocol::name(partition.error_code), reason_of(partition))};
     }
   }
   co_return Answer{};

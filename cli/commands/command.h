@@ -16,7 +16,6 @@
 //
 // A command that is not there yet is not listed, so it is not in the help.
 
-#include <cstdio>
 #include <functional>
 #include <string>
 
@@ -24,6 +23,8 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+
+#include "base/log_thread.h"
 
 namespace tarry::cli {
 
@@ -38,7 +39,7 @@ inline constexpr int wrong_usage = 2;
 
 // One line on stderr.
 inline void complain(const std::string& line) {
-  fmt::print(stderr, "tarry: {}\n", line);
+  write_to_stderr("tarry: " + line);
 }
 inline int failure(const std::string& why) {
   complain(why);

@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -69,32 +67,6 @@ std::vector<KafkaHeader> headers_of(const Options& options) {
   if (options.id) headers.emplace_back("x-schedule-id", *options.id);
   if (options.expire_at) headers.emplace_back("x-expire-at", epoch_ms(*options.expire_at));
   return headers;
-}
-
-// What a broker of ours finds wrong with these headers, as far as they tell it: librdkafka asks in
-// a version of Produce whose answers say no more than INVALID_RECORD.  Empty: nothing.
-std::string wrong_with(const std::vector<KafkaHeader>& headers) {
-  std::set<std::string_view> names;
-  static constexpr std::array<std::string_view, 5> recurring{"x-every", "x-cron", "x-cron-tz",
-                                                             "x-until", "x-count"};
-  for (const auto& [name, value] : headers) {
-    if (std::ranges::find(recurring, name) != recurring.end())
-      return fmt::format("{}: recurring delivery is not supported yet", name);
-    const bool is_time = name == "x-deliver-at" || name == "x-expire-at";
-    if (!is_time && name != "x-delay" && name != "x-schedule-action") continue;
-    if (!names.insert(name).second) return fmt::format("{} is there twice", name);
-    if (!value) return fmt::format("{} is null", name);
-    if (value->size() == 8 && value->front() == '\0') continue;  // Binary.
-    const auto time = parse_time(*value);
-    if (is_time && !time) return fmt::format("{}: {}", name, time.error().message);
-    const auto delay = parse_duration(*value);
-    if (name == "x-delay" && !delay) return fmt::format("{}: {}", name, delay.error().message);
-    if (name == "x-schedule-action" && *value != "cancel")
-      return fmt::format("{}: {} is none, cancel is", name, printable(*value));
-  }
-  if (names.contains("x-delay") && names.contains("x-deliver-at"))
-    return "x-delay and x-deliver-at are both there";
-  return {};
 }
 
 // What a broker of ours does with records that have these headers, which it accepts.
@@ -184,10 +156,7 @@ class Production {
     if (!options_.broker.json) out_.line(accepted());
     if (first_error_) {
       const auto& [number, why] = *first_error_;
-      std::string reason = sent ? why : sent.error().message;
-      if (reason.starts_with("INVALID_RECORD")) {
-        if (const auto wrong = wrong_with(headers_); !wrong.empty()) reason += ": " + wrong;
-      }
+      const std::string reason = sent ? why : sent.error().message;
       return out_.end(failure(
           (interrupted ? "interrupted: " : "") +
           (number_ == 1 ? fmt::format("{}: not accepted: {}", cell(options_.topic), reason)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/log_thread.h"
 #include "base/memory.h"
 #include "cli/stop_limit.h"
 #include "server/config.h"
@@ -64,6 +65,7 @@ const auto started = process_start();
 [[noreturn]] void end_at_once(const Error& error) {
   log_error("server", "the broker ends at once, so that nothing is promised any more: {}",
             error.message);
+  flush_log();
   ::_exit(failed);
 }
 
@@ -111,6 +113,7 @@ const char* wait_for_end() {
            "{}: the broker ends without its last requests and checkpoint; what was acknowledged is "
            "in the journal, and the next start applies it",
            why);
+  flush_log();
   ::_exit(code);
 }
 
@@ -132,6 +135,9 @@ int run(const Options& options) {
     return done;
   }
   take_signals();
+  // Before all that may complain and after all that it says: a pipe that nobody reads holds up
+  // neither the shards nor the end.
+  const LogThread log;
   std::vector<std::vector<Setting>> layers;
   if (options.config) {
     auto file = server::read_properties(*options.config);

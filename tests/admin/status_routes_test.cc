@@ -23,6 +23,38 @@ bool has(const Json& json, std::initializer_list<const char*> names) {
 }
 
 TEST_SUITE("status routes") {
+  TEST_CASE("a full disk is the broker's state, not ready, until there is room again") {
+    Admin admin;
+    CHECK(admin.get_json("/readyz")["status"] == "running");
+    auto& checkpointer = admin.world.shard().checkpointer();
+    checkpointer.no_more_room();
+    CHECK(admin.get_json("/status")["state"] == "disk full");
+    const auto answer = admin.get("/readyz");
+    CHECK(answer.status == 503);
+    CHECK(answer.json()["status"] == "disk full");
+    CHECK(answer.error().starts_with("disk full"));
+    CHECK(admin.get("/healthz").status == 200);
+    checkpointer.look_at_free_space();
+    admin.world.run();
+    CHECK(admin.get_json("/status")["state"] == "running");
+    CHECK(admin.get("/readyz").status == 200);
+  }
+
+  TEST_CASE("batches that were refused are counted by their error in /status and /metrics") {
+    Admin admin;
+    CHECK(admin.get_json("/status")["produce_errors"].empty());
+    create_topic(admin.world, "t");
+    for (int i = 0; i < 3; ++i) {
+      produce(admin.world, "t", 0,
+              batch_of(admin.world.clock.wall(), {{"a", {{"x-delay", "soon"}}}}));
+    }
+    const auto status = admin.get_json("/status");
+    CHECK(status["produce_errors"] == Json{{"INVALID_RECORD", 3}});
+    CHECK(admin.get("/metrics")
+              .body.find("tarry_broker_produce_errors_total{error=\"INVALID_RECORD\"} 3\n") !=
+          std::string::npos);
+  }
+
   TEST_CASE("/status has every field that programs may rely on, numbers as numbers") {
     Admin admin;
     create_topic(admin.world, "orders", 3);

@@ -4,7 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include "broker/status.h"
 #include "tests/broker/batches.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -205,6 +207,39 @@ TEST_SUITE("checkpointer") {
       world.broker().stop([this] { stopped = true; });
     }
   };
+
+  TEST_CASE(
+      "a journal without space for its next file is a full disk to all, until there is space") {
+    CrowdedDisk disk;
+    World world{{.shards = 1,
+                 .configure =
+                     [](BrokerConfig& config) {
+                       config.journal_file_bytes = 64 << 10;
+                       config.journal_max_bytes = 64 << 20;
+                     },
+                 .disk = &disk}};
+    CapturedLog log;
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"first"}}));
+    CHECK(status_of(world.shard()).has_room);
+    disk.full_for = ".spare";
+    const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
+    Partition& partition = *world.shard().partitions().begin()->second;
+    for (int i = 0; i < 4; ++i) REQUIRE(append(partition, batch) == ErrorCode::none);
+    world.run();
+    CHECK_FALSE(status_of(world.shard()).has_room);
+    CHECK(log.count("no space") > 0);
+    world.pass(5s);
+    CHECK_FALSE(status_of(world.shard()).has_room);
+    const auto refused = produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    CHECK(refused.error_code == ErrorCode::kafka_storage_error);
+    CHECK(refused.error_message->starts_with("disk full"));
+    disk.full_for.clear();
+    world.pass(3s);  // Nobody asks meanwhile.
+    CHECK(status_of(world.shard()).has_room);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).error_code ==
+          ErrorCode::none);
+  }
 
   TEST_CASE("a stop ends when the journal finds no room for what it has gathered") {
     Stuck stuck;

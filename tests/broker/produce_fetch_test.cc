@@ -5,6 +5,7 @@
 #include "protocol/messages/init_producer_id.h"
 #include "protocol/messages/list_offsets.h"
 #include "tests/broker/batches.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -304,6 +305,51 @@ TEST_SUITE("produce and fetch") {
         world.call<protocol::ProduceResponse>(produce_request("t", 0, batch, 2), 9);
     CHECK(response.responses[0].partition_responses[0].error_code ==
           ErrorCode::invalid_required_acks);
+  }
+
+  TEST_CASE(
+      "with acks that are refused a batch is checked as any other, and nothing of it is taken") {
+    World world;
+    create_topic(world, "t", 1, {{"tarry.delay.max.ms", "1000"}});
+    const auto answer_to = [&](const NewRecord& record) {
+      const Buffer batch = batch_of(world.clock.wall(), {record});
+      const auto response =
+          world.call<protocol::ProduceResponse>(produce_request("t", 0, batch, -2), 9);
+      return response.responses[0].partition_responses[0];
+    };
+    const auto too_late = answer_to({"a", {{"x-delay", "2h"}}});
+    CHECK(too_late.error_code == ErrorCode::invalid_record);
+    REQUIRE(too_late.record_errors.size() == 1);
+    CHECK(too_late.record_errors[0].batch_index_error_message->find("2h") != std::string::npos);
+    CHECK(answer_to({"a", {{"x-delay", "500ms"}}}).error_code == ErrorCode::invalid_required_acks);
+    CHECK(answer_to({"a"}).error_code == ErrorCode::invalid_required_acks);
+    world.pass(1s);
+    CHECK(read_all(world, "t").empty());
+    // Who asks what is wrong has lost nothing that an operator should look for.
+    CHECK_FALSE(world.shard().produce_errors.contains(ErrorCode::invalid_record));
+    CHECK(world.shard().produce_errors[ErrorCode::invalid_required_acks].batches == 2);
+  }
+
+  TEST_CASE("a batch that is refused is counted by its error, and logged with who sent what") {
+    World world;
+    CapturedLog log;
+    create_topic(world, "t");
+    const Buffer bad = batch_of(world.clock.wall(), {{"a", {{"x-delay", "so\non"}}}});
+    for (int i = 0; i < 7; ++i)
+      CHECK(produce(world, "t", 0, bad).error_code == ErrorCode::invalid_record);
+    CHECK(produce(world, "nowhere", 0, bad).error_code == ErrorCode::unknown_topic_or_partition);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"good"}})).base_offset == 0);
+    std::map<ErrorCode, std::uint64_t> counts;
+    for (std::size_t i = 0; i < world.broker().shard_count(); ++i)
+      for (const auto& [error, count] : status_of(world.broker().shard(i)).produce_errors)
+        counts[error] += count;
+    CHECK(counts == std::map<ErrorCode, std::uint64_t>{{ErrorCode::invalid_record, 7},
+                                                       {ErrorCode::unknown_topic_or_partition, 1}});
+    const auto text = log.text();
+    INFO(text);
+    CHECK(log.count("for t-0 failed: INVALID_RECORD: ") == 5);  // In ten seconds.
+    CHECK(log.count("so\\x0aon") == 5);
+    CHECK(log.count("for nowhere-0 failed: UNKNOWN_TOPIC_OR_PARTITION: ") == 1);
   }
 
   TEST_CASE("acks=0 is not answered, and an error with it ends the connection") {

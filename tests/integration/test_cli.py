@@ -100,6 +100,27 @@ def _(ctx):
     one_line(wrong("produce", topic, "-v", "x", "-H", "x-every=1h"), 1, topic, "x-every", "not supported yet")
 
 
+@case("the command line says why the broker refuses a record, in the broker's own words, with any acks and in JSON too")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("topic", "alter", topic, "--config", "tarry.delay.max.ms=1h")
+
+    def refused(*words):
+        return broker.cli("produce", topic, *words, check=False)
+
+    for acks in ("all", "1"):
+        one_line(refused("-v", "x", "--delay", "2h", "--acks", acks), 1, topic, "INVALID_RECORD: ", "tarry.delay.max.ms")
+        one_line(refused("-v", "x", "-H", "x-schedule-action=cancel", "--acks", acks), 1, "INVALID_RECORD: ", "x-schedule-id")
+        one_line(refused("-v", "x", "-H", "x-delay=so\non\x1b[2J", "--acks", acks), 1, "so\\x0aon\\x1b[2J")
+    answers = json_lines(refused("-v", "x", "-v", "y", "--delay", "2h", "--json"))
+    assert len(answers) == 2 and all("tarry.delay.max.ms" in each["error"] for each in answers), answers
+    assert broker.cli("consume", topic, "--until-end").stdout == "" and not broker.pending(topic), "what was refused was taken"
+    errors = broker.get("/status")["produce_errors"]
+    assert set(errors) == {"INVALID_RECORD"} and 7 <= errors["INVALID_RECORD"] <= 8, f"asking for the reason was counted: {errors}"
+    assert f"for {topic}-0 failed: INVALID_RECORD: " in broker.log() and "tarry.delay.max.ms" in broker.log(), broker.log()
+
+
 @case("a topic with pending records is deleted from the command line by force alone")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()

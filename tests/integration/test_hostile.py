@@ -104,7 +104,7 @@ def _(ctx):
     assert broker.log().count("\n") == first + len(ENDING), broker.log().splitlines()[first:]
 
 
-@case("ten thousand bytes of garbage, fifty times, end their connections alone, each told in one line", any_broker=True)
+@case("ten thousand bytes of garbage, fifty times, end their connections alone, each told in one line at most", any_broker=True)
 def _(ctx):
     import random
     broker, seed = ctx.broker(), int.from_bytes(os.urandom(4), "big")
@@ -113,7 +113,6 @@ def _(ctx):
     with HealthyClient(broker, ctx.topic("healthy")):
         first = broker.log().count("\n")
         for _ in range(50):
-            before = broker.log().count("\n")
             with raw(broker) as connection:
                 try:
                     # The size is believable, so that what stands in the frame is looked at.
@@ -124,10 +123,10 @@ def _(ctx):
                 except OSError:
                     pass  # Ended already.
                 check_ended(connection, 20)
-                if not ctx.options.against:
-                    check_told(broker, connection, before)
-        # None of them was told once more a little later.
-        assert ctx.options.against or broker.log().count("\n") == first + 50, broker.log().splitlines()[first:]
+        # Of each kind of mistake there are 20 lines in ten seconds, from each shard.
+        told = broker.log().splitlines()[first:]
+        peers = [line.split("connection from ")[1].split(" ended: ")[0] for line in told]
+        assert ctx.options.against or 20 <= len(told) <= 50 and len(set(peers)) == len(peers), told
 
 
 @case("half a frame and then silence ends by connections.max.idle.ms and is told; a connection that says nothing ends so too, untold")

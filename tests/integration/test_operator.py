@@ -1,6 +1,7 @@
 """What is wrong on the machine: one line that names the thing, its value and what to do, exit 1,
 and nothing changed."""
 
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -302,7 +303,7 @@ def _(ctx):
                 patience = 30 if refused.error == 0 else patience - 1
                 time.sleep(0.1 if refused.error else 0)
         assert 10 < acknowledged < 330, f"{acknowledged} MB fitted into 300"
-        eventually(lambda: "disk is full" in broker.log() or "bytes free" in broker.log(), "the log says that there is no space", within=5)
+        eventually(lambda: "disk full, no space" in broker.log(), "the log says that there is no space", within=5)
         assert broker.log().count("\n") < 30, "a full disk is told once, not with every try"
         if broker.process.poll() is None:
             broker.kill()
@@ -325,6 +326,74 @@ def _(ctx):
         for each in ctx.brokers:
             each.kill()
         subprocess.run(["umount", folder], capture_output=True)
+
+
+@case("a full disk is called so by the command line, the state and readyz, and none of them does once there is room")
+def _(ctx):
+    folder = ctx.directory / "small"
+    folder.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", folder], capture_output=True).returncode != 0:
+        raise Skip("a small file system cannot be mounted here")
+    try:
+        broker = ctx.broker(start=False, shards=1, settings={"tarry.disk.reserve.bytes": 16 << 20, "tarry.journal.file.bytes": 8 << 20,
+                                                             "tarry.journal.max.bytes": 64 << 20})
+        broker.data = folder / "data"
+        broker.start()
+        topic = ctx.topic()
+        broker.cli("topic", "create", topic)
+        assert broker.http("GET", "/readyz", token=False) == (200, {"status": "running"})
+        disk = os.statvfs(folder)
+        subprocess.run(["fallocate", "-l", str(disk.f_bavail * disk.f_frsize - (12 << 20)), folder / "filler"], check=True)
+        with broker.client() as client:
+            eventually(lambda: client.produce(topic, [wire.record("x" * 900_000)], check=False).error == wire.KAFKA_STORAGE_ERROR,
+                       "the broker refuses records", pause=0.1)
+        for words in ([], ["--acks", "1"], ["--json"]):
+            said = broker.cli("produce", topic, "-v", "x", "--timeout", "2s", *words, check=False)
+            assert said.returncode == 1 and "KAFKA_STORAGE_ERROR: disk full" in said.stderr and "no answer" not in said.stderr, said.stderr
+            assert not words[-1:] == ["--json"] or "disk full" in said.stdout, said.stdout
+        status, body = broker.http("GET", "/readyz", token=False)
+        assert status == 503 and body["status"] == "disk full" and "disk full" in body["error"], body
+        assert "disk full" in broker.cli("status").stdout
+        assert "no space" in broker.log(), broker.log()
+        (folder / "filler").unlink()
+        eventually(lambda: broker.http("GET", "/readyz", token=False)[0] == 200, "it is ready again")
+        assert "running" in broker.cli("status").stdout
+        broker.cli("produce", topic, "-v", "there is room")
+        assert "there is room" in broker.cli("consume", topic, "--until-end").stdout
+        assert broker.stop() == 0
+    finally:
+        for each in ctx.brokers:
+            each.kill()
+        subprocess.run(["umount", folder], capture_output=True)
+
+
+@case("a broker whose stderr nobody reads serves on and stops in order, and a start that fails then ends too")
+def _(ctx):
+    broker, second = ctx.broker(start=False, settings={"tarry.log.level": "debug"}), ctx.broker(start=False)
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    for each in (broker, second):
+        each.spawn = lambda shards=None, each=each: subprocess.Popen(each.command(shards), stdin=subprocess.DEVNULL,
+                                                                     stdout=subprocess.PIPE, stderr=writing, start_new_session=True)
+    try:
+        broker.start()
+        with broker.client(timeout=10) as client:
+            topic = client.create_topic(ctx.topic())
+            for _ in range(1000):
+                with socket.create_connection(broker.address) as bad:
+                    bad.sendall(wire.i32(-1))
+            for _ in range(10):
+                client.produce(topic, [wire.record("x")])
+            assert len(client.consume(topic, 10)) == 10
+        second.address = broker.address  # It is taken.
+        second.process = second.spawn()
+        assert second.process.wait(20) == 1
+        second.process.stdout.close()
+        second.process = None
+        assert broker.stop() == 0
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 @case("a start on a full disk is refused by the directory and the bytes it takes, and there is one when there is room")

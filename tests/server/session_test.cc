@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "records/batch_builder.h"
+#include "tests/captured_log.h"
 #include "tests/server/world.h"
 
 namespace tarry::server {
@@ -302,6 +303,46 @@ TEST_SUITE("session") {
     }
     other.send(ask_versions(5));
     CHECK(other.answer() == 5);
+  }
+
+  TEST_CASE(
+      "a storm of bad frames is twenty lines in ten seconds, which hide no other kind of line") {
+    Sitting sitting;
+    CapturedLog log;
+    const auto end_with = [&](const Buffer& bytes) {
+      Client client(sitting);
+      client.send(bytes);
+      client.wait_for_end();
+    };
+    const Buffer bad_frame{0xff, 0xff, 0xff, 0xff};
+    for (int i = 0; i < 100; ++i) end_with(bad_frame);
+    CHECK(log.count("a frame of -1 bytes") == 20);
+    end_with(Request(9999, 0, 1).done());
+    CHECK(log.count("connection from a client ended: ") == 21);
+    sitting.pass(std::chrono::seconds{10});
+    end_with(bad_frame);
+    CHECK(log.count("(80 more since the last such line)") == 1);
+  }
+
+  TEST_CASE("a topic's name in the line about an acks=0 error cannot begin a line of its own") {
+    Sitting sitting;
+    CapturedLog log;
+    Client client(sitting);
+    client.send(Request(produce, 3, 1)
+                    .be<std::int16_t>(-1)  // No transactional id.
+                    .be<std::int16_t>(0)   // acks
+                    .be<std::int32_t>(1000)
+                    .be<std::int32_t>(1)
+                    .text("a\n2026 E forged \x1b[2J")
+                    .be<std::int32_t>(1)
+                    .be<std::int32_t>(0)
+                    .be<std::int32_t>(-1)
+                    .done());
+    client.wait_for_end();
+    const auto text = log.text();
+    CHECK(text.find("a\\x0a2026 E forged \\x1b[2J-0") != text.npos);
+    CHECK(std::ranges::count(text, '\n') == 1);
+    CHECK(text.find('\x1b') == text.npos);
   }
 
   TEST_CASE("an array that claims 10^9 elements ends the connection and takes no memory") {

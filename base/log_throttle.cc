@@ -1,0 +1,30 @@
+#include "base/log_throttle.h"
+
+#include <utility>
+
+namespace tarry {
+
+std::optional<std::uint64_t> LogThrottle::admit(MonoTime now) {
+  if (!begun_ || now - *begun_ >= period) {
+    begun_ = now;
+    written_ = 0;
+  }
+  if (written_ >= lines_per_period_) {
+    ++unwritten_;
+    return std::nullopt;
+  }
+  ++written_;
+  return std::exchange(unwritten_, 0);
+}
+
+void LogThrottle::write(LogLevel level, MonoTime now, const char* category, std::string_view line) {
+  const auto unwritten = admit(now);
+  if (!unwritten) return;
+  if (*unwritten == 0) {
+    log_at(level, category, "{}", line);
+  } else {
+    log_at(level, category, "{} ({} more since the last such line)", line, *unwritten);
+  }
+}
+
+}  // namespace tarry

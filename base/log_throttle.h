@@ -1,0 +1,50 @@
+#pragma once
+
+// LogThrottle: keeps an event that clients can cause over and over from filling the log.
+//
+//   LogThrottle bad_frames_{20};
+//   bad_frames_.warn(clock.mono(), "server", fmt::format("connection from {} ended: {}", ...));
+//
+// One for each kind of event.  The first lines of a period are written, the others are counted, and
+// the next line that is written says how many there were.
+//
+// Belongs to one thread.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace tarry {
+
+class LogThrottle {
+ public:
+  static constexpr std::chrono::seconds period{10};
+
+  explicit LogThrottle(unsigned lines_per_period = 1) : lines_per_period_(lines_per_period) {}
+
+  // Whether a line may be written now; then how many were not since the last one.
+  std::optional<std::uint64_t> admit(MonoTime now);
+  void warn(MonoTime now, const char* category, std::string_view line) {
+    write(LogLevel::warn, now, category, line);
+  }
+  void info(MonoTime now, const char* category, std::string_view line) {
+    write(LogLevel::info, now, category, line);
+  }
+  void error(MonoTime now, const char* category, std::string_view line) {
+    write(LogLevel::error, now, category, line);
+  }
+
+ private:
+  void write(LogLevel level, MonoTime now, const char* category, std::string_view line);
+
+  const unsigned lines_per_period_;
+  std::optional<MonoTime> begun_;  // The period; none: nothing was written yet.
+  unsigned written_ = 0;           // In it; written_ <= lines_per_period_.
+  std::uint64_t unwritten_ = 0;    // Since the last line.
+};
+
+}  // namespace tarry
