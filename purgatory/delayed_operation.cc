@@ -1,64 +1,15 @@
 #include "purgatory/delayed_operation.h"
 
 #include "base/assert.h"
-#include "purgatory/purgatory.h"
 
 namespace tarry::purgatory {
-
-std::string_view name_of(Kind kind) {
-  switch (kind) {
-    case Kind::fetch:
-      return "fetch";
-    case Kind::produce:
-      return "produce";
-    case Kind::join:
-      return "join";
-    case Kind::sync:
-      return "sync";
-    case Kind::heartbeat:
-      return "heartbeat";
-    case Kind::delete_records:
-      return "delete_records";
-    case Kind::create_topics:
-      return "create_topics";
-    case Kind::delete_topics:
-      return "delete_topics";
-    case Kind::create_partitions:
-      return "create_partitions";
-    case Kind::alter_configs:
-      return "alter_configs";
-    case Kind::offset_commit:
-      return "offset_commit";
-    case Kind::offset_delete:
-      return "offset_delete";
-    case Kind::delete_groups:
-      return "delete_groups";
-    case Kind::init_producer_id:
-      return "init_producer_id";
-    case Kind::fetch_watch:
-      return "fetch_watch";
-  }
-  return "unknown";
-}
-
-std::string_view name_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::satisfied:
-      return "satisfied";
-    case Outcome::expired:
-      return "expired";
-    case Outcome::cancelled:
-      return "cancelled";
-  }
-  return "unknown";
-}
 
 bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
                              std::span<const Watching> watching) {
   TARRY_ASSERT(state_ == State::idle, "an operation is started again only once it was answered");
   purgatory_ = &purgatory;
   started_ = now;
-  deadline_ = deadline;
+  until_ = deadline;
   outcome_.reset();
   KindMetrics& metrics = purgatory.of(*this);
   ++metrics.started;
@@ -93,7 +44,7 @@ void DelayedOperation::withdraw() {
   if (waiting()) {
     leave();
   } else {
-    place_.unlink();
+    queue_hook_.unlink();
     --metrics.queued;
   }
   ++metrics.withdrawn;
@@ -102,7 +53,7 @@ void DelayedOperation::withdraw() {
 
 bool DelayedOperation::move_deadline(Tick deadline) {
   if (!waiting()) return false;
-  deadline_ = deadline;
+  until_ = deadline;
   if (deadline == no_deadline) {
     Timer::cancel();
   } else {
@@ -133,7 +84,7 @@ void DelayedOperation::rewatch(std::size_t which, Threshold threshold) {
 void DelayedOperation::on_expired() {
   const auto later = prolonged();
   if (!later) return complete(Outcome::expired);
-  deadline_ = *later;
+  until_ = *later;
   purgatory_->wheel_.schedule(*this, *later);
 }
 
@@ -161,7 +112,7 @@ void DelayedOperation::leave() {
   many_.reset();
   watch_count_ = 0;
   Timer::cancel();
-  place_.unlink();
+  queue_hook_.unlink();
   --purgatory_->of(*this).waiting;
 }
 

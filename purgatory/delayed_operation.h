@@ -41,43 +41,16 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 
-#include <boost/intrusive/list.hpp>
-
+#include "purgatory/kind.h"
+#include "purgatory/purgatory.h"
 #include "purgatory/watch_list.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::purgatory {
 
-class Purgatory;
-using timing::Tick;  // A millisecond of monotonic time.
-
 // The deadline of one that somebody else ends: it is not in the wheel.
 inline constexpr Tick no_deadline = std::numeric_limits<Tick>::max();
-
-enum class Kind : std::uint8_t {
-  fetch,
-  produce,
-  join,
-  sync,
-  heartbeat,
-  delete_records,
-  create_topics,
-  delete_topics,
-  create_partitions,
-  alter_configs,
-  offset_commit,
-  offset_delete,
-  delete_groups,
-  init_producer_id,
-  fetch_watch,  // What a fetch leaves on another shard to be woken from there.
-};
-inline constexpr std::size_t kind_count = 15;
-std::string_view name_of(Kind kind);  // As written above; "fetch", "delete_records".
-
-enum class Outcome : std::uint8_t { satisfied, expired, cancelled };
-std::string_view name_of(Outcome outcome);
 
 // One of the lists that an operation watches, and from which number on it wants to be asked.
 struct Watching {
@@ -85,9 +58,9 @@ struct Watching {
   Threshold threshold;
 };
 
-class DelayedOperation : private timing::Timer {
+class DelayedOperation : public Parked, private timing::Timer, private Watcher {
  public:
-  explicit DelayedOperation(Kind kind) : kind_(kind) {}
+  explicit DelayedOperation(Kind kind) : Parked(kind) {}
   ~DelayedOperation() override { withdraw(); }
 
   // Waits on all of `watching` until `deadline`.  When the condition holds already, on_complete()
@@ -98,23 +71,15 @@ class DelayedOperation : private timing::Timer {
   bool start(Purgatory& purgatory, Tick now, Tick deadline, std::span<const Watching> watching);
 
   // Completes with `cancelled`.  No effect unless it waits.
-  void cancel();
+  void cancel() final;
 
   // Leaves everything; on_complete() is not called.  A subclass whose destructor may cause
   // changes calls this first.
-  void withdraw();
+  void withdraw() final;
 
   // Moves the deadline; false when it does not wait (any more).  Later costs next to nothing:
   // a heartbeat does it with every request.
   bool move_deadline(Tick deadline);
-
-  bool waiting() const { return state_ == State::waiting; }
-  // How it ended: from the moment it is decided, which is before on_complete().
-  std::optional<Outcome> outcome() const { return outcome_; }
-
-  Kind kind() const { return kind_; }
-  Tick started() const { return started_; }  // Of the last start().
-  Tick deadline() const { return deadline_; }
 
  protected:
   // Asks from `threshold` on instead of the number that start() or the last rewatch() gave for
@@ -132,10 +97,6 @@ class DelayedOperation : private timing::Timer {
   std::optional<std::size_t> asked_for() const { return asked_for_; }
 
  private:
-  friend class Purgatory;
-  friend class WatchList;
-  enum class State : std::uint8_t { idle, waiting, queued };
-
   // Whether the condition holds now.  Asked in start() and whenever a list is reached, about the
   // state as it is.  Cheap and repeatable; may call rewatch() on itself; must not change what is
   // watched, nor start, cancel or destroy operations.
@@ -146,26 +107,18 @@ class DelayedOperation : private timing::Timer {
 
   // The answer.  May start, cancel and destroy operations, this one too, and change what is
   // watched; whoever that satisfies is answered by the next run.  Must not throw.
-  virtual void on_complete(Outcome outcome) = 0;
+  void on_complete(Outcome outcome) override = 0;
 
   void on_expired() final;
-  bool reached(const Watch& watch);
+  bool reached(const Watch& watch) final;
   void complete(Outcome outcome);
   void leave();
   std::span<Watch> watches() { return {many_ ? many_.get() : &one_, watch_count_}; }
 
   Purgatory* purgatory_ = nullptr;  // Set by start().
-  // Among those who wait, or in the queue.
-  boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>
-      place_;
-  Tick started_ = 0;
-  Tick deadline_ = 0;
   Watch one_;  // Most watch one list; `many_` holds the watches of those that watch more.
   std::unique_ptr<Watch[]> many_;
   std::uint32_t watch_count_ = 0;
-  const Kind kind_;
-  State state_ = State::idle;
-  std::optional<Outcome> outcome_;          // Of the last start(); empty while it waits.
   std::optional<std::uint32_t> asked_for_;  // While is_satisfied() runs for a list.
 };
 

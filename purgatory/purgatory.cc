@@ -7,7 +7,7 @@ namespace tarry::purgatory {
 namespace {
 
 // Who has waited long has left the processor's caches, with the coroutine's frame around it.
-void fetch_ahead(const DelayedOperation& operation) {
+void fetch_ahead(const Parked& operation) {
   constexpr int lines = 16;
   const auto* at = reinterpret_cast<const char*>(&operation);
   for (int line = -2; line < lines; ++line) __builtin_prefetch(at + 64 * line);
@@ -27,7 +27,7 @@ std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
   running_.splice(running_.end(), queue_);
   std::size_t answered = 0;
   for (; answered < budget && !running_.empty(); ++answered) {
-    DelayedOperation& first = running_.front();
+    Parked& first = running_.front();
     if (const auto next = std::next(running_.begin()); next != running_.end()) fetch_ahead(*next);
     answer(first, now);
   }
@@ -41,7 +41,7 @@ void Purgatory::cancel_all() {
   while (!waiting_.empty()) waiting_.front().cancel();
 }
 
-void Purgatory::enqueue(DelayedOperation& operation) {
+void Purgatory::enqueue(Parked& operation) {
   const bool first = queue_.empty() && !in_run_;
   queue_.push_back(operation);
   ++of(operation).queued;
@@ -49,9 +49,9 @@ void Purgatory::enqueue(DelayedOperation& operation) {
 }
 
 // noexcept: an answer that throws would leave others unanswered.
-void Purgatory::answer(DelayedOperation& operation, Tick now) noexcept {
-  operation.place_.unlink();
-  operation.state_ = DelayedOperation::State::idle;
+void Purgatory::answer(Parked& operation, Tick now) noexcept {
+  operation.queue_hook_.unlink();
+  operation.state_ = Parked::State::idle;
   KindMetrics& metrics = of(operation);
   --metrics.queued;
   metrics.waited_ms.add(now > operation.started_ ? now - operation.started_ : 0);
@@ -65,7 +65,7 @@ void Purgatory::answer(DelayedOperation& operation, Tick now) noexcept {
       break;
     case Outcome::expired:
       ++metrics.expired;
-      metrics.late_ms.add(now > operation.deadline_ ? now - operation.deadline_ : 0);
+      metrics.late_ms.add(now > operation.until_ ? now - operation.until_ : 0);
   }
   operation.on_complete(outcome);  // May destroy it.
 }

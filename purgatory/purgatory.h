@@ -21,10 +21,14 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <utility>
 
-#include "purgatory/delayed_operation.h"
+#include <boost/intrusive/list.hpp>
+
 #include "purgatory/histogram.h"
+#include "purgatory/kind.h"
+#include "timing/timing_wheel.h"
 
 namespace tarry::purgatory {
 
@@ -53,6 +57,48 @@ struct KindMetrics {
     waited_ms.add(other.waited_ms);
     late_ms.add(other.late_ms);
   }
+};
+
+using timing::Tick;  // A millisecond of monotonic time.
+
+// What the purgatory knows of a delayed operation, which is derived from it.
+class Parked {
+ public:
+  virtual ~Parked() = default;
+  Parked(const Parked&) = delete;
+  Parked& operator=(const Parked&) = delete;
+
+  bool waiting() const { return state_ == State::waiting; }
+  // How it ended: from the moment it is decided, which is before it is answered.
+  std::optional<Outcome> outcome() const { return outcome_; }
+  Kind kind() const { return kind_; }
+  Tick started() const { return started_; }  // Of the last start.
+  Tick deadline() const { return until_; }
+
+  // Completes with `cancelled`.  No effect unless it waits.
+  virtual void cancel() = 0;
+  // Leaves everything; nobody is answered.
+  virtual void withdraw() = 0;
+
+ protected:
+  explicit Parked(Kind kind) : kind_(kind) {}
+
+ private:
+  friend class DelayedOperation;
+  friend class Purgatory;
+  enum class State : std::uint8_t { idle, waiting, queued };
+
+  // The answer; may destroy it.
+  virtual void on_complete(Outcome outcome) = 0;
+
+  // Among those who wait, or in the queue.
+  boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>
+      queue_hook_;
+  Tick started_ = 0;
+  Tick until_ = 0;  // The deadline.
+  const Kind kind_;
+  State state_ = State::idle;
+  std::optional<Outcome> outcome_;  // Of the last start; empty while it waits.
 };
 
 class Purgatory {
@@ -86,15 +132,14 @@ class Purgatory {
  private:
   friend class DelayedOperation;
   using Operations = boost::intrusive::list<
-      DelayedOperation, boost::intrusive::constant_time_size<false>,
-      boost::intrusive::member_hook<DelayedOperation, decltype(DelayedOperation::place_),
-                                    &DelayedOperation::place_>>;
+      Parked, boost::intrusive::constant_time_size<false>,
+      boost::intrusive::member_hook<Parked, decltype(Parked::queue_hook_), &Parked::queue_hook_>>;
 
-  KindMetrics& of(const DelayedOperation& operation) {
+  KindMetrics& of(const Parked& operation) {
     return metrics_[static_cast<std::size_t>(operation.kind())];
   }
-  void enqueue(DelayedOperation& operation);
-  void answer(DelayedOperation& operation, Tick now) noexcept;
+  void enqueue(Parked& operation);
+  void answer(Parked& operation, Tick now) noexcept;
 
   timing::TimingWheel& wheel_;
   Operations waiting_;  // In the order of starting.

@@ -1,7 +1,6 @@
 #include "purgatory/watch_list.h"
 
 #include "base/assert.h"
-#include "purgatory/delayed_operation.h"
 
 namespace tarry::purgatory {
 
@@ -29,15 +28,15 @@ std::size_t WatchList::visit(Threshold up_to) {
     // One that moved itself ahead of us has had its answer: nothing changes while we visit.
     if (watch.asked_in_ == pass_) continue;
     watch.asked_in_ = pass_;
-    if (watch.operation_->reached(watch)) ++satisfied;
+    if (watch.watcher_->reached(watch)) ++satisfied;
   }
   visiting_ = false;
   return satisfied;
 }
 
-void WatchList::add(Watch& watch, DelayedOperation& operation, Threshold threshold) {
+void WatchList::add(Watch& watch, Watcher& watcher, Threshold threshold) {
   watch.list_ = this;
-  watch.operation_ = &operation;
+  watch.watcher_ = &watcher;
   watch.threshold_ = threshold;
   if (watches_.empty() || watches_.rbegin()->threshold_ <= threshold) {
     watches_.push_back(watch);

@@ -30,6 +30,7 @@
 namespace tarry::purgatory {
 
 class DelayedOperation;
+class Watch;
 class WatchList;
 
 // What a watcher waits for: an end offset, a flush position, a generation, a count.
@@ -37,6 +38,17 @@ using Threshold = std::int64_t;
 
 // The threshold of one that waits for no number: only check_all() asks it.
 inline constexpr Threshold never_reached = std::numeric_limits<Threshold>::max();
+
+// Who watches: a DelayedOperation.
+class Watcher {
+ public:
+  virtual ~Watcher() = default;
+
+ private:
+  friend class WatchList;
+  // The list has come to this watch's number; true: the watcher is satisfied and has left it.
+  virtual bool reached(const Watch& watch) = 0;
+};
 
 // One operation's entry on one list.  Belongs to the operation.
 class Watch : public boost::intrusive::set_base_hook<boost::intrusive::optimize_size<true>> {
@@ -50,7 +62,7 @@ class Watch : public boost::intrusive::set_base_hook<boost::intrusive::optimize_
   };
 
   WatchList* list_ = nullptr;  // Null while on none.
-  DelayedOperation* operation_ = nullptr;
+  Watcher* watcher_ = nullptr;
   Threshold threshold_ = 0;
   std::uint64_t asked_in_ = 0;  // The list's pass in which it was last asked.
 };
@@ -84,7 +96,7 @@ class WatchList {
       boost::intrusive::multiset<Watch, boost::intrusive::key_of_value<Watch::ByThreshold>,
                                  boost::intrusive::constant_time_size<false>>;
 
-  void add(Watch& watch, DelayedOperation& operation, Threshold threshold);
+  void add(Watch& watch, Watcher& watcher, Threshold threshold);
   void remove(Watch& watch);
   std::size_t visit(Threshold up_to);
 
