@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage/database.h"
 #include "storage/producer_states.h"
 #include "storage/rocks.h"
 

@@ -148,25 +148,19 @@ rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
   return options;
 }
 
-Error damaged(const std::string& directory, std::string_view why) {
-  return {Errc::corrupt,
-          fmt::format("database {} is damaged: {}; nothing was changed; put back a copy of the "
-                      "whole data directory",
-                      directory, why)};
-}
-
 // Before anything in `directory` is touched: reads the manifest, which names the format.  Returns
 // the column families that are there.
 Result<std::vector<std::string>> check_format(const std::string& directory, Database::Kind kind) {
   std::error_code ignored;
-  if (!fs::is_directory(directory, ignored)) return std::unexpected(damaged(directory, "missing"));
+  if (!fs::is_directory(directory, ignored))
+    return std::unexpected(damaged_database(directory, "missing"));
 
   std::vector<std::string> found;
   const auto listed = rocksdb::DB::ListColumnFamilies(rocksdb::DBOptions(), directory, &found);
   if (!listed.ok()) {
     if (listed.IsIOError() && !listed.IsPathNotFound())
       return std::unexpected(rocks_error(listed, directory));
-    return std::unexpected(damaged(directory, listed.ToString()));
+    return std::unexpected(damaged_database(directory, listed.ToString()));
   }
   const auto has = [&](const std::string& name) {
     return std::ranges::find(found, name) != found.end();
@@ -185,82 +179,18 @@ Result<std::vector<std::string>> check_format(const std::string& directory, Data
   for (const auto& name : found) {
     if (name != rocksdb::kDefaultColumnFamilyName && name != former_format_name(kind) &&
         std::ranges::find(ours, name) == ours.end())
-      return std::unexpected(damaged(directory, fmt::format("it has a part named {}", name)));
+      return std::unexpected(
+          damaged_database(directory, fmt::format("it has a part named {}", name)));
   }
   for (const auto& name : ours) {
     if (!has(name) && !(former && is_new_in_format(kind, name)))
-      return std::unexpected(damaged(directory, fmt::format("it has no part named {}", name)));
+      return std::unexpected(
+          damaged_database(directory, fmt::format("it has no part named {}", name)));
   }
   return found;
 }
 
 }  // namespace
-
-Error rocks_error(const rocksdb::Status& status, const std::string& directory) {
-  if (status.IsNoSpace()) {
-    return {Errc::no_space,
-            fmt::format("database {}: {}; free space on the disk", directory, status.ToString())};
-  }
-  if (status.IsCorruption() || status.IsPathNotFound())
-    return damaged(directory, status.ToString());
-  const std::string text = status.ToString();
-  if (text.find("lock") != std::string::npos) {
-    return {Errc::in_use,
-            fmt::format("database {} is in use: {}; stop the other process", directory, text)};
-  }
-  return {Errc::io, fmt::format("database {}: {}", directory, text)};
-}
-
-Rocks::~Rocks() {
-  if (!db) return;
-  for (Family* family : families) db->DestroyColumnFamilyHandle(family);
-  db->Close().PermitUncheckedError();
-}
-
-Result<> Rocks::write(rocksdb::WriteBatch& batch) {
-  if (batch.Count() == 0) return {};
-  rocksdb::WriteOptions options;
-  options.disableWAL = true;
-  auto written = db->Write(options, &batch);
-  // After a flush that found the disk full it takes nothing until one has gone well.
-  if (written.IsNoSpace() && db->Resume().ok()) written = db->Write(options, &batch);
-  if (!written.ok()) return std::unexpected(rocks_error(written, directory));
-  return {};
-}
-
-Result<bool> Rocks::get(std::size_t which, rocksdb::Slice key,
-                        rocksdb::PinnableSlice& value) const {
-  value.Reset();
-  const auto got = db->Get(rocksdb::ReadOptions(), family(which), key, &value);
-  if (got.ok()) return true;
-  if (got.IsNotFound()) return false;
-  return std::unexpected(rocks_error(got, directory));
-}
-
-BoundedIterator::BoundedIterator(const Rocks& rocks, std::size_t family, Buffer from, Buffer until)
-    : rocks_(rocks),
-      from_(std::move(from)),
-      until_(std::move(until)),
-      lower_(slice(from_)),
-      upper_(slice(until_)) {
-  rocksdb::ReadOptions options;
-  options.iterate_lower_bound = &lower_;
-  options.iterate_upper_bound = &upper_;
-  iterator_.reset(rocks.db->NewIterator(options, rocks.family(family)));
-}
-
-Result<> BoundedIterator::status() const {
-  const auto status = iterator_->status();
-  if (!status.ok()) return std::unexpected(rocks_error(status, rocks_.directory));
-  return {};
-}
-
-Buffer behind_prefix(Bytes prefix) {
-  Buffer out(prefix.begin(), prefix.end());
-  while (!out.empty() && out.back() == 0xff) out.pop_back();
-  if (!out.empty()) ++out.back();
-  return out;
-}
 
 Database::Database(std::unique_ptr<Rocks> rocks) : rocks_(std::move(rocks)) {}
 Database::~Database() = default;

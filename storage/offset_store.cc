@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "storage/database.h"
 #include "storage/rocks.h"
 
 namespace tarry::storage {

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "records/record_batch.h"
+#include "storage/database.h"
 #include "storage/rocks.h"
 
 namespace tarry::storage {

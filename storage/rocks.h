@@ -14,13 +14,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "storage/database.h"
 
 namespace tarry::storage {
 
@@ -84,6 +84,8 @@ struct GarbageSlot {
 };
 
 Error rocks_error(const rocksdb::Status& status, const std::string& directory);
+// The error of a database that is not as make() and the stores left it.
+Error damaged_database(const std::string& directory, std::string_view why);
 
 inline rocksdb::Slice slice(Bytes bytes) {
   // RocksDB asserts that there is an address, even of nothing.

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "storage/memory_disk.h"
 #include "tests/broker/batches.h"
+#include "tests/memory_disk.h"
 
 namespace tarry::broker::test {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "base/bytes.h"
 #include "base/random.h"
-#include "storage/memory_disk.h"
 #include "tests/cli/captured.h"
 #include "tests/given.h"
+#include "tests/memory_disk.h"
 #include "tests/test_data.h"
 
 namespace tarry::cli {

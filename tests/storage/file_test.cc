@@ -11,8 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "storage/memory_disk.h"
 #include "tests/given.h"
+#include "tests/memory_disk.h"
 
 namespace tarry::storage {
 namespace {

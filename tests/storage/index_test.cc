@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "batches.h"
-#include "storage/memory_disk.h"
+#include "tests/memory_disk.h"
 
 TEST_SUITE_BEGIN("index");
 

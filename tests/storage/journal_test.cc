@@ -18,8 +18,8 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
-#include "storage/memory_disk.h"
 #include "tests/given.h"
+#include "tests/memory_disk.h"
 
 namespace tarry::storage {
 namespace {

@@ -13,10 +13,10 @@
 #include "storage/catalog.h"
 #include "storage/database.h"
 #include "storage/journal.h"
-#include "storage/memory_disk.h"
 #include "storage/offset_store.h"
 #include "storage/pending_store.h"
 #include "tests/given.h"
+#include "tests/memory_disk.h"
 
 namespace tarry::storage {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "batches.h"
 #include "storage/index.h"
-#include "storage/memory_disk.h"
+#include "tests/memory_disk.h"
 
 TEST_SUITE_BEGIN("segment");
 

@@ -1,4 +1,4 @@
-#include "storage/memory_disk.h"
+#include "tests/memory_disk.h"
 
 #include <algorithm>
 #include <cstring>

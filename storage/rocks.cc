@@ -1,0 +1,82 @@
+#include "storage/rocks.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+namespace tarry::storage {
+
+Error damaged_database(const std::string& directory, std::string_view why) {
+  return {Errc::corrupt,
+          fmt::format("database {} is damaged: {}; nothing was changed; put back a copy of the "
+                      "whole data directory",
+                      directory, why)};
+}
+
+Error rocks_error(const rocksdb::Status& status, const std::string& directory) {
+  if (status.IsNoSpace()) {
+    return {Errc::no_space,
+            fmt::format("database {}: {}; free space on the disk", directory, status.ToString())};
+  }
+  if (status.IsCorruption() || status.IsPathNotFound())
+    return damaged_database(directory, status.ToString());
+  const std::string text = status.ToString();
+  if (text.find("lock") != std::string::npos) {
+    return {Errc::in_use,
+            fmt::format("database {} is in use: {}; stop the other process", directory, text)};
+  }
+  return {Errc::io, fmt::format("database {}: {}", directory, text)};
+}
+
+Rocks::~Rocks() {
+  if (!db) return;
+  for (Family* family : families) db->DestroyColumnFamilyHandle(family);
+  db->Close().PermitUncheckedError();
+}
+
+Result<> Rocks::write(rocksdb::WriteBatch& batch) {
+  if (batch.Count() == 0) return {};
+  rocksdb::WriteOptions options;
+  options.disableWAL = true;
+  auto written = db->Write(options, &batch);
+  // After a flush that found the disk full it takes nothing until one has gone well.
+  if (written.IsNoSpace() && db->Resume().ok()) written = db->Write(options, &batch);
+  if (!written.ok()) return std::unexpected(rocks_error(written, directory));
+  return {};
+}
+
+Result<bool> Rocks::get(std::size_t which, rocksdb::Slice key,
+                        rocksdb::PinnableSlice& value) const {
+  value.Reset();
+  const auto got = db->Get(rocksdb::ReadOptions(), family(which), key, &value);
+  if (got.ok()) return true;
+  if (got.IsNotFound()) return false;
+  return std::unexpected(rocks_error(got, directory));
+}
+
+BoundedIterator::BoundedIterator(const Rocks& rocks, std::size_t family, Buffer from, Buffer until)
+    : rocks_(rocks),
+      from_(std::move(from)),
+      until_(std::move(until)),
+      lower_(slice(from_)),
+      upper_(slice(until_)) {
+  rocksdb::ReadOptions options;
+  options.iterate_lower_bound = &lower_;
+  options.iterate_upper_bound = &upper_;
+  iterator_.reset(rocks.db->NewIterator(options, rocks.family(family)));
+}
+
+Result<> BoundedIterator::status() const {
+  const auto status = iterator_->status();
+  if (!status.ok()) return std::unexpected(rocks_error(status, rocks_.directory));
+  return {};
+}
+
+Buffer behind_prefix(Bytes prefix) {
+  Buffer out(prefix.begin(), prefix.end());
+  while (!out.empty() && out.back() == 0xff) out.pop_back();
+  if (!out.empty()) ++out.back();
+  return out;
+}
+
+}  // namespace tarry::storage
