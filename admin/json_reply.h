@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "admin/routes.h"
+#include "admin/call.h"
 
 namespace tarry::admin {
 

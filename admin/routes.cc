@@ -7,7 +7,6 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "admin/delayed_routes.h"
 #include "admin/group_routes.h"
@@ -102,13 +101,6 @@ std::string wrong_parameters(const Route& route, const Target& target) {
 }
 
 }  // namespace
-
-Reply refusal(unsigned status, std::string_view why) {
-  nlohmann::json body;
-  body["error"] = std::string(why);
-  using Handler = nlohmann::json::error_handler_t;
-  return {status, body.dump(-1, ' ', false, Handler::replace) + "\n"};
-}
 
 bool is_health_check(std::string_view target) {
   const auto path = target.substr(0, target.find('?'));

@@ -10,94 +10,17 @@
 //
 // Runs on shard 0's thread; handlers hop from there.  docs/http.md says what programs may rely on.
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 
-#include "admin/access.h"
-#include "admin/target.h"
-#include "base/clock.h"
-
-namespace tarry::broker {
-class Broker;
-class Shard;
-}  // namespace tarry::broker
+#include "admin/call.h"
 
 namespace tarry::admin {
-
-// What a request says, as far as we look at it.  The views live as long as the request.
-struct Question {
-  std::string_view method;
-  std::string_view target;
-  std::optional<std::string_view> host;
-  std::optional<std::string_view> origin;
-  std::string_view fetch_site;  // Sec-Fetch-Site
-  std::string_view authorization;
-  std::string_view local;  // Our end of the connection: "127.0.0.1:8080".
-  bool has_body = false;
-};
-
-struct Reply {
-  unsigned status = 200;
-  std::string body;
-  std::string_view content_type = "application/json";
-  std::vector<std::pair<std::string_view, std::string>> headers{};  // Besides every answer's own.
-};
-
-// {"error": why}
-Reply refusal(unsigned status, std::string_view why);
-
-// What the broker does not know of the program around it.
-struct ProgramFacts {
-  std::string kafka_address;
-  std::size_t max_kafka_connections;
-  std::string admin_address;
-};
-
-// What all handlers share.  On shard 0's thread.
-struct Context {
-  broker::Broker& broker;
-  broker::Shard& here;
-  const ProgramFacts facts;
-  const Token token;
-  const Hosts hosts;
-
-  // The size of the data directory is found by walking through it: now and then will do.
-  struct DiskUse {
-    std::uint64_t bytes = 0;
-    std::optional<MonoTime> at;
-    bool looking = false;
-  } disk_use{};
-};
-
-struct Call {
-  Context& context;
-  Target target;
-  std::string local = {};  // Our end of the connection.
-
-  const std::string& part(std::size_t index) const { return target.path[index]; }
-  // Null when it is not given.
-  const std::string* parameter(std::string_view name) const {
-    const auto found = target.query.find(name);
-    return found == target.query.end() ? nullptr : &found->second;
-  }
-};
 
 // Whether a request for it may use the connections that are kept for health checks.
 bool is_health_check(std::string_view target);
 
 boost::asio::awaitable<Reply> answer(Context& context, Question question);
-
-// Thrown by a handler for what the client got wrong, caught in answer().
-struct Refused {
-  unsigned status;
-  std::string why;
-};
 
 }  // namespace tarry::admin

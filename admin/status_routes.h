@@ -4,7 +4,7 @@
 
 #include <boost/asio/awaitable.hpp>
 
-#include "admin/routes.h"
+#include "admin/call.h"
 
 namespace tarry::admin {
 
