@@ -3,8 +3,6 @@
 #include <exception>
 #include <utility>
 
-#include "broker/partition.h"
-
 namespace tarry::broker {
 
 using protocol::ErrorCode;
@@ -47,19 +45,19 @@ void BatchIntake::was_checked(Place& place, Lane lane, BatchChecks::Checked chec
       BatchChecks::cap_of_usual_lane(place.job) < place.job.limits.max_uncompressed_bytes;
   place.state = may_be_larger ? Place::State::larger : Place::State::checked;
   // Who has retired holds no room.
-  if (!may_be_larger && partition_ != nullptr) place.checked = std::move(checked);
+  if (!may_be_larger && take_ != nullptr) place.checked = std::move(checked);
   take_what_is_ready();
 }
 
 void BatchIntake::abandon() {
-  if (partition_ == nullptr) return;  // Retired before: its batches are still answered.
-  partition_ = nullptr;
+  if (take_ == nullptr) return;  // Retired before: its batches are still answered.
+  take_ = nullptr;
   taking_ = true;
   for (Place& place : queue_) place.checked = {};
 }
 
 void BatchIntake::retire() {
-  partition_ = nullptr;
+  take_ = nullptr;
   for (Place& place : queue_) place.checked = {};
   take_what_is_ready();
 }
@@ -76,8 +74,7 @@ void BatchIntake::look_at(Place& first) {
 
 Appended BatchIntake::take(Place& first) {
   try {
-    if (partition_ != nullptr)
-      return partition_->take_checked(first.arrival, std::move(first.checked.verdict));
+    if (take_ != nullptr) return take_(first.arrival, std::move(first.checked.verdict));
   } catch (const std::exception&) {
     return failed_with(ErrorCode::kafka_storage_error);
   }
@@ -91,7 +88,7 @@ void BatchIntake::take_what_is_ready() noexcept {
   while (!queue_.empty()) {
     Place& first = queue_.front();
     if (first.state == Place::State::checking) break;
-    if (partition_ != nullptr && first.state != Place::State::checked) {
+    if (take_ != nullptr && first.state != Place::State::checked) {
       look_at(first);
       continue;
     }

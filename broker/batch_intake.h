@@ -18,32 +18,22 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
-#include "base/bytes.h"
-#include "base/clock.h"
 #include "broker/appended.h"
+#include "broker/arrival.h"
 #include "broker/batch_checks.h"
-#include "broker/topic_config.h"
 
 namespace tarry::broker {
 
-class Partition;
-
-// A batch as it came; its bytes live until `done` is called.
-struct Arrival {
-  Bytes records;
-  std::shared_ptr<void> memory;  // Not null: what keeps `records`, to change and to keep.
-  bool zstd_allowed = true;
-  WallTime at{};
-  std::shared_ptr<const TopicConfig> config;  // It is judged by what held then.
-  bool only_checked = false;  // What passes all checks is refused for its request's acks.
-  std::move_only_function<void(Appended)> done;
-};
-
 class BatchIntake : public std::enable_shared_from_this<BatchIntake> {
  public:
-  BatchIntake(Partition& partition, BatchChecks& checks)
-      : partition_(&partition), checks_(checks) {}
+  // Appends a batch that is checked, or refuses it; an empty verdict: there was no memory to look
+  // at the batch.
+  using Take = std::move_only_function<Appended(const Arrival& arrival,
+                                                std::optional<BatchChecks::Verdict> verdict)>;
+
+  BatchIntake(Take take, BatchChecks& checks) : take_(std::move(take)), checks_(checks) {}
 
   bool empty() const { return queue_.empty(); }
   // When it throws, it has not been handed in.
@@ -72,7 +62,7 @@ class BatchIntake : public std::enable_shared_from_this<BatchIntake> {
   Appended take(Place& first);
   void take_what_is_ready() noexcept;
 
-  Partition* partition_;  // Null: it has retired.
+  Take take_;  // Null: the partition has retired, or is gone.
   BatchChecks& checks_;
   std::deque<Place> queue_;  // Places stay where they are while they are in it.
   bool taking_ = false;

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/core.h>
@@ -15,7 +14,7 @@
 
 #include "base/log.h"
 #include "broker/delayed_produce.h"
-#include "broker/groups.h"
+#include "broker/replay.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
 
@@ -36,103 +35,6 @@ constexpr std::uint64_t bytes_to_start = 4 << 20;
 constexpr ProducerId producer_ids_per_block = 1000;
 // As long as clients wait for an answer by default.
 constexpr std::chrono::seconds producer_ids_timeout{30};
-
-// Gives the journals' batches to the partitions that they are of.
-class Replay final : public storage::LogReplay {
- public:
-  explicit Replay(Broker& broker) : broker_(broker) {}
-
-  Result<Offset> cut(const TopicPartition& tp, Offset base) override {
-    auto partition = open(tp);
-    if (!partition) return std::unexpected(partition.error());
-    storage::Log& log = (*partition)->log();
-    if (log.end_offset() < base) return log.end_offset();  // Lost what a checkpoint vouched for.
-    // Also when it ends there: what a crash left half written behind must go.
-    if (auto cut = log.truncate_to(base); !cut) return std::unexpected(cut.error());
-    (*partition)->damage_is_cut();
-    return log.end_offset();
-  }
-
-  Result<> append(const TopicPartition& tp, Bytes batches, WallTime appended) override {
-    auto partition = open(tp);
-    if (!partition) return std::unexpected(partition.error());
-    auto replayed = (*partition)->replay(batches, appended);
-    if (replayed) broker_.shard_of(tp).checkpointer().note_dirty(**partition, batches.size());
-    return replayed;
-  }
-
-  Result<> producer_answered(const storage::ProducerAnswered& answered) override {
-    auto partition = open(answered.partition);
-    if (!partition) return std::unexpected(partition.error());
-    (*partition)
-        ->producers()
-        .replay(answered.producer_id, {answered.epoch, answered.first_sequence,
-                                       answered.last_sequence, answered.base_offset, answered.at});
-    return {};
-  }
-
-  Result<> start_moved(const TopicPartition& tp, Offset start) override {
-    auto partition = open(tp);
-    if (!partition) return std::unexpected(partition.error());
-    storage::Log& log = (*partition)->log();
-    log.move_start(std::min(start, log.end_offset()));  // What a fenced log has lost stays lost.
-    broker_.shard_of(tp).checkpointer().note_dirty(**partition, 0);
-    return {};
-  }
-
-  void fence(const TopicPartition& tp, const std::string& why) override {
-    if (auto partition = open(tp)) return (*partition)->fence(why);
-    log_error("broker", "partition {} of topic {} is out of service, its bytes are kept: {}",
-              tp.partition, tp.topic.text(), why);
-  }
-
-  Result<> keep(const TopicPartition& tp, Bytes batches) override {
-    auto& kept = kept_[tp];
-    if (!kept.file) {
-      const auto topic = broker_.shard_of(tp).topics().find(tp.topic);
-      const auto directory = kept_directory();
-      if (auto made = broker_.disk().make_directories(directory); !made) return made;
-      kept.path =
-          fmt::format("{}/{}-{}-{:020}.log", directory, topic ? topic->name : tp.topic.text(),
-                      tp.partition, load_be<std::int64_t>(batches.data()));
-      auto file = broker_.disk().open(
-          kept.path, {.write = true, .create = storage::OpenOptions::Create::if_absent});
-      if (!file) return std::unexpected(file.error());
-      kept.file = std::move(*file);
-    }
-    auto written = kept.file->pwrite(kept.bytes, batches);
-    if (written) kept.bytes += batches.size();
-    return written;
-  }
-
-  // What was kept survives the checkpoint that releases it in the journal.
-  Result<> sync_kept() {
-    for (auto& [tp, kept] : kept_) {
-      if (auto synced = kept.file->sync(); !synced) return synced;
-      log_error("broker", "what the journal has for the partition is kept in {} ({} bytes)",
-                kept.path, kept.bytes);
-    }
-    return kept_.empty() ? Result<>() : broker_.disk().sync_directory(kept_directory());
-  }
-
- private:
-  struct Kept {
-    std::string path;
-    std::unique_ptr<storage::File> file;
-    std::uint64_t bytes = 0;
-  };
-
-  std::string kept_directory() const { return broker_.config().data_directory + "/kept"; }
-
-  Result<Partition*> open(const TopicPartition& tp) {
-    Shard& shard = broker_.shard_of(tp);
-    if (!shard.topics().find(tp.topic)) broker_.show_topics();  // Pass 1 has just told the catalog.
-    return shard.open_now(tp);
-  }
-
-  Broker& broker_;
-  std::unordered_map<TopicPartition, Kept> kept_;  // Of fenced ones.
-};
 
 // The directory of log.dirs, which is made with the first partition: it, or what it will be made
 // in, has to be a directory that we may write.
@@ -169,7 +71,14 @@ Result<> check_space(storage::Disk& disk, const std::string& data_directory) {
 }  // namespace
 
 Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
-    : setup_(std::move(setup)), started_(setup_.clock->mono()), directory_(std::move(directory)) {}
+    : started_(setup.clock->mono()), directory_(std::move(directory)) {
+  context_.config = std::move(setup.config);
+  context_.clock = setup.clock;
+  context_.random = setup.random;
+  context_.disk = setup.disk;
+  context_.on_failure = std::move(setup.on_failure);
+  context_.shard_count = setup.shards.size();
+}
 
 Broker::~Broker() = default;
 
@@ -182,16 +91,20 @@ Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
   auto directory =
       storage::DataDirectory::open(*setup.disk, setup.config.data_directory, *setup.random);
   if (!directory) return std::unexpected(directory.error());
+  auto shards = setup.shards;
   std::unique_ptr<Broker> broker(new Broker(std::move(setup), std::move(*directory)));
   if (auto opened = broker->open_stores(); !opened) return std::unexpected(opened.error());
-  for (auto& shard : broker->setup_.shards)
-    broker->shards_.push_back(std::make_unique<Shard>(*broker, shard));
+  for (auto& shard : shards) {
+    broker->shards_.push_back(
+        std::make_unique<Shard>(broker->context_, std::move(shard),
+                                [&b = *broker](Shard& wanting) { b.give_sequences(wanting); }));
+  }
   if (auto recovered = broker->recover(); !recovered) return std::unexpected(recovered.error());
   return broker;
 }
 
 Result<> Broker::open_stores() {
-  auto& config = setup_.config;
+  auto& config = context_.config;
   config.data_directory = directory_.path();
   if (config.log_directory.empty()) config.log_directory = directory_.logs();
   config.cluster_id = directory_.cluster_id();
@@ -216,6 +129,10 @@ Result<> Broker::open_stores() {
   if (!store) return std::unexpected(store.error());
   pending_ = std::move(*store);
   offset_store_ = std::make_unique<storage::OffsetStore>(*meta_);
+  context_.meta = meta_.get();
+  context_.pending_database = pending_database_.get();
+  context_.pending = pending_.get();
+  context_.offset_store = offset_store_.get();
   return {};
 }
 
@@ -226,7 +143,7 @@ void Broker::show_topics() {
 
 Result<> Broker::recover() {
   show_topics();
-  Replay replay(*this);
+  Replay replay(context_, shards_, *catalog_);
   auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, *pending_,
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());
@@ -241,7 +158,7 @@ Result<> Broker::recover() {
   }
   show_topics();
   for (auto& shard : shards_) {
-    for (const auto& [tp, partition] : shard->partitions()) partition->fence_if_damaged();
+    for (const auto& [tp, partition] : shard->partitions().all()) partition->fence_if_damaged();
   }
   recovery_ = {recovered->journals.size(), recovered->records, recovered->bytes, pending_->total()};
 
@@ -262,7 +179,7 @@ Result<> Broker::recover() {
   }
   sequences_next_ = catalog_->next_sequence();
   producer_ids_next_ = producer_ids_end_ = catalog_->next_producer_id();
-  topics_ = std::make_unique<Topics>(*this, *catalog_);
+  topics_ = std::make_unique<Topics>(*shards_[0], *this, *catalog_);
   if (auto loaded = load_groups(); !loaded) return loaded;
   if (directory_.is_new()) return directory_.created();
   return {};
@@ -302,6 +219,42 @@ void Broker::stop(std::move_only_function<void()> then) {
   };
   (*rest)(shards_.size());
 }
+
+// --- What every shard is told of topics
+
+asio::awaitable<void> Broker::show_everywhere(std::shared_ptr<const storage::TopicsImage> image) {
+  for (auto& shard : shards_) {
+    auto work = [&shard = *shard, image]() -> asio::awaitable<int> {
+      shard.set_topics(image);
+      co_return 0;
+    };
+    co_await on(*shards_[0], *shard, std::move(work));
+  }
+}
+
+asio::awaitable<std::uint64_t> Broker::refuse_everywhere(TopicId topic) {
+  std::uint64_t arriving = 0;
+  for (auto& shard : shards_) {
+    auto work = [&shard = *shard, topic]() -> asio::awaitable<std::size_t> {
+      shard.refuse_topic(topic, true);
+      co_return shard.engine().arriving_of(topic);
+    };
+    arriving += co_await on(*shards_[0], *shard, std::move(work));
+  }
+  co_return arriving;
+}
+
+void Broker::stop_refusing(const TopicId& topic, bool deleted) {
+  for (auto& shard : shards_) {
+    asio::post(shard->executor(), [&shard = *shard, topic, deleted] {
+      shard.refuse_topic(topic, false);
+      // Once more, for what it has seen of the topic's records until they were dropped.
+      if (deleted) shard.engine().topic_deleted(topic);
+    });
+  }
+}
+
+// --- Ids that are given out in blocks
 
 void Broker::give_sequences(Shard& shard) {
   Shard& first = *shards_[0];

@@ -27,9 +27,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/crc32c.h"
 #include "base/random.h"
-#include "broker/broker_config.h"
+#include "broker/broker_context.h"
 #include "broker/hang_up.h"
 #include "broker/shard.h"
 #include "broker/topics.h"
@@ -61,7 +60,7 @@ struct RecoverySummary {
   std::uint64_t pending = 0;
 };
 
-class Broker {
+class Broker final : public TopicsHost {
  public:
   static Result<std::unique_ptr<Broker>> open(BrokerSetup setup);
   ~Broker();
@@ -73,26 +72,22 @@ class Broker {
   // Everything dirty is written; `then` runs on shard 0's thread.
   void stop(std::move_only_function<void()> then);
 
-  const BrokerConfig& config() const { return setup_.config; }
-  const Clock& clock() const { return *setup_.clock; }
-  Random& random() { return *setup_.random; }
-  storage::Disk& disk() { return *setup_.disk; }
+  const BrokerConfig& config() const { return context_.config; }
+  const Clock& clock() const { return *context_.clock; }
+  Random& random() { return *context_.random; }
+  storage::Disk& disk() { return *context_.disk; }
   storage::Database& meta() { return *meta_; }
   storage::Database& pending_database() { return *pending_database_; }
   storage::PendingStore& pending() { return *pending_; }
   storage::OffsetStore& offset_store() { return *offset_store_; }  // Any thread.
   const RecoverySummary& recovery() const { return recovery_; }
   MonoTime started() const { return started_; }
-  void journal_failed(const Error& error) { setup_.on_failure(error); }
+  void journal_failed(const Error& error) { context_.on_failure(error); }
 
   std::size_t shard_count() const { return shards_.size(); }
   Shard& shard(std::size_t index) { return *shards_[index]; }
-  Shard& shard_of(const TopicPartition& tp) {
-    return *shards_[std::hash<TopicPartition>{}(tp) % shards_.size()];
-  }
-  Shard& shard_of_group(std::string_view id) {
-    return *shards_[crc32c(as_bytes(id)) % shards_.size()];
-  }
+  Shard& shard_of(const TopicPartition& tp) { return *shards_[context_.shard_index_of(tp)]; }
+  Shard& shard_of_group(std::string_view id) { return *shards_[context_.shard_index_of_group(id)]; }
   Topics& topics() { return *topics_; }  // On shard 0's thread.
   // Hands every shard the catalog's image; in recovery, before the threads run.
   void show_topics();
@@ -115,12 +110,18 @@ class Broker {
 
  private:
   Broker(BrokerSetup setup, storage::DataDirectory directory);
+  // --- TopicsHost
+  boost::asio::awaitable<void> show_everywhere(
+      std::shared_ptr<const storage::TopicsImage> image) override;
+  boost::asio::awaitable<std::uint64_t> refuse_everywhere(TopicId topic) override;
+  void stop_refusing(const TopicId& topic, bool deleted) override;
+
   Result<> open_stores();
   Result<> recover();
   Result<> load_groups();
   void sequences_answered();
 
-  BrokerSetup setup_;
+  BrokerContext context_;  // Constant once the shards are made.
   const MonoTime started_;
   storage::DataDirectory directory_;
   std::unique_ptr<storage::Database> meta_;

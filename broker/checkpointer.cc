@@ -13,9 +13,9 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "broker/broker.h"
 #include "broker/partition.h"
-#include "broker/shard.h"
+#include "broker/partitions.h"
+#include "broker/shard_context.h"
 #include "storage/producer_states.h"
 
 namespace tarry::broker {
@@ -56,11 +56,11 @@ constexpr milliseconds drain_retry_every{100};
 constexpr milliseconds drain_patience{10'000};
 
 // Ok when so many files can be open at once.
-Result<> files_for_flush(Broker& broker) {
-  const std::string any = broker.config().data_directory + "/meta.properties";
+Result<> files_for_flush(const BrokerContext& broker) {
+  const std::string any = broker.config.data_directory + "/meta.properties";
   std::vector<std::unique_ptr<storage::File>> files;
   while (files.size() < files_of_flush) {
-    auto file = broker.disk().open(any, {});
+    auto file = broker.disk->open(any, {});
     if (!file) return std::unexpected(file.error());
     files.push_back(std::move(*file));
   }
@@ -69,11 +69,11 @@ Result<> files_for_flush(Broker& broker) {
 
 // RocksDB takes no more writes when a flush of its own finds the disk full, or no descriptor, and
 // what is parked or delivered could not be applied any more; so it does not get to try.
-Result<> room_for_flush(Broker& broker) {
-  const auto& directory = broker.config().data_directory;
-  const auto free = broker.disk().free_space(directory);
+Result<> room_for_flush(const BrokerContext& broker) {
+  const auto& directory = broker.config.data_directory;
+  const auto free = broker.disk->free_space(directory);
   if (!free) return std::unexpected(free.error());
-  const auto rows = broker.meta().unflushed_bytes() + broker.pending_database().unflushed_bytes();
+  const auto rows = broker.meta->unflushed_bytes() + broker.pending_database->unflushed_bytes();
   const auto needed = rows + rows / 4 + flush_overhead_bytes;
   if (*free >= needed) return files_for_flush(broker);
   return fail(Errc::no_space, fmt::format("{} has {} bytes free, and {} are to be written",
@@ -82,8 +82,9 @@ Result<> room_for_flush(Broker& broker) {
 
 }  // namespace
 
-Checkpointer::Checkpointer(Shard& shard)
+Checkpointer::Checkpointer(ShardContext& shard, Partitions& partitions)
     : shard_(shard),
+      partitions_(partitions),
       timer_([this] { want(); }),
       retention_timer_([this] { check_retention(); }),
       space_timer_([this] { look_at_free_space(); }),
@@ -96,7 +97,7 @@ void Checkpointer::open(std::uint64_t journal_max_bytes,
                         const storage::RecoveredJournal& recovered) {
   storage::Checkpoint::Policy policy;
   policy.dirty_bytes = journal_max_bytes / 4;
-  policy.interval = shard_.broker().config().checkpoint_interval;
+  policy.interval = shard_.config().checkpoint_interval;
   checkpoint_ = std::make_unique<storage::Checkpoint>(policy, recovered.checkpoint, recovered.end,
                                                       shard_.clock().mono());
 }
@@ -128,19 +129,15 @@ void Checkpointer::hurry() {
 }
 
 void Checkpointer::forget(const TopicPartition& tp) {
-  std::erase(dirty_, tp);
+  dirty_.erase(tp);
 }
 
 void Checkpointer::note_dirty(Partition& partition, std::size_t bytes) {
   if (partition.retired()) return;
-  if (!partition.noted_dirty) {
-    partition.noted_dirty = true;
-    dirty_.push_back(partition.id());
-  }
+  dirty_.insert(partition.id());
   dirty_bytes_ += bytes;
   // While recovery replays there is no checkpoint yet; the first append after it asks again.
-  if (checkpoint_ &&
-      dirty_bytes_ > static_cast<std::size_t>(shard_.broker().config().tail_bytes) / 2) {
+  if (checkpoint_ && dirty_bytes_ > static_cast<std::size_t>(shard_.config().tail_bytes) / 2) {
     hurry();
   }
 }
@@ -178,24 +175,22 @@ void Checkpointer::begin() {
                "a checkpoint begins with the producers");
   noting_bytes_ = std::exchange(dirty_bytes_, 0);
   untrimmed_bytes_ += noting_bytes_;
-  auto logs = std::exchange(dirty_, {});
+  std::vector<TopicPartition> logs(dirty_.begin(), dirty_.end());
+  dirty_.clear();
   Result<> saved;
-  for (const auto& tp : logs) {
-    if (auto* partition = shard_.open_partition(tp)) partition->noted_dirty = false;
-  }
   // A parked batch leaves its log clean and its producer changed, so all are asked.
-  for (auto& [tp, partition] : shard_.partitions()) {
-    const auto rows = partition->producers().changes(checkpoint_->target());
+  for (auto& [tp, partition] : partitions_.all()) {
+    const auto rows = partition->producer_changes(checkpoint_->target());
     if (rows.empty()) continue;
-    saved = storage::save_producer_states(shard_.broker().meta(), tp, rows);
+    saved = storage::save_producer_states(*shard_.broker_context().meta, tp, rows);
     if (!saved) {
-      partition->producers().not_saved(rows);
+      partition->producers_not_saved(rows);
       break;
     }
   }
   if (!saved) {
     for (const auto& tp : logs) {
-      if (auto* partition = shard_.open_partition(tp)) note_dirty(*partition, 0);
+      if (auto* partition = partitions_.find(tp)) note_dirty(*partition, 0);
     }
     return could_not(saved.error());
   }
@@ -214,14 +209,13 @@ struct Checkpointer::LogFlush {
 void Checkpointer::flush_logs(std::vector<TopicPartition> logs, std::size_t from) {
   auto batch = std::make_shared<std::vector<LogFlush>>();
   for (; from < logs.size() && batch->size() < logs_per_flush; ++from) {
-    auto* partition = shard_.open_partition(logs[from]);
+    auto* partition = partitions_.find(logs[from]);
     if (partition == nullptr) continue;
-    const Offset end = std::min(partition->durable_end(), partition->high_watermark());
-    if (auto flush = partition->log().plan_flush(end)) {
+    if (auto flush = partition->plan_flush()) {
       batch->push_back({logs[from], std::move(*flush)});
     }
     // Noted already, and not to be written yet.
-    if (end < partition->high_watermark()) note_dirty(*partition, 0);
+    if (partition->has_more_to_flush()) note_dirty(*partition, 0);
   }
   if (batch->empty()) return logs_are_flushed({});
   run_flushes(std::move(batch), std::move(logs), from);
@@ -251,27 +245,27 @@ void Checkpointer::flushes_ran(std::vector<LogFlush>& batch, std::vector<TopicPa
                                std::size_t from) {
   std::optional<Error> failed;
   for (auto& one : batch) {
-    auto* partition = shard_.open_partition(one.tp);
+    auto* partition = partitions_.find(one.tp);
     if (partition == nullptr) {
       // Deleted meanwhile: its files go when the checkpoint is over, whatever came of this.
-      partition = shard_.retired_partition(one.tp);
+      partition = partitions_.retired(one.tp);
       TARRY_ASSERT(partition != nullptr, "a log that is being flushed is kept");
-      auto& log = partition->log();
-      one.done ? log.flushed(std::move(*one.done)) : log.flush_failed(one.done.error());
+      one.done ? partition->flushed(std::move(*one.done))
+               : partition->flush_failed(one.done.error());
       continue;
     }
     if (one.done) {
-      partition->log().flushed(std::move(*one.done));
-      partition->log().trim_tail(tail_share());
+      partition->flushed(std::move(*one.done));
+      partition->trim_tail(tail_share());
     } else {
-      partition->log().flush_failed(one.done.error());
+      partition->flush_failed(one.done.error());
       note_dirty(*partition, 0);
       failed = one.done.error();
     }
   }
   if (failed) {
     for (; from < logs.size(); ++from) {  // Not tried: they are the next checkpoint's.
-      if (auto* partition = shard_.open_partition(logs[from])) note_dirty(*partition, 0);
+      if (auto* partition = partitions_.find(logs[from])) note_dirty(*partition, 0);
     }
     return logs_are_flushed(std::unexpected(*failed));
   }
@@ -280,8 +274,8 @@ void Checkpointer::flushes_ran(std::vector<LogFlush>& batch, std::vector<TopicPa
 
 std::size_t Checkpointer::tail_share() const {
   // Half of the budget is for what is not written yet; the rest is shared by those who read behind.
-  const auto share = static_cast<std::size_t>(shard_.broker().config().tail_bytes) / 2 /
-                     std::max<std::size_t>(shard_.partitions().size(), 1);
+  const auto share = static_cast<std::size_t>(shard_.config().tail_bytes) / 2 /
+                     std::max<std::size_t>(partitions_.all().size(), 1);
   return std::max<std::size_t>(share, 16 * 1024);
 }
 
@@ -290,13 +284,13 @@ void Checkpointer::logs_are_flushed(Result<> flushed) {
   checkpoint_->finished({});  // Written,
   checkpoint_->finished({});  // and synced by the same work.
   shard_.background().run(
-      [broker = &shard_.broker(), now = shard_.clock().wall()]() -> Result<> {
+      [broker = &shard_.broker_context(), now = shard_.clock().wall()]() -> Result<> {
         if (auto room = room_for_flush(*broker); !room) return room;
-        if (auto swept = broker->pending().sweep(now, entries_per_sweep); !swept) {
+        if (auto swept = broker->pending->sweep(now, entries_per_sweep); !swept) {
           return std::unexpected(swept.error());
         }
-        if (auto meta = broker->meta().flush(); !meta) return meta;
-        return broker->pending_database().flush();
+        if (auto meta = broker->meta->flush(); !meta) return meta;
+        return broker->pending_database->flush();
       },
       [this](Result<> result) {
         if (!result) return could_not(result.error());
@@ -305,7 +299,7 @@ void Checkpointer::logs_are_flushed(Result<> flushed) {
         shard_.journal().checkpoint(checkpoint_->target(), [this](const Result<>& noted) {
           if (!noted) return could_not(noted.error());
           checkpoint_->finished({});
-          ++shard_.checkpoints_total;
+          ++checkpoints_total_;
           if (std::exchange(owed_, false)) look_at_free_space();
           if (std::exchange(short_since_, std::nullopt))
             log_info("broker", "shard {} makes checkpoints again", shard_.index());
@@ -329,12 +323,12 @@ void Checkpointer::could_not(const Error& error) {
     busy_ = false;
     return tell_stopped();
   }
-  if (has_room_) {
+  if (shard_.has_room()) {
     log_error("broker",
               "disk full, no space for a checkpoint: shard {} takes no records until there is: {}",
               shard_.index(), error.message);
   }
-  has_room_ = false;
+  shard_.set_has_room(false);
   owed_ = true;
   checkpoint_->abandon(shard_.clock().mono());
   finish();
@@ -379,7 +373,7 @@ void Checkpointer::give_back_memory_if_idle() {
 
 void Checkpointer::finish() {
   busy_ = false;
-  shard_.remove_retired();
+  partitions_.remove_retired();
   if (!shard_.stopping()) return want_soon();
   // Else it was begun before all was in the journal, and drain() looks again.
   if (!drain_timer_.armed()) tell_stopped();
@@ -395,21 +389,19 @@ void Checkpointer::look_at_free_space() {
     std::uint64_t unflushed;
   };
   shard_.background().run(
-      [broker = &shard_.broker()] {
-        const auto free = [&] {
-          return broker->disk().free_space(broker->config().data_directory);
-        };
-        return Found{Background::caught(free), broker->pending_database().unflushed_bytes()};
+      [broker = &shard_.broker_context()] {
+        const auto free = [&] { return broker->disk->free_space(broker->config.data_directory); };
+        return Found{Background::caught(free), broker->pending_database->unflushed_bytes()};
       },
       [this](Found found) {
         looking_at_space_ = false;
         if (shard_.stopping()) return;
         shard_.journal().retry_space();
-        const auto& config = shard_.broker().config();
+        const auto& config = shard_.config();
         const auto free = found.free.value_or(0);
         const bool room = free >= static_cast<std::uint64_t>(config.disk_reserve_bytes) &&
                           !shard_.journal().disk_is_full() && !owed_;
-        if (room != has_room_) {
+        if (room != shard_.has_room()) {
           if (room) {
             log_info("broker", "there is space on the disk again: shard {} takes records",
                      shard_.index());
@@ -419,12 +411,12 @@ void Checkpointer::look_at_free_space() {
                       "{}; shard {} takes no records until there is more",
                       config.data_directory, free, config.disk_reserve_bytes, shard_.index());
           }
-          has_room_ = room;
+          shard_.set_has_room(room);
         }
-        if (!has_room_) {
+        if (!shard_.has_room()) {
           shard_.wheel().schedule(space_timer_, shard_.tick_after(space_check_every));
         }
-        if (!has_room_ || found.unflushed > most_unflushed_bytes) hurry();
+        if (!shard_.has_room() || found.unflushed > most_unflushed_bytes) hurry();
       });
 }
 
@@ -432,21 +424,19 @@ void Checkpointer::look_at_free_space() {
 
 void Checkpointer::retention_soon() {
   if (!retention_timer_.armed() && !shard_.stopping()) {
-    shard_.wheel().schedule(retention_timer_,
-                            shard_.tick_after(shard_.broker().config().retention_check));
+    shard_.wheel().schedule(retention_timer_, shard_.tick_after(shard_.config().retention_check));
   }
 }
 
 void Checkpointer::check_retention() {
   bool any = false;
   const WallTime now = shard_.clock().wall();
-  for (auto& [tp, partition] : shard_.partitions()) {
+  for (auto& [tp, partition] : partitions_.all()) {
     if (partition->fenced()) continue;
-    partition->producers().expire(now);
+    partition->expire_producers(now);
     const auto next = remove_old_segments(*partition);
-    any = any || next.has_value() || partition->log().size_bytes() > 0 ||
-          partition->producers().size() > 0;
-    if (partition->log().dirty()) note_dirty(*partition, 0);  // A segment is to be closed first.
+    any = any || next.has_value() || partition->may_expire();
+    if (partition->is_dirty()) note_dirty(*partition, 0);  // A segment is to be closed first.
   }
   look_at_free_space();
   if (any) retention_soon();
@@ -470,17 +460,16 @@ std::optional<WallTime> Checkpointer::remove_old_segments(Partition& partition) 
 // --- In recovery
 
 Result<> Checkpointer::flush_now() {
-  for (auto& [tp, partition] : shard_.partitions()) {
+  for (auto& [tp, partition] : partitions_.all()) {
     if (partition->fenced()) continue;
-    if (auto flush = partition->log().plan_flush(partition->log().end_offset())) {
+    if (auto flush = partition->plan_flush_of_all()) {
       auto done = flush->run(true);
       if (!done) return std::unexpected(done.error());
-      partition->log().flushed(std::move(*done));
+      partition->flushed(std::move(*done));
     }
-    const auto rows = partition->producers().changes(std::numeric_limits<Lsn>::max());
-    if (auto saved = storage::save_producer_states(shard_.broker().meta(), tp, rows); !saved)
+    const auto rows = partition->producer_changes(std::numeric_limits<Lsn>::max());
+    if (auto saved = storage::save_producer_states(*shard_.broker_context().meta, tp, rows); !saved)
       return saved;
-    partition->noted_dirty = false;
   }
   dirty_.clear();
   dirty_bytes_ = 0;

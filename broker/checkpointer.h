@@ -24,9 +24,11 @@
 // Belongs to its shard and its thread.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -39,11 +41,12 @@
 namespace tarry::broker {
 
 class Partition;
-class Shard;
+class Partitions;
+class ShardContext;
 
 class Checkpointer {
  public:
-  explicit Checkpointer(Shard& shard);
+  Checkpointer(ShardContext& shard, Partitions& partitions);
   ~Checkpointer();
 
   // The shard's journal is open: from here on there is something to note.
@@ -78,10 +81,10 @@ class Checkpointer {
   // Runs the retention of one; when time makes its next segment go.
   std::optional<WallTime> remove_old_segments(Partition& partition);
 
-  // Enough of the disk is free for new work; deliveries and checkpoints go on without.
-  bool has_room() const { return has_room_; }
+  // Says to the shard whether it has room.
   void look_at_free_space();
-  void no_more_room() { has_room_ = false; }
+
+  std::uint64_t checkpoints_total() const { return checkpoints_total_; }
 
  private:
   struct LogFlush;
@@ -106,15 +109,16 @@ class Checkpointer {
   void tell_stopped();
   std::size_t tail_share() const;
 
-  Shard& shard_;
+  ShardContext& shard_;
+  Partitions& partitions_;
   std::unique_ptr<storage::Checkpoint> checkpoint_;  // From open() on.
-  std::vector<TopicPartition> dirty_;                // Logs with something to flush, each once.
+  std::unordered_set<TopicPartition> dirty_;         // Logs with something to flush.
   std::size_t dirty_bytes_ = 0;
   std::size_t noting_bytes_ = 0;     // Of logs, in the checkpoint under way.
   std::size_t untrimmed_bytes_ = 0;  // Of logs, since memory was given back.
   bool busy_ = false;
   bool posted_ = false;  // want() is on its way.
-  bool has_room_ = true;
+  std::uint64_t checkpoints_total_ = 0;
   bool owed_ = false;                    // The last checkpoint was given up for want of room.
   std::optional<MonoTime> short_since_;  // Of descriptors or memory; until a checkpoint.
   std::move_only_function<void()> flush_again_;  // Of the checkpoint under way, while it waits.

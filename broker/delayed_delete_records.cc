@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "broker/shard.h"
+#include "broker/shard_context.h"
 
 namespace tarry::broker {
 

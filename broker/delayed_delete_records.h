@@ -18,11 +18,11 @@
 
 namespace tarry::broker {
 
-class Shard;
+class ShardContext;
 
 class DelayedDeleteRecords final : public purgatory::DelayedOperation {
  public:
-  DelayedDeleteRecords(Shard& shard, Lsn last)
+  DelayedDeleteRecords(ShardContext& shard, Lsn last)
       : DelayedOperation(purgatory::Kind::delete_records), shard_(shard), last_(last) {}
 
   boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
@@ -31,7 +31,7 @@ class DelayedDeleteRecords final : public purgatory::DelayedOperation {
   bool is_satisfied() override;
   void on_complete(purgatory::Outcome) override { answered_.fire(); }
 
-  Shard& shard_;
+  ShardContext& shard_;
   const Lsn last_;
   Wakeup answered_;
 };

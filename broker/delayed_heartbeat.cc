@@ -3,11 +3,11 @@
 #include <span>
 #include <utility>
 
-#include "broker/group.h"
+#include "broker/group_waits.h"
 
 namespace tarry::broker {
 
-DelayedHeartbeat::DelayedHeartbeat(Group& group, std::string member_id,
+DelayedHeartbeat::DelayedHeartbeat(GroupWaits& group, std::string member_id,
                                    std::chrono::milliseconds timeout)
     : DelayedOperation(purgatory::Kind::heartbeat),
       group_(group),

@@ -20,12 +20,12 @@
 
 namespace tarry::broker {
 
-class Group;
+class GroupWaits;
 
 class DelayedHeartbeat final : public purgatory::DelayedOperation {
  public:
   // The group outlives it.
-  DelayedHeartbeat(Group& group, std::string member_id, std::chrono::milliseconds timeout);
+  DelayedHeartbeat(GroupWaits& group, std::string member_id, std::chrono::milliseconds timeout);
 
   // The member was heard of: its session begins anew.
   void heard();
@@ -37,7 +37,7 @@ class DelayedHeartbeat final : public purgatory::DelayedOperation {
   void on_complete(purgatory::Outcome outcome) override;
   void begin();
 
-  Group& group_;
+  GroupWaits& group_;
   const std::string member_id_;
   const std::chrono::milliseconds timeout_;
   purgatory::Tick ends_ = 0;

@@ -3,12 +3,12 @@
 #include <array>
 #include <span>
 
-#include "broker/shard.h"
+#include "broker/shard_context.h"
 
 namespace tarry::broker {
 
-DelayedProduce::DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written,
-                               purgatory::Kind kind)
+DelayedProduce::DelayedProduce(ShardContext& shard, std::optional<Lsn> durable,
+                               std::optional<Lsn> written, purgatory::Kind kind)
     : DelayedOperation(kind), shard_(shard), durable_(durable), written_(written) {}
 
 boost::asio::awaitable<purgatory::Outcome> DelayedProduce::wait(purgatory::Tick deadline) {
@@ -44,7 +44,7 @@ void DelayedProduce::on_complete(purgatory::Outcome) {
   answered_.fire();
 }
 
-boost::asio::awaitable<bool> wait_until_durable(Shard& shard, Lsn lsn, purgatory::Kind kind,
+boost::asio::awaitable<bool> wait_until_durable(ShardContext& shard, Lsn lsn, purgatory::Kind kind,
                                                 std::chrono::milliseconds timeout,
                                                 HangUp::Line& line) {
   if (line.hung_up()) co_return false;

@@ -31,12 +31,12 @@
 
 namespace tarry::broker {
 
-class Shard;
+class ShardContext;
 
 class DelayedProduce final : public purgatory::DelayedOperation {
  public:
   // Waits for these two, as far as they are given.
-  DelayedProduce(Shard& shard, std::optional<Lsn> durable, std::optional<Lsn> written,
+  DelayedProduce(ShardContext& shard, std::optional<Lsn> durable, std::optional<Lsn> written,
                  purgatory::Kind kind = purgatory::Kind::produce);
 
   boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
@@ -50,7 +50,7 @@ class DelayedProduce final : public purgatory::DelayedOperation {
   bool is_satisfied() override;
   void on_complete(purgatory::Outcome outcome) override;
 
-  Shard& shard_;
+  ShardContext& shard_;
   const std::optional<Lsn> durable_;
   const std::optional<Lsn> written_;
   Wakeup answered_;
@@ -58,7 +58,7 @@ class DelayedProduce final : public purgatory::DelayedOperation {
 
 // On `shard`: whether its journal has made `lsn` durable within `timeout`; false, too, when the
 // client hangs up or the broker stops.
-boost::asio::awaitable<bool> wait_until_durable(Shard& shard, Lsn lsn, purgatory::Kind kind,
+boost::asio::awaitable<bool> wait_until_durable(ShardContext& shard, Lsn lsn, purgatory::Kind kind,
                                                 std::chrono::milliseconds timeout,
                                                 HangUp::Line& line);
 

@@ -1,6 +1,6 @@
 #include "broker/delayed_sync.h"
 
-#include "broker/group.h"
+#include "broker/group_waits.h"
 
 namespace tarry::broker {
 

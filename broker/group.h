@@ -65,13 +65,13 @@
 
 #include "base/clock.h"
 #include "base/log_throttle.h"
-#include "base/random.h"
 #include "base/result.h"
-#include "broker/broker_config.h"
 #include "broker/delayed_heartbeat.h"
 #include "broker/delayed_join.h"
 #include "broker/delayed_sync.h"
+#include "broker/group_host.h"
 #include "broker/group_record.h"
+#include "broker/group_waits.h"
 #include "protocol/error_code.h"
 #include "protocol/messages/join_group.h"
 #include "protocol/messages/sync_group.h"
@@ -97,37 +97,10 @@ struct GroupMember : GroupRecord::Member {
   std::unique_ptr<DelayedHeartbeat> session;
 };
 
-// What a group stands on: its Groups, or a test.  Outlives it.
-class GroupHost {
- public:
-  virtual const BrokerConfig& config() const = 0;
-  virtual purgatory::Purgatory& purgatory() = 0;
-  virtual timing::TimingWheel& wheel() = 0;
-  virtual timing::Tick tick() const = 0;
-  virtual timing::Tick tick_after(std::chrono::milliseconds wait) const = 0;
-  virtual WallTime wall() const = 0;
-  virtual Random& random() = 0;
-  virtual bool stopping() const = 0;
-
-  // Writes `record`; `then` is called when it is durable, or with the error to answer.  Never
-  // inside this call.
-  using Stored = std::move_only_function<void(protocol::ErrorCode)>;
-  virtual void store(Group& group, const GroupRecord& record, Stored then) = 0;
-
-  // state() says something else, or members subscribe to something else.
-  virtual void state_changed(Group& group) = 0;
-
-  // Nobody is in it any more, nor expected.
-  virtual void became_unused(Group& group) = 0;
-
- protected:
-  ~GroupHost() = default;
-};
-
-class Group {
+class Group : public GroupWaits {
  public:
   Group(GroupHost& host, std::string id);
-  ~Group();
+  virtual ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -197,22 +170,17 @@ class Group {
   // The broker stops: nothing changes any more by the passing of time.
   void stop() { phase_timer_.cancel(); }
 
-  GroupHost& host() { return host_; }
-
  private:
-  friend class DelayedJoin;
-  friend class DelayedSync;
-  friend class DelayedHeartbeat;
-
-  // --- From what waits
-  void join_time_is_over();
-  void join_given_up(GroupMember& member);
-  void forget_join(GroupMember& member);
-  void sync_time_is_over();
-  void sync_given_up(GroupMember& member);
-  void forget_sync(GroupMember& member);
-  bool is_parked(std::string_view member_id) const;
-  void session_ended(const std::string& member_id);
+  // --- GroupWaits
+  GroupHost& host() override { return host_; }
+  void join_time_is_over() override;
+  void join_given_up(GroupMember& member) override;
+  void forget_join(GroupMember& member) override;
+  void sync_time_is_over() override;
+  void sync_given_up(GroupMember& member) override;
+  void forget_sync(GroupMember& member) override;
+  bool is_parked(std::string_view member_id) const override;
+  void session_ended(const std::string& member_id) override;
 
   // --- Joining
   void join_newcomer(const protocol::JoinGroupRequest& request, const JoinTerms& terms,

@@ -6,8 +6,8 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "broker/broker.h"
 #include "broker/delayed_produce.h"
+#include "broker/shard_context.h"
 
 namespace tarry::broker {
 
@@ -37,7 +37,8 @@ ErrorCode code_of(const Error& error) {
 }  // namespace
 
 struct GroupOffsets::State {
-  Shard& shard;
+  ShardContext& shard;
+  OffsetBudget& budget;
   const std::string group;
   std::move_only_function<void()> became_empty;
   Map offsets;
@@ -45,16 +46,17 @@ struct GroupOffsets::State {
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
 };
 
-GroupOffsets::GroupOffsets(Shard& shard, std::string group,
+GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
                            std::move_only_function<void()> became_empty)
     : shard_(shard),
-      state_(std::make_shared<State>(shard, std::move(group), std::move(became_empty))),
+      budget_(budget),
+      state_(std::make_shared<State>(shard, budget, std::move(group), std::move(became_empty))),
       timer_([this] { expire(); }) {
   state_->owner = this;
 }
 
 GroupOffsets::~GroupOffsets() {
-  for (const auto& [partition, offset] : state_->offsets) shard_.offset_bytes -= bytes_of(offset);
+  for (const auto& [partition, offset] : state_->offsets) budget_.bytes -= bytes_of(offset);
   state_->offsets.clear();
   state_->owner = nullptr;
 }
@@ -68,7 +70,7 @@ void GroupOffsets::restore(std::span<const storage::CommittedOffset> offsets) {
                               CommittedOffset{stored.offset, stored.leader_epoch, stored.committed,
                                               stored.expires, std::string(stored.metadata)})
             .first->second;
-    shard_.offset_bytes += bytes_of(offset);
+    budget_.bytes += bytes_of(offset);
   }
   arm_for_all();
 }
@@ -91,17 +93,17 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   // Until the old ones go, both are there.
   std::size_t bytes = 0;
   for (const auto& [partition, offset] : commits) bytes += bytes_of(offset);
-  const auto limit = static_cast<std::size_t>(shard_.broker().config().group_offsets_bytes);
-  if (shard_.offset_bytes + bytes > limit) {
-    if (!std::exchange(shard_.offsets_are_full, true)) {
+  const auto limit = static_cast<std::size_t>(shard_.config().group_offsets_bytes);
+  if (budget_.bytes + bytes > limit) {
+    if (!std::exchange(budget_.full_told, true)) {
       log_error("broker",
                 "committed offsets take {} bytes in shard {}, tarry.group.offsets.bytes is {}: "
                 "commits are refused until some have expired or are deleted",
-                shard_.offset_bytes, shard_.index(), limit);
+                budget_.bytes, shard_.index(), limit);
     }
     return std::unexpected(ErrorCode::invalid_commit_offset_size);
   }
-  shard_.offsets_are_full = false;
+  budget_.full_told = false;
 
   storage::OffsetsCommitted operation{state_->group, {}};
   operation.offsets.reserve(commits.size());
@@ -111,26 +113,26 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   record.add(operation);
   auto durable = [state = state_, bytes,
                   commits = std::move(commits)](const Result<>& written) mutable {
-    Shard& shard = state->shard;
+    ShardContext& shard = state->shard;
     --state->pending;
-    shard.offset_bytes -= bytes;
+    state->budget.bytes -= bytes;
     if (!written) return;  // The incarnation is over.
     // Its topic may have been deleted since, and its other offsets with it.
     std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
     storage::OffsetsCommitted done{state->group, {}};
     for (const auto& [partition, offset] : commits)
       done.offsets.push_back(view_of(partition, offset));
-    if (auto applied = shard.broker().offset_store().apply(done); !applied)
-      return shard.broker().journal_failed(applied.error());
+    if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
+      return shard.journal_failed(applied.error());
     if (state->owner == nullptr) return;  // Its removal stands behind this in the journal.
     if (state->owner->empty() && commits.empty()) return state->became_empty();
     std::optional<WallTime> due;
     for (auto& [partition, offset] : commits) {
       const auto [at, is_new] = state->offsets.try_emplace(partition);
       auto& place = at->second;
-      if (!is_new) shard.offset_bytes -= bytes_of(place);
+      if (!is_new) state->budget.bytes -= bytes_of(place);
       place = std::move(offset);
-      shard.offset_bytes += bytes_of(place);
+      state->budget.bytes += bytes_of(place);
       if (const auto when = state->owner->due_of(partition, place))
         due = std::min(due.value_or(*when), *when);
     }
@@ -145,7 +147,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     return std::unexpected(code_of(lsn.error()));
   }
   ++state_->pending;
-  shard_.offset_bytes += bytes;
+  budget_.bytes += bytes;
   return *lsn;
 }
 
@@ -169,15 +171,15 @@ std::expected<Lsn, ErrorCode> GroupOffsets::remove(std::vector<TopicPartition> p
 // What is erased is durable, or needs not be.  The group may go in here.
 void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const TopicPartition> gone) {
   const std::shared_ptr<State> state = held;
-  Shard& shard = state->shard;
+  ShardContext& shard = state->shard;
   const storage::OffsetsRemoved operation{state->group, {gone.begin(), gone.end()}};
-  if (auto applied = shard.broker().offset_store().apply(operation); !applied)
-    return shard.broker().journal_failed(applied.error());
+  if (auto applied = shard.broker_context().offset_store->apply(operation); !applied)
+    return shard.journal_failed(applied.error());
   if (state->owner == nullptr) return;
   for (const auto& partition : gone) {
     const auto found = state->offsets.find(partition);
     if (found == state->offsets.end()) continue;
-    shard.offset_bytes -= bytes_of(found->second);
+    state->budget.bytes -= bytes_of(found->second);
     state->offsets.erase(found);
   }
   if (state->owner->empty()) state->became_empty();
@@ -206,7 +208,7 @@ std::optional<WallTime> GroupOffsets::due_of(const TopicPartition& partition,
   if (offset.expires != storage::never_expires) return offset.expires;
   const WallTime since = expiry_.since == Since::moment ? std::max(expiry_.moment, offset.committed)
                                                         : offset.committed;
-  return since + shard_.broker().config().offsets_retention;
+  return since + shard_.config().offsets_retention;
 }
 
 void GroupOffsets::arm(std::optional<WallTime> due) {
@@ -251,7 +253,7 @@ void GroupOffsets::expire() {
     }
   }
   // Not one by one: what falls due within the interval goes at its end.
-  const WallTime next_look = now + shard_.broker().config().offsets_retention_check;
+  const WallTime next_look = now + shard_.config().offsets_retention_check;
   if (later) arm(std::max(*later, next_look));
   if (gone.empty()) return;
   log_info("broker", "group {}: {} committed offsets have expired", printable(state_->group),
@@ -259,9 +261,9 @@ void GroupOffsets::expire() {
   if (!remove(std::move(gone))) arm(next_look);
 }
 
-boost::asio::awaitable<ErrorCode> wait_for_offsets(Shard& shard, Lsn lsn, purgatory::Kind kind,
-                                                   HangUp::Line& line) {
-  const auto timeout = shard.broker().config().offsets_commit_timeout;
+boost::asio::awaitable<ErrorCode> wait_for_offsets(ShardContext& shard, Lsn lsn,
+                                                   purgatory::Kind kind, HangUp::Line& line) {
+  const auto timeout = shard.config().offsets_commit_timeout;
   co_return co_await wait_until_durable(shard, lsn, kind, timeout, line)
       ? ErrorCode::none
       : ErrorCode::coordinator_not_available;

@@ -51,7 +51,7 @@
 
 namespace tarry::broker {
 
-class Shard;
+class ShardContext;
 
 struct CommittedOffset {
   Offset offset = -1;
@@ -70,6 +70,12 @@ struct OffsetExpiry {
   std::set<std::string, std::less<>> subscribed;
 };
 
+// What the committed offsets of all groups of a shard take, those on their way with them.
+struct OffsetBudget {
+  std::size_t bytes = 0;
+  bool full_told = false;  // The operator knows that commits are refused.
+};
+
 class GroupOffsets {
  public:
   using Map = std::map<TopicPartition, CommittedOffset>;
@@ -77,7 +83,8 @@ class GroupOffsets {
 
   // `became_empty` is called when the last offset has gone by itself or with its topic, also when
   // it never became durable; it may destroy this object.
-  GroupOffsets(Shard& shard, std::string group, std::move_only_function<void()> became_empty);
+  GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
+               std::move_only_function<void()> became_empty);
   ~GroupOffsets();
   GroupOffsets(const GroupOffsets&) = delete;
   GroupOffsets& operator=(const GroupOffsets&) = delete;
@@ -116,7 +123,8 @@ class GroupOffsets {
   void expire();
   static void erase(const std::shared_ptr<State>& state, std::span<const TopicPartition> gone);
 
-  Shard& shard_;
+  ShardContext& shard_;
+  OffsetBudget& budget_;
   const std::shared_ptr<State> state_;
   OffsetExpiry expiry_;
   std::optional<WallTime> next_expiry_;  // What the timer is armed for.
@@ -124,7 +132,7 @@ class GroupOffsets {
 };
 
 // Waits until what a group has written at `lsn` is durable: NONE, or COORDINATOR_NOT_AVAILABLE.
-boost::asio::awaitable<protocol::ErrorCode> wait_for_offsets(Shard& shard, Lsn lsn,
+boost::asio::awaitable<protocol::ErrorCode> wait_for_offsets(ShardContext& shard, Lsn lsn,
                                                              purgatory::Kind kind,
                                                              HangUp::Line& line);
 

@@ -26,7 +26,7 @@
 
 namespace tarry::broker {
 
-class Group;
+class GroupWaits;
 struct GroupMember;
 
 template <typename Response>
@@ -37,7 +37,7 @@ class GroupReply : public purgatory::DelayedOperation {
   // --- For the group
 
   // `member` waits until give(); not past `until`.
-  void park(Group& group, GroupMember& member, purgatory::Tick until) {
+  void park(GroupWaits& group, GroupMember& member, purgatory::Tick until) {
     group_ = &group;
     member_ = &member;
     until_ = until;
@@ -74,7 +74,7 @@ class GroupReply : public purgatory::DelayedOperation {
   const std::optional<Response>& answer() const { return answer_; }
 
  protected:
-  Group* group() { return group_; }  // Null when nothing is waited for any more.
+  GroupWaits* group() { return group_; }  // Null when nothing is waited for any more.
   GroupMember* member() { return member_; }
 
  private:
@@ -93,7 +93,7 @@ class GroupReply : public purgatory::DelayedOperation {
     answered_.fire();
   }
 
-  Group* group_ = nullptr;
+  GroupWaits* group_ = nullptr;
   GroupMember* member_ = nullptr;
   purgatory::Tick until_ = 0;
   std::optional<Response> answer_;

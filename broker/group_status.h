@@ -10,9 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,13 +25,7 @@
 namespace tarry::broker {
 
 class Broker;
-class Group;
 class Shard;
-
-// The topics that its members read, as they say; none when it has no members.  Empty when it is no
-// group of consumers, or one of them says what is not understood, or they name more than 100 000:
-// then they may read anything.
-std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& group);
 
 struct GroupSummary {
   std::string id;

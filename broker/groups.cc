@@ -7,8 +7,8 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "broker/broker.h"
-#include "broker/group_status.h"
+#include "broker/shard_context.h"
+#include "broker/subscription.h"
 
 namespace tarry::broker {
 
@@ -37,14 +37,14 @@ Response refusal(ErrorCode code) {
 
 }  // namespace
 
-Groups::Groups(Shard& shard) : shard_(shard), unused_timer_([this] { remove_unused(); }) {}
+Groups::Groups(ShardContext& shard) : shard_(shard), unused_timer_([this] { remove_unused(); }) {}
 
 Groups::~Groups() = default;
 
 // --- What a group stands on
 
 const BrokerConfig& Groups::config() const {
-  return shard_.broker().config();
+  return shard_.config();
 }
 purgatory::Purgatory& Groups::purgatory() {
   return shard_.purgatory();
@@ -62,7 +62,7 @@ WallTime Groups::wall() const {
   return shard_.clock().wall();
 }
 Random& Groups::random() {
-  return shard_.broker().random();
+  return *shard_.broker_context().random;
 }
 
 bool Groups::stopping() const {
@@ -80,8 +80,8 @@ void Groups::store(Group& group, const GroupRecord& record, Stored then) {
                   id = group.id()](const Result<>& written) {
     if (!written) return;  // The incarnation is over.
     const storage::GroupStored stored{id, *value};
-    if (auto applied = shard_.broker().offset_store().apply(stored); !applied) {
-      return shard_.broker().journal_failed(applied.error());
+    if (auto applied = shard_.broker_context().offset_store->apply(stored); !applied) {
+      return shard_.journal_failed(applied.error());
     }
     if (const auto alive = weak.lock()) (*shared)(ErrorCode::none);
   };
@@ -131,7 +131,8 @@ KeptGroup& Groups::make(std::string_view id) {
     if (auto* group = find(id)) became_unused(*group);
   };
   GroupHost& host = *this;
-  auto made = std::make_shared<KeptGroup>(host, shard_, std::string(id), std::move(emptied));
+  auto made = std::make_shared<KeptGroup>(host, shard_, offset_budget_, std::string(id),
+                                          std::move(emptied));
   KeptGroup& group = *made;
   groups_.emplace(id, std::move(made));
   return group;
@@ -141,7 +142,7 @@ std::expected<KeptGroup*, ErrorCode> Groups::find_or_make(std::string_view id) {
   if (id.size() > longest_id) return std::unexpected(ErrorCode::invalid_group_id);
   if (auto* found = find(id)) return found;
   // Each shard has its part of what is allowed.
-  const auto shards = shard_.broker().shard_count();
+  const auto shards = shard_.broker_context().shard_count;
   const auto most = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
   if (groups_.size() >= most) {
     if (!std::exchange(too_many_told_, true)) {
@@ -240,8 +241,9 @@ std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group) {
   builder.add(storage::GroupRemoved{group.id()});
   auto durable = [this, id = group.id()](const Result<>& written) {
     if (!written) return;  // The incarnation is over.
-    if (auto applied = shard_.broker().offset_store().apply(storage::GroupRemoved{id}); !applied) {
-      return shard_.broker().journal_failed(applied.error());
+    if (auto applied = shard_.broker_context().offset_store->apply(storage::GroupRemoved{id});
+        !applied) {
+      return shard_.journal_failed(applied.error());
     }
     groups_.erase(groups_.find(id));
   };

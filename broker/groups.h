@@ -40,13 +40,13 @@
 
 namespace tarry::broker {
 
-class Shard;
+class ShardContext;
 
 // A group as its shard keeps it.
 struct KeptGroup final : Group {
-  KeptGroup(GroupHost& host, Shard& shard, std::string group_id,
+  KeptGroup(GroupHost& host, ShardContext& shard, OffsetBudget& budget, std::string group_id,
             std::move_only_function<void()> offsets_became_empty)
-      : Group(host, group_id), offsets(shard, group_id, std::move(offsets_became_empty)) {}
+      : Group(host, group_id), offsets(shard, budget, group_id, std::move(offsets_became_empty)) {}
 
   GroupOffsets offsets;
 
@@ -60,7 +60,7 @@ class Groups final : private GroupHost {
   static constexpr std::size_t longest_id = 32'767;
   using ById = std::map<std::string, std::shared_ptr<KeptGroup>, std::less<>>;
 
-  explicit Groups(Shard& shard);
+  explicit Groups(ShardContext& shard);
   ~Groups();
   Groups(const Groups&) = delete;
   Groups& operator=(const Groups&) = delete;
@@ -69,6 +69,7 @@ class Groups final : private GroupHost {
   Result<> restore(const storage::OffsetStore::StoredGroup& stored);
 
   const ById& all() const { return groups_; }
+  std::size_t offset_bytes() const { return offset_budget_.bytes; }
   KeptGroup* find(std::string_view id) const;  // Null: there is none.
   // Made when there is none.  INVALID_GROUP_ID, or COORDINATOR_NOT_AVAILABLE when there are
   // tarry.max.groups already.
@@ -119,7 +120,8 @@ class Groups final : private GroupHost {
   void remove_unused();
   std::expected<Lsn, protocol::ErrorCode> write_removal(KeptGroup& group);
 
-  Shard& shard_;
+  ShardContext& shard_;
+  OffsetBudget offset_budget_;
   ById groups_;
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.

@@ -2,11 +2,11 @@
 
 #include <boost/asio/post.hpp>
 
-#include "broker/shard.h"
+#include "broker/shard_context.h"
 
 namespace tarry::broker {
 
-HangUp::HangUp(Connection& connection, Shard& here, Shard& there)
+HangUp::HangUp(Connection& connection, ShardContext& here, ShardContext& there)
     : on_close_(connection, [line = line_, same = &here == &there, &there] {
         if (same) return hang_up(*line);
         boost::asio::post(there.executor(), [line] { hang_up(*line); });

@@ -19,7 +19,7 @@
 
 namespace tarry::broker {
 
-class Shard;
+class ShardContext;
 
 class HangUp {
  public:
@@ -47,7 +47,7 @@ class HangUp {
     Line& line_;
   };
 
-  HangUp(Connection& connection, Shard& here, Shard& there);
+  HangUp(Connection& connection, ShardContext& here, ShardContext& there);
 
   const std::shared_ptr<Line>& line() const { return line_; }
 

@@ -12,8 +12,9 @@
 #include "base/assert.h"
 #include "base/block.h"
 #include "base/log.h"
-#include "broker/broker.h"
-#include "broker/shard.h"
+#include "broker/batch_intake.h"
+#include "broker/partition_host.h"
+#include "broker/shard_context.h"
 #include "records/batch_check.h"
 #include "storage/journal_record.h"
 
@@ -22,11 +23,11 @@ namespace {
 
 using protocol::ErrorCode;
 
-records::CheckLimits check_limits(const Broker& broker, const TopicConfig& config,
+records::CheckLimits check_limits(const BrokerConfig& broker, const TopicConfig& config,
                                   bool zstd_allowed, WallTime now) {
   records::CheckLimits limits;
   limits.max_message_bytes = static_cast<std::size_t>(config.max_message_bytes);
-  limits.max_uncompressed_bytes = static_cast<std::size_t>(broker.config().decompressed_max_bytes);
+  limits.max_uncompressed_bytes = static_cast<std::size_t>(broker.decompressed_max_bytes);
   limits.zstd_allowed = zstd_allowed;
   if (config.timestamp_type == TimestampType::create_time) {
     const std::int64_t ms = to_ms(now);
@@ -83,10 +84,11 @@ ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
 
 }  // namespace
 
-Partition::Partition(Shard& shard, TopicPartition id, std::string topic_name,
-                     std::shared_ptr<const TopicConfig> config, storage::Log log,
-                     storage::ProducerStates producers)
+Partition::Partition(ShardContext& shard, PartitionHost& host, TopicPartition id,
+                     std::string topic_name, std::shared_ptr<const TopicConfig> config,
+                     storage::Log log, storage::ProducerStates producers)
     : shard_(shard),
+      host_(host),
       id_(id),
       topic_name_(std::move(topic_name)),
       config_(std::move(config)),
@@ -140,7 +142,7 @@ std::optional<Appended> Partition::takes_nothing() const {
   if (retired_ || shard_.refuses(id_.topic))
     return refused(ErrorCode::unknown_topic_or_partition, {});
   if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
-  if (!shard_.checkpointer().has_room()) {
+  if (!shard_.has_room()) {
     return refused(ErrorCode::kafka_storage_error,
                    "disk full: the broker takes records again when there is space");
   }
@@ -153,7 +155,7 @@ void Partition::append(Bytes records, bool zstd_allowed,
   if (auto refusal = takes_nothing()) return done(std::move(*refusal));
   Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
                   config_, only_checked,      std::move(done)};
-  BatchChecks::Job job{records, check_limits(shard_.broker(), *config_, zstd_allowed, arrival.at),
+  BatchChecks::Job job{records, check_limits(shard_.config(), *config_, zstd_allowed, arrival.at),
                        config_->delay_enable, config_->delay_enable && config_->delay_ms > 0};
   if (intake_ == nullptr || intake_->empty()) {
     if (auto verdict = BatchChecks::look_here(job)) {
@@ -161,7 +163,12 @@ void Partition::append(Bytes records, bool zstd_allowed,
       return arrival.done(std::move(appended));
     }
   }
-  if (intake_ == nullptr) intake_ = std::make_shared<BatchIntake>(*this, shard_.checks());
+  if (intake_ == nullptr)
+    intake_ = std::make_shared<BatchIntake>(
+        [this](const Arrival& next, std::optional<BatchChecks::Verdict> verdict) {
+          return take_checked(next, std::move(verdict));
+        },
+        host_.checks());
   intake_->add(std::move(arrival), std::move(job));
 }
 
@@ -215,7 +222,7 @@ Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& ch
   std::optional<delay::Accepted> accepted;
   const TopicConfig& config = *arrival.config;
   if (config.delay_enable && (checked.has_headers || config.delay_ms > 0)) {
-    auto sorted = shard_.engine().accept(id_, checked, delay_config_of(config), arrival.at);
+    auto sorted = host_.engine().accept(id_, checked, delay_config_of(config), arrival.at);
     if (!sorted) {
       Appended out = refused(code_of(sorted.error().kind), sorted.error().message);
       for (auto& bad : sorted.error().records)
@@ -282,9 +289,9 @@ Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& ch
                         return;  // The incarnation is over, and so is everything that waits.
                       if (stored_size > 0) {
                         move_high_watermark(end);
-                        shard_.checkpointer().note_dirty(*this, stored_size);
+                        host_.log_is_dirty(*this, stored_size);
                       }
-                      if (held) shard_.engine().durable(std::move(*held));
+                      if (held) host_.engine().durable(std::move(*held));
                     });
   if (!lsn) {
     // No retry makes it smaller; some clients split a batch that is answered so.
@@ -301,7 +308,7 @@ Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& ch
     }
     appended_bytes_ = end.bytes;
     if (producer >= 0) producers_.add(producer, answered, *lsn);
-    if (held_here != nullptr) shard_.engine().appended(*held_here);
+    if (held_here != nullptr) host_.engine().appended(*held_here);
   }();
 
   Appended out;
@@ -344,7 +351,7 @@ void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
                     [this, base, end, size = stored.size(), told](const Result<>& written) {
                       if (!written) return (*told)(std::unexpected(written.error()));
                       move_high_watermark(end);
-                      shard_.checkpointer().note_dirty(*this, size);
+                      host_.log_is_dirty(*this, size);
                       (*told)(base);
                     });
   if (!lsn) return (*told)(std::unexpected(lsn.error()));
@@ -398,9 +405,8 @@ RecordsDeleted Partition::delete_records(Offset before) {
 void Partition::move_log_start(Offset start) {
   if (retired_) return;
   log_.move_start(start);
-  shard_.checkpointer().note_dirty(
-      *this, 0);  // The log's directory has to say so before a checkpoint does.
-  shard_.checkpointer().remove_old_segments(*this);
+  host_.log_is_dirty(*this, 0);  // The log's directory has to say so before a checkpoint does.
+  host_.log_start_moved(*this);
   fetches.check_all();
 }
 
@@ -436,6 +442,28 @@ void Partition::retire() {
   retired_ = true;
   if (intake_) intake_->retire();
   fetches.check_all();
+}
+
+std::optional<storage::Flush> Partition::plan_flush() {
+  return log_.plan_flush(std::min(durable_end(), high_watermark()));
+}
+
+Result<Offset> Partition::cut(Offset base) {
+  if (log_.end_offset() < base) return log_.end_offset();
+  // Also when it ends there: what a crash left half written behind must go.
+  if (auto cut = log_.truncate_to(base); !cut) return std::unexpected(cut.error());
+  damage_.reset();
+  return log_.end_offset();
+}
+
+void Partition::replay_producer(const storage::ProducerAnswered& answered) {
+  producers_.replay(answered.producer_id,
+                    {answered.epoch, answered.first_sequence, answered.last_sequence,
+                     answered.base_offset, answered.at});
+}
+
+void Partition::replay_start(Offset start) {
+  log_.move_start(std::min(start, log_.end_offset()));  // What a fenced log has lost stays lost.
 }
 
 Result<> Partition::replay(Bytes batches, WallTime appended) {

@@ -35,7 +35,8 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "broker/appended.h"
-#include "broker/batch_intake.h"
+#include "broker/arrival.h"
+#include "broker/batch_checks.h"
 #include "broker/topic_config.h"
 #include "delay/engine.h"
 #include "protocol/error_code.h"
@@ -46,7 +47,9 @@
 
 namespace tarry::broker {
 
-class Shard;
+class BatchIntake;
+class PartitionHost;
+class ShardContext;
 
 // How far a log has come: the next offset, and how many bytes of batches were appended by then.
 // Bytes count from where the partition was opened, and over the borders of segments: only
@@ -65,7 +68,7 @@ struct RecordsDeleted {
 
 class Partition {
  public:
-  Partition(Shard& shard, TopicPartition id, std::string topic_name,
+  Partition(ShardContext& shard, PartitionHost& host, TopicPartition id, std::string topic_name,
             std::shared_ptr<const TopicConfig> config, storage::Log log,
             storage::ProducerStates producers);
   ~Partition();
@@ -107,11 +110,46 @@ class Partition {
   // when that is durable; whole segments below it go then.
   RecordsDeleted delete_records(Offset before);
 
+  // Records by their time, below the high watermark.
+  storage::TimestampSearch find_timestamp(std::int64_t target) const {
+    return log_.find_timestamp(target, high_watermark());
+  }
+  storage::TimestampSearch find_max_timestamp() const {
+    return log_.find_max_timestamp(high_watermark());
+  }
+  std::uint64_t size_bytes() const { return log_.size_bytes(); }
+
+  // --- For the checkpoint, which writes what the journal holds for it
+
+  // What of the log may be written to its segments now; flushed() or flush_failed() ends it.
+  std::optional<storage::Flush> plan_flush();
+  // The same for all that there is, in recovery.
+  std::optional<storage::Flush> plan_flush_of_all() { return log_.plan_flush(log_.end_offset()); }
+  void flushed(storage::FlushDone done) { log_.flushed(std::move(done)); }
+  void flush_failed(const Error& error) { log_.flush_failed(error); }
+  Offset flushed_end() const { return log_.flushed_end(); }
+  // The log has batches that plan_flush() would write, or a segment to close.
+  bool is_dirty() const { return log_.dirty(); }
+  // Batches that may not be written yet, because they are visible before they are durable.
+  bool has_more_to_flush() const { return durable_end() < high_watermark(); }
+  // Forgets the oldest batches in memory that are in segments.
+  void trim_tail(std::size_t bytes) { log_.trim_tail(bytes); }
+  std::vector<storage::ProducerStates::Row> producer_changes(Lsn durable) {
+    return producers_.changes(durable);
+  }
+  void producers_not_saved(const std::vector<storage::ProducerStates::Row>& rows) {
+    producers_.not_saved(rows);
+  }
+
+  // --- For retention
+
   // What retention removes now; the log has forgotten it.
   storage::RetentionPlan plan_retention(WallTime now);
-
-  // In its shard's list of logs to flush.
-  bool noted_dirty = false;
+  void expire_producers(WallTime now) { producers_.expire(now); }
+  // Time alone may change what it holds.
+  bool may_expire() const { return log_.size_bytes() > 0 || producers_.size() > 0; }
+  // The files of one whose topic is deleted.
+  storage::LogRemoval removal() const { return log_.delete_all(); }
 
   // Fetches, by the visible_bytes() that they wait for.  All are asked when the log start moves or
   // the partition goes out of service.
@@ -122,7 +160,6 @@ class Partition {
   // The end of its log is broken, as it was found: fenced unless recovery cuts it off, because the
   // journal has what belongs there.
   void found_damage(std::string what) { damage_ = std::move(what); }
-  void damage_is_cut() { damage_.reset(); }
   void fence_if_damaged() {
     if (damage_) fence(*damage_);
   }
@@ -131,10 +168,15 @@ class Partition {
   void retire();
   bool retired() const { return retired_; }
 
-  // From the journal, in recovery: whole batches that begin where the log ends.
+  // --- In recovery, from the journal
+
+  // What was left half written from `base` on is cut off; where the log ends then: before `base`
+  // when it has lost something that a checkpoint vouched for.
+  Result<Offset> cut(Offset base);
+  // Whole batches that begin where the log ends.
   Result<> replay(Bytes batches, WallTime appended);
-  storage::Log& log() { return log_; }
-  storage::ProducerStates& producers() { return producers_; }
+  void replay_producer(const storage::ProducerAnswered& answered);
+  void replay_start(Offset start);
 
   // What of a topic's config its log and the delay engine look at.
   static storage::LogConfig log_config_of(const TopicConfig& config);
@@ -147,14 +189,14 @@ class Partition {
   void move_log_start(Offset start);
   // Why nothing is taken now; empty when it is.
   std::optional<Appended> takes_nothing() const;
-  friend class BatchIntake;
   // Empty: there was no memory to look at it.
   Appended take_checked(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
   Appended take(const Arrival& arrival, const records::CheckedBatch& checked);
   void syncing(Lsn lsn, Offset end, storage::When when) { syncing_.push_back({lsn, end, when}); }
   void forget_synced();
 
-  Shard& shard_;
+  ShardContext& shard_;
+  PartitionHost& host_;
   const TopicPartition id_;
   const std::string topic_name_;
   std::shared_ptr<const TopicConfig> config_;

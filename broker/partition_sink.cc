@@ -3,9 +3,6 @@
 #include <memory>
 #include <utility>
 
-#include "broker/broker.h"
-#include "broker/shard.h"
-
 namespace tarry::broker {
 
 std::optional<delay::TopicDelay> PartitionSink::target(const TopicPartition& partition) {
@@ -15,15 +12,15 @@ std::optional<delay::TopicDelay> PartitionSink::target(const TopicPartition& par
 }
 
 bool PartitionSink::owns(const TopicPartition& partition) {
-  return &shard_.broker().shard_of(partition) == &shard_;
+  return shard_.owns(partition);
 }
 
 void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
                             std::vector<storage::Gone> gone,
                             std::move_only_function<void(Result<Offset>)> done) {
   if (shard_.stopping()) return done(fail(Errc::stopped, "the broker stops"));
-  shard_.with_partition(partition, [batch = std::move(batch), gone = std::move(gone),
-                                    done = std::move(done)](auto found) mutable {
+  partitions_.with(partition, [batch = std::move(batch), gone = std::move(gone),
+                               done = std::move(done)](auto found) mutable {
     if (found) return (*found)->deliver(std::move(batch), gone, std::move(done));
     if (found.error() == protocol::ErrorCode::unknown_topic_or_partition) {
       return done(fail(Errc::not_found, "its topic is deleted"));
@@ -41,12 +38,8 @@ void PartitionSink::commit(storage::RecordBuilder record,
   if (!lsn) (*told)(std::unexpected(lsn.error()));
 }
 
-void PartitionSink::want_sequences() {
-  shard_.broker().give_sequences(shard_);
-}
-
 void PartitionSink::store_failed(const Error& error) {
-  shard_.broker().journal_failed(error);
+  shard_.journal_failed(error);
 }
 
 }  // namespace tarry::broker

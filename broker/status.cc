@@ -29,7 +29,7 @@ PartitionStatus status_of(const Shard& shard, Partition* partition) {
   status.log_start = partition->log_start();
   status.high_watermark = partition->high_watermark();
   status.log_end = partition->log_end();
-  status.bytes = partition->log().size_bytes();
+  status.bytes = partition->size_bytes();
   return status;
 }
 
@@ -40,17 +40,17 @@ asio::awaitable<int> look_at(Shard& shard, std::span<const TopicPartition> parti
   std::size_t left = 1;
   Wakeup done;
   for (const std::size_t place : places) {
-    Partition* const open = shard.open_partition(partitions[place]);
+    Partition* const open = shard.partitions().find(partitions[place]);
     if (open != nullptr || place >= open_up_to) {
       statuses[place] = status_of(shard, open);
       continue;
     }
     ++left;
-    shard.with_partition(partitions[place],
-                         [&, place](std::expected<Partition*, protocol::ErrorCode> partition) {
-                           statuses[place] = status_of(shard, partition.value_or(nullptr));
-                           if (--left == 0) done.fire();
-                         });
+    shard.partitions().with(partitions[place],
+                            [&, place](std::expected<Partition*, protocol::ErrorCode> partition) {
+                              statuses[place] = status_of(shard, partition.value_or(nullptr));
+                              if (--left == 0) done.fire();
+                            });
   }
   if (--left == 0) co_return 0;
   co_await done.wait();
@@ -80,15 +80,15 @@ std::uint64_t size_of(const std::string& directory) {
 ShardStatus status_of(Shard& shard) {
   ShardStatus status;
   status.index = shard.index();
-  status.partitions_open = shard.partitions().size();
+  status.partitions_open = shard.partitions().all().size();
   status.connections = shard.connections;
   status.requests_total = shard.requests_total;
-  status.checkpoints_total = shard.checkpoints_total;
+  status.checkpoints_total = shard.checkpointer().checkpoints_total();
   for (const auto& [error, seen] : shard.produce_errors)
     status.produce_errors[error] = seen.batches;
   status.stopping = shard.stopping();
   const auto& journal = shard.journal();
-  status.has_room = shard.checkpointer().has_room() && !journal.disk_is_full();
+  status.has_room = shard.has_room() && !journal.disk_is_full();
   status.failed = journal.has_failed();
   status.journal = journal.stats();
   status.journal_live_bytes = journal.end_lsn() - journal.checkpoint_lsn();

@@ -8,7 +8,8 @@
 #include <boost/asio/post.hpp>
 
 #include "base/log.h"
-#include "broker/broker.h"
+#include "broker/shard_context.h"
+#include "storage/producer_states.h"
 
 namespace tarry::broker {
 
@@ -66,7 +67,8 @@ class Topics::Turn {
   Topics& topics_;
 };
 
-Topics::Topics(Broker& broker, storage::Catalog& catalog) : broker_(broker), catalog_(catalog) {
+Topics::Topics(ShardContext& shard, TopicsHost& host, storage::Catalog& catalog)
+    : shard_(shard), host_(host), catalog_(catalog) {
   for (const auto& topic : catalog_.image()->by_name()) partitions_ += topic->partitions;
 }
 
@@ -87,11 +89,10 @@ void Topics::pass_turn() {
   }
   Wakeup* const next = waiting_.front();
   waiting_.pop_front();
-  asio::post(broker_.shard(0).executor(), [next] { next->fire(); });
+  asio::post(shard_.executor(), [next] { next->fire(); });
 }
 
 asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& operation) {
-  Shard& shard = broker_.shard(0);
   storage::RecordBuilder record;
   std::visit([&](const auto& op) { record.add(op); }, operation);
   // What waits for a topic goes in the same turn as the topic: the next checkpoint of this shard
@@ -100,29 +101,21 @@ asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& opera
   if (const auto* op = std::get_if<storage::TopicDeleted>(&operation)) deleted = op->topic;
   Wakeup written;
   Result<> result;
-  const auto lsn = shard.append(record, storage::When::durable, storage::JournalUse::work,
-                                [&](const Result<>& done) {
-                                  result = done;
-                                  if (result) result = catalog_.apply(operation);
-                                  if (result && deleted)
-                                    result = broker_.pending().drop_topic(*deleted);
-                                  written.fire();
-                                });
+  const auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::work,
+                                 [&](const Result<>& done) {
+                                   result = done;
+                                   if (result) result = catalog_.apply(operation);
+                                   if (result && deleted)
+                                     result = shard_.broker_context().pending->drop_topic(*deleted);
+                                   written.fire();
+                                 });
   if (!lsn) co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
   co_await written.wait();
   if (!result) {
-    broker_.journal_failed(result.error());
+    shard_.journal_failed(result.error());
     co_return refuse(ErrorCode::kafka_storage_error, result.error().message);
   }
-  const auto image = catalog_.image();
-  for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
-    Shard& other = broker_.shard(i);
-    auto work = [&other, image]() -> asio::awaitable<int> {
-      other.set_topics(image);
-      co_return 0;
-    };
-    co_await broker_.on(shard, other, std::move(work));
-  }
+  co_await host_.show_everywhere(catalog_.image());
   co_return TopicResult<void>{};
 }
 
@@ -135,17 +128,17 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
     co_return refuse(ErrorCode::topic_already_exists,
                      fmt::format("Topic '{}' already exists.", topic.name));
   }
-  if (topic.partitions == -1) topic.partitions = broker_.config().num_partitions;
+  if (topic.partitions == -1) topic.partitions = shard_.config().num_partitions;
   if (topic.partitions < 1) {
     co_return refuse(
         ErrorCode::invalid_partitions,
         fmt::format("Number of partitions was {}; it must be at least 1.", topic.partitions));
   }
-  if (topic.partitions > broker_.config().max_partitions - partitions_) {
+  if (topic.partitions > shard_.config().max_partitions - partitions_) {
     co_return refuse(
         ErrorCode::invalid_partitions,
         fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
-                    topic.partitions, broker_.config().max_partitions, partitions_));
+                    topic.partitions, shard_.config().max_partitions, partitions_));
   }
   if (auto why = why_no_directories(topic.name, topic.partitions); !why.empty())
     co_return refuse(ErrorCode::invalid_partitions, std::move(why));
@@ -154,10 +147,10 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
                      fmt::format("Replication factor {} is not possible: there is one broker.",
                                  topic.replication));
   }
-  auto configs = settle_topic_configs(broker_.config().topic_defaults, topic.configs);
+  auto configs = settle_topic_configs(shard_.config().topic_defaults, topic.configs);
   if (!configs) co_return refuse(ErrorCode::invalid_config, configs.error().message);
   topic.configs = std::move(*configs);
-  const TopicId id = broker_.random().topic_id();
+  const TopicId id = shard_.broker_context().random->topic_id();
   if (topic.only_check) {
     co_return std::make_shared<const storage::Topic>(
         storage::Topic{id, topic.name, topic.partitions, topic.configs});
@@ -180,19 +173,10 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
   const auto topic = catalog_.image()->find(id);
   if (!topic)
     co_return refuse(ErrorCode::unknown_topic_id, "This server does not host this topic ID.");
-  Shard& shard = broker_.shard(0);
 
   // Nothing is taken for it from here on, so what is counted is all there is.
-  std::uint64_t arriving = 0;
-  for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
-    Shard& other = broker_.shard(i);
-    auto work = [&other, id]() -> asio::awaitable<std::size_t> {
-      other.refuse_topic(id, true);
-      co_return other.engine().arriving_of(id);
-    };
-    arriving += co_await broker_.on(shard, other, std::move(work));
-  }
-  const std::uint64_t pending = broker_.pending().pending_of(id) + arriving;
+  const std::uint64_t arriving = co_await host_.refuse_everywhere(id);
+  const std::uint64_t pending = shard_.broker_context().pending->pending_of(id) + arriving;
   TopicResult<void> written;
   if (!force && pending > 0) {
     written = refuse(
@@ -207,21 +191,15 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
   // Once more, now that every shard knows: until then one may have parked what was on its way, and
   // the store may have forgotten by then that it dropped the topic.
   if (written) {
-    if (const auto dropped = broker_.pending().drop_topic(id); !dropped)
-      broker_.journal_failed(dropped.error());
+    if (const auto dropped = shard_.broker_context().pending->drop_topic(id); !dropped)
+      shard_.journal_failed(dropped.error());
   }
-  for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
-    Shard& other = broker_.shard(i);
-    asio::post(other.executor(), [&other, id, deleted = written.has_value()] {
-      other.refuse_topic(id, false);
-      // Once more, for what it has seen of the topic's records until they were dropped.
-      if (deleted) other.engine().topic_deleted(id);
-    });
-  }
+  host_.stop_refusing(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());
   partitions_ -= topic->partitions;
-  if (const auto dropped = storage::drop_producer_states(broker_.meta(), id); !dropped) {
-    broker_.journal_failed(dropped.error());
+  if (const auto dropped = storage::drop_producer_states(*shard_.broker_context().meta, id);
+      !dropped) {
+    shard_.journal_failed(dropped.error());
   }
   log_info("broker", "topic {} is deleted: id {}", topic->name, id.text());
   co_return topic;
@@ -243,11 +221,11 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, 
                     topic->name, topic->partitions, count));
   }
   const std::int32_t more = count - topic->partitions;
-  if (more > broker_.config().max_partitions - partitions_) {
+  if (more > shard_.config().max_partitions - partitions_) {
     co_return refuse(
         ErrorCode::invalid_partitions,
         fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
-                    more, broker_.config().max_partitions, partitions_));
+                    more, shard_.config().max_partitions, partitions_));
   }
   if (auto why = why_no_directories(topic->name, count); !why.empty())
     co_return refuse(ErrorCode::invalid_partitions, std::move(why));

@@ -31,7 +31,7 @@
 
 namespace tarry::broker {
 
-class Broker;
+class ShardContext;
 
 struct TopicRefusal {
   protocol::ErrorCode code;
@@ -44,9 +44,27 @@ using TopicPtr = storage::TopicsImage::TopicPtr;
 // 1 to 249 of [A-Za-z0-9._-], not "." and not ".."; empty when it is a topic's name, else why not.
 std::string why_no_topic_name(std::string_view name);
 
+// How a change of the topics reaches every shard: the Broker.  Called on shard 0's thread, comes
+// back there.
+class TopicsHost {
+ public:
+  // Hands every shard the image.
+  virtual boost::asio::awaitable<void> show_everywhere(
+      std::shared_ptr<const storage::TopicsImage> image) = 0;
+  // From here on no shard takes anything for the topic; how many delayed records were on their way
+  // in then.
+  virtual boost::asio::awaitable<std::uint64_t> refuse_everywhere(TopicId topic) = 0;
+  // The deletion has ended, one way or the other.
+  virtual void stop_refusing(const TopicId& topic, bool deleted) = 0;
+
+ protected:
+  ~TopicsHost() = default;
+};
+
 class Topics {
  public:
-  Topics(Broker& broker, storage::Catalog& catalog);
+  // `shard` is shard 0.
+  Topics(ShardContext& shard, TopicsHost& host, storage::Catalog& catalog);
 
   struct NewTopic {
     std::string name;
@@ -79,7 +97,8 @@ class Topics {
   // Journal, catalog, shards.
   boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation);
 
-  Broker& broker_;
+  ShardContext& shard_;
+  TopicsHost& host_;
   storage::Catalog& catalog_;
   bool taken_ = false;
   std::deque<Wakeup*> waiting_;

@@ -11,9 +11,9 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
-#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
+#include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
 #include "protocol/messages/alter_configs.h"

@@ -1,5 +1,5 @@
 // CreatePartitions (key 37), versions 0 to 3.  Past timeout_ms the topics that do not have theirs
-// are answered with REQUEST_TIMED_OUT (broker/delayed_topic_change.h).
+// are answered with REQUEST_TIMED_OUT (broker/handlers/delayed_topic_change.h).
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +11,8 @@
 #include <fmt/core.h>
 
 #include "broker/broker.h"
-#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
 #include "protocol/messages/create_partitions.h"

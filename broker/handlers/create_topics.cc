@@ -14,9 +14,9 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
-#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
+#include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
 #include "protocol/messages/create_topics.h"

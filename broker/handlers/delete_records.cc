@@ -45,7 +45,7 @@ struct Group {
 // On the group's shard.
 asio::awaitable<int> begin(Group& group) {
   for (Item& item : group.items) {
-    const auto partition = co_await group.shard->partition(item.id);
+    const auto partition = co_await group.shard->partitions().open(item.id);
     if (!partition) {
       item.answer->error_code = partition.error();
       continue;
@@ -76,7 +76,7 @@ asio::awaitable<int> finish(Group& group, MonoTime deadline, std::shared_ptr<Han
       item.answer->error_code = ErrorCode::request_timed_out;
       continue;
     }
-    if (const auto* partition = shard.open_partition(item.id)) {
+    if (const auto* partition = shard.partitions().find(item.id)) {
       item.answer->low_watermark = partition->log_start();
     } else {
       item.answer->error_code = ErrorCode::unknown_topic_or_partition;  // Deleted meanwhile.

@@ -1,6 +1,7 @@
 // DeleteTopics (key 20), versions 1 to 6.  A topic with pending delayed records is refused with
 // POLICY_VIOLATION and their number: a deletion must not drop them silently.  Past timeout_ms those
-// that are not deleted are answered with REQUEST_TIMED_OUT (broker/delayed_topic_change.h).
+// that are not deleted are answered with REQUEST_TIMED_OUT
+// (broker/handlers/delayed_topic_change.h).
 
 #include <algorithm>
 #include <chrono>
@@ -12,8 +13,8 @@
 #include <fmt/core.h>
 
 #include "broker/broker.h"
-#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"
 #include "protocol/messages/delete_topics.h"

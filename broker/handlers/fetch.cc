@@ -17,8 +17,8 @@
 #include <boost/container/small_vector.hpp>
 
 #include "broker/broker.h"
-#include "broker/delayed_fetch.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/delayed_fetch.h"
 #include "broker/handlers/run.h"
 #include "broker/hang_up.h"
 #include "protocol/messages/fetch.h"
@@ -93,11 +93,11 @@ std::optional<storage::DiskRead> read_memory(Partition& partition, Item& item,
 asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes, Read& read) {
   // One epoch for ever: there is one broker.
   if (item.leader_epoch > 0) co_return refuse(item, ErrorCode::unknown_leader_epoch, read);
-  const auto opened = co_await shard.partition(item.id);
+  const auto opened = co_await shard.partitions().open(item.id);
   if (!opened) co_return refuse(item, opened.error(), read);
   // Retention may be faster than a read of an old segment; then the second look says so.
   for (int tries = 0; tries < 2; ++tries) {
-    Partition* const partition = shard.open_partition(item.id);
+    Partition* const partition = shard.partitions().find(item.id);
     if (partition == nullptr || partition->retired())
       co_return refuse(item, ErrorCode::unknown_topic_or_partition, read);
     if (partition->fenced()) co_return refuse(item, ErrorCode::kafka_storage_error, read);
@@ -111,7 +111,7 @@ asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes,
       co_return;
     }
     if (pieces.error().code == Errc::not_found) continue;
-    if (Partition* const still = shard.open_partition(item.id))
+    if (Partition* const still = shard.partitions().find(item.id))
       still->fence(pieces.error().message);
     co_return refuse(item, ErrorCode::kafka_storage_error, read);
   }
@@ -127,7 +127,7 @@ asio::awaitable<Read> read_group(Group& group, std::size_t max_bytes, Read read)
 bool read_at_once(Group& group, std::size_t max_bytes, Read& read) {
   const Read before = read;
   for (auto& item : group.items) {
-    Partition* const partition = group.shard->open_partition(item.id);
+    Partition* const partition = group.shard->partitions().find(item.id);
     const bool can_be = partition != nullptr && !partition->retired() && !partition->fenced() &&
                         item.leader_epoch <= 0;
     if (!can_be || read_memory(*partition, item, max_bytes, read)) {

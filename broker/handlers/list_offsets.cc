@@ -33,7 +33,7 @@ struct Found {
 
 // On the partition's shard.
 asio::awaitable<Found> find_offset(Shard& shard, TopicPartition id, std::int64_t target) {
-  const auto opened = co_await shard.partition(id);
+  const auto opened = co_await shard.partitions().open(id);
   if (!opened) co_return Found{opened.error(), -1, -1};
   Partition& partition = **opened;
   if (partition.fenced()) co_return Found{ErrorCode::kafka_storage_error, -1, -1};
@@ -43,9 +43,8 @@ asio::awaitable<Found> find_offset(Shard& shard, TopicPartition id, std::int64_t
   if (target == latest_tiered) co_return Found{};
   if (target < 0 && target != max_timestamp) co_return Found{ErrorCode::invalid_request, -1, -1};
 
-  auto search = target == max_timestamp
-                    ? partition.log().find_max_timestamp(partition.high_watermark())
-                    : partition.log().find_timestamp(target, partition.high_watermark());
+  auto search =
+      target == max_timestamp ? partition.find_max_timestamp() : partition.find_timestamp(target);
   Result<std::optional<storage::TimestampedOffset>> found;
   if (search.blocks()) {
     auto work = [search = std::move(search)]() mutable { return search.run(); };
@@ -57,7 +56,7 @@ asio::awaitable<Found> find_offset(Shard& shard, TopicPartition id, std::int64_t
     // Retention was faster: the first record that is left is not older than those that went.
     if (found.error().code == Errc::not_found)
       co_return Found{ErrorCode::offset_not_available, -1, -1};
-    if (Partition* const still = shard.open_partition(id);
+    if (Partition* const still = shard.partitions().find(id);
         still != nullptr && found.error().code == Errc::corrupt) {
       still->fence(found.error().message);
     }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "broker/broker.h"
-#include "broker/delayed_topic_change.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 #include "broker/handlers/turns.h"

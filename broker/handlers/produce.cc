@@ -93,17 +93,17 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
     };
     // Whoever throws does not tell; the others still point to what is here.
     try {
-      shard.with_partition(item->id,
-                           [item, tell, &terms](std::expected<Partition*, ErrorCode> partition) {
-                             if (!partition) return tell(failed_with(partition.error()));
-                             try {
-                               (*partition)
-                                   ->append(item->records, terms.zstd_allowed, tell,
-                                            std::move(item->memory), !terms.are_acks_valid());
-                             } catch (const std::exception& error) {
-                               tell(failed_with(ErrorCode::unknown_server_error, error.what()));
-                             }
-                           });
+      shard.partitions().with(item->id,
+                              [item, tell, &terms](std::expected<Partition*, ErrorCode> partition) {
+                                if (!partition) return tell(failed_with(partition.error()));
+                                try {
+                                  (*partition)
+                                      ->append(item->records, terms.zstd_allowed, tell,
+                                               std::move(item->memory), !terms.are_acks_valid());
+                                } catch (const std::exception& error) {
+                                  tell(failed_with(ErrorCode::unknown_server_error, error.what()));
+                                }
+                              });
     } catch (const std::exception& error) {
       tell(failed_with(ErrorCode::unknown_server_error, error.what()));
     }

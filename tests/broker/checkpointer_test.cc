@@ -63,7 +63,7 @@ ErrorCode append(Partition& partition, Bytes batch) {
 }
 
 std::uint64_t checkpoints(World& world) {
-  return world.shard().checkpoints_total;
+  return world.shard().checkpointer().checkpoints_total();
 }
 
 TEST_SUITE("checkpointer") {
@@ -76,7 +76,7 @@ TEST_SUITE("checkpointer") {
     disk.free = 1000;
     world.pass(60s);  // The interval of checkpoints is over.
     CHECK(checkpoints(world) == 0);
-    CHECK_FALSE(world.shard().checkpointer().has_room());
+    CHECK_FALSE(world.shard().has_room());
     CHECK_FALSE(world.failure.has_value());
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).error_code ==
           ErrorCode::kafka_storage_error);
@@ -121,7 +121,7 @@ TEST_SUITE("checkpointer") {
     CHECK(disk.refused - refused >= 20);  // Every second,
     CHECK(disk.refused - refused <= 40);  // and not more often.
     CHECK_FALSE(world.failure.has_value());
-    CHECK(world.shard().checkpointer().has_room());
+    CHECK(world.shard().has_room());
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"b"}})).base_offset == 1);
     disk.without_files = false;
     world.pass(2s);
@@ -200,7 +200,7 @@ TEST_SUITE("checkpointer") {
       produce(world, "t", 0, batch_of(world.clock.wall(), {{"first"}}));
       disk.full_for = ".spare";
       const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
-      Partition& partition = *world.shard().partitions().begin()->second;
+      Partition& partition = *world.shard().partitions().all().begin()->second;
       for (int i = 0; i < 4; ++i) REQUIRE(append(partition, batch) == ErrorCode::none);
       world.run();
       REQUIRE_FALSE(world.shard().journal().is_idle());
@@ -224,7 +224,7 @@ TEST_SUITE("checkpointer") {
     CHECK(status_of(world.shard()).has_room);
     disk.full_for = ".spare";
     const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
-    Partition& partition = *world.shard().partitions().begin()->second;
+    Partition& partition = *world.shard().partitions().all().begin()->second;
     for (int i = 0; i < 4; ++i) REQUIRE(append(partition, batch) == ErrorCode::none);
     world.run();
     CHECK_FALSE(status_of(world.shard()).has_room);
@@ -291,7 +291,7 @@ TEST_SUITE("checkpointer") {
     World world({.shards = 1});
     create_topic(world, "t", 1, {{"tarry.durability", "os"}});
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
-    Partition& partition = *world.shard().partitions().begin()->second;
+    Partition& partition = *world.shard().partitions().all().begin()->second;
     const Buffer batch = batch_of(world.clock.wall(), {{"b"}});
     REQUIRE(append(partition, batch) == ErrorCode::none);
     world.turn();
@@ -301,10 +301,10 @@ TEST_SUITE("checkpointer") {
     world.turn();
     REQUIRE(world.background().size() == 2);
     REQUIRE(world.background().step_last());  // The checkpoint's flush is faster than the sync.
-    CHECK(partition.log().flushed_end() == 1);
+    CHECK(partition.flushed_end() == 1);
     world.run();
     world.pass(120s);  // And it is not forgotten.
-    CHECK(partition.log().flushed_end() == 2);
+    CHECK(partition.flushed_end() == 2);
     world.restart();
     CHECK(values(read_all(world, "t")) == Strings{"a", "b"});
   }

@@ -1,6 +1,6 @@
 // DelayedFetch: each case that ends its waiting, and what does not.
 
-#include "broker/delayed_fetch.h"
+#include "broker/handlers/delayed_fetch.h"
 
 #include <doctest/doctest.h>
 
@@ -25,9 +25,9 @@ struct Fetches : World {
   Partition& partition(PartitionIndex index) {
     const TopicPartition tp{shard().topics().find("t")->id, index};
     Shard& there = broker().shard_of(tp);
-    there.with_partition(tp, [](auto) {});
+    there.partitions().with(tp, [](auto) {});
     run();
-    Partition* const open = there.open_partition(tp);
+    Partition* const open = there.partitions().find(tp);
     REQUIRE(open != nullptr);
     return *open;
   }
@@ -109,7 +109,7 @@ struct Fetches : World {
     run();
     for (std::size_t i = 0; i < broker().shard_count(); ++i) {
       if (metrics(Kind::fetch, i).waiting + metrics(Kind::fetch_watch, i).waiting > 0) return false;
-      for (const auto& [tp, partition] : shard(i).partitions())
+      for (const auto& [tp, partition] : shard(i).partitions().all())
         if (!partition->fetches.empty()) return false;
     }
     return true;

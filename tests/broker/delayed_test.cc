@@ -238,10 +238,10 @@ TEST_SUITE("delayed records") {
     world.run();
     REQUIRE_FALSE(world.broker().topics().image()->find(id));
     REQUIRE(world.shard(1).topics().find(id));
-    const auto checkpoints = world.shard().checkpoints_total;
+    const auto checkpoints = world.shard().checkpointer().checkpoints_total();
     world.shard().checkpointer().hurry();
     world.run();
-    REQUIRE(world.shard().checkpoints_total == checkpoints + 1);
+    REQUIRE(world.shard().checkpointer().checkpoints_total() == checkpoints + 1);
     REQUIRE_FALSE(*removed);
     CHECK(world.broker().pending().total() == 0);
     world.restart();
@@ -293,12 +293,12 @@ TEST_SUITE("delayed records") {
     world.restart();
     const TopicPartition tp{world.shard().topics().find("t")->id, 0};
     REQUIRE(world.shard().engine().stats().in_flight == 3);
-    REQUIRE(world.shard().open_partition(tp) == nullptr);
+    REQUIRE(world.shard().partitions().find(tp) == nullptr);
     world.clock.now_wall -= 57s;
     world.background_stands_still = false;
     world.run();
-    REQUIRE(world.shard().open_partition(tp) != nullptr);
-    CHECK(world.shard().open_partition(tp)->log_end() == 0);
+    REQUIRE(world.shard().partitions().find(tp) != nullptr);
+    CHECK(world.shard().partitions().find(tp)->log_end() == 0);
     // One of the three is due now.
     world.pass(20ms);
     CHECK(values(read_all(world, "t")) == Strings{"a"});

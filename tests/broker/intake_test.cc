@@ -40,9 +40,9 @@ struct OneShard : World {
       : World({.shards = 1, .configure = std::move(configure)}) {}
   Partition& partition(PartitionIndex index, std::string_view topic = "t") {
     const TopicPartition tp{shard().topics().find(topic)->id, index};
-    shard().with_partition(tp, [](auto) {});
+    shard().partitions().with(tp, [](auto) {});
     run();
-    return *shard().open_partition(tp);
+    return *shard().partitions().find(tp);
   }
 };
 

@@ -158,7 +158,7 @@ TEST_SUITE("a topic's log") {
     create_topic(world, "t", 1, {{"tarry.durability", "os"}});
     const TopicPartition tp{world.shard().topics().find("t")->id, 0};
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}, {4711, 0, 0}));
-    Partition& partition = *world.shard().open_partition(tp);
+    Partition& partition = *world.shard().partitions().find(tp);
     const auto next = batch_of(world.clock.wall(), {{"b"}}, {4711, 0, 1});
     world.background_stands_still = true;
     const auto first = world.begin(produce_request("t", 0, next), 9);
@@ -222,7 +222,7 @@ TEST_SUITE("a topic's log") {
     create_topic(world, "t", 2);
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
     world.pass(120s);
-    REQUIRE(world.shard().checkpoints_total > 0);
+    REQUIRE(world.shard().checkpointer().checkpoints_total() > 0);
     Buffer expected;
     for (const char* value : {"b", "c"}) {
       Buffer batch = batch_of(world.clock.wall(), {{value}});

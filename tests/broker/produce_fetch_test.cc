@@ -40,9 +40,9 @@ TEST_SUITE("produce and fetch") {
     World world({.shards = 1});
     create_topic(world, "t");
     const auto tp = TopicPartition{world.shard().topics().find("t")->id, 0};
-    world.shard().with_partition(tp, [](auto) {});
+    world.shard().partitions().with(tp, [](auto) {});
     world.run();
-    Partition& partition = *world.shard().open_partition(tp);
+    Partition& partition = *world.shard().partitions().find(tp);
     const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
     Appended appended;
     partition.append(batch, true, [&](Appended result) { appended = std::move(result); });
@@ -168,7 +168,9 @@ TEST_SUITE("produce and fetch") {
     create_topic(world, "t", 2);
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
     world.pass(120s);
-    CHECK(world.shard(0).checkpoints_total + world.shard(1).checkpoints_total > 0);
+    CHECK(world.shard(0).checkpointer().checkpoints_total() +
+              world.shard(1).checkpointer().checkpoints_total() >
+          0);
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"after"}}));
     world.restart();
     CHECK(values(read_all(world, "t", 0)) == Strings{"before", "after"});
@@ -187,7 +189,7 @@ TEST_SUITE("produce and fetch") {
     auto request = produce_request("t", 0, large);
     request.topic_data[0].partition_data.push_back({1, Bytes(small)});
     world.call<protocol::ProduceResponse>(request, 9);
-    CHECK(world.shard().checkpoints_total > 0);
+    CHECK(world.shard().checkpointer().checkpoints_total() > 0);
     world.restart();
     CHECK(values(read_all(world, "t", 0)).size() == 1);
     CHECK(values(read_all(world, "t", 1)) == std::vector<std::string>{"small"});
@@ -197,7 +199,7 @@ TEST_SUITE("produce and fetch") {
     World world({.shards = 1});
     create_topic(world, "t");
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
-    Partition* const partition = world.shard().partitions().begin()->second.get();
+    Partition* const partition = world.shard().partitions().all().begin()->second.get();
     storage::RecordBuilder record;
     record.add(storage::ProducerIdsGiven{5000});
     REQUIRE(world.shard().append(record, storage::When::durable, storage::JournalUse::work,
@@ -214,11 +216,11 @@ TEST_SUITE("produce and fetch") {
     Shard& shard = world.shard();
     const TopicPartition tp{shard.topics().find("t")->id, 0};
     std::vector<int> order;
-    shard.with_partition(tp, [&](auto) {
+    shard.partitions().with(tp, [&](auto) {
       order.push_back(1);
-      shard.with_partition(tp, [&](auto) { order.push_back(3); });
+      shard.partitions().with(tp, [&](auto) { order.push_back(3); });
     });
-    shard.with_partition(tp, [&](auto) { order.push_back(2); });
+    shard.partitions().with(tp, [&](auto) { order.push_back(2); });
     world.run();
     CHECK(order == std::vector{1, 2, 3});
   }

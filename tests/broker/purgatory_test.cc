@@ -33,7 +33,7 @@ std::uint64_t waiting(World& world, Kind kind) {
 void open_partitions(World& world, PartitionIndex count) {
   for (PartitionIndex p = 0; p < count; ++p) {
     const TopicPartition tp{world.shard().topics().find("t")->id, p};
-    world.broker().shard_of(tp).with_partition(tp, [](auto) {});
+    world.broker().shard_of(tp).partitions().with(tp, [](auto) {});
   }
   world.run();
 }
@@ -158,7 +158,7 @@ TEST_SUITE("delayed produce") {
       world.background().run_all();  // One looks at the batch, one is the round of the other.
       const TopicPartition tp{world.shard().topics().find("t")->id, 1};
       world.turn();
-      CHECK(world.shard().open_partition(tp)->log_end() == 1);
+      CHECK(world.shard().partitions().find(tp)->log_end() == 1);
       CHECK(waiting(world, Kind::produce) == 1);
       world.pass(100ms);
       REQUIRE(pending->answer.has_value());
@@ -303,7 +303,7 @@ TEST_SUITE("delayed produce") {
     CHECK(answer.responses[0].partition_responses[0].error_code ==
           ErrorCode::unknown_topic_or_partition);
     CHECK(answer.responses[0].partition_responses[0].base_offset == -1);
-    CHECK(world.shard(1).partitions().empty());
+    CHECK(world.shard(1).partitions().all().empty());
   }
 
   TEST_CASE("a batch that comes while its topic is being deleted is answered as of no topic") {
@@ -420,7 +420,7 @@ TEST_SUITE("what a broker parks") {
     for (const auto& one : all) CHECK(one->answer.has_value());
     for (std::size_t i = 0; i < 2; ++i) {
       CHECK_FALSE(world.shard(i).purgatory().has_completions());
-      for (const auto& [tp, partition] : world.shard(i).partitions())
+      for (const auto& [tp, partition] : world.shard(i).partitions().all())
         CHECK(partition->fetches.empty());
     }
   }
@@ -436,10 +436,10 @@ TEST_SUITE("what a broker parks") {
     for (int i = 0; i < 50; ++i) {
       request.topics[0].partitions[0].fetch_offset = i;
       const auto pending = world.begin(request, 12);
-      CHECK_FALSE(world.shard().open_partition(quiet)->fetches.empty());
+      CHECK_FALSE(world.shard().partitions().find(quiet)->fetches.empty());
       produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
       CHECK(pending->answer.has_value());
-      CHECK(world.shard().open_partition(quiet)->fetches.empty());
+      CHECK(world.shard().partitions().find(quiet)->fetches.empty());
     }
     CHECK(waiting(world, Kind::fetch) == 0);
   }

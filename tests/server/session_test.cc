@@ -105,7 +105,7 @@ struct Sitting : TestWorld {
   void make_topic(struct Client& client, const std::string& name);
   // Puts about so much into its partition.
   void fill(const std::string& name, std::size_t bytes) {
-    auto* partition = shard().open_partition({shard().topics().find(name)->id, 0});
+    auto* partition = shard().partitions().find({shard().topics().find(name)->id, 0});
     const Buffer value(100'000, 'v');
     for (std::size_t done = 0; done < bytes; done += value.size()) {
       records::BatchBuilder builder{records::BatchOptions{}};

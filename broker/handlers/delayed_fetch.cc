@@ -1,4 +1,4 @@
-#include "broker/delayed_fetch.h"
+#include "broker/handlers/delayed_fetch.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,7 +14,7 @@ DelayedFetch::Count::Count(OnShard there) : there_(std::move(there)) {}
 
 bool DelayedFetch::Count::is_readable(std::size_t i) const {
   const auto& seen = there_.partitions[i];
-  const auto* partition = there_.shard->open_partition(seen.id);
+  const auto* partition = there_.shard->partitions().find(seen.id);
   return partition != nullptr && !partition->retired() && !partition->fenced() &&
          partition->log_start() <= seen.from;
 }
@@ -28,7 +28,7 @@ bool DelayedFetch::Count::all_readable() const {
 
 std::int64_t DelayedFetch::Count::take(std::size_t i) {
   auto& seen = there_.partitions[i];
-  const auto* partition = there_.shard->open_partition(seen.id);
+  const auto* partition = there_.shard->partitions().find(seen.id);
   if (partition == nullptr) return 0;
   const std::int64_t grown = std::min(partition->visible_bytes() - seen.bytes, seen.room);
   seen.bytes = partition->visible_bytes();
@@ -51,7 +51,7 @@ void DelayedFetch::Count::add_watching(std::int64_t step,
                                        std::vector<purgatory::Watching>& watching) const {
   for (std::size_t i = 0; i < size(); ++i) {
     // One that is gone has nothing to watch; then not all are readable, and nobody waits.
-    if (auto* partition = there_.shard->open_partition(there_.partitions[i].id))
+    if (auto* partition = there_.shard->partitions().find(there_.partitions[i].id))
       watching.push_back({partition->fetches, threshold(i, step)});
   }
 }

@@ -1,4 +1,4 @@
-#include "broker/delayed_topic_change.h"
+#include "broker/handlers/delayed_topic_change.h"
 
 #include <array>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <boost/asio/detached.hpp>
 
 #include "broker/broker.h"
-#include "broker/handlers/table.h"
+#include "broker/handlers/request_context.h"
 #include "broker/handlers/turns.h"
 #include "broker/shard.h"
 

@@ -1,0 +1,35 @@
+#pragma once
+
+// PartitionHost: what a partition needs of its shard beside the ShardContext.
+//
+// The Shard implements it, so that a partition neither knows the parts of its shard nor is known
+// to stand on all of them.  Everything runs on the shard's thread.
+
+#include <cstddef>
+
+namespace tarry::delay {
+class Engine;
+}
+
+namespace tarry::broker {
+
+class BatchChecks;
+class Partition;
+
+class PartitionHost {
+ public:
+  virtual delay::Engine& engine() = 0;
+  virtual BatchChecks& checks() = 0;
+
+  // It is open from now on.
+  virtual void opened(Partition& partition) = 0;
+  // Its log has something that its segments, or its directory, do not have yet.
+  virtual void log_is_dirty(Partition& partition, std::size_t bytes) = 0;
+  // Whole segments may be below its log start now.
+  virtual void log_start_moved(Partition& partition) = 0;
+
+ protected:
+  ~PartitionHost() = default;
+};
+
+}  // namespace tarry::broker

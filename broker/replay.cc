@@ -1,0 +1,83 @@
+#include "broker/replay.h"
+
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/bytes.h"
+#include "base/log.h"
+
+namespace tarry::broker {
+
+Result<Offset> Replay::cut(const TopicPartition& tp, Offset base) {
+  auto partition = open(tp);
+  if (!partition) return std::unexpected(partition.error());
+  return (*partition)->cut(base);
+}
+
+Result<> Replay::append(const TopicPartition& tp, Bytes batches, WallTime appended) {
+  auto partition = open(tp);
+  if (!partition) return std::unexpected(partition.error());
+  auto replayed = (*partition)->replay(batches, appended);
+  if (replayed) shard_of(tp).checkpointer().note_dirty(**partition, batches.size());
+  return replayed;
+}
+
+Result<> Replay::producer_answered(const storage::ProducerAnswered& answered) {
+  auto partition = open(answered.partition);
+  if (!partition) return std::unexpected(partition.error());
+  (*partition)->replay_producer(answered);
+  return {};
+}
+
+Result<> Replay::start_moved(const TopicPartition& tp, Offset start) {
+  auto partition = open(tp);
+  if (!partition) return std::unexpected(partition.error());
+  (*partition)->replay_start(start);
+  shard_of(tp).checkpointer().note_dirty(**partition, 0);
+  return {};
+}
+
+void Replay::fence(const TopicPartition& tp, const std::string& why) {
+  if (auto partition = open(tp)) return (*partition)->fence(why);
+  log_error("broker", "partition {} of topic {} is out of service, its bytes are kept: {}",
+            tp.partition, tp.topic.text(), why);
+}
+
+Result<> Replay::keep(const TopicPartition& tp, Bytes batches) {
+  auto& kept = kept_[tp];
+  if (!kept.file) {
+    const auto topic = shard_of(tp).topics().find(tp.topic);
+    const auto directory = kept_directory();
+    if (auto made = broker_.disk->make_directories(directory); !made) return made;
+    kept.path = fmt::format("{}/{}-{}-{:020}.log", directory, topic ? topic->name : tp.topic.text(),
+                            tp.partition, load_be<std::int64_t>(batches.data()));
+    auto file = broker_.disk->open(
+        kept.path, {.write = true, .create = storage::OpenOptions::Create::if_absent});
+    if (!file) return std::unexpected(file.error());
+    kept.file = std::move(*file);
+  }
+  auto written = kept.file->pwrite(kept.bytes, batches);
+  if (written) kept.bytes += batches.size();
+  return written;
+}
+
+Result<> Replay::sync_kept() {
+  for (auto& [tp, kept] : kept_) {
+    if (auto synced = kept.file->sync(); !synced) return synced;
+    log_error("broker", "what the journal has for the partition is kept in {} ({} bytes)",
+              kept.path, kept.bytes);
+  }
+  return kept_.empty() ? Result<>() : broker_.disk->sync_directory(kept_directory());
+}
+
+Result<Partition*> Replay::open(const TopicPartition& tp) {
+  // The first pass has just told the catalog, and the shards know it by the image alone.
+  if (!shard_of(tp).topics().find(tp.topic)) {
+    const auto image = catalog_.image();
+    for (const auto& shard : shards_) shard->set_topics(image);
+  }
+  return shard_of(tp).partitions().open_now(tp);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,19 @@
+#pragma once
+
+// What the members of a consumer group read, as they say it in what they offer to their group.
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace tarry::broker {
+
+class Group;
+
+// The topics that its members read, as they say; none when it has no members.  Empty when it is no
+// group of consumers, or one of them says what is not understood, or they name more than 100 000:
+// then they may read anything.
+std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& group);
+
+}  // namespace tarry::broker
