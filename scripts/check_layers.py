@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
-"""Fails when a folder includes from a folder that its CMakeLists.txt does not list in USES.
+"""Fails when an #include points upwards, or when includes run in a circle.
 
-Usage: check_layers.py [ROOT]; without one the repository that this script stands in.  USES is
-taken as written, not transitively: what a file includes, its folder names.
+Usage: check_layers.py [ROOT]; without one the repository that this script stands in.
+
+Three rules, each read from the CMakeLists.txt of a top folder:
+- USES: a folder includes only from itself and from the folders listed, taken as written and not
+  transitively: what a file includes, its folder names.
+- ORDER: the sub-folders of a folder from the bottom up, "." for the files beside them.  A file
+  includes only from its own sub-folder and those before it.
+- No circle: a .cc with its .h counts as one file, and no files include each other in a loop.
 """
 
 import pathlib
@@ -12,22 +18,105 @@ import sys
 root = pathlib.Path(sys.argv[1] if sys.argv[1:] else pathlib.Path(__file__).resolve().parents[1])
 
 uses = {}  # Folder -> the folders it may include from.
+order = {}  # Folder -> its sub-folders, from the bottom up.
 for cmake in sorted(root.glob("*/CMakeLists.txt")):
+    folder = cmake.parent.name
     # A folder may have a library and a program: it may use what either lists.
     for call in re.finditer(r"tarry_(?:library|executable)\(\s*(\w+)([^)]*)\)", cmake.read_text()):
-        listed = re.search(r"\bUSES\b((?:\s+(?!SOURCES\b|LINKS\b|PRIVATE_LINKS\b)\w+)*)", call[2])
-        uses.setdefault(cmake.parent.name, set()).update(listed[1].split() if listed else [])
+        words = re.split(r"\b(SOURCES|USES|LINKS|PRIVATE_LINKS|ORDER)\b", call[2])
+        listed = {name: text.split() for name, text in zip(words[1::2], words[2::2])}
+        uses.setdefault(folder, set()).update(listed.get("USES", []))
+        if "ORDER" in listed:
+            order[folder] = listed["ORDER"]
 
 problems = []
-for folder, allowed in uses.items():
-    for source in sorted((root / folder).rglob("*.[hc]*")):
-        for number, line in enumerate(source.read_text().splitlines(), 1):
-            included = re.match(r'\s*#\s*include\s+"(\w+)/([^"]*)"', line)
-            if not included or included[1] == folder or included[1] in allowed:
-                continue
-            if folder == "timing" and included[0].endswith('"base/assert.h"'):
-                continue  # Installed with timing, which otherwise stands on nothing of ours.
-            problems.append(f"{source.relative_to(root)}:{number}: {folder} may not use {included[1]}")
 
-print("\n".join(problems) or f"{len(uses)} folders keep to their layers")
+
+def place(path):
+    """The sub-folder of a file below its top folder; "." for those beside the sub-folders."""
+    return path.parts[1] if len(path.parts) > 2 else "."
+
+
+def check_line(source, number, included):
+    """`included` is the path in the #include, `source` that of the file; both below the root."""
+    folder, target = source.parts[0], pathlib.PurePosixPath(included)
+    where = f"{source}:{number}"
+    if target.parts[0] != folder:
+        # assert.h is installed with timing, which otherwise stands on nothing of ours.
+        installed = folder == "timing" and included == "base/assert.h"
+        if target.parts[0] not in uses[folder] and not installed:
+            problems.append(f"{where}: {folder} may not use {target.parts[0]}")
+        return
+    places = order.get(folder)
+    if places is None:
+        return
+    here, there = place(source), place(target)
+    for each in (here, there):
+        if each not in places:
+            problems.append(f"{where}: {folder}/{each} has no place in the ORDER of {folder}")
+            return
+    if places.index(there) > places.index(here):
+        problems.append(f"{where}: {folder}/{here} may not use {folder}/{there}, which stands above it")
+
+
+edges = {}  # A file without its ending -> the files that it includes.
+for folder in uses:
+    for source in sorted((root / folder).rglob("*.[hc]*")):
+        if source.suffix not in (".h", ".cc"):
+            continue
+        path = source.relative_to(root)
+        unit = str(path.with_suffix(""))
+        edges.setdefault(unit, set())
+        for number, line in enumerate(source.read_text().splitlines(), 1):
+            included = re.match(r'\s*#\s*include\s+"([\w./]+)"', line)
+            if not included or "/" not in included[1] or included[1].split("/")[0] == "tests":
+                continue
+            check_line(path, number, included[1])
+            target = str(pathlib.PurePosixPath(included[1]).with_suffix(""))
+            if target != unit:
+                edges[unit].add(target)
+
+
+def circles():
+    """Tarjan's strongly connected components of more than one file, without recursion."""
+    index, low, on_stack, stack, found = {}, {}, set(), [], []
+    for start in sorted(edges):
+        if start in index:
+            continue
+        work = [(start, iter(sorted(edges[start])))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        on_stack.add(start)
+        while work:
+            unit, rest = work[-1]
+            for target in rest:
+                if target not in edges:
+                    continue
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(sorted(edges[target]))))
+                    break
+                if target in on_stack:
+                    low[unit] = min(low[unit], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[unit])
+                if low[unit] == index[unit]:
+                    circle = set()
+                    while unit not in circle:
+                        circle.add(stack.pop())
+                    on_stack -= circle
+                    if len(circle) > 1:
+                        found.append(sorted(circle))
+    return found
+
+
+for circle in circles():
+    ties = [f"{a} -> {b}" for a in circle for b in sorted(edges[a]) if b in circle]
+    problems.append(f"{len(circle)} files include each other in a circle: {', '.join(ties)}")
+
+print("\n".join(problems) or f"{len(uses)} folders, {len(edges)} files: each stands only on what is below it")
 sys.exit(bool(problems))
