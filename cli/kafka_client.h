@@ -28,6 +28,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "cli/consumed_record.h"
 
 namespace tarry::cli {
 
@@ -190,14 +191,6 @@ class KafkaProducer {
   std::size_t partitions_;
 };
 
-// A record as it came.  The views live until the next call of the consumer.
-struct ConsumedRecord {
-  PartitionIndex partition = 0;
-  Offset offset = 0;
-  std::int64_t timestamp = -1;  // Epoch ms; -1: none.
-  std::optional<std::string_view> key, value;
-  std::vector<std::pair<std::string_view, std::optional<std::string_view>>> headers;
-};
 struct EndOfPartition {  // Everything there was has been read.
   PartitionIndex partition = 0;
 };
