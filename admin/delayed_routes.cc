@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "broker/broker.h"
-#include "broker/delayed_records.h"
+#include "broker/views/delayed_records.h"
 
 namespace tarry::admin {
 namespace {

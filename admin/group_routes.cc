@@ -9,7 +9,7 @@
 
 #include "admin/json_reply.h"
 #include "base/log.h"
-#include "broker/group_status.h"
+#include "broker/views/group_status.h"
 
 namespace tarry::admin {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/token_proof.h"
 #include "broker/broker.h"
-#include "broker/status.h"
+#include "broker/views/status.h"
 
 namespace tarry::admin {
 namespace {

@@ -13,7 +13,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/log.h"
-#include "broker/delayed_produce.h"
+#include "broker/context/durability_wait.h"
 #include "broker/replay.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
@@ -294,7 +294,8 @@ void Broker::sequences_answered() {
   if (not_ready_ > 0 && --not_ready_ == 0) std::exchange(ready_, nullptr)();
 }
 
-asio::awaitable<Result<ProducerId>> Broker::next_producer_id(std::shared_ptr<HangUp::Line> line) {
+asio::awaitable<Result<ProducerId>> Broker::next_producer_id(
+    std::shared_ptr<CancellationToken> token) {
   while (producer_ids_next_ == producer_ids_end_) {
     // Noted first, given out then.  Who comes meanwhile notes a block of its own, which is only
     // waste.
@@ -315,7 +316,7 @@ asio::awaitable<Result<ProducerId>> Broker::next_producer_id(std::shared_ptr<Han
                                         std::move(note));
     if (!lsn) co_return std::unexpected(lsn.error());
     if (!co_await wait_until_durable(*shards_[0], *lsn, purgatory::Kind::init_producer_id,
-                                     producer_ids_timeout, *line)) {
+                                     producer_ids_timeout, *token)) {
       co_return fail(Errc::stopped, "the journal has not noted the producer ids in time");
     }
     if (!*noted) co_return std::unexpected(noted->error());

@@ -28,10 +28,10 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "broker/broker_context.h"
-#include "broker/hang_up.h"
+#include "broker/context/broker_context.h"
+#include "broker/context/cancellation_token.h"
 #include "broker/shard.h"
-#include "broker/topics.h"
+#include "broker/topics/topics.h"
 #include "storage/catalog.h"
 #include "storage/data_directory.h"
 #include "storage/database.h"
@@ -106,7 +106,8 @@ class Broker final : public TopicsHost {
   // `shard`'s thread when it is noted durably.
   void give_sequences(Shard& shard);
   // A producer id that was never given out before.  On shard 0's thread.
-  boost::asio::awaitable<Result<ProducerId>> next_producer_id(std::shared_ptr<HangUp::Line> line);
+  boost::asio::awaitable<Result<ProducerId>> next_producer_id(
+      std::shared_ptr<CancellationToken> token);
 
  private:
   Broker(BrokerSetup setup, storage::DataDirectory directory);

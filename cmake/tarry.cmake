@@ -19,9 +19,10 @@ endif()
 # tarry_library(timing SOURCES timing_wheel.cc USES base LINKS Boost::headers PRIVATE_LINKS zlib)
 #
 # The library of one folder: target tarry_timing, alias tarry::timing.  USES lists the
-# folders it may include from; scripts/check_layers.py holds the sources to it.
+# folders it may include from, ORDER its own sub-folders from the bottom up, "." for the files
+# beside them; scripts/check_layers.py holds the sources to both.
 function(tarry_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER" ${ARGN})
   add_library(tarry_${name} STATIC ${ARG_SOURCES})
   add_library(tarry::${name} ALIAS tarry_${name})
   list(TRANSFORM ARG_USES PREPEND tarry::)

@@ -14,7 +14,7 @@
 
 #include "base/assert.h"
 #include "base/time_text.h"
-#include "broker/topic_config.h"
+#include "broker/settings/topic_config.h"
 
 namespace tarry::server {
 namespace {

@@ -38,7 +38,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "broker/broker_config.h"
+#include "broker/settings/broker_config.h"
 #include "server/address.h"
 #include "server/session_limits.h"
 

@@ -56,7 +56,7 @@
 #include <boost/container/devector.hpp>
 
 #include "base/log_throttle.h"
-#include "broker/connection.h"
+#include "broker/context/connection.h"
 #include "broker/handlers/table.h"
 #include "broker/shard.h"
 #include "server/frame.h"

@@ -4,7 +4,7 @@
 
 #include <boost/asio/awaitable.hpp>
 
-#include "broker/handlers/request_context.h"
+#include "broker/context/request_context.h"
 
 namespace tarry::broker {
 

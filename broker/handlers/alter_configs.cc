@@ -11,11 +11,11 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/alter_configs.h"
 #include "protocol/messages/incremental_alter_configs.h"
 
@@ -53,9 +53,9 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
   Response response;
   std::vector<TopicChange> changes;
   std::vector<std::size_t> places;
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& resource : request.resources) {
-    if (turns.over(2) && !co_await turns.next()) co_return response;
+    if (budget.spend(2) && !co_await budget.yield()) co_return response;
     auto& answer = response.responses.emplace_back();
     answer.resource_type = resource.resource_type;
     answer.resource_name = resource.resource_name;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "broker/broker_config.h"
-#include "broker/topic_config.h"
+#include "broker/settings/broker_config.h"
+#include "broker/settings/topic_config.h"
 #include "storage/catalog.h"
 
 namespace tarry::broker {

@@ -11,10 +11,10 @@
 #include <fmt/core.h>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/create_partitions.h"
 
 namespace tarry::broker {
@@ -36,9 +36,9 @@ asio::awaitable<Response> create_partitions(RequestContext& context, const Reque
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;
   for (const auto& topic : request.topics) ++times[topic.name];
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& asked : request.topics) {
-    if (turns.over(2) && !co_await turns.next()) co_return response;
+    if (budget.spend(2) && !co_await budget.yield()) co_return response;
     auto& answer = response.results.emplace_back();
     answer.name = asked.name;
     if (times[asked.name] > 1) {

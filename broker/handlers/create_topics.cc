@@ -14,11 +14,11 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/create_topics.h"
 
 namespace tarry::broker {
@@ -98,9 +98,9 @@ asio::awaitable<Response> create_topics(RequestContext& context, const Request& 
   std::map<std::string_view, std::size_t> times;  // 0: answered that they are several.
   for (const auto& topic : request.topics) ++times[topic.name];
 
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& asked : request.topics) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& named = times[asked.name];
     if (named != 1) {
       if (std::exchange(named, 0) == 0) continue;

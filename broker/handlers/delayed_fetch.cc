@@ -5,7 +5,7 @@
 
 #include <boost/asio/post.hpp>
 
-#include "broker/partition.h"
+#include "broker/partitions/partition.h"
 #include "broker/shard.h"
 
 namespace tarry::broker {

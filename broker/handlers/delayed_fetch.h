@@ -46,7 +46,7 @@
 #include <boost/container/small_vector.hpp>
 
 #include "base/ids.h"
-#include "broker/wakeup.h"
+#include "broker/context/one_shot_event.h"
 #include "purgatory/delayed_operation.h"
 
 namespace tarry::broker {
@@ -118,7 +118,7 @@ class DelayedFetch final : public purgatory::DelayedOperation {
   std::shared_ptr<Address> address_;
   std::vector<std::shared_ptr<Away>> away_;  // One for each of them.
   purgatory::WatchList woken_list_;  // Ourselves alone, in the last place: how a post reaches us.
-  Wakeup answered_;
+  OneShotEvent answered_;
 };
 
 }  // namespace tarry::broker

@@ -7,8 +7,8 @@
 #include <boost/asio/detached.hpp>
 
 #include "broker/broker.h"
-#include "broker/handlers/request_context.h"
-#include "broker/handlers/turns.h"
+#include "broker/context/request_context.h"
+#include "broker/context/yield_budget.h"
 #include "broker/shard.h"
 
 namespace tarry::broker {
@@ -23,9 +23,9 @@ constexpr std::size_t microseconds_a_change = 4;
 // On the connection's shard; outlives a request that is answered first.
 asio::awaitable<void> make_all(Broker& broker, Shard& home, std::vector<TopicChange> changes,
                                std::shared_ptr<TopicChanges> made) {
-  Turns turns(home, nullptr);
+  YieldBudget budget(home, nullptr);
   for (std::size_t i = 0; i < changes.size() && !made->given_up; ++i) {
-    if (turns.over(microseconds_a_change)) co_await turns.next();
+    if (budget.spend(microseconds_a_change)) co_await budget.yield();
     auto change = std::move(changes[i]);
     auto result = co_await broker.on(home, broker.shard(0), std::move(change));
     made->add(std::move(result));

@@ -27,8 +27,8 @@
 
 #include <boost/asio/awaitable.hpp>
 
-#include "broker/topics.h"
-#include "broker/wakeup.h"
+#include "broker/context/one_shot_event.h"
+#include "broker/topics/topics.h"
 #include "purgatory/delayed_operation.h"
 
 namespace tarry::broker {
@@ -63,7 +63,7 @@ class DelayedTopicChange final : public purgatory::DelayedOperation {
   Shard& home_;
   TopicChanges& changes_;
   const std::size_t count_;
-  Wakeup answered_;
+  OneShotEvent answered_;
 };
 
 // Runs on shard 0, and views nothing of the request, which it may outlive.

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "broker/broker.h"
-#include "broker/groups.h"
+#include "broker/context/cancel_on_close.h"
+#include "broker/context/yield_budget.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
-#include "broker/hang_up.h"
 #include "protocol/messages/delete_groups.h"
 
 namespace tarry::broker {
@@ -25,13 +25,13 @@ using Response = protocol::DeleteGroupsResponse;
 asio::awaitable<Response> delete_groups(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
   Response response;
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto id : request.groups_names) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     Shard& shard = broker.shard_of_group(id);
-    const HangUp hang_up(context.connection, context.shard, shard);
-    auto work = [&shard, id, line = hang_up.line()] {
-      return shard.groups().remove(std::string(id), line);
+    const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
+    auto work = [&shard, id, token = cancel_on_close.token()] {
+      return shard.groups().remove(std::string(id), token);
     };
     const auto code = co_await broker.on(context.shard, shard, std::move(work));
     response.results.push_back({std::string(id), code});

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "broker/broker.h"
-#include "broker/delayed_delete_records.h"
+#include "broker/context/cancel_on_close.h"
+#include "broker/context/durability_wait.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/hang_up.h"
 #include "protocol/messages/delete_records.h"
 
 namespace tarry::broker {
@@ -58,15 +58,16 @@ asio::awaitable<int> begin(Group& group) {
 }
 
 // On the group's shard.  `deadline` by the clock, which all shards have in common.
-asio::awaitable<int> finish(Group& group, MonoTime deadline, std::shared_ptr<HangUp::Line> line) {
+asio::awaitable<int> finish(Group& group, MonoTime deadline,
+                            std::shared_ptr<CancellationToken> token) {
   Shard& shard = *group.shard;
   std::optional<Lsn> last;
   for (const Item& item : group.items) {
     if (item.wait_for) last = std::max(last.value_or(0), *item.wait_for);
   }
-  if (last && !line->hung_up() && !shard.stopping()) {
-    DelayedDeleteRecords waiting(shard, *last);
-    HangUp::Attached attached(*line, waiting);
+  if (last && !token->cancelled() && !shard.stopping()) {
+    DurabilityWait waiting(shard, *last, std::nullopt, purgatory::Kind::delete_records);
+    CancellationToken::Attached attached(*token, waiting);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - shard.clock().mono());
     co_await waiting.wait(shard.tick_after(left));
   }
@@ -118,8 +119,10 @@ asio::awaitable<Response> delete_records(RequestContext& context, const Request&
     co_await broker.on(context.shard, *group.shard, std::move(work));
   }
   for (auto& group : groups) {
-    HangUp hang_up(context.connection, context.shard, *group.shard);
-    auto work = [&group, deadline, line = hang_up.line()] { return finish(group, deadline, line); };
+    CancelOnClose cancel_on_close(context.connection, context.shard, *group.shard);
+    auto work = [&group, deadline, token = cancel_on_close.token()] {
+      return finish(group, deadline, token);
+    };
     if (context.connection.closed()) break;
     co_await broker.on(context.shard, *group.shard, std::move(work));
   }

@@ -13,10 +13,10 @@
 #include <fmt/core.h>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/delete_topics.h"
 
 namespace tarry::broker {
@@ -46,9 +46,9 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
   std::vector<TopicChange> removals;
   std::vector<std::size_t> places;
   std::set<TopicId> seen;
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& topic : asked) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answer = response.responses.emplace_back();
     if (topic.name) answer.name = std::string(*topic.name);
     answer.topic_id = topic.topic_id;

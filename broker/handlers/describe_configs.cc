@@ -6,10 +6,10 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/describe_configs.h"
 
 namespace tarry::broker {
@@ -89,13 +89,13 @@ asio::awaitable<Response> describe_configs(RequestContext& context, const Reques
   const auto& broker = context.broker.config();
   Response response;
   std::size_t bytes = 0;
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& asked : request.resources) {
     const std::size_t cost = response.results.empty() || response.results.back().configs.empty()
                                  ? 1
                                  : microseconds_a_resource;
     if (!response.results.empty()) bytes += bytes_of(response.results.back());
-    if (turns.over(cost) && !co_await turns.next()) co_return response;
+    if (budget.spend(cost) && !co_await budget.yield()) co_return response;
     auto& result = response.results.emplace_back();
     result.resource_type = asked.resource_type;
     result.resource_name = asked.resource_name;

@@ -7,11 +7,11 @@
 #include <fmt/core.h>
 
 #include "broker/broker.h"
-#include "broker/groups.h"
+#include "broker/context/yield_budget.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/describe_groups.h"
 
 namespace tarry::broker {
@@ -66,9 +66,9 @@ asio::awaitable<Response> describe_groups(RequestContext& context, const Request
   Broker& broker = context.broker;
   Response response;
   std::size_t bytes = 0;
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto id : request.groups) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     Shard& shard = broker.shard_of_group(id);
     if (bytes > answer_bytes) {
       auto& refused = response.groups.emplace_back();
@@ -85,7 +85,8 @@ asio::awaitable<Response> describe_groups(RequestContext& context, const Request
       answer_size +=
           sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
     bytes += answer_size;
-    if (turns.over(answer_size / bytes_a_microsecond) && !co_await turns.next()) co_return response;
+    if (budget.spend(answer_size / bytes_a_microsecond) && !co_await budget.yield())
+      co_return response;
     if (request.include_authorized_operations && answer.error_code == ErrorCode::none)
       answer.authorized_operations = group_operations;
     response.groups.push_back(std::move(answer));

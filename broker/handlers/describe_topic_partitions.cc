@@ -5,10 +5,10 @@
 #include <string>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/describe_topic_partitions.h"
 
 namespace tarry::broker {
@@ -27,10 +27,10 @@ constexpr std::int32_t most_partitions = 2000;  // As Kafka's max.request.partit
 asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
                                                     const Request& request) {
   const std::int32_t node = context.broker.config().node_id;
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   std::set<std::string, std::less<>> names;
   for (const auto& topic : request.topics) {
-    if (turns.over() && !co_await turns.next()) co_return Response();
+    if (budget.spend() && !co_await budget.yield()) co_return Response();
     names.emplace(topic.name);
   }
   if (request.topics.empty()) {
@@ -39,7 +39,7 @@ asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
   Response response;
   std::int32_t left = std::clamp(request.response_partition_limit, 1, most_partitions);
   for (const auto& name : names) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     if (request.cursor && name < request.cursor->topic_name) continue;
     const auto topic = context.shard.topics().find(name);
     PartitionIndex from = 0;

@@ -17,10 +17,10 @@
 #include <boost/container/small_vector.hpp>
 
 #include "broker/broker.h"
+#include "broker/context/cancel_on_close.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/delayed_fetch.h"
 #include "broker/handlers/run.h"
-#include "broker/hang_up.h"
 #include "protocol/messages/fetch.h"
 #include "records/record_batch.h"
 
@@ -265,14 +265,14 @@ void call_unknown_ids(Wanted& wanted) {
 asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context);
 
 // Looks, waits on `home` for what is missing, and looks again.  Where that is not the connection's
-// shard, its client hangs up by the line.
+// shard, its client hangs up by the token.
 //
 // Thousands wait at a time, and what has lain for as long as they do is in no cache.  So they wait
 // with what has to be there alone: each look takes the request apart and makes an answer anew.
 asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
-                                      std::shared_ptr<HangUp::Line> line) {
+                                      std::shared_ptr<CancellationToken> token) {
   const auto nobody_waits = [&] {
-    return (line ? line->hung_up() : context.connection.closed()) || home.stopping();
+    return (token ? token->cancelled() : context.connection.closed()) || home.stopping();
   };
   std::optional<purgatory::Tick> deadline;  // Of the first look.
   for (;;) {
@@ -284,7 +284,7 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
       if (!wanted) co_return undecodable(context, wanted.error());
       const bool first_look = !deadline;
       if (first_look) deadline = home.tick_after(wanted->max_wait);
-      if (first_look && !line) {
+      if (first_look && !token) {
         Shard* const only = wanted->groups.size() == 1 ? wanted->groups[0].shard : nullptr;
         context.connection.asked_of(only);
         if (only != &home) elsewhere = only;
@@ -310,9 +310,9 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
     }
     if (elsewhere != nullptr) co_return co_await fetch_on(*elsewhere, context);
     std::optional<Connection::Parking> parking;
-    std::optional<HangUp::Attached> attached;
-    if (line) {
-      attached.emplace(*line, *waiting);
+    std::optional<CancellationToken::Attached> attached;
+    if (token) {
+      attached.emplace(*token, *waiting);
     } else {
       parking.emplace(context.connection, *waiting);
     }
@@ -324,9 +324,9 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
 
 // All of its partitions are on another shard: it waits there, one hop away.
 asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context) {
-  const HangUp hang_up(context.connection, context.shard, there);
-  auto work = [&context, &there, line = hang_up.line()] {
-    return look_and_wait(there, context, line);
+  const CancelOnClose cancel_on_close(context.connection, context.shard, there);
+  auto work = [&context, &there, token = cancel_on_close.token()] {
+    return look_and_wait(there, context, token);
   };
   co_return co_await context.broker.on(context.shard, there, std::move(work));
 }

@@ -6,9 +6,9 @@
 
 #include "protocol/messages/find_coordinator.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 
 namespace tarry::broker {
 
@@ -47,9 +47,9 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
     response.port = here.port;
     co_return response;
   }
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto key : request.coordinator_keys) {
-    if (turns.over() && !co_await turns.next()) break;
+    if (budget.spend() && !co_await budget.yield()) break;
     response.coordinators.push_back(here);
     response.coordinators.back().key = key;
   }

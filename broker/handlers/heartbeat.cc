@@ -3,7 +3,7 @@
 
 #include "protocol/messages/heartbeat.h"
 #include "broker/broker.h"
-#include "broker/groups.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 

@@ -6,9 +6,9 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/cancel_on_close.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/hang_up.h"
 #include "protocol/messages/init_producer_id.h"
 
 namespace tarry::broker {
@@ -35,8 +35,8 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
   // clients could be given the same.  An idempotent producer that keeps its id counts its epochs
   // itself.
   Broker& broker = context.broker;
-  const HangUp hang_up(context.connection, context.shard, broker.shard(0));
-  auto work = [&broker, line = hang_up.line()] { return broker.next_producer_id(line); };
+  const CancelOnClose cancel_on_close(context.connection, context.shard, broker.shard(0));
+  auto work = [&broker, token = cancel_on_close.token()] { return broker.next_producer_id(token); };
   const auto id = co_await broker.on(context.shard, broker.shard(0), std::move(work));
   if (!id) {
     response.error_code = ErrorCode::coordinator_not_available;  // Tried again.

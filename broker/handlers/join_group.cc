@@ -3,10 +3,10 @@
 
 #include "protocol/messages/join_group.h"
 #include "broker/broker.h"
-#include "broker/groups.h"
+#include "broker/context/cancel_on_close.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/hang_up.h"
 
 namespace tarry::broker {
 
@@ -24,9 +24,9 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
   terms.client_host = host;
   terms.needs_known_id = context.version() >= 4;
   terms.can_skip = context.version() >= 9;
-  const HangUp hang_up(context.connection, context.shard, there);
-  auto work = [&there, &request, terms, line = hang_up.line()] {
-    return there.groups().join(request, terms, line);
+  const CancelOnClose cancel_on_close(context.connection, context.shard, there);
+  auto work = [&there, &request, terms, token = cancel_on_close.token()] {
+    return there.groups().join(request, terms, token);
   };
   co_return co_await broker.on(context.shard, there, std::move(work));
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "broker/broker.h"
-#include "broker/groups.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/leave_group.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "broker/broker.h"
-#include "broker/group_status.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/views/group_status.h"
 #include "protocol/messages/list_groups.h"
 
 namespace tarry::broker {

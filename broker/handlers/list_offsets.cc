@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/list_offsets.h"
 
 namespace tarry::broker {
@@ -69,14 +69,14 @@ asio::awaitable<Found> find_offset(Shard& shard, TopicPartition id, std::int64_t
 asio::awaitable<protocol::ListOffsetsResponse> list_offsets(
     RequestContext& context, const protocol::ListOffsetsRequest& request) {
   protocol::ListOffsetsResponse response;
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& topic : request.topics) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
     const auto known = context.shard.topics().find(topic.name);
     for (const auto& partition : topic.partitions) {
-      if (turns.over() && !co_await turns.next()) co_return response;
+      if (budget.spend() && !co_await budget.yield()) co_return response;
       protocol::ListOffsetsResponse::Partition answer;
       answer.partition_index = partition.partition_index;
       if (!known || partition.partition_index < 0 ||

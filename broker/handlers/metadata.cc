@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/metadata.h"
 
 namespace tarry::broker {
@@ -77,14 +77,14 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
   const std::int32_t operations =
       request.include_topic_authorized_operations ? topic_operations : operations_not_asked;
 
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   // Version 0 asks for all with an empty list, the later ones with null.
   const bool all = !request.topics || (context.version() == 0 && request.topics->empty());
   if (all) {
     // As they are now, whatever becomes of them meanwhile.
     const auto topics = context.shard.topics().by_name();
     for (const auto& topic : topics) {
-      if (turns.over(cost_of(*topic)) && !co_await turns.next()) co_return response;
+      if (budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
       response.topics.push_back(describe(*topic, config.node_id, operations));
     }
     co_return response;
@@ -95,7 +95,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
   std::set<std::string_view> names;
   std::set<TopicId> ids;
   for (const auto& asked : *request.topics) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     const bool again =
         asked.name ? !names.insert(*asked.name).second : !ids.insert(asked.topic_id).second;
     if (again) continue;
@@ -126,7 +126,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
     }
     response.topics.push_back(topic ? describe(*topic, config.node_id, operations)
                                     : unknown(asked, code, operations));
-    if (topic && turns.over(cost_of(*topic)) && !co_await turns.next()) co_return response;
+    if (topic && budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
   }
   co_return response;
 }

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "broker/broker.h"
-#include "broker/groups.h"
+#include "broker/context/cancel_on_close.h"
+#include "broker/context/yield_budget.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
-#include "broker/hang_up.h"
 #include "protocol/messages/offset_commit.h"
 
 namespace tarry::broker {
@@ -40,7 +40,7 @@ WallTime expires_at(WallTime now, std::int64_t retention_ms) {
 // On the group's shard.
 asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
                                   GroupOffsets::Commits commits,
-                                  std::shared_ptr<HangUp::Line> line) {
+                                  std::shared_ptr<CancellationToken> token) {
   Groups& groups = shard.groups();
   const std::int32_t generation = request.generation_id_or_member_epoch;
   KeptGroup* group = groups.find(request.group_id);
@@ -56,7 +56,7 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
     group->heard_of(request.member_id);
     const auto lsn = group->offsets.commit(std::move(commits));
     if (lsn)
-      co_return co_await wait_for_offsets(shard, *lsn, purgatory::Kind::offset_commit, *line);
+      co_return co_await wait_for_offsets(shard, *lsn, purgatory::Kind::offset_commit, *token);
     code = lsn.error();
   }
   groups.drop_if_unused(*group);  // It may have been made for nothing.
@@ -71,14 +71,14 @@ asio::awaitable<Response> offset_commit(RequestContext& context, const Request& 
   Response response;
   GroupOffsets::Commits commits;
   std::unordered_map<TopicPartition, std::size_t> places;
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& topic : request.topics) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
     const auto known = context.shard.topics().find(topic.name);
     for (const auto& partition : topic.partitions) {
-      if (turns.over() && !co_await turns.next()) co_return response;
+      if (budget.spend() && !co_await budget.yield()) co_return response;
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       const auto metadata = partition.committed_metadata.value_or("");
@@ -104,9 +104,9 @@ asio::awaitable<Response> offset_commit(RequestContext& context, const Request& 
   ErrorCode code = ErrorCode::none;
   if (!commits.empty()) {
     Shard& shard = broker.shard_of_group(request.group_id);
-    const HangUp hang_up(context.connection, context.shard, shard);
-    auto work = [&shard, &request, &commits, line = hang_up.line()] {
-      return commit(shard, request, std::move(commits), line);
+    const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
+    auto work = [&shard, &request, &commits, token = cancel_on_close.token()] {
+      return commit(shard, request, std::move(commits), token);
     };
     code = co_await broker.on(context.shard, shard, std::move(work));
   }

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "broker/broker.h"
-#include "broker/group_status.h"
-#include "broker/groups.h"
+#include "broker/context/cancel_on_close.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/hang_up.h"
+#include "broker/views/group_status.h"
 #include "protocol/consumer_protocol.h"
 #include "protocol/messages/offset_delete.h"
 
@@ -29,7 +29,7 @@ using Response = protocol::OffsetDeleteResponse;
 
 // On the group's shard; fills in the partitions' codes and returns the group's.
 asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response& response,
-                                  std::shared_ptr<HangUp::Line> line) {
+                                  std::shared_ptr<CancellationToken> token) {
   KeptGroup* const group = shard.groups().find(request.group_id);
   if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
   const bool empty = group->is(GroupState::empty);
@@ -61,16 +61,16 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response
   const auto lsn = group->offsets.remove(std::move(gone));
   if (!lsn) co_return lsn.error();
   if (*lsn == 0) co_return ErrorCode::none;  // None of them was there.
-  co_return co_await wait_for_offsets(shard, *lsn, purgatory::Kind::offset_delete, *line);
+  co_return co_await wait_for_offsets(shard, *lsn, purgatory::Kind::offset_delete, *token);
 }
 
 asio::awaitable<Response> offset_delete(RequestContext& context, const Request& request) {
   Broker& broker = context.broker;
   Response response;
   Shard& shard = broker.shard_of_group(request.group_id);
-  const HangUp hang_up(context.connection, context.shard, shard);
-  auto work = [&shard, &request, &response, line = hang_up.line()] {
-    return forget(shard, request, response, line);
+  const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
+  auto work = [&shard, &request, &response, token = cancel_on_close.token()] {
+    return forget(shard, request, response, token);
   };
   response.error_code = co_await broker.on(context.shard, shard, std::move(work));
   if (response.error_code != ErrorCode::none) response.topics.clear();

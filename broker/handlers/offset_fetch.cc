@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "broker/broker.h"
-#include "broker/groups.h"
+#include "broker/context/yield_budget.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/handlers/turns.h"
 #include "protocol/messages/offset_fetch.h"
 
 namespace tarry::broker {
@@ -66,14 +66,14 @@ asio::awaitable<std::optional<Topics>> committed_of(Shard& shard, std::string_vi
                                                     Room& room) {
   Topics topics;
   topics.reserve(asked.size());
-  Turns turns(shard, nullptr);
+  YieldBudget budget(shard, nullptr);
   for (const auto& topic : asked) {
     auto& answer = topics.emplace_back();
     answer.name = topic.name;
-    if (turns.over()) co_await turns.next();
+    if (budget.spend()) co_await budget.yield();
     const auto known = shard.topics().find(topic.name);
     for (const auto partition : topic.partition_indexes) {
-      if (turns.over()) co_await turns.next();
+      if (budget.spend()) co_await budget.yield();
       const GroupOffsets* const offsets = known ? offsets_of(shard, id) : nullptr;
       const auto* const offset =
           offsets == nullptr ? nullptr : offsets->find({known->id, partition});
@@ -88,14 +88,14 @@ asio::awaitable<std::optional<Topics>> committed_of(Shard& shard, std::string_vi
 asio::awaitable<std::optional<Topics>> all_committed(Shard& shard, std::string_view id,
                                                      Room& room) {
   Topics topics;
-  Turns turns(shard, nullptr);
+  YieldBudget budget(shard, nullptr);
   std::optional<TopicPartition> last;  // They stand in the order of topics.
   for (bool more = true; more;) {
     const GroupOffsets* const offsets = offsets_of(shard, id);
     if (offsets == nullptr) break;
     const auto& all = offsets->all();
     auto next = last ? all.upper_bound(*last) : all.begin();
-    for (; next != all.end() && !turns.over(); ++next) {
+    for (; next != all.end() && !budget.spend(); ++next) {
       const auto& [place, offset] = *next;
       const auto topic = shard.topics().find(place.topic);
       if (topic) {  // Else it is being deleted.
@@ -107,7 +107,7 @@ asio::awaitable<std::optional<Topics>> all_committed(Shard& shard, std::string_v
       last = place;
     }
     more = next != all.end();
-    if (more) co_await turns.next();
+    if (more) co_await budget.yield();
   }
   co_return topics;
 }
@@ -129,9 +129,9 @@ asio::awaitable<Response> offset_fetch(RequestContext& context, const Request& r
   Response response;
   const auto kept = static_cast<std::size_t>(broker.config().group_offsets_bytes);
   Room room(std::max(answer_bytes, kept));
-  Turns turns(context.shard, &context.connection);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& group : groups) {
-    if (turns.over() && !co_await turns.next()) co_return response;
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     Shard& shard = broker.shard_of_group(group.group_id);
     auto work = [&shard, &group, &room] {
       return group.topics ? committed_of(shard, group.group_id, *group.topics, room)

@@ -21,10 +21,10 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
-#include "broker/delayed_produce.h"
+#include "broker/context/cancel_on_close.h"
+#include "broker/context/durability_wait.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/hang_up.h"
 #include "protocol/messages/produce.h"
 
 namespace tarry::broker {
@@ -51,7 +51,7 @@ struct Item {
 struct Group {
   Shard* shard;
   std::vector<Item*> items;
-  std::unique_ptr<HangUp> hang_up = nullptr;  // Of another shard's.
+  std::unique_ptr<CancelOnClose> cancel_on_close = nullptr;  // Of another shard's.
 };
 
 struct Terms {
@@ -69,10 +69,11 @@ Appended failed_with(ErrorCode code, std::string why = {}) {
   return failed;
 }
 
-// Counts what is under way elsewhere; its Wakeup fires on the thread that the last one ends on.
+// Counts what is under way elsewhere; its OneShotEvent fires on the thread that the last one ends
+// on.
 struct Countdown {
   std::size_t left;
-  Wakeup all_done;
+  OneShotEvent all_done;
   void one_done() {
     if (--left == 0) all_done.fire();
   }
@@ -80,7 +81,7 @@ struct Countdown {
 
 // On the group's shard; one of the two, where its wait is cancelled from.
 asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection* connection,
-                                   std::shared_ptr<HangUp::Line> line) {
+                                   std::shared_ptr<CancellationToken> token) {
   Shard& shard = *group.shard;
   const auto deadline = shard.tick_after(terms.timeout);
   // No wait between the items: a partition that has to be opened first must not let a later
@@ -118,12 +119,12 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
     last = std::max(last.value_or(0), *item->result.wait_for);
   }
   if (!durable && !written) co_return;
-  if (line ? line->hung_up() : connection->closed()) co_return;
-  DelayedProduce waiting(shard, durable, written);
+  if (token ? token->cancelled() : connection->closed()) co_return;
+  DurabilityWait waiting(shard, durable, written);
   std::optional<Connection::Parking> parking;
-  std::optional<HangUp::Attached> attached;
-  if (line) {
-    attached.emplace(*line, waiting);
+  std::optional<CancellationToken::Attached> attached;
+  if (token) {
+    attached.emplace(*token, waiting);
   } else {
     parking.emplace(*connection, waiting);
   }
@@ -224,9 +225,10 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
   for (auto& group : groups) {
     if (&group == own) continue;
     try {
-      group.hang_up = std::make_unique<HangUp>(context.connection, context.shard, *group.shard);
+      group.cancel_on_close =
+          std::make_unique<CancelOnClose>(context.connection, context.shard, *group.shard);
       asio::co_spawn(group.shard->executor(),
-                     append_group(group, terms, nullptr, group.hang_up->line()),
+                     append_group(group, terms, nullptr, group.cancel_on_close->token()),
                      [&elsewhere, &failed, &home = context.shard](std::exception_ptr error) {
                        asio::post(home.executor(), [&elsewhere, &failed, error] {
                          if (error) failed = error;
@@ -239,7 +241,7 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
     }
   }
   const bool any_elsewhere = elsewhere.left > 0;
-  const std::shared_ptr<HangUp::Line> here;
+  const std::shared_ptr<CancellationToken> here;
   if (own != nullptr) {
     try {
       co_await append_group(*own, terms, &context.connection, here);
@@ -285,7 +287,7 @@ void note_errors(RequestContext& context, const Terms& terms,
           context.connection.peer(), printable(context.header.client_id.value_or("")),
           printable(topic.name), partition.index, protocol::name(partition.error_code),
           reason_of(partition),
-          *unwritten == 0 ? "" : fmt::format(" ({} more since the last such line)", *unwritten));
+          *unwritten == 0 ? "" : fmt::format(" ({} more since the last such token)", *unwritten));
     }
   }
 }

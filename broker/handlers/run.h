@@ -12,7 +12,7 @@
 #include <fmt/core.h>
 #include <boost/asio/awaitable.hpp>
 
-#include "broker/handlers/request_context.h"
+#include "broker/context/request_context.h"
 #include "protocol/codec.h"
 #include "protocol/header.h"
 

@@ -3,10 +3,10 @@
 
 #include "protocol/messages/sync_group.h"
 #include "broker/broker.h"
-#include "broker/groups.h"
+#include "broker/context/cancel_on_close.h"
+#include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/hang_up.h"
 
 namespace tarry::broker {
 
@@ -18,9 +18,9 @@ asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,
                                                         const protocol::SyncGroupRequest& request) {
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
-  const HangUp hang_up(context.connection, context.shard, there);
-  auto work = [&there, &request, line = hang_up.line()] {
-    return there.groups().sync(request, line);
+  const CancelOnClose cancel_on_close(context.connection, context.shard, there);
+  auto work = [&there, &request, token = cancel_on_close.token()] {
+    return there.groups().sync(request, token);
   };
   co_return co_await broker.on(context.shard, there, std::move(work));
 }

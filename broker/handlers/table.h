@@ -12,7 +12,7 @@
 
 #include <boost/asio/awaitable.hpp>
 
-#include "broker/handlers/request_context.h"
+#include "broker/context/request_context.h"
 #include "protocol/header.h"
 
 namespace tarry::broker {

@@ -1,10 +1,10 @@
 // A full disk: what is written behind the journal waits, nothing is lost, and it goes on by itself.
 
-#include "broker/checkpointer.h"
+#include "broker/checkpoint/checkpointer.h"
 
 #include <doctest/doctest.h>
 
-#include "broker/status.h"
+#include "broker/views/status.h"
 #include "tests/broker/batches.h"
 #include "tests/captured_log.h"
 

@@ -1,4 +1,4 @@
-// DeleteRecords, and DelayedDeleteRecords: each case that ends its waiting.
+// DeleteRecords, and the DurabilityWait of it: each case that ends its waiting.
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "broker/group_record.h"
+#include "broker/groups/group_record.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "broker/group.h"
+#include "broker/groups/group.h"
 
 #include <algorithm>
 #include <set>

@@ -23,7 +23,7 @@
 #include <doctest/doctest.h>
 
 #include "base/random.h"
-#include "broker/group.h"
+#include "broker/groups/group.h"
 
 namespace tarry::broker::test {
 

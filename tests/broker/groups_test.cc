@@ -1,6 +1,6 @@
 // Consumer groups through the handlers: two shards, real journals, restarts.
 
-#include "broker/groups.h"
+#include "broker/groups/groups.h"
 
 #include <string>
 #include <vector>

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
-#include "broker/group_status.h"
+#include "broker/views/group_status.h"
 #include "protocol/messages/delete_topics.h"
 #include "protocol/messages/describe_groups.h"
 #include "protocol/messages/join_group.h"

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
-#include "broker/group_offsets.h"
+#include "broker/groups/group_offsets.h"
 #include "storage/offset_store.h"
 #include "tests/broker/batches.h"
 

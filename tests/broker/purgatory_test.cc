@@ -1,4 +1,4 @@
-// DelayedProduce and DelayedTopicChange (of new topics): each case that ends their waiting; and
+// DurabilityWait and DelayedTopicChange (of new topics): each case that ends their waiting; and
 // what holds for all that a broker parks.
 
 #include <doctest/doctest.h>

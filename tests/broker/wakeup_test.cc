@@ -1,6 +1,6 @@
-// Wakeup: whoever comes first, the one who waits goes on, once.
+// OneShotEvent: whoever comes first, the one who waits goes on, once.
 
-#include "broker/wakeup.h"
+#include "broker/context/one_shot_event.h"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-asio::awaitable<void> wait_for(Wakeup& wakeup, int& went_on) {
+asio::awaitable<void> wait_for(OneShotEvent& wakeup, int& went_on) {
   co_await wakeup.wait();
   ++went_on;
 }
@@ -22,7 +22,7 @@ asio::awaitable<void> wait_for(Wakeup& wakeup, int& went_on) {
 TEST_SUITE("wakeup") {
   TEST_CASE("who waits goes on inside fire(), once") {
     asio::io_context context;
-    Wakeup wakeup;
+    OneShotEvent wakeup;
     int went_on = 0;
     asio::co_spawn(context, wait_for(wakeup, went_on), asio::detached);
     context.poll();
@@ -37,7 +37,7 @@ TEST_SUITE("wakeup") {
 
   TEST_CASE("a fire() before wait() is kept") {
     asio::io_context context;
-    Wakeup wakeup;
+    OneShotEvent wakeup;
     CHECK_FALSE(wakeup.fired());
     wakeup.fire();
     CHECK(wakeup.fired());
@@ -52,7 +52,7 @@ TEST_SUITE("wakeup") {
     int went_on = 0;
     const auto many = [&]() -> asio::awaitable<void> {
       for (int i = 0; i < 300'000; ++i) {
-        Wakeup wakeup;
+        OneShotEvent wakeup;
         wakeup.fire();
         co_await wakeup.wait();
         ++went_on;
@@ -65,17 +65,17 @@ TEST_SUITE("wakeup") {
 
   TEST_CASE("one that nobody fires any more lets its coroutine go") {
     auto alive = std::make_shared<int>(0);
-    Wakeup wakeup;
+    OneShotEvent wakeup;
     {
       asio::io_context context;
-      const auto wait = [](Wakeup& on, std::shared_ptr<int> held) -> asio::awaitable<void> {
+      const auto wait = [](OneShotEvent& on, std::shared_ptr<int> held) -> asio::awaitable<void> {
         co_await on.wait();
         ++*held;
       };
       asio::co_spawn(context, wait(wakeup, alive), asio::detached);
       context.poll();
       CHECK(alive.use_count() == 2);
-      wakeup = Wakeup();
+      wakeup = OneShotEvent();
     }
     CHECK(alive.use_count() == 1);
     CHECK(*alive == 0);

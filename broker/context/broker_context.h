@@ -1,0 +1,49 @@
+#pragma once
+
+// BrokerContext: what all shards of a broker share, as those see it that stand below the Broker.
+//
+// The Broker fills it in before it makes its shards; from then on it is constant.  Everything that
+// it points to outlives the shards and may be used on any thread, as its own header says.
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/crc32c.h"
+#include "base/ids.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "broker/settings/broker_config.h"
+#include "storage/database.h"
+#include "storage/file.h"
+#include "storage/offset_store.h"
+#include "storage/pending_store.h"
+
+namespace tarry::broker {
+
+struct BrokerContext {
+  BrokerConfig config;
+  const Clock* clock = nullptr;
+  Random* random = nullptr;
+  storage::Disk* disk = nullptr;
+  storage::Database* meta = nullptr;
+  storage::Database* pending_database = nullptr;
+  storage::PendingStore* pending = nullptr;
+  storage::OffsetStore* offset_store = nullptr;
+  std::size_t shard_count = 0;
+
+  // The journal or a store could not be written: nothing can be promised any more, and the process
+  // ends.  Any thread.
+  std::function<void(const Error&)> on_failure;
+
+  // Which shard a partition or a group belongs to.
+  std::size_t shard_index_of(const TopicPartition& tp) const {
+    return std::hash<TopicPartition>{}(tp) % shard_count;
+  }
+  std::size_t shard_index_of_group(std::string_view id) const {
+    return crc32c(as_bytes(id)) % shard_count;
+  }
+};
+
+}  // namespace tarry::broker

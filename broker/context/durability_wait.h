@@ -1,0 +1,69 @@
+#pragma once
+
+// DurabilityWait: a request whose changes are in the journal's order and not durable yet.
+//
+//   satisfied   the journal's round with the last of them is synced; of a Produce to topics with
+//               tarry.durability=os: is written (a delayed record is synced all the same)
+//   expired     the request's time has passed.  What it changed may become durable later, as in
+//               Kafka (an idempotent producer's retry is told the truth)
+//   cancelled   the client has gone, or the broker stops
+//
+// Each Kafka API that waits for the journal alone waits as one, and is counted as its own kind:
+//
+//   Produce          timeout_ms, then REQUEST_TIMED_OUT for the partitions whose batch is not
+//                    durable.  acks=1 and all wait alike, acks=0 does not wait.  That the topic is
+//                    deleted meanwhile is no case: the journal has the batch, and says when it is
+//                    durable
+//   DeleteRecords    timeout_ms, then REQUEST_TIMED_OUT for the partitions whose log start has not
+//                    moved
+//   OffsetCommit, OffsetDelete, DeleteGroups
+//                    offsets.commit.timeout.ms, then COORDINATOR_NOT_AVAILABLE
+//   InitProducerId   as long as clients wait by default, then COORDINATOR_NOT_AVAILABLE
+//
+// One for each shard that a request has changes on; lives in the coroutine that waits.  It holds
+// two numbers, and nothing of what was changed.
+
+#include <chrono>
+#include <optional>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/ids.h"
+#include "broker/context/cancellation_token.h"
+#include "broker/context/one_shot_event.h"
+#include "purgatory/delayed_operation.h"
+
+namespace tarry::broker {
+
+class ShardContext;
+
+class DurabilityWait final : public purgatory::DelayedOperation {
+ public:
+  // Waits for these two, as far as they are given.
+  DurabilityWait(ShardContext& shard, std::optional<Lsn> durable, std::optional<Lsn> written,
+                 purgatory::Kind kind = purgatory::Kind::produce);
+
+  boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
+  boost::asio::awaitable<purgatory::Outcome> wait(std::chrono::milliseconds timeout);
+
+  // Whether what was appended at `lsn` is as safe as was asked for.
+  bool is_durable(Lsn lsn) const;
+  bool is_written(Lsn lsn) const;
+
+ private:
+  bool is_satisfied() override;
+  void on_complete(purgatory::Outcome outcome) override;
+
+  ShardContext& shard_;
+  const std::optional<Lsn> durable_;
+  const std::optional<Lsn> written_;
+  OneShotEvent answered_;
+};
+
+// On `shard`: whether its journal has made `lsn` durable within `timeout`; false, too, when the
+// client hangs up or the broker stops.
+boost::asio::awaitable<bool> wait_until_durable(ShardContext& shard, Lsn lsn, purgatory::Kind kind,
+                                                std::chrono::milliseconds timeout,
+                                                CancellationToken& token);
+
+}  // namespace tarry::broker

@@ -1,0 +1,156 @@
+#include "broker/context/shard_context.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+#include <boost/asio/post.hpp>
+
+#include "base/log.h"
+
+namespace tarry::broker {
+namespace {
+
+using std::chrono::milliseconds;
+
+// An idle journal notes that its last round was synced; soon, but not after every round of a
+// client that sends one record at a time.
+constexpr milliseconds idle_note_after{100};
+
+// Some ten milliseconds: then the others' turn.
+constexpr std::size_t completions_a_turn = 4096;
+
+}  // namespace
+
+ShardContext::ShardContext(const BrokerContext& broker, ShardSetup setup)
+    : broker_(broker),
+      setup_(std::move(setup)),
+      epoch_(broker.clock->mono()),
+      purgatory_(wheel_),
+      idle_note_timer_([this] { journal_->note_idle(); }) {
+  purgatory_.set_ready_hook([this] {
+    boost::asio::post(executor(),
+                      [this] { purgatory_.run_completions(tick(), completions_a_turn); });
+  });
+}
+
+timing::Tick ShardContext::tick() const {
+  return static_cast<timing::Tick>(
+      std::chrono::floor<milliseconds>(clock().mono() - epoch_).count());
+}
+
+timing::Tick ShardContext::tick_after(milliseconds wait) const {
+  return static_cast<timing::Tick>(
+      std::chrono::ceil<milliseconds>(clock().mono() - epoch_ + std::max(wait, milliseconds{0}))
+          .count());
+}
+
+MonoTime ShardContext::time_of(timing::Tick tick) const {
+  // A tick beyond what the clock can say is never reached.
+  constexpr auto farthest =
+      static_cast<timing::Tick>(milliseconds{std::chrono::years{100}}.count());
+  return epoch_ + milliseconds{static_cast<std::int64_t>(std::min(tick, farthest))};
+}
+
+// --- The journal
+
+Result<> ShardContext::open_journal(const storage::RecoveredJournal& recovered) {
+  storage::JournalOptions options;
+  options.directory = fmt::format("{}/journal/{}", config().data_directory, index());
+  options.shard = index();
+  options.file_bytes = static_cast<std::uint64_t>(config().journal_file_bytes);
+  options.max_bytes = static_cast<std::uint64_t>(config().journal_max_bytes);
+  options.round_lane = setup_.round_lane;
+  storage::JournalHooks hooks;
+  hooks.on_ready = [this] { boost::asio::post(executor(), [this] { journal_->start_round(); }); };
+  hooks.on_failure = [this](const Error& error) { journal_failed(error); };
+  hooks.on_pressure = [this] { journal_under_pressure(); };
+  hooks.on_postponed = [this](const Error& error) { journal_postponed(error); };
+  auto journal = storage::Journal::open(*broker_.disk, background(), *broker_.random, clock(),
+                                        options, std::move(hooks), recovered);
+  if (!journal) return std::unexpected(journal.error());
+  journal_ = std::move(*journal);
+  return {};
+}
+
+Result<Lsn> ShardContext::append(const storage::RecordBuilder& record, storage::When when,
+                                 storage::JournalUse use, storage::Journal::Completion completion) {
+  const auto pieces = record.pieces();
+  // The LSN is known when append() returns, and the completion does not run before that.
+  auto at = std::make_shared<Lsn>();
+  auto lsn = journal_->append(
+      pieces,
+      [this, at, when, completion = std::move(completion)](const Result<>& written) mutable {
+        completion(written);
+        if (written) {
+          // Every later record has a larger LSN, so this one's own is behind this number.
+          // What is durable is written too; of one round, what waits for less is told first.
+          const auto reached = static_cast<purgatory::Threshold>(*at);
+          if (*at >= written_through_) {
+            written_through_ = *at + 1;
+            written_waiters.advance_to(reached);
+          }
+          if (when == storage::When::durable) {
+            durable_through_ = *at + 1;
+            durable_waiters.advance_to(reached);
+          }
+        }
+        record_told();
+        arm_idle_note();
+      },
+      when, use);
+  if (!lsn) {
+    if (lsn.error().code == Errc::no_space) journal_is_full();
+    return lsn;
+  }
+  *at = *lsn;
+  [&]() noexcept { record_appended(*lsn); }();  // The journal has it: nobody is told otherwise.
+  return lsn;
+}
+
+void ShardContext::journal_failed(const Error& error) {
+  has_room_ = false;
+  broker_.on_failure(error);
+}
+
+void ShardContext::arm_idle_note() {
+  if (!idle_note_timer_.armed() && !stopping_)
+    wheel_.schedule(idle_note_timer_, tick_after(idle_note_after));
+}
+
+// --- Topics
+
+std::shared_ptr<const TopicConfig> ShardContext::config_of(const storage::Topic& topic) {
+  auto& config = configs_[topic.id];
+  if (!config) {
+    const auto& defaults = broker_.config.topic_defaults;
+    auto made = make_topic_config(defaults, topic.configs);
+    if (!made) {
+      // It was accepted by another version, or the defaults have changed: what is not understood is
+      // left out.
+      log_error("broker", "topic {}: {}; the defaults hold", topic.name, made.error().message);
+      made = make_topic_config(defaults, {});
+    }
+    config = std::make_shared<const TopicConfig>(*made);
+  }
+  return config;
+}
+
+void ShardContext::refuse_topic(const TopicId& topic, bool refuse) {
+  if (refuse) {
+    refused_.insert(topic);
+  } else {
+    refused_.erase(topic);
+  }
+}
+
+std::shared_ptr<const storage::TopicsImage> ShardContext::exchange_topics(
+    std::shared_ptr<const storage::TopicsImage> topics) {
+  return std::exchange(topics_, std::move(topics));
+}
+
+void ShardContext::begin_to_stop() {
+  stopping_ = true;
+  idle_note_timer_.cancel();
+}
+
+}  // namespace tarry::broker

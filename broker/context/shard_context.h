@@ -1,0 +1,179 @@
+#pragma once
+
+// ShardContext: what everything on a shard stands on, and all that most of it knows of its shard.
+//
+//   partitions, groups, topics, checkpoints, delayed operations
+//        |  time and deadlines         clock, wheel, tick(), purgatory
+//        |  work that blocks           blocking(), background()
+//        |  what must survive          append() into the shard's journal, and whom it tells
+//        |  what there is              topics(), config_of()
+//        v
+//   ShardContext  <-- Shard fills it in and owns what stands on it
+//
+// What the journal has made durable is applied in the order of the records: a record's completion
+// runs, then the requests that wait for its LSN are asked.
+//
+// Everything runs on the shard's thread, so nothing in it has a lock.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+
+#include "base/background.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/log_throttle.h"
+#include "broker/context/broker_context.h"
+#include "broker/context/one_shot_event.h"
+#include "purgatory/purgatory.h"
+#include "purgatory/watch_list.h"
+#include "storage/catalog.h"
+#include "storage/journal.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+// What a shard is made of; all of it outlives the shard.
+struct ShardSetup {
+  std::uint32_t index = 0;
+  boost::asio::any_io_executor executor;
+  Background* background = nullptr;
+  Background* round_lane = nullptr;  // For the journal's rounds alone; null: with the rest.
+};
+
+class ShardContext {
+ public:
+  ShardContext(const ShardContext&) = delete;
+  ShardContext& operator=(const ShardContext&) = delete;
+
+  std::uint32_t index() const { return setup_.index; }
+  const boost::asio::any_io_executor& executor() const { return setup_.executor; }
+  const BrokerContext& broker_context() const { return broker_; }
+  const BrokerConfig& config() const { return broker_.config; }
+  bool owns(const TopicPartition& tp) const { return broker_.shard_index_of(tp) == index(); }
+
+  // --- Time.  Ticks are milliseconds of monotonic time since the shard was made; now is rounded
+  // down, deadlines up.
+
+  const Clock& clock() const { return *broker_.clock; }
+  timing::TimingWheel& wheel() { return wheel_; }
+  timing::Tick tick() const;
+  timing::Tick tick_after(std::chrono::milliseconds wait) const;
+  MonoTime time_of(timing::Tick tick) const;
+  purgatory::Purgatory& purgatory() { return purgatory_; }
+
+  // --- Work that blocks
+
+  Background& background() { return *setup_.background; }
+  // Runs `work` on the pool and goes on here with what it returns or throws.
+  template <typename F>
+  boost::asio::awaitable<decltype(std::declval<F>()())> blocking(F work);
+
+  // --- The journal
+
+  storage::Journal& journal() { return *journal_; }
+  const storage::Journal& journal() const { return *journal_; }
+  // One record into the journal.  `completion` runs when it is written or durable, then those
+  // who wait for its LSN are asked.
+  Result<Lsn> append(const storage::RecordBuilder& record, storage::When when,
+                     storage::JournalUse use, storage::Journal::Completion completion);
+  // The requests that wait for the journal, by the LSN that they wait for.
+  purgatory::WatchList durable_waiters;
+  purgatory::WatchList written_waiters;  // tarry.durability=os
+  // Everything before has been told to its completion.
+  Lsn durable_through() const { return durable_through_; }
+  Lsn written_through() const { return written_through_; }
+  // Nothing can be promised any more: no work is taken, and the process ends.
+  void journal_failed(const Error& error);
+
+  // Enough of the disk is free for new work; deliveries and checkpoints go on without.  Written by
+  // the Checkpointer.
+  bool has_room() const { return has_room_; }
+  void set_has_room(bool has_room) { has_room_ = has_room; }
+
+  // --- Topics, as this shard knows them
+
+  // The same pointer until the Shard takes a new image.
+  const storage::TopicsImage& topics() const { return *topics_; }
+  std::shared_ptr<const TopicConfig> config_of(const storage::Topic& topic);
+  // While a topic is being deleted nothing is taken for it.
+  void refuse_topic(const TopicId& topic, bool refuse);
+  bool refuses(const TopicId& topic) const { return refused_.contains(topic); }
+
+  bool stopping() const { return stopping_; }
+
+  LogThrottle log_not_stored{5};  // Groups and offsets that the journal refused.
+
+ protected:
+  ShardContext(const BrokerContext& broker, ShardSetup setup);
+  ~ShardContext() = default;
+
+  Result<> open_journal(const storage::RecoveredJournal& recovered);
+  void begin_to_stop();
+  std::shared_ptr<const storage::TopicsImage> exchange_topics(
+      std::shared_ptr<const storage::TopicsImage> topics);
+  void forget_config(const TopicId& topic) { configs_.erase(topic); }
+
+ private:
+  // What a record in the journal means to the parts of the shard that watch it grow.
+  virtual void record_appended(Lsn lsn) = 0;
+  virtual void record_told() = 0;  // Its completion has run, and those who waited were asked.
+  virtual void journal_is_full() = 0;
+  virtual void journal_under_pressure() = 0;
+  virtual void journal_postponed(const Error& error) = 0;  // A round, for want of descriptors.
+
+  void arm_idle_note();
+
+  const BrokerContext& broker_;
+  const ShardSetup setup_;
+  const MonoTime epoch_;  // Tick 0.
+  timing::TimingWheel wheel_;
+  purgatory::Purgatory purgatory_;
+  std::unique_ptr<storage::Journal> journal_;
+  Lsn durable_through_ = 0;
+  Lsn written_through_ = 0;
+  timing::CallbackTimer idle_note_timer_;
+  std::shared_ptr<const storage::TopicsImage> topics_ = std::make_shared<storage::TopicsImage>();
+  std::unordered_map<TopicId, std::shared_ptr<const TopicConfig>> configs_;
+  std::unordered_set<TopicId> refused_;
+  bool has_room_ = true;
+  bool stopping_ = false;
+};
+
+template <typename F>
+boost::asio::awaitable<decltype(std::declval<F>()())> ShardContext::blocking(F work) {
+  struct Outcome {
+    std::optional<decltype(work())> value;
+    std::exception_ptr thrown;
+  };
+  OneShotEvent done;
+  Outcome outcome;
+  auto guarded = [work = std::move(work)]() mutable {
+    Outcome out;
+    try {
+      out.value.emplace(work());
+    } catch (...) {
+      out.thrown = std::current_exception();
+    }
+    return out;
+  };
+  background().run(std::move(guarded), [&](Outcome out) {
+    outcome = std::move(out);
+    done.fire();
+  });
+  co_await done.wait();
+  if (outcome.thrown) std::rethrow_exception(outcome.thrown);
+  co_return std::move(*outcome.value);
+}
+
+}  // namespace tarry::broker

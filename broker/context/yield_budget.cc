@@ -1,0 +1,17 @@
+#include "broker/context/yield_budget.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "broker/context/connection.h"
+#include "broker/context/shard_context.h"
+
+namespace tarry::broker {
+
+boost::asio::awaitable<bool> YieldBudget::yield() {
+  spent_ = 0;
+  co_await boost::asio::post(shard_.executor(), boost::asio::use_awaitable);
+  co_return !shard_.stopping() && (connection_ == nullptr || !connection_->closed());
+}
+
+}  // namespace tarry::broker

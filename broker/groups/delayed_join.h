@@ -1,0 +1,35 @@
+#pragma once
+
+// DelayedJoin: a JoinGroup request whose group is not complete yet.
+//
+//   satisfied   everybody is in: all members that the group knows have joined, nobody who was
+//               given a member id is still expected, and a group that was empty has waited for
+//               group.initial.rebalance.delay.ms.  Or the member's place is lost: it was removed,
+//               or another one with its instance id has come (FENCED_INSTANCE_ID), or it has asked
+//               again.  Of a static member that came back in a stable group: its new id is durable
+//   expired     the group's rebalance timeout has passed (in a group that was empty, the initial
+//               delay too): who is not in by then is removed, but for static members, whose places
+//               last as long as their sessions, and those who are in are answered with the
+//               generation that begins.  Of a static member that came back in a stable group:
+//               offsets.commit.timeout.ms has passed and its new id is not durable, which is told
+//               as COORDINATOR_NOT_AVAILABLE
+//   cancelled   the client has gone, or the broker stops.  The member stays until its session
+//               ends; one that was never told its id (versions 0 to 3) can never come back and is
+//               removed at once
+
+#include "broker/groups/group_reply.h"
+#include "protocol/messages/join_group.h"
+
+namespace tarry::broker {
+
+class DelayedJoin final : public GroupReply<protocol::JoinGroupResponse> {
+ public:
+  DelayedJoin() : GroupReply(purgatory::Kind::join) {}
+  ~DelayedJoin() override;
+
+ private:
+  void time_is_over() override;
+  void given_up() override;
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,843 @@
+#include "broker/groups/group.h"
+
+#include <algorithm>
+#include <limits>
+#include <ranges>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+
+namespace tarry::broker {
+namespace {
+
+using protocol::ErrorCode;
+using protocol::JoinGroupRequest;
+using protocol::JoinGroupResponse;
+using protocol::SyncGroupRequest;
+using protocol::SyncGroupResponse;
+using std::chrono::milliseconds;
+
+// A client id may have 32 KiB, and a member's id is told to everybody.
+constexpr std::size_t longest_prefix = 255;
+
+// Where everybody is gone whose sessions go on: how often it is looked whether somebody is back.
+constexpr milliseconds look_again{1000};
+
+bool offers(std::span<const GroupProtocol> protocols, std::string_view name) {
+  return std::ranges::find(protocols, name, &GroupProtocol::name) != protocols.end();
+}
+
+// Clients offer one to three.
+constexpr std::size_t most_protocols = 100;
+
+std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
+  std::vector<GroupProtocol> protocols;
+  protocols.reserve(request.protocols.size());
+  for (const auto& [name, metadata] : request.protocols) {
+    if (offers(protocols, name)) continue;
+    protocols.push_back({std::string(name), Buffer(metadata.begin(), metadata.end())});
+  }
+  return protocols;
+}
+
+// What a member costs us.
+std::size_t bytes_of(const GroupRecord::Member& member) {
+  std::size_t bytes = sizeof(GroupMember) + 2 * member.id.size() + member.client_id.size() +
+                      member.client_host.size();
+  if (member.instance_id) bytes += 2 * member.instance_id->size();
+  for (const auto& protocol : member.protocols) {
+    bytes += sizeof(GroupProtocol) + protocol.name.size() + protocol.metadata.size();
+  }
+  return bytes;
+}
+
+std::size_t bytes_of(const JoinGroupRequest& request) {
+  std::size_t bytes = sizeof(GroupMember) + 2 * request.member_id.size();
+  if (request.group_instance_id) bytes += 2 * request.group_instance_id->size();
+  for (const auto& protocol : request.protocols) {
+    bytes += sizeof(GroupProtocol) + protocol.name.size() + protocol.metadata.size();
+  }
+  return bytes;
+}
+
+void refuse(DelayedJoin& reply, const JoinGroupRequest& request, ErrorCode code) {
+  JoinGroupResponse answer;
+  answer.error_code = code;
+  answer.member_id = request.member_id;
+  reply.give(std::move(answer));
+}
+
+}  // namespace
+
+std::string_view name_of(GroupState state) {
+  switch (state) {
+    case GroupState::empty:
+      return "Empty";
+    case GroupState::preparing_rebalance:
+      return "PreparingRebalance";
+    case GroupState::completing_rebalance:
+      return "CompletingRebalance";
+    case GroupState::stable:
+      return "Stable";
+    case GroupState::dead:
+      return "Dead";
+  }
+  return "Unknown";
+}
+
+Group::Group(GroupHost& host, std::string id)
+    : host_(host),
+      id_(std::move(id)),
+      changed_(host.wall()),
+      phase_timer_([this] { phase_timer_fired(); }) {}
+
+Group::~Group() {
+  for (auto& [id, member] : members_) {
+    if (member.joining != nullptr) member.joining->forget();
+    if (member.syncing != nullptr) member.syncing->forget();
+  }
+}
+
+Bytes Group::metadata_of(const GroupMember& member) const {
+  const auto protocol = std::ranges::find(member.protocols, protocol_name_, &GroupProtocol::name);
+  return protocol == member.protocols.end() ? Bytes{} : Bytes(protocol->metadata);
+}
+
+// --- JoinGroup
+
+void Group::join(const JoinGroupRequest& request, const JoinTerms& terms, DelayedJoin& reply) {
+  if (is(GroupState::dead)) return refuse(reply, request, ErrorCode::coordinator_not_available);
+  // Before the first look at them, which compares each with all others.
+  if (request.protocols.size() > most_protocols)
+    return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
+  auto protocols = protocols_of(request);
+  if (request.member_id.empty()) {
+    return join_newcomer(request, terms, std::move(protocols), reply);
+  }
+  if (is_pending(request.member_id)) {
+    // A static member is never given an id first.
+    if (request.group_instance_id) return refuse(reply, request, ErrorCode::unknown_member_id);
+    if (!supports(request.protocol_type, protocols, nullptr)) {
+      return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
+    }
+    if (bytes_ + bytes_of(request) > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+      return refuse(reply, request, ErrorCode::group_max_size_reached);
+    }
+    pending_.erase(pending_.find(request.member_id));
+    return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
+  }
+  const auto member = find(request.member_id, request.group_instance_id);
+  if (!member) return refuse(reply, request, member.error());
+  join_again(**member, request, terms, std::move(protocols), reply);
+}
+
+void Group::join_newcomer(const JoinGroupRequest& request, const JoinTerms& terms,
+                          std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
+  const BrokerConfig& config = host_.config();
+  GroupMember* place = nullptr;
+  if (request.group_instance_id) {
+    const auto known = statics_.find(*request.group_instance_id);
+    if (known != statics_.end()) place = &members_.find(known->second)->second;
+  }
+  if (!supports(request.protocol_type, protocols, place)) {
+    return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
+  }
+  const auto limit = static_cast<std::size_t>(config.group_max_bytes);
+  if (bytes_ - (place != nullptr ? bytes_of(*place) : 0) + bytes_of(request) > limit) {
+    return refuse(reply, request, ErrorCode::group_max_size_reached);
+  }
+  if (place != nullptr) return replace_static(*place, request, terms, std::move(protocols), reply);
+  if (members_.size() + pending_.size() >= static_cast<std::size_t>(config.group_max_size)) {
+    return refuse(reply, request, ErrorCode::group_max_size_reached);
+  }
+  std::string id = new_member_id(request.group_instance_id.value_or(terms.client_id));
+  if (terms.needs_known_id && !request.group_instance_id) {
+    JoinGroupResponse answer;
+    answer.error_code = ErrorCode::member_id_required;
+    answer.member_id = id;
+    auto session =
+        std::make_unique<DelayedHeartbeat>(*this, id, milliseconds{request.session_timeout_ms});
+    pending_.emplace(std::move(id), std::move(session));
+    return reply.give(std::move(answer));
+  }
+  add_member(std::move(id), request, terms, std::move(protocols), reply);
+}
+
+void Group::join_again(GroupMember& member, const JoinGroupRequest& request, const JoinTerms& terms,
+                       std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
+  if (!supports(request.protocol_type, protocols, &member)) {
+    return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
+  }
+  if (bytes_ - bytes_of(member) + bytes_of(request) >
+      static_cast<std::size_t>(host_.config().group_max_bytes)) {
+    return refuse(reply, request, ErrorCode::group_max_size_reached);
+  }
+  const bool same = member.protocols == protocols && protocol_type_ == request.protocol_type;
+  const bool leads = member.id == leader_;
+  // A generation that has begun is told once more to a member that has missed the answer.
+  if ((is(GroupState::completing_rebalance) && same) ||
+      (is(GroupState::stable) && same && !leads)) {
+    member.session->heard();
+    auto answer = join_answer(member);
+    if (leads) add_members_to(answer);
+    return reply.give(std::move(answer));
+  }
+  update(member, request, terms, std::move(protocols));
+  park(member, reply);
+  membership_changed();
+}
+
+void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
+                           const JoinTerms& terms, std::vector<GroupProtocol> protocols,
+                           DelayedJoin& reply) {
+  const std::string old_id = member.id;
+  const std::string old_leader = leader_;
+  const std::string new_id = new_member_id(*member.instance_id);
+  log_takeovers_.info(mono(), "broker",
+                      fmt::format("group {}: the place of {} is taken by {}", printable(id_),
+                                  printable(old_id), printable(new_id)));
+  if (member.joining != nullptr) {
+    --joined_;
+    std::exchange(member.joining, nullptr)->refuse(ErrorCode::fenced_instance_id);
+  }
+  if (member.syncing != nullptr) {
+    std::exchange(member.syncing, nullptr)->refuse(ErrorCode::fenced_instance_id);
+  }
+  bytes_ -= bytes_of(member);
+  auto place = members_.extract(old_id);
+  place.key() = new_id;
+  GroupMember& now = members_.insert(std::move(place)).position->second;
+  now.id = new_id;
+  bytes_ += bytes_of(now);
+  now.knows_its_id = false;
+  statics_[*now.instance_id] = new_id;
+  if (leader_ == old_id) leader_ = new_id;
+  now.session = nullptr;  // update() makes one of the new id.
+  update(now, request, terms, std::move(protocols));
+  park(now, reply);
+
+  if (!is(GroupState::stable) || vote() != protocol_name_) return membership_changed();
+  host_.state_changed(*this);
+  reply.park(*this, now, host_.tick_after(host_.config().offsets_commit_timeout));
+  // It goes on with what it had, once a restart would know it under its new id.
+  was_stored_ = true;
+  host_.store(*this, record(),
+              [this, new_id, old_leader, can_skip = terms.can_skip](ErrorCode error) {
+                const auto found = members_.find(new_id);
+                if (found == members_.end() || found->second.joining == nullptr) return;
+                if (!is(GroupState::stable)) return;  // It joins the generation that comes.
+                GroupMember& back = found->second;
+                --joined_;
+                DelayedJoin& waiting = *std::exchange(back.joining, nullptr);
+                back.session->heard();
+                if (error != ErrorCode::none) return waiting.refuse(error);
+                back.knows_its_id = true;
+                auto answer = join_answer(back);
+                if (back.id == leader_) {
+                  // A leader that does not know skip_assignment must not assign anew: nobody would
+                  // be told.
+                  if (can_skip) {
+                    answer.skip_assignment = true;
+                    add_members_to(answer);
+                  } else {
+                    answer.leader = old_leader;
+                  }
+                }
+                waiting.give(std::move(answer));
+              });
+}
+
+void Group::add_member(std::string id, const JoinGroupRequest& request, const JoinTerms& terms,
+                       std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
+  if (leader_.empty()) leader_ = id;
+  GroupMember& member = members_[id];
+  member.id = std::move(id);
+  if (request.group_instance_id) {
+    member.instance_id = *request.group_instance_id;
+    statics_[*member.instance_id] = member.id;
+  }
+  bytes_ += bytes_of(member);  // update() takes off what it replaces.
+  member.knows_its_id = !request.member_id.empty();
+  update(member, request, terms, std::move(protocols));
+  park(member, reply);
+  if (is(GroupState::preparing_rebalance)) grew_ = true;
+  membership_changed();
+}
+
+// What the request says of the member holds from now on.
+void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinTerms& terms,
+                   std::vector<GroupProtocol> protocols) {
+  bytes_ -= bytes_of(member);
+  count_protocols(member, -1);
+  member.client_id = terms.client_id;
+  member.client_host = terms.client_host;
+  if (members_.size() == 1) protocol_type_ = request.protocol_type;
+  const milliseconds session{request.session_timeout_ms};
+  // Version 0 has one timeout for both.
+  member.rebalance_timeout =
+      request.rebalance_timeout_ms < 0 ? session : milliseconds{request.rebalance_timeout_ms};
+  if (member.session == nullptr || member.session_timeout != session) {
+    member.session_timeout = session;
+    member.session = std::make_unique<DelayedHeartbeat>(*this, member.id, session);
+  } else {
+    member.session->heard();
+  }
+  member.protocols = std::move(protocols);
+  count_protocols(member, +1);
+  bytes_ += bytes_of(member);
+}
+
+void Group::park(GroupMember& member, DelayedJoin& reply) {
+  if (member.joining == nullptr) {
+    ++joined_;
+  } else {
+    // It has asked again, on another connection: who waits on the old one is not needed.
+    std::exchange(member.joining, nullptr)->refuse(ErrorCode::rebalance_in_progress);
+  }
+  member.joining = &reply;
+  // When a rebalance begins now, it ends then too.
+  reply.park(
+      *this, member,
+      is(GroupState::preparing_rebalance) ? phase_end_ : host_.tick_after(rebalance_timeout()));
+}
+
+JoinGroupResponse Group::join_answer(const GroupMember& member) const {
+  JoinGroupResponse answer;
+  answer.generation_id = generation_;
+  answer.protocol_type = protocol_type_;
+  answer.protocol_name = protocol_name_;
+  answer.leader = leader_;
+  answer.member_id = member.id;
+  return answer;
+}
+
+void Group::add_members_to(JoinGroupResponse& answer) const {
+  answer.members.reserve(members_.size());
+  for (const auto& [id, member] : members_) {
+    const Bytes metadata = metadata_of(member);
+    answer.members.push_back({id, member.instance_id, Buffer(metadata.begin(), metadata.end())});
+  }
+}
+
+// --- SyncGroup
+
+void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
+  if (is(GroupState::dead)) return reply.refuse(ErrorCode::coordinator_not_available);
+  const auto found = find(request.member_id, request.group_instance_id);
+  if (!found) return reply.refuse(found.error());
+  if (request.generation_id != generation_) return reply.refuse(ErrorCode::illegal_generation);
+  if ((request.protocol_type && *request.protocol_type != protocol_type_) ||
+      (request.protocol_name && *request.protocol_name != protocol_name_)) {
+    return reply.refuse(ErrorCode::inconsistent_group_protocol);
+  }
+  GroupMember& member = **found;
+  if (is(GroupState::preparing_rebalance)) return reply.refuse(ErrorCode::rebalance_in_progress);
+  settle_sync(member);
+  member.session->heard();
+  if (is(GroupState::stable)) return reply.give(sync_answer(member));
+
+  if (member.syncing != nullptr) {
+    std::exchange(member.syncing, nullptr)->refuse(ErrorCode::rebalance_in_progress);
+  }
+  member.syncing = &reply;
+  reply.park(*this, member, phase_end_);
+  if (member.id == leader_ && storing_ != generation_) take_assignments(request);
+}
+
+SyncGroupResponse Group::sync_answer(const GroupMember& member) const {
+  SyncGroupResponse answer;
+  answer.protocol_type = protocol_type_;
+  answer.protocol_name = protocol_name_;
+  answer.assignment = member.assignment;
+  return answer;
+}
+
+void Group::take_assignments(const SyncGroupRequest& request) {
+  std::map<std::string, Buffer> assignments;
+  std::size_t bytes = 0;
+  for (const auto& [member_id, assignment] : request.assignments) {
+    if (!members_.contains(member_id)) continue;
+    bytes += assignment.size();
+    assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
+  }
+  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+    log_assignments_.warn(
+        mono(), "broker",
+        fmt::format("group {}: its leader's assignments have {} bytes, {} are allowed",
+                    printable(id_), bytes, host_.config().group_max_bytes));
+    refuse_syncs(ErrorCode::unknown_server_error);
+    return rebalance();
+  }
+  auto stored = record();
+  for (auto& member : stored.members) {
+    const auto assignment = assignments.find(member.id);
+    if (assignment != assignments.end()) member.assignment = assignment->second;
+  }
+  storing_ = generation_;
+  was_stored_ = true;
+  host_.store(*this, stored,
+              [this, generation = generation_,
+               assignments = std::move(assignments)](ErrorCode error) mutable {
+                assignments_stored(generation, std::move(assignments), error);
+              });
+}
+
+void Group::assignments_stored(std::int32_t generation, std::map<std::string, Buffer> assignments,
+                               ErrorCode error) {
+  if (storing_ == generation) storing_.reset();
+  // A rebalance has begun meanwhile: those who asked were told.
+  if (generation != generation_ || !is(GroupState::completing_rebalance)) return;
+  if (error != ErrorCode::none) {
+    refuse_syncs(error);
+    return rebalance();
+  }
+  become(GroupState::stable);
+  for (auto& [id, member] : members_) {
+    // Who gets nothing gets empty bytes.
+    if (const auto found = assignments.find(id); found != assignments.end()) {
+      member.assignment = std::move(found->second);
+    }
+    if (member.syncing == nullptr) continue;
+    member.session->heard();
+    std::exchange(member.syncing, nullptr)->give(sync_answer(member));
+  }
+  if (owing_ == 0) phase_timer_.cancel();
+}
+
+void Group::refuse_syncs(ErrorCode code) {
+  for (auto& [id, member] : members_) {
+    if (member.syncing == nullptr) continue;
+    member.session->heard();
+    std::exchange(member.syncing, nullptr)->refuse(code);
+  }
+}
+
+void Group::settle_sync(GroupMember& member) {
+  if (!std::exchange(member.owes_sync, false)) return;
+  if (--owing_ > 0) return;
+  if (is(GroupState::stable)) return phase_timer_.cancel();
+  // The leader has asked too, so only the journal is waited for: that takes as long as it takes for
+  // a commit, whatever the members' own timeouts.
+  phase_end_ = host_.tick_after(host_.config().offsets_commit_timeout);
+  for (auto& [id, each] : members_) {
+    if (each.syncing != nullptr) each.syncing->move_deadline(phase_end_);
+  }
+  arm_phase_timer();
+}
+
+// --- Heartbeat, LeaveGroup, commits
+
+ErrorCode Group::heartbeat(std::int32_t generation, std::string_view member_id,
+                           std::optional<std::string_view> instance_id) {
+  if (is(GroupState::dead)) return ErrorCode::coordinator_not_available;
+  const auto member = find(member_id, instance_id);
+  if (!member) return member.error();
+  if (generation != generation_) return ErrorCode::illegal_generation;
+  (*member)->session->heard();
+  return is(GroupState::preparing_rebalance) ? ErrorCode::rebalance_in_progress : ErrorCode::none;
+}
+
+std::vector<ErrorCode> Group::leave(std::span<const Leaving> members) {
+  std::vector<ErrorCode> results;
+  results.reserve(members.size());
+  bool changed = false;
+  for (const auto& [member_id, instance_id] : members) {
+    if (is(GroupState::dead)) {
+      results.push_back(ErrorCode::coordinator_not_available);
+      continue;
+    }
+    if (!instance_id && is_pending(member_id)) {
+      forget_pending(member_id);
+      results.push_back(ErrorCode::none);
+      continue;
+    }
+    std::string_view who = member_id;
+    if (who.empty() && instance_id) {
+      const auto known = statics_.find(*instance_id);
+      if (known != statics_.end()) who = known->second;
+    }
+    const auto member = find(who, instance_id);
+    results.push_back(member ? ErrorCode::none : member.error());
+    if (!member) continue;
+    log_debug("broker", "group {}: {} leaves", printable(id_), printable((*member)->id));
+    remove(**member, ErrorCode::unknown_member_id);
+    changed = true;
+  }
+  if (changed) membership_changed();
+  complete_join_if_all_are_in();
+  became_unused_perhaps();
+  return results;
+}
+
+ErrorCode Group::check_commit(std::int32_t generation, std::string_view member_id,
+                              std::optional<std::string_view> instance_id) const {
+  if (is(GroupState::dead)) return ErrorCode::coordinator_not_available;
+  if (generation < 0 && members_.empty()) return ErrorCode::none;
+  if (generation < 0 && member_id.empty() && !instance_id) return ErrorCode::unknown_member_id;
+  const auto member = find(member_id, instance_id);
+  if (!member) return member.error();
+  if (generation != generation_) return ErrorCode::illegal_generation;
+  // It has joined and does not know yet what it has.
+  if (is(GroupState::completing_rebalance)) return ErrorCode::rebalance_in_progress;
+  return ErrorCode::none;
+}
+
+void Group::heard_of(std::string_view member_id) {
+  const auto member = members_.find(member_id);
+  if (member != members_.end()) member->second.session->heard();
+}
+
+// --- The state machine
+
+void Group::become(GroupState state) {
+  log_debug("broker", "group {}: {} becomes {}, generation {}, {} members", printable(id_),
+            name_of(state_), name_of(state), generation_, members_.size());
+  state_ = state;
+  changed_ = host_.wall();
+  host_.state_changed(*this);
+}
+
+// Everybody is to join again; the generation that was is over.
+void Group::rebalance() {
+  refuse_syncs(ErrorCode::rebalance_in_progress);
+  initial_ = is(GroupState::empty) && host_.config().group_initial_rebalance_delay.count() > 0;
+  grew_ = false;
+  for (auto& [id, member] : members_) member.owes_sync = false;
+  owing_ = 0;
+  become(GroupState::preparing_rebalance);
+  phase_end_ = host_.tick_after(rebalance_timeout());
+  const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
+  // The first delay is waited for in any case; the rebalance timeout bounds its extensions.
+  if (initial_) phase_end_ = std::max(phase_end_, delay_end);
+  // Who caused it was parked a moment ago, which may have been a tick ago; a static member that
+  // came back may be waiting for the journal, and now waits for the generation.
+  for (auto& [id, member] : members_) {
+    if (member.joining == nullptr) continue;
+    member.joining->park(*this, member, phase_end_);
+    member.joining->move_deadline(phase_end_);
+  }
+  if (initial_) {
+    host_.wheel().schedule(phase_timer_, delay_end);
+  } else {
+    arm_phase_timer();
+  }
+  complete_join_if_all_are_in();
+}
+
+// A member has come, gone, or said something new.
+void Group::membership_changed() {
+  if (is(GroupState::preparing_rebalance)) return complete_join_if_all_are_in();
+  if (!is(GroupState::dead)) rebalance();
+}
+
+void Group::complete_join_if_all_are_in() {
+  if (!is(GroupState::preparing_rebalance) || initial_) return;
+  if (joined_ == members_.size() && pending_.empty()) begin_generation();
+}
+
+// A tick behind the requests that wait for the phase's end: they expire, and end it then.  The
+// timer is for when there are none.
+void Group::arm_phase_timer() {
+  host_.wheel().schedule(phase_timer_, phase_end_ + 1);
+}
+
+void Group::phase_timer_fired() {
+  if (!is(GroupState::preparing_rebalance)) return sync_time_is_over();
+  if (initial_ && std::exchange(grew_, false) && host_.tick() < phase_end_) {
+    const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
+    return host_.wheel().schedule(phase_timer_, std::min(delay_end, phase_end_));
+  }
+  begin_generation();
+}
+
+void Group::join_time_is_over() {
+  if (is(GroupState::preparing_rebalance) && host_.tick() >= phase_end_) begin_generation();
+}
+
+void Group::begin_generation() {
+  phase_timer_.cancel();
+  initial_ = false;
+  // Who has an instance id may come back within its session; the others' places are lost.
+  for (auto next = members_.begin(); next != members_.end();) {
+    GroupMember& member = (next++)->second;
+    if (member.joining != nullptr || member.instance_id) continue;
+    log_info("broker", "group {}: {} did not join again in time", printable(id_),
+             printable(member.id));
+    remove(member, ErrorCode::unknown_member_id);
+  }
+  if (!members_.empty() && !elect_joined_leader()) {
+    // Nobody is there who could assign anything: the sessions will tell.
+    phase_end_ = host_.tick_after(std::max(rebalance_timeout(), look_again));
+    return arm_phase_timer();
+  }
+  generation_ = generation_ == std::numeric_limits<std::int32_t>::max() ? 1 : generation_ + 1;
+  if (members_.empty()) {
+    protocol_name_.clear();
+    become(GroupState::empty);
+    // Else a restart would bring its last members back.
+    if (was_stored_) host_.store(*this, record(), [](ErrorCode) {});
+    return became_unused_perhaps();
+  }
+  protocol_name_ = vote();
+  become(GroupState::completing_rebalance);
+  phase_end_ = host_.tick_after(rebalance_timeout());
+  arm_phase_timer();
+  for (auto& [id, member] : members_) {
+    member.assignment.clear();
+    if (member.joining == nullptr) continue;
+    auto answer = join_answer(member);
+    if (id == leader_) add_members_to(answer);
+    member.owes_sync = true;
+    ++owing_;
+    member.knows_its_id = true;
+    member.session->heard();
+    std::exchange(member.joining, nullptr)->give(std::move(answer));
+  }
+  joined_ = 0;
+}
+
+bool Group::elect_joined_leader() {
+  const auto leader = members_.find(leader_);
+  if (leader != members_.end() && leader->second.joining != nullptr) return true;
+  for (const auto& [id, member] : members_) {
+    if (member.joining == nullptr) continue;
+    leader_ = id;
+    return true;
+  }
+  return false;
+}
+
+void Group::sync_time_is_over() {
+  if (!is(GroupState::completing_rebalance) && !is(GroupState::stable)) return;
+  if (host_.tick() < phase_end_) return;
+  if (owing_ == 0) {
+    if (is(GroupState::stable)) return;
+    log_warn("broker", "group {}: the assignments of generation {} were not durable within {} ms",
+             printable(id_), generation_, host_.config().offsets_commit_timeout.count());
+    refuse_syncs(ErrorCode::coordinator_not_available);
+    return rebalance();
+  }
+  for (auto next = members_.begin(); next != members_.end();) {
+    GroupMember& member = (next++)->second;
+    if (!member.owes_sync) continue;
+    log_info("broker", "group {}: {} did not ask for its assignment in time", printable(id_),
+             printable(member.id));
+    remove(member, ErrorCode::unknown_member_id);
+  }
+  rebalance();
+}
+
+// --- Who has gone
+
+void Group::forget_join(GroupMember& member) {
+  member.joining->forget();
+  member.joining = nullptr;
+  --joined_;
+}
+
+void Group::forget_sync(GroupMember& member) {
+  member.syncing->forget();
+  member.syncing = nullptr;
+}
+
+void Group::join_given_up(GroupMember& member) {
+  forget_join(member);
+  if (host_.stopping()) return;
+  if (member.knows_its_id || member.instance_id) return member.session->heard();
+  log_info("broker", "group {}: {} has gone before it was told who it is", printable(id_),
+           printable(member.id));
+  remove(member, ErrorCode::unknown_member_id);
+  membership_changed();
+}
+
+void Group::sync_given_up(GroupMember& member) {
+  forget_sync(member);
+  member.session->heard();
+}
+
+bool Group::is_parked(std::string_view member_id) const {
+  const auto found = members_.find(member_id);
+  return found != members_.end() &&
+         (found->second.joining != nullptr || found->second.syncing != nullptr);
+}
+
+void Group::session_ended(const std::string& member_id) {
+  if (is_pending(member_id)) {
+    forget_pending(member_id);
+    complete_join_if_all_are_in();
+    return became_unused_perhaps();
+  }
+  const auto found = members_.find(member_id);
+  TARRY_ASSERT(found != members_.end(), "a session goes with its member");
+  log_info("broker", "group {}: nothing was heard of {} for {} ms", printable(id_),
+           printable(member_id), found->second.session_timeout.count());
+  remove(found->second, ErrorCode::unknown_member_id);
+  membership_changed();
+}
+
+void Group::remove(GroupMember& member, ErrorCode told) {
+  if (member.joining != nullptr) {
+    --joined_;
+    std::exchange(member.joining, nullptr)->refuse(told);
+  }
+  if (member.syncing != nullptr) std::exchange(member.syncing, nullptr)->refuse(told);
+  if (member.owes_sync) --owing_;
+  count_protocols(member, -1);
+  bytes_ -= bytes_of(member);
+  if (member.instance_id) statics_.erase(*member.instance_id);
+  const bool led = member.id == leader_;
+  members_.erase(members_.find(member.id));
+  if (led) leader_ = members_.empty() ? std::string() : members_.begin()->first;
+}
+
+void Group::forget_pending(std::string_view id) {
+  pending_.erase(pending_.find(id));
+}
+
+void Group::became_unused_perhaps() {
+  if (is(GroupState::empty) && has_nobody()) host_.became_unused(*this);
+}
+
+void Group::die() {
+  TARRY_ASSERT(members_.empty(), "a group with members is not removed");
+  phase_timer_.cancel();
+  pending_.clear();
+  become(GroupState::dead);
+}
+
+// --- What is stored
+
+GroupRecord Group::record() const {
+  GroupRecord out;
+  out.generation = generation_;
+  out.changed = changed_;
+  out.protocol_type = protocol_type_;
+  out.protocol_name = protocol_name_;
+  out.leader = leader_;
+  out.members.assign(std::views::values(members_).begin(), std::views::values(members_).end());
+  return out;
+}
+
+Result<> Group::restore(GroupRecord record) {
+  TARRY_ASSERT(has_nobody() && generation_ == 0, "a group is restored before it is used");
+  for (const auto& member : record.members) {
+    if (offers(member.protocols, record.protocol_name)) continue;
+    return fail(Errc::corrupt,
+                fmt::format("group {}: member {} does not offer protocol {}", printable(id_),
+                            printable(member.id), printable(record.protocol_name)));
+  }
+  const bool has_leader = !record.members.empty() || !record.leader.empty();
+  if (has_leader && std::ranges::find(record.members, record.leader, &GroupRecord::Member::id) ==
+                        record.members.end()) {
+    return fail(Errc::corrupt, fmt::format("group {}: its leader {} is no member", printable(id_),
+                                           printable(record.leader)));
+  }
+  generation_ = record.generation;
+  protocol_type_ = std::move(record.protocol_type);
+  protocol_name_ = std::move(record.protocol_name);
+  leader_ = std::move(record.leader);
+  for (auto& stored : record.members) {
+    GroupMember& member = members_[stored.id];
+    static_cast<GroupRecord::Member&>(member) = std::move(stored);
+    member.knows_its_id = true;
+    if (member.instance_id) statics_[*member.instance_id] = member.id;
+    count_protocols(member, +1);
+    bytes_ += bytes_of(member);
+    member.session = std::make_unique<DelayedHeartbeat>(*this, member.id, member.session_timeout);
+  }
+  if (!members_.empty()) become(GroupState::stable);
+  changed_ = record.changed;
+  was_stored_ = true;
+  return {};
+}
+
+// --- Members
+
+Group::Or<const GroupMember*> Group::find(std::string_view id,
+                                          std::optional<std::string_view> instance_id) const {
+  if (instance_id) {
+    const auto known = statics_.find(*instance_id);
+    if (known == statics_.end()) return std::unexpected(ErrorCode::unknown_member_id);
+    if (known->second != id) return std::unexpected(ErrorCode::fenced_instance_id);
+  }
+  const auto found = members_.find(id);
+  if (found == members_.end()) return std::unexpected(ErrorCode::unknown_member_id);
+  return &found->second;
+}
+
+Group::Or<GroupMember*> Group::find(std::string_view id,
+                                    std::optional<std::string_view> instance_id) {
+  const auto found = std::as_const(*this).find(id, instance_id);
+  if (!found) return std::unexpected(found.error());
+  return const_cast<GroupMember*>(*found);
+}
+
+// Whether somebody with these can be a member: all must have one protocol in common.
+// `instead_of` is the member that he is or replaces.
+bool Group::supports(std::string_view type, std::span<const GroupProtocol> protocols,
+                     const GroupMember* instead_of) const {
+  if (type.empty() || protocols.empty()) return false;
+  const std::size_t others = members_.size() - (instead_of != nullptr ? 1 : 0);
+  if (others == 0) return true;
+  if (type != protocol_type_) return false;
+  return std::ranges::any_of(protocols, [&](const GroupProtocol& protocol) {
+    const auto found = supported_.find(protocol.name);
+    if (found == supported_.end()) return false;
+    const bool by_himself = instead_of != nullptr && offers(instead_of->protocols, protocol.name);
+    return found->second - (by_himself ? 1 : 0) == others;
+  });
+}
+
+void Group::count_protocols(const GroupMember& member, int by) {
+  for (const auto& protocol : member.protocols) {
+    auto& count = supported_[protocol.name];
+    count += static_cast<std::size_t>(by);
+    if (count == 0) supported_.erase(protocol.name);
+  }
+}
+
+// Each member votes for the first of its protocols that all have; a tie is the leader's.
+const std::string& Group::vote() const {
+  std::map<std::string_view, std::size_t> votes;
+  const auto all_have = [this](const GroupProtocol& protocol) {
+    return supported_.find(protocol.name)->second == members_.size();
+  };
+  for (const auto& [id, member] : members_) {
+    const auto choice = std::ranges::find_if(member.protocols, all_have);
+    TARRY_ASSERT(choice != member.protocols.end(), "members have a protocol in common");
+    ++votes[choice->name];
+  }
+  const auto& leaders = members_.find(leader_)->second.protocols;
+  const GroupProtocol* best = nullptr;
+  std::size_t most = 0;
+  for (const auto& protocol : leaders) {
+    const auto found = votes.find(protocol.name);
+    if (found == votes.end() || found->second <= most) continue;
+    best = &protocol;
+    most = found->second;
+  }
+  TARRY_ASSERT(best != nullptr, "what is voted for is the leader's too");
+  return best->name;
+}
+
+milliseconds Group::rebalance_timeout() const {
+  milliseconds longest{0};
+  for (const auto& [id, member] : members_) longest = std::max(longest, member.rebalance_timeout);
+  return longest;
+}
+
+// As Kafka's: what it is told by, and a random UUID.
+std::string Group::new_member_id(std::string_view prefix) {
+  const TopicId uuid = host_.random().topic_id();
+  std::string id(prefix.substr(0, longest_prefix));
+  for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) id += '-';
+    id += fmt::format("{:02x}", uuid.bytes[i]);
+  }
+  return id;
+}
+
+}  // namespace tarry::broker

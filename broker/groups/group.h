@@ -1,0 +1,262 @@
+#pragma once
+
+// Group: a consumer group, which agrees on who reads which partitions (Kafka's classic protocol).
+//
+//                    the first member joins
+//   +---------+ ------------------------------> +---------------------+ ---+
+//   |  Empty  |                                 | PreparingRebalance  |    | (1)
+//   +---------+ <------------------------------ +---------------------+ <--+
+//     |             it ends with no member        |              ^  ^
+//     | removed, or nothing                       | all are in,  |  |
+//     | is left of it                             | or time is   |  +----------+
+//     v                                           | up: genera-  | (2)         |
+//   +---------+                                   v tion + 1     |             |
+//   |  Dead   |                                 +---------------------+        |
+//   +---------+                                 | CompletingRebalance |        |
+//                                               +---------------------+        | (3)
+//                                                 | the leader's               |
+//                                                 v assignments are durable    |
+//             a restart finds members           +---------------------+        |
+//   ------------------------------------------> |       Stable        | -------+
+//                                               +---------------------+
+//
+//   (1)       Time is up, and of the members who are left, static ones all, none has come: it
+//             waits as long again, until one has come or their sessions have ended.
+//   (2), (3)  A member comes, leaves, is lost, offers something else, or does not sync in time.
+//   (2)       A static member comes back; the assignments are too large, or the journal refuses
+//             them or is late.
+//   (3)       The leader joins again; a static member comes back and another protocol is voted for.
+//
+//   A member:  JoinGroup -> parked until the generation begins -> SyncGroup -> parked until Stable
+//              -> Heartbeat ... -> LeaveGroup
+//   Pending:   was given a member id (MEMBER_ID_REQUIRED) and is expected to join with it.
+//   Static:    has an instance id; who comes with it takes the member's place under a new member
+//              id, and the one before is fenced.
+//
+// What always holds
+//   - A generation's members and their assignments never change: each change is a rebalance.  (Only
+//     a static member may come back in between, under a new id, and gets what it had.)
+//   - In Empty and Dead there are no members; else there is one or more, but for the time between
+//     the last one's leaving and the end of the rebalance.
+//   - Nobody is told assignments that are not durable.
+//   - Every state that waits for somebody ends by itself: sessions, the rebalance timeout from the
+//     beginning of a rebalance, and again from the beginning of a generation.  A first rebalance
+//     lasts for the initial delay at least, and the journal is waited for as a commit waits for it
+//     (offsets.commit.timeout.ms): neither depends on what members say.
+//   - A parked JoinGroup's member counts as in; when its client goes it does not any more.
+//
+// What survives a restart is group_record.h's: the last generation that became Stable, with all its
+// members; their sessions begin anew, and a member goes on with its generation.
+//
+// Belongs to Groups; everything runs on its shard's thread.  A group never waits: requests that it
+// cannot answer yet are kept with their members (DelayedJoin, DelayedSync).
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log_throttle.h"
+#include "base/result.h"
+#include "broker/groups/delayed_heartbeat.h"
+#include "broker/groups/delayed_join.h"
+#include "broker/groups/delayed_sync.h"
+#include "broker/groups/group_host.h"
+#include "broker/groups/group_record.h"
+#include "broker/groups/group_waits.h"
+#include "protocol/error_code.h"
+#include "protocol/messages/join_group.h"
+#include "protocol/messages/sync_group.h"
+#include "purgatory/purgatory.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+enum class GroupState : std::uint8_t {
+  empty,
+  preparing_rebalance,
+  completing_rebalance,
+  stable,
+  dead,
+};
+std::string_view name_of(GroupState state);  // Kafka's: "PreparingRebalance".
+
+struct GroupMember : GroupRecord::Member {
+  DelayedJoin* joining = nullptr;  // Parked.
+  DelayedSync* syncing = nullptr;
+  bool owes_sync = false;     // It was told this generation and has not asked what it gets.
+  bool knows_its_id = false;  // It was told its id: its client can come back.
+  std::unique_ptr<DelayedHeartbeat> session;
+};
+
+class Group : public GroupWaits {
+ public:
+  Group(GroupHost& host, std::string id);
+  virtual ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  using Members = std::map<std::string, GroupMember, std::less<>>;  // By member id.
+  template <typename T>
+  using Or = std::expected<T, protocol::ErrorCode>;
+
+  const std::string& id() const { return id_; }
+  GroupState state() const { return state_; }
+  bool is(GroupState state) const { return state_ == state; }
+  std::int32_t generation() const { return generation_; }
+  const std::string& protocol_type() const { return protocol_type_; }  // "consumer"
+  const std::string& protocol_name() const { return protocol_name_; }  // Of this generation.
+  const std::string& leader() const { return leader_; }                // A member's id.
+  WallTime changed() const { return changed_; }  // When it became what state() says.
+  const Members& members() const { return members_; }
+  std::size_t pending_members() const { return pending_.size(); }
+
+  // What a member offers for the generation's protocol; empty while there is none.
+  Bytes metadata_of(const GroupMember& member) const;
+
+  // --- Requests.  What the group cannot answer yet it keeps; the caller then waits.
+
+  // Of the client that asks.
+  struct JoinTerms {
+    std::string_view client_id;
+    std::string_view client_host;
+    bool needs_known_id = false;  // Version 4 on: who has no member id is given one first.
+    bool can_skip = false;        // Version 9: understands skip_assignment.
+  };
+  // Group id and session timeout were checked.
+  void join(const protocol::JoinGroupRequest& request, const JoinTerms& terms, DelayedJoin& reply);
+  void sync(const protocol::SyncGroupRequest& request, DelayedSync& reply);
+  protocol::ErrorCode heartbeat(std::int32_t generation, std::string_view member_id,
+                                std::optional<std::string_view> instance_id);
+  // All at once, with one rebalance; what became of each.
+  struct Leaving {
+    std::string_view member_id;  // May be empty with an instance id: the operator's tools.
+    std::optional<std::string_view> instance_id;
+  };
+  std::vector<protocol::ErrorCode> leave(std::span<const Leaving> members);
+
+  // --- For the offsets
+
+  // Whether offsets may be committed by who says that he is this member of this generation.  A
+  // generation of -1 without a member is an operator's tool or a consumer that assigns itself:
+  // only while the group has no members.
+  protocol::ErrorCode check_commit(std::int32_t generation, std::string_view member_id,
+                                   std::optional<std::string_view> instance_id) const;
+  // A member was heard of otherwise than by a heartbeat.
+  void heard_of(std::string_view member_id);
+
+  // --- For Groups
+
+  // As it was when it was last stored; only of a group that is new.  Errc::corrupt when the record
+  // contradicts itself.
+  Result<> restore(GroupRecord record);
+  GroupRecord record() const;
+  // Neither members nor somebody who is expected.
+  bool has_nobody() const { return members_.empty() && pending_.empty(); }
+  // It is removed: whoever comes is refused (COORDINATOR_NOT_AVAILABLE, and tries again), those who
+  // were given a member id are forgotten.  Only without members.
+  void die();
+  // A GroupStored of it may be in the journal or in db/meta.
+  bool was_stored() const { return was_stored_; }
+
+  // The broker stops: nothing changes any more by the passing of time.
+  void stop() { phase_timer_.cancel(); }
+
+ private:
+  // --- GroupWaits
+  GroupHost& host() override { return host_; }
+  void join_time_is_over() override;
+  void join_given_up(GroupMember& member) override;
+  void forget_join(GroupMember& member) override;
+  void sync_time_is_over() override;
+  void sync_given_up(GroupMember& member) override;
+  void forget_sync(GroupMember& member) override;
+  bool is_parked(std::string_view member_id) const override;
+  void session_ended(const std::string& member_id) override;
+
+  // --- Joining
+  void join_newcomer(const protocol::JoinGroupRequest& request, const JoinTerms& terms,
+                     std::vector<GroupProtocol> protocols, DelayedJoin& reply);
+  void join_again(GroupMember& member, const protocol::JoinGroupRequest& request,
+                  const JoinTerms& terms, std::vector<GroupProtocol> protocols, DelayedJoin& reply);
+  void replace_static(GroupMember& member, const protocol::JoinGroupRequest& request,
+                      const JoinTerms& terms, std::vector<GroupProtocol> protocols,
+                      DelayedJoin& reply);
+  void add_member(std::string id, const protocol::JoinGroupRequest& request, const JoinTerms& terms,
+                  std::vector<GroupProtocol> protocols, DelayedJoin& reply);
+  void update(GroupMember& member, const protocol::JoinGroupRequest& request,
+              const JoinTerms& terms, std::vector<GroupProtocol> protocols);
+  void park(GroupMember& member, DelayedJoin& reply);
+  protocol::JoinGroupResponse join_answer(const GroupMember& member) const;
+  void add_members_to(protocol::JoinGroupResponse& answer) const;
+  protocol::SyncGroupResponse sync_answer(const GroupMember& member) const;
+
+  // --- The state machine
+  void become(GroupState state);
+  void rebalance();
+  void membership_changed();
+  void complete_join_if_all_are_in();
+  void begin_generation();
+  bool elect_joined_leader();
+  void take_assignments(const protocol::SyncGroupRequest& request);
+  void assignments_stored(std::int32_t generation, std::map<std::string, Buffer> assignments,
+                          protocol::ErrorCode error);
+  void refuse_syncs(protocol::ErrorCode code);
+  void settle_sync(GroupMember& member);
+  void arm_phase_timer();
+  void phase_timer_fired();
+
+  // --- Members
+  Or<GroupMember*> find(std::string_view id, std::optional<std::string_view> instance_id);
+  Or<const GroupMember*> find(std::string_view id,
+                              std::optional<std::string_view> instance_id) const;
+  void remove(GroupMember& member, protocol::ErrorCode told);
+  bool is_pending(std::string_view id) const { return pending_.contains(id); }
+  void forget_pending(std::string_view id);
+  bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
+                const GroupMember* instead_of) const;
+  void count_protocols(const GroupMember& member, int by);
+  const std::string& vote() const;
+  std::chrono::milliseconds rebalance_timeout() const;
+  MonoTime mono() const { return MonoTime{std::chrono::milliseconds{host_.tick()}}; }
+  std::string new_member_id(std::string_view prefix);
+  void became_unused_perhaps();
+
+  GroupHost& host_;
+  const std::string id_;
+  GroupState state_ = GroupState::empty;
+  WallTime changed_;
+  std::int32_t generation_ = 0;
+  std::string protocol_type_;
+  std::string protocol_name_;
+  std::string leader_;
+  bool was_stored_ = false;
+
+  Members members_;
+  std::map<std::string, std::string, std::less<>> statics_;  // Instance id to member id.
+  std::map<std::string, std::unique_ptr<DelayedHeartbeat>, std::less<>> pending_;
+  std::map<std::string, std::size_t, std::less<>> supported_;  // How many offer a protocol.
+  std::size_t bytes_ = 0;                                      // Of what the members have told.
+  std::size_t joined_ = 0;                                     // Members with a parked JoinGroup.
+  std::size_t owing_ = 0;                                      // Members that owe a SyncGroup.
+
+  // PreparingRebalance: it ends at phase_end_ at the latest.  While it is the initial one it ends
+  // with the timer alone, which waits on while newcomers come.  CompletingRebalance and Stable:
+  // who still owes a SyncGroup then is removed; when nobody does, the journal was late.
+  timing::Tick phase_end_ = 0;
+  bool initial_ = false;
+  bool grew_ = false;
+  timing::CallbackTimer phase_timer_;
+  LogThrottle log_assignments_, log_takeovers_;
+  std::optional<std::int32_t> storing_;  // The generation whose assignments are being written.
+};
+
+}  // namespace tarry::broker

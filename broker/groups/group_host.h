@@ -1,0 +1,47 @@
+#pragma once
+
+// GroupHost: what a consumer group stands on.  Its Groups implements it, or a test.
+
+#include <chrono>
+#include <functional>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "broker/groups/group_record.h"
+#include "broker/settings/broker_config.h"
+#include "protocol/error_code.h"
+#include "purgatory/purgatory.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class Group;
+
+// Outlives its groups.
+class GroupHost {
+ public:
+  virtual const BrokerConfig& config() const = 0;
+  virtual purgatory::Purgatory& purgatory() = 0;
+  virtual timing::TimingWheel& wheel() = 0;
+  virtual timing::Tick tick() const = 0;
+  virtual timing::Tick tick_after(std::chrono::milliseconds wait) const = 0;
+  virtual WallTime wall() const = 0;
+  virtual Random& random() = 0;
+  virtual bool stopping() const = 0;
+
+  // Writes `record`; `then` is called when it is durable, or with the error to answer.  Never
+  // inside this call.
+  using Stored = std::move_only_function<void(protocol::ErrorCode)>;
+  virtual void store(Group& group, const GroupRecord& record, Stored then) = 0;
+
+  // state() says something else, or members subscribe to something else.
+  virtual void state_changed(Group& group) = 0;
+
+  // Nobody is in it any more, nor expected.
+  virtual void became_unused(Group& group) = 0;
+
+ protected:
+  ~GroupHost() = default;
+};
+
+}  // namespace tarry::broker

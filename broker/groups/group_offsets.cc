@@ -1,0 +1,272 @@
+#include "broker/groups/group_offsets.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "broker/context/durability_wait.h"
+#include "broker/context/shard_context.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+using std::chrono::milliseconds;
+
+namespace {
+
+// Commits on their way keep an expiry from telling old from new; they are there for a round.
+constexpr milliseconds wait_for_commits{1000};
+
+// What one takes of memory, with its place in the map.
+std::size_t bytes_of(const CommittedOffset& offset) {
+  return sizeof(GroupOffsets::Map::value_type) + 4 * sizeof(void*) + offset.metadata.size();
+}
+
+storage::CommittedOffset view_of(const TopicPartition& partition, const CommittedOffset& offset) {
+  return {partition,        offset.offset,  offset.leader_epoch,
+          offset.committed, offset.expires, offset.metadata};
+}
+
+ErrorCode code_of(const Error& error) {
+  return error.code == Errc::too_large ? ErrorCode::invalid_commit_offset_size
+                                       : ErrorCode::coordinator_not_available;
+}
+
+}  // namespace
+
+struct GroupOffsets::State {
+  ShardContext& shard;
+  OffsetBudget& budget;
+  const std::string group;
+  std::move_only_function<void()> became_empty;
+  Map offsets;
+  std::size_t pending = 0;        // Journal records on their way.
+  GroupOffsets* owner = nullptr;  // Null when the group is gone.
+};
+
+GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
+                           std::move_only_function<void()> became_empty)
+    : shard_(shard),
+      budget_(budget),
+      state_(std::make_shared<State>(shard, budget, std::move(group), std::move(became_empty))),
+      timer_([this] { expire(); }) {
+  state_->owner = this;
+}
+
+GroupOffsets::~GroupOffsets() {
+  for (const auto& [partition, offset] : state_->offsets) budget_.bytes -= bytes_of(offset);
+  state_->offsets.clear();
+  state_->owner = nullptr;
+}
+
+void GroupOffsets::restore(std::span<const storage::CommittedOffset> offsets) {
+  TARRY_ASSERT(empty(), "only a new group is restored");
+  for (const auto& stored : offsets) {
+    const auto& offset =
+        state_->offsets
+            .insert_or_assign(stored.partition,
+                              CommittedOffset{stored.offset, stored.leader_epoch, stored.committed,
+                                              stored.expires, std::string(stored.metadata)})
+            .first->second;
+    budget_.bytes += bytes_of(offset);
+  }
+  arm_for_all();
+}
+
+const GroupOffsets::Map& GroupOffsets::all() const {
+  return state_->offsets;
+}
+
+const CommittedOffset* GroupOffsets::find(const TopicPartition& partition) const {
+  const auto found = state_->offsets.find(partition);
+  return found == state_->offsets.end() ? nullptr : &found->second;
+}
+
+bool GroupOffsets::empty() const {
+  return state_->offsets.empty() && state_->pending == 0;
+}
+
+std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
+  TARRY_ASSERT(!commits.empty(), "a commit is of something");
+  // Until the old ones go, both are there.
+  std::size_t bytes = 0;
+  for (const auto& [partition, offset] : commits) bytes += bytes_of(offset);
+  const auto limit = static_cast<std::size_t>(shard_.config().group_offsets_bytes);
+  if (budget_.bytes + bytes > limit) {
+    if (!std::exchange(budget_.full_told, true)) {
+      log_error("broker",
+                "committed offsets take {} bytes in shard {}, tarry.group.offsets.bytes is {}: "
+                "commits are refused until some have expired or are deleted",
+                budget_.bytes, shard_.index(), limit);
+    }
+    return std::unexpected(ErrorCode::invalid_commit_offset_size);
+  }
+  budget_.full_told = false;
+
+  storage::OffsetsCommitted operation{state_->group, {}};
+  operation.offsets.reserve(commits.size());
+  for (const auto& [partition, offset] : commits)
+    operation.offsets.push_back(view_of(partition, offset));
+  storage::RecordBuilder record;
+  record.add(operation);
+  auto durable = [state = state_, bytes,
+                  commits = std::move(commits)](const Result<>& written) mutable {
+    ShardContext& shard = state->shard;
+    --state->pending;
+    state->budget.bytes -= bytes;
+    if (!written) return;  // The incarnation is over.
+    // Its topic may have been deleted since, and its other offsets with it.
+    std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
+    storage::OffsetsCommitted done{state->group, {}};
+    for (const auto& [partition, offset] : commits)
+      done.offsets.push_back(view_of(partition, offset));
+    if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
+      return shard.journal_failed(applied.error());
+    if (state->owner == nullptr) return;  // Its removal stands behind this in the journal.
+    if (state->owner->empty() && commits.empty()) return state->became_empty();
+    std::optional<WallTime> due;
+    for (auto& [partition, offset] : commits) {
+      const auto [at, is_new] = state->offsets.try_emplace(partition);
+      auto& place = at->second;
+      if (!is_new) state->budget.bytes -= bytes_of(place);
+      place = std::move(offset);
+      state->budget.bytes += bytes_of(place);
+      if (const auto when = state->owner->due_of(partition, place))
+        due = std::min(due.value_or(*when), *when);
+    }
+    state->owner->arm(due);
+  };
+  auto lsn =
+      shard_.append(record, storage::When::durable, storage::JournalUse::work, std::move(durable));
+  if (!lsn) {
+    shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
+                               fmt::format("group {}: offsets cannot be committed: {}",
+                                           printable(state_->group), lsn.error().message));
+    return std::unexpected(code_of(lsn.error()));
+  }
+  ++state_->pending;
+  budget_.bytes += bytes;
+  return *lsn;
+}
+
+std::expected<Lsn, ErrorCode> GroupOffsets::remove(std::vector<TopicPartition> partitions) {
+  std::erase_if(partitions, [&](const auto& p) { return !state_->offsets.contains(p); });
+  if (partitions.empty()) return Lsn{0};
+  storage::RecordBuilder record;
+  record.add(storage::OffsetsRemoved{state_->group, partitions});
+  auto durable = [state = state_, partitions = std::move(partitions)](const Result<>& written) {
+    --state->pending;
+    if (written) erase(state, partitions);
+  };
+  // It frees what it is about, so a full disk does not stop it.
+  auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
+                           std::move(durable));
+  if (!lsn) return std::unexpected(code_of(lsn.error()));
+  ++state_->pending;
+  return *lsn;
+}
+
+// What is erased is durable, or needs not be.  The group may go in here.
+void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const TopicPartition> gone) {
+  const std::shared_ptr<State> state = held;
+  ShardContext& shard = state->shard;
+  const storage::OffsetsRemoved operation{state->group, {gone.begin(), gone.end()}};
+  if (auto applied = shard.broker_context().offset_store->apply(operation); !applied)
+    return shard.journal_failed(applied.error());
+  if (state->owner == nullptr) return;
+  for (const auto& partition : gone) {
+    const auto found = state->offsets.find(partition);
+    if (found == state->offsets.end()) continue;
+    state->budget.bytes -= bytes_of(found->second);
+    state->offsets.erase(found);
+  }
+  if (state->owner->empty()) state->became_empty();
+}
+
+void GroupOffsets::topic_deleted(const TopicId& topic) {
+  std::vector<TopicPartition> gone;
+  const auto first = state_->offsets.lower_bound({topic, 0});
+  for (auto at = first; at != state_->offsets.end() && at->first.topic == topic; ++at)
+    gone.push_back(at->first);
+  // No journal record: that the topic is deleted says it already, and the next start removes what
+  // a crash leaves of this.
+  if (!gone.empty()) erase(state_, gone);
+}
+
+// --- Expiry
+
+std::optional<WallTime> GroupOffsets::due_of(const TopicPartition& partition,
+                                             const CommittedOffset& offset) const {
+  using Since = OffsetExpiry::Since;
+  if (expiry_.since == Since::never) return std::nullopt;
+  if (!expiry_.subscribed.empty()) {
+    const auto topic = shard_.topics().find(partition.topic);
+    if (topic && expiry_.subscribed.contains(topic->name)) return std::nullopt;
+  }
+  if (offset.expires != storage::never_expires) return offset.expires;
+  const WallTime since = expiry_.since == Since::moment ? std::max(expiry_.moment, offset.committed)
+                                                        : offset.committed;
+  return since + shard_.config().offsets_retention;
+}
+
+void GroupOffsets::arm(std::optional<WallTime> due) {
+  if (!due || shard_.stopping()) return;
+  if (next_expiry_ && *next_expiry_ <= *due) return;
+  next_expiry_ = due;
+  // A wheel reaches no further than a century.
+  const milliseconds wait = std::clamp<milliseconds>(*due - shard_.clock().wall(), milliseconds{0},
+                                                     std::chrono::years{100});
+  shard_.wheel().schedule(timer_, shard_.tick_after(wait));
+}
+
+void GroupOffsets::arm_for_all() {
+  timer_.cancel();
+  next_expiry_.reset();
+  std::optional<WallTime> due;
+  for (const auto& [partition, offset] : state_->offsets) {
+    if (const auto when = due_of(partition, offset)) due = std::min(due.value_or(*when), *when);
+  }
+  arm(due);
+}
+
+void GroupOffsets::set_expiry(OffsetExpiry expiry) {
+  expiry_ = std::move(expiry);
+  arm_for_all();
+}
+
+void GroupOffsets::expire() {
+  next_expiry_.reset();
+  if (shard_.stopping()) return;
+  const WallTime now = shard_.clock().wall();
+  if (state_->pending > 0) return arm(now + wait_for_commits);
+  std::vector<TopicPartition> gone;
+  std::optional<WallTime> later;
+  for (const auto& [partition, offset] : state_->offsets) {
+    const auto due = due_of(partition, offset);
+    if (!due) continue;
+    if (*due <= now) {
+      gone.push_back(partition);
+    } else {
+      later = std::min(later.value_or(*due), *due);
+    }
+  }
+  // Not one by one: what falls due within the interval goes at its end.
+  const WallTime next_look = now + shard_.config().offsets_retention_check;
+  if (later) arm(std::max(*later, next_look));
+  if (gone.empty()) return;
+  log_info("broker", "group {}: {} committed offsets have expired", printable(state_->group),
+           gone.size());
+  if (!remove(std::move(gone))) arm(next_look);
+}
+
+boost::asio::awaitable<ErrorCode> wait_for_offsets(ShardContext& shard, Lsn lsn,
+                                                   purgatory::Kind kind, CancellationToken& token) {
+  const auto timeout = shard.config().offsets_commit_timeout;
+  co_return co_await wait_until_durable(shard, lsn, kind, timeout, token)
+      ? ErrorCode::none
+      : ErrorCode::coordinator_not_available;
+}
+
+}  // namespace tarry::broker

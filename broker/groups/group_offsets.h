@@ -1,0 +1,139 @@
+#pragma once
+
+// GroupOffsets: what one consumer group has committed, and until when.
+//
+//   commit() --> journal (not durable) --durable--> all(), db/meta --> retention --> gone
+//
+// What is asked for is what is durable: an offset that could be taken back by a crash is shown to
+// nobody.  Commits become visible in the order in which commit() was called.
+//
+// When an offset expires (KIP-211; offsets.retention.minutes), asked when the timer says that one
+// may, at most every offsets.retention.check.interval.ms:
+//
+//   group                               expires at
+//   Empty                               when it became empty + retention, or its commit's if later
+//   a simple consumer's (no members)    its commit + retention
+//   Stable, topic not subscribed        its commit + retention
+//   anything else                       not at all
+//
+// A client of OffsetCommit version 2 to 4 may give a time of its own instead of the sum.
+//
+// What always holds
+//   - Keys are topic ids: a topic that is made anew under an old name has no offsets.
+//   - The offsets of a deleted topic are gone when the deletion is answered.
+//   - All groups of a shard together stay within tarry.group.offsets.bytes; what is above is
+//     refused, what is there is kept.
+//   - While nothing can expire no timer runs.
+//
+// Belongs to its group's owner (Groups); everything runs on the group's shard.
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "broker/context/cancellation_token.h"
+#include "protocol/error_code.h"
+#include "storage/journal_record.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class ShardContext;
+
+struct CommittedOffset {
+  Offset offset = -1;
+  std::int32_t leader_epoch = -1;  // -1: the client gave none.
+  WallTime committed;
+  WallTime expires = storage::never_expires;  // A time that the client gave; else retention says.
+  std::string metadata;                       // The client's own text.
+};
+
+// What the state of a group says about its offsets' end.
+struct OffsetExpiry {
+  enum class Since : std::uint8_t { never, commit, moment };
+  Since since = Since::commit;
+  WallTime moment;  // Of Since::moment: when the group became empty.
+  // Their topics do not expire; they are in use.
+  std::set<std::string, std::less<>> subscribed;
+};
+
+// What the committed offsets of all groups of a shard take, those on their way with them.
+struct OffsetBudget {
+  std::size_t bytes = 0;
+  bool full_told = false;  // The operator knows that commits are refused.
+};
+
+class GroupOffsets {
+ public:
+  using Map = std::map<TopicPartition, CommittedOffset>;
+  using Commits = std::vector<std::pair<TopicPartition, CommittedOffset>>;
+
+  // `became_empty` is called when the last offset has gone by itself or with its topic, also when
+  // it never became durable; it may destroy this object.
+  GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
+               std::move_only_function<void()> became_empty);
+  ~GroupOffsets();
+  GroupOffsets(const GroupOffsets&) = delete;
+  GroupOffsets& operator=(const GroupOffsets&) = delete;
+
+  // At the start, from db/meta; only of one that is new.
+  void restore(std::span<const storage::CommittedOffset> offsets);
+
+  // Takes its place in the order of commits; the answer is given when the LSN is durable.
+  // Not empty.  Errors: COORDINATOR_NOT_AVAILABLE (the disk is full, the broker stops: try again),
+  // INVALID_COMMIT_OFFSET_SIZE (more than a journal record or the shard's budget holds).
+  std::expected<Lsn, protocol::ErrorCode> commit(Commits commits);
+
+  // Forgets them; the LSN as above.  Those that are not there are passed over; 0: none was there.
+  std::expected<Lsn, protocol::ErrorCode> remove(std::vector<TopicPartition> partitions);
+
+  // Durable ones.
+  const Map& all() const;
+  const CommittedOffset* find(const TopicPartition& partition) const;  // Null: none.
+  // None, and none on its way.
+  bool empty() const;
+
+  void topic_deleted(const TopicId& topic);
+
+  // The group's state has changed.
+  void set_expiry(OffsetExpiry expiry);
+  // When the timer looks next; empty: nothing can expire.
+  std::optional<WallTime> next_expiry() const { return next_expiry_; }
+
+ private:
+  // Shared with what is on its way in the journal, which may come back later than we are there.
+  struct State;
+  std::optional<WallTime> due_of(const TopicPartition& partition,
+                                 const CommittedOffset& offset) const;
+  void arm(std::optional<WallTime> due);
+  void arm_for_all();
+  void expire();
+  static void erase(const std::shared_ptr<State>& state, std::span<const TopicPartition> gone);
+
+  ShardContext& shard_;
+  OffsetBudget& budget_;
+  const std::shared_ptr<State> state_;
+  OffsetExpiry expiry_;
+  std::optional<WallTime> next_expiry_;  // What the timer is armed for.
+  timing::CallbackTimer timer_;
+};
+
+// Waits until what a group has written at `lsn` is durable: NONE, or COORDINATOR_NOT_AVAILABLE.
+boost::asio::awaitable<protocol::ErrorCode> wait_for_offsets(ShardContext& shard, Lsn lsn,
+                                                             purgatory::Kind kind,
+                                                             CancellationToken& token);
+
+}  // namespace tarry::broker

@@ -1,0 +1,139 @@
+#include "broker/groups/group_record.h"
+
+#include <string_view>
+
+#include <fmt/core.h>
+
+namespace tarry::broker {
+namespace {
+
+constexpr std::int16_t record_version = 1;
+
+// An array's element has at least so many bytes: what a count may claim is bounded by it.
+constexpr std::size_t least_member = 4 + 1 + 4 + 4 + 4 + 4 + 4 + 4;
+constexpr std::size_t least_protocol = 4 + 4;
+
+void put(Buffer& to, Bytes bytes) {
+  append_be(to, static_cast<std::uint32_t>(bytes.size()));
+  append_bytes(to, bytes);
+}
+void put(Buffer& to, std::string_view text) {
+  put(to, as_bytes(text));
+}
+void put(Buffer& to, std::chrono::milliseconds time) {
+  append_be(to, static_cast<std::int32_t>(time.count()));
+}
+
+// Reads on until something is missing; then it stays false and gives nothing.
+class Input {
+ public:
+  explicit Input(Bytes bytes) : left_(bytes) {}
+
+  bool ok() const { return ok_; }
+  std::size_t left() const { return left_.size(); }
+
+  template <typename T>
+  T number() {
+    if (left_.size() < sizeof(T)) ok_ = false;
+    if (!ok_) return 0;
+    const T value = load_be<T>(left_.data());
+    left_ = left_.subspan(sizeof(T));
+    return value;
+  }
+  Bytes bytes() {
+    const auto size = number<std::uint32_t>();
+    if (size > left_.size()) ok_ = false;
+    if (!ok_) return {};
+    const Bytes taken = left_.first(size);
+    left_ = left_.subspan(size);
+    return taken;
+  }
+  std::string text() { return std::string(as_text(bytes())); }
+  Buffer buffer() {
+    const Bytes taken = bytes();
+    return {taken.begin(), taken.end()};
+  }
+  std::chrono::milliseconds time() { return std::chrono::milliseconds{number<std::int32_t>()}; }
+  // Of an array whose elements have at least `least` bytes.
+  std::size_t count(std::size_t least) {
+    const auto claimed = number<std::uint32_t>();
+    if (claimed > left_.size() / least) ok_ = false;
+    return ok_ ? claimed : 0;
+  }
+
+ private:
+  Bytes left_;
+  bool ok_ = true;
+};
+
+GroupRecord::Member read_member(Input& in) {
+  GroupRecord::Member member;
+  member.id = in.text();
+  if (in.number<std::uint8_t>() != 0) member.instance_id = in.text();
+  member.client_id = in.text();
+  member.client_host = in.text();
+  member.session_timeout = in.time();
+  member.rebalance_timeout = in.time();
+  const std::size_t protocols = in.count(least_protocol);
+  member.protocols.resize(protocols);
+  for (auto& protocol : member.protocols) {
+    protocol.name = in.text();
+    protocol.metadata = in.buffer();
+  }
+  member.assignment = in.buffer();
+  return member;
+}
+
+}  // namespace
+
+Buffer encode_group(const GroupRecord& group) {
+  Buffer out;
+  append_be(out, record_version);
+  append_be(out, group.generation);
+  append_be(out, static_cast<std::int64_t>(group.changed.time_since_epoch().count()));
+  put(out, group.protocol_type);
+  put(out, group.protocol_name);
+  put(out, group.leader);
+  append_be(out, static_cast<std::uint32_t>(group.members.size()));
+  for (const auto& member : group.members) {
+    put(out, member.id);
+    append_be(out, std::uint8_t{member.instance_id.has_value()});
+    if (member.instance_id) put(out, *member.instance_id);
+    put(out, member.client_id);
+    put(out, member.client_host);
+    put(out, member.session_timeout);
+    put(out, member.rebalance_timeout);
+    append_be(out, static_cast<std::uint32_t>(member.protocols.size()));
+    for (const auto& protocol : member.protocols) {
+      put(out, protocol.name);
+      put(out, Bytes(protocol.metadata));
+    }
+    put(out, Bytes(member.assignment));
+  }
+  return out;
+}
+
+Result<GroupRecord> decode_group(Bytes bytes) {
+  Input in(bytes);
+  const auto version = in.number<std::int16_t>();
+  if (in.ok() && version != record_version) {
+    return fail(Errc::unsupported, fmt::format("a group's record of version {}; {} is known",
+                                               version, record_version));
+  }
+  GroupRecord group;
+  group.generation = in.number<std::int32_t>();
+  group.changed = WallTime{std::chrono::milliseconds{in.number<std::int64_t>()}};
+  group.protocol_type = in.text();
+  group.protocol_name = in.text();
+  group.leader = in.text();
+  const std::size_t members = in.count(least_member);
+  for (std::size_t i = 0; i < members && in.ok(); ++i) group.members.push_back(read_member(in));
+  if (!in.ok() || in.left() > 0) {
+    return fail(Errc::corrupt, fmt::format("a group's record of {} bytes {}", bytes.size(),
+                                           in.ok() ? fmt::format("has {} too many", in.left())
+                                                   : std::string("is cut off")));
+  }
+  return group;
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,40 @@
+#pragma once
+
+// GroupWaits: what the operations that wait for a group tell it: a parked JoinGroup (DelayedJoin),
+// a parked SyncGroup (DelayedSync), a member's session (DelayedHeartbeat).
+//
+// The Group implements it; so what waits knows nothing else of a group.  On the group's shard.
+
+#include <string>
+#include <string_view>
+
+#include "broker/groups/group_host.h"
+
+namespace tarry::broker {
+
+struct GroupMember;
+
+class GroupWaits {
+ public:
+  virtual GroupHost& host() = 0;
+
+  // A deadline has passed before the group had an answer; it may give one in here.
+  virtual void join_time_is_over() = 0;
+  virtual void sync_time_is_over() = 0;
+  // The client has gone, or the broker stops.
+  virtual void join_given_up(GroupMember& member) = 0;
+  virtual void sync_given_up(GroupMember& member) = 0;
+  // The request is destroyed.
+  virtual void forget_join(GroupMember& member) = 0;
+  virtual void forget_sync(GroupMember& member) = 0;
+
+  // A JoinGroup or SyncGroup of the member is parked.
+  virtual bool is_parked(std::string_view member_id) const = 0;
+  // Nothing was heard of the member for its session timeout.
+  virtual void session_ended(const std::string& member_id) = 0;
+
+ protected:
+  ~GroupWaits() = default;
+};
+
+}  // namespace tarry::broker

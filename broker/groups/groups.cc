@@ -1,0 +1,299 @@
+#include "broker/groups/groups.h"
+
+#include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/post.hpp>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "broker/context/shard_context.h"
+#include "broker/groups/subscription.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+using std::chrono::milliseconds;
+namespace asio = boost::asio;
+
+namespace {
+
+bool is_group_id(std::string_view id) {
+  return !id.empty() && id.size() <= Groups::longest_id;
+}
+
+ErrorCode code_of(const Error& error) {
+  // What is full may be emptied: clients try again.
+  return error.code == Errc::too_large ? ErrorCode::unknown_server_error
+                                       : ErrorCode::coordinator_not_available;
+}
+
+template <typename Response>
+Response refusal(ErrorCode code) {
+  Response response;
+  response.error_code = code;
+  return response;
+}
+
+}  // namespace
+
+Groups::Groups(ShardContext& shard) : shard_(shard), unused_timer_([this] { remove_unused(); }) {}
+
+Groups::~Groups() = default;
+
+// --- What a group stands on
+
+const BrokerConfig& Groups::config() const {
+  return shard_.config();
+}
+purgatory::Purgatory& Groups::purgatory() {
+  return shard_.purgatory();
+}
+timing::TimingWheel& Groups::wheel() {
+  return shard_.wheel();
+}
+timing::Tick Groups::tick() const {
+  return shard_.tick();
+}
+timing::Tick Groups::tick_after(milliseconds wait) const {
+  return shard_.tick_after(wait);
+}
+WallTime Groups::wall() const {
+  return shard_.clock().wall();
+}
+Random& Groups::random() {
+  return *shard_.broker_context().random;
+}
+
+bool Groups::stopping() const {
+  return shard_.stopping();
+}
+
+void Groups::store(Group& group, const GroupRecord& record, Stored then) {
+  // Both outlive the append: the record's bytes are given to the store when they are durable.
+  const auto kept = groups_.find(group.id())->second;
+  auto value = std::make_shared<const Buffer>(encode_group(record));
+  storage::RecordBuilder builder;
+  builder.add(storage::GroupStored{kept->id(), *value});
+  auto shared = std::make_shared<Stored>(std::move(then));
+  auto durable = [this, value, shared, weak = std::weak_ptr(kept),
+                  id = group.id()](const Result<>& written) {
+    if (!written) return;  // The incarnation is over.
+    const storage::GroupStored stored{id, *value};
+    if (auto applied = shard_.broker_context().offset_store->apply(stored); !applied) {
+      return shard_.journal_failed(applied.error());
+    }
+    if (const auto alive = weak.lock()) (*shared)(ErrorCode::none);
+  };
+  const auto lsn =
+      shard_.append(builder, storage::When::durable, storage::JournalUse::work, std::move(durable));
+  if (lsn) return;
+  shard_.log_not_stored.warn(
+      shard_.clock().mono(), "broker",
+      fmt::format("group {} cannot be stored: {}", printable(group.id()), lsn.error().message));
+  asio::post(shard_.executor(), [shared, weak = std::weak_ptr(kept), code = code_of(lsn.error())] {
+    if (const auto alive = weak.lock()) (*shared)(code);
+  });
+}
+
+void Groups::state_changed(Group& group) {
+  auto& kept = static_cast<KeptGroup&>(group);
+  OffsetExpiry expiry;
+  expiry.since = OffsetExpiry::Since::never;
+  if (kept.is(GroupState::empty)) {
+    // Without a type it never had members: somebody assigns partitions to himself.
+    const bool simple = kept.protocol_type().empty();
+    expiry.since = simple ? OffsetExpiry::Since::commit : OffsetExpiry::Since::moment;
+    expiry.moment = kept.changed();
+  } else if (kept.is(GroupState::stable)) {
+    if (auto subscribed = subscription_of(kept)) {
+      expiry.since = OffsetExpiry::Since::commit;
+      expiry.subscribed = std::move(*subscribed);
+    }
+  }
+  kept.offsets.set_expiry(std::move(expiry));
+}
+
+void Groups::became_unused(Group& group) {
+  unused_.push_back(group.id());
+  if (unused_.size() == 1) asio::post(shard_.executor(), [this] { look_at_unused(); });
+}
+
+// --- Which there are
+
+KeptGroup* Groups::find(std::string_view id) const {
+  const auto found = groups_.find(id);
+  return found == groups_.end() ? nullptr : found->second.get();
+}
+
+KeptGroup& Groups::make(std::string_view id) {
+  auto emptied = [this, id = std::string(id)] {
+    if (auto* group = find(id)) became_unused(*group);
+  };
+  GroupHost& host = *this;
+  auto made = std::make_shared<KeptGroup>(host, shard_, offset_budget_, std::string(id),
+                                          std::move(emptied));
+  KeptGroup& group = *made;
+  groups_.emplace(id, std::move(made));
+  return group;
+}
+
+std::expected<KeptGroup*, ErrorCode> Groups::find_or_make(std::string_view id) {
+  if (id.size() > longest_id) return std::unexpected(ErrorCode::invalid_group_id);
+  if (auto* found = find(id)) return found;
+  // Each shard has its part of what is allowed.
+  const auto shards = shard_.broker_context().shard_count;
+  const auto most = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
+  if (groups_.size() >= most) {
+    if (!std::exchange(too_many_told_, true)) {
+      log_error("broker", "shard {} has {} groups, tarry.max.groups is {}: no more are made",
+                shard_.index(), groups_.size(), config().max_groups);
+    }
+    return std::unexpected(ErrorCode::coordinator_not_available);
+  }
+  too_many_told_ = false;
+  return &make(id);
+}
+
+Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
+  KeptGroup& group = make(stored.id);
+  if (stored.value) {
+    auto record = decode_group(*stored.value);
+    if (!record) {
+      return fail(record.error().code,
+                  fmt::format("group {}: {}", printable(stored.id), record.error().message));
+    }
+    if (auto restored = group.restore(std::move(*record)); !restored) return restored;
+  }
+  group.offsets.restore(stored.offsets);
+  state_changed(group);
+  drop_if_unused(group);
+  return {};
+}
+
+// --- Requests
+
+asio::awaitable<protocol::JoinGroupResponse> Groups::join(
+    const protocol::JoinGroupRequest& request, Group::JoinTerms terms,
+    std::shared_ptr<CancellationToken> token) {
+  auto refuse = [&](ErrorCode code) {
+    auto response = refusal<protocol::JoinGroupResponse>(code);
+    response.member_id = request.member_id;
+    return response;
+  };
+  if (!is_group_id(request.group_id)) co_return refuse(ErrorCode::invalid_group_id);
+  const milliseconds session{request.session_timeout_ms};
+  if (session < config().group_min_session_timeout ||
+      session > config().group_max_session_timeout) {
+    co_return refuse(ErrorCode::invalid_session_timeout);
+  }
+  if (token->cancelled() || stopping()) co_return refuse(ErrorCode::coordinator_not_available);
+  KeptGroup* group = find(request.group_id);
+  if (group == nullptr) {
+    // Who has a member id has it of a group that is no more.
+    if (!request.member_id.empty()) co_return refuse(ErrorCode::unknown_member_id);
+    const auto made = find_or_make(request.group_id);
+    if (!made) co_return refuse(made.error());
+    group = *made;
+  }
+  DelayedJoin reply;
+  group->join(request, terms, reply);
+  drop_if_unused(*group);
+  CancellationToken::Attached attached(*token, reply);
+  co_return co_await reply.wait(shard_.purgatory(), shard_.tick());
+}
+
+asio::awaitable<protocol::SyncGroupResponse> Groups::sync(
+    const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token) {
+  using Response = protocol::SyncGroupResponse;
+  if (!is_group_id(request.group_id)) co_return refusal<Response>(ErrorCode::invalid_group_id);
+  KeptGroup* group = find(request.group_id);
+  if (group == nullptr) co_return refusal<Response>(ErrorCode::unknown_member_id);
+  if (token->cancelled() || stopping()) {
+    co_return refusal<Response>(ErrorCode::coordinator_not_available);
+  }
+  DelayedSync reply;
+  group->sync(request, reply);
+  CancellationToken::Attached attached(*token, reply);
+  co_return co_await reply.wait(shard_.purgatory(), shard_.tick());
+}
+
+ErrorCode Groups::heartbeat(const protocol::HeartbeatRequest& request) {
+  if (!is_group_id(request.group_id)) return ErrorCode::invalid_group_id;
+  KeptGroup* group = find(request.group_id);
+  if (group == nullptr) return ErrorCode::unknown_member_id;
+  return group->heartbeat(request.generation_id, request.member_id, request.group_instance_id);
+}
+
+std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
+    std::string_view group_id, std::span<const Group::Leaving> members) {
+  if (!is_group_id(group_id)) return std::unexpected(ErrorCode::invalid_group_id);
+  KeptGroup* group = find(group_id);
+  if (group == nullptr) return std::vector(members.size(), ErrorCode::unknown_member_id);
+  if (group->is(GroupState::dead)) return std::unexpected(ErrorCode::coordinator_not_available);
+  return group->leave(members);
+}
+
+// --- Removal
+
+std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group) {
+  storage::RecordBuilder builder;
+  builder.add(storage::GroupRemoved{group.id()});
+  auto durable = [this, id = group.id()](const Result<>& written) {
+    if (!written) return;  // The incarnation is over.
+    if (auto applied = shard_.broker_context().offset_store->apply(storage::GroupRemoved{id});
+        !applied) {
+      return shard_.journal_failed(applied.error());
+    }
+    groups_.erase(groups_.find(id));
+  };
+  const auto lsn =
+      shard_.append(builder, storage::When::durable, storage::JournalUse::work, std::move(durable));
+  if (!lsn) return std::unexpected(code_of(lsn.error()));
+  group.die();  // Until then nobody may come in.
+  return *lsn;
+}
+
+asio::awaitable<ErrorCode> Groups::remove(std::string id,
+                                          std::shared_ptr<CancellationToken> token) {
+  KeptGroup* group = find(id);
+  if (group == nullptr) co_return ErrorCode::group_id_not_found;
+  if (group->is(GroupState::dead)) co_return ErrorCode::coordinator_not_available;
+  if (!group->is(GroupState::empty)) co_return ErrorCode::non_empty_group;
+  const auto written = write_removal(*group);
+  if (!written) co_return written.error();
+  co_return co_await wait_for_offsets(shard_, *written, purgatory::Kind::delete_groups, *token);
+}
+
+void Groups::look_at_unused() {
+  for (const auto& id : std::exchange(unused_, {})) {
+    const auto found = groups_.find(id);
+    if (found == groups_.end() || !found->second->is_unused()) continue;
+    if (!found->second->was_stored()) {
+      groups_.erase(found);
+    } else if (!unused_timer_.armed()) {
+      wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
+    }
+  }
+}
+
+void Groups::remove_unused() {
+  bool left = false;
+  for (auto& [id, group] : groups_) {
+    if (!group->is_unused()) continue;
+    // What is refused for want of room is tried again.
+    if (!write_removal(*group)) left = true;
+  }
+  if (left) wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
+}
+
+void Groups::topic_deleted(const TopicId& topic) {
+  for (auto& [id, group] : groups_) group->offsets.topic_deleted(topic);
+}
+
+void Groups::stop() {
+  unused_timer_.cancel();
+  for (auto& [id, group] : groups_) group->stop();
+}
+
+}  // namespace tarry::broker

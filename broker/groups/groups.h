@@ -1,0 +1,133 @@
+#pragma once
+
+// Groups: the consumer groups of one shard, with what they have committed.
+//
+//   JoinGroup ... --> handler --> Broker::shard_of_group(id).groups() --> Group
+//                                                                          |
+//               db/meta <-- OffsetStore <-- durable -- journal <-- store() + offsets
+//                  '--> restore(), at the start
+//
+// A group comes into being with the first member that joins, or the first offset that is committed
+// for it.  It goes when it is deleted, or when nobody is in it and nothing is committed: at once
+// when it was never stored, else some time later (offsets.retention.check.interval.ms).
+//
+// A group belongs to the shard that its id's CRC-32C says, so that a client's requests for it meet
+// on one thread, whichever connections they come by.
+//
+// Everything runs on the shard's thread; requests come in by Broker::on().
+
+#include <cstdint>
+#include <expected>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/result.h"
+#include "broker/context/cancellation_token.h"
+#include "broker/groups/group.h"
+#include "broker/groups/group_offsets.h"
+#include "protocol/error_code.h"
+#include "protocol/messages/heartbeat.h"
+#include "protocol/messages/join_group.h"
+#include "protocol/messages/leave_group.h"
+#include "protocol/messages/sync_group.h"
+#include "storage/offset_store.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class ShardContext;
+
+// A group as its shard keeps it.
+struct KeptGroup final : Group {
+  KeptGroup(GroupHost& host, ShardContext& shard, OffsetBudget& budget, std::string group_id,
+            std::move_only_function<void()> offsets_became_empty)
+      : Group(host, group_id), offsets(shard, budget, group_id, std::move(offsets_became_empty)) {}
+
+  GroupOffsets offsets;
+
+  // Nobody is in it and nothing is committed.
+  bool is_unused() const { return is(GroupState::empty) && has_nobody() && offsets.empty(); }
+};
+
+class Groups final : private GroupHost {
+ public:
+  // Longer ids are no group's (INVALID_GROUP_ID); the empty one has offsets at most, as in Kafka.
+  static constexpr std::size_t longest_id = 32'767;
+  using ById = std::map<std::string, std::shared_ptr<KeptGroup>, std::less<>>;
+
+  explicit Groups(ShardContext& shard);
+  ~Groups();
+  Groups(const Groups&) = delete;
+  Groups& operator=(const Groups&) = delete;
+
+  // At the start.  An error names the group.
+  Result<> restore(const storage::OffsetStore::StoredGroup& stored);
+
+  const ById& all() const { return groups_; }
+  std::size_t offset_bytes() const { return offset_budget_.bytes; }
+  KeptGroup* find(std::string_view id) const;  // Null: there is none.
+  // Made when there is none.  INVALID_GROUP_ID, or COORDINATOR_NOT_AVAILABLE when there are
+  // tarry.max.groups already.
+  std::expected<KeptGroup*, protocol::ErrorCode> find_or_make(std::string_view id);
+
+  // Of one that was made for a request which was refused then.
+  void drop_if_unused(KeptGroup& group) {
+    if (group.is_unused()) became_unused(group);
+  }
+
+  // --- Requests.  `request` and what `terms` views live until they are answered.
+
+  boost::asio::awaitable<protocol::JoinGroupResponse> join(
+      const protocol::JoinGroupRequest& request, Group::JoinTerms terms,
+      std::shared_ptr<CancellationToken> token);
+  boost::asio::awaitable<protocol::SyncGroupResponse> sync(
+      const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token);
+  protocol::ErrorCode heartbeat(const protocol::HeartbeatRequest& request);
+  // What became of each; or one error for all.
+  std::expected<std::vector<protocol::ErrorCode>, protocol::ErrorCode> leave(
+      std::string_view group_id, std::span<const Group::Leaving> members);
+
+  // Removes a group and its offsets; answered when it is durable.  NON_EMPTY_GROUP,
+  // GROUP_ID_NOT_FOUND.
+  boost::asio::awaitable<protocol::ErrorCode> remove(std::string id,
+                                                     std::shared_ptr<CancellationToken> token);
+
+  void topic_deleted(const TopicId& topic);
+  // Nothing is waited for any more, and no member is given up: they are to be found again.
+  void stop();
+
+ private:
+  // --- GroupHost
+  const BrokerConfig& config() const override;
+  purgatory::Purgatory& purgatory() override;
+  timing::TimingWheel& wheel() override;
+  timing::Tick tick() const override;
+  timing::Tick tick_after(std::chrono::milliseconds wait) const override;
+  WallTime wall() const override;
+  Random& random() override;
+  bool stopping() const override;
+  void store(Group& group, const GroupRecord& record, Stored then) override;
+  void state_changed(Group& group) override;
+  void became_unused(Group& group) override;
+
+  KeptGroup& make(std::string_view id);
+  void look_at_unused();
+  void remove_unused();
+  std::expected<Lsn, protocol::ErrorCode> write_removal(KeptGroup& group);
+
+  ShardContext& shard_;
+  OffsetBudget offset_budget_;
+  ById groups_;
+  // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
+  // done.
+  std::vector<std::string> unused_;
+  timing::CallbackTimer unused_timer_;  // Runs while a stored group is unused.
+  bool too_many_told_ = false;
+};
+
+}  // namespace tarry::broker

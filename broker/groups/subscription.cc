@@ -1,0 +1,33 @@
+#include "broker/groups/subscription.h"
+
+#include <algorithm>
+
+#include "broker/groups/group.h"
+#include "protocol/consumer_protocol.h"
+
+namespace tarry::broker {
+namespace {
+
+// A name costs its shard a fraction of a microsecond, and few bytes may hold many.
+constexpr std::size_t most_subscribed = 100'000;
+
+}  // namespace
+
+std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& group) {
+  if (group.protocol_type() != protocol::consumer_protocol_type) return std::nullopt;
+  std::set<std::string, std::less<>> all;
+  std::size_t names = 0;
+  Bytes last;
+  for (const auto& [id, member] : group.members()) {
+    const Bytes said = group.metadata_of(member);
+    if (std::ranges::equal(said, last)) continue;  // Most members say the same.
+    last = said;
+    const auto topics = protocol::subscribed_topics(said);
+    if (!topics || (names += topics->size()) > most_subscribed) return std::nullopt;
+    for (const auto topic : *topics)
+      if (!all.contains(topic)) all.emplace(topic);
+  }
+  return all;
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,26 @@
+#pragma once
+
+// Arrival: a producer's batch as it came, on its way into a partition.
+
+#include <functional>
+#include <memory>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "broker/partitions/appended.h"
+#include "broker/settings/topic_config.h"
+
+namespace tarry::broker {
+
+// Its bytes live until `done` is called.
+struct Arrival {
+  Bytes records;
+  std::shared_ptr<void> memory;  // Not null: what keeps `records`, to change and to keep.
+  bool zstd_allowed = true;
+  WallTime at{};
+  std::shared_ptr<const TopicConfig> config;  // It is judged by what held then.
+  bool only_checked = false;  // What passes all checks is refused for its request's acks.
+  std::move_only_function<void(Appended)> done;
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,497 @@
+#include "broker/partitions/partition.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/block.h"
+#include "base/log.h"
+#include "broker/context/shard_context.h"
+#include "broker/partitions/batch_intake.h"
+#include "broker/partitions/partition_host.h"
+#include "records/batch_check.h"
+#include "storage/journal_record.h"
+
+namespace tarry::broker {
+namespace {
+
+using protocol::ErrorCode;
+
+records::CheckLimits check_limits(const BrokerConfig& broker, const TopicConfig& config,
+                                  bool zstd_allowed, WallTime now) {
+  records::CheckLimits limits;
+  limits.max_message_bytes = static_cast<std::size_t>(config.max_message_bytes);
+  limits.max_uncompressed_bytes = static_cast<std::size_t>(broker.decompressed_max_bytes);
+  limits.zstd_allowed = zstd_allowed;
+  if (config.timestamp_type == TimestampType::create_time) {
+    const std::int64_t ms = to_ms(now);
+    if (config.timestamp_before_max_ms <= ms)
+      limits.earliest = from_ms(ms - config.timestamp_before_max_ms);
+    if (config.timestamp_after_max_ms <= std::numeric_limits<std::int64_t>::max() - ms) {
+      limits.latest = from_ms(ms + config.timestamp_after_max_ms);
+    }
+  }
+  return limits;
+}
+
+// Of bytes that we have made ourselves.
+records::BatchView first_batch(Bytes bytes) {
+  const auto batch = records::next_batch(bytes);
+  TARRY_ASSERT(batch.has_value(), "a batch that was built is a batch");
+  return *batch;
+}
+
+// The batch in memory that is ours to change, kept by `stored`.
+records::MutableBatch as_ours(const Arrival& arrival, Bytes batch, SharedBytes& stored) {
+  if (arrival.memory != nullptr) {
+    stored = SharedBytes(arrival.memory, batch);
+    return {const_cast<std::uint8_t*>(batch.data()), batch.size()};
+  }
+  constexpr std::size_t worth_a_block = 64 << 10;
+  records::MutableBatch copy;
+  if (batch.size() < worth_a_block) {
+    auto buffer = std::make_shared<Buffer>(batch.begin(), batch.end());
+    copy = *buffer;
+    stored = SharedBytes(std::move(buffer), copy);
+  } else {
+    auto block = std::make_shared<Block>(batch.size());
+    std::memcpy(block->data(), batch.data(), batch.size());
+    copy = {block->data(), batch.size()};
+    stored = SharedBytes(std::move(block), copy);
+  }
+  return copy;
+}
+
+ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
+  switch (kind) {
+    case delay::ScheduleErrors::Kind::invalid:
+      return ErrorCode::invalid_record;
+    case delay::ScheduleErrors::Kind::too_many:
+      return ErrorCode::message_too_large;
+    case delay::ScheduleErrors::Kind::busy:
+      return ErrorCode::not_leader_or_follower;  // Tried again.
+    case delay::ScheduleErrors::Kind::failed:
+      return ErrorCode::kafka_storage_error;
+  }
+  return ErrorCode::unknown_server_error;
+}
+
+}  // namespace
+
+Partition::Partition(ShardContext& shard, PartitionHost& host, TopicPartition id,
+                     std::string topic_name, std::shared_ptr<const TopicConfig> config,
+                     storage::Log log, storage::ProducerStates producers)
+    : shard_(shard),
+      host_(host),
+      id_(id),
+      topic_name_(std::move(topic_name)),
+      config_(std::move(config)),
+      log_(std::move(log)),
+      producers_(std::move(producers)),
+      visible_{log_.end_offset(), 0},
+      durable_end_(log_.end_offset()) {}
+
+Partition::~Partition() {
+  if (intake_) intake_->abandon();
+}
+
+storage::LogConfig Partition::log_config_of(const TopicConfig& config) {
+  storage::LogConfig out;
+  out.segment_bytes = config.segment_bytes;
+  out.segment_ms = std::chrono::milliseconds(config.segment_ms);
+  out.segment_index_bytes = config.segment_index_bytes;
+  out.index_interval_bytes = config.index_interval_bytes;
+  out.retention_ms = std::chrono::milliseconds(config.retention_ms);
+  out.retention_bytes = config.retention_bytes;
+  return out;
+}
+
+void Partition::set_config(std::shared_ptr<const TopicConfig> config) {
+  config_ = std::move(config);
+  log_.set_config(log_config_of(*config_));
+}
+
+Appended Partition::refused(ErrorCode error, std::string message) const {
+  Appended out;
+  out.error = error;
+  out.message = std::move(message);
+  out.log_start = log_.start_offset();
+  return out;
+}
+
+Appended Partition::already_answered(const storage::ProducerStates::Duplicate& duplicate) const {
+  Appended out;
+  out.base_offset = duplicate.base_offset;
+  out.log_start = log_.start_offset();
+  if (duplicate.lsn < shard_.journal().durable_lsn()) return out;
+  // It waits for what the first one waits for, whatever the topic says by now: of one that waits
+  // for its write nobody is told when it is synced.
+  out.wait_for = duplicate.lsn;
+  const auto first = std::ranges::lower_bound(syncing_, duplicate.lsn, {}, &Syncing::lsn);
+  if (first != syncing_.end() && first->lsn == duplicate.lsn) out.wait_when = first->when;
+  return out;
+}
+
+std::optional<Appended> Partition::takes_nothing() const {
+  if (retired_ || shard_.refuses(id_.topic))
+    return refused(ErrorCode::unknown_topic_or_partition, {});
+  if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
+  if (!shard_.has_room()) {
+    return refused(ErrorCode::kafka_storage_error,
+                   "disk full: the broker takes records again when there is space");
+  }
+  return std::nullopt;
+}
+
+void Partition::append(Bytes records, bool zstd_allowed,
+                       std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory,
+                       bool only_checked) {
+  if (auto refusal = takes_nothing()) return done(std::move(*refusal));
+  Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
+                  config_, only_checked,      std::move(done)};
+  BatchChecks::Job job{records, check_limits(shard_.config(), *config_, zstd_allowed, arrival.at),
+                       config_->delay_enable, config_->delay_enable && config_->delay_ms > 0};
+  if (intake_ == nullptr || intake_->empty()) {
+    if (auto verdict = BatchChecks::look_here(job)) {
+      Appended appended = take_checked(arrival, std::move(verdict));
+      return arrival.done(std::move(appended));
+    }
+  }
+  if (intake_ == nullptr)
+    intake_ = std::make_shared<BatchIntake>(
+        [this](const Arrival& next, std::optional<BatchChecks::Verdict> verdict) {
+          return take_checked(next, std::move(verdict));
+        },
+        host_.checks());
+  intake_->add(std::move(arrival), std::move(job));
+}
+
+Appended Partition::take_checked(const Arrival& arrival,
+                                 std::optional<BatchChecks::Verdict> verdict) {
+  if (auto refusal = takes_nothing()) return std::move(*refusal);
+  if (!verdict)
+    return refused(ErrorCode::kafka_storage_error, "there is no memory to unpack the batch");
+  if (!*verdict) {
+    auto& error = verdict->error();
+    Appended out = refused(static_cast<ErrorCode>(error.kafka_code()), error.message);
+    for (auto& bad : error.records) out.bad_records.push_back({bad.index, std::move(bad.message)});
+    return out;
+  }
+  try {
+    return take(arrival, **verdict);
+  } catch (const std::bad_alloc&) {
+    return refused(ErrorCode::kafka_storage_error, "there is no memory to take the batch");
+  }
+}
+
+// Throws only while nothing has changed.
+Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& checked) {
+  const WallTime now = shard_.clock().wall();
+  const records::BatchView& batch = checked.batch;
+  if (batch.is_transactional()) {
+    return refused(ErrorCode::invalid_record,
+                   "transactions are not supported: the batch has the transactional bit");
+  }
+
+  const ProducerId producer = batch.producer_id();
+  if (producer >= 0) {
+    const auto verdict =
+        producers_.check(producer, batch.producer_epoch(), batch.base_sequence(), checked.count);
+    if (const auto* duplicate = std::get_if<storage::ProducerStates::Duplicate>(&verdict)) {
+      return already_answered(*duplicate);
+    }
+    if (const auto* epoch = std::get_if<storage::ProducerStates::InvalidEpoch>(&verdict)) {
+      return refused(ErrorCode::invalid_producer_epoch,
+                     fmt::format("producer {} has epoch {}, the batch {}", producer, epoch->current,
+                                 batch.producer_epoch()));
+    }
+    if (const auto* order = std::get_if<storage::ProducerStates::OutOfOrder>(&verdict)) {
+      return refused(ErrorCode::out_of_order_sequence,
+                     fmt::format("producer {} is at sequence {}, the batch begins with {}",
+                                 producer, order->expected, batch.base_sequence()));
+    }
+  }
+
+  // What is scheduled in it, if anything.
+  std::optional<delay::Accepted> accepted;
+  const TopicConfig& config = *arrival.config;
+  if (config.delay_enable && (checked.has_headers || config.delay_ms > 0)) {
+    auto sorted = host_.engine().accept(id_, checked, delay_config_of(config), arrival.at);
+    if (!sorted) {
+      Appended out = refused(code_of(sorted.error().kind), sorted.error().message);
+      for (auto& bad : sorted.error().records)
+        out.bad_records.push_back({bad.index, std::move(bad.message)});
+      return out;
+    }
+    if (!sorted->untouched()) accepted = std::move(*sorted);
+  }
+  if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, {});
+
+  // What goes to the log at once, as it will stand there.
+  SharedBytes stored;
+  records::MutableBatch now_batch;
+  if (!accepted) {
+    now_batch = as_ours(arrival, batch.bytes(), stored);
+  } else if (!accepted->logs_nothing()) {
+    auto immediate = std::make_shared<Buffer>(accepted->take_immediate());
+    now_batch = *immediate;
+    stored = SharedBytes(std::move(immediate), now_batch);
+  }
+  const Offset base = log_.end_offset();
+  const Offset last = base + checked.count - 1;
+  std::int64_t max_timestamp = to_ms(checked.max_timestamp);
+  std::int64_t log_append_time = -1;
+  if (!now_batch.empty()) {
+    records::set_base_offset(now_batch, base);
+    records::set_leader_epoch(now_batch, 0);
+    if (config.timestamp_type == TimestampType::log_append_time) {
+      log_append_time = max_timestamp = to_ms(now);
+      records::set_log_append_time(now_batch, now);
+    } else if (accepted) {
+      max_timestamp = to_ms(first_batch(now_batch).max_timestamp());
+    } else if (checked.needs_max_timestamp_fix) {
+      records::set_max_timestamp(now_batch, checked.max_timestamp);
+    }
+  }
+  const Offset answer = now_batch.empty() ? -static_cast<Offset>(checked.count) : base;
+
+  storage::RecordBuilder record;
+  if (!stored.empty()) record.add(storage::LogAppended{id_, now, stored.view()});
+  if (accepted) accepted->add_to(record);
+  const storage::ProducerStates::Answered answered{
+      batch.producer_epoch(), batch.base_sequence(),
+      storage::sequence_after(batch.base_sequence(), checked.count - 1), answer, now};
+  // A batch in the log tells its producer's state itself.
+  if (producer >= 0 && stored.empty()) {
+    record.add(storage::ProducerAnswered{id_, producer, answered.epoch, answered.first_sequence,
+                                         answered.last_sequence, answer, now});
+  }
+
+  // What is parked is applied to the pending store, which may be ahead of the journal only by
+  // what is durable; so it waits for the sync whatever the topic says.
+  const auto when = config.durability == Durability::os && !accepted ? storage::When::written
+                                                                     : storage::When::durable;
+  auto held = accepted ? std::make_unique<delay::Accepted>(std::move(*accepted)) : nullptr;
+  delay::Accepted* const held_here = held.get();
+  const LogEnd end{stored.empty() ? base : last + 1,
+                   appended_bytes_ + static_cast<std::int64_t>(stored.size())};
+  const auto lsn =
+      shard_.append(record, when, storage::JournalUse::work,
+                    [this, end, stored_size = stored.size(),
+                     held = std::move(held)](const Result<>& written) mutable {
+                      if (!written)
+                        return;  // The incarnation is over, and so is everything that waits.
+                      if (stored_size > 0) {
+                        move_high_watermark(end);
+                        host_.log_is_dirty(*this, stored_size);
+                      }
+                      if (held) host_.engine().durable(std::move(*held));
+                    });
+  if (!lsn) {
+    // No retry makes it smaller; some clients split a batch that is answered so.
+    return refused(lsn.error().code == Errc::too_large ? ErrorCode::message_too_large
+                                                       : ErrorCode::kafka_storage_error,
+                   lsn.error().message);
+  }
+
+  // It is in the journal's order now: from here on nothing can refuse it.
+  [&]() noexcept {
+    if (!stored.empty()) {
+      log_.append(stored, base, last, max_timestamp, now);
+      syncing(*lsn, end.offset, when);
+    }
+    appended_bytes_ = end.bytes;
+    if (producer >= 0) producers_.add(producer, answered, *lsn);
+    if (held_here != nullptr) host_.engine().appended(*held_here);
+  }();
+
+  Appended out;
+  out.base_offset = answer;
+  out.log_append_time = log_append_time;
+  out.log_start = log_.start_offset();
+  out.wait_for = *lsn;
+  out.wait_when = when;
+  return out;
+}
+
+void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
+                        std::move_only_function<void(Result<Offset>)> done) {
+  if (retired_) return done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
+  if (fenced_) return done(fail(Errc::fenced, *fenced_));
+
+  const WallTime now = shard_.clock().wall();
+  if (std::ranges::any_of(gone, [now](const storage::Gone& one) { return one.due > now; })) {
+    return done(fail(Errc::invalid, "the clock was set back, and a record is not due any more"));
+  }
+  const Offset base = log_.end_offset();
+  records::set_base_offset(batch, base);
+  records::set_leader_epoch(batch, 0);
+  if (config_->timestamp_type == TimestampType::log_append_time)
+    records::set_log_append_time(batch, now);
+  const records::BatchView view = first_batch(batch);
+  const Offset last = base + view.last_offset_delta();
+  const std::int64_t max_timestamp = to_ms(view.max_timestamp());
+  const SharedBytes stored(std::move(batch));
+
+  storage::RecordBuilder record;
+  record.add(storage::LogAppended{id_, now, stored.view()});
+  for (const auto& one : gone) record.add(one);
+
+  const LogEnd end{last + 1, appended_bytes_ + static_cast<std::int64_t>(stored.size())};
+  // Shared with the completion, which is not called when the journal refuses.
+  auto told = std::make_shared<std::move_only_function<void(Result<Offset>)>>(std::move(done));
+  const auto lsn =
+      shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
+                    [this, base, end, size = stored.size(), told](const Result<>& written) {
+                      if (!written) return (*told)(std::unexpected(written.error()));
+                      move_high_watermark(end);
+                      host_.log_is_dirty(*this, size);
+                      (*told)(base);
+                    });
+  if (!lsn) return (*told)(std::unexpected(lsn.error()));
+  // The journal has it: log and journal do not come apart.
+  [&]() noexcept {
+    log_.append(stored, base, last, max_timestamp, now);
+    appended_bytes_ = end.bytes;
+    syncing(*lsn, end.offset, storage::When::durable);
+  }();
+}
+
+Offset Partition::durable_end() const {
+  const auto behind =
+      std::ranges::lower_bound(syncing_, shard_.journal().durable_lsn(), {}, &Syncing::lsn);
+  return behind == syncing_.begin() ? durable_end_ : std::prev(behind)->end;
+}
+
+void Partition::forget_synced() {
+  durable_end_ = durable_end();
+  const Lsn durable = shard_.journal().durable_lsn();
+  while (!syncing_.empty() && syncing_.front().lsn < durable) syncing_.pop_front();
+}
+
+void Partition::move_high_watermark(LogEnd end) {
+  forget_synced();
+  // A write of an `os` topic may be told before a sync that was begun earlier.
+  if (end.offset <= visible_.offset) return;
+  visible_ = end;
+  fetches.advance_to(visible_.bytes);
+}
+
+RecordsDeleted Partition::delete_records(Offset before) {
+  if (retired_ || shard_.refuses(id_.topic))
+    return {ErrorCode::unknown_topic_or_partition, std::nullopt};
+  if (fenced_) return {ErrorCode::kafka_storage_error, std::nullopt};
+  if (before == -1) before = high_watermark();
+  if (before < 0 || before > high_watermark())
+    return {ErrorCode::offset_out_of_range, std::nullopt};
+  if (before <= log_start()) return {};
+  storage::RecordBuilder record;
+  record.add(storage::LogStartMoved{id_, before});
+  // It frees space, so it may use the journal's reserve.
+  const auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
+                                 [this, before](const Result<>& written) {
+                                   if (written) move_log_start(before);
+                                 });
+  if (!lsn) return {ErrorCode::kafka_storage_error, std::nullopt};
+  return {ErrorCode::none, *lsn};
+}
+
+void Partition::move_log_start(Offset start) {
+  if (retired_) return;
+  log_.move_start(start);
+  host_.log_is_dirty(*this, 0);  // The log's directory has to say so before a checkpoint does.
+  host_.log_start_moved(*this);
+  fetches.check_all();
+}
+
+storage::RetentionPlan Partition::plan_retention(WallTime now) {
+  const Offset before = log_start();
+  auto plan = log_.plan_retention(now, high_watermark());
+  if (log_start() != before) fetches.check_all();
+  return plan;
+}
+
+storage::LogRead Partition::read(Offset from, std::size_t max_bytes, bool at_least_one) {
+  auto found = log_.read(from, high_watermark(), max_bytes, at_least_one);
+  if (auto ahead = log_.take_read_ahead()) {
+    shard_.background().run(
+        [ahead = std::move(ahead)] {
+          ahead->run();
+          return true;
+        },
+        [](bool) {});
+  }
+  return found;
+}
+
+void Partition::fence(std::string why) {
+  if (fenced_) return;
+  log_error("broker", "partition {}-{} is out of service, its bytes are kept: {}", topic_name_,
+            id_.partition, why);
+  fenced_ = std::move(why);
+  fetches.check_all();
+}
+
+void Partition::retire() {
+  retired_ = true;
+  if (intake_) intake_->retire();
+  fetches.check_all();
+}
+
+std::optional<storage::Flush> Partition::plan_flush() {
+  return log_.plan_flush(std::min(durable_end(), high_watermark()));
+}
+
+Result<Offset> Partition::cut(Offset base) {
+  if (log_.end_offset() < base) return log_.end_offset();
+  // Also when it ends there: what a crash left half written behind must go.
+  if (auto cut = log_.truncate_to(base); !cut) return std::unexpected(cut.error());
+  damage_.reset();
+  return log_.end_offset();
+}
+
+void Partition::replay_producer(const storage::ProducerAnswered& answered) {
+  producers_.replay(answered.producer_id,
+                    {answered.epoch, answered.first_sequence, answered.last_sequence,
+                     answered.base_offset, answered.at});
+}
+
+void Partition::replay_start(Offset start) {
+  log_.move_start(std::min(start, log_.end_offset()));  // What a fenced log has lost stays lost.
+}
+
+Result<> Partition::replay(Bytes batches, WallTime appended) {
+  auto replayed = log_.replay(SharedBytes(Buffer(batches.begin(), batches.end())), appended);
+  if (!replayed) return replayed;
+  visible_.offset = durable_end_ = log_.end_offset();
+  return producers_.replay_batches(batches, appended);
+}
+
+delay::TopicDelay Partition::delay_config_of(const TopicConfig& config) {
+  delay::TopicDelay out;
+  out.enable = config.delay_enable;
+  out.default_delay = std::chrono::milliseconds(config.delay_ms);
+  if (config.delay_max_ms >= 0) out.max_delay = std::chrono::milliseconds(config.delay_max_ms);
+  switch (config.delivered_timestamp) {
+    case DeliveredTimestamp::due:
+      out.timestamp = delay::DeliveredTimestamp::due;
+      break;
+    case DeliveredTimestamp::original:
+      out.timestamp = delay::DeliveredTimestamp::original;
+      break;
+    case DeliveredTimestamp::delivery:
+      out.timestamp = delay::DeliveredTimestamp::delivery;
+      break;
+  }
+  out.log_append_time = config.timestamp_type == TimestampType::log_append_time;
+  out.max_message_bytes = static_cast<std::size_t>(config.max_message_bytes);
+  return out;
+}
+
+}  // namespace tarry::broker

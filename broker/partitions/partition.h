@@ -1,0 +1,221 @@
+#pragma once
+
+// Partition: a log, its high watermark, its producers, and who waits for it.
+//
+//   append --> journal (not durable)      log_end_offset moves, producers' sequences advance
+//                 |  round is synced
+//                 v
+//              durable()                  high_watermark moves, parked records are kept,
+//                                         fetches that waited are satisfied
+//
+// What always holds
+//   - log_start <= high_watermark <= log_end.  A consumer sees nothing at or above the high
+//     watermark, so nothing that a power cut could take back (tarry.durability=os: that a kill
+//     could).
+//   - Offsets and sequences are given out in the order in which append() is called.
+//   - A batch is in the log exactly when its journal record is: what cannot be journaled is
+//     refused before anything has changed.
+//
+// Damage behind the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its bytes are
+// kept, the operator is told once, and the rest of the broker serves.
+//
+// Belongs to its shard and its thread.
+
+#include <cstdint>
+#include <deque>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "broker/partitions/appended.h"
+#include "broker/partitions/arrival.h"
+#include "broker/partitions/batch_checks.h"
+#include "broker/settings/topic_config.h"
+#include "delay/engine.h"
+#include "protocol/error_code.h"
+#include "purgatory/watch_list.h"
+#include "storage/journal.h"
+#include "storage/log.h"
+#include "storage/producer_states.h"
+
+namespace tarry::broker {
+
+class BatchIntake;
+class PartitionHost;
+class ShardContext;
+
+// How far a log has come: the next offset, and how many bytes of batches were appended by then.
+// Bytes count from where the partition was opened, and over the borders of segments: only
+// differences mean anything.
+struct LogEnd {
+  Offset offset = 0;
+  std::int64_t bytes = 0;
+};
+
+// What became of a wish to delete records.
+struct RecordsDeleted {
+  protocol::ErrorCode error = protocol::ErrorCode::none;
+  // Answered when the journal has this durably, with log_start() as it is then.
+  std::optional<Lsn> wait_for;
+};
+
+class Partition {
+ public:
+  Partition(ShardContext& shard, PartitionHost& host, TopicPartition id, std::string topic_name,
+            std::shared_ptr<const TopicConfig> config, storage::Log log,
+            storage::ProducerStates producers);
+  ~Partition();
+
+  const TopicPartition& id() const { return id_; }
+  const std::string& topic_name() const { return topic_name_; }
+  const TopicConfig& config() const { return *config_; }
+  void set_config(std::shared_ptr<const TopicConfig> config);
+
+  Offset log_start() const { return log_.start_offset(); }
+  Offset high_watermark() const { return visible_.offset; }
+  // Bytes of the batches below the high watermark; see LogEnd.
+  std::int64_t visible_bytes() const { return visible_.bytes; }
+  Offset log_end() const { return log_.end_offset(); }
+  // Below it nothing is lost in a power cut; with tarry.durability=os the high watermark may be
+  // ahead.  Segments take nothing beyond: they would keep a delivery of which the journal has lost
+  // that its records are gone.
+  Offset durable_end() const;
+
+  // `records` as a Produce request holds them; they live until `done` is called.  Takes its place
+  // in the partition's order before it returns.  `done` comes at once, unless the batch or one
+  // before it is checked on the pool.  When it throws, `done` does not come.  With `memory`, which
+  // keeps `records`, they are changed and kept where they are; without, copied.  `only_checked`:
+  // refused with INVALID_REQUIRED_ACKS where it would be taken.
+  void append(Bytes records, bool zstd_allowed, std::move_only_function<void(Appended)> done,
+              std::shared_ptr<void> memory = nullptr, bool only_checked = false);
+
+  // Records that fell due, as one batch with offsets from 0, and their removal: one journal
+  // record.  `done` has the base offset when it is durable.  Refused when one of them is not due:
+  // the partition may have had to be opened first, and the clock have been set back meanwhile.
+  void deliver(Buffer batch, std::span<const storage::Gone> gone,
+               std::move_only_function<void(Result<Offset>)> done);
+
+  // What a consumer may see from `from` on, at most `max_bytes` but for one whole batch when
+  // `at_least_one`.
+  storage::LogRead read(Offset from, std::size_t max_bytes, bool at_least_one);
+
+  // Nothing below `before` is to be read any more, -1: nothing that there is.  The log start moves
+  // when that is durable; whole segments below it go then.
+  RecordsDeleted delete_records(Offset before);
+
+  // Records by their time, below the high watermark.
+  storage::TimestampSearch find_timestamp(std::int64_t target) const {
+    return log_.find_timestamp(target, high_watermark());
+  }
+  storage::TimestampSearch find_max_timestamp() const {
+    return log_.find_max_timestamp(high_watermark());
+  }
+  std::uint64_t size_bytes() const { return log_.size_bytes(); }
+
+  // --- For the checkpoint, which writes what the journal holds for it
+
+  // What of the log may be written to its segments now; flushed() or flush_failed() ends it.
+  std::optional<storage::Flush> plan_flush();
+  // The same for all that there is, in recovery.
+  std::optional<storage::Flush> plan_flush_of_all() { return log_.plan_flush(log_.end_offset()); }
+  void flushed(storage::FlushDone done) { log_.flushed(std::move(done)); }
+  void flush_failed(const Error& error) { log_.flush_failed(error); }
+  Offset flushed_end() const { return log_.flushed_end(); }
+  // The log has batches that plan_flush() would write, or a segment to close.
+  bool is_dirty() const { return log_.dirty(); }
+  // Batches that may not be written yet, because they are visible before they are durable.
+  bool has_more_to_flush() const { return durable_end() < high_watermark(); }
+  // Forgets the oldest batches in memory that are in segments.
+  void trim_tail(std::size_t bytes) { log_.trim_tail(bytes); }
+  std::vector<storage::ProducerStates::Row> producer_changes(Lsn durable) {
+    return producers_.changes(durable);
+  }
+  void producers_not_saved(const std::vector<storage::ProducerStates::Row>& rows) {
+    producers_.not_saved(rows);
+  }
+
+  // --- For retention
+
+  // What retention removes now; the log has forgotten it.
+  storage::RetentionPlan plan_retention(WallTime now);
+  void expire_producers(WallTime now) { producers_.expire(now); }
+  // Time alone may change what it holds.
+  bool may_expire() const { return log_.size_bytes() > 0 || producers_.size() > 0; }
+  // The files of one whose topic is deleted.
+  storage::LogRemoval removal() const { return log_.delete_all(); }
+
+  // Fetches, by the visible_bytes() that they wait for.  All are asked when the log start moves or
+  // the partition goes out of service.
+  purgatory::WatchList fetches;
+
+  // Takes the partition out of service.
+  void fence(std::string why);
+  // The end of its log is broken, as it was found: fenced unless recovery cuts it off, because the
+  // journal has what belongs there.
+  void found_damage(std::string what) { damage_ = std::move(what); }
+  void fence_if_damaged() {
+    if (damage_) fence(*damage_);
+  }
+  bool fenced() const { return fenced_.has_value(); }
+  // The topic is gone: who waits is answered, nothing is taken any more.
+  void retire();
+  bool retired() const { return retired_; }
+
+  // --- In recovery, from the journal
+
+  // What was left half written from `base` on is cut off; where the log ends then: before `base`
+  // when it has lost something that a checkpoint vouched for.
+  Result<Offset> cut(Offset base);
+  // Whole batches that begin where the log ends.
+  Result<> replay(Bytes batches, WallTime appended);
+  void replay_producer(const storage::ProducerAnswered& answered);
+  void replay_start(Offset start);
+
+  // What of a topic's config its log and the delay engine look at.
+  static storage::LogConfig log_config_of(const TopicConfig& config);
+  static delay::TopicDelay delay_config_of(const TopicConfig& config);
+
+ private:
+  Appended refused(protocol::ErrorCode error, std::string message) const;
+  Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
+  void move_high_watermark(LogEnd end);
+  void move_log_start(Offset start);
+  // Why nothing is taken now; empty when it is.
+  std::optional<Appended> takes_nothing() const;
+  // Empty: there was no memory to look at it.
+  Appended take_checked(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
+  Appended take(const Arrival& arrival, const records::CheckedBatch& checked);
+  void syncing(Lsn lsn, Offset end, storage::When when) { syncing_.push_back({lsn, end, when}); }
+  void forget_synced();
+
+  ShardContext& shard_;
+  PartitionHost& host_;
+  const TopicPartition id_;
+  const std::string topic_name_;
+  std::shared_ptr<const TopicConfig> config_;
+  storage::Log log_;
+  storage::ProducerStates producers_;
+  std::int64_t appended_bytes_ = 0;  // As LogEnd::bytes, at log_end().
+  LogEnd visible_;                   // The high watermark.
+  // What was appended and not known to be synced, in order; and where that begins.
+  struct Syncing {
+    Lsn lsn;
+    Offset end;
+    storage::When when;  // What its producer waits for.
+  };
+  std::deque<Syncing> syncing_;
+  Offset durable_end_;
+  std::optional<std::string> fenced_;  // Why.
+  std::optional<std::string> damage_;
+  bool retired_ = false;
+  std::shared_ptr<BatchIntake> intake_;  // Null until a batch had to wait.
+};
+
+}  // namespace tarry::broker

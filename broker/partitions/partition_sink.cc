@@ -1,0 +1,45 @@
+#include "broker/partitions/partition_sink.h"
+
+#include <memory>
+#include <utility>
+
+namespace tarry::broker {
+
+std::optional<delay::TopicDelay> PartitionSink::target(const TopicPartition& partition) {
+  const auto topic = shard_.topics().find(partition.topic);
+  if (!topic) return std::nullopt;
+  return Partition::delay_config_of(*shard_.config_of(*topic));
+}
+
+bool PartitionSink::owns(const TopicPartition& partition) {
+  return shard_.owns(partition);
+}
+
+void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
+                            std::vector<storage::Gone> gone,
+                            std::move_only_function<void(Result<Offset>)> done) {
+  if (shard_.stopping()) return done(fail(Errc::stopped, "the broker stops"));
+  partitions_.with(partition, [batch = std::move(batch), gone = std::move(gone),
+                               done = std::move(done)](auto found) mutable {
+    if (found) return (*found)->deliver(std::move(batch), gone, std::move(done));
+    if (found.error() == protocol::ErrorCode::unknown_topic_or_partition) {
+      return done(fail(Errc::not_found, "its topic is deleted"));
+    }
+    done(fail(Errc::fenced, "its partition cannot be opened"));
+  });
+}
+
+void PartitionSink::commit(storage::RecordBuilder record,
+                           std::move_only_function<void(Result<>)> done) {
+  // Shared with the completion, which is not called when the journal refuses.
+  auto told = std::make_shared<std::move_only_function<void(Result<>)>>(std::move(done));
+  const auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
+                                 [told](const Result<>& written) { (*told)(written); });
+  if (!lsn) (*told)(std::unexpected(lsn.error()));
+}
+
+void PartitionSink::store_failed(const Error& error) {
+  shard_.journal_failed(error);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,37 @@
+#pragma once
+
+// PartitionSink: where the delay engine's due records go in a broker: into their partitions.
+//
+// One a shard, on its thread.  A delivery opens its partition when nobody has used it yet.
+
+#include <functional>
+#include <utility>
+
+#include "broker/context/shard_context.h"
+#include "broker/partitions/partitions.h"
+#include "delay/sink.h"
+
+namespace tarry::broker {
+
+class PartitionSink final : public delay::Sink {
+ public:
+  // `want_sequences` asks for a block of sequence numbers, which the engine is given later.
+  PartitionSink(ShardContext& shard, Partitions& partitions,
+                std::move_only_function<void()> want_sequences)
+      : shard_(shard), partitions_(partitions), want_sequences_(std::move(want_sequences)) {}
+
+  std::optional<delay::TopicDelay> target(const TopicPartition& partition) override;
+  bool owns(const TopicPartition& partition) override;
+  void deliver(const TopicPartition& partition, Buffer batch, std::vector<storage::Gone> gone,
+               std::move_only_function<void(Result<Offset>)> done) override;
+  void commit(storage::RecordBuilder record, std::move_only_function<void(Result<>)> done) override;
+  void want_sequences() override { want_sequences_(); }
+  void store_failed(const Error& error) override;
+
+ private:
+  ShardContext& shard_;
+  Partitions& partitions_;
+  std::move_only_function<void()> want_sequences_;
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,177 @@
+#include "broker/partitions/partitions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/post.hpp>
+
+#include "base/log.h"
+#include "broker/context/one_shot_event.h"
+#include "broker/partitions/partition_host.h"
+#include "storage/producer_states.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+
+std::string Partitions::directory_of(const storage::Topic& topic, PartitionIndex partition) const {
+  return fmt::format("{}/{}-{}", shard_.config().log_directory, topic.name, partition);
+}
+
+Partition* Partitions::find(const TopicPartition& tp) const {
+  const auto found = open_.find(tp);
+  return found == open_.end() ? nullptr : found->second.get();
+}
+
+Result<std::unique_ptr<Partition>> Partitions::load(const Loading& loading) const {
+  const BrokerContext& broker = shard_.broker_context();
+  // A topic of the same name may have been deleted, and its log not be gone yet, or a crash have
+  // come in between.  Its id is not in the catalog any more, or this one could not have the name.
+  const auto whose = storage::topic_of_log(*broker.disk, loading.directory);
+  if (!whose) return std::unexpected(whose.error());
+  if (*whose && **whose != loading.tp.topic) {
+    storage::LogRemoval stale(*broker.disk, loading.directory, **whose);
+    if (auto removed = stale.run(); !removed) return std::unexpected(removed.error());
+  }
+  auto log = storage::Log::open(*broker.disk, loading.directory, loading.tp.topic,
+                                Partition::log_config_of(*loading.config));
+  if (!log) return std::unexpected(log.error());
+  auto rows = storage::load_producer_states(*broker.meta, loading.tp);
+  if (!rows) return std::unexpected(rows.error());
+  storage::ProducerStates::Limits limits;
+  limits.expiration = broker.config.producer_id_expiration;
+  storage::ProducerStates producers(limits);
+  producers.restore(std::move(*rows));
+  auto partition =
+      std::make_unique<Partition>(shard_, host_, loading.tp, loading.topic_name, loading.config,
+                                  std::move(log->log), std::move(producers));
+  if (log->damage) partition->found_damage(log->damage->message);
+  return partition;
+}
+
+std::optional<Partitions::Loading> Partitions::loading_of(const TopicPartition& tp) {
+  const auto topic = shard_.topics().find(tp.topic);
+  if (!topic || tp.partition < 0 || tp.partition >= topic->partitions) return std::nullopt;
+  return Loading{tp, topic->name, directory_of(*topic, tp.partition), shard_.config_of(*topic)};
+}
+
+void Partitions::with(TopicPartition tp, Take take) {
+  // Also while those who waited are being told: who comes then stands behind them.
+  if (const auto opening = opening_.find(tp); opening != opening_.end()) {
+    opening->second.waiting.push_back(std::move(take));
+    return;
+  }
+  if (auto* partition = find(tp)) return take(partition);
+  auto loading = loading_of(tp);
+  if (!loading) return take(std::unexpected(ErrorCode::unknown_topic_or_partition));
+  try {
+    opening_[tp].waiting.push_back(std::move(take));
+    shard_.background().run([this, loading = std::move(*loading)] { return load(loading); },
+                            [this, tp](Result<std::unique_ptr<Partition>> partition) {
+                              opened(tp, std::move(partition));
+                            });
+  } catch (...) {
+    opening_.erase(tp);  // Nobody would open it.
+    throw;
+  }
+}
+
+void Partitions::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded) {
+  Found answer = std::unexpected(ErrorCode::kafka_storage_error);
+  if (!loading_of(tp)) {
+    answer = std::unexpected(ErrorCode::unknown_topic_or_partition);  // Deleted meanwhile.
+    if (loaded) run_removal((*loaded)->removal());
+  } else if (loaded) {
+    answer = open_.emplace(tp, std::move(*loaded)).first->second.get();
+    (*answer)->set_config(shard_.config_of(*shard_.topics().find(tp.topic)));
+    (*answer)->fence_if_damaged();
+    unopened_.erase(tp);
+    host_.opened(**answer);
+  } else if (auto& told = unopened_[tp]; told != loaded.error().message) {
+    // Every request for it tries again; what it comes to is told when it is something else.
+    told = loaded.error().message;
+    log_error("broker", "partition {}-{} cannot be opened: {}",
+              shard_.topics().find(tp.topic)->name, tp.partition, told);
+  }
+  // In the order of asking.  Who is told may go on at once and ask again.
+  auto& waiting = opening_.at(tp).waiting;
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    auto take = std::move(waiting[i]);
+    take(answer);
+  }
+  opening_.erase(tp);
+}
+
+boost::asio::awaitable<Partitions::Found> Partitions::open(TopicPartition tp) {
+  if (auto* found = find(tp)) co_return found;
+  OneShotEvent ready;
+  Found answer = std::unexpected(ErrorCode::unknown_topic_or_partition);
+  with(tp, [&](Found found) {
+    answer = found;
+    ready.fire();
+  });
+  if (!ready.fired()) co_await ready.wait();
+  co_return answer;
+}
+
+Result<Partition*> Partitions::open_now(const TopicPartition& tp) {
+  if (auto* found = find(tp)) return found;
+  auto loading = loading_of(tp);
+  if (!loading) {
+    const auto topic = shard_.topics().find(tp.topic);
+    return fail(Errc::corrupt,
+                fmt::format("the journal names partition {} of topic {}, which has {} partitions",
+                            tp.partition, topic ? topic->name : tp.topic.text(),
+                            topic ? topic->partitions : 0));
+  }
+  auto loaded = load(*loading);
+  if (!loaded) return std::unexpected(loaded.error());
+  return open_.emplace(tp, std::move(*loaded)).first->second.get();
+}
+
+void Partitions::drop(const storage::Topic& topic, PartitionIndex index) {
+  const TopicPartition tp{topic.id, index};
+  if (!shard_.owns(tp)) return;
+  unopened_.erase(tp);
+  const auto found = open_.find(tp);
+  if (found == open_.end()) {
+    if (!opening_.contains(tp)) {
+      run_removal(
+          storage::LogRemoval(*shard_.broker_context().disk, directory_of(topic, index), topic.id));
+    }
+    return;  // One that is being opened is removed when it is open.
+  }
+  found->second->retire();
+  // Its log goes when nothing of it is on its way any more: completions in the journal and a flush
+  // point to the partition.
+  retired_.push_back({std::move(found->second), shard_.journal().end_lsn()});
+  open_.erase(found);
+}
+
+void Partitions::remove_retired() {
+  std::erase_if(retired_, [this](Retired& retired) {
+    if (shard_.journal().durable_lsn() < retired.appended) return false;
+    run_removal(retired.partition->removal());
+    // After who was just woken, and the other completions of this round.
+    boost::asio::post(shard_.executor(), [partition = std::move(retired.partition)] {});
+    return true;
+  });
+}
+
+Partition* Partitions::retired(const TopicPartition& tp) const {
+  const auto found =
+      std::ranges::find(retired_, tp, [](const auto& other) { return other.partition->id(); });
+  return found == retired_.end() ? nullptr : found->partition.get();
+}
+
+void Partitions::run_removal(storage::LogRemoval removal) {
+  shard_.background().run([removal = std::move(removal)]() mutable { return removal.run(); },
+                          [](Result<> removed) {
+                            if (!removed)
+                              log_warn("broker", "a deleted log is still there: {}",
+                                       removed.error().message);
+                          });
+}
+
+}  // namespace tarry::broker

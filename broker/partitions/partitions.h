@@ -1,0 +1,92 @@
+#pragma once
+
+// Partitions: those of one shard, opened when they are first used.
+//
+//   with(tp, take) --> open: take(partition) at once
+//                  --> not open: its log is opened on the pool; who asks meanwhile waits and goes
+//                      on in the order of asking
+//   drop(topic, p) --> retired: nothing is taken any more; the log's files go when no completion
+//                      in the journal and no flush points to the partition
+//
+// Belongs to its shard and its thread.
+
+#include <cstddef>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "broker/context/shard_context.h"
+#include "broker/partitions/partition.h"
+#include "protocol/error_code.h"
+#include "storage/retention.h"
+
+namespace tarry::broker {
+
+class Partitions {
+ public:
+  using Found = std::expected<Partition*, protocol::ErrorCode>;
+  using Take = std::move_only_function<void(Found)>;
+  using Map = std::unordered_map<TopicPartition, std::unique_ptr<Partition>>;
+
+  Partitions(ShardContext& shard, PartitionHost& host) : shard_(shard), host_(host) {}
+  Partitions(const Partitions&) = delete;
+  Partitions& operator=(const Partitions&) = delete;
+
+  // The partition, opened; or why not.  For partitions of this shard only.
+  boost::asio::awaitable<Found> open(TopicPartition tp);
+  void with(TopicPartition tp, Take take);
+  // During recovery: opened at once, in the caller.
+  Result<Partition*> open_now(const TopicPartition& tp);
+
+  // Null when it is not open.
+  Partition* find(const TopicPartition& tp) const;
+  const Map& all() const { return open_; }
+
+  // Its topic is deleted.
+  void drop(const storage::Topic& topic, PartitionIndex index);
+  // Of a deleted topic, as long as something may point to it; or null.
+  Partition* retired(const TopicPartition& tp) const;
+  // Lets go of those that nothing points to any more.  While a flush is under way, which points to
+  // them too, it is not called.
+  void remove_retired();
+  bool any_retired() const { return !retired_.empty(); }
+
+ private:
+  struct Opening {
+    std::vector<Take> waiting;
+  };
+  // What opening a partition takes; runs on the pool.
+  struct Loading {
+    TopicPartition tp;
+    std::string topic_name;
+    std::string directory;
+    std::shared_ptr<const TopicConfig> config;
+  };
+  Result<std::unique_ptr<Partition>> load(const Loading& loading) const;
+  std::optional<Loading> loading_of(const TopicPartition& tp);
+  void opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded);
+  void run_removal(storage::LogRemoval removal);
+  std::string directory_of(const storage::Topic& topic, PartitionIndex partition) const;
+
+  ShardContext& shard_;
+  PartitionHost& host_;
+  Map open_;
+  std::unordered_map<TopicPartition, Opening> opening_;
+  std::unordered_map<TopicPartition, std::string> unopened_;  // Why, as the operator was told.
+  // Of a deleted topic.  Completions in the journal point to it, of records before `appended`.
+  struct Retired {
+    std::unique_ptr<Partition> partition;
+    Lsn appended;
+  };
+  std::vector<Retired> retired_;
+};
+
+}  // namespace tarry::broker

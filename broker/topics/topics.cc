@@ -1,0 +1,261 @@
+#include "broker/topics/topics.h"
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/post.hpp>
+
+#include "base/log.h"
+#include "broker/context/shard_context.h"
+#include "storage/producer_states.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+std::unexpected<TopicRefusal> refuse(ErrorCode code, std::string message) {
+  return std::unexpected(TopicRefusal{code, std::move(message)});
+}
+
+// Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
+// number that are allowed can be too long together.  Empty when it can.
+std::string why_no_directories(std::string_view topic, std::int32_t partitions) {
+  const auto longest = fmt::formatted_size("{}-{}", topic, partitions - 1);
+  if (longest <= NAME_MAX) return {};
+  return fmt::format(
+      "Topic '{}' cannot have {} partitions: the name of the last one's directory would have {} "
+      "bytes, and file systems take {}. Use a shorter name or fewer partitions.",
+      topic, partitions, longest, NAME_MAX);
+}
+
+}  // namespace
+
+std::string why_no_topic_name(std::string_view name) {
+  if (name.empty()) return "Topic name is invalid: it is empty";
+  if (name == "." || name == "..")
+    return fmt::format("Topic name is invalid: '{}' is not allowed", name);
+  if (name.size() > 249) {
+    return fmt::format("Topic name is invalid: '{}' has {} characters, 249 are allowed",
+                       printable(name, 64), name.size());
+  }
+  for (const char c : name) {
+    const bool allowed = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    if (!allowed) {
+      return fmt::format(
+          "Topic name is invalid: '{}' contains a character other than ASCII alphanumerics, '.', "
+          "'_' and '-'",
+          printable(name));
+    }
+  }
+  return {};
+}
+
+class Topics::Turn {
+ public:
+  explicit Turn(Topics& topics) : topics_(topics) {}
+  ~Turn() { topics_.pass_turn(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Topics& topics_;
+};
+
+Topics::Topics(ShardContext& shard, TopicsHost& host, storage::Catalog& catalog)
+    : shard_(shard), host_(host), catalog_(catalog) {
+  for (const auto& topic : catalog_.image()->by_name()) partitions_ += topic->partitions;
+}
+
+asio::awaitable<void> Topics::take_turn() {
+  if (!taken_) {
+    taken_ = true;
+    co_return;
+  }
+  OneShotEvent ours;
+  waiting_.push_back(&ours);
+  co_await ours.wait();  // The turn is handed over, so it stays taken.
+}
+
+void Topics::pass_turn() {
+  if (waiting_.empty()) {
+    taken_ = false;
+    return;
+  }
+  OneShotEvent* const next = waiting_.front();
+  waiting_.pop_front();
+  asio::post(shard_.executor(), [next] { next->fire(); });
+}
+
+asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& operation) {
+  storage::RecordBuilder record;
+  std::visit([&](const auto& op) { record.add(op); }, operation);
+  // What waits for a topic goes in the same turn as the topic: the next checkpoint of this shard
+  // has both, or the journal still has the operation.
+  std::optional<TopicId> deleted;
+  if (const auto* op = std::get_if<storage::TopicDeleted>(&operation)) deleted = op->topic;
+  OneShotEvent written;
+  Result<> result;
+  const auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::work,
+                                 [&](const Result<>& done) {
+                                   result = done;
+                                   if (result) result = catalog_.apply(operation);
+                                   if (result && deleted)
+                                     result = shard_.broker_context().pending->drop_topic(*deleted);
+                                   written.fire();
+                                 });
+  if (!lsn) co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
+  co_await written.wait();
+  if (!result) {
+    shard_.journal_failed(result.error());
+    co_return refuse(ErrorCode::kafka_storage_error, result.error().message);
+  }
+  co_await host_.show_everywhere(catalog_.image());
+  co_return TopicResult<void>{};
+}
+
+asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
+  co_await take_turn();
+  Turn turn(*this);
+  if (auto why = why_no_topic_name(topic.name); !why.empty())
+    co_return refuse(ErrorCode::invalid_topic, why);
+  if (catalog_.image()->find(topic.name)) {
+    co_return refuse(ErrorCode::topic_already_exists,
+                     fmt::format("Topic '{}' already exists.", topic.name));
+  }
+  if (topic.partitions == -1) topic.partitions = shard_.config().num_partitions;
+  if (topic.partitions < 1) {
+    co_return refuse(
+        ErrorCode::invalid_partitions,
+        fmt::format("Number of partitions was {}; it must be at least 1.", topic.partitions));
+  }
+  if (topic.partitions > shard_.config().max_partitions - partitions_) {
+    co_return refuse(
+        ErrorCode::invalid_partitions,
+        fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
+                    topic.partitions, shard_.config().max_partitions, partitions_));
+  }
+  if (auto why = why_no_directories(topic.name, topic.partitions); !why.empty())
+    co_return refuse(ErrorCode::invalid_partitions, std::move(why));
+  if (topic.replication != -1 && topic.replication != 1) {
+    co_return refuse(ErrorCode::invalid_replication_factor,
+                     fmt::format("Replication factor {} is not possible: there is one broker.",
+                                 topic.replication));
+  }
+  auto configs = settle_topic_configs(shard_.config().topic_defaults, topic.configs);
+  if (!configs) co_return refuse(ErrorCode::invalid_config, configs.error().message);
+  topic.configs = std::move(*configs);
+  const TopicId id = shard_.broker_context().random->topic_id();
+  if (topic.only_check) {
+    co_return std::make_shared<const storage::Topic>(
+        storage::Topic{id, topic.name, topic.partitions, topic.configs});
+  }
+  // A directory of that name may still be there, of a topic that was deleted and whose removal a
+  // crash cut short.
+  const storage::Operation operation =
+      storage::TopicCreated{id, topic.partitions, topic.name, topic.configs};
+  const auto written = co_await write(operation);
+  if (!written) co_return std::unexpected(written.error());
+  partitions_ += topic.partitions;
+  log_info("broker", "topic {} is created: {} partitions, id {}", topic.name, topic.partitions,
+           id.text());
+  co_return catalog_.image()->find(id);
+}
+
+asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
+  co_await take_turn();
+  Turn turn(*this);
+  const auto topic = catalog_.image()->find(id);
+  if (!topic)
+    co_return refuse(ErrorCode::unknown_topic_id, "This server does not host this topic ID.");
+
+  // Nothing is taken for it from here on, so what is counted is all there is.
+  const std::uint64_t arriving = co_await host_.refuse_everywhere(id);
+  const std::uint64_t pending = shard_.broker_context().pending->pending_of(id) + arriving;
+  TopicResult<void> written;
+  if (!force && pending > 0) {
+    written = refuse(
+        ErrorCode::policy_violation,
+        fmt::format("Topic '{}' has {} pending delayed records. Cancel them, wait for them, or "
+                    "delete it with force (tarry topic delete {} --force).",
+                    topic->name, pending, topic->name));
+  } else {
+    const storage::Operation operation = storage::TopicDeleted{id};
+    written = co_await write(operation);
+  }
+  // Once more, now that every shard knows: until then one may have parked what was on its way, and
+  // the store may have forgotten by then that it dropped the topic.
+  if (written) {
+    if (const auto dropped = shard_.broker_context().pending->drop_topic(id); !dropped)
+      shard_.journal_failed(dropped.error());
+  }
+  host_.stop_refusing(id, written.has_value());
+  if (!written) co_return std::unexpected(written.error());
+  partitions_ -= topic->partitions;
+  if (const auto dropped = storage::drop_producer_states(*shard_.broker_context().meta, id);
+      !dropped) {
+    shard_.journal_failed(dropped.error());
+  }
+  log_info("broker", "topic {} is deleted: id {}", topic->name, id.text());
+  co_return topic;
+}
+
+asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, std::int32_t count,
+                                                              bool only_check) {
+  co_await take_turn();
+  Turn turn(*this);
+  const auto topic = catalog_.image()->find(name);
+  if (!topic) {
+    co_return refuse(ErrorCode::unknown_topic_or_partition,
+                     fmt::format("The topic '{}' does not exist.", printable(name)));
+  }
+  if (count <= topic->partitions) {
+    co_return refuse(
+        ErrorCode::invalid_partitions,
+        fmt::format("The topic {} currently has {} partition(s); {} would not be an increase.",
+                    topic->name, topic->partitions, count));
+  }
+  const std::int32_t more = count - topic->partitions;
+  if (more > shard_.config().max_partitions - partitions_) {
+    co_return refuse(
+        ErrorCode::invalid_partitions,
+        fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
+                    more, shard_.config().max_partitions, partitions_));
+  }
+  if (auto why = why_no_directories(topic->name, count); !why.empty())
+    co_return refuse(ErrorCode::invalid_partitions, std::move(why));
+  if (only_check) co_return topic;
+  const storage::Operation operation = storage::PartitionsAdded{topic->id, count};
+  const auto written = co_await write(operation);
+  if (!written) co_return std::unexpected(written.error());
+  partitions_ += more;
+  co_return catalog_.image()->find(topic->id);
+}
+
+asio::awaitable<TopicResult<TopicPtr>> Topics::change_configs(std::string name,
+                                                              ChangeConfigs change,
+                                                              bool only_check) {
+  co_await take_turn();
+  Turn turn(*this);
+  const auto topic = catalog_.image()->find(name);
+  if (!topic) {
+    co_return refuse(ErrorCode::unknown_topic_or_partition,
+                     fmt::format("The topic '{}' does not exist.", printable(name)));
+  }
+  auto configs = change(topic->configs);
+  if (!configs) co_return std::unexpected(configs.error());
+  auto settled = settle_topic_configs(broker_.config().topic_defaults, *configs);
+  if (!settled) co_return refuse(ErrorCode::invalid_config, settled.error().message);
+  if (only_check) co_return topic;
+  const storage::Operation operation = storage::ConfigsSet{topic->id, std::move(*settled)};
+  const auto written = co_await write(operation);
+  if (!written) co_return std::unexpected(written.error());
+  co_return catalog_.image()->find(topic->id);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,108 @@
+#pragma once
+
+// Topics: what is created, deleted and changed, in the order in which it is asked for.
+//
+//   create/delete/alter --> checked --> journal of shard 0 --> Catalog --> image to every shard
+//                                                                            '--> answered
+//
+// What is pending for a topic that is deleted is dropped in the same turn as the topic: a
+// checkpoint has both or neither.
+//
+// What is answered as done is durable, and known to every shard: a client that creates a topic and
+// uses it on another connection finds it.
+//
+// Everything runs on shard 0's thread, one change after the other (a coroutine waits for the one
+// before it), so that a check still holds when its change is written.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/ids.h"
+#include "broker/context/one_shot_event.h"
+#include "protocol/error_code.h"
+#include "storage/catalog.h"
+#include "storage/journal_record.h"
+
+namespace tarry::broker {
+
+class ShardContext;
+
+struct TopicRefusal {
+  protocol::ErrorCode code;
+  std::string message;
+};
+template <typename T>
+using TopicResult = std::expected<T, TopicRefusal>;
+using TopicPtr = storage::TopicsImage::TopicPtr;
+
+// 1 to 249 of [A-Za-z0-9._-], not "." and not ".."; empty when it is a topic's name, else why not.
+std::string why_no_topic_name(std::string_view name);
+
+// How a change of the topics reaches every shard: the Broker.  Called on shard 0's thread, comes
+// back there.
+class TopicsHost {
+ public:
+  // Hands every shard the image.
+  virtual boost::asio::awaitable<void> show_everywhere(
+      std::shared_ptr<const storage::TopicsImage> image) = 0;
+  // From here on no shard takes anything for the topic; how many delayed records were on their way
+  // in then.
+  virtual boost::asio::awaitable<std::uint64_t> refuse_everywhere(TopicId topic) = 0;
+  // The deletion has ended, one way or the other.
+  virtual void stop_refusing(const TopicId& topic, bool deleted) = 0;
+
+ protected:
+  ~TopicsHost() = default;
+};
+
+class Topics {
+ public:
+  // `shard` is shard 0.
+  Topics(ShardContext& shard, TopicsHost& host, storage::Catalog& catalog);
+
+  struct NewTopic {
+    std::string name;
+    std::int32_t partitions = -1;   // -1: num.partitions.
+    std::int16_t replication = -1;  // -1 or 1: there is one broker.
+    storage::Configs configs;
+    bool only_check = false;
+  };
+  boost::asio::awaitable<TopicResult<TopicPtr>> create(NewTopic topic);
+
+  // With pending records only when forced: otherwise POLICY_VIOLATION with their number.
+  boost::asio::awaitable<TopicResult<TopicPtr>> remove(TopicId id, bool force);
+
+  boost::asio::awaitable<TopicResult<TopicPtr>> add_partitions(std::string name, std::int32_t count,
+                                                               bool only_check);
+
+  // Replaces a topic's own configs by what `change` makes of them.
+  using ChangeConfigs = std::move_only_function<TopicResult<storage::Configs>(storage::Configs)>;
+  boost::asio::awaitable<TopicResult<TopicPtr>> change_configs(std::string name,
+                                                               ChangeConfigs change,
+                                                               bool only_check);
+
+  std::shared_ptr<const storage::TopicsImage> image() { return catalog_.image(); }
+
+ private:
+  // Holds the turn from the check until every shard knows.
+  class Turn;
+  boost::asio::awaitable<void> take_turn();
+  void pass_turn();
+  // Journal, catalog, shards.
+  boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation);
+
+  ShardContext& shard_;
+  TopicsHost& host_;
+  storage::Catalog& catalog_;
+  bool taken_ = false;
+  std::deque<OneShotEvent*> waiting_;
+  std::int64_t partitions_ = 0;  // Of all topics.
+};
+
+}  // namespace tarry::broker

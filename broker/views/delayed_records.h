@@ -1,0 +1,109 @@
+#pragma once
+
+// What people do with pending records: list them, look at one, cancel it.
+//
+//   GET /delayed          --> list_delayed()    a page in due order, read on the pool
+//   GET /delayed/T/ID     --> find_delayed()    in which partitions of T, and the records
+//   DELETE /delayed/T/ID  --> cancel_delayed()  each partition's own engine is asked and answers
+//                                               when that is durable
+//
+// A record is named by its id, which may be pending in several partitions of its topic, or by its
+// handle (it begins with '@'), which names one record for ever.
+//
+// Everything here starts and ends on the thread of `here`.  Errors are the world's (the store
+// cannot be read, the journal not written); "there is no such record" is none.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "broker/topics/topics.h"
+#include "delay/engine.h"
+#include "storage/pending_store.h"
+
+namespace tarry::broker {
+
+class Broker;
+class Shard;
+
+// A pending record, taken apart.  Moved, never copied: it views its own bytes.
+struct DelayedRecord {
+  struct Header {
+    std::string_view name;
+    std::optional<Bytes> value;
+  };
+
+  std::string topic;
+  PartitionIndex partition = 0;
+  std::string id;  // Empty: none.
+  std::string handle;
+  WallTime due;
+  WallTime accepted;
+  WallTime original;                // The producer's timestamp.
+  std::optional<WallTime> expires;  // Empty: never.
+  std::optional<Bytes> key;
+  std::optional<Bytes> value;
+  std::vector<Header> headers;  // Without those that scheduled it.
+  std::string damage;           // Not empty: it cannot be read, for this reason.
+
+  DelayedRecord() = default;
+  DelayedRecord(DelayedRecord&&) noexcept = default;
+  DelayedRecord& operator=(DelayedRecord&&) noexcept = default;
+
+  Buffer bytes;  // What key, value and headers view.
+};
+
+struct DelayedQuery {
+  TopicPtr topic;  // Null: all.
+  std::optional<PartitionIndex> partition;
+  WallTime from = WallTime::min();
+  WallTime until = WallTime::max();  // Exclusive.
+  std::string id;                    // A pattern with * and ?; empty: any, with id or without.
+  std::size_t limit = 100;
+  std::optional<std::string> after;  // DelayedPage::next of the page before.
+};
+
+struct DelayedPage {
+  std::vector<DelayedRecord> records;  // In due order.
+  std::string next;                    // Empty: there is no more.  Safe in a URL.
+};
+
+// Whether `text` is what a page may give as `next`; a handle is, too.
+bool is_delayed_cursor(std::string_view text);
+
+boost::asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here,
+                                                         DelayedQuery query);
+
+// How a name stands in a topic.
+struct FoundDelayed {
+  std::vector<DelayedRecord> pending;     // In due order.
+  std::vector<PartitionIndex> delivered;  // Its last record there has been delivered.
+};
+
+// `partition`: look in this one alone.
+boost::asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here,
+                                                          TopicPtr topic, std::string name,
+                                                          std::optional<PartitionIndex> partition);
+
+using delay::CancelOutcome;
+
+struct PartitionCancelled {
+  PartitionIndex partition;
+  CancelOutcome outcome;
+};
+
+// The partitions that know the name, in their order: none of them is `unknown`.  Durable.  When
+// one of them fails, what was cancelled in the others stays so.
+boost::asio::awaitable<Result<std::vector<PartitionCancelled>>> cancel_delayed(
+    Broker& broker, Shard& here, TopicPtr topic, std::string name,
+    std::optional<PartitionIndex> partition);
+
+}  // namespace tarry::broker

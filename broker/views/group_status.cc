@@ -1,0 +1,130 @@
+#include "broker/views/group_status.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "broker/broker.h"
+#include "broker/groups/groups.h"
+#include "broker/views/status.h"
+
+namespace tarry::broker {
+namespace {
+
+namespace asio = boost::asio;
+
+// On the group's shard, as what follows.
+GroupSummary summary_of(Shard& shard, const KeptGroup& group) {
+  GroupSummary summary;
+  summary.id = group.id();
+  summary.state = name_of(group.state());
+  summary.protocol_type = group.protocol_type();
+  summary.shard = shard.index();
+  summary.generation = group.generation();
+  summary.changed = group.changed();
+  summary.members = group.members().size();
+  summary.offsets = group.offsets.all().size();
+  return summary;
+}
+
+std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
+  const KeptGroup* const group = shard.groups().find(id);
+  if (group == nullptr || group->is(GroupState::dead)) return std::nullopt;
+  GroupStatus status;
+  status.summary = summary_of(shard, *group);
+  status.protocol_name = group->protocol_name();
+  const bool consumers = group->protocol_type() == protocol::consumer_protocol_type;
+  // Who has what: by topic's name, for what is assigned need not be there.
+  std::map<std::pair<std::string, PartitionIndex>, std::string> assigned;
+  for (const auto& [member_id, member] : group->members()) {
+    auto& shown = status.members.emplace_back();
+    shown.id = member_id;
+    shown.instance_id = member.instance_id;
+    shown.client_id = member.client_id;
+    shown.client_host = member.client_host;
+    shown.session_timeout = member.session_timeout;
+    shown.is_leader = member_id == group->leader();
+    shown.assignment = member.assignment;
+    if (!consumers) continue;
+    if (const auto topics = protocol::subscribed_topics(group->metadata_of(member)))
+      shown.subscribed.assign(topics->begin(), topics->end());
+    shown.assigned = protocol::assigned_partitions(member.assignment)
+                         .value_or(std::vector<protocol::AssignedTopic>{});
+    for (const auto& topic : shown.assigned)
+      for (const auto partition : topic.partitions)
+        assigned.insert_or_assign({topic.topic, partition}, member_id);
+  }
+
+  for (const auto& [place, offset] : group->offsets.all()) {
+    const auto topic = shard.topics().find(place.topic);
+    if (!topic) continue;  // It is being deleted.
+    auto& shown = status.offsets.emplace_back();
+    shown.topic = topic->name;
+    shown.partition = place;
+    shown.committed = offset.offset;
+    shown.leader_epoch = offset.leader_epoch;
+    shown.committed_at = offset.committed;
+    shown.metadata = offset.metadata;
+    if (auto owner = assigned.extract({topic->name, place.partition}))
+      shown.member = std::move(owner.mapped());
+  }
+  for (auto& [place, member_id] : assigned) {
+    const auto topic = shard.topics().find(place.first);
+    if (!topic || place.second < 0 || place.second >= topic->partitions) continue;
+    auto& shown = status.offsets.emplace_back();
+    shown.topic = place.first;
+    shown.partition = {topic->id, place.second};
+    shown.member = std::move(member_id);
+  }
+  std::ranges::sort(status.offsets, {}, [](const OffsetStatus& o) {
+    return std::tuple(std::string_view(o.topic), o.partition.partition);
+  });
+  return status;
+}
+
+}  // namespace
+
+asio::awaitable<std::vector<GroupSummary>> group_summaries(Broker& broker, Shard& here) {
+  std::vector<GroupSummary> summaries;
+  for (std::size_t i = 0; i < broker.shard_count(); ++i) {
+    Shard& shard = broker.shard(i);
+    auto work = [&shard, &summaries]() -> asio::awaitable<int> {
+      for (const auto& [id, group] : shard.groups().all()) {
+        if (!group->is(GroupState::dead)) summaries.push_back(summary_of(shard, *group));
+      }
+      co_return 0;
+    };
+    co_await broker.on(here, shard, std::move(work));
+  }
+  std::ranges::sort(summaries, {}, &GroupSummary::id);
+  co_return summaries;
+}
+
+asio::awaitable<std::optional<GroupStatus>> group_status(Broker& broker, Shard& here,
+                                                         std::string id, std::size_t open_up_to) {
+  Shard& shard = broker.shard_of_group(id);
+  std::optional<GroupStatus> status;
+  auto work = [&shard, &id, &status]() -> asio::awaitable<int> {
+    status = status_of(shard, id);
+    co_return 0;
+  };
+  co_await broker.on(here, shard, std::move(work));
+  if (!status) co_return status;
+
+  std::vector<TopicPartition> partitions;
+  partitions.reserve(status->offsets.size());
+  for (const auto& offset : status->offsets) partitions.push_back(offset.partition);
+  const auto logs = co_await partition_statuses(broker, here, std::move(partitions), open_up_to);
+  for (std::size_t i = 0; i < logs.size(); ++i) {
+    if (!logs[i].open) continue;
+    auto& offset = status->offsets[i];
+    offset.log_start = logs[i].log_start;
+    offset.high_watermark = logs[i].high_watermark;
+    const Offset from = std::max(offset.committed.value_or(0), logs[i].log_start);
+    offset.lag = std::max<std::int64_t>(logs[i].high_watermark - from, 0);
+  }
+  co_return status;
+}
+
+}  // namespace tarry::broker

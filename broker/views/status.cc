@@ -1,0 +1,159 @@
+#include "broker/views/status.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "broker/broker.h"
+
+namespace tarry::broker {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+// Partitions that one step on a shard looks at, so that it does not hold the shard for long.
+constexpr std::size_t partitions_per_step = 1024;
+
+// Which of the asked ones a shard has, by their places in the question.
+using Places = std::vector<std::size_t>;
+
+PartitionStatus status_of(const Shard& shard, Partition* partition) {
+  PartitionStatus status;
+  status.shard = shard.index();
+  if (partition == nullptr) return status;
+  status.open = true;
+  status.fenced = partition->fenced();
+  status.log_start = partition->log_start();
+  status.high_watermark = partition->high_watermark();
+  status.log_end = partition->log_end();
+  status.bytes = partition->size_bytes();
+  return status;
+}
+
+// On the shard's thread; writes to places that nobody else looks at meanwhile.
+asio::awaitable<int> look_at(Shard& shard, std::span<const TopicPartition> partitions,
+                             std::span<const std::size_t> places, std::size_t open_up_to,
+                             std::span<PartitionStatus> statuses) {
+  std::size_t left = 1;
+  OneShotEvent done;
+  for (const std::size_t place : places) {
+    Partition* const open = shard.partitions().find(partitions[place]);
+    if (open != nullptr || place >= open_up_to) {
+      statuses[place] = status_of(shard, open);
+      continue;
+    }
+    ++left;
+    shard.partitions().with(partitions[place],
+                            [&, place](std::expected<Partition*, protocol::ErrorCode> partition) {
+                              statuses[place] = status_of(shard, partition.value_or(nullptr));
+                              if (--left == 0) done.fire();
+                            });
+  }
+  if (--left == 0) co_return 0;
+  co_await done.wait();
+  // We are inside what opened the last one, and have more to do than it wants to wait for.
+  co_await asio::post(shard.executor(), asio::use_awaitable);
+  co_return 0;
+}
+
+std::uint64_t size_of(const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  // Files come and go meanwhile: what cannot be looked at is not there any more.
+  fs::recursive_directory_iterator at(directory, fs::directory_options::skip_permission_denied,
+                                      error);
+  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    if (!at->is_regular_file(gone) || gone) continue;
+    const auto size = at->file_size(gone);
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+ShardStatus status_of(Shard& shard) {
+  ShardStatus status;
+  status.index = shard.index();
+  status.partitions_open = shard.partitions().all().size();
+  status.connections = shard.connections;
+  status.requests_total = shard.requests_total;
+  status.checkpoints_total = shard.checkpointer().checkpoints_total();
+  for (const auto& [error, seen] : shard.produce_errors)
+    status.produce_errors[error] = seen.batches;
+  status.stopping = shard.stopping();
+  const auto& journal = shard.journal();
+  status.has_room = shard.has_room() && !journal.disk_is_full();
+  status.failed = journal.has_failed();
+  status.journal = journal.stats();
+  status.journal_live_bytes = journal.end_lsn() - journal.checkpoint_lsn();
+  status.wheel = shard.wheel().stats();
+  if (const auto due = shard.wheel().next_due()) {
+    const auto wait = std::chrono::floor<milliseconds>(shard.time_of(*due) - shard.clock().mono());
+    status.wheel_next_due = shard.clock().wall() + wait;
+  }
+  status.delay = shard.engine().stats();
+  for (std::size_t kind = 0; kind < purgatory::kind_count; ++kind)
+    status.purgatory[kind] = shard.purgatory().metrics(static_cast<purgatory::Kind>(kind));
+  return status;
+}
+
+asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, Shard& here) {
+  std::vector<ShardStatus> statuses(broker.shard_count());
+  for (std::size_t i = 0; i < statuses.size(); ++i) {
+    Shard& shard = broker.shard(i);
+    // Written where it belongs: 30 KiB are too much for the frames of coroutines.
+    co_await broker.on(here, shard, [&shard, &status = statuses[i]]() -> asio::awaitable<int> {
+      status = status_of(shard);
+      co_return 0;
+    });
+  }
+  co_return statuses;
+}
+
+purgatory::KindMetrics sum_of(std::span<const ShardStatus> shards, purgatory::Kind kind) {
+  purgatory::KindMetrics sum;
+  for (const auto& shard : shards) sum.add(shard.purgatory[static_cast<std::size_t>(kind)]);
+  return sum;
+}
+
+delay::LagHistogram lag_of(std::span<const ShardStatus> shards) {
+  delay::LagHistogram sum;
+  for (const auto& shard : shards) sum.add(shard.delay.lag);
+  return sum;
+}
+
+asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
+    Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to) {
+  std::vector<PartitionStatus> statuses(partitions.size());
+  std::vector<Places> of_shard(broker.shard_count());
+  for (std::size_t place = 0; place < partitions.size(); ++place)
+    of_shard[broker.shard_of(partitions[place]).index()].push_back(place);
+  for (std::size_t i = 0; i < of_shard.size(); ++i) {
+    Shard& shard = broker.shard(i);
+    std::span<const std::size_t> places = of_shard[i];
+    while (!places.empty()) {
+      const auto some = places.first(std::min(places.size(), partitions_per_step));
+      places = places.subspan(some.size());
+      co_await broker.on(here, shard, [&, some]() -> asio::awaitable<int> {
+        return look_at(shard, partitions, some, open_up_to, statuses);
+      });
+    }
+  }
+  co_return statuses;
+}
+
+std::uint64_t bytes_on_disk(const Broker& broker) {
+  const auto& config = broker.config();
+  std::uint64_t bytes = size_of(config.data_directory);
+  if (!config.log_directory.starts_with(config.data_directory + "/"))
+    bytes += size_of(config.log_directory);
+  return bytes;
+}
+
+}  // namespace tarry::broker
