@@ -356,15 +356,19 @@ class KafkaHandle {
     }
     if (!is_lost_) return;
     const struct rd_kafka_metadata* metadata = nullptr;
-    if (rd_kafka_metadata(client_, 0, topic, &metadata, in_ms(between_looks)) ==
+    if (rd_kafka_metadata(client_, 0, topic, &metadata, in_ms(between_looks)) !=
         RD_KAFKA_RESP_ERR_NO_ERROR) {
-      const Metadata owned(metadata);
-      poll();  // What went wrong before.
-      connection_is_back();
+      answers_ = 0;
+      return;
     }
+    const Metadata owned(metadata);
+    // The caller polls between the first answer and the second, which takes in what went wrong
+    // before: it would look like another loss.
+    if (++answers_ == 2) connection_is_back();
   }
   void connection_is_back() {
     all_down_ = false;
+    answers_ = 0;
     if (!std::exchange(is_lost_, false)) return;
     complain(fmt::format("the connection to {} is back", printable(brokers_)));
   }
@@ -484,6 +488,7 @@ class KafkaHandle {
   std::string trouble_;  // Of the last connection that failed.
   bool all_down_ = false;
   bool is_lost_ = false;  // And we have said so.
+  int answers_ = 0;       // While it is lost: one after the other.
 };
 
 void CloseKafka::operator()(KafkaHandle* handle) const {

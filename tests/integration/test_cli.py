@@ -362,6 +362,8 @@ class Impostor:
                 while request := connection.recv(65536):
                     self.received += request
                     if self.target:
+                        names = ["%s:%d" % each for each in (self.socket.getsockname(), self.target)]
+                        request = request.replace(*(name.encode() for name in names))
                         with socket.create_connection(self.target) as admin:
                             admin.sendall(request)
                             reply = admin.recv(65536)
