@@ -8,7 +8,9 @@ target_compile_options(tarry_build INTERFACE
   -fno-omit-frame-pointer)
 target_include_directories(tarry_build INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 if(TARRY_SANITIZE)
-  target_compile_options(tarry_build INTERFACE -fsanitize=${TARRY_SANITIZE} -fno-sanitize-recover=all)
+  # A target with the property TARRY_WITHOUT_UBSAN is compiled without that sanitizer.
+  target_compile_options(tarry_build INTERFACE -fsanitize=${TARRY_SANITIZE} -fno-sanitize-recover=all
+    $<$<BOOL:$<TARGET_PROPERTY:TARRY_WITHOUT_UBSAN>>:-fno-sanitize=undefined>)
   target_link_options(tarry_build INTERFACE -fsanitize=${TARRY_SANITIZE})
   if(TARRY_SANITIZE MATCHES thread)
     # Asio has fences, which ThreadSanitizer does not understand; beside each stands a lock, which it does.
