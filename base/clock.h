@@ -3,7 +3,7 @@
 // Time is an argument: nothing below server/ reads a clock.  Who needs to ask gets a Clock;
 // the server's reads the machine's, a simulation's is set by hand.
 //
-// Two kinds that never mix (DESIGN section 8): wall time is what a record's due time means and
+// Two kinds that never mix: wall time is what a record's due time means and
 // may step either way; monotonic time is what waiting is measured in and never goes back.
 
 #include <chrono>

@@ -14,7 +14,7 @@ namespace tarry {
 
 enum class Errc {
   corrupt,      // Bytes that are not what was written: a checksum, a count, a magic number.
-  io,           // A call to the system failed.  Never tried again (DESIGN section 7).
+  io,           // A call to the system failed.  Never tried again.
   no_space,     // The disk is full; freeing space mends it.
   not_found,    // There is no such thing.
   exists,       // There is one already.

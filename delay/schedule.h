@@ -13,7 +13,7 @@
 // is text (base/time_text.h).
 //
 // What always holds: a header that cannot be understood is an error that names header and value.
-// Nothing is clamped, guessed, ignored or delivered at once instead (DESIGN section 1).
+// Nothing is clamped, guessed, ignored or delivered at once instead.
 //
 // Pure; any thread.
 

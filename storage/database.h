@@ -20,7 +20,7 @@
 // What always holds
 //   - A database is made once, with its data directory.  One that is missing or damaged later is
 //     refused and never made anew: that would lose what waits.
-//   - A failed flush is never tried again (DESIGN section 7): the caller ends the incarnation.
+//   - A failed flush is never tried again: the caller ends the incarnation.
 //     But after no_space: what was to be written is still in memory, and flush() may be called
 //     again when there is room.
 //

@@ -1,6 +1,6 @@
 #pragma once
 
-// Journal: the one place where a shard writes what must survive (DESIGN section 7).
+// Journal: the one place where a shard writes what must survive.
 //
 //   append, append, append ...      round 7, gathered on the shard's thread
 //   [ round 6 ]                     in flight: one write and one fdatasync on the Background

@@ -32,7 +32,7 @@
 //     drain crawls over its own tombstones (13 000 records a second instead of 640 000).
 //
 // Threads: any; writes take a lock for the time of a write to RocksDB's memory (microseconds, but
-// a stall when buffers are full).  Reads may go to the disk: from shards, through a Background.
+// a stall when buffers are full).  Reads may go to the disk; only the engine's are done inline.
 
 #include <chrono>
 #include <cstddef>

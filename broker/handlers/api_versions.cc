@@ -5,6 +5,7 @@
 
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
+#include "broker/handlers/table.h"
 #include "protocol/messages/api_versions.h"
 
 namespace tarry::broker {

@@ -4,7 +4,7 @@
 // them).
 //
 // Fetch sessions are declined: the session id is 0, the epoch is ignored and every answer is full,
-// which every client accepts (KIP-227).  Records are never null (trap 4): librdkafka fails the
+// which every client accepts (KIP-227).  Records are never null: librdkafka fails the
 // whole response.  Whole batches are returned, beginning with the one that contains the offset,
 // which may begin before it; clients skip what they did not ask for.
 

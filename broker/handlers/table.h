@@ -19,7 +19,7 @@ namespace tarry::broker {
 
 struct Handler {
   protocol::ApiKey key;
-  std::int16_t min_advertised;  // Below min_served for Produce: clients decide by it (trap 2).
+  std::int16_t min_advertised;  // Below min_served for Produce: clients decide by it.
   std::int16_t min_served;
   std::int16_t max_version;
   // Started while earlier requests of its connection still wait.  The others wait for those

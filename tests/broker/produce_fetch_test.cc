@@ -122,7 +122,7 @@ TEST_SUITE("produce and fetch") {
     CHECK(response.responses[0].partitions[0].records.pieces.empty());
   }
 
-  TEST_CASE("trap 4: the records of a fetch are never null, also with an error") {
+  TEST_CASE("the records of a fetch are never null, also with an error") {
     World world;
     create_topic(world, "t");
     for (const Offset from : {0, 99}) {
@@ -134,7 +134,7 @@ TEST_SUITE("produce and fetch") {
     CHECK_FALSE(response.responses[0].partitions[0].records.null);
   }
 
-  TEST_CASE("trap 5: maxTimestamp of -1 is recomputed, so that look-ups by time find the record") {
+  TEST_CASE("maxTimestamp of -1 is recomputed, so that look-ups by time find the record") {
     World world;
     create_topic(world, "t");
     Buffer batch = batch_of(world.clock.wall(), {{"a"}});

@@ -62,8 +62,7 @@ std::string config_of(World& world, std::string_view topic, std::string_view key
 }
 
 TEST_SUITE("topics") {
-  TEST_CASE(
-      "trap 1: ApiVersions above ours is answered in version 0 with an array of four-byte count") {
+  TEST_CASE("ApiVersions above ours is answered in version 0 with an array of four-byte count") {
     World world;
     protocol::ApiVersionsRequest request;
     request.client_software_name = "client";
@@ -90,7 +89,7 @@ TEST_SUITE("topics") {
     CHECK(bytes.size() == 14 + static_cast<std::size_t>(count) * 6);  // No throttle time, no tags.
   }
 
-  TEST_CASE("trap 2: Produce is advertised from version 0 and served from 3") {
+  TEST_CASE("Produce is advertised from version 0 and served from 3") {
     World world;
     protocol::ApiVersionsRequest request;
     request.client_software_name = "client";

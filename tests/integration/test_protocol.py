@@ -19,7 +19,7 @@ SERVED = {  # Key: the versions that are advertised, exactly.
 }
 
 
-@case("trap 1: ApiVersions above ours is answered in version 0 with error 35 and all keys", any_broker=True)
+@case("ApiVersions above ours is answered in version 0 with error 35 and all keys", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -42,7 +42,7 @@ def _(ctx):
             assert client.api_versions(version)[1] == SERVED, f"in version {version}"
 
 
-@case("trap 2: Produce is advertised from version 0, so librdkafka compresses; below 3 the connection ends", any_broker=True)
+@case("Produce is advertised from version 0, so librdkafka compresses; below 3 the connection ends", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -66,7 +66,7 @@ def _(ctx):
             pass
 
 
-@case("trap 4: the records of a Fetch answer are never null, in every version, also with an error", any_broker=True)
+@case("the records of a Fetch answer are never null, in every version, also with an error", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -83,7 +83,7 @@ def _(ctx):
             assert there.batches()[0].records[0].value == b"one"
 
 
-@case("trap 5: batches as clients really send them are taken and put right", any_broker=True)
+@case("batches as clients really send them are taken and put right", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     stamp = 1_700_000_000_000
@@ -111,7 +111,7 @@ def _(ctx):
             assert each.leader_epoch >= 0, f"{what}: leader epoch {each.leader_epoch}"
 
 
-@case("trap 6: a batch of n delayed records is answered with base offset -n, also when it is sent again")
+@case("a batch of n delayed records is answered with base offset -n, also when it is sent again")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -161,7 +161,7 @@ def leave_holes(broker, client, topic, codec):
     return now + late
 
 
-@case("trap 7: the delayed records of a mixed batch leave holes that kcat, confluent-kafka and kafka-python read over")
+@case("the delayed records of a mixed batch leave holes that kcat, confluent-kafka and kafka-python read over")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -175,7 +175,7 @@ def _(ctx):
                 assert [m.value.decode() for m in kafka_python_consume(broker, topic, count)] == everything
 
 
-@case("trap 7: kafkajs and @platformatic/kafka read over these holes, and are at the right offsets")
+@case("kafkajs and @platformatic/kafka read over these holes, and are at the right offsets")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
