@@ -187,40 +187,42 @@ Result<> set_journal_file_bytes(Config& config, std::string_view value) {
 }
 
 constexpr std::string_view retention_reason =
-    "How long records are kept after their append; -1: for ever. log.retention.ms wins over "
-    ".minutes, that over .hours.";
+    "How long records are kept after their append; -1: for ever. log.retention.ms takes "
+    "precedence over .minutes, and .minutes over .hours.";
 constexpr std::string_view roll_reason =
-    "How old a segment may grow before the next is begun. log.roll.ms wins over .hours.";
+    "How old a segment may grow before the next one begins. log.roll.ms takes precedence over "
+    ".hours.";
 
 // --- The table ---
 
 std::vector<ConfigKey> own_keys() {
   return {
       {"advertised.listeners", "", "", ConfigType::string,
-       "The address that clients are told. Empty: 127.0.0.1 for a listener on localhost, the "
-       "machine's host name for any other.",
+       "The address that the broker tells clients to connect to. Empty: 127.0.0.1 for a listener "
+       "on localhost, the machine's host name for any other.",
        set_advertised},
       {"auto.create.topics.enable", "true", "", ConfigType::boolean,
        "Whether a topic is made when a client asks for one that is not there.",
        broker_flag(&BrokerConfig::auto_create_topics)},
       {"connections.max.idle.ms", "600000", "ms", ConfigType::long_,
-       "A connection without a request for so long is closed.",
+       "The broker closes a connection that sends no request for this long.",
        session_number(&SessionLimits::idle, 1, longest_ms)},
       {"default.replication.factor", "1", "", ConfigType::integer,
-       "There is one broker, so one copy.", number(1, 1, [](Config&, std::int64_t) {})},
+       "There is one broker, so there is one copy.", number(1, 1, [](Config&, std::int64_t) {})},
       {"delete.topic.enable", "true", "", ConfigType::boolean, "Whether topics may be deleted.",
        broker_flag(&BrokerConfig::delete_topics)},
       {"fetch.max.bytes", "57671680", "bytes", ConfigType::integer,
        "The most that one Fetch answer carries, whatever the client asks for.",
        broker_number(&BrokerConfig::fetch_max_bytes, 1024, max_int)},
       {"group.initial.rebalance.delay.ms", "3000", "ms", ConfigType::integer,
-       "How long an empty group waits for more members after its first; again while some come.",
+       "How long an empty group waits for more members after the first one; it waits again while "
+       "members keep coming.",
        broker_time(&BrokerConfig::group_initial_rebalance_delay, 0)},
       {"group.max.session.timeout.ms", "1800000", "ms", ConfigType::integer,
        "The longest session timeout that a consumer may ask for.",
        broker_time(&BrokerConfig::group_max_session_timeout, 1)},
       {"group.max.size", "10000", "", ConfigType::integer,
-       "How many members a group may have; who comes then is refused.",
+       "The largest number of members of a group; the broker refuses members above it.",
        broker_number(&BrokerConfig::group_max_size, 1, 1'000'000)},
       {"group.min.session.timeout.ms", "6000", "ms", ConfigType::integer,
        "The shortest session timeout that a consumer may ask for.",
@@ -232,7 +234,7 @@ std::vector<ConfigKey> own_keys() {
       {"log.dirs", "", "", ConfigType::string,
        "The directory of the segments. Empty: logs/ in tarry.data.dir.", set_log_directory},
       {"log.retention.check.interval.ms", "300000", "ms", ConfigType::long_,
-       "How often it is looked for segments that may be deleted.",
+       "How often retention looks for segments to delete.",
        broker_time(&BrokerConfig::retention_check, 1)},
       {"log.retention.hours", "168", "hours", ConfigType::integer, retention_reason,
        time_of(&Config::Times::retention_hours, -1, max_int)},
@@ -245,28 +247,29 @@ std::vector<ConfigKey> own_keys() {
       {"log.roll.ms", "", "ms", ConfigType::long_, roll_reason,
        time_of(&Config::Times::roll_ms, 1, max_long)},
       {"max.connections", "100000", "", ConfigType::integer,
-       "More connections than so many are closed as they come. There are fewer when the limit of "
-       "open files, minus a reserve for the broker's own files, is lower: a line at the start says "
-       "so, and /status has the number.",
+       "The largest number of open connections; the broker closes new ones above it. The limit of "
+       "open files, minus a reserve for the broker's own files, may lower it: a log line at the "
+       "start says so, and /status has the number.",
        number(1, max_int,
               [](Config& config, std::int64_t value) {
                 config.max_connections = static_cast<std::size_t>(value);
               })},
       {"node.id", "1", "", ConfigType::integer,
-       "Who we are in the cluster of one; it stands in the data directory and is not to be "
-       "changed.",
+       "The broker's id in its cluster of one; the data directory keeps it, and it cannot be "
+       "changed later.",
        number(1, 1, [](Config&, std::int64_t) {})},
       {"num.partitions", "1", "", ConfigType::integer,
-       "How many partitions a topic gets whose maker does not say.",
+       "The number of partitions of a topic that is created without one.",
        broker_number(&BrokerConfig::num_partitions, 1, 100'000)},
       {"offset.metadata.max.bytes", "4096", "bytes", ConfigType::integer,
        "The longest text that a consumer may commit with an offset.",
        broker_number(&BrokerConfig::offset_metadata_bytes, 0, 32'767)},
       {"offsets.commit.timeout.ms", "5000", "ms", ConfigType::integer,
-       "A commit that is not durable by then is answered as to be tried again.",
+       "How long a commit may take to become durable; after that the client is told to try again.",
        broker_time(&BrokerConfig::offsets_commit_timeout, 1)},
       {"offsets.retention.check.interval.ms", "600000", "ms", ConfigType::long_,
-       "Committed offsets of one group that fall due within so long of each other expire together.",
+       "How often the broker looks for committed offsets that have expired; those of one group "
+       "that expire within this time of each other go together.",
        broker_time(&BrokerConfig::offsets_retention_check, 1)},
       {"offsets.retention.minutes", "10080", "minutes", ConfigType::integer,
        "How long the offsets of a group are kept after its last member has left; without members "
@@ -276,10 +279,11 @@ std::vector<ConfigKey> own_keys() {
                 config.broker.offsets_retention = std::chrono::minutes{value};
               })},
       {"producer.id.expiration.ms", "86400000", "ms", ConfigType::integer,
-       "How long a producer that sends nothing is remembered, so that its retries are found out.",
+       "How long the broker remembers an idempotent producer that sends nothing, to recognise its "
+       "retries.",
        broker_time(&BrokerConfig::producer_id_expiration, 1)},
       {"socket.request.max.bytes", "104857600", "bytes", ConfigType::integer,
-       "The largest request; a connection that claims more is closed.",
+       "The largest request; the broker closes a connection that announces a larger one.",
        session_number(&SessionLimits::frame_bytes, 1, max_int)},
 
       {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
@@ -287,76 +291,81 @@ std::vector<ConfigKey> own_keys() {
        "too.",
        set_admin},
       {"tarry.checkpoint.interval.ms", "60000", "ms", ConfigType::long_,
-       "At most so long after a change a checkpoint begins, so that recovery has less to read.",
+       "The longest time between a change and the checkpoint that covers it; a shorter time leaves "
+       "less for recovery to read.",
        broker_time(&BrokerConfig::checkpoint_interval, 1)},
       {"tarry.connection.max.bytes", "134217728", "bytes", ConfigType::long_,
-       "Bytes of requests and answers in flight on one connection; nothing is read, and no Fetch "
-       "begun, until there is room.",
+       "The limit of bytes in flight on one connection, requests and answers together. At the "
+       "limit the broker neither reads from it nor begins a Fetch until answers have left.",
        session_number(&SessionLimits::bytes_in_flight, 1, max_long)},
       {"tarry.connection.max.requests", "1000", "", ConfigType::integer,
-       "Requests in flight on one connection; reading stops until some are answered.",
+       "The limit of requests in flight on one connection. At the limit the broker stops reading "
+       "from it until some are answered.",
        session_number(&SessionLimits::requests_in_flight, 1, 1'000'000)},
       {"tarry.connection.write.stall.ms", "60000", "ms", ConfigType::long_,
-       "A client that takes nothing of its answers for so long is disconnected.",
+       "The broker disconnects a client that reads none of its answers for this long.",
        session_number(&SessionLimits::write_stall, 1, longest_ms)},
       {"tarry.data.dir", "./tarry-data", "", ConfigType::string,
-       "Where everything is kept; one broker at a time.", set_data_directory},
+       "The data directory; one broker uses it at a time.", set_data_directory},
       {"tarry.decompressed.max.bytes", "134217728", "bytes", ConfigType::long_,
-       "A batch that decompresses to more is refused: a few kilobytes can claim gigabytes. What a "
-       "shard decompresses at once is at most twice as much.",
+       "The largest size to which a batch may decompress; a few kilobytes can claim gigabytes. One "
+       "shard holds at most twice as much of decompressed batches.",
        broker_number(&BrokerConfig::decompressed_max_bytes, 1024, std::int64_t{1} << 31)},
       {"tarry.delay.near.entries", "2000000", "", ConfigType::long_,
-       "How many pending records a shard keeps in memory at most; the rest is on disk until its "
-       "time comes near.",
+       "The largest number of pending records that a shard keeps in memory; the others are on disk "
+       "until their due time is near.",
        broker_number(&BrokerConfig::near_entries, 1000, 1'000'000'000)},
       {"tarry.delay.remember.ms", "3600000", "ms", ConfigType::long_,
-       "How long it is remembered that an id was delivered, to answer a cancel that comes late.",
+       "How long the broker remembers that a schedule id was delivered, to answer a cancel that "
+       "comes too late.",
        broker_time(&BrokerConfig::delay_remember, 0)},
       {"tarry.disk.reserve.bytes", "268435456", "bytes", ConfigType::long_,
-       "With less free on the disk nothing new is accepted, so that deliveries and checkpoints "
-       "can finish.",
+       "The free space that the broker keeps for deliveries and checkpoints. With less free it "
+       "accepts no new records.",
        broker_number(&BrokerConfig::disk_reserve_bytes, 0, max_long)},
       {"tarry.group.max.bytes", "16777216", "bytes", ConfigType::long_,
-       "What all members of a group may tell their leader, and it them; who comes with more is "
-       "refused.",
+       "The largest size of what the members of a group send, subscriptions and assignments "
+       "together; the broker refuses members above it.",
        broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
       {"tarry.group.offsets.bytes", "67108864", "bytes", ConfigType::long_,
-       "What committed offsets of all groups may take of a shard's memory; commits above it are "
-       "refused.",
+       "The memory that committed offsets of all groups may take on one shard; the broker refuses "
+       "commits above it.",
        broker_number(&BrokerConfig::group_offsets_bytes, 4096, std::int64_t{1} << 40)},
       {"tarry.journal.file.bytes", "33554432", "bytes", ConfigType::long_,
-       "The size of one journal file; at least two fit into tarry.journal.max.bytes.",
+       "The size of one journal file; at least two of them must fit into tarry.journal.max.bytes.",
        set_journal_file_bytes},
       {"tarry.journal.max.bytes", "268435456", "bytes", ConfigType::long_,
-       "The journal of a shard: what recovery has to read at most.",
+       "The largest size of a shard's journal, which is what recovery reads at most.",
        broker_number(&BrokerConfig::journal_max_bytes, 33'554'432, std::int64_t{1} << 40)},
-      {"tarry.log.level", "info", "", ConfigType::string, "What is logged to stderr.",
-       set_log_level_key},
+      {"tarry.log.level", "info", "", ConfigType::string,
+       "The lowest level of log lines that the broker writes to stderr.", set_log_level_key},
       {"tarry.log.tail.bytes", "67108864", "bytes", ConfigType::long_,
-       "What a shard keeps of its logs' ends in memory, where consumers at the end read.",
+       "The memory in which a shard keeps the ends of its logs, from which consumers at the end "
+       "read.",
        broker_number(&BrokerConfig::tail_bytes, 65'536, std::int64_t{1} << 40)},
       {"tarry.max.groups", "100000", "", ConfigType::integer,
-       "More consumer groups than so many are not made.",
+       "The largest number of consumer groups.",
        broker_number(&BrokerConfig::max_groups, 1, 10'000'000)},
       {"tarry.max.partitions", "200000", "", ConfigType::integer,
-       "More partitions than so many, of all topics, are not made.",
+       "The largest number of partitions of all topics together.",
        broker_number(&BrokerConfig::max_partitions, 1, 10'000'000)},
       {"tarry.shards", "0", "", ConfigType::integer,
-       "Threads that serve; 0: one a core. A restart with another number finds everything.",
+       "The number of threads that serve clients; 0: one for each core. It may be changed at any "
+       "restart.",
        number(0, 256,
               [](Config& config, std::int64_t value) {
                 config.shards = static_cast<std::uint32_t>(value);
               })},
       {"tarry.shutdown.timeout.ms", "30000", "ms", ConfigType::long_,
-       "When the broker stops it waits so long for the last requests to end; then it ends without "
-       "them, and says so. What was acknowledged is in the journal.",
+       "How long a stopping broker waits for the last requests; then it ends without them and says "
+       "so. Everything acknowledged is in the journal.",
        number(1, longest_ms,
               [](Config& config, std::int64_t value) {
                 config.shutdown_timeout = std::chrono::milliseconds{value};
               })},
       {"tarry.unfinished.max.bytes", "268435456", "bytes", ConfigType::long_,
-       "Bytes of requests of which only a part has come, on all connections of a shard; past that "
-       "the connection with the largest one is closed.",
+       "The limit of bytes that unfinished requests hold on all connections of a shard; above it "
+       "the broker closes the connection with the largest one.",
        session_number(&SessionLimits::unfinished_bytes, 1, max_long)},
   };
 }

@@ -11,9 +11,9 @@
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
 #include "broker/groups/groups.h"
+#include "broker/groups/subscription.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
-#include "broker/views/group_status.h"
 #include "protocol/consumer_protocol.h"
 #include "protocol/messages/offset_delete.h"
 

@@ -143,7 +143,7 @@ Result<std::string> compression_type(TopicConfig&, std::string_view value) {
   return std::string(value);
 }
 
-constexpr std::string_view no_compaction = "No effect: it is about compaction, which is not there.";
+constexpr std::string_view no_compaction = "No effect: Tarry does not compact logs yet.";
 constexpr std::string_view no_flush =
     "No effect: a record is synced before it is acknowledged. With tarry.durability=os it is not, "
     "and only the default is allowed here.";
@@ -152,9 +152,10 @@ constexpr std::string_view never_flush = "9223372036854775807";
 // One broker: there is nobody else to be in sync with.
 constexpr std::array keys{
     TopicConfigKey{"cleanup.policy", "log.cleanup.policy", "delete", ConfigType::list,
-                   "What becomes of old segments: they are deleted.", cleanup_policy},
+                   "What happens to old segments: the broker deletes them.", cleanup_policy},
     TopicConfigKey{"compression.type", "compression.type", "producer", ConfigType::string,
-                   "Batches are kept in the codec they came in.", compression_type},
+                   "The broker keeps batches in the codec in which they arrived.",
+                   compression_type},
     TopicConfigKey{"delete.retention.ms", "log.cleaner.delete.retention.ms", "86400000",
                    ConfigType::long_, no_compaction, unused_number<0>},
     TopicConfigKey{"file.delete.delay.ms", "log.segment.delete.delay.ms", "60000",
@@ -165,13 +166,14 @@ constexpr std::array keys{
     TopicConfigKey{"flush.ms", "log.flush.interval.ms", never_flush, ConfigType::long_, no_flush,
                    unused_number<0>},
     TopicConfigKey{"index.interval.bytes", "log.index.interval.bytes", "4096", ConfigType::integer,
-                   "How many bytes of log stand between two entries of the offset index.",
+                   "How many bytes of log lie between two entries of the offset index.",
                    number<&TopicConfig::index_interval_bytes, 0, max_int>},
     TopicConfigKey{"max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
                    "9223372036854775807", ConfigType::long_, no_compaction, unused_number<1>},
-    TopicConfigKey{"max.message.bytes", "message.max.bytes", "1048588", ConfigType::integer,
-                   "The largest batch that is accepted, as it comes (compressed).",
-                   number<&TopicConfig::max_message_bytes, 0, max_int>},
+    TopicConfigKey{
+        "max.message.bytes", "message.max.bytes", "1048588", ConfigType::integer,
+        "The largest batch that the broker accepts, compressed as the producer sends it.",
+        number<&TopicConfig::max_message_bytes, 0, max_int>},
     TopicConfigKey{"message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms",
                    "3600000", ConfigType::long_,
                    "How far a record's timestamp may lie in the future.",
@@ -182,31 +184,33 @@ constexpr std::array keys{
                    number<&TopicConfig::timestamp_before_max_ms, 0, max_long>},
     TopicConfigKey{
         "message.timestamp.type", "log.message.timestamp.type", "CreateTime", ConfigType::string,
-        "Whether a record's timestamp is its producer's or that of the append.", timestamp_type},
+        "Whether a record has the timestamp that its producer gave it or the time of its append.",
+        timestamp_type},
     TopicConfigKey{"min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "0.5",
                    ConfigType::double_, no_compaction, unused_ratio},
     TopicConfigKey{"min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "0",
                    ConfigType::long_, no_compaction, unused_number<0>},
     TopicConfigKey{"min.insync.replicas", "min.insync.replicas", "1", ConfigType::integer,
-                   "There is one broker, so one copy.",
+                   "There is one broker, so there is one copy.",
                    number<&TopicConfig::min_insync_replicas, 1, 1>},
     TopicConfigKey{"preallocate", "log.preallocate", "false", ConfigType::boolean,
-                   "A segment grows as it is written; its room is not taken in advance.",
+                   "The broker does not allocate a segment's space in advance; the file grows as "
+                   "it is written.",
                    preallocate},
     TopicConfigKey{"remote.storage.enable", "", "false", ConfigType::boolean,
                    "There is no remote storage.", remote_storage},
     TopicConfigKey{"retention.bytes", "log.retention.bytes", "-1", ConfigType::long_,
-                   "How much of a partition is kept; -1: no bound.",
+                   "How many bytes of a partition are kept; -1: no limit.",
                    number<&TopicConfig::retention_bytes, -1, max_long>},
     TopicConfigKey{"retention.ms", "log.retention.ms", "604800000", ConfigType::long_,
                    "How long records are kept after their append; -1: for ever.",
                    number<&TopicConfig::retention_ms, -1, max_long>},
     TopicConfigKey{"segment.bytes", "log.segment.bytes", "1073741824", ConfigType::integer,
-                   "How large a segment file grows before the next is begun.",
+                   "How large a segment file may grow before the next one begins.",
                    number<&TopicConfig::segment_bytes, 14, max_int>},
     TopicConfigKey{"segment.index.bytes", "log.index.size.max.bytes", "10485760",
                    ConfigType::integer,
-                   "How large a segment's offset index may grow before the next segment is begun.",
+                   "How large a segment's offset index may grow before the next segment begins.",
                    number<&TopicConfig::segment_index_bytes, 4, max_int>},
     TopicConfigKey{"segment.jitter.ms", "log.roll.jitter.ms", "0", ConfigType::long_,
                    "No effect: a segment is rolled at segment.ms, without a random part.",
@@ -215,21 +219,22 @@ constexpr std::array keys{
                    "How old a segment may grow before the next is begun.",
                    number<&TopicConfig::segment_ms, 1, max_long>},
     TopicConfigKey{"tarry.delay.enable", "tarry.delay.enable", "true", ConfigType::boolean,
-                   "Whether the headers that schedule a record are looked for.", delay_enable},
+                   "Whether the broker looks for the headers that schedule a record.",
+                   delay_enable},
     TopicConfigKey{"tarry.delay.max.ms", "tarry.delay.max.ms", "-1", ConfigType::long_,
-                   "The longest delay that is accepted; -1: no bound.",
+                   "The longest delay that the broker accepts; -1: no limit.",
                    number<&TopicConfig::delay_max_ms, -1, max_long>},
     TopicConfigKey{"tarry.delay.ms", "tarry.delay.ms", "0", ConfigType::long_,
-                   "The delay of a record that asks for none itself.",
+                   "The delay of a record that asks for none.",
                    number<&TopicConfig::delay_ms, 0, max_long>},
     TopicConfigKey{"tarry.delay.timestamp", "tarry.delay.timestamp", "due", ConfigType::string,
-                   "A delivered record's timestamp: when it was due, its producer's, or when it "
-                   "was delivered.",
+                   "The timestamp of a delivered record: its due time, the producer's timestamp, "
+                   "or the time of delivery.",
                    delivered_timestamp},
-    TopicConfigKey{
-        "tarry.durability", "tarry.durability", "fsync", ConfigType::string,
-        "What an acknowledged record has survived: fsync, power loss; os, the end of the process.",
-        durability},
+    TopicConfigKey{"tarry.durability", "tarry.durability", "fsync", ConfigType::string,
+                   "What an acknowledged record survives: fsync: a power cut; os: the end of the "
+                   "process only.",
+                   durability},
     TopicConfigKey{"unclean.leader.election.enable", "unclean.leader.election.enable", "false",
                    ConfigType::boolean, "No effect: there is one broker, so no election.",
                    unclean_leader_election},

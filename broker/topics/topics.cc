@@ -249,7 +249,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::change_configs(std::string name,
   }
   auto configs = change(topic->configs);
   if (!configs) co_return std::unexpected(configs.error());
-  auto settled = settle_topic_configs(broker_.config().topic_defaults, *configs);
+  auto settled = settle_topic_configs(shard_.config().topic_defaults, *configs);
   if (!settled) co_return refuse(ErrorCode::invalid_config, settled.error().message);
   if (only_check) co_return topic;
   const storage::Operation operation = storage::ConfigsSet{topic->id, std::move(*settled)};
