@@ -252,13 +252,14 @@ Result<> HttpServer::Inside::bind() {
     const std::string where =
         text_of(options.host == "localhost" ? "127.0.0.1" : options.host, port);
     if (error || acceptors.empty()) {
-      return fail(in_use ? Errc::in_use : Errc::io,
-                  in_use ? fmt::format("{}={}: the address is in use: stop who has it, or choose "
-                                       "another one with --admin HOST:PORT (or off)",
-                                       key, where)
-                         : fmt::format("{}={}: {}: choose another one with --admin HOST:PORT (or "
-                                       "off)",
-                                       key, where, error.message()));
+      return fail(
+          in_use ? Errc::in_use : Errc::io,
+          in_use ? fmt::format("{}={}: the address is in use: stop the process that uses it, or "
+                               "choose another one with --admin HOST:PORT (or off)",
+                               key, where)
+                 : fmt::format("{}={}: {}: choose another one with --admin HOST:PORT (or "
+                               "off)",
+                               key, where, error.message()));
     }
     address = where;
     loopback = std::ranges::all_of(

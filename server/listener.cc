@@ -152,8 +152,8 @@ Result<BoundAddress> BoundAddress::bind(const HostPort& where, const std::string
     switch (error) {
       case EADDRINUSE:
         return fail(Errc::in_use,
-                    fmt::format("{}: the port of {} is in use: end who has it (`ss -ltnp 'sport = "
-                                ":{}'` says who) or give another",
+                    fmt::format("{}: the port of {} is in use: stop the process that uses it (`ss "
+                                "-ltnp 'sport = :{}'` names it), or give another port",
                                 asked, at, refused.port()));
       case EADDRNOTAVAIL:
         return fail(Errc::invalid, fmt::format("{}: {} is no address of this machine: `ip address` "

@@ -150,8 +150,8 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
 
   const auto& recovery = broker->recovery();
   if (recovery.records > 0) {
-    log_info("server", "{} records ({} bytes) of {} journals were applied again", recovery.records,
-             recovery.bytes, recovery.journals);
+    log_info("server", "recovery applied {} records ({} bytes) of {} journals again",
+             recovery.records, recovery.bytes, recovery.journals);
   }
   return {};
 }

@@ -82,8 +82,8 @@ void Sessions::end_largest_unfinished() {
   }
   const auto alive = largest->shared_from_this();
   alive->close(
-      fmt::format("{} bytes of a request that goes on are the most of all of those that may hold "
-                  "tarry.unfinished.max.bytes",
+      fmt::format("unfinished requests hold more than tarry.unfinished.max.bytes, and this "
+                  "connection's {} bytes are the most",
                   largest->unfinished_bytes_),
       Ending::too_much_held);
 }

@@ -114,10 +114,10 @@ void add_bench(CLI::App& program, Chosen& chosen) {
       ->option_text("N")
       ->check(CLI::Range(0U, most_threads))
       ->take_last();
-  command->add_option("--seed", options->bench.seed, "Of the random deadlines (default 1)")
+  command->add_option("--seed", options->bench.seed, "Seed of the random deadlines (default 1)")
       ->option_text("N")
       ->take_last();
-  command->add_flag("--json", options->json, "Prints the line of JSON alone");
+  command->add_flag("--json", options->json, "Prints only the line of JSON");
   command->callback(
       [options, &chosen] { chosen.run = [options] { return run_timers(*options); }; });
 }

@@ -280,30 +280,27 @@ void add_consume(CLI::App& program, Chosen& chosen) {
   auto options = std::make_shared<Options>();
   auto* command = program.add_subcommand("consume", "Reads the records of a topic");
   add_broker_options(*command, options->broker);
-  command->add_option("TOPIC", options->topic, "What is read")->required()->check(is_topic);
-  command->add_option("--from", options->from, "Where it begins (default start)")
+  command->add_option("TOPIC", options->topic, "The topic to read")->required()->check(is_topic);
+  command->add_option("--from", options->from, "Where to begin (default start)")
       ->option_text("start|end|OFFSET|@TIME")
       ->take_last();
-  command->add_option("-p,--partition", options->partition, "This partition alone (default: all)")
+  command->add_option("-p,--partition", options->partition, "Only this partition (default: all)")
       ->option_text("PARTITION")
       ->check(is_partition)
       ->take_last();
-  command->add_option("-n,--count", options->count, "Ends after so many records")
+  command->add_option("-n,--count", options->count, "Ends after this many records")
       ->option_text("COUNT")
       ->check(is_count)
       ->take_last();
   command
       ->add_option("-g,--group", options->group,
-                   "As a member of this group: goes on where it is, and commits what was written")
+                   "Joins this group: continues at its offset and commits what was written")
       ->option_text("GROUP")
       ->check(is_group)
       ->take_last();
-  command->add_flag(
-      "--until-end", options->until_end,
-      "Ends when all there is has been read (with -g: of the partitions it was given)");
-  command
-      ->add_option("--idle", options->idle,
-                   "Ends when nothing came for so long since it began to read")
+  command->add_flag("--until-end", options->until_end,
+                    "Ends at the end of the topic (with -g: of the partitions it was given)");
+  command->add_option("--idle", options->idle, "Ends when no record has come for this long")
       ->option_text("D")
       ->check(is_duration)
       ->take_last();

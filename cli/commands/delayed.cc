@@ -224,8 +224,7 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
         ->required()
         ->expected(1, several ? CLI::detail::expected_max_vector_size : 1)
         ->check(is_id_or_handle);
-    command
-        .add_option("-p,--partition", options.partition, "In this partition alone (default: all)")
+    command.add_option("-p,--partition", options.partition, "Only this partition (default: all)")
         ->option_text("PARTITION")
         ->check(is_partition)
         ->take_last();
@@ -233,7 +232,7 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
 
   {
     const auto [command, options] = add("list", "Lists what is pending, by due time", list);
-    command->add_option("TOPIC", options->topic, "Of this topic alone")->check(is_topic);
+    command->add_option("TOPIC", options->topic, "Only records of this topic")->check(is_topic);
     const auto add_time = [command = command](const char* name, std::optional<std::string>& to,
                                               const char* help) {
       command->add_option(name, to, help)->option_text("T")->check(is_time)->take_last();
@@ -243,7 +242,7 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
     command->add_option("--id", options->glob, "Ids like this, where * is any text and ? a letter")
         ->option_text("GLOB")
         ->take_last();
-    command->add_option("--limit", options->limit, "At most so many (default: all)")
+    command->add_option("--limit", options->limit, "At most this many (default: all)")
         ->option_text("N")
         ->check(is_count)
         ->take_last();

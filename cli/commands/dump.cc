@@ -73,7 +73,7 @@ void add_dump(CLI::App& program, Chosen& chosen) {
     auto options = std::make_shared<SegmentOptions>();
     auto* command = group->add_subcommand("segment", "The batches of a partition's .log files");
     command->add_option("FILE", options->files, "Segments, as in logs/orders-0/*.log")->required();
-    command->add_flag("--records", options->records, "Their records too");
+    command->add_flag("--records", options->records, "With their records");
     command->add_flag("--json", options->json, "Prints JSON, a batch a line");
     command->callback(
         [options, &chosen] { chosen.run = [options] { return dump_segments(*options); }; });

@@ -285,15 +285,16 @@ void add_group_commands(CLI::App& program, Chosen& chosen) {
         "reset", "Moves what it has committed of a topic; its consumers must be stopped", reset);
     add_name(*command, *options);
     command->add_option("TOPIC", options->topic, "The topic")->required()->check(is_topic);
-    command->add_option("--to", options->to, "Where it goes on")
+    command->add_option("--to", options->to, "Where the group continues")
         ->option_text("start|end|OFFSET|@TIME")
         ->required()
         ->take_last();
-    command->add_option("-p,--partition", options->partition, "This partition alone (default: all)")
+    command->add_option("-p,--partition", options->partition, "Only this partition (default: all)")
         ->option_text("PARTITION")
         ->check(is_partition)
         ->take_last();
-    command->add_flag("--dry-run", options->dry_run, "Shows what would be, and changes nothing");
+    command->add_flag("--dry-run", options->dry_run,
+                      "Shows what would change, and changes nothing");
   }
   {
     const auto [command, options] =

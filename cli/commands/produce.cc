@@ -340,20 +340,19 @@ int run(const Options& options) {
 
 void add_produce(CLI::App& program, Chosen& chosen) {
   auto options = std::make_shared<Options>();
-  auto* command =
-      program.add_subcommand("produce", "Sends records, at once or to be delivered later");
+  auto* command = program.add_subcommand("produce", "Sends records, for delivery now or later");
   add_broker_options(*command, options->broker);
-  command->add_option("TOPIC", options->topic, "Where they go")->required()->check(is_topic);
+  command->add_option("TOPIC", options->topic, "The topic to send to")->required()->check(is_topic);
   command->add_option("FILE", options->files, "Files with one record a line (default: stdin)");
   add_repeated(*command, "-v,--value", options->values, "One record with this value")
       ->option_text("VALUE");
   command->add_flag("--whole", options->whole, "Each FILE is one record");
-  auto* key = command->add_option("-k,--key", options->key, "The key of all records")
+  auto* key = command->add_option("-k,--key", options->key, "The key of every record")
                   ->option_text("KEY")
                   ->take_last();
   command
       ->add_option("--key-separator", options->key_separator,
-                   "What stands between key and value in a line")
+                   "The text between key and value in a line")
       ->option_text("TEXT")
       ->take_last()
       ->excludes(key);
@@ -361,35 +360,39 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->option_text("NAME=VALUE");
   command
       ->add_option("-p,--partition", options->partition,
-                   "Into this partition (default: chosen by the key)")
+                   "Sends to this partition (default: chosen by the key)")
       ->option_text("PARTITION")
       ->check(is_partition)
       ->take_last();
-  auto* delay =
-      command
-          ->add_option("--delay", options->delay, "Delivered so long after they arrive, as in 30m")
-          ->option_text("D")
-          ->check(is_duration)
-          ->take_last();
+  auto* delay = command
+                    ->add_option("--delay", options->delay,
+                                 "Delivers them this long after they arrive, as in 30m")
+                    ->option_text("D")
+                    ->check(is_duration)
+                    ->take_last();
   command
-      ->add_option("--at", options->at, "Delivered at this time, as in 2026-11-21T10:00:00+01:00")
+      ->add_option("--at", options->at,
+                   "Delivers them at this time, as in 2026-11-21T10:00:00+01:00")
       ->option_text("T")
       ->check(is_time)
       ->take_last()
       ->excludes(delay);
   command
-      ->add_option("--id", options->id,
-                   "A name to cancel the one record by; replaces what is pending under it")
+      ->add_option(
+          "--id", options->id,
+          "Names the one record, to cancel it by; a pending record of that name is replaced")
       ->option_text("ID")
       ->check(is_schedule_id)
       ->take_last();
   command
       ->add_option("--expire-at", options->expire_at,
-                   "Dropped if they could not be delivered before this time")
+                   "Drops them if they could not be delivered before this time")
       ->option_text("T")
       ->check(is_time)
       ->take_last();
-  command->add_option("--acks", options->acks, "Who has to have it: all, 1 or 0 (default all)")
+  command
+      ->add_option("--acks", options->acks,
+                   "Acknowledgements to wait for: all, 1 or 0 (default all)")
       ->option_text("all|1|0")
       ->check(is_acks)
       ->take_last();

@@ -153,7 +153,7 @@ void add_status(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("status", "Shows what a broker is doing");
   add_broker_options(*command, options->broker);
   add_data_option(*command, options->broker);
-  command->add_flag("--watch", options->watch, "Shows it again every second");
+  command->add_flag("--watch", options->watch, "Shows it anew every second");
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }
 

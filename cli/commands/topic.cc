@@ -243,7 +243,7 @@ void add_topic(CLI::App& program, Chosen& chosen) {
     add_name(*command, *options);
     add_data_option(*command, options->broker);
     command->add_flag("--force", options->force,
-                      "Also when records are pending in it: they go too (over admin HTTP)");
+                      "Deletes the topic together with its pending records (over admin HTTP)");
   }
 }
 
