@@ -297,7 +297,7 @@ TEST_SUITE("delayed operation") {
       REQUIRE(operation->move_deadline(now + 10));
       REQUIRE(turn(now + 9) == 0);
     }
-    const Tick deadline = operation->deadline();
+    const Tick deadline = operation->Parked::deadline();
     CHECK(turn(deadline - 1) == 0);
     CHECK(turn(deadline) == 1);
     CHECK(purgatory.metrics(Kind::produce).late_ms.max() == 0);

@@ -13,6 +13,8 @@
 #include <set>
 #include <vector>
 
+#include "purgatory/delayed_operation.h"
+
 namespace tarry::purgatory {
 namespace {
 
@@ -119,7 +121,7 @@ TEST_SUITE("purgatory") {
     wheel.advance(29);
     CHECK_FALSE(purgatory.has_completions());
     CHECK(patient.waiting());
-    CHECK(patient.deadline() == 30);
+    CHECK(patient.Parked::deadline() == 30);
     CHECK(purgatory.metrics(Kind::heartbeat).expired == 0);
     wheel.advance(30);
     purgatory.run_completions(30);
@@ -260,7 +262,7 @@ TEST_SUITE("purgatory against a model") {
           continue;
         }
         if (!operation->decided && operation->holds()) operation->decided = Outcome::satisfied;
-        if (!operation->decided && operation->deadline() <= wheel.now() &&
+        if (!operation->decided && operation->Parked::deadline() <= wheel.now() &&
             operation->outcome() == Outcome::expired) {
           operation->decided = Outcome::expired;
         }
@@ -289,8 +291,8 @@ TEST_SUITE("purgatory against a model") {
         }
         case 2: {
           const bool waits = operation->waiting();
-          REQUIRE(operation->move_deadline(std::max(operation->deadline(), now) + below(100)) ==
-                  waits);
+          REQUIRE(operation->move_deadline(std::max(operation->Parked::deadline(), now) +
+                                           below(100)) == waits);
           break;
         }
         case 3: {

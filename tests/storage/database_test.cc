@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -69,13 +70,22 @@ TEST_SUITE("database") {
     ::close(probe);
     rlimit none = before;
     none.rlim_cur = static_cast<rlim_t>(probe);
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    // The thread runs before the limit holds: UBSan's look at a new type takes a descriptor.
+    std::atomic<bool> runs = false, limited = false;
     std::thread later([&] {
+      runs = true;
+      runs.notify_one();
+      limited.wait(false);
       std::this_thread::sleep_for(std::chrono::milliseconds{300});
       ::setrlimit(RLIMIT_NOFILE, &before);
     });
+    runs.wait(false);
+    const bool was_limited = ::setrlimit(RLIMIT_NOFILE, &none) == 0;
+    limited = true;
+    limited.notify_one();
     const auto flushed = (*made)->flush();
     later.join();
+    CHECK(was_limited);
     CHECK(flushed.has_value());
     put(**made, pending_family::entries, "after", "2");
     CHECK((*made)->flush().has_value());
