@@ -18,7 +18,17 @@ using Strings = std::vector<std::string>;
 class CrowdedDisk final : public storage::Disk {
  public:
   std::uint64_t free = std::uint64_t{1} << 40;
-  std::string full_for;        // Paths that end so cannot be opened for writing; empty: none.
+  std::string full_for;  // Paths that end so cannot be opened for writing; empty: none.
+
+  // No room for another file of the journal, nor for a checkpoint, which would free one.
+  void fill() {
+    full_for = ".spare";
+    free = 1000;
+  }
+  void make_room() {
+    full_for.clear();
+    free = std::uint64_t{1} << 40;
+  }
   bool without_files = false;  // No file can be opened, but for reading records.
   int refused = 0;             // How often that was so.
   int asked = 0;               // How often somebody wanted to know.
@@ -198,7 +208,7 @@ TEST_SUITE("checkpointer") {
     Stuck() {
       create_topic(world, "t");
       produce(world, "t", 0, batch_of(world.clock.wall(), {{"first"}}));
-      disk.full_for = ".spare";
+      disk.fill();
       const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
       Partition& partition = *world.shard().partitions().all().begin()->second;
       for (int i = 0; i < 4; ++i) REQUIRE(append(partition, batch) == ErrorCode::none);
@@ -222,7 +232,7 @@ TEST_SUITE("checkpointer") {
     create_topic(world, "t");
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"first"}}));
     CHECK(status_of(world.shard()).has_room);
-    disk.full_for = ".spare";
+    disk.fill();
     const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
     Partition& partition = *world.shard().partitions().all().begin()->second;
     for (int i = 0; i < 4; ++i) REQUIRE(append(partition, batch) == ErrorCode::none);
@@ -234,7 +244,7 @@ TEST_SUITE("checkpointer") {
     const auto refused = produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
     CHECK(refused.error_code == ErrorCode::kafka_storage_error);
     CHECK(refused.error_message->starts_with("disk full"));
-    disk.full_for.clear();
+    disk.make_room();
     world.pass(3s);  // Nobody asks meanwhile.
     CHECK(status_of(world.shard()).has_room);
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).error_code ==
@@ -246,7 +256,7 @@ TEST_SUITE("checkpointer") {
     stuck.world.pass(30s);
     CHECK(stuck.stopped);
     CHECK_FALSE(stuck.world.failure.has_value());
-    stuck.disk.full_for.clear();
+    stuck.disk.make_room();
     stuck.world.restart();
     CHECK(read_all(stuck.world, "t").size() < 5);  // Not acknowledged, so not missed.
   }
@@ -255,7 +265,7 @@ TEST_SUITE("checkpointer") {
     Stuck stuck;
     stuck.world.pass(100ms);
     CHECK_FALSE(stuck.stopped);
-    stuck.disk.full_for.clear();
+    stuck.disk.make_room();
     stuck.world.pass(2s);
     CHECK(stuck.stopped);
     stuck.world.restart();

@@ -50,8 +50,9 @@ struct Fixture {
       : world({.shards = 1, .configure = std::move(configure)}) {
     create_topic(world, "a", 3);
     create_topic(world, "b", 3);
-    offsets.emplace(world.shard(), "g", [this] { ++became_empty; });
+    offsets.emplace(world.shard(), budget, "g", [this] { ++became_empty; });
   }
+  OffsetBudget budget;
   World world;
   int became_empty = 0;
   std::optional<GroupOffsets> offsets;
@@ -102,7 +103,7 @@ TEST_SUITE("offsets") {
     f.world.run();
     CHECK(f.offsets->empty());
     CHECK(f.became_empty == 1);
-    CHECK(f.world.shard().groups().offset_bytes() == 0);
+    CHECK(f.budget.bytes == 0);
   }
 
   TEST_CASE("a group may go while its commit is on its way") {
@@ -112,7 +113,7 @@ TEST_SUITE("offsets") {
     REQUIRE(f.offsets->commit(std::move(commits)).has_value());
     f.offsets.reset();
     f.world.run();
-    CHECK(f.world.shard().groups().offset_bytes() == 0);
+    CHECK(f.budget.bytes == 0);
     CHECK(stored(f.world, "g") == "0:1/ ");  // Whoever removes the group says so behind it.
   }
 
@@ -148,7 +149,7 @@ TEST_SUITE("offsets") {
     f.world.run();
     CHECK(f.offsets->empty());
     CHECK(f.became_empty == 1);
-    CHECK(f.world.shard().groups().offset_bytes() == 0);
+    CHECK(f.budget.bytes == 0);
   }
 
   TEST_CASE("what would not fit into the budget is refused, and fits when others have gone") {
@@ -167,7 +168,7 @@ TEST_SUITE("offsets") {
     f.world.run();
     CHECK(f.offsets->find(a1)->offset == 2);
     f.offsets.reset();
-    CHECK(f.world.shard().groups().offset_bytes() == 0);
+    CHECK(f.budget.bytes == 0);
   }
 
   TEST_CASE("a simple consumer's offset expires a retention after its own commit") {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "broker/views/status.h"
 #include "protocol/messages/init_producer_id.h"
 #include "protocol/messages/list_offsets.h"
 #include "tests/broker/batches.h"
