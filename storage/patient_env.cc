@@ -1,7 +1,5 @@
 #include "storage/patient_env.h"
 
-#include <rocksdb/file_system.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 
@@ -76,10 +75,13 @@ class PatientFileSystem final : public rocksdb::FileSystemWrapper {
 
 }  // namespace
 
+std::shared_ptr<rocksdb::FileSystem> make_patient(std::shared_ptr<rocksdb::FileSystem> below) {
+  return std::make_shared<PatientFileSystem>(std::move(below));
+}
+
 rocksdb::Env* patient_env() {
   static rocksdb::Env* const env =
-      rocksdb::NewCompositeEnv(std::make_shared<PatientFileSystem>(rocksdb::FileSystem::Default()))
-          .release();
+      rocksdb::NewCompositeEnv(make_patient(rocksdb::FileSystem::Default())).release();
   return env;
 }
 

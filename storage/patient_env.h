@@ -9,13 +9,19 @@
 
 #include <chrono>
 
+#include <memory>
+
 #include <rocksdb/env.h>
+#include <rocksdb/file_system.h>
 
 namespace tarry::storage {
 
 inline constexpr std::chrono::seconds open_patience{30};
 
-// One for the process; never goes.
+// `below` opens; what it cannot open for now is asked of it again.
+std::shared_ptr<rocksdb::FileSystem> make_patient(std::shared_ptr<rocksdb::FileSystem> below);
+
+// Over the machine's files.  One for the process; never goes.
 rocksdb::Env* patient_env();
 
 }  // namespace tarry::storage

@@ -2,14 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <functional>
-#include <thread>
 
 #include "scratch.h"
 #include "storage/rocks.h"
@@ -59,39 +53,6 @@ std::map<std::string, std::string> what_counts(const std::string& directory) {
 }
 
 TEST_SUITE("database") {
-  TEST_CASE("a flush that finds no file descriptor waits for one, and the database goes on") {
-    ScratchDirectory scratch;
-    auto made = Database::make(scratch.path("db"), Kind::pending);
-    REQUIRE(made.has_value());
-    put(**made, pending_family::entries, "kept", "1");
-    rlimit before{};
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-    const int probe = ::dup(0);
-    ::close(probe);
-    rlimit none = before;
-    none.rlim_cur = static_cast<rlim_t>(probe);
-    // The thread runs before the limit holds: UBSan's look at a new type takes a descriptor.
-    std::atomic<bool> runs = false, limited = false;
-    std::thread later([&] {
-      runs = true;
-      runs.notify_one();
-      limited.wait(false);
-      std::this_thread::sleep_for(std::chrono::milliseconds{300});
-      ::setrlimit(RLIMIT_NOFILE, &before);
-    });
-    runs.wait(false);
-    const bool was_limited = ::setrlimit(RLIMIT_NOFILE, &none) == 0;
-    limited = true;
-    limited.notify_one();
-    const auto flushed = (*made)->flush();
-    later.join();
-    CHECK(was_limited);
-    CHECK(flushed.has_value());
-    put(**made, pending_family::entries, "after", "2");
-    CHECK((*made)->flush().has_value());
-    CHECK(has(**made, pending_family::entries, "kept") == true);
-  }
-
   TEST_CASE("a crash keeps what was flushed and nothing else") {
     ScratchDirectory scratch;
     auto made = Database::make(scratch.path("db"), Kind::pending);
