@@ -90,7 +90,7 @@ def _(ctx):
     one_line(wrong("delayed", "list", "nowhere"), 1, "nowhere")
     one_line(wrong("delayed", "cancel", topic, "one", "two"), 1, "one", "2 of 2")
     one_line(wrong("topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"), 1, "127.0.0.1:1", "refused")
-    one_line(wrong("status", "--admin", "127.0.0.1:1"), 1, "127.0.0.1:1", "refused")
+    one_line(wrong("status", "--admin", "127.0.0.1:1"), 1, "127.0.0.1:1", "tarry serve")
     for words in (["produce", topic, "-v", "x", "--at", "12:00"], ["consume", topic, "--format", "%q"], ["topic", "alter", topic],
                   ["produce", topic, "-v", "x", "--every", "1h"], ["consume", topic, "-g", ""], ["consume", topic, "-g", "g", "-p", "0"],
                   ["consume", topic, "-g", "g", "--from", "3"], ["group"], ["group", "reset", "g", topic],

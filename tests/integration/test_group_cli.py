@@ -186,7 +186,7 @@ def _(ctx):
     broker.cli("topic", "create", topic, "--partitions", "1")
     with wire.Client(broker.address) as member:
         sized = wire.i32(3) + b"abc"
-        joined = member.request(11, 0, wire.string(group) + wire.i32(30_000) + wire.string("") +
+        joined = member.request(11, 0, wire.string(group) + wire.i32(300_000) + wire.string("") +
                                 wire.string("consumer") + wire.i32(1) + wire.string("range") + sized)
         assert joined.i16() == wire.NO_ERROR
         generation, _, _, member_id = joined.i32(), joined.string(), joined.string(), joined.string()
@@ -207,7 +207,7 @@ def _(ctx):
             assert [(each["member"], each["partitions"]) for each in described["members"]] == [(member_id, partitions)], (assignment, described)
             one_line(broker.cli("group", "reset", group, topic, "--to", "start", check=False), 1, group, "active", "1 member")
             # The leader joins again, and a generation begins with what is next.
-            joined = member.request(11, 0, wire.string(group) + wire.i32(30_000) + wire.string(member_id) +
+            joined = member.request(11, 0, wire.string(group) + wire.i32(300_000) + wire.string(member_id) +
                                     wire.string("consumer") + wire.i32(1) + wire.string("range") + wire.i32(3) + b"abc")
             assert joined.i16() == wire.NO_ERROR
             generation = joined.i32()
