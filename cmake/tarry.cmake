@@ -68,3 +68,13 @@ function(tarry_install_package)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/tarry-config.cmake
     ${PROJECT_BINARY_DIR}/tarry-config-version.cmake DESTINATION ${package})
 endfunction()
+
+# tarry_compile_quickly(tarry_cli)
+#
+# Under sanitizers, without optimization: for what is mostly templates of others (CLI11, Beast,
+# nlohmann/json), which take most of their time to optimize, and has no loop that matters.
+function(tarry_compile_quickly target)
+  if(TARRY_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
