@@ -3,10 +3,10 @@
 // How the admin proves that it knows its token, before a client sends the token there.
 //
 //   client:  GET /proof?nonce=N           N: 64 hexadecimal digits, random, for once
-//   admin:   {"proof": token_proof(token, N, A)}      A: its end of this connection,
-//   "127.0.0.1:8080" client:  compares with token_proof(token, N, the address it is connected to),
-//   and sends the
-//            token on the same connection, or not at all
+//   admin:   {"proof": token_proof(token, N, A)}      A: its end, such as "127.0.0.1:8080"
+//   client:  compares with token_proof(token, N, the address that it is connected to),
+//            and sends the token on the same connection,
+//            or not at all
 //
 // A program that merely took the port cannot answer.  It cannot relay the question either: the real
 // admin answers for the address at which it is asked, which is not the one that the client is

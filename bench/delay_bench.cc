@@ -3,7 +3,7 @@
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release delay_bench
 //   build/release/bench/delay_bench
 //
-//   search   for header names in batches that have none (DESIGN, promise 8)
+//   search   for header names in batches that have none
 //   accept   batches of 100 delayed records of 100 bytes, until they are in the store and armed
 //   drain    what is due in one millisecond, until its removal is in the store; `longest_step_us`
 //            is the longest time that the engine held its thread

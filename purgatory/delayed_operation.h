@@ -12,13 +12,13 @@
 //      |                    +-- cancel() ----------> cancelled --+      in run_completions()
 //      +-- is_satisfied() already: on_complete(satisfied) before start() returns
 //
-//   class DelayedProduce final : public DelayedOperation {
-//     bool is_satisfied() override { return partition_.durable_end() >= required_; }
+//   class DurabilityWait final : public DelayedOperation {
+//     bool is_satisfied() override { return shard_.durable_through() > last_; }
 //     void on_complete(Outcome outcome) override { ... resume who waits for the answer ... }
 //   };
 //
-//   const std::array watching{Watching{partition.durable(), required}};
-//   produce.start(purgatory, now, now + timeout_ms, watching);
+//   const std::array watching{Watching{shard.durable_waiters, last}};
+//   wait.start(purgatory, now, now + timeout_ms, watching);
 //
 // What always holds
 //   - A start is followed by at most one on_complete(), and by none when the operation is

@@ -256,8 +256,8 @@ void Listener::accept_some(Door& door) {
       too_many_connections_.warn(
           clock_.mono(), "server",
           fmt::format(
-              "a connection from {} is refused: {} are there, which is max.connections or what "
-              "the limit of open files allows",
+              "a connection from {} is refused: {} are open, which is the limit (max.connections, "
+              "or less because of the limit of open files)",
               peer_text(peer), max_connections_));
       continue;
     }

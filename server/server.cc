@@ -118,7 +118,8 @@ std::size_t Server::Parts::connection_limit() const {
   if (limit < config.max_connections) {
     log_warn("server",
              "at most {} connections are served, not max.connections={}: the limit of open files "
-             "is {}, and some are for the broker's own; raise it (`ulimit -n`, LimitNOFILE=)",
+             "is {}, and the broker keeps some for its own files; raise the limit (`ulimit -n`, "
+             "LimitNOFILE=)",
              limit, config.max_connections, open_files);
   }
   return limit;

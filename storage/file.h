@@ -4,9 +4,9 @@
 // writes, syncs and names through a Disk and its Files; RocksDB alone goes its own way.
 //
 //   PosixDisk    the machine's
-//   MemoryDisk   tests' (tests/memory_disk.h): keeps synced and unsynced bytes apart, so that a
-//   test
-//                can cut the power, and fails any call that a test picks
+//   MemoryDisk   in tests (tests/memory_disk.h): keeps synced and unsynced bytes apart, so
+//                that a test can cut the power, and
+//                fails any call that a test picks
 //
 // What a sync promises, and nothing more than this may be relied upon:
 //   File::sync            the file's bytes and size.  Not its name.

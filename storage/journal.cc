@@ -530,6 +530,7 @@ void Journal::complete(Round& round, bool all, const Result<>& result) {
 void Journal::fail_all(const Error& error) {
   if (failure_) return;
   failure_ = error;
+  postponed_round_ = nullptr;
   log_error("storage", "journal {}: {}; nothing is written any more", options_.directory,
             error.message);
   if (hooks_.on_failure) hooks_.on_failure(*failure_);
@@ -597,6 +598,7 @@ void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t 
 }
 
 void Journal::retry_space() {
+  if (failure_) return;
   if (const auto again = std::exchange(postponed_round_, nullptr)) again();
   const bool postponed = std::exchange(spare_postponed_, false);
   if (!disk_is_full_ && !postponed) return;

@@ -27,9 +27,9 @@
 //  10 SequencesGiven    next u64: every sequence number below is given out
 //  11 LogStartMoved     topic 16, partition i32, start i64: what is below is deleted
 //  12 BrokerConfigsSet  configs (all dynamic ones)
-//  13 GroupStored       group (u16, bytes), value (the rest, as broker/groups/group_record encodes
-//  it) 14 GroupRemoved      group: it and all its offsets are gone 15 OffsetsCommitted  group,
-//  count u32, each: topic 16, partition i32, offset i64,
+//  13 GroupStored       group (u16, bytes), value (the rest: docs/formats/group.md)
+//  14 GroupRemoved      group: it and all its offsets are gone
+//  15 OffsetsCommitted  group, count u32, each: topic 16, partition i32, offset i64,
 //                       leader_epoch i32, committed_ms i64, expires_ms i64 (max: when
 //                       offsets.retention.minutes says), metadata (u16, bytes)
 //  16 OffsetsRemoved    group, count u32, each: topic 16, partition i32

@@ -5,7 +5,8 @@
 // RocksDB takes no more writes after a flush or compaction that failed, and an entry that cannot be
 // read ends the process; a lack of file descriptors or memory passes.  So a call that opens
 // something and finds none (EMFILE, ENFILE, ENOMEM) is made again for up to open_patience before
-// RocksDB hears of it.  It blocks, as a slow disk does.
+// RocksDB hears of it.  It blocks its caller, as a slow disk does: also a shard that reads an entry
+// of the pending store, which could not go on without it.
 
 #include <chrono>
 

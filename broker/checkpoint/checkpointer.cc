@@ -162,6 +162,9 @@ void Checkpointer::want_soon() {
 void Checkpointer::want() {
   if (busy_ || !checkpoint_ || shard_.journal().has_failed()) return;
   if (shard_.stopping() && !stopped_) return;  // It was the last one.
+  // After a failure the next try comes with its timer: in the next turn it would fail as well.
+  const bool tries_later = retry_timer_.armed() || (owed_ && space_timer_.armed());
+  if (tries_later && !shard_.stopping()) return;
   if (!shard_.stopping() && !checkpoint_->wanted(shard_.clock().mono())) return arm();
   begin();
 }
@@ -341,8 +344,8 @@ void Checkpointer::retry_later(const Error& error) {
   if (!short_since_) {
     short_since_ = shard_.clock().mono();
     log_error("broker",
-              "shard {} waits with its checkpoint, or with a file of its journal: {}; raise the "
-              "limit (`ulimit -n`, LimitNOFILE=), or close connections",
+              "shard {} cannot open a file for its checkpoint or its journal and tries again every "
+              "second: {}; raise the limit (`ulimit -n`, LimitNOFILE=), or close connections",
               shard_.index(), error.message);
   }
   if (retry_timer_.armed()) return;
@@ -413,10 +416,14 @@ void Checkpointer::look_at_free_space() {
           }
           shard_.set_has_room(room);
         }
+        // The look is over: a checkpoint that waited for it is tried now, and else a second later.
+        if (!shard_.has_room() || found.unflushed > most_unflushed_bytes) {
+          checkpoint_->hurry();
+          want();
+        }
         if (!shard_.has_room()) {
           shard_.wheel().schedule(space_timer_, shard_.tick_after(space_check_every));
         }
-        if (!shard_.has_room() || found.unflushed > most_unflushed_bytes) hurry();
       });
 }
 

@@ -111,6 +111,9 @@ asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes,
       co_return;
     }
     if (pieces.error().code == Errc::not_found) continue;
+    // A lack of descriptors or memory passes, and says nothing about what is on the disk.
+    if (pieces.error().code == Errc::exhausted)
+      co_return refuse(item, ErrorCode::kafka_storage_error, read);
     if (Partition* const still = shard.partitions().find(item.id))
       still->fence(pieces.error().message);
     co_return refuse(item, ErrorCode::kafka_storage_error, read);
@@ -265,7 +268,7 @@ void call_unknown_ids(Wanted& wanted) {
 asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context);
 
 // Looks, waits on `home` for what is missing, and looks again.  Where that is not the connection's
-// shard, its client hangs up by the token.
+// shard, the token says that its client has gone.
 //
 // Thousands wait at a time, and what has lain for as long as they do is in no cache.  So they wait
 // with what has to be there alone: each look takes the request apart and makes an answer anew.

@@ -287,7 +287,7 @@ void note_errors(RequestContext& context, const Terms& terms,
           context.connection.peer(), printable(context.header.client_id.value_or("")),
           printable(topic.name), partition.index, protocol::name(partition.error_code),
           reason_of(partition),
-          *unwritten == 0 ? "" : fmt::format(" ({} more since the last such token)", *unwritten));
+          *unwritten == 0 ? "" : fmt::format(" ({} more since the last such line)", *unwritten));
     }
   }
 }

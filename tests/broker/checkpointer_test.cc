@@ -116,6 +116,58 @@ TEST_SUITE("checkpointer") {
     CHECK(values(read_all(world, "t")) == Strings{"a"});
   }
 
+  TEST_CASE("however much there is to write, a checkpoint that fails is tried once a second") {
+    for (const bool full : {true, false}) {
+      CrowdedDisk disk;
+      World world({.shards = 1,
+                   .configure =
+                       [](BrokerConfig& config) {
+                         config.journal_file_bytes = 64 << 10;
+                         config.journal_max_bytes = 64 << 20;
+                       },
+                   .disk = &disk});
+      create_topic(world, "t");
+      produce(world, "t", 0, batch_of(world.clock.wall(), {{"first"}}));
+      Partition& partition = *world.shard().partitions().all().begin()->second;
+      const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
+      if (full) disk.free = 1000;
+      // More than a quarter of the journal: a checkpoint is wanted whenever it is asked.
+      for (int i = 0; i < 350; ++i) REQUIRE(append(partition, batch) == ErrorCode::none);
+      disk.without_files = !full;
+      world.run();  // Ends: nothing is tried again in the next turn.
+      world.pass(10s);
+      const int before = disk.asked + disk.refused;
+      world.pass(10s);
+      CHECK(disk.asked + disk.refused > before);
+      CHECK(disk.asked + disk.refused - before <= 60);
+      CHECK(checkpoints(world) == 0);
+      disk.free = std::uint64_t{1} << 40;
+      disk.without_files = false;
+      world.pass(3s);
+      CHECK(checkpoints(world) > 0);
+      CHECK_FALSE(world.failure.has_value());
+    }
+  }
+
+  TEST_CASE(
+      "a fetch from the disk that finds no descriptor is refused, and the partition serves on") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    world.stop();
+    world.restart();
+    REQUIRE(values(read_all(world, "t")) == Strings{"a"});  // From the disk, as the next one.
+    disk.without_files = true;
+    const auto refused = world.call<protocol::FetchResponse>(fetch_request("t", 0, 0), 12);
+    CHECK(refused.responses[0].partitions[0].error_code == ErrorCode::kafka_storage_error);
+    CHECK(disk.refused > 0);
+    disk.without_files = false;
+    CHECK(values(read_all(world, "t")) == Strings{"a"});
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"b"}})).error_code ==
+          ErrorCode::none);
+  }
+
   TEST_CASE("a checkpoint that can open no file waits, records are taken, and nothing is lost") {
     CrowdedDisk disk;
     World world({.shards = 1, .disk = &disk});
