@@ -253,10 +253,11 @@ class KafkaHandle {
   }
 
   // Of all topics, or of `topic` alone, which may have its own error.
-  Result<Metadata> metadata(rd_kafka_topic_t* topic) {
+  Result<Metadata> metadata(rd_kafka_topic_t* topic) { return metadata(topic, timeout_); }
+  Result<Metadata> metadata(rd_kafka_topic_t* topic, milliseconds patience) {
     const struct rd_kafka_metadata* metadata = nullptr;
     const auto error =
-        rd_kafka_metadata(client_, topic == nullptr ? 1 : 0, topic, &metadata, in_ms(timeout_));
+        rd_kafka_metadata(client_, topic == nullptr ? 1 : 0, topic, &metadata, in_ms(patience));
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return failed("metadata", error);
     return Metadata(metadata);
   }
@@ -373,6 +374,8 @@ class KafkaHandle {
     complain(fmt::format("the connection to {} is back", printable(brokers_)));
   }
   bool is_lost() const { return is_lost_; }
+  // Nobody would answer now.
+  bool has_no_connection() const { return is_lost_ || all_down_; }
 
   void on_delivery(const rd_kafka_message_t& message) {
     Delivery delivery;
@@ -445,7 +448,9 @@ class KafkaHandle {
   }
 
   std::optional<Refusal> ask_for_reason(rd_kafka_topic_t* topic, const ConsumedRecord& record) {
-    const auto found = metadata(topic);
+    // The patience of the command is spent already; a broker that is there answers at once.
+    const auto patience = std::min<milliseconds>(timeout_, 2s);
+    const auto found = metadata(topic, patience);
     if (!found || (*found)->topic_cnt != 1) return std::nullopt;
     const auto& known = (*found)->topics[0];
     for (int p = 0; p < known.partition_cnt; ++p) {
@@ -453,8 +458,7 @@ class KafkaHandle {
       for (int b = 0; b < (*found)->broker_cnt; ++b) {
         const auto& broker = (*found)->brokers[b];
         if (broker.id == known.partitions[p].leader)
-          return dry_run(broker.host, broker.port, rd_kafka_topic_name(topic), record,
-                         std::min<milliseconds>(timeout_, 2s));
+          return dry_run(broker.host, broker.port, rd_kafka_topic_name(topic), record, patience);
       }
     }
     return std::nullopt;
@@ -1132,7 +1136,8 @@ KafkaGroupConsumer::KafkaGroupConsumer(KafkaHandlePtr handle, std::unique_ptr<Re
 KafkaGroupConsumer::~KafkaGroupConsumer() {
   if (!reading_) return;
   reading_->last.reset();
-  if (reading_->is_member) rd_kafka_consumer_close(handle_->client());
+  if (reading_->is_member && !handle_->has_no_connection())
+    rd_kafka_consumer_close(handle_->client());
 }
 
 Result<KafkaGroupConsumer> KafkaGroupConsumer::open(const KafkaSettings& settings,
@@ -1208,6 +1213,13 @@ void KafkaGroupConsumer::done_up_to(PartitionIndex partition, Offset next) {
 
 Result<> KafkaGroupConsumer::close() {
   reading_->last.reset();
+  // librdkafka would wait for an answer for as long as the session lasts, whatever --timeout says.
+  if (handle_->has_no_connection()) {
+    reading_->is_member = false;
+    return fail(Errc::io, fmt::format("{}: the connection is lost, and offsets of the last records "
+                                      "may not be committed: they may be read again",
+                                      KafkaHandle::cut(reading_->group)));
+  }
   const auto committed = rd_kafka_commit(handle_->client(), nullptr, 0);
   reading_->is_member = false;
   const auto closed = rd_kafka_consumer_close(handle_->client());
