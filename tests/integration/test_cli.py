@@ -462,3 +462,36 @@ def _(ctx):
         for reader in readers:
             reader.kill()
             reader.wait()
+
+
+@case("without the broker Ctrl-C ends tarry consume -g at once, and tarry produce waits for its timeout once")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-v", "before")
+    open_pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    reader = subprocess.Popen([str(broker.binary), "consume", topic, "-b", broker.brokers, "-g", "billing"],
+                              stdin=subprocess.DEVNULL, **open_pipes)
+    writer = subprocess.Popen([str(broker.binary), "produce", topic, "-b", broker.brokers, "--timeout", "4s", "--json"],
+                              stdin=subprocess.PIPE, **open_pipes)
+    try:
+        assert reader.stdout.readline() == b"before\n"
+        writer.stdin.write(b"first\n")
+        writer.stdin.flush()
+        assert b"offset" in writer.stdout.readline()
+        broker.kill()
+        assert b"is lost" in reader.stderr.readline()
+        began = time.monotonic()
+        writer.stdin.write(b"second\n")
+        writer.stdin.close()
+        reader.send_signal(signal.SIGINT)
+        said = reader.communicate(timeout=30)[1].decode()
+        assert time.monotonic() - began < 3, "it waited for an answer"
+        assert reader.returncode == 1 and "billing" in said and "may not be committed" in said, (reader.returncode, said)
+        writer.wait(timeout=30)
+        assert time.monotonic() - began < 7.5, "it waited twice"
+        assert writer.returncode == 1 and b"no answer" in writer.stderr.read(), writer.returncode
+    finally:
+        for each in (reader, writer):
+            each.kill()
+            each.wait()
