@@ -58,8 +58,9 @@ class Host final : public Sink {
                std::move_only_function<void(Result<Offset>)> done) override {
     done_.push_back(std::move(done));
   }
-  void commit(storage::RecordBuilder, std::move_only_function<void(Result<>)> done) override {
-    done({});
+  void commit(storage::JournalTransaction transaction) override {
+    transaction.tell_appended(++appended_);
+    transaction.tell_settled({});
   }
   void want_sequences() override {
     engine->give_sequences(next_, next_ + 10'000'000);
@@ -68,9 +69,12 @@ class Host final : public Sink {
   void store_failed(const Error&) override { std::abort(); }
 
   void accept(const records::CheckedBatch& batch) {
-    auto accepted = engine->accept({}, batch, {}, clock.wall());
-    engine->appended(*accepted);
-    engine->durable(std::move(*accepted));
+    const WallTime arrived = clock.wall();
+    const auto schedules = read_schedules(batch, {}, arrived, engine->believed(arrived));
+    auto accepted = engine->accept({}, batch, *schedules, {}, arrived);
+    storage::JournalTransaction transaction;
+    engine->park(transaction, std::move(*accepted));
+    commit(std::move(transaction));
   }
   // The longest piece of work that the engine did at once.
   Steady::duration turn() {
@@ -95,6 +99,7 @@ class Host final : public Sink {
   std::unique_ptr<storage::PendingStore> store_;
   std::vector<std::move_only_function<void(Result<Offset>)>> done_;
   Sequence next_ = 1;
+  Lsn appended_ = 0;
 };
 
 Buffer batch_of(std::size_t count, std::string_view header, const std::string& value) {

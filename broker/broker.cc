@@ -262,19 +262,16 @@ void Broker::give_sequences(Shard& shard) {
     const Sequence begin = sequences_next_;
     const Sequence end = begin + sequences_per_block;
     sequences_next_ = end;
-    storage::RecordBuilder record;
-    record.add(storage::SequencesGiven{end});
-    const auto lsn = first.append(
-        record, storage::When::durable, storage::JournalUse::delivery,
-        [this, begin, end, &shard](const Result<>& written) {
-          if (!written) return;
-          if (const auto applied = catalog_->apply(storage::SequencesGiven{end}); !applied) {
-            return journal_failed(applied.error());
-          }
-          asio::post(shard.executor(),
-                     [&shard, begin, end] { shard.engine().give_sequences(begin, end); });
-          sequences_answered();
-        });
+    storage::JournalTransaction transaction(storage::Reserve::use);
+    transaction.add(storage::SequencesGiven{end});
+    transaction.on_durable([this, begin, end, &shard] {
+      if (const auto applied = catalog_->apply(storage::SequencesGiven{end}); !applied)
+        return journal_failed(applied.error());
+      asio::post(shard.executor(),
+                 [&shard, begin, end] { shard.engine().give_sequences(begin, end); });
+      sequences_answered();
+    });
+    const auto lsn = first.commit(std::move(transaction));
     if (lsn) {
       sequences_refused_ = false;
       return;
@@ -302,18 +299,16 @@ asio::awaitable<Result<ProducerId>> Broker::next_producer_id(
     const ProducerId begin = std::max(producer_ids_end_, producer_ids_noting_);
     const ProducerId end = begin + producer_ids_per_block;
     producer_ids_noting_ = end;
-    storage::RecordBuilder record;
-    record.add(storage::ProducerIdsGiven{end});
+    storage::JournalTransaction transaction;
+    transaction.add(storage::ProducerIdsGiven{end});
     auto noted = std::make_shared<Result<>>();
-    auto note = [this, begin, end, noted](const Result<>& written) {
-      *noted = written;
-      if (*noted) *noted = catalog_->apply(storage::ProducerIdsGiven{end});
+    transaction.on_durable([this, begin, end, noted] {
+      *noted = catalog_->apply(storage::ProducerIdsGiven{end});
       if (!*noted) return;
       producer_ids_next_ = begin;
       producer_ids_end_ = end;
-    };
-    const auto lsn = shards_[0]->append(record, storage::When::durable, storage::JournalUse::work,
-                                        std::move(note));
+    });
+    const auto lsn = shards_[0]->commit(std::move(transaction));
     if (!lsn) co_return std::unexpected(lsn.error());
     if (!co_await wait_until_durable(*shards_[0], *lsn, purgatory::Kind::init_producer_id,
                                      producer_ids_timeout, *token)) {

@@ -416,15 +416,16 @@ void Engine::cancel(const TopicPartition& partition, std::string_view name, Canc
 
 void Engine::remove(std::unique_ptr<Removal> removal) {
   removal->at = clock_.wall();
-  storage::RecordBuilder record;
+  storage::JournalTransaction transaction(storage::Reserve::use);
   for (std::size_t i = 0; i < removal->keys.size(); ++i) {
     begin_leaving(removal->keys[i]);
-    record.add(removal->operation(i));
+    transaction.add(removal->operation(i));
   }
-  sink_.commit(std::move(record),
-               [this, alive = alive_, removal = std::move(removal)](const Result<>& result) {
-                 if (*alive) removed(*removal, result);
-               });
+  transaction.on_settled(
+      [this, alive = alive_, removal = std::move(removal)](const Result<>& result) {
+        if (*alive) removed(*removal, result);
+      });
+  sink_.commit(std::move(transaction));
 }
 
 void Engine::removed(Removal& removal, const Result<>& result) {

@@ -15,14 +15,13 @@
 //
 // The host's part in accepting:
 //
-//   auto accepted = engine.accept(partition, checked, topic, clock.wall());
+//   auto schedules = read_schedules(checked, topic, arrived, engine.believed(arrived));
+//   auto accepted = engine.accept(partition, checked, *schedules, topic, arrived);
 //   if (!accepted) answer(accepted.error());                     // Nothing was changed.
-//   storage::RecordBuilder record;
-//   if (!accepted->logs_nothing()) record.add(LogAppended{...}); // As it is, or immediate().
-//   accepted->add_to(record);
-//   journal.append(record.pieces(), [..] { engine.durable(std::move(*accepted)); });
-//   engine.appended(*accepted);                                  // Before anything else is
-//   accepted.
+//   storage::JournalTransaction transaction;
+//   if (!accepted->logs_nothing()) transaction.add(LogAppended{...});  // As it is, or immediate().
+//   engine.park(transaction, std::move(*accepted));              // Before anything else is
+//   commit(std::move(transaction));                              // accepted.
 //
 // An entry's way, and who may still take it back:
 //
@@ -50,6 +49,7 @@
 // Everything runs on its shard's thread.  No locks, no clock but the one that is given.  May be
 // destroyed at any time outside its calls to the sink: a `done` that comes later does nothing.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +59,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -68,6 +69,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "delay/batch_schedules.h"
 #include "delay/believed_wall.h"
 #include "delay/far_tier.h"
 #include "delay/histogram.h"
@@ -76,29 +78,11 @@
 #include "delay/sink.h"
 #include "records/batch_check.h"
 #include "storage/journal_record.h"
+#include "storage/journal_transaction.h"
 #include "storage/pending_store.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::delay {
-
-// Of a batch in which anything is scheduled: more than fit into one of the default largest size
-// unless they are compressed, and ten times what librdkafka sends at once.  Each takes its shard
-// 2 us when it is accepted and 3 when it is durable, and both are one step; so it is a bound for
-// who means harm, some tenths of a second.
-inline constexpr std::int32_t most_records_scheduled = 100'000;
-
-// Why a batch was not accepted; then nothing has changed.
-struct ScheduleErrors {
-  enum class Kind {
-    invalid,   // The producer's mistake: Kafka's INVALID_RECORD (87).
-    too_many,  // More than most_records_scheduled: MESSAGE_TOO_LARGE (10), some clients split it.
-    busy,      // Ours: no sequence numbers at hand.  The producer may try again.
-    failed,    // The world's: the pending store cannot be read.
-  };
-  Kind kind = Kind::invalid;
-  std::string message;                      // Of the batch.
-  std::vector<records::BadRecord> records;  // The bad ones alone, at most most_bad_records_told.
-};
 
 // What became of a batch.  Owns all that it names.
 class Accepted {
@@ -119,9 +103,6 @@ class Accepted {
 
   std::size_t parked() const;  // How many are.
   bool changes_nothing() const { return parked_.empty() && gone_.empty(); }
-
-  // Adds what is parked and what is gone.  The record views this object until it is appended.
-  void add_to(storage::RecordBuilder& record) const;
 
  private:
   friend class Engine;
@@ -144,9 +125,12 @@ class Accepted {
   }
   storage::Parked parked_operation(const Parked& parked) const;
   storage::Gone gone_operation(const Gone& gone) const;
+  // Keep a copy of the bytes in bytes_.
+  void add_gone(const PendingKey& key, storage::GoneHow how, std::string_view id);
+  void add_parked(const PendingKey& key, const Schedule& schedule, WallTime original,
+                  const records::RecordView& record);
 
   Kind kind_ = Kind::untouched;
-  bool appended_ = false;
   TopicPartition partition_;
   WallTime arrived_{};
   std::int32_t records_ = 0;
@@ -206,14 +190,19 @@ class Engine {
   // Sink::want_sequences() came to nothing: it is asked again when somebody wants one.
   void sequences_refused() { sequences_wanted_ = false; }
 
-  // --- Accepting (above).  `batch` must be opened.
+  // --- Accepting (above).
+
+  // What is taken as the time for what has arrived: never later than `arrived`, nor than the time
+  // that is certain to have come (believed_wall.h).
+  WallTime believed(WallTime arrived) { return std::min(arrived, wall_.observe(clock_)); }
+  // `batch` must be opened when there are `schedules`, which are of its records.
   std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
                                                  const records::CheckedBatch& batch,
+                                                 const BatchSchedules& schedules,
                                                  const TopicDelay& topic, WallTime arrived);
-  // Its journal record is appended: its ids are known from now on.
-  void appended(Accepted& accepted);
-  // Its journal record is durable.  In the order of appended().
-  void durable(Accepted accepted);
+  // Adds what is parked and what is gone.  When the transaction is appended their ids are known,
+  // when it is durable they are in the store and armed.
+  void park(storage::JournalTransaction& transaction, Accepted accepted);
 
   // --- For people (admin).
   using CancelDone = std::move_only_function<void(Result<CancelOutcome>)>;
@@ -338,6 +327,16 @@ class Engine {
   timing::Tick tick_of(MonoTime time) const;
 
   // --- engine_accept.cc
+  // While a batch is taken apart: who has an id that it uses.
+  struct Intake {
+    std::map<std::string_view, std::size_t> parked;  // Id -> index in Accepted::parked_.
+    std::set<std::string_view> gone;
+  };
+  Result<bool> take_id(Accepted& accepted, Intake& intake, std::string_view id,
+                       storage::GoneHow how);
+  void appended(const Accepted& accepted) noexcept;
+  void durable(const Accepted& accepted);
+  void store_accepted(const Accepted& accepted, bool deleted);
   void has_arrived(const TopicPartition& partition, std::string_view id, const PendingKey& key);
   std::uint64_t sequences_left() const;
   Sequence next_sequence();

@@ -1,7 +1,6 @@
 // Engine: how a producer's batch is taken apart, and what becomes of its parts.
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,11 +37,22 @@ storage::Gone Accepted::gone_operation(const Gone& gone) const {
           gone.how,   arrived_,          id(gone.id_at, gone.id_size)};
 }
 
-void Accepted::add_to(storage::RecordBuilder& record) const {
-  for (const Gone& gone : gone_) record.add(gone_operation(gone));
-  for (const Parked& parked : parked_) {
-    if (!parked.dropped) record.add(parked_operation(parked));
-  }
+void Accepted::add_gone(const PendingKey& key, storage::GoneHow how, std::string_view id) {
+  gone_.push_back({key, how, bytes_.size(), id.size()});
+  append_bytes(bytes_, as_bytes(id));
+}
+
+void Accepted::add_parked(const PendingKey& key, const Schedule& schedule, WallTime original,
+                          const records::RecordView& record) {
+  Parked& parked = parked_.emplace_back();
+  parked.key = key;
+  parked.expires = schedule.expires;
+  parked.id_at = bytes_.size();
+  parked.id_size = schedule.id.size();
+  append_bytes(bytes_, as_bytes(schedule.id));
+  parked.record_at = bytes_.size();
+  append_parked(bytes_, original, record, plain_headers(record));
+  parked.record_size = bytes_.size() - parked.record_at;
 }
 
 std::size_t Accepted::parked() const {
@@ -50,86 +60,41 @@ std::size_t Accepted::parked() const {
       std::ranges::count_if(parked_, [](const Parked& parked) { return !parked.dropped; }));
 }
 
+// Takes `id` from the record that has it: one that is pending, or one that this batch parks. False:
+// no record has it.
+Result<bool> Engine::take_id(Accepted& accepted, Intake& intake, std::string_view id,
+                             storage::GoneHow how) {
+  if (const auto here = intake.parked.find(id); here != intake.parked.end()) {
+    accepted.parked_[here->second].dropped = true;
+    intake.parked.erase(here);
+    ++(how == storage::GoneHow::cancelled ? accepted.cancelled_within_ : accepted.replaced_within_);
+    return true;
+  }
+  if (!intake.gone.insert(id).second) return false;  // A record goes once.
+  const auto found = find_id(accepted.partition_, id);
+  if (!found) return std::unexpected(found.error());
+  if (found->state != Found::State::pending || leaving_.contains(found->key.sequence)) return false;
+  accepted.add_gone(found->key, how, id);
+  return true;
+}
+
 std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& partition,
                                                        const records::CheckedBatch& batch,
+                                                       const BatchSchedules& schedules,
                                                        const TopicDelay& topic, WallTime arrived) {
   Accepted accepted;
   accepted.partition_ = partition;
   accepted.arrived_ = arrived;
   accepted.records_ = batch.count;
-  if (!topic.enable) return accepted;
-  TARRY_ASSERT(batch.opened, "a topic with delays has its batches opened");
-  if (topic.default_delay.count() <= 0 && (!batch.has_headers || !may_schedule(batch.records()))) {
-    return accepted;
-  }
-
-  // What each record asks for, or all that is wrong.
-  const WallTime believed = std::min(arrived, wall_.observe(clock_));
-  std::vector<Schedule> schedules;
-  schedules.reserve(static_cast<std::size_t>(batch.count));
-  ScheduleErrors errors;
-  std::size_t bad = 0, scheduled = 0, sequences = 0;
-  const auto read = records::for_each_record(
-      batch.records(), batch.count, [&](const records::RecordView& record) {
-        if (scheduled > 0 && batch.count > most_records_scheduled) return false;
-        auto schedule = read_schedule(record, topic, arrived, believed);
-        if (schedule && schedule->kind != Kind::none && batch.batch.is_transactional()) {
-          schedule = std::unexpected<std::string>(
-              "a delay, x-schedule-action or x-expire-at within a transaction is not supported");
-        }
-        if (!schedule) {
-          if (bad++ < records::most_bad_records_told) {
-            errors.records.push_back({record.offset_delta, std::move(schedule.error())});
-          }
-          schedules.emplace_back();
-          return true;
-        }
-        scheduled += schedule->kind != Kind::none;
-        sequences += schedule->kind == Kind::delayed || schedule->kind == Kind::immediate;
-        schedules.push_back(*schedule);
-        return true;
-      });
-  TARRY_ASSERT(read.has_value(), "a checked batch has whole records");
-  if (bad != 0) {
-    errors.message = errors.records.front().message;
-    if (bad > 1) errors.message += fmt::format(" (and {} more records of this batch)", bad - 1);
-    return std::unexpected(std::move(errors));
-  }
-  if (scheduled == 0) return accepted;
-  if (batch.count > most_records_scheduled) {
-    return refuse(ScheduleErrors::Kind::too_many,
-                  fmt::format("the batch has {} records and schedules some; {} are allowed then "
-                              "(batch.num.messages, batch.size)",
-                              batch.count, most_records_scheduled));
-  }
+  if (!schedules.any()) return accepted;
+  TARRY_ASSERT(schedules.of_records.size() == static_cast<std::size_t>(batch.count),
+               "each record has its schedule");
 
   if (stopped_) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
-  if (sequences_left() < sequences) {
+  if (sequences_left() < schedules.sequences) {
     want_sequences_if_low();
     return refuse(ScheduleErrors::Kind::busy, "no sequence numbers at hand, try again");
   }
-
-  // Who has an id that this batch uses: what is pending, or what this batch parks.
-  std::map<std::string_view, std::size_t> parked_here;  // Id -> index in parked_.
-  std::set<std::string_view> gone_here;
-  const auto take_id = [&](std::string_view id, storage::GoneHow how) -> Result<bool> {
-    if (const auto here = parked_here.find(id); here != parked_here.end()) {
-      accepted.parked_[here->second].dropped = true;
-      parked_here.erase(here);
-      ++(how == storage::GoneHow::cancelled ? accepted.cancelled_within_
-                                            : accepted.replaced_within_);
-      return true;
-    }
-    if (!gone_here.insert(id).second) return false;  // A record goes once.
-    const auto found = find_id(partition, id);
-    if (!found) return std::unexpected(found.error());
-    if (found->state != Found::State::pending || leaving_.contains(found->key.sequence)) {
-      return false;
-    }
-    accepted.gone_.push_back({found->key, how, accepted.bytes_.size(), id.size()});
-    append_bytes(accepted.bytes_, as_bytes(id));
-    return true;
-  };
 
   records::BatchOptions options;
   options.leader_epoch = batch.batch.leader_epoch();
@@ -140,33 +105,32 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
   options.transactional = batch.batch.is_transactional();
   records::BatchBuilder immediate(options);
 
-  Result<> world;
+  Intake intake;
+  Result<> looked_up;
   std::size_t at = 0;
   (void)records::for_each_record(
       batch.records(), batch.count, [&](const records::RecordView& record) {
-        const Schedule& schedule = schedules[at++];
+        const Schedule& schedule = schedules.of_records[at++];
         const WallTime original = batch.batch.timestamp_of(record);
         if (schedule.kind == Kind::none) {
           immediate.append_body(original, record.body);
           return true;
         }
         if (!schedule.id.empty() && schedule.kind != Kind::expired) {
+          const bool cancels = schedule.kind == Kind::cancel;
           const auto taken =
-              take_id(schedule.id, schedule.kind == Kind::cancel ? storage::GoneHow::cancelled
-                                                                 : storage::GoneHow::replaced);
+              take_id(accepted, intake, schedule.id,
+                      cancels ? storage::GoneHow::cancelled : storage::GoneHow::replaced);
           if (!taken) {
-            world = std::unexpected(taken.error());
+            looked_up = std::unexpected(taken.error());
             return false;
           }
-          if (!*taken && schedule.kind == Kind::cancel) ++accepted.unknown_cancels_;
+          if (!*taken && cancels) ++accepted.unknown_cancels_;
         }
         if (schedule.kind == Kind::immediate) {
           const PendingKey key{schedule.due, next_sequence()};
-          if (!schedule.id.empty()) {
-            accepted.gone_.push_back(
-                {key, storage::GoneHow::delivered, accepted.bytes_.size(), schedule.id.size()});
-            append_bytes(accepted.bytes_, as_bytes(schedule.id));
-          }
+          if (!schedule.id.empty())
+            accepted.add_gone(key, storage::GoneHow::delivered, schedule.id);
           const PlainHeaders headers = plain_headers(record);
           append_delivered(immediate,
                            delivered_time(topic.timestamp, schedule.due, original, arrived),
@@ -176,33 +140,36 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
         immediate.skip();
         if (schedule.kind == Kind::expired) ++accepted.expired_;
         if (schedule.kind != Kind::delayed) return true;
-
-        Accepted::Parked parked;
-        parked.key = {schedule.due, next_sequence()};
-        parked.expires = schedule.expires;
-        parked.id_at = accepted.bytes_.size();
-        parked.id_size = schedule.id.size();
-        append_bytes(accepted.bytes_, as_bytes(schedule.id));
-        parked.record_at = accepted.bytes_.size();
-        append_parked(accepted.bytes_, original, record, plain_headers(record));
-        parked.record_size = accepted.bytes_.size() - parked.record_at;
-        if (!schedule.id.empty()) parked_here[schedule.id] = accepted.parked_.size();
-        accepted.parked_.push_back(parked);
+        if (!schedule.id.empty()) intake.parked[schedule.id] = accepted.parked_.size();
+        accepted.add_parked({schedule.due, next_sequence()}, schedule, original, record);
         return true;
       });
   want_sequences_if_low();
-  if (!world) {
-    failed(world.error());
-    return refuse(ScheduleErrors::Kind::failed, world.error().message);
+  if (!looked_up) {
+    failed(looked_up.error());
+    return refuse(ScheduleErrors::Kind::failed, looked_up.error().message);
   }
   accepted.kind_ = immediate.empty() ? Accepted::Kind::nothing : Accepted::Kind::rewritten;
   if (!immediate.empty()) accepted.immediate_ = immediate.finish();
   return accepted;
 }
 
-void Engine::appended(Accepted& accepted) {
-  TARRY_ASSERT(!accepted.appended_, "a batch is appended once");
-  accepted.appended_ = true;
+void Engine::park(storage::JournalTransaction& transaction, Accepted accepted) {
+  // The operations view it until they are appended; then it waits to be durable.
+  auto kept = std::make_unique<Accepted>(std::move(accepted));
+  for (const auto& gone : kept->gone_) transaction.add(kept->gone_operation(gone));
+  for (const auto& parked : kept->parked_) {
+    if (!parked.dropped) transaction.add(kept->parked_operation(parked));
+  }
+  transaction.on_appended([this, here = kept.get()](Lsn) noexcept { appended(*here); });
+  transaction.on_durable([this, alive = alive_, kept = std::move(kept)] {
+    if (*alive) durable(*kept);
+  });
+}
+
+// Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
+// next start reads it from the journal.
+void Engine::appended(const Accepted& accepted) noexcept {
   for (const auto& gone : accepted.gone_) {
     begin_leaving(gone.key);
     if (gone.how == storage::GoneHow::delivered) {
@@ -218,34 +185,14 @@ void Engine::appended(Accepted& accepted) {
   }
 }
 
-void Engine::durable(Accepted accepted) {
+void Engine::durable(const Accepted& accepted) {
   if (stopped_) return;
-  TARRY_ASSERT(accepted.appended_ || accepted.changes_nothing(), "appended comes before durable");
   // By force, while this was on its way.  The store has dropped its topic and may have forgotten
   // that it did.
   const bool deleted = !accepted.changes_nothing() && !sink_.target(accepted.partition_);
   if (deleted) stats_.dropped_total += accepted.parked();
-  std::vector<storage::Operation> operations;
-  for (const auto& gone : accepted.gone_) {
-    const auto leaving = leaving_.find(gone.key.sequence);
-    if (leaving != leaving_.end() && leaving->second.delivered) {
-      if (gone.how == storage::GoneHow::cancelled) ++stats_.cancel_late_total;
-      continue;
-    }
-    if (gone.how == storage::GoneHow::cancelled) ++stats_.cancelled_total;
-    if (gone.how == storage::GoneHow::replaced) ++stats_.replaced_total;
-    if (!deleted) operations.emplace_back(accepted.gone_operation(gone));
-    far_.left(gone.key);
-  }
-  for (const auto& parked : accepted.parked_) {
-    if (!parked.dropped && !deleted) operations.emplace_back(accepted.parked_operation(parked));
-  }
-  if (!operations.empty()) {
-    if (const auto applied = store_.apply(operations); !applied) {
-      failed(applied.error());
-      return;
-    }
-  }
+  store_accepted(accepted, deleted);
+  if (stopped_) return;
   stats_.cancelled_total += accepted.cancelled_within_;
   stats_.replaced_total += accepted.replaced_within_;
   stats_.cancel_unknown_total += accepted.unknown_cancels_;
@@ -266,6 +213,27 @@ void Engine::durable(Accepted accepted) {
   }
   more_ |= !turns_.empty() || !far_.knows_first_far();
   set_alarm();
+}
+
+// Into the store, in one write: what went first, then what is parked.
+void Engine::store_accepted(const Accepted& accepted, bool deleted) {
+  std::vector<storage::Operation> operations;
+  for (const auto& gone : accepted.gone_) {
+    const auto leaving = leaving_.find(gone.key.sequence);
+    if (leaving != leaving_.end() && leaving->second.delivered) {
+      if (gone.how == storage::GoneHow::cancelled) ++stats_.cancel_late_total;
+      continue;
+    }
+    if (gone.how == storage::GoneHow::cancelled) ++stats_.cancelled_total;
+    if (gone.how == storage::GoneHow::replaced) ++stats_.replaced_total;
+    if (!deleted) operations.emplace_back(accepted.gone_operation(gone));
+    far_.left(gone.key);
+  }
+  for (const auto& parked : accepted.parked_) {
+    if (!parked.dropped && !deleted) operations.emplace_back(accepted.parked_operation(parked));
+  }
+  if (operations.empty()) return;
+  if (const auto applied = store_.apply(operations); !applied) failed(applied.error());
 }
 
 // --- Ids and sequence numbers.

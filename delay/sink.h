@@ -21,6 +21,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "storage/journal_record.h"
+#include "storage/journal_transaction.h"
 
 namespace tarry::delay {
 
@@ -61,10 +62,8 @@ class Sink {
                        std::vector<storage::Gone> gone,
                        std::move_only_function<void(Result<Offset>)> done) = 0;
 
-  // Writes one journal record; what it views lives until `done` has been called.  It only takes
-  // things away and frees space, so it may use the journal's reserve.
-  virtual void commit(storage::RecordBuilder record,
-                      std::move_only_function<void(Result<>)> done) = 0;
+  // Commits what the engine takes away.
+  virtual void commit(storage::JournalTransaction transaction) = 0;
 
   // Sequence numbers run low: note a block durably, then Engine::give_sequences().  Asked once
   // until they come.

@@ -42,7 +42,7 @@ struct Journal::JournalFile {
 struct Journal::Round {
   struct Waiter {
     Completion completion;
-    When when;
+    Durability durability;
   };
 
   Lsn lsn = 0;
@@ -222,11 +222,11 @@ Lsn Journal::gathered_end() const {
   return in_flight_ ? in_flight_->end() : durable_;
 }
 
-bool Journal::has_room(std::uint64_t bytes, JournalUse use) const {
+bool Journal::has_room(std::uint64_t bytes, Reserve reserve) const {
   if (failure_) return false;
-  const auto reserve = use == JournalUse::work ? options_.reserve_bytes : 0;
+  const auto kept = reserve == Reserve::keep ? options_.reserve_bytes : 0;
   const auto need = round_up_to_block(round_header_bytes + 4 + bytes) + block_bytes;
-  if (live_bytes() + need + reserve > options_.max_bytes) return false;
+  if (live_bytes() + need + kept > options_.max_bytes) return false;
   if (!disk_is_full_ && need <= options_.file_bytes) return true;
 
   // Only what is on the disk counts.
@@ -238,24 +238,24 @@ bool Journal::has_room(std::uint64_t bytes, JournalUse use) const {
     sum += spare->bytes;
     largest = std::max(largest, spare->bytes);
   }
-  if (need <= largest && need + reserve <= sum) return true;
+  if (need <= largest && need + kept <= sum) return true;
   if (disk_is_full_) return false;
   const auto free = disk_.free_space(options_.directory);
-  return free && need + reserve <= *free;
+  return free && need + kept <= *free;
 }
 
-Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion, When when,
-                            JournalUse use) {
+Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion,
+                            Durability durability, Reserve reserve) {
   if (failure_) return std::unexpected(*failure_);
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size();
   auto most = std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2);
-  if (use == JournalUse::work) most -= delivery_overhead_bytes;
+  if (reserve == Reserve::keep) most -= delivery_overhead_bytes;
   if (bytes > most) {
     return fail(Errc::too_large, fmt::format("{}: a record of {} bytes, where {} are the most",
                                              options_.directory, bytes, most));
   }
-  if (!has_room(bytes, use)) {
+  if (!has_room(bytes, reserve)) {
     tell_pressure();
     return fail(Errc::no_space,
                 fmt::format("{}{}: no room for a record of {} bytes: {} of {} are waiting for a "
@@ -275,8 +275,8 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
     ++stats_.records;
     stats_.bytes += bytes;
     if (completion) {
-      round.waiters.push_back({std::move(completion), when});
-      if (when == When::written) round.some_wait_for_write = true;
+      round.waiters.push_back({std::move(completion), durability});
+      if (durability == Durability::os) round.some_wait_for_write = true;
     }
     tell_ready();
     tell_pressure();
@@ -521,7 +521,7 @@ void Journal::finish_round(Outcome outcome) {
 // In the order of the appends.  Not `all`: those that wait for the write.
 void Journal::complete(Round& round, bool all, const Result<>& result) {
   for (auto& waiter : round.waiters) {
-    if (!waiter.completion || (!all && waiter.when != When::written)) continue;
+    if (!waiter.completion || (!all && waiter.durability != Durability::os)) continue;
     auto completion = std::exchange(waiter.completion, nullptr);
     completion(result);
   }

@@ -15,8 +15,8 @@
 //
 // What always holds
 //   - A record is atomic: after any crash it is there wholly, with the same LSN, or not at all.
-//   - A record whose completion said OK (When::durable) is there after a power cut; one that was
-//     told When::written is there after a kill.
+//   - A record whose completion said OK is there after a power cut (Durability::fsync), or after a
+//     kill (Durability::os).
 //   - The records that are there are a prefix of those appended.  Nothing else ever appears.
 //   - A block that was synced is never written again until a checkpoint has passed it.
 //   - A failed write or sync ends the incarnation: nothing is tried again, on_failure is told
@@ -53,6 +53,7 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "storage/durability.h"
 #include "storage/file.h"
 #include "storage/journal_format.h"
 #include "storage/journal_recovery.h"
@@ -103,15 +104,10 @@ struct JournalHooks {
 // of ours), so work stays so far below the largest record: what was parked can be delivered.
 inline constexpr std::uint64_t delivery_overhead_bytes = 4096;
 
-// What a completion waits for.
-enum class When : std::uint8_t {
-  durable,  // Until a power cut cannot take the record back.
-  written,  // Until a kill cannot (tarry.durability=os).
-};
-
-enum class JournalUse : std::uint8_t {
-  work,      // Refused while only the reserve is left.
-  delivery,  // Frees space, and may use the reserve.
+// Of max_bytes and of the disk, `reserve_bytes` are for what frees space.
+enum class Reserve : std::uint8_t {
+  keep,  // New work: refused while only the reserve is left.
+  use,   // A delivery or a removal: it frees space, and may use the reserve.
 };
 
 struct JournalStats {
@@ -149,10 +145,10 @@ class Journal {
   //              delivery_overhead_bytes
   //   io ...     the incarnation has failed, with this error
   Result<Lsn> append(std::span<const Bytes> pieces, Completion completion,
-                     When when = When::durable, JournalUse use = JournalUse::work);
-  Result<Lsn> append(Bytes record, Completion completion, When when = When::durable,
-                     JournalUse use = JournalUse::work) {
-    return append(std::span(&record, 1), std::move(completion), when, use);
+                     Durability durability = Durability::fsync, Reserve reserve = Reserve::keep);
+  Result<Lsn> append(Bytes record, Completion completion, Durability durability = Durability::fsync,
+                     Reserve reserve = Reserve::keep) {
+    return append(std::span(&record, 1), std::move(completion), durability, reserve);
   }
 
   // Sends what is gathered on its way, unless a round is in flight or nothing is there.
@@ -162,7 +158,7 @@ class Journal {
   bool in_flight() const { return in_flight_ != nullptr; }
 
   // Whether a record of `bytes` would be taken now.
-  bool has_room(std::uint64_t bytes, JournalUse use = JournalUse::work) const;
+  bool has_room(std::uint64_t bytes, Reserve reserve = Reserve::keep) const;
 
   // The last try to make a file found no space; rounds wait for one.
   bool disk_is_full() const { return disk_is_full_; }

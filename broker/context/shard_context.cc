@@ -72,39 +72,43 @@ Result<> ShardContext::open_journal(const storage::RecoveredJournal& recovered) 
   return {};
 }
 
-Result<Lsn> ShardContext::append(const storage::RecordBuilder& record, storage::When when,
-                                 storage::JournalUse use, storage::Journal::Completion completion) {
-  const auto pieces = record.pieces();
-  // The LSN is known when append() returns, and the completion does not run before that.
-  auto at = std::make_shared<Lsn>();
+Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
+  const auto reserve = transaction.reserve();
+  const auto durability = transaction.durability();
+  // The journal drops what it refuses, and its parts are still to be told.
+  const auto kept = std::make_shared<storage::JournalTransaction>(std::move(transaction));
+  const auto pieces = kept->pieces();
   auto lsn = journal_->append(
       pieces,
-      [this, at, when, completion = std::move(completion)](const Result<>& written) mutable {
-        completion(written);
-        if (written) {
-          // Every later record has a larger LSN, so this one's own is behind this number.
-          // What is durable is written too; of one round, what waits for less is told first.
-          const auto reached = static_cast<purgatory::Threshold>(*at);
-          if (*at >= written_through_) {
-            written_through_ = *at + 1;
-            written_waiters.advance_to(reached);
-          }
-          if (when == storage::When::durable) {
-            durable_through_ = *at + 1;
-            durable_waiters.advance_to(reached);
-          }
-        }
+      [this, kept](const Result<>& safe) {
+        kept->tell_settled(safe);
+        if (safe) told_through(kept->lsn(), kept->durability());
         record_told();
         arm_idle_note();
       },
-      when, use);
+      durability, reserve);
   if (!lsn) {
     if (lsn.error().code == Errc::no_space) journal_is_full();
+    kept->tell_settled(std::unexpected(lsn.error()));
     return lsn;
   }
-  *at = *lsn;
+  kept->tell_appended(*lsn);
   [&]() noexcept { record_appended(*lsn); }();  // The journal has it: nobody is told otherwise.
   return lsn;
+}
+
+void ShardContext::told_through(Lsn lsn, storage::Durability durability) {
+  // Every later record has a larger LSN, so this one's own is behind this number.
+  // What is durable is written too; of one round, what waits for less is told first.
+  const auto reached = static_cast<purgatory::Threshold>(lsn);
+  if (lsn >= written_through_) {
+    written_through_ = lsn + 1;
+    written_waiters.advance_to(reached);
+  }
+  if (durability == storage::Durability::fsync) {
+    durable_through_ = lsn + 1;
+    durable_waiters.advance_to(reached);
+  }
 }
 
 void ShardContext::journal_failed(const Error& error) {

@@ -5,13 +5,13 @@
 //   partitions, groups, topics, checkpoints, delayed operations
 //        |  time and deadlines         clock, wheel, tick(), purgatory
 //        |  work that blocks           blocking(), background()
-//        |  what must survive          append() into the shard's journal, and whom it tells
+//        |  what must survive          commit() into the shard's journal, and whom it tells
 //        |  what there is              topics(), config_of()
 //        v
 //   ShardContext  <-- Shard fills it in and owns what stands on it
 //
-// What the journal has made durable is applied in the order of the records: a record's completion
-// runs, then the requests that wait for its LSN are asked.
+// What the journal has made durable is applied in the order of the records: the parts of a
+// transaction are told, then the requests that wait for its LSN are asked.
 //
 // Everything runs on the shard's thread, so nothing in it has a lock.
 
@@ -39,6 +39,7 @@
 #include "purgatory/watch_list.h"
 #include "storage/catalog.h"
 #include "storage/journal.h"
+#include "storage/journal_transaction.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::broker {
@@ -83,10 +84,14 @@ class ShardContext {
 
   storage::Journal& journal() { return *journal_; }
   const storage::Journal& journal() const { return *journal_; }
-  // One record into the journal.  `completion` runs when it is written or durable, then those
-  // who wait for its LSN are asked.
-  Result<Lsn> append(const storage::RecordBuilder& record, storage::When when,
-                     storage::JournalUse use, storage::Journal::Completion completion);
+  // The one way into the journal.  The LSN is that of the transaction's record; an error, which
+  // settled() has been told too, is why there is none:
+  //   no_space    the disk or the journal is full
+  //   too_large   it is larger than a record may be
+  //   io ...      the journal has failed
+  // When it is durable (or written, if that is all it asks for) its parts are told, then the
+  // requests that wait for its LSN are asked.
+  Result<Lsn> commit(storage::JournalTransaction transaction);
   // The requests that wait for the journal, by the LSN that they wait for.
   purgatory::WatchList durable_waiters;
   purgatory::WatchList written_waiters;  // tarry.durability=os
@@ -132,6 +137,7 @@ class ShardContext {
   virtual void journal_under_pressure() = 0;
   virtual void journal_postponed(const Error& error) = 0;  // A round, for want of descriptors.
 
+  void told_through(Lsn lsn, storage::Durability durability);
   void arm_idle_note();
 
   const BrokerContext& broker_;

@@ -109,14 +109,12 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   operation.offsets.reserve(commits.size());
   for (const auto& [partition, offset] : commits)
     operation.offsets.push_back(view_of(partition, offset));
-  storage::RecordBuilder record;
-  record.add(operation);
-  auto durable = [state = state_, bytes,
-                  commits = std::move(commits)](const Result<>& written) mutable {
+  storage::JournalTransaction transaction;
+  transaction.add(operation);
+  transaction.on_durable([state = state_, bytes, commits = std::move(commits)]() mutable {
     ShardContext& shard = state->shard;
     --state->pending;
     state->budget.bytes -= bytes;
-    if (!written) return;  // The incarnation is over.
     // Its topic may have been deleted since, and its other offsets with it.
     std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
     storage::OffsetsCommitted done{state->group, {}};
@@ -137,9 +135,8 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
         due = std::min(due.value_or(*when), *when);
     }
     state->owner->arm(due);
-  };
-  auto lsn =
-      shard_.append(record, storage::When::durable, storage::JournalUse::work, std::move(durable));
+  });
+  const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) {
     shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
                                fmt::format("group {}: offsets cannot be committed: {}",
@@ -154,15 +151,14 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
 std::expected<Lsn, ErrorCode> GroupOffsets::remove(std::vector<TopicPartition> partitions) {
   std::erase_if(partitions, [&](const auto& p) { return !state_->offsets.contains(p); });
   if (partitions.empty()) return Lsn{0};
-  storage::RecordBuilder record;
-  record.add(storage::OffsetsRemoved{state_->group, partitions});
-  auto durable = [state = state_, partitions = std::move(partitions)](const Result<>& written) {
-    --state->pending;
-    if (written) erase(state, partitions);
-  };
   // It frees what it is about, so a full disk does not stop it.
-  auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
-                           std::move(durable));
+  storage::JournalTransaction transaction(storage::Reserve::use);
+  transaction.add(storage::OffsetsRemoved{state_->group, partitions});
+  transaction.on_durable([state = state_, partitions = std::move(partitions)] {
+    --state->pending;
+    erase(state, partitions);
+  });
+  const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) return std::unexpected(code_of(lsn.error()));
   ++state_->pending;
   return *lsn;

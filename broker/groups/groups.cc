@@ -73,20 +73,17 @@ void Groups::store(Group& group, const GroupRecord& record, Stored then) {
   // Both outlive the append: the record's bytes are given to the store when they are durable.
   const auto kept = groups_.find(group.id())->second;
   auto value = std::make_shared<const Buffer>(encode_group(record));
-  storage::RecordBuilder builder;
-  builder.add(storage::GroupStored{kept->id(), *value});
+  storage::JournalTransaction transaction;
+  transaction.add(storage::GroupStored{kept->id(), *value});
   auto shared = std::make_shared<Stored>(std::move(then));
-  auto durable = [this, value, shared, weak = std::weak_ptr(kept),
-                  id = group.id()](const Result<>& written) {
-    if (!written) return;  // The incarnation is over.
+  transaction.on_durable([this, value, shared, weak = std::weak_ptr(kept), id = group.id()] {
     const storage::GroupStored stored{id, *value};
     if (auto applied = shard_.broker_context().offset_store->apply(stored); !applied) {
       return shard_.journal_failed(applied.error());
     }
     if (const auto alive = weak.lock()) (*shared)(ErrorCode::none);
-  };
-  const auto lsn =
-      shard_.append(builder, storage::When::durable, storage::JournalUse::work, std::move(durable));
+  });
+  const auto lsn = shard_.commit(std::move(transaction));
   if (lsn) return;
   shard_.log_not_stored.warn(
       shard_.clock().mono(), "broker",
@@ -237,18 +234,16 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 // --- Removal
 
 std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group) {
-  storage::RecordBuilder builder;
-  builder.add(storage::GroupRemoved{group.id()});
-  auto durable = [this, id = group.id()](const Result<>& written) {
-    if (!written) return;  // The incarnation is over.
+  storage::JournalTransaction transaction;
+  transaction.add(storage::GroupRemoved{group.id()});
+  transaction.on_durable([this, id = group.id()] {
     if (auto applied = shard_.broker_context().offset_store->apply(storage::GroupRemoved{id});
         !applied) {
       return shard_.journal_failed(applied.error());
     }
     groups_.erase(groups_.find(id));
-  };
-  const auto lsn =
-      shard_.append(builder, storage::When::durable, storage::JournalUse::work, std::move(durable));
+  });
+  const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) return std::unexpected(code_of(lsn.error()));
   group.die();  // Until then nobody may come in.
   return *lsn;

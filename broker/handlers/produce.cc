@@ -115,7 +115,7 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
   std::optional<Lsn> durable, written;
   for (const Item* item : group.items) {
     if (!item->result.wait_for) continue;
-    auto& last = item->result.wait_when == storage::When::durable ? durable : written;
+    auto& last = item->result.durability == storage::Durability::fsync ? durable : written;
     last = std::max(last.value_or(0), *item->result.wait_for);
   }
   if (!durable && !written) co_return;
@@ -132,8 +132,9 @@ asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection*
   for (Item* item : group.items) {
     if (!item->result.wait_for) continue;
     const Lsn lsn = *item->result.wait_for;
-    const bool there = item->result.wait_when == storage::When::durable ? waiting.is_durable(lsn)
-                                                                        : waiting.is_written(lsn);
+    const bool there = item->result.durability == storage::Durability::fsync
+                           ? waiting.is_durable(lsn)
+                           : waiting.is_written(lsn);
     if (!there) {
       item->result.error = ErrorCode::request_timed_out;
       item->result.message = "the batch was not durable within the request's timeout";

@@ -26,7 +26,7 @@ struct Appended {
   Offset log_start = -1;
   // Answered when the journal has this: nothing to wait for when empty.
   std::optional<Lsn> wait_for;
-  storage::When wait_when = storage::When::durable;
+  storage::Durability durability = storage::Durability::fsync;
 };
 
 }  // namespace tarry::broker

@@ -4,8 +4,6 @@
 #include <exception>
 #include <memory>
 
-#include "delay/schedule.h"
-
 namespace tarry::broker {
 namespace {
 
@@ -33,11 +31,11 @@ bool is_compressed(Bytes records) {
 // What of a batch has to be known before it is taken.
 BatchChecks::Verdict look(const BatchChecks::Job& job) {
   auto checked = records::check_produced(job.records, job.limits);
-  if (!checked) return checked;
-  checked->has_headers =
-      checked->has_headers && job.schedules && delay::may_schedule(checked->records());
-  if (!checked->has_headers && !job.keep_unpacked) checked->unpacked = {};
-  return checked;
+  if (!checked) return std::unexpected(std::move(checked.error()));
+  auto schedules = delay::read_schedules(*checked, job.delay, job.arrived, job.believed);
+  CheckedArrival out{std::move(*checked), std::move(schedules)};
+  if (!out.schedules || !out.schedules->any()) out.batch.unpacked = {};
+  return out;
 }
 
 }  // namespace
@@ -102,7 +100,7 @@ void BatchChecks::begin_some(Lane lane) {
             --state(lane).running;
             checked.room = Room(*this, lane, bytes);
             const bool unpacked = checked.verdict && *checked.verdict;
-            checked.room.shrink_to(unpacked ? (*checked.verdict)->unpacked.capacity() : 0);
+            checked.room.shrink_to(unpacked ? (*checked.verdict)->batch.unpacked.capacity() : 0);
             next->done(std::move(checked));
             begin_some(lane);
           });

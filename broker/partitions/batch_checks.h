@@ -2,7 +2,7 @@
 
 // BatchChecks: where producers' batches are checked that take long to check.
 //
-//   Partition --run()--> [ waiting ] --> pool: unpack, check, look for schedules --> done()
+//   Partition --run()--> [ waiting ] --> pool: unpack, check, read schedules ------> done()
 //                             |                                                       |
 //                             '---- so much unpacked at once, and no more <--- Room --'
 //
@@ -31,9 +31,17 @@
 
 #include "base/background.h"
 #include "base/bytes.h"
+#include "base/clock.h"
+#include "delay/batch_schedules.h"
 #include "records/batch_check.h"
 
 namespace tarry::broker {
+
+// A batch that may stand in its topic, and what its records ask for.
+struct CheckedArrival {
+  records::CheckedBatch batch;  // Stays unpacked only when something in it is scheduled.
+  std::expected<delay::BatchSchedules, delay::ScheduleErrors> schedules;
+};
 
 class BatchChecks {
  public:
@@ -70,14 +78,13 @@ class BatchChecks {
   struct Job {
     Bytes records;  // Live until `done`.
     records::CheckLimits limits;
-    bool schedules = false;      // Look for headers that schedule; else there are none for us.
-    bool keep_unpacked = false;  // Also when no header schedules (a default delay).
+    delay::TopicDelay delay;
+    WallTime arrived;   // Delays count from here,
+    WallTime believed;  // and what is due by then is due on arrival (delay/schedule.h).
   };
-  using Verdict = std::expected<records::CheckedBatch, records::BatchError>;
+  using Verdict = std::expected<CheckedArrival, records::BatchError>;
   struct Checked {
-    // Empty: there was no memory for it.  has_headers says whether a header may schedule; what
-    // nobody will look at again is not unpacked any more.
-    std::optional<Verdict> verdict;
+    std::optional<Verdict> verdict;  // Empty: there was no memory for it.
     Room room;
   };
   using Done = std::move_only_function<void(Checked)>;

@@ -17,6 +17,7 @@
 #include "broker/partitions/partition_host.h"
 #include "records/batch_check.h"
 #include "storage/journal_record.h"
+#include "storage/journal_transaction.h"
 
 namespace tarry::broker {
 namespace {
@@ -125,6 +126,12 @@ Appended Partition::refused(ErrorCode error, std::string message) const {
   return out;
 }
 
+Appended Partition::refused(const delay::ScheduleErrors& errors) const {
+  Appended out = refused(code_of(errors.kind), errors.message);
+  for (const auto& bad : errors.records) out.bad_records.push_back({bad.index, bad.message});
+  return out;
+}
+
 Appended Partition::already_answered(const storage::ProducerStates::Duplicate& duplicate) const {
   Appended out;
   out.base_offset = duplicate.base_offset;
@@ -134,7 +141,7 @@ Appended Partition::already_answered(const storage::ProducerStates::Duplicate& d
   // for its write nobody is told when it is synced.
   out.wait_for = duplicate.lsn;
   const auto first = std::ranges::lower_bound(syncing_, duplicate.lsn, {}, &Syncing::lsn);
-  if (first != syncing_.end() && first->lsn == duplicate.lsn) out.wait_when = first->when;
+  if (first != syncing_.end() && first->lsn == duplicate.lsn) out.durability = first->durability;
   return out;
 }
 
@@ -156,7 +163,7 @@ void Partition::append(Bytes records, bool zstd_allowed,
   Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
                   config_, only_checked,      std::move(done)};
   BatchChecks::Job job{records, check_limits(shard_.config(), *config_, zstd_allowed, arrival.at),
-                       config_->delay_enable, config_->delay_enable && config_->delay_ms > 0};
+                       delay_config_of(*config_), arrival.at, host_.engine().believed(arrival.at)};
   if (intake_ == nullptr || intake_->empty()) {
     if (auto verdict = BatchChecks::look_here(job)) {
       Appended appended = take_checked(arrival, std::move(verdict));
@@ -190,133 +197,132 @@ Appended Partition::take_checked(const Arrival& arrival,
   }
 }
 
-// Throws only while nothing has changed.
-Appended Partition::take(const Arrival& arrival, const records::CheckedBatch& checked) {
-  const WallTime now = shard_.clock().wall();
+// Whether the producer's sequence goes on with this batch; if not, what it is answered.
+std::optional<Appended> Partition::refuse_sequence(const records::CheckedBatch& checked) const {
   const records::BatchView& batch = checked.batch;
+  const ProducerId producer = batch.producer_id();
+  if (producer < 0) return std::nullopt;
+  const auto verdict =
+      producers_.check(producer, batch.producer_epoch(), batch.base_sequence(), checked.count);
+  if (const auto* duplicate = std::get_if<storage::ProducerStates::Duplicate>(&verdict))
+    return already_answered(*duplicate);
+  if (const auto* epoch = std::get_if<storage::ProducerStates::InvalidEpoch>(&verdict)) {
+    return refused(ErrorCode::invalid_producer_epoch,
+                   fmt::format("producer {} has epoch {}, the batch {}", producer, epoch->current,
+                               batch.producer_epoch()));
+  }
+  if (const auto* order = std::get_if<storage::ProducerStates::OutOfOrder>(&verdict)) {
+    return refused(ErrorCode::out_of_order_sequence,
+                   fmt::format("producer {} is at sequence {}, the batch begins with {}", producer,
+                               order->expected, batch.base_sequence()));
+  }
+  return std::nullopt;
+}
+
+// What of a produced batch goes to the log now, as it will stand there.
+Partition::LogBatch Partition::log_batch(const Arrival& arrival,
+                                         const records::CheckedBatch& checked,
+                                         std::optional<delay::Accepted>& accepted, WallTime now) {
+  LogBatch out;
+  records::MutableBatch bytes;
+  if (!accepted) {
+    bytes = as_ours(arrival, checked.batch.bytes(), out.bytes);
+  } else if (!accepted->logs_nothing()) {
+    auto immediate = std::make_shared<Buffer>(accepted->take_immediate());
+    bytes = *immediate;
+    out.bytes = SharedBytes(std::move(immediate), bytes);
+  }
+  out.base = log_.end_offset();
+  out.last = out.base + checked.count - 1;
+  out.max_timestamp = to_ms(checked.max_timestamp);
+  if (bytes.empty()) return out;
+  records::set_base_offset(bytes, out.base);
+  records::set_leader_epoch(bytes, 0);
+  if (arrival.config->timestamp_type == TimestampType::log_append_time) {
+    out.max_timestamp = to_ms(now);
+    records::set_log_append_time(bytes, now);
+  } else if (accepted) {
+    out.max_timestamp = to_ms(first_batch(bytes).max_timestamp());
+  } else if (checked.needs_max_timestamp_fix) {
+    records::set_max_timestamp(bytes, checked.max_timestamp);
+  }
+  return out;
+}
+
+// The log and the journal do not come apart: the batch is in the log when the journal has it, and
+// visible when that is safe.
+void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch batch, WallTime now) {
+  transaction.add(storage::LogAppended{id_, now, batch.bytes.view()});
+  const std::size_t size = batch.bytes.size();
+  const LogEnd end{batch.last + 1, appended_bytes_ + static_cast<std::int64_t>(size)};
+  transaction.on_appended([this, batch = std::move(batch), now, end,
+                           durability = transaction.durability()](Lsn lsn) noexcept {
+    log_.append(batch.bytes, batch.base, batch.last, batch.max_timestamp, now);
+    appended_bytes_ = end.bytes;
+    syncing_.push_back({lsn, end.offset, durability});
+  });
+  transaction.on_durable([this, end, size] {
+    move_high_watermark(end);
+    host_.log_is_dirty(*this, size);
+  });
+}
+
+// Throws only while nothing has changed.
+Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) {
+  const WallTime now = shard_.clock().wall();
+  const records::BatchView& batch = checked.batch.batch;
+  const TopicConfig& config = *arrival.config;
   if (batch.is_transactional()) {
     return refused(ErrorCode::invalid_record,
                    "transactions are not supported: the batch has the transactional bit");
   }
-
-  const ProducerId producer = batch.producer_id();
-  if (producer >= 0) {
-    const auto verdict =
-        producers_.check(producer, batch.producer_epoch(), batch.base_sequence(), checked.count);
-    if (const auto* duplicate = std::get_if<storage::ProducerStates::Duplicate>(&verdict)) {
-      return already_answered(*duplicate);
-    }
-    if (const auto* epoch = std::get_if<storage::ProducerStates::InvalidEpoch>(&verdict)) {
-      return refused(ErrorCode::invalid_producer_epoch,
-                     fmt::format("producer {} has epoch {}, the batch {}", producer, epoch->current,
-                                 batch.producer_epoch()));
-    }
-    if (const auto* order = std::get_if<storage::ProducerStates::OutOfOrder>(&verdict)) {
-      return refused(ErrorCode::out_of_order_sequence,
-                     fmt::format("producer {} is at sequence {}, the batch begins with {}",
-                                 producer, order->expected, batch.base_sequence()));
-    }
-  }
-
-  // What is scheduled in it, if anything.
+  if (auto refusal = refuse_sequence(checked.batch)) return std::move(*refusal);
+  if (!checked.schedules) return refused(checked.schedules.error());
   std::optional<delay::Accepted> accepted;
-  const TopicConfig& config = *arrival.config;
-  if (config.delay_enable && (checked.has_headers || config.delay_ms > 0)) {
-    auto sorted = host_.engine().accept(id_, checked, delay_config_of(config), arrival.at);
-    if (!sorted) {
-      Appended out = refused(code_of(sorted.error().kind), sorted.error().message);
-      for (auto& bad : sorted.error().records)
-        out.bad_records.push_back({bad.index, std::move(bad.message)});
-      return out;
-    }
-    if (!sorted->untouched()) accepted = std::move(*sorted);
+  if (checked.schedules->any()) {
+    auto parts = host_.engine().accept(id_, checked.batch, *checked.schedules,
+                                       delay_config_of(config), arrival.at);
+    if (!parts) return refused(parts.error());
+    accepted = std::move(*parts);
   }
   if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, {});
 
-  // What goes to the log at once, as it will stand there.
-  SharedBytes stored;
-  records::MutableBatch now_batch;
-  if (!accepted) {
-    now_batch = as_ours(arrival, batch.bytes(), stored);
-  } else if (!accepted->logs_nothing()) {
-    auto immediate = std::make_shared<Buffer>(accepted->take_immediate());
-    now_batch = *immediate;
-    stored = SharedBytes(std::move(immediate), now_batch);
-  }
-  const Offset base = log_.end_offset();
-  const Offset last = base + checked.count - 1;
-  std::int64_t max_timestamp = to_ms(checked.max_timestamp);
-  std::int64_t log_append_time = -1;
-  if (!now_batch.empty()) {
-    records::set_base_offset(now_batch, base);
-    records::set_leader_epoch(now_batch, 0);
-    if (config.timestamp_type == TimestampType::log_append_time) {
-      log_append_time = max_timestamp = to_ms(now);
-      records::set_log_append_time(now_batch, now);
-    } else if (accepted) {
-      max_timestamp = to_ms(first_batch(now_batch).max_timestamp());
-    } else if (checked.needs_max_timestamp_fix) {
-      records::set_max_timestamp(now_batch, checked.max_timestamp);
-    }
-  }
-  const Offset answer = now_batch.empty() ? -static_cast<Offset>(checked.count) : base;
-
-  storage::RecordBuilder record;
-  if (!stored.empty()) record.add(storage::LogAppended{id_, now, stored.view()});
-  if (accepted) accepted->add_to(record);
-  const storage::ProducerStates::Answered answered{
-      batch.producer_epoch(), batch.base_sequence(),
-      storage::sequence_after(batch.base_sequence(), checked.count - 1), answer, now};
-  // A batch in the log tells its producer's state itself.
-  if (producer >= 0 && stored.empty()) {
-    record.add(storage::ProducerAnswered{id_, producer, answered.epoch, answered.first_sequence,
-                                         answered.last_sequence, answer, now});
-  }
-
+  LogBatch logged = log_batch(arrival, checked.batch, accepted, now);
+  const bool logs_nothing = logged.bytes.empty();
+  Appended out;
+  out.base_offset = logs_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
+  if (!logs_nothing && config.timestamp_type == TimestampType::log_append_time)
+    out.log_append_time = logged.max_timestamp;
   // What is parked is applied to the pending store, which may be ahead of the journal only by
   // what is durable; so it waits for the sync whatever the topic says.
-  const auto when = config.durability == Durability::os && !accepted ? storage::When::written
-                                                                     : storage::When::durable;
-  auto held = accepted ? std::make_unique<delay::Accepted>(std::move(*accepted)) : nullptr;
-  delay::Accepted* const held_here = held.get();
-  const LogEnd end{stored.empty() ? base : last + 1,
-                   appended_bytes_ + static_cast<std::int64_t>(stored.size())};
-  const auto lsn =
-      shard_.append(record, when, storage::JournalUse::work,
-                    [this, end, stored_size = stored.size(),
-                     held = std::move(held)](const Result<>& written) mutable {
-                      if (!written)
-                        return;  // The incarnation is over, and so is everything that waits.
-                      if (stored_size > 0) {
-                        move_high_watermark(end);
-                        host_.log_is_dirty(*this, stored_size);
-                      }
-                      if (held) host_.engine().durable(std::move(*held));
-                    });
+  out.durability = accepted ? storage::Durability::fsync : config.durability;
+
+  storage::JournalTransaction transaction(storage::Reserve::keep, out.durability);
+  if (!logs_nothing) add_batch(transaction, std::move(logged), now);
+  if (accepted) host_.engine().park(transaction, std::move(*accepted));
+  if (const ProducerId producer = batch.producer_id(); producer >= 0) {
+    const storage::ProducerStates::Answered answered{
+        batch.producer_epoch(), batch.base_sequence(),
+        storage::sequence_after(batch.base_sequence(), checked.batch.count - 1), out.base_offset,
+        now};
+    // A batch in the log tells its producer's state itself.
+    if (logs_nothing) {
+      transaction.add(storage::ProducerAnswered{id_, producer, answered.epoch,
+                                                answered.first_sequence, answered.last_sequence,
+                                                out.base_offset, now});
+    }
+    transaction.on_appended(
+        [this, producer, answered](Lsn lsn) noexcept { producers_.add(producer, answered, lsn); });
+  }
+  const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) {
     // No retry makes it smaller; some clients split a batch that is answered so.
     return refused(lsn.error().code == Errc::too_large ? ErrorCode::message_too_large
                                                        : ErrorCode::kafka_storage_error,
                    lsn.error().message);
   }
-
-  // It is in the journal's order now: from here on nothing can refuse it.
-  [&]() noexcept {
-    if (!stored.empty()) {
-      log_.append(stored, base, last, max_timestamp, now);
-      syncing(*lsn, end.offset, when);
-    }
-    appended_bytes_ = end.bytes;
-    if (producer >= 0) producers_.add(producer, answered, *lsn);
-    if (held_here != nullptr) host_.engine().appended(*held_here);
-  }();
-
-  Appended out;
-  out.base_offset = answer;
-  out.log_append_time = log_append_time;
   out.log_start = log_.start_offset();
   out.wait_for = *lsn;
-  out.wait_when = when;
   return out;
 }
 
@@ -335,32 +341,18 @@ void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
   if (config_->timestamp_type == TimestampType::log_append_time)
     records::set_log_append_time(batch, now);
   const records::BatchView view = first_batch(batch);
-  const Offset last = base + view.last_offset_delta();
   const std::int64_t max_timestamp = to_ms(view.max_timestamp());
+  const Offset last = base + view.last_offset_delta();
   const SharedBytes stored(std::move(batch));
 
-  storage::RecordBuilder record;
-  record.add(storage::LogAppended{id_, now, stored.view()});
-  for (const auto& one : gone) record.add(one);
-
-  const LogEnd end{last + 1, appended_bytes_ + static_cast<std::int64_t>(stored.size())};
-  // Shared with the completion, which is not called when the journal refuses.
-  auto told = std::make_shared<std::move_only_function<void(Result<Offset>)>>(std::move(done));
-  const auto lsn =
-      shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
-                    [this, base, end, size = stored.size(), told](const Result<>& written) {
-                      if (!written) return (*told)(std::unexpected(written.error()));
-                      move_high_watermark(end);
-                      host_.log_is_dirty(*this, size);
-                      (*told)(base);
-                    });
-  if (!lsn) return (*told)(std::unexpected(lsn.error()));
-  // The journal has it: log and journal do not come apart.
-  [&]() noexcept {
-    log_.append(stored, base, last, max_timestamp, now);
-    appended_bytes_ = end.bytes;
-    syncing(*lsn, end.offset, storage::When::durable);
-  }();
+  storage::JournalTransaction transaction(storage::Reserve::use);
+  add_batch(transaction, {stored, base, last, max_timestamp}, now);
+  for (const auto& one : gone) transaction.add(one);
+  transaction.on_settled([base, done = std::move(done)](const Result<>& safe) mutable {
+    if (!safe) return done(std::unexpected(safe.error()));
+    done(base);
+  });
+  (void)shard_.commit(std::move(transaction));  // `done` is told.
 }
 
 Offset Partition::durable_end() const {
@@ -391,13 +383,10 @@ RecordsDeleted Partition::delete_records(Offset before) {
   if (before < 0 || before > high_watermark())
     return {ErrorCode::offset_out_of_range, std::nullopt};
   if (before <= log_start()) return {};
-  storage::RecordBuilder record;
-  record.add(storage::LogStartMoved{id_, before});
-  // It frees space, so it may use the journal's reserve.
-  const auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
-                                 [this, before](const Result<>& written) {
-                                   if (written) move_log_start(before);
-                                 });
+  storage::JournalTransaction transaction(storage::Reserve::use);  // It frees space.
+  transaction.add(storage::LogStartMoved{id_, before});
+  transaction.on_durable([this, before] { move_log_start(before); });
+  const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) return {ErrorCode::kafka_storage_error, std::nullopt};
   return {ErrorCode::none, *lsn};
 }

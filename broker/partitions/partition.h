@@ -184,6 +184,7 @@ class Partition {
 
  private:
   Appended refused(protocol::ErrorCode error, std::string message) const;
+  Appended refused(const delay::ScheduleErrors& errors) const;
   Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
   void move_high_watermark(LogEnd end);
   void move_log_start(Offset start);
@@ -191,8 +192,19 @@ class Partition {
   std::optional<Appended> takes_nothing() const;
   // Empty: there was no memory to look at it.
   Appended take_checked(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
-  Appended take(const Arrival& arrival, const records::CheckedBatch& checked);
-  void syncing(Lsn lsn, Offset end, storage::When when) { syncing_.push_back({lsn, end, when}); }
+  Appended take(const Arrival& arrival, const CheckedArrival& checked);
+
+  // A batch as it will stand in the log, at its place there.
+  struct LogBatch {
+    SharedBytes bytes;  // Empty: nothing of it goes to the log.
+    Offset base = 0;
+    Offset last = 0;
+    std::int64_t max_timestamp = -1;
+  };
+  LogBatch log_batch(const Arrival& arrival, const records::CheckedBatch& checked,
+                     std::optional<delay::Accepted>& accepted, WallTime now);
+  void add_batch(storage::JournalTransaction& transaction, LogBatch batch, WallTime now);
+  std::optional<Appended> refuse_sequence(const records::CheckedBatch& checked) const;
   void forget_synced();
 
   ShardContext& shard_;
@@ -208,7 +220,7 @@ class Partition {
   struct Syncing {
     Lsn lsn;
     Offset end;
-    storage::When when;  // What its producer waits for.
+    storage::Durability durability;  // What its producer waits for.
   };
   std::deque<Syncing> syncing_;
   Offset durable_end_;

@@ -29,13 +29,8 @@ void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
   });
 }
 
-void PartitionSink::commit(storage::RecordBuilder record,
-                           std::move_only_function<void(Result<>)> done) {
-  // Shared with the completion, which is not called when the journal refuses.
-  auto told = std::make_shared<std::move_only_function<void(Result<>)>>(std::move(done));
-  const auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::delivery,
-                                 [told](const Result<>& written) { (*told)(written); });
-  if (!lsn) (*told)(std::unexpected(lsn.error()));
+void PartitionSink::commit(storage::JournalTransaction transaction) {
+  (void)shard_.commit(std::move(transaction));  // The engine's parts of it are told.
 }
 
 void PartitionSink::store_failed(const Error& error) {

@@ -24,7 +24,7 @@ class PartitionSink final : public delay::Sink {
   bool owns(const TopicPartition& partition) override;
   void deliver(const TopicPartition& partition, Buffer batch, std::vector<storage::Gone> gone,
                std::move_only_function<void(Result<Offset>)> done) override;
-  void commit(storage::RecordBuilder record, std::move_only_function<void(Result<>)> done) override;
+  void commit(storage::JournalTransaction transaction) override;
   void want_sequences() override { want_sequences_(); }
   void store_failed(const Error& error) override;
 

@@ -20,13 +20,14 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "storage/durability.h"
 #include "storage/journal_record.h"
 
 namespace tarry::broker {
 
 enum class TimestampType { create_time, log_append_time };
 enum class DeliveredTimestamp { due, original, delivery };
-enum class Durability { fsync, os };
+using storage::Durability;
 
 struct TopicConfig {
   std::int32_t max_message_bytes = 1'048'588;

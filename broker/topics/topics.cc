@@ -93,24 +93,23 @@ void Topics::pass_turn() {
 }
 
 asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& operation) {
-  storage::RecordBuilder record;
-  std::visit([&](const auto& op) { record.add(op); }, operation);
+  storage::JournalTransaction transaction;
+  std::visit([&](const auto& op) { transaction.add(op); }, operation);
   // What waits for a topic goes in the same turn as the topic: the next checkpoint of this shard
   // has both, or the journal still has the operation.
   std::optional<TopicId> deleted;
   if (const auto* op = std::get_if<storage::TopicDeleted>(&operation)) deleted = op->topic;
-  OneShotEvent written;
+  OneShotEvent settled;
   Result<> result;
-  const auto lsn = shard_.append(record, storage::When::durable, storage::JournalUse::work,
-                                 [&](const Result<>& done) {
-                                   result = done;
-                                   if (result) result = catalog_.apply(operation);
-                                   if (result && deleted)
-                                     result = shard_.broker_context().pending->drop_topic(*deleted);
-                                   written.fire();
-                                 });
-  if (!lsn) co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
-  co_await written.wait();
+  transaction.on_settled([&](const Result<>& safe) {
+    result = safe;
+    if (result) result = catalog_.apply(operation);
+    if (result && deleted) result = shard_.broker_context().pending->drop_topic(*deleted);
+    settled.fire();
+  });
+  if (const auto lsn = shard_.commit(std::move(transaction)); !lsn)
+    co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
+  co_await settled.wait();
   if (!result) {
     shard_.journal_failed(result.error());
     co_return refuse(ErrorCode::kafka_storage_error, result.error().message);

@@ -201,10 +201,9 @@ TEST_SUITE("produce and fetch") {
     create_topic(world, "t");
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
     Partition* const partition = world.shard().partitions().all().begin()->second.get();
-    storage::RecordBuilder record;
-    record.add(storage::ProducerIdsGiven{5000});
-    REQUIRE(world.shard().append(record, storage::When::durable, storage::JournalUse::work,
-                                 [](const Result<>&) {}));
+    storage::JournalTransaction transaction;
+    transaction.add(storage::ProducerIdsGiven{5000});
+    REQUIRE(world.shard().commit(std::move(transaction)));
     world.shard().checkpointer().note_dirty(*partition, std::size_t{1} << 30);
     world.stop();
     world.restart();

@@ -21,7 +21,7 @@ TEST_SUITE("accept") {
     for (int codec = 0; codec < 5; ++codec) {
       const Buffer batch = make_batch({{"a", {{"trace", "1"}}}, {"b", {{"x-schedule-id", "1"}}}},
                                       host.clock.wall(), {.codec = static_cast<Codec>(codec)});
-      const auto accepted = host.engine->accept(orders, check(batch), {}, host.clock.wall());
+      const auto accepted = host.accept(orders, check(batch));
       REQUIRE(accepted.has_value());
       CHECK(accepted->untouched());
       CHECK(accepted->changes_nothing());
@@ -33,7 +33,7 @@ TEST_SUITE("accept") {
     const Buffer batch = make_batch({{"a", {{"x-delay", "nonsense"}}}}, host.clock.wall());
     TopicDelay topic;
     topic.enable = false;
-    CHECK(host.engine->accept(orders, check(batch), topic, host.clock.wall())->untouched());
+    CHECK(host.accept(orders, check(batch), topic)->untouched());
   }
 
   TEST_CASE("all delayed: nothing goes to the log and the base offset is -n, in every codec") {
@@ -69,7 +69,7 @@ TEST_SUITE("accept") {
                       .producer_id = 77,
                       .producer_epoch = 3,
                       .base_sequence = 9});
-      const auto accepted = host.engine->accept(orders, check(batch), {}, host.clock.wall());
+      const auto accepted = host.accept(orders, check(batch));
       REQUIRE(accepted.has_value());
       CHECK(!accepted->untouched());
       CHECK(!accepted->logs_nothing());

@@ -190,43 +190,47 @@ class TestHost final : public Sink {
     ++deliveries;
     check_delivery(partition, batch, gone);
     if (refuses && refuses(partition)) return done(fail(Errc::fenced, "refused by the test"));
-    storage::RecordBuilder record;
-    record.add(storage::LogAppended{partition, clock.wall(), batch});
-    for (const auto& each : gone) record.add(each);
-    append(record, [this, partition, done = std::move(done)]() mutable {
+    storage::JournalTransaction transaction(storage::Reserve::use);
+    transaction.add(storage::LogAppended{partition, clock.wall(), batch});
+    for (const auto& each : gone) transaction.add(each);
+    transaction.on_durable([this, partition, done = std::move(done)]() mutable {
       done(Offset{static_cast<Offset>(log(partition).size())});
     });
+    append(std::move(transaction));
   }
 
-  void commit(storage::RecordBuilder record,
-              std::move_only_function<void(Result<>)> done) override {
-    if (refuses_commits) return done(fail(Errc::no_space, "refused by the test"));
-    append(record, [done = std::move(done)]() mutable { done({}); });
+  void commit(storage::JournalTransaction transaction) override {
+    if (refuses_commits)
+      return transaction.tell_settled(fail(Errc::no_space, "refused by the test"));
+    append(std::move(transaction));
   }
 
   // --- What a produce handler does.
+  std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
+                                                 const records::CheckedBatch& batch,
+                                                 const TopicDelay& topic = {}) {
+    const WallTime arrived = clock.wall();
+    const auto schedules = read_schedules(batch, topic, arrived, engine->believed(arrived));
+    if (!schedules) return std::unexpected(schedules.error());
+    return engine->accept(partition, batch, *schedules, topic, arrived);
+  }
   std::expected<Offset, ScheduleErrors> produce(const TopicPartition& partition,
                                                 const std::vector<TestRecord>& records,
                                                 records::BatchOptions options = {}) {
     const Buffer bytes = make_batch(records, clock.wall(), options);
     const auto checked = check(bytes);
-    auto accepted = engine->accept(partition, checked, *target(partition), clock.wall());
+    auto accepted = accept(partition, checked, *target(partition));
     if (!accepted) return std::unexpected(accepted.error());
-    storage::RecordBuilder record;
+    const Buffer immediate =
+        accepted->untouched() || accepted->logs_nothing() ? Buffer{} : accepted->take_immediate();
+    storage::JournalTransaction transaction;
     if (!accepted->logs_nothing()) {
-      record.add(storage::LogAppended{
-          partition, clock.wall(), accepted->untouched() ? Bytes(bytes) : accepted->immediate()});
+      transaction.add(
+          storage::LogAppended{partition, clock.wall(), accepted->untouched() ? bytes : immediate});
     }
-    accepted->add_to(record);
-    auto shared = std::make_shared<Accepted>(std::move(*accepted));
-    const Offset answer = shared->logs_nothing() ? shared->base_offset() : 0;
-    if (record.empty()) {
-      engine->appended(*shared);
-      engine->durable(std::move(*shared));
-      return answer;
-    }
-    engine->appended(*shared);
-    append(record, [this, shared]() { engine->durable(std::move(*shared)); });
+    const Offset answer = accepted->logs_nothing() ? accepted->base_offset() : 0;
+    engine->park(transaction, std::move(*accepted));
+    append(std::move(transaction));
     return answer;
   }
   // Schedules one record.
@@ -256,7 +260,7 @@ class TestHost final : public Sink {
       auto entry = std::move(journal_.front());
       journal_.pop_front();
       make_durable(entry.record);
-      entry.done();
+      entry.transaction.tell_settled({});
       check_store();
     }
   }
@@ -359,7 +363,7 @@ class TestHost final : public Sink {
  private:
   struct Entry {
     Buffer record;
-    std::move_only_function<void()> done;
+    storage::JournalTransaction transaction;
   };
 
   void boot() {
@@ -379,15 +383,20 @@ class TestHost final : public Sink {
     return options_.wheel_start + milliseconds(static_cast<std::int64_t>(tick));
   }
 
-  void append(const storage::RecordBuilder& record, std::move_only_function<void()> done) {
+  void append(storage::JournalTransaction transaction) {
     Buffer bytes;
-    for (const Bytes piece : record.pieces()) append_bytes(bytes, piece);
+    for (const Bytes piece : transaction.pieces()) append_bytes(bytes, piece);
+    if (bytes.empty()) {  // Nothing has to wait.
+      transaction.tell_appended(0);
+      return transaction.tell_settled({});
+    }
     for_each(bytes, [&](const storage::Operation& operation) {
       if (const auto* gone = std::get_if<storage::Gone>(&operation)) {
         gone_appended_.insert(gone->sequence);
       }
     });
-    journal_.push_back({std::move(bytes), std::move(done)});
+    transaction.tell_appended(++appended_);
+    journal_.push_back({std::move(bytes), std::move(transaction)});
   }
 
   template <typename F>
@@ -472,6 +481,7 @@ class TestHost final : public Sink {
   Engine::Options options_;
   std::unique_ptr<storage::Database> database_;
   std::deque<Entry> journal_;
+  Lsn appended_ = 0;  // How many records were.
   std::deque<Buffer> durable_;
   std::size_t applied_ = 0;  // Of durable_, by the engine or in a replay.
   std::map<TopicPartition, std::vector<ReadRecord>> logs_;

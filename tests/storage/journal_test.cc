@@ -216,7 +216,7 @@ TEST_SUITE("journal") {
     const auto most = rig.options.max_bytes / 2;
     CHECK(rig.journal->append(Buffer(most - delivery_overhead_bytes + 1), {}).error().code ==
           Errc::too_large);
-    CHECK(rig.journal->append(Buffer(most), {}, When::durable, JournalUse::delivery));
+    CHECK(rig.journal->append(Buffer(most), {}, Durability::fsync, Reserve::use));
     rig.settle();
   }
 
@@ -294,7 +294,7 @@ TEST_SUITE("journal") {
           told += 'b';
           CHECK(rig.disk.syncs() == syncs);
         },
-        When::written));
+        Durability::os));
     rig.settle();
     CHECK(told == "ba");
     rig.stop();
@@ -693,7 +693,7 @@ TEST_SUITE("journal") {
           rig.disk.fail_call(nth, Errc::exhausted, for_ever);
           int appended = 0;
           for (; appended < 30; ++appended) {  // Three files.
-            const auto when = appended % 2 == 0 ? When::durable : When::written;
+            const auto when = appended % 2 == 0 ? Durability::fsync : Durability::os;
             if (!rig.journal->append(Buffer(6000), count, when)) break;
             rig.settle();
           }
@@ -739,10 +739,10 @@ TEST_SUITE("journal") {
     CHECK(last.error().code == Errc::no_space);
     CHECK(rig.failures.empty());
     CHECK(told == appended);
-    CHECK(rig.journal->has_room(5000, JournalUse::delivery));
+    CHECK(rig.journal->has_room(5000, Reserve::use));
     CHECK_FALSE(rig.journal->has_room(5000));
     const auto work = appended;
-    while (rig.journal->append(Buffer(5000), count, When::durable, JournalUse::delivery)) {
+    while (rig.journal->append(Buffer(5000), count, Durability::fsync, Reserve::use)) {
       ++appended;
       rig.settle();
     }
@@ -773,7 +773,7 @@ TEST_SUITE("journal") {
     for (int i = 0; i < 20; ++i) rig.append(Buffer(10'000), count);
     rig.settle();
     CHECK(told < 20);
-    CHECK_FALSE(rig.journal->has_room(10, JournalUse::delivery));
+    CHECK_FALSE(rig.journal->has_room(10, Reserve::use));
     rig.journal->retry_space();
     rig.settle();
     CHECK(told < 20);
@@ -799,7 +799,7 @@ TEST_SUITE("journal") {
     }
     CHECK(rig.pressure == 1);
     CHECK(rig.journal->end_lsn() > rig.options.max_bytes - rig.options.reserve_bytes - (16 << 10));
-    CHECK(rig.journal->append(Buffer(4000), {}, When::durable, JournalUse::delivery));
+    CHECK(rig.journal->append(Buffer(4000), {}, Durability::fsync, Reserve::use));
     rig.settle();
     rig.journal->checkpoint(rig.journal->durable_lsn(), {});
     rig.settle();
@@ -929,7 +929,7 @@ TEST_SUITE("journal") {
         Buffer record(random.below(i % 50 == 0 ? 1'200'000 : 20'000));
         for (std::size_t at = 0; at < record.size(); at += 100)
           record[at] = static_cast<std::uint8_t>(random.u64());
-        const auto when = i % 3 == 0 ? When::written : When::durable;
+        const auto when = i % 3 == 0 ? Durability::os : Durability::fsync;
         auto& told = i % 3 == 0 ? written : durable;
         for (;;) {
           const auto lsn = journal->append(
@@ -985,7 +985,7 @@ TEST_SUITE("journal") {
                 auto& told = write_will_do ? model.written : model.durable;
                 told = std::max(told, index + 1);
               },
-              write_will_do ? When::written : When::durable);
+              write_will_do ? Durability::os : Durability::fsync);
           if (lsn) model.appended.emplace_back(*lsn, std::move(record));
           break;
         }

@@ -1,0 +1,71 @@
+#include "delay/batch_schedules.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/assert.h"
+#include "records/record_batch.h"
+
+namespace tarry::delay {
+namespace {
+
+using Kind = Schedule::Kind;
+
+// Searching for the headers' names is much cheaper than reading the records.
+bool may_ask(const records::CheckedBatch& batch, const TopicDelay& topic) {
+  if (!topic.enable) return false;
+  if (topic.default_delay.count() > 0) return true;
+  return batch.has_headers && may_schedule(batch.records());
+}
+
+}  // namespace
+
+std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::CheckedBatch& batch,
+                                                             const TopicDelay& topic,
+                                                             WallTime arrived, WallTime believed) {
+  BatchSchedules schedules;
+  if (!may_ask(batch, topic)) return schedules;
+  TARRY_ASSERT(batch.opened, "a topic with delays has its batches opened");
+
+  const bool too_many = batch.count > max_scheduled_records;
+  if (!too_many) schedules.of_records.reserve(static_cast<std::size_t>(batch.count));
+  ScheduleErrors errors;
+  std::size_t bad = 0, scheduled = 0;
+  const auto read = records::for_each_record(
+      batch.records(), batch.count, [&](const records::RecordView& record) {
+        auto schedule = read_schedule(record, topic, arrived, believed);
+        if (schedule && schedule->kind != Kind::none && batch.batch.is_transactional()) {
+          schedule = std::unexpected<std::string>(
+              "a delay, x-schedule-action or x-expire-at within a transaction is not supported");
+        }
+        if (!schedule) {
+          if (bad++ < records::most_bad_records_told)
+            errors.records.push_back({record.offset_delta, std::move(schedule.error())});
+          return true;
+        }
+        scheduled += schedule->kind != Kind::none;
+        schedules.sequences += schedule->kind == Kind::delayed || schedule->kind == Kind::immediate;
+        if (too_many) return scheduled == 0;  // The first one is enough to refuse the batch.
+        schedules.of_records.push_back(*schedule);
+        return true;
+      });
+  TARRY_ASSERT(read.has_value(), "a checked batch has whole records");
+  if (bad != 0) {
+    errors.message = errors.records.front().message;
+    if (bad > 1) errors.message += fmt::format(" (and {} more records of this batch)", bad - 1);
+    return std::unexpected(std::move(errors));
+  }
+  if (scheduled != 0 && too_many) {
+    return std::unexpected(ScheduleErrors{
+        ScheduleErrors::Kind::too_many,
+        fmt::format("the batch has {} records and schedules some; {} are allowed then "
+                    "(batch.num.messages, batch.size)",
+                    batch.count, max_scheduled_records),
+        {}});
+  }
+  if (scheduled == 0) return BatchSchedules{};
+  return schedules;
+}
+
+}  // namespace tarry::delay

@@ -1,0 +1,94 @@
+#pragma once
+
+// JournalTransaction: changes that stand or fall together, and whom the journal tells of them.
+//
+//   JournalTransaction transaction;
+//   transaction.add(LogAppended{...});                    // Operations, in the order of replay.
+//   engine.park(transaction, std::move(accepted));        // Another part of the shard adds its
+//   own. transaction.on_appended([&](Lsn lsn) noexcept { ... }); transaction.on_settled([...](const
+//   Result<>& safe) { ... }); shard.commit(std::move(transaction));
+//
+//   commit() --- the journal refuses ------> settled(error)   inside commit(): nothing has changed
+//       |
+//       '--- appended(lsn) ---> later -----> settled()        safe: durable, or written
+//                                  '-------> settled(error)   the journal has failed: the process
+//                                                             ends, and the next start finds the
+//                                                             changes or does not
+//
+// What always holds
+//   - The operations are one journal record: after any crash all of them are there, or none.
+//   - appended() is told inside commit(), before anything else can be appended.  From then on
+//     nothing can refuse the changes, so it must not throw.
+//   - settled() is told exactly once, in the order of the journal; not at all only when the shard
+//     is destroyed first, or when commit() throws (std::bad_alloc), which changes nothing.
+//   - Each is told in the order in which the parts asked to be told.
+//
+// Everything runs on the shard's thread.  What the operations view has to live until commit()
+// returns; a part keeps it in what it gives to on_settled().
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <boost/container/small_vector.hpp>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/journal.h"
+#include "storage/journal_record.h"
+
+namespace tarry::storage {
+
+class JournalTransaction {
+ public:
+  using Appended = std::move_only_function<void(Lsn) noexcept>;
+  using Settled = std::move_only_function<void(const Result<>&)>;
+
+  explicit JournalTransaction(Reserve reserve = Reserve::keep,
+                              Durability durability = Durability::fsync)
+      : reserve_(reserve), durability_(durability) {}
+
+  template <typename Operation>
+  void add(const Operation& operation) {
+    record_.add(operation);
+  }
+
+  void on_appended(Appended tell) { appended_.push_back(std::move(tell)); }
+  void on_settled(Settled tell) { settled_.push_back(std::move(tell)); }
+  // The same, of one outcome alone.
+  template <typename Tell>
+  void on_durable(Tell tell) {
+    on_settled([tell = std::move(tell)](const Result<>& safe) mutable {
+      if (safe) tell();
+    });
+  }
+
+  // --- For the shard, which appends it.
+
+  std::vector<Bytes> pieces() const { return record_.pieces(); }
+  Reserve reserve() const { return reserve_; }
+  Durability durability() const { return durability_; }
+  Lsn lsn() const { return lsn_; }  // Once it is appended.
+
+  void tell_appended(Lsn lsn) noexcept {
+    lsn_ = lsn;
+    record_ = {};  // The journal has copied it.
+    for (auto& tell : appended_) tell(lsn);
+    appended_.clear();
+  }
+  void tell_settled(const Result<>& safe) {
+    for (auto& tell : settled_) tell(safe);
+  }
+
+ private:
+  Reserve reserve_;
+  Durability durability_;
+  Lsn lsn_ = 0;
+  RecordBuilder record_;
+  boost::container::small_vector<Appended, 2> appended_;
+  boost::container::small_vector<Settled, 2> settled_;
+};
+
+}  // namespace tarry::storage
