@@ -27,73 +27,22 @@ struct Producer {
   std::int32_t sequence = -1;
 };
 
-inline Buffer batch_of(WallTime now, const std::vector<NewRecord>& records, Producer producer = {},
-                       records::Codec codec = records::Codec::none) {
-  records::BatchOptions options;
-  options.codec = codec;
-  options.producer_id = producer.id;
-  options.producer_epoch = producer.epoch;
-  options.base_sequence = producer.sequence;
-  records::BatchBuilder builder(options);
-  for (const auto& record : records) {
-    std::vector<records::HeaderView> headers;
-    for (const auto& [name, value] : record.headers) headers.push_back({name, as_bytes(value)});
-    builder.append(now, std::nullopt, as_bytes(record.value), headers);
-  }
-  return builder.finish();
-}
+Buffer batch_of(WallTime now, const std::vector<NewRecord>& records, Producer producer = {},
+                records::Codec codec = records::Codec::none);
 
-inline void create_topic(
+void create_topic(
     World& world, std::string_view name, std::int32_t partitions = 1,
-    std::initializer_list<std::pair<std::string_view, std::string_view>> configs = {}) {
-  protocol::CreateTopicsRequest request;
-  auto& topic = request.topics.emplace_back();
-  topic.name = name;
-  topic.num_partitions = partitions;
-  topic.replication_factor = 1;
-  for (const auto& [key, value] : configs) topic.configs.push_back({key, value});
-  const auto response = world.call<protocol::CreateTopicsResponse>(request, 7);
-  REQUIRE(response.topics.size() == 1);
-  REQUIRE_MESSAGE(response.topics[0].error_code == ErrorCode::none,
-                  response.topics[0].error_message.value_or(""));
-}
+    std::initializer_list<std::pair<std::string_view, std::string_view>> configs = {});
 
-inline protocol::ProduceRequest produce_request(std::string_view topic, PartitionIndex partition,
-                                                Bytes batch, std::int16_t acks = -1) {
-  protocol::ProduceRequest request;
-  request.acks = acks;
-  request.timeout_ms = 30'000;
-  auto& data = request.topic_data.emplace_back();
-  data.name = topic;
-  data.partition_data.push_back({partition, batch});
-  return request;
-}
+protocol::ProduceRequest produce_request(std::string_view topic, PartitionIndex partition,
+                                         Bytes batch, std::int16_t acks = -1);
 
-inline protocol::ProduceResponse::PartitionResponse produce(World& world, std::string_view topic,
-                                                            PartitionIndex partition, Bytes batch,
-                                                            std::size_t home = 0) {
-  const auto response =
-      world.call<protocol::ProduceResponse>(produce_request(topic, partition, batch), 9, home);
-  REQUIRE(response.responses.size() == 1);
-  REQUIRE(response.responses[0].partition_responses.size() == 1);
-  return response.responses[0].partition_responses[0];
-}
+protocol::ProduceResponse::PartitionResponse produce(World& world, std::string_view topic,
+                                                     PartitionIndex partition, Bytes batch,
+                                                     std::size_t home = 0);
 
-inline protocol::FetchRequest fetch_request(std::string_view topic, PartitionIndex partition,
-                                            Offset from, std::int32_t max_wait = 0,
-                                            std::int32_t min_bytes = 1) {
-  protocol::FetchRequest request;
-  request.max_wait_ms = max_wait;
-  request.min_bytes = min_bytes;
-  request.max_bytes = 50'000'000;
-  auto& data = request.topics.emplace_back();
-  data.topic = topic;
-  auto& asked = data.partitions.emplace_back();
-  asked.partition = partition;
-  asked.fetch_offset = from;
-  asked.partition_max_bytes = 1'000'000;
-  return request;
-}
+protocol::FetchRequest fetch_request(std::string_view topic, PartitionIndex partition, Offset from,
+                                     std::int32_t max_wait = 0, std::int32_t min_bytes = 1);
 
 // A record as a consumer sees it.
 struct Seen {
@@ -103,58 +52,12 @@ struct Seen {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
-inline std::vector<Seen> records_in(const protocol::FetchResponse& response) {
-  std::vector<Seen> out;
-  for (const auto& topic : response.responses) {
-    for (const auto& partition : topic.partitions) {
-      CHECK_FALSE(partition.records.null);
-      Buffer all;
-      for (const auto& piece : partition.records.pieces) append_bytes(all, piece.view());
-      for (Bytes left = all; !left.empty();) {
-        const auto batch = records::next_batch(left);
-        REQUIRE(batch.has_value());
-        CHECK(batch->crc_matches());
-        const auto unpacked = records::decompress(*batch->codec(), batch->records(), 1 << 26);
-        REQUIRE(unpacked.has_value());
-        const auto walked = records::for_each_record(
-            *unpacked, batch->record_count(), [&](const records::RecordView& r) {
-              Seen seen{batch->offset_of(r),
-                        r.value ? std::string(as_text(*r.value)) : "<null>",
-                        to_ms(batch->timestamp_of(r)),
-                        {}};
-              for (const auto& header : r.headers) {
-                seen.headers.emplace_back(
-                    header.name, header.value ? std::string(as_text(*header.value)) : "<null>");
-              }
-              out.push_back(std::move(seen));
-            });
-        REQUIRE(walked.has_value());
-        left = left.subspan(batch->size());
-      }
-    }
-  }
-  return out;
-}
+std::vector<Seen> records_in(const protocol::FetchResponse& response);
 
 // From `from` on, fetch by fetch as a consumer does.
-inline std::vector<Seen> read_all(World& world, std::string_view topic,
-                                  PartitionIndex partition = 0, Offset from = 0) {
-  std::vector<Seen> all;
-  for (;;) {
-    const auto response =
-        world.call<protocol::FetchResponse>(fetch_request(topic, partition, from), 12);
-    REQUIRE(response.responses[0].partitions[0].error_code == ErrorCode::none);
-    auto seen = records_in(response);
-    if (seen.empty()) return all;
-    from = seen.back().offset + 1;
-    all.insert(all.end(), seen.begin(), seen.end());
-  }
-}
+std::vector<Seen> read_all(World& world, std::string_view topic, PartitionIndex partition = 0,
+                           Offset from = 0);
 
-inline std::vector<std::string> values(const std::vector<Seen>& seen) {
-  std::vector<std::string> out;
-  for (const auto& one : seen) out.push_back(one.value);
-  return out;
-}
+std::vector<std::string> values(const std::vector<Seen>& seen);
 
 }  // namespace tarry::broker::test

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <boost/asio/post.hpp>
 
+#include "broker/handlers/table.h"
 #include "protocol/messages/create_partitions.h"
 #include "protocol/messages/delete_groups.h"
 #include "protocol/messages/delete_topics.h"

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "broker/handlers/table.h"
 #include "protocol/messages/alter_configs.h"
 #include "protocol/messages/api_versions.h"
 #include "protocol/messages/create_partitions.h"
