@@ -347,7 +347,7 @@ void Engine::end_leaving(Sequence sequence) {
 void Engine::failed(const Error& error) {
   if (std::exchange(stopped_, true)) return;
   alarm_.cancel();
-  log_error("delay", "the pending store failed, nothing is delivered any more: {}", error.message);
+  log_error("delay", "the pending store failed; delivery has stopped: {}", error.message);
   sink_.store_failed(error);
 }
 

@@ -75,7 +75,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
         auto schedule = read_schedule(record, topic, arrived, believed);
         if (schedule && schedule->kind != Kind::none && batch.batch.is_transactional()) {
           schedule = std::unexpected<std::string>(
-              "a delay, x-schedule-action or x-expire-at within a transaction is not supported");
+              "a delay, x-schedule-action or x-expire-at in a transaction is not supported");
         }
         if (!schedule) {
           if (bad++ < records::most_bad_records_told) {
@@ -98,15 +98,16 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
   if (scheduled == 0) return accepted;
   if (batch.count > most_records_scheduled) {
     return refuse(ScheduleErrors::Kind::too_many,
-                  fmt::format("the batch has {} records and schedules some; {} are allowed then "
-                              "(batch.num.messages, batch.size)",
+                  fmt::format("the batch has {} records and delays some of them; the limit of such "
+                              "a batch is {}: lower batch.num.messages or batch.size",
                               batch.count, most_records_scheduled));
   }
 
   if (stopped_) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
   if (sequences_left() < sequences) {
     want_sequences_if_low();
-    return refuse(ScheduleErrors::Kind::busy, "no sequence numbers at hand, try again");
+    return refuse(ScheduleErrors::Kind::busy,
+                  "the broker has no sequence numbers ready for delayed records; try again");
   }
 
   // Who has an id that this batch uses: what is pending, or what this batch parks.
