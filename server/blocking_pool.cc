@@ -76,7 +76,7 @@ class BlockingPool::Queue {
       jobs_.pop_front();
       lock.unlock();
       [&]() noexcept { job->work(); }();
-      job->work = nullptr;  // What it holds goes before `then` may look at what is left of it.
+      job->work = nullptr;  // Frees what it holds before `then` runs: `then` may depend on that.
       hand_on(std::move(job));
       lock.lock();
     }
@@ -85,7 +85,8 @@ class BlockingPool::Queue {
   static void hand_on(std::shared_ptr<Job> job) {
     while (job) {
       try {
-        // What `then` holds goes on its own thread, though this one may have the job last.
+        // The exchange destroys `then` on its shard's thread, although this thread may hold the
+        // last reference to the job.
         boost::asio::post(job->context, [job] { std::exchange(job->then, nullptr)(); });
         job = nullptr;
       } catch (const std::bad_alloc&) {
@@ -94,7 +95,7 @@ class BlockingPool::Queue {
     }
   }
 
-  std::mutex mutex_;  // Of all below but threads_.
+  std::mutex mutex_;  // Protects all below except threads_.
   std::condition_variable handed_in_;
   std::deque<std::shared_ptr<Job>> jobs_;  // Bounded by what the shards have in flight.
   bool stopping_ = false;

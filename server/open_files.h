@@ -1,6 +1,6 @@
 #pragma once
 
-// How many connections the limit of open files (RLIMIT_NOFILE) leaves room for.
+// The number of connections that the limit of open files (RLIMIT_NOFILE) leaves room for.
 //
 // Every connection is a descriptor.  Without a reserve the connections would take the last one, and
 // a checkpoint, a delivery or a compaction could open no file any more.

@@ -44,7 +44,7 @@ auto run_on(asio::io_context& context, F work) {
 
 // In the order in which they are made; destroyed in reverse.
 struct Server::Parts {
-  // What one shard's thread runs.
+  // Everything that one shard's thread runs.
   struct Lane {
     asio::io_context context{1};
     std::optional<WorkGuard> guard{asio::make_work_guard(context)};
@@ -52,7 +52,7 @@ struct Server::Parts {
     std::unique_ptr<Background> round_lane;
     std::thread thread;
   };
-  // What stands on a shard, and goes before it.
+  // The objects that use a shard and are destroyed before it.
   struct Counter {
     Counter(Lane& its_lane, broker::Broker& broker, broker::Shard& shard, SessionLimits limits)
         : lane(its_lane), wheel(its_lane.context, shard), sessions(broker, shard, limits) {}
@@ -151,8 +151,8 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
 
   const auto& recovery = broker->recovery();
   if (recovery.records > 0) {
-    log_info("server", "recovery applied {} records ({} bytes) of {} journals again",
-             recovery.records, recovery.bytes, recovery.journals);
+    log_info("server", "recovery replayed {} records ({} bytes) from {} journals", recovery.records,
+             recovery.bytes, recovery.journals);
   }
   return {};
 }
@@ -182,8 +182,8 @@ Result<> Server::start() {
   }
   if (!bound->is_loopback()) {
     log_warn("server",
-             "clients connect to {}, which is not loopback: anyone who can reach the port may do "
-             "everything",
+             "clients connect to {}, which is not loopback: anyone who can reach the port has full "
+             "access",
              parts.kafka.text());
   }
   const std::size_t max_connections = parts.connection_limit();
@@ -248,17 +248,18 @@ Result<> Server::Parts::end_sessions() {
       auto ended = std::make_shared<std::promise<void>>();
       ending.push_back(ended->get_future());
       asio::post(counter->lane.context, [&sessions = counter->sessions, ended] {
-        sessions.end("the broker stops", [ended] { ended->set_value(); });
+        sessions.end("the broker is stopping", [ended] { ended->set_value(); });
       });
     }
   }
   const auto until = std::chrono::steady_clock::now() + config.shutdown_timeout;
   for (auto& ended : ending) {
     if (ended.wait_until(until) == std::future_status::ready) continue;
-    return fail(Errc::stopped,
-                fmt::format("requests of {} connections have not ended after "
-                            "tarry.shutdown.timeout.ms={}",
-                            listener->connections(), config.shutdown_timeout.count()));
+    return fail(
+        Errc::stopped,
+        fmt::format(
+            "requests of {} connections are still running after tarry.shutdown.timeout.ms={}",
+            listener->connections(), config.shutdown_timeout.count()));
   }
   return {};
 }

@@ -143,7 +143,8 @@ void AlignedBuffer::swap(AlignedBuffer& other) noexcept {
 void AlignedBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity()) return;
   std::size_t wanted = std::max(bytes, 2 * capacity());
-  // What grows gets much at once: it is copied less often, and what is not filled costs nothing.
+  // A buffer that grows gets a large block at once: it is copied less often, and memory that is not
+  // written costs nothing.
   if (capacity() > 0 && wanted > small_buffer) wanted = std::max(wanted, grown_buffer);
   Block larger(static_cast<std::size_t>(round_up_to_block(wanted)));
   if (size_ > 0) std::memcpy(larger.data(), data(), size_);
@@ -272,7 +273,7 @@ Result<Buffer> read_file(Disk& disk, const std::string& path, std::size_t limit)
   if (!size) return std::unexpected(size.error());
   if (*size > limit)
     return fail(Errc::too_large,
-                fmt::format("{}: {} bytes where at most {} may be", path, *size, limit));
+                fmt::format("{}: has {} bytes; the limit is {}", path, *size, limit));
   Buffer bytes(static_cast<std::size_t>(*size));
   const auto got = (*file)->pread(0, bytes);
   if (!got) return std::unexpected(got.error());

@@ -14,10 +14,11 @@ namespace tarry::storage {
 namespace {
 
 constexpr std::uint64_t smallest_file_bytes = 64 << 10;
-constexpr std::uint64_t zeros_bytes = 1 << 20;  // Written in one piece: what a round may wait for.
+constexpr std::uint64_t zeros_bytes =
+    1 << 20;  // Written in one piece.  A round may have to wait for one piece.
 constexpr std::string_view spare_extension = ".spare";
 
-// The space is ours when it returns; what is there of the file when it fails is removed.
+// Preallocates the file's space.  If that fails, the file is removed.
 Result<> make_file(Disk& disk, const std::string& path, std::uint64_t bytes) {
   auto file = disk.open(path, {.write = true, .create = OpenOptions::Create::must});
   if (!file) return std::unexpected(file.error());
@@ -60,7 +61,7 @@ struct Journal::Round {
   Lsn end() const { return lsn + size(); }
 };
 
-// What a round's way to the disk came to.
+// The result of writing a round.
 struct Journal::Outcome {
   Result<> result;
   std::shared_ptr<File> opened;  // The file that the round begins.
@@ -252,20 +253,21 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
   auto most = std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2);
   if (use == JournalUse::work) most -= delivery_overhead_bytes;
   if (bytes > most) {
-    return fail(Errc::too_large, fmt::format("{}: a record of {} bytes, where {} are the most",
+    return fail(Errc::too_large, fmt::format("{}: a record has {} bytes; the limit is {}",
                                              options_.directory, bytes, most));
   }
   if (!has_room(bytes, use)) {
     tell_pressure();
-    return fail(Errc::no_space,
-                fmt::format("{}{}: no room for a record of {} bytes: {} of {} are waiting for a "
-                            "checkpoint",
-                            disk_is_full_ ? "disk full: " : "", options_.directory, bytes,
-                            live_bytes(), options_.max_bytes));
+    return fail(
+        Errc::no_space,
+        fmt::format("{}{}: no room for a record of {} bytes: {} of {} bytes wait for a checkpoint",
+                    disk_is_full_ ? "disk full: " : "", options_.directory, bytes, live_bytes(),
+                    options_.max_bytes));
   }
 
-  // From here on nothing can refuse it: half a record in a round would be written with it, and one
-  // that was told as refused would come back at the next start.  Without memory the broker ends.
+  // From here on the append cannot fail: half a record in the round would be written with it, and a
+  // record that was reported as refused would come back at the next start.  So a lack of memory
+  // ends the broker here (noexcept).
   return [&]() noexcept {
     auto& round = round_for(bytes);
     const Lsn lsn = round.lsn + round.buffer.size();
@@ -314,7 +316,8 @@ Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
 }
 
 std::shared_ptr<Journal::JournalFile> Journal::take_spare(std::uint64_t bytes) {
-  // One that is not being filled, where there is a choice.
+  // Prefers a spare that is not being filled: a round that takes one has to wait for the piece that
+  // is being written.
   std::ranges::stable_sort(spares_, {}, &JournalFile::filling);
   const auto found =
       std::ranges::find_if(spares_, [&](const auto& spare) { return spare->bytes >= bytes; });
@@ -362,8 +365,8 @@ void Journal::start_round() {
   write_round(!round.some_wait_for_write);
 }
 
-// What the Background does for one round.  It may be run again after Errc::exhausted, and goes on
-// where it was.
+// The work of one round, done on the Background.  After Errc::exhausted it may be run again, and
+// continues where it stopped.
 struct Journal::RoundTask {
   Disk& disk;
   const Clock& clock;
@@ -372,7 +375,7 @@ struct Journal::RoundTask {
   std::shared_ptr<File> file;
   std::uint64_t place;
   JournalFileHeader header;
-  std::string old_path, new_path;  // Where the round begins a file.
+  std::string old_path, new_path;  // Only for a round that begins a file.
   bool renamed = false, written = false, synced = false;
 
   bool begins_file() const { return round->begins_file > 0; }
@@ -531,7 +534,7 @@ void Journal::fail_all(const Error& error) {
   if (failure_) return;
   failure_ = error;
   postponed_round_ = nullptr;
-  log_error("storage", "journal {}: {}; nothing is written any more", options_.directory,
+  log_error("storage", "journal {}: {}; nothing more is written to it", options_.directory,
             error.message);
   if (hooks_.on_failure) hooks_.on_failure(*failure_);
   auto rounds = std::exchange(rounds_, {});
@@ -558,7 +561,8 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
         if (!made) {
           if (!std::exchange(disk_is_full_, true)) {
             log_warn("storage",
-                     "disk full, no space for journal {}: {}; new work is refused until there is",
+                     "disk full, no space for journal {}: {}; new records are refused until there "
+                     "is space",
                      options_.directory, made.error().message);
             if (hooks_.on_pressure) hooks_.on_pressure();
           }

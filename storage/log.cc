@@ -55,7 +55,7 @@ struct BatchHeader {
   Offset first, last;
   std::int64_t max_timestamp;
 };
-// Of the batch at the front of bytes which the broker itself has made or checked.
+// Reads the batch at the front of bytes that the broker itself has made or checked.
 Result<BatchHeader> header_at(Bytes bytes) {
   const auto batch = records::next_batch(bytes);
   if (!batch) return fail(Errc::corrupt, batch.error().message);
@@ -147,7 +147,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
       has_start = has_start || entry.name == start_name;
       if (const auto base = segment_base(entry.name)) bases.push_back(*base);
     }
-    for (const auto& entry : *entries) {  // What a Removal had no time for.
+    for (const auto& entry : *entries) {  // Files that a Removal had no time to unlink.
       if (!is_left_over(entry.name, bases)) continue;
       if (auto removed = disk.remove(path + "/" + entry.name); !removed)
         return std::unexpected(removed.error());
@@ -166,7 +166,8 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
       return std::unexpected(written.error());
   } else {
     return fail(Errc::corrupt,
-                fmt::format("{}: there are segments, but no {} says whose", path, metadata_name));
+                fmt::format("{}: has segments, but no {} that says which topic they belong to",
+                            path, metadata_name));
   }
 
   if (!bases.empty()) {
@@ -194,7 +195,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), start);
     if (error != std::errc{} || end != text->data() + text->size() || start < 0) {
       return fail(Errc::corrupt,
-                  fmt::format("{}: \"{}\" is no offset", start_path, printable(*text)));
+                  fmt::format("{}: \"{}\" is not an offset", start_path, printable(*text)));
     }
     log.start_noted_ = start;
     log.start_offset_ = std::max(log.start_offset_, start);
@@ -347,8 +348,9 @@ Result<> Log::truncate_to(Offset offset) {
   offset = std::max(offset, segments_.front().base);
   if (!active_exists_) {
     if (offset == end_offset_) return {};
-    return fail(Errc::corrupt, fmt::format("{}: has no segment, the journal goes on at offset {}",
-                                           directory_, offset));
+    return fail(Errc::corrupt,
+                fmt::format("{}: has no segment, but the journal continues at offset {}",
+                            directory_, offset));
   }
   // A segment that begins at the offset goes too, and the one before it is the active one again:
   // what closed it may not be synced.
@@ -383,9 +385,11 @@ Result<> Log::replay(SharedBytes batches, WallTime appended) {
     if (!header) return std::unexpected(header.error());
     if (header->last >= segments_.front().base) {
       if (header->first != end_offset_ || header->last < header->first) {
-        return fail(Errc::corrupt,
-                    fmt::format("{}: ends at offset {}, the journal has a batch of {} to {} next",
-                                directory_, end_offset_, header->first, header->last));
+        return fail(
+            Errc::corrupt,
+            fmt::format(
+                "{}: ends at offset {}, but the journal's next batch has the offsets {} to {}",
+                directory_, end_offset_, header->first, header->last));
       }
       append(batches.part(at, header->bytes), header->first, header->last, header->max_timestamp,
              appended);

@@ -61,7 +61,7 @@ Buffer entry_value(const Parked& parked) {
   return out;
 }
 
-// What an entry says, viewed where it lies.
+// The fields of an entry, as views of its value.
 struct EntryView {
   PendingKey key;
   TopicPartition partition;
@@ -223,7 +223,7 @@ struct PendingStore::Inside {
   void put_floor(rocksdb::WriteBatch& batch);
 
   // Calls `take` for the entries of [from, until) whose topics are there; it says whether to go on.
-  // Looks at `limit` entries at most.  Where it stopped; empty: at the end.
+  // Looks at `limit` entries at most.  Returns where it stopped; empty: at the end.
   template <typename Take>
   Result<std::optional<PendingKey>> scan(PendingKey from, PendingKey until, std::size_t limit,
                                          Take take);
@@ -297,7 +297,7 @@ Result<> PendingStore::apply(std::span<const Operation> operations) {
   const std::lock_guard lock(in.mutex);
   const auto dropped = in.garbage->dropped.load();
 
-  // What this call has written so far, which a look into the database does not show.
+  // The rows that this call has put into its batch; the database does not show them yet.
   std::map<PendingKey, bool> there;
   std::map<Buffer, IdRow> rows;
   std::map<TopicId, std::int64_t> changes;

@@ -240,12 +240,11 @@ Result<std::vector<ProducerStates::Row>> load_producer_states(Database& meta,
     ProducerStates::Row row{key.number<ProducerId>(), {}};
     const bool fits = key.good() && !at.value().empty() && at.value().size() % answered_bytes == 0;
     if (!fits) {
-      return fail(
-          Errc::corrupt,
-          fmt::format("database {}: producer {} of partition {} of topic {} has a row of {} "
-                      "bytes, which fits no number of answers",
-                      meta.directory(), row.producer, partition.partition, partition.topic.text(),
-                      at.value().size()));
+      return fail(Errc::corrupt,
+                  fmt::format("database {}: producer {} of partition {} of topic {} has a row of "
+                              "{} bytes, which is not a whole number of entries",
+                              meta.directory(), row.producer, partition.partition,
+                              partition.topic.text(), at.value().size()));
     }
     Fields value(at.value());
     for (auto left = at.value().size() / answered_bytes; left > 0; --left) {

@@ -38,16 +38,18 @@ Result<BatchSpan> first_batch(Bytes batches) {
       fmt::format("a journal record has {} bytes where a whole batch should be", batches.size()));
 }
 
-// What `batches` have from `end` on; Errc::corrupt when one of them lies across it.
+// The part of `batches` from `end` on; Errc::corrupt when a batch lies across it.
 Result<Bytes> behind(Bytes batches, Offset end) {
   while (!batches.empty()) {
     const auto batch = first_batch(batches);
     if (!batch) return std::unexpected(batch.error());
     if (batch->base >= end) return batches;
     if (batch->end > end) {
-      return fail(Errc::corrupt, fmt::format("the journal has a batch of offsets {} to {}, the log "
-                                             "ends between them, at {}",
-                                             batch->base, batch->end - 1, end));
+      return fail(
+          Errc::corrupt,
+          fmt::format(
+              "the journal has a batch of offsets {} to {}, but the log ends between them, at {}",
+              batch->base, batch->end - 1, end));
     }
     batches = batches.subspan(batch->bytes);
   }
@@ -132,10 +134,10 @@ class Replay {
     const auto offsets = offsets_of(*batches);
     if (!offsets) return std::unexpected(offsets.error());
     if (offsets->first != end) {
-      return fence(appended, {Errc::corrupt,
-                              fmt::format("the log ends at offset {} and the journal goes on at "
-                                          "{}: what was between is lost",
-                                          end, offsets->first)});
+      return fence(appended,
+                   {Errc::corrupt, fmt::format("the log ends at offset {}, but the journal "
+                                               "continues at {}: the records between are lost",
+                                               end, offsets->first)});
     }
     if (auto done = logs_.append(partition, *batches, appended.appended); !done)
       return fence(appended, done.error());
@@ -155,7 +157,7 @@ class Replay {
   PendingStore& pending_;
   OffsetStore& offsets_;
   LogReplay& logs_;
-  // Where each log that was cut ends; empty: it is fenced.
+  // The end of each log that was cut; empty: the log is fenced.
   std::unordered_map<TopicPartition, std::optional<Offset>> ends_;
   std::vector<Operation> waiting_;
   Sequence highest_sequence_ = 0;
@@ -175,10 +177,9 @@ Result<std::pair<Offset, Offset>> offsets_of(Bytes batches) {
     const auto batch = first_batch(batches);
     if (!batch) return std::unexpected(batch.error());
     if (base && batch->base < end) {
-      return fail(
-          Errc::corrupt,
-          fmt::format("a journal record has a batch at offset {} behind one that ends at {}",
-                      batch->base, end));
+      return fail(Errc::corrupt,
+                  fmt::format("a journal record has a batch at offset {} after one that ends at {}",
+                              batch->base, end));
     }
     if (!base) base = batch->base;
     end = batch->end;

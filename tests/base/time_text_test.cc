@@ -101,7 +101,7 @@ TEST_SUITE("time_text") {
       CHECK(parsed.error().code == Errc::invalid);
       CHECK(parsed.error().message.find("1h30m") != std::string::npos);
     }
-    CHECK(parse_duration("soon").error().message.starts_with("\"soon\" is no duration"));
+    CHECK(parse_duration("soon").error().message.starts_with("\"soon\" is not a duration"));
     CHECK(parse_duration(std::string_view("1h\0", 3)).has_value() == false);
   }
 
@@ -178,7 +178,7 @@ TEST_SUITE("time_text") {
       CHECK(parsed.error().code == Errc::invalid);
       CHECK(parsed.error().message.find("2026-11-21T10:00:00+01:00") != std::string::npos);
     }
-    CHECK(parse_time("noon\n").error().message.starts_with("\"noon\\x0a\" is no time"));
+    CHECK(parse_time("noon\n").error().message.starts_with("\"noon\\x0a\" is not a time"));
   }
 
   TEST_CASE("sizes are bytes or powers of 1024, and nothing else") {
