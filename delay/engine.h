@@ -1,6 +1,7 @@
 #pragma once
 
-// Engine: parks records, decides what is due, and hands it to a Sink.  One a shard.
+// Engine: keeps pending records, decides which are due, and hands them to a Sink.  Each shard has
+// one.
 //
 //   producer's batch                                                          partition's log
 //        |                                                                          ^
@@ -24,7 +25,7 @@
 //   engine.appended(*accepted);                                  // Before anything else is
 //   accepted.
 //
-// An entry's way, and who may still take it back:
+// The states of an entry, and when it can still be removed:
 //
 //   parked, not durable --> pending --> ready --> in flight --> gone (delivered)
 //         \________________\__________\___ cancel, replace, expire: leaving --> gone
@@ -34,7 +35,7 @@
 //              waits, and is told that it came too late)
 //   in flight  its delivery stands in the journal, or will be refused: who wants to cancel waits
 //
-// What always holds
+// Invariants
 //   - Nothing is delivered before its due time by the clock on the wall, nor twice, nor after it
 //     was cancelled, replaced or had expired.
 //   - Per partition what is ready leaves in (due, sequence) order, one batch in flight at a time.
@@ -47,8 +48,9 @@
 // Fairness: partitions with something ready take turns, a batch each.  One whose delivery was
 // refused waits for its own back-off; nobody waits with it.
 //
-// Everything runs on its shard's thread.  No locks, no clock but the one that is given.  May be
-// destroyed at any time outside its calls to the sink: a `done` that comes later does nothing.
+// Everything runs on its shard's thread, with the clock that is given.  The engine has no lock of
+// its own; the PendingStore, which all shards share, has one.  The engine may be destroyed at any
+// time outside its calls to the sink: a `done` that comes later does nothing.
 
 #include <chrono>
 #include <cstddef>

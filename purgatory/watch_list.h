@@ -10,8 +10,8 @@
 //    threshold   40   41   41   57   90          advance_to(41) asks the first three,
 //    operation    a    b    c    d    e          in this order
 //
-//   log_.append(batch); visible_bytes_ += size;  // The change first, whole and visible;
-//   fetches.advance_to(visible_bytes_);          // then those that waited for it.
+//   visible_ = end;                       // The change first, whole and visible;
+//   fetches.advance_to(visible_.bytes);   // then the operations that wait for it.
 //
 // Invariants
 //   - Equal thresholds are asked in the order in which they were watched.
