@@ -158,7 +158,7 @@ TEST_SUITE("long requests") {
     CHECK(response.results.back().error_code == ErrorCode::invalid_request);
   }
 
-  TEST_CASE("of a partition that one commit names twice the last offset holds") {
+  TEST_CASE("if one commit names a partition twice, the last offset counts") {
     LongWorld world;
     create_topic(world, "t");
     protocol::OffsetCommitRequest commit;
