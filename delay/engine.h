@@ -27,10 +27,10 @@
 //
 // The states of an entry, and when it can still be removed:
 //
-//   parked, not durable --> pending --> ready --> in flight --> gone (delivered)
-//         \________________\__________\___ cancel, replace, expire: leaving --> gone
+//   accepted, not durable --> pending --> ready --> in flight --> gone (delivered)
+//           \__________________\__________\___ cancel, replace, expire: leaving --> gone
 //
-//   leaving    its Gone stands in the journal and is not durable yet: it is not handed out any more
+//   leaving    its Gone is in the journal and not durable yet: it is not handed to the sink now
 //              (with an id also what was due on arrival, which goes to the log at once: a cancel
 //              waits, and is told that it came too late)
 //   in flight  its delivery stands in the journal, or will be refused: who wants to cancel waits
@@ -122,7 +122,7 @@ class Accepted {
   std::size_t parked() const;  // How many are.
   bool changes_nothing() const { return parked_.empty() && gone_.empty(); }
 
-  // Adds what is parked and what is gone.  The record views this object until it is appended.
+  // Adds the pending records and the removals.  The record views this object until it is appended.
   void add_to(storage::RecordBuilder& record) const;
 
  private:
@@ -155,12 +155,12 @@ class Accepted {
   Buffer immediate_;
   Buffer bytes_;  // Ids and records of what follows.
   std::vector<Parked> parked_;
-  // Before what is parked, in the journal too.  `delivered`: was due on arrival, and is in
-  // `immediate_`; its id is remembered.
+  // They precede the pending records, in the journal too.  `delivered`: was due on arrival, and is
+  // in `immediate_`; its id is remembered.
   std::vector<Gone> gone_;
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t expired_ = 0;           // On arrival.
-  std::uint32_t cancelled_within_ = 0;  // What was parked and taken back in this batch.
+  std::uint32_t cancelled_within_ = 0;  // Records that were added and cancelled in this batch.
   std::uint32_t replaced_within_ = 0;
 };
 
@@ -226,16 +226,16 @@ class Engine {
   // The topic is deleted (and dropped from the store by the host).
   void topic_deleted(const TopicId& topic);
 
-  // Parked in the journal and not yet in the store, whose own counts do not have them.
+  // Accepted in the journal and not yet in the store, whose own counts do not include them.
   std::size_t arriving_of(const TopicId& topic) const;
 
   struct Stats {
-    WallTime now{};             // What is believed of the wall clock, as of the last step.
-    std::size_t near = 0;       // Entries in memory, of these:
-    std::size_t overdue = 0;    //   due and not yet delivered
-    std::size_t in_flight = 0;  //   handed to the sink
-    std::size_t arriving = 0;   // Parked in the journal, not durable.  The store counts the rest.
-    WallTime horizon{};         // What is due before it is in memory.
+    WallTime now{};                    // What is believed of the wall clock, as of the last step.
+    std::size_t near = 0;              // Entries in memory, of these:
+    std::size_t overdue = 0;           //   due and not yet delivered
+    std::size_t in_flight = 0;         //   handed to the sink
+    std::size_t arriving = 0;          // Accepted, not durable.  The store counts the rest.
+    WallTime horizon{};                // What is due before it is in memory.
     std::optional<WallTime> next_due;  // Exact, or the start of the wheel's bucket that has it.
     std::uint64_t delivered_total = 0;
     std::uint64_t early_total = 0;  // Always 0.
@@ -307,7 +307,7 @@ class Engine {
     std::string id;  // The record's own, where there is one.
   };
 
-  // Parked in the journal and not durable.
+  // Accepted in the journal and not durable.
   struct Arriving {
     TopicPartition partition;
     std::string id;

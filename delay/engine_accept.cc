@@ -110,7 +110,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
                   "the broker has no sequence numbers ready for delayed records; try again");
   }
 
-  // Who has an id that this batch uses: what is pending, or what this batch parks.
+  // The record that has an id which this batch uses: a pending one, or one of this batch.
   std::map<std::string_view, std::size_t> parked_here;  // Id -> index in parked_.
   std::set<std::string_view> gone_here;
   const auto take_id = [&](std::string_view id, storage::GoneHow how) -> Result<bool> {

@@ -13,8 +13,8 @@
 //      +-- is_satisfied() already: on_complete(satisfied) before start() returns
 //
 //   class DurabilityWait final : public DelayedOperation {
-//     bool is_satisfied() override { return shard_.durable_through() > last_; } void
-//     on_complete(Outcome outcome) override { ... resume the waiting coroutine ... }
+//     bool is_satisfied() override { return shard_.durable_through() > last_; }
+//     void on_complete(Outcome outcome) override { ... resume the waiting coroutine ... }
 //   };
 //
 //   const std::array watching{Watching{shard.durable_waiters, last}};

@@ -3,8 +3,8 @@
 // Database: one of the two RocksDB databases of a data directory.  They hold the pending records
 // and everything that is looked up by a key.
 //
-//   db/pending pending records and their ids (pending_store) db/meta topics, configs, id blocks
-//   (catalog)
+//   db/pending   pending records and their ids           (pending_store)
+//   db/meta      topics, configs, id blocks              (catalog)
 //                producers' last answers                 (producer_states)
 //                groups and their committed offsets      (offset_store)
 //

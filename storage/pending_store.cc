@@ -201,8 +201,8 @@ struct PendingStore::Inside {
   mutable std::mutex mutex;
   std::unordered_map<TopicId, std::uint64_t> counts;  // None is 0.
   std::uint64_t total = 0;
-  // Nothing is pending below `floor`.  It moves up when somebody has looked (see first_entry())
-  // and down when something is parked below; `floor_written` is what the database says.
+  // Nothing is pending below `floor`.  It moves up when somebody has looked (see first_entry()) and
+  // down when a record is added below; `floor_written` is what the database says.
   PendingKey floor = first_key;
   PendingKey floor_written = first_key;
   bool looking = false;               // Somebody looks for the first entry,

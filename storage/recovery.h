@@ -3,9 +3,10 @@
 // Recovery: applies the records after each journal's checkpoint again, so that the state is that of
 // the last acknowledged record.
 //
-//   journal/0 catalog's operations pass 1: which topics exist at the end journal/0 everything else,
-//   in order pass 2: only of topics that exist journal/1 the same ... also journals of shards that
-//   no longer exist (another --shards)
+//   journal/0   catalog's operations            pass 1: which topics exist at the end
+//   journal/0   everything else, in order       pass 2: only of topics that exist
+//   journal/1   the same
+//   ...         also journals of shards that no longer exist (another --shards)
 //
 //     TopicCreated ... BrokerConfigsSet   Catalog
 //     Parked, Gone                        PendingStore
