@@ -200,6 +200,7 @@ Listener::~Listener() {
 }
 
 Result<> Listener::start() {
+  // All addresses listen before the first one accepts: after an error no client is connected.
   for (auto& door : doors_) {
     if (::listen(door->acceptor.native_handle(), backlog) != 0) {
       const int error = errno;
@@ -252,6 +253,8 @@ void Listener::accept_some(Door& door) {
       continue;  // It went before it was accepted, or its network did: the next may be well.
     }
     peer.resize(size);
+    // It is accepted first and then closed: a connection that is left in the backlog would wait
+    // without an answer.
     if (connections() >= max_connections_) {
       ::close(socket);
       too_many_connections_.warn(
@@ -268,6 +271,7 @@ void Listener::accept_some(Door& door) {
 }
 
 Listener::Turned Listener::turn_away(Door& door, int why) {
+  // The reserve may be gone since the last time; perhaps a descriptor is free now.
   if (reserve_ < 0) reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (reserve_ < 0) return Turned::not_possible;
   ::close(std::exchange(reserve_, -1));

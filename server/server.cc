@@ -91,6 +91,8 @@ Server::Server(Config config, std::function<void(const Error&)> on_failure)
 }
 
 Server::~Server() {
+  // stop() gives up after its timeout.  The threads use our members, so the destructor has to wait
+  // until they have ended.
   while (!stop()) {
   }
 }
@@ -159,6 +161,7 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
 
 Result<> Server::start() {
   Parts& parts = *parts_;
+  // The addresses come first: a port in use is refused before anything on disk is touched.
   auto bound = BoundAddress::bind(parts.config.listen, "listeners");
   if (!bound) return std::unexpected(bound.error());
   parts.kafka = bound->address();
@@ -266,6 +269,7 @@ Result<> Server::Parts::end_sessions() {
 
 void Server::Parts::end_threads() {
   if (pool) pool->stop();
+  // The guards go after the pool: its last results are still posted to the shards.
   for (auto& lane : lanes) lane->guard.reset();
   for (auto& lane : lanes) {
     if (lane->thread.joinable()) lane->thread.join();
@@ -275,6 +279,7 @@ void Server::Parts::end_threads() {
 Result<> Server::stop() {
   Parts& parts = *parts_;
   if (!parts.running) return {};
+  // New clients first: otherwise the sessions below would never become fewer.
   run_on(parts.lanes[0]->context, [&] {
     parts.listener->stop();
     if (parts.admin) parts.admin->stop();

@@ -70,6 +70,8 @@ void Sessions::take(Arrival arrival) {
 
 void Sessions::close_all(std::string_view reason) {
   for (Session* session = first_; session != nullptr;) {
+    // Keeps it alive while it is closed, and takes the next one first: closing unlinks a session
+    // that no handler uses.
     const auto alive = session->shared_from_this();
     session = session->next_;
     alive->close(reason, Ending::usual);
@@ -139,6 +141,7 @@ Session::Session(Sessions& owner, asio::ip::tcp::socket socket, Arrival arrival)
 Session::~Session() {
   *previous_ = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
+  // A connection that moved to another shard has not ended: the listener counts it still.
   if (!gone_over_ && owner_.on_ended) owner_.on_ended();
   owner_.ended_one();
 }
@@ -168,6 +171,7 @@ void Session::arm(timing::Timer& timer, std::chrono::milliseconds after) {
 void Session::start() {
   boost::system::error_code ignored;  // A socket that is gone already says so when it is read.
   socket_.non_blocking(true, ignored);
+  // Answers are written whole, so Nagle's algorithm would only delay them.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   guarded([this] {
     count_unfinished();
@@ -179,6 +183,7 @@ void Session::start() {
 void Session::close(std::string_view reason, Ending kind) {
   if (std::exchange(closed_, true)) return;
   owner_.log_ending(kind, connection_.peer(), reason);
+  // The steps below cancel what holds the last references to this session.
   const auto alive = shared_from_this();
   watch_peer(false);
   boost::system::error_code ignored;
@@ -204,6 +209,7 @@ void Session::wait_readable() {
     pump();
   }
   if (closed_) return;
+  // A full session does not read, so it would not see the client's end without the watch.
   watch_peer(is_full());
   if (reading_ || is_full()) return;
   reading_ = true;

@@ -107,6 +107,8 @@ Result<std::unique_ptr<Journal>> Journal::open(Disk& disk, Background& backgroun
 Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
   if (auto made = disk_.make_directories(options_.directory); !made) return made;
   begin_ = recovered.exists ? recovered.end : options_.first_lsn;
+  // A new incarnation, in a new file: what the last one left behind its end can then never be taken
+  // for a round of this one.
   incarnation_ = recovered.incarnation + 1;
   salt_ = random.u64();
   if (auto taken = take_over_files(recovered); !taken) return taken;
@@ -138,6 +140,7 @@ Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
   file_header(begin_).write(header.span());
   if (auto written = file->file->pwrite(0, header.view()); !written) return written;
   if (auto synced = file->file->sync(); !synced) return synced;
+  // The name too: without it a power cut may keep the header and lose the file.
   if (auto synced = disk_.sync_directory(options_.directory); !synced) return synced;
 
   open_first_ = begin_;
@@ -250,6 +253,7 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
   if (failure_) return std::unexpected(*failure_);
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size();
+  // At most half of the journal, so that it fits while the other half waits for a checkpoint.
   auto most = std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2);
   if (use == JournalUse::work) most -= delivery_overhead_bytes;
   if (bytes > most) {
@@ -257,6 +261,7 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
                                              options_.directory, bytes, most));
   }
   if (!has_room(bytes, use)) {
+    // A refused append is also a reason for a checkpoint, which frees files.
     tell_pressure();
     return fail(
         Errc::no_space,
@@ -299,9 +304,12 @@ Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
   }
 
   const auto need = round_up_to_block(round_header_bytes + bytes);
+  // A finished round's memory is reused: a fresh buffer costs page faults.
   auto round = used_ ? std::exchange(used_, nullptr) : std::make_shared<Round>();
   round->lsn = gathered_end();
   if (round->lsn + need > open_end) {
+    // The record does not fit into the file, so this round begins the next one.  A round never
+    // spans two files, so that it can be written with one call.
     open_first_ = round->lsn;
     open_bytes_ = std::max(options_.file_bytes, block_bytes + need);
     round->begins_file = open_bytes_;
@@ -357,6 +365,8 @@ void Journal::start_round() {
   in_flight_ = std::move(rounds_.front());
   rounds_.pop_front();
   round.number = next_number_++;
+  // Each round states how far the journal was synced, so that recovery can tell damage before that
+  // position from a torn end after it.
   round.synced_to = durable_;
   round.payload_bytes = static_cast<std::uint32_t>(round.buffer.size() - round_header_bytes);
   round.buffer.pad_to_block();
@@ -458,6 +468,7 @@ void Journal::run_round(std::shared_ptr<RoundTask> task, bool also_sync) {
         if (postpone_round(outcome, [this, task, also_sync] { run_round(task, also_sync); }))
           return;
         if (also_sync || !outcome.result) return finish_round(std::move(outcome));
+        // Completions that need only the write do not wait for the sync that follows.
         complete(*in_flight_, false, {});
         sync_round(task, outcome.took);
       });
@@ -468,6 +479,8 @@ void Journal::sync_round(std::shared_ptr<RoundTask> task, std::chrono::nanosecon
       round_lane_, [task] { return task->timed(&RoundTask::sync); },
       [this, task, took](Outcome outcome) {
         outcome.took += took;
+        // Only the directory's sync can be postponed, because it opens the directory; a failed
+        // fdatasync is final.
         if (postpone_round(outcome, [this, task, all = outcome.took] { sync_round(task, all); }))
           return;
         finish_round(std::move(outcome));
@@ -536,6 +549,8 @@ void Journal::fail_all(const Error& error) {
   postponed_round_ = nullptr;
   log_error("storage", "journal {}: {}; nothing more is written to it", options_.directory,
             error.message);
+  // Before the completions: the host must refuse new work before any waiting request sees the
+  // error.
   if (hooks_.on_failure) hooks_.on_failure(*failure_);
   auto rounds = std::exchange(rounds_, {});
   if (in_flight_) rounds.push_front(std::exchange(in_flight_, nullptr));
@@ -633,6 +648,8 @@ void Journal::checkpoint(Lsn lsn, Completion then) {
       },
       [this, lsn, then = std::move(then)](Result<> noted) mutable {
         checkpointing_ = false;
+        // Files are released only after the note is durable: recovery must never start at a reused
+        // file.
         if (noted) release(lsn);
         if (then) then(noted);
       });

@@ -88,6 +88,7 @@ class Replay {
       return {};
     }
     if (const auto* answered = std::get_if<ProducerAnswered>(&operation)) {
+      // Operations of a topic that was deleted later are skipped: its files and rows are gone.
       if (!exists(answered->partition)) return {};
       return logs_.producer_answered(*answered);
     }
@@ -121,6 +122,8 @@ class Replay {
 
     auto known = ends_.find(partition);
     if (known == ends_.end()) {
+      // The log may have flushed batches after the checkpoint, perhaps half of one.  Cutting it
+      // where the journal begins brings it to a known state.
       const auto end = logs_.cut(partition, first->base);
       if (!end) return fence(appended, end.error());
       known = ends_.emplace(partition, *end).first;
@@ -146,6 +149,7 @@ class Replay {
   }
 
   Result<> fence(const LogAppended& appended, const Error& why) {
+    // An error of the disk concerns all partitions, so it ends the recovery instead of fencing one.
     if (!means_partition(why)) return std::unexpected(why);
     ends_.insert_or_assign(appended.partition, std::nullopt);
     ++fenced_;
@@ -216,6 +220,8 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
     const auto named = [&](const Error& error) {
       return Error{error.code, fmt::format("journal {}: {}", directory, error.message)};
     };
+    // Two passes over shard 0: a topic may be deleted later in the journal than its records stand,
+    // and records of a deleted topic must not be applied.
     if (shard == 0) {
       const auto read = recover_journal(disk, directory, [&](Lsn, Bytes record) {
         return for_each_operation(record, [&](const Operation& operation) -> Result<> {
@@ -254,6 +260,7 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
 
 Result<> settle(Disk& disk, const std::string& root, Database& meta, Database& pending,
                 std::uint32_t shards, Recovered& recovered) {
+  // Both before any note: records before a noted position are never replayed again.
   if (auto flushed = meta.flush(); !flushed) return flushed;
   if (auto flushed = pending.flush(); !flushed) return flushed;
   for (auto& [shard, journal] : recovered.journals) {

@@ -50,6 +50,8 @@ Result<> write_batches(File& file, std::uint64_t at, const std::vector<SharedByt
   buffer.reserve(static_cast<std::size_t>(round_up_to_block(std::min(total, write_bytes))));
 
   if (lead > 0) {  // The block that the file ends in, which is written again with what follows.
+    // Direct I/O writes whole blocks only, so the bytes before `at` are read back and written again
+    // unchanged.
     buffer.resize(block_bytes);
     const auto got = file.pread(start, buffer.span());
     if (!got) return std::unexpected(got.error());
