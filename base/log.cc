@@ -40,7 +40,8 @@ spdlog::level::level_enum level_of(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Waits for the reader.  False: it cannot be written, and nobody can be told.
+// Waits for the reader.  Returns false when the line cannot be written; there is no other place to
+// report that.
 bool write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());

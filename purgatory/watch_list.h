@@ -101,7 +101,7 @@ class WatchList {
   std::size_t visit(Threshold up_to);
 
   Watches watches_;
-  Watches::iterator next_;  // While visiting: who is asked next.  remove() keeps it valid.
+  Watches::iterator next_;  // While visiting: the next watch.  remove() keeps it valid.
   bool visiting_ = false;
   std::uint64_t pass_ = 0;
 };

@@ -58,7 +58,8 @@ class BatchBuilder {
               std::span<const HeaderView> headers = {});
   // `body` is a record's body as RecordView has it, or as append_record_body() wrote it.
   void append_body(WallTime timestamp, Bytes body);
-  // The same from a record's key_value and `header_count` encoded headers: for who changes headers.
+  // The same from a record's key_value and `header_count` encoded headers, for callers that change
+  // the headers.
   void append_parts(WallTime timestamp, Bytes key_value, std::int32_t header_count, Bytes headers);
   // The next `offsets` offsets have no record.
   void skip(std::int32_t offsets = 1);

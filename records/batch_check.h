@@ -9,8 +9,8 @@
 //   record
 //
 // Invariants of a CheckedBatch with `opened`: its records are well formed to the last byte, as many
-// as the header says, with the offset deltas 0 .. n-1, and each may stand in this topic.  Nobody
-// has to check them again, and nobody has to unpack them again.
+// as the header says, with the offset deltas 0 .. n-1, and each may stand in this topic.  No later
+// code checks or decompresses them again.
 //
 // Pure: no clock, no state; any thread.  Memory: the unpacked records, within
 // max_uncompressed_bytes, and a bounded list of bad records.

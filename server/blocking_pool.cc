@@ -17,7 +17,8 @@ namespace tarry::server {
 
 namespace {
 
-// Without memory to hand on what is done, it is tried again: somebody waits for it.
+// If there is no memory to post a finished job, posting is retried, because a request waits for the
+// result.
 constexpr std::chrono::milliseconds wait_for_memory{1};
 
 }  // namespace

@@ -279,7 +279,8 @@ Listener::Turned Listener::turn_away(Door& door, int why) {
   const int error = errno;
   if (socket >= 0) ::close(socket);
   reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  // Without a descriptor the kernel does not even look whether somebody is there.
+  // Without a free descriptor the kernel fails before it looks for a client, so only EAGAIN means
+  // that there is none.
   if (socket < 0)
     return error == EAGAIN || error == EWOULDBLOCK ? Turned::nobody_there : Turned::not_possible;
   no_descriptor_.warn(

@@ -7,7 +7,7 @@
 //                      [::1]:9092 ------'
 //
 // Taking the address and listening on it are two steps: a port that is in use is found out before
-// anything on disk is touched, and nobody can connect before the broker can answer.
+// anything on disk is touched, and no client can connect before the broker can answer.
 //
 // A host name stands for all its addresses; localhost for 127.0.0.1 and, where the machine has
 // IPv6, ::1; no host for any address of either kind.  Port 0 is the same free port on all of them.
@@ -49,7 +49,7 @@ class BoundAddress {
 
   // The configured address, with the port that was found; localhost as 127.0.0.1.
   const HostPort& address() const { return address_; }
-  // Nobody beyond this machine can connect.
+  // Only this machine can connect.
   bool is_loopback() const { return local_; }
   // The address that clients are told when the operator configures none.
   HostPort advertised() const;

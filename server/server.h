@@ -4,7 +4,7 @@
 //
 //   start:  addresses taken --> data directory, databases, recovery --> a thread a shard
 //           --> deliveries, wheels --> admin --> listeners
-//   stop:   the same in reverse: nobody new, sessions closed and their requests ended, a last
+//   stop:   the same in reverse: no new clients, sessions closed and their requests ended, a last
 //           checkpoint, the pool, the threads
 //
 // Everything that can be refused is refused first: nothing on disk is touched until all of the

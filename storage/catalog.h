@@ -5,9 +5,10 @@
 //   journal (shard 0) --durable--> apply(operation) --> db/meta
 //                                                  \--> image(): the view of every shard
 //
-// Topics are kept under their ids: a name may be given out again after a topic was deleted, an
-// id never is.  The image is immutable and replaced on each change, so that each shard holds a
-// pointer of its own and reads it without a lock; who applies posts the new one to the others.
+// Topics are kept under their ids: a name may be given out again after a topic was deleted, an id
+// never is.  The image is immutable and replaced on each change, so that each shard holds a pointer
+// of its own and reads it without a lock; the caller of apply() posts the new image to the other
+// shards.
 //
 // Invariants
 //   - apply() twice changes nothing the second time, and what is replayed in order ends where it

@@ -64,7 +64,7 @@ std::string read_pid(int file) {
 // Reads the state of a directory; changes nothing.
 struct DataDirectory::Seen {
   bool whole = false;     // It has meta.properties.
-  bool creating = false;  // It is being filled, or somebody died doing it.
+  bool creating = false;  // It is being filled, or a crash came meanwhile.
   std::string cluster_id;
   std::int32_t node_id = 0;
 };

@@ -53,7 +53,7 @@ std::vector<std::string> family_names(Database::Kind kind) {
   return {format_name(kind), "topics", "singles", "producers", "groups", "offsets"};
 }
 
-// Lets go what the pending store says nobody asks for any more.
+// Removes the rows that the pending store does not need any more.
 class GarbageFilter final : public rocksdb::CompactionFilter {
  public:
   using Question = bool (Garbage::*)(rocksdb::Slice, rocksdb::Slice) const;

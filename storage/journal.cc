@@ -36,7 +36,7 @@ struct Journal::JournalFile {
   std::uint64_t bytes = 0;
   Lsn first = 0;               // Once it is begun, as is
   std::shared_ptr<File> file;  // this.
-  bool filling = false;        // The Background writes zeros; nobody else may write.
+  bool filling = false;        // The Background writes zeros; no other write may run.
   bool taken = false;          // For a round: no more zeros.
 };
 
@@ -441,7 +441,7 @@ struct Journal::RoundTask {
   }
 };
 
-// One way to the disk, or two when somebody wants to know that it is written.
+// One piece of background work, or two when a completion waits for the write alone.
 void Journal::write_round(bool also_sync) {
   auto& round = *in_flight_;
   auto& file = round.begins_file > 0 ? round.new_file : written_;

@@ -51,7 +51,8 @@
 
 namespace tarry::storage {
 
-// A piece of a segment that somebody will ask for soon (read_ahead.h).  run() once, on any thread.
+// A piece of a segment that a consumer will probably ask for soon (read_ahead.h). run() once, on
+// any thread.
 class AheadRead {
  public:
   void run();

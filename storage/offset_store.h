@@ -17,7 +17,7 @@
 //   - apply() twice changes nothing the second time, and replay in order ends where it ended
 //     before, also when the database is ahead of the journal's checkpoint.
 //   - A group that is removed takes its offsets along.
-//   - Offsets are kept under a topic's id.  A deleted topic's are nobody's: load() drops them.
+//   - Offsets are kept under a topic's id. load() drops the offsets of deleted topics.
 //
 // Threads: any; each group's operations come from one thread at a time.  Writes go to RocksDB's
 // memory and do not wait; load() blocks.

@@ -222,8 +222,8 @@ struct PendingStore::Inside {
   Result<std::optional<IdRow>> id_row(const Buffer& key) const;
   void put_floor(rocksdb::WriteBatch& batch);
 
-  // Calls `take` for the entries of [from, until) whose topics are there; it says whether to go on.
-  // Looks at `limit` entries at most.  Returns where it stopped; empty: at the end.
+  // Calls `take` for the entries of [from, until) whose topics exist; `take` returns whether to
+  // continue.  Looks at `limit` entries at most.  Returns where it stopped; empty: at the end.
   template <typename Take>
   Result<std::optional<PendingKey>> scan(PendingKey from, PendingKey until, std::size_t limit,
                                          Take take);
@@ -578,7 +578,7 @@ Result<bool> PendingStore::sweep(WallTime now, std::size_t limit) {
     in.sweeping = *in.garbage->dropped.load();
     in.sweep_from = first_key;
   }
-  // No lock: nobody else writes entries of these topics any more.
+  // No lock: no other code writes entries of these topics any more.
   if (!in.sweeping.empty()) {
     BoundedIterator at(in.rocks, pending_family::entries, entry_key(in.sweep_from),
                        entry_key(last_key));

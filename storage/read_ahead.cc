@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t most_pieces = ReadAhead::most_bytes / ReadAhead::piece_bytes;
 
-// Nobody came for a piece while so many others were asked for: its reader has gone.
+// If no reader came for a piece while so many others were planned, its reader has gone.
 constexpr std::uint64_t patience = 8 * most_pieces;
 
 }  // namespace

@@ -96,7 +96,7 @@ class Replay {
       return exists(moved->partition) ? logs_.start_moved(moved->partition, moved->start)
                                       : Result<>();
     }
-    // Offsets of a topic that is gone are nobody's, and are dropped when the groups are loaded.
+    // Offsets of a deleted topic are dropped when the groups are loaded.
     return offsets_.apply(operation);
   }
 
