@@ -91,11 +91,11 @@ Result<Token> Token::open(const std::string& path, Random& random) {
   struct stat about {};
   if (::fstat(file.get(), &about) != 0) return failed(path, "stat");
   if (!S_ISREG(about.st_mode))
-    return fail(Errc::invalid, fmt::format("{} is no file: remove it", path));
+    return fail(Errc::invalid, fmt::format("{} is not a file: remove it", path));
   if ((about.st_mode & 077) != 0) {
     return fail(Errc::invalid,
-                fmt::format("{} has mode {:04o}, others could use the token in it: chmod 600 it, "
-                            "or remove it and a new one is made",
+                fmt::format("{} has mode {:04o}, so other users could read the token: chmod 600 "
+                            "it, or remove it and a new one is made",
                             path, about.st_mode & 07777));
   }
   std::string text(longest_token + 2, '\0');
@@ -104,10 +104,9 @@ Result<Token> Token::open(const std::string& path, Random& random) {
   text.resize(static_cast<std::size_t>(got));
   while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
   if (!is_token(text)) {
-    return fail(Errc::invalid,
-                fmt::format("{} holds no token ({} to {} printable characters): remove it, and a "
-                            "new one is made",
-                            path, shortest_token, longest_token));
+    return fail(Errc::invalid, fmt::format("{} does not hold a token ({} to {} printable "
+                                           "characters): remove it, and a new one is made",
+                                           path, shortest_token, longest_token));
   }
   return Token(std::move(text));
 }

@@ -61,7 +61,7 @@ WallTime time_of(const char* name, const std::string& text) {
 std::string name_of_record(Call& call) {
   const std::string& name = call.part(2);
   if (name.size() > longest_id) {
-    throw Refused{400, fmt::format("an id has at most {} bytes, '{}' has {}", longest_id,
+    throw Refused{400, fmt::format("the limit of an id is {} bytes; '{}' has {}", longest_id,
                                    printable(name, 64), name.size())};
   }
   return name;
@@ -131,8 +131,7 @@ asio::awaitable<Reply> list_delayed(Call& call) {
   broker::DelayedQuery query;
   if (const auto* topic = call.parameter("topic")) query.topic = topic_of(call, *topic);
   if (call.parameter("partition") != nullptr) {
-    if (!query.topic)
-      throw Refused{400, "partition is one of a topic, as in topic=orders&partition=0"};
+    if (!query.topic) throw Refused{400, "partition needs a topic, as in topic=orders&partition=0"};
     query.partition = partition_of(call, *query.topic);
   }
   if (const auto* from = call.parameter("from")) query.from = time_of("from", *from);

@@ -110,10 +110,11 @@ using Request = http::request<http::string_body>;
 Question question_of(const Request& request, std::size_t header_count) {
   const auto count = static_cast<std::size_t>(std::distance(request.begin(), request.end()));
   if (count > header_count) {
-    throw Refused{431, fmt::format("{} headers are more than {} are allowed", count, header_count)};
+    throw Refused{431,
+                  fmt::format("the request has {} headers; the limit is {}", count, header_count)};
   }
   if (request.version() != 10 && request.version() != 11)
-    throw Refused{400, "HTTP/1.1 and HTTP/1.0 are spoken here"};
+    throw Refused{400, "only HTTP/1.1 and HTTP/1.0 are supported"};
   Question question;
   question.method = view(request.method_string());
   question.target = view(request.target());
@@ -367,10 +368,10 @@ asio::awaitable<bool> HttpServer::Inside::answer_one(Stream& stream, beast::flat
   if (error) {
     const unsigned status = status_of(error);
     reply = refusal(
-        status, status == 431
-                    ? fmt::format("the headers are more than {} bytes", options.header_bytes)
-                : status == 413 ? fmt::format("the body is more than {} bytes", options.body_bytes)
-                                : fmt::format("this is no HTTP request: {}", error.message()));
+        status,
+        status == 431   ? fmt::format("the headers are larger than {} bytes", options.header_bytes)
+        : status == 413 ? fmt::format("the body is larger than {} bytes", options.body_bytes)
+                        : fmt::format("this is not an HTTP request: {}", error.message()));
   } else {
     const Request request = parser.release();
     is_head = request.method() == http::verb::head;

@@ -115,10 +115,10 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
   const bool reads = question.method == "GET" || question.method == "HEAD";
   if (question.origin && !Hosts::is_own_origin(*question.origin, question.host.value_or(""))) {
     co_return refusal(
-        403, fmt::format("requests of pages of '{}' are refused", printable(*question.origin)));
+        403, fmt::format("requests from pages of '{}' are refused", printable(*question.origin)));
   }
   if (!reads && (question.fetch_site == "cross-site" || question.fetch_site == "same-site"))
-    co_return refusal(403, "requests of pages of another site are refused");
+    co_return refusal(403, "requests from pages of another site are refused");
 
   auto target = parse_target(question.target);
   if (!target) co_return refusal(400, target.error().message);
@@ -141,7 +141,7 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
                          printable(question.target)));
   }
   if (route == nullptr) {
-    Reply reply = refusal(405, fmt::format("'{}' is not possible here: {} is",
+    Reply reply = refusal(405, fmt::format("the method {} is not allowed here; use {}",
                                            printable(question.method), fmt::join(methods, ", ")));
     reply.headers.emplace_back("Allow", fmt::format("{}", fmt::join(methods, ", ")));
     co_return reply;
@@ -159,7 +159,7 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
   } catch (const std::exception& failure) {
     log_error("admin", "{} {}: {}", question.method, printable(question.target), failure.what());
   }
-  co_return refusal(500, "this failed; the log says why");
+  co_return refusal(500, "the request failed; the broker's log says why");
 }
 
 }  // namespace tarry::admin

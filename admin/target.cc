@@ -27,10 +27,9 @@ Result<std::string> decode(std::string_view text, bool plus_is_space) {
       const int high = i + 1 < text.size() ? hex_digit(text[i + 1]) : -1;
       const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
       if (high < 0 || low < 0) {
-        return fail(Errc::invalid,
-                    fmt::format("'{}' is no escape: two hexadecimal digits follow a %, and a % "
-                                "itself is written %25",
-                                printable(text.substr(i, 3))));
+        return fail(Errc::invalid, fmt::format("'{}' is not an escape: two hexadecimal digits "
+                                               "follow a %, and a % itself is written %25",
+                                               printable(text.substr(i, 3))));
       }
       c = static_cast<char>(high * 16 + low);
       i += 2;

@@ -1,13 +1,13 @@
 #pragma once
 
-// TARRY_ASSERT: what must hold, checked in every build.
+// TARRY_ASSERT: a condition that must hold, checked in every build.
 //
 //   TARRY_ASSERT(base_offset == log_end_, "an append may not skip offsets");
 //
-// For our own mistakes alone: a client's mistake is an error code, the world's is a Result.
-// <cassert> falls silent in a release build, where a broker that went on with a broken
-// invariant could acknowledge what it then loses.  So this one is always on: it says where,
-// what and why on stderr and aborts, and recovery starts from what is on disk.
+// It is for our own mistakes only: a client's mistake is an error code, an error of the environment
+// is a Result. <cassert> is off in a release build, where a broker that continues with a broken
+// invariant could acknowledge records and then lose them.  So this one is always on: it writes the
+// place, the condition and the reason to stderr and aborts, and recovery starts from the files.
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,18 +1,18 @@
 #pragma once
 
-// Background: where work goes that blocks (writes, syncs, reads of old segments, RocksDB
-// flushes), so that a shard's thread never does.
+// Background: runs work that blocks (writes, syncs, reads of old segments, RocksDB flushes), so
+// that a shard's thread never blocks.
 //
 //   background.run([=] { return write_and_sync(round); },        // On some thread of the pool.
 //                  [this](Result<> r) { round_is_durable(r); }); // On the caller's shard again.
 //
-// Each shard has one Background of its own: `then` runs on that shard's thread, never inside
-// run().  Pieces of work run in any order and at once; who needs an order starts the next from
-// `then`.  A shard that stops lets what it started finish.  In tests both parts may run in the
-// caller, one after the other, when the test says so.
+// Each shard has one Background of its own: `then` runs on that shard's thread, never inside run().
+// Pieces of work run in any order and at the same time; a caller that needs an order starts the
+// next piece from `then`.  A shard that stops lets what it started finish.  In tests both parts may
+// run in the caller, one after the other, when the test says so.
 //
-// Nobody catches what work throws, so nothing is thrown: of work that returns a Result, what it
-// throws (there was no memory) is the error.
+// The threads of the pool catch nothing. run() therefore turns an exception of work that returns a
+// Result (no memory, for example) into its error; other work must not throw.
 
 #include <exception>
 #include <functional>
@@ -36,7 +36,7 @@ class Background {
   template <typename F, typename Then>
   void run(F work, Then then) {
     using Value = decltype(work());
-    // Made here, where somebody catches what is thrown.
+    // Allocated here, because the caller can catch std::bad_alloc and the pool's thread cannot.
     auto value = std::make_unique<std::optional<Value>>();
     auto* slot = value.get();
     run_and_then(
@@ -44,14 +44,14 @@ class Background {
         [value = std::move(value), then = std::move(then)]() mutable { then(std::move(**value)); });
   }
 
-  // What `work` returns; of a Result, the error of what it throws.
+  // Returns what `work` returns.  If that is a Result, an exception becomes its error.
   template <typename F>
   static auto caught(F&& work) -> decltype(work()) {
     if constexpr (requires { static_cast<const Error&>(work().error()); }) {
       try {
         return work();
       } catch (const std::bad_alloc&) {
-        return fail(Errc::io, "no memory");  // So short that it takes none.
+        return fail(Errc::io, "no memory");  // Short enough to need no allocation.
       } catch (const std::exception& thrown) {
         return fail(Errc::io, thrown.what());
       }

@@ -1,18 +1,18 @@
 #pragma once
 
-// Block: a large piece of memory that is used again.
+// Block: a large piece of memory that is reused.
 //
-// What the broker moves in bulk (requests, journal rounds, reads of segments) comes and goes in
-// pieces of 64 KiB to some megabytes.  Memory that is fresh from the kernel costs a page fault
-// each 4 KiB, which is more than filling it does; so blocks that are given back are kept for the
-// next who asks for that size, up to a bound for the whole process, and the rest goes to the
-// kernel at once instead of staying in the allocator's arenas.
+// The broker moves data in bulk (requests, journal rounds, reads of segments) in pieces of 64 KiB
+// to some megabytes.  Memory that is fresh from the kernel costs a page fault for each 4 KiB, which
+// is more than filling it costs.  So freed blocks are kept for the next caller that needs the size,
+// up to a bound for the whole process; the others go back to the kernel at once instead of staying
+// in the allocator's arenas.
 //
 //   sizes: 64 KiB, 80, 96, 112, 128, 160, 192, 224, 256 KiB ... (four each doubling), 64 MiB;
-//   what is smaller or larger is the allocator's
+//   smaller and larger sizes come from the allocator
 //
-// What always holds: data() is at a multiple of 4096, capacity() is at least what was asked for,
-// the contents are anything.  Throws std::bad_alloc.  Any thread.
+// Invariants: data() is a multiple of 4096 and capacity() is at least the requested size.  The
+// contents are undefined.  The constructor throws std::bad_alloc.  Any thread may use it.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ class Block {
   const std::uint8_t* data() const { return data_; }
   std::size_t capacity() const { return capacity_; }
 
-  // Of all that were given back: what is kept at most, and what is now.
+  // The memory of freed blocks that is kept: the bound, and the bytes that are kept now.
   static constexpr std::size_t most_kept_bytes = std::size_t{32} << 20;
   static std::size_t kept_bytes();
 

@@ -1,10 +1,10 @@
 #pragma once
 
-// Time is an argument: nothing below server/ reads a clock.  Who needs to ask gets a Clock;
-// the server's reads the machine's, a simulation's is set by hand.
+// Time is an argument: nothing below server/ reads a clock.  Code that needs the time gets a Clock;
+// the server's Clock reads the machine's clock, a simulation's is set by hand.
 //
-// Two kinds that never mix: wall time is what a record's due time means and
-// may step either way; monotonic time is what waiting is measured in and never goes back.
+// There are two kinds of time and they never mix.  A record's due time is wall time, which may step
+// in either direction.  Waiting is measured in monotonic time, which never goes back.
 
 #include <chrono>
 

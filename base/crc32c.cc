@@ -11,7 +11,7 @@
 namespace tarry {
 namespace {
 
-// Where ISA-L begins to win over the loops below.
+// From this length on ISA-L is faster than the loops below.
 constexpr std::size_t long_input = 256;
 // ISA-L takes an int.
 constexpr std::size_t longest_call = std::size_t{1} << 30;

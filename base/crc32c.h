@@ -14,7 +14,8 @@
 
 namespace tarry {
 
-// Of `bytes`, that follow on what has the checksum `before`; that of nothing is 0.
+// Returns the checksum of `bytes` that follow data with the checksum `before`.  The checksum of no
+// data is 0.
 std::uint32_t crc32c(std::uint32_t before, Bytes bytes);
 
 inline std::uint32_t crc32c(Bytes bytes) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The names that things have in every folder: topics by id, partitions, offsets.
+// Identifiers that every folder uses: topic ids, partitions, offsets.
 
 #include <array>
 #include <compare>
@@ -13,13 +13,14 @@
 
 namespace tarry {
 
-using Offset = std::int64_t;          // Of a record in its partition.
-using PartitionIndex = std::int32_t;  // Of a partition in its topic.
+using Offset = std::int64_t;          // A record's position in its partition.
+using PartitionIndex = std::int32_t;  // A partition's number in its topic.
 using ProducerId = std::int64_t;      // -1: none.
 using Lsn = std::uint64_t;            // A position in a shard's journal, in bytes; only grows.
-using Sequence = std::uint64_t;       // Of a parked record: the order of arrival in its partition.
+using Sequence = std::uint64_t;       // A pending record's place in the order of arrival.
 
-// A topic's name in everything that is kept: the name that users see may be given out again.
+// Everything that is stored names a topic by its id, because a topic's name may be reused after the
+// topic was deleted.
 struct TopicId {
   std::array<std::uint8_t, 16> bytes{};  // All zero: none.
 

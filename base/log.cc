@@ -40,14 +40,15 @@ spdlog::level::level_enum level_of(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Waits for the reader.  False: it cannot be written, and nobody can be told.
+// Waits for the reader.  Returns false when the line cannot be written; there is no other place to
+// report that.
 bool write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno == EAGAIN) {
-      // Who started us made it non-blocking.
+      // The program that started us has set stderr to non-blocking.
       pollfd writable{descriptor, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
@@ -162,7 +163,8 @@ class LogQueue {
 
 namespace {
 
-// Where the lines of all threads go.  Never destroyed: a thread may log while the process ends.
+// The logger of all threads.  It is never destroyed, because a thread may log while the process
+// ends.
 struct Stderr {
   std::mutex mutex;
   std::shared_ptr<LogQueue> queue;  // Null: there is no LogThread.

@@ -1,11 +1,11 @@
 #pragma once
 
-// What the operator reads: one line an event, on stderr, with the folder's name as category.
+// The log for the operator: one line for each event, on stderr, with the folder's name as category.
 //
 //   log_warn("storage", "partition {} is fenced: {}", name, why);
 //
-// A line names the thing and its value.  Text that came from the network goes through
-// printable(), so that nobody writes lines of ours; control characters never get through.
+// A line names the thing and its value.  Text that came from the network goes through printable(),
+// so that no client can forge a log line; control characters are never written.
 
 #include <string>
 #include <string_view>
@@ -20,7 +20,7 @@ void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 void write_log(LogLevel level, const char* category, std::string_view line);
 
-// At most `limit` bytes of `text`; what is no printable ASCII is written as \xNN.
+// Returns at most `limit` bytes of `text`; bytes that are not printable ASCII are written as \xNN.
 std::string printable(std::string_view text, std::size_t limit = 256);
 
 template <typename... Args>

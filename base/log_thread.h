@@ -5,14 +5,14 @@
 //   log_warn(), write_to_stderr() --> [ queue, at most max_bytes ] --> thread --> write(2)
 //                                          '-- full: dropped and counted
 //
-// A pipe that nobody reads, or a terminal that is stopped, holds up that thread and nobody else.
-// Lines that find the queue full are dropped; as soon as lines can be written again, one line says
-// how many were dropped, at the place where they are missing.  Without a LogThread each caller
-// writes its line itself, and may wait for the reader.
+// A pipe that nobody reads, or a stopped terminal, blocks that thread and no other.  Lines that
+// find the queue full are dropped; as soon as lines can be written again, one line says how many
+// were dropped, at the place where they are missing.  Without a LogThread each caller writes its
+// line itself, and may wait for the reader.
 //
-// What always holds
+// Invariants
 //   - Lines are written whole and in the order of the calls.
-//   - At most 2 * max_bytes are held: what is queued, and what the thread is writing.
+//   - At most 2 * max_bytes are held: the queue, and the lines that the thread is writing.
 //   - A line holds no control characters, whoever wrote it: see escape_control_characters().
 
 #include <chrono>
@@ -31,7 +31,7 @@ class LogThread {
 
   // One at a time in a process.
   explicit LogThread(int descriptor = 2, std::size_t max_bytes = default_max_bytes);
-  // Writes what is queued, but gives up when nothing could be written for so long.
+  // Writes the queued lines, but gives up when nothing could be written for `patience`.
   ~LogThread();
   LogThread(const LogThread&) = delete;
   LogThread& operator=(const LogThread&) = delete;
@@ -42,15 +42,18 @@ class LogThread {
   std::shared_ptr<LogQueue> queue_;  // The thread's too: it is left behind when it cannot write.
 };
 
-// Waits until the lines of before are written or dropped.  False: none could be written for
-// `patience`.  True at once without a LogThread.  For a process that ends by _exit().
+// Waits until all earlier lines are written or dropped.  Returns false when no line could be
+// written for `patience`, and true at once when there is no LogThread.  A process that ends by
+// _exit() calls it.
 bool flush_log(std::chrono::milliseconds patience = LogThread::patience);
 
-// A line that is no line of the log, behind those that are; without its newline.
+// Writes a line that does not belong to the log, after the queued log lines.  `line` has no
+// newline.
 void write_to_stderr(std::string_view line);
 
-// Control characters of ASCII and of UTF-8 as \xNN, all else as it is.  printable() is for single
-// values; this is for whole lines, in case that a value came without it.
+// Writes control characters of ASCII and of UTF-8 as \xNN and leaves everything else unchanged.
+// printable() is for single values; this is for whole lines, in case a value was not passed through
+// printable().
 std::string escape_control_characters(std::string_view line);
 
 }  // namespace tarry

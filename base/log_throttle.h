@@ -5,8 +5,8 @@
 //   LogThrottle bad_frames_{20};
 //   bad_frames_.warn(clock.mono(), "server", fmt::format("connection from {} ended: {}", ...));
 //
-// One for each kind of event.  The first lines of a period are written, the others are counted, and
-// the next line that is written says how many there were.
+// Each kind of event has its own LogThrottle.  The first lines of a period are written and the
+// others are counted; the next line that is written says how many were left out.
 //
 // Belongs to one thread.
 
@@ -26,7 +26,7 @@ class LogThrottle {
 
   explicit LogThrottle(unsigned lines_per_period = 1) : lines_per_period_(lines_per_period) {}
 
-  // Whether a line may be written now; then how many were not since the last one.
+  // When a line may be written now, returns how many were left out since the last one; else empty.
   std::optional<std::uint64_t> admit(MonoTime now);
   void warn(MonoTime now, const char* category, std::string_view line) {
     write(LogLevel::warn, now, category, line);

@@ -1,6 +1,7 @@
 #pragma once
 
-// What a load has taken of memory and freed, the allocator keeps for the next one.
+// After a load, the allocator keeps the freed memory for the next load; these functions control how
+// much.
 //
 // The broker is linked with jemalloc: a request that waits is allocated among thousands of others
 // and freed long after them, which costs glibc's lists a quarter of the broker's time.  Programs

@@ -1,7 +1,7 @@
 #pragma once
 
-// Chance is an argument, as time is: who needs it gets a Random.  The server's asks the
-// machine, a simulation's counts on from a printed seed.
+// Randomness is an argument, as time is: code that needs it gets a Random.  The server's Random
+// asks the machine; a simulation's continues from a printed seed.
 
 #include <cstdint>
 #include <cstring>

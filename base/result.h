@@ -1,10 +1,11 @@
 #pragma once
 
-// Result<T>: a value, or what went wrong in the world (never our own mistake, which is
-// TARRY_ASSERT, and never a client's, which is a Kafka error code).
+// Result<T>: a value, or an error of the environment: a disk, a file, a setting.  (A mistake of our
+// own is a TARRY_ASSERT; a client's mistake is a Kafka error code.)
 //
-// The message is for the operator: it names the thing and its value, and what to do when
-// there is something to do.  The code is for the program: what differs in what it does next.
+// The message is for the operator: it names the thing and its value, and what to do when there is
+// something to do.  The code is for the program: each code is one that some caller handles
+// differently.
 
 #include <expected>
 #include <string>
@@ -16,14 +17,14 @@ enum class Errc {
   corrupt,      // Bytes that are not what was written: a checksum, a count, a magic number.
   io,           // A call to the system failed.  Never tried again.
   no_space,     // The disk is full; freeing space mends it.
-  not_found,    // There is no such thing.
-  exists,       // There is one already.
-  invalid,      // What was given is not allowed.
-  unsupported,  // Of a kind or version that we do not know.
-  in_use,       // Somebody else has it.
-  too_large,    // Past a limit that has a name.
+  not_found,    // It does not exist.
+  exists,       // It exists already.
+  invalid,      // The given value is not allowed.
+  unsupported,  // This program does not know that kind or version.
+  in_use,       // Another process uses it.
+  too_large,    // A named limit is exceeded.
   fenced,       // Taken out of service until the operator has looked.
-  stopped,      // We are on our way down.
+  stopped,      // The broker is stopping.
   exhausted,    // No file descriptor or no memory is left: nothing was done, and it may pass.
 };
 

@@ -204,16 +204,15 @@ Result<milliseconds> parse_duration(std::string_view text) {
   if (!ms && text.starts_with("P")) ms = iso_duration(text);
   if (!ms && !text.empty() && is_digit(text.front())) ms = units_duration(text);
   if (ms) return milliseconds{*ms};
-  return fail(Errc::invalid,
-              fmt::format("\"{}\" is no duration; write 250ms, 90s, 30m, 1h30m, 2d, PT1H30M or a "
-                          "number of milliseconds",
-                          printable(text)));
+  return fail(Errc::invalid, fmt::format("\"{}\" is not a duration; write 250ms, 90s, 30m, 1h30m, "
+                                         "2d, PT1H30M or a number of milliseconds",
+                                         printable(text)));
 }
 
 Result<WallTime> parse_time(std::string_view text) {
   if (const auto ms = bare_number(text)) return from_ms(*ms);
   if (const auto time = rfc3339(text)) return *time;
-  return fail(Errc::invalid, fmt::format("\"{}\" is no time; write 2026-11-21T10:00:00+01:00, "
+  return fail(Errc::invalid, fmt::format("\"{}\" is not a time; write 2026-11-21T10:00:00+01:00, "
                                          "2026-11-21T09:00:00Z or milliseconds since 1970",
                                          printable(text)));
 }
@@ -235,8 +234,8 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   else if (rest == "GiB")
     unit = std::uint64_t{1} << 30;
   if (fits && unit != 0 && !__builtin_mul_overflow(bytes, unit, &bytes)) return bytes;
-  return fail(Errc::invalid,
-              fmt::format("\"{}\" is no size; write 65536, 64KiB, 1MiB or 2GiB", printable(text)));
+  return fail(Errc::invalid, fmt::format("\"{}\" is not a size; write 65536, 64KiB, 1MiB or 2GiB",
+                                         printable(text)));
 }
 
 std::string format_time(WallTime time) {

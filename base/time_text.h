@@ -1,7 +1,7 @@
 #pragma once
 
-// How times, durations and sizes are written, wherever a person or a header gives one: the
-// command line, tarry.properties, x-delay, the admin's JSON.
+// Times, durations and sizes as text, wherever a person or a header gives one: the command line,
+// tarry.properties, x-delay, the admin's JSON.
 //
 //   durations   250ms 90s 30m 1h30m 2d, or ISO 8601 PT1H30M P1DT12H PT0.5S P2W, or a bare
 //               number of milliseconds.  Units stand largest first, each once.  ISO's years and
@@ -10,9 +10,9 @@
 //               or epoch milliseconds
 //   sizes       bytes, or 64KiB 1MiB 2GiB
 //
-// What always holds: anything else is refused (Errc::invalid) with the text that was given and an
-// example of what is accepted.  What does not fit is refused, never clamped.  No duration is
-// negative.  What is finer than a millisecond is rounded up, so that nothing becomes early.
+// Invariants: anything else is refused (Errc::invalid) with the given text and an example that is
+// accepted.  A value that does not fit is refused, never clamped.  No duration is negative.
+// Fractions of a millisecond are rounded up, so that no delivery is early.
 
 #include <chrono>
 #include <cstdint>

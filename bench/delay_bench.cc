@@ -1,4 +1,5 @@
-// What delay costs, without broker, journal or network; the pending store is a real RocksDB.
+// The cost of the delay engine, without broker, journal or network; the pending store is a real
+// RocksDB.
 //
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release delay_bench
 //   build/release/bench/delay_bench

@@ -1,4 +1,4 @@
-// What the journal costs on a real disk.
+// The cost of the journal on a real disk.
 //
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release journal_bench
 //   TMPDIR=/on/the/disk/in/question build/release/bench/journal_bench

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What clients that wait cost a broker while nothing happens: connections with a Fetch each that waits ten
+"""The cost of parked fetches to a broker while nothing happens: connections with a Fetch each that waits ten
 minutes at a partition's end, and then nobody does anything for some seconds.
 
     bench/parked_cost.py --broker HOST:PORT --pid PID [--count 10000] [--seconds 10]

@@ -1,4 +1,4 @@
-// What waiting costs: an operation parked on a list that many watch, and completed by the change
+// The cost of waiting: an operation parked on a list that many watch, and completed by the change
 // that it waited for.
 //
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release purgatory_bench

@@ -1,4 +1,4 @@
-// What a timer costs: ours, its five ancestors, Kafka's, std::multimap and three event loops side
+// The cost of a timer: ours, its five ancestors, Kafka's, std::multimap and three event loops side
 // by side in one run.
 //
 //   scripts/install_deps --bench
@@ -40,10 +40,10 @@ using peers::no_budget;
 using peers::Tick;
 
 constexpr Tick hour = 3'600'000;
-// What server/wheel_driver gives a step.
+// The budget that server/wheel_driver gives a step.
 constexpr std::size_t step_budget = 512;
 
-// How much is done; --quick and the test make it less.
+// The amount of work; --quick and the test reduce it.
 struct Scale {
   std::size_t thousand = 1'000;
   std::size_t million = 1'000'000;
@@ -59,7 +59,7 @@ Scale scale;
 std::uint64_t fired = 0;
 void (*on_fired)(std::uint32_t index) = nullptr;  // Beside the counting, when somebody wants it.
 
-// What a timer is about: 8 bytes of somebody's connection.
+// The object of a timer: 8 bytes of a connection.
 struct Owner {
   std::uint32_t index = 0;
   std::uint32_t count = 0;
@@ -347,8 +347,8 @@ float longest_of(const std::vector<float>& steps) {
   return *std::ranges::max_element(steps);
 }
 
-// What others on a loop wait for: single steps of a millisecond, or what a budget allows where
-// there is one.  Reading the clock is in it, 0.2 us or so.
+// The time that other work on a loop waits: single steps of a millisecond, or what a budget allows
+// where there is one.  Reading the clock is in it, 0.2 us or so.
 template <class Peer>
 void longest(benchmark::State& state, const std::vector<std::uint32_t>& deadlines, Tick ticks) {
   for (auto _ : state) {
@@ -375,7 +375,7 @@ void longest(benchmark::State& state, const std::vector<std::uint32_t>& deadline
     state.counters["p99.99_us"] = at(0.9999);
     state.counters["raw_us"] = raw;
     state.counters["idle_us"] = idle;
-    // How many took up to 1, 2, 5, ... microseconds.
+    // The number of steps that took up to 1, 2, 5, ... microseconds.
     for (const int us : {1, 2, 5, 10, 20, 50, 100, 1'000, 10'000}) {
       const auto up_to = std::ranges::upper_bound(steps, static_cast<float>(us)) - steps.begin();
       state.counters["up_to_" + std::to_string(us) + "_us"] = static_cast<double>(up_to);
@@ -522,7 +522,7 @@ int run(int count, char** words) {
           >(!quick);
   add_thread_benchmarks(test ? 0.01 : quick ? 0.3 : 1.0);
 
-  // Whoever says nothing else gets medians of three.
+  // Without other flags the results are medians of three.
   std::vector<char*> given(words, words + count);
   std::string repetitions = quick ? "--benchmark_repetitions=1" : "--benchmark_repetitions=3";
   given.insert(given.begin() + 1, repetitions.data());

@@ -1,6 +1,6 @@
 #pragma once
 
-// What timing_bench prints: each result as it comes, and at the end a table of all of them.
+// The output of timing_bench: each result as it comes, and at the end a table of all of them.
 //
 //                            tarry     keyed rounds     pooled heap  ...
 //    insert, 1 M pending    2.6 ns      41.0  15.8x     33.1  12.7x       medians of all
@@ -27,7 +27,7 @@ struct Row {
   const char* title;
   const char* unit;
 
-  // What bench/timing_table.py reads.
+  // The file that bench/timing_table.py reads.
   std::string label() const { return std::string(title) + " [" + unit + "]"; }
 };
 

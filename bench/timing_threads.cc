@@ -143,8 +143,8 @@ class Asio {
   std::thread thread_;
 };
 
-// Of real-time priority (chrt -f) producers would keep the processors from whoever fires, who has
-// the same: they take one less.
+// With real-time priority (chrt -f) the producers would keep the processors from the thread that
+// fires, which has the same priority.  So they take one less.
 void step_back() {
   sched_param priority{};
   if (::sched_getscheduler(0) != SCHED_FIFO || ::sched_getparam(0, &priority) != 0) return;

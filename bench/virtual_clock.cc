@@ -15,7 +15,7 @@ constexpr std::uint64_t begin_ms = 1'000'000;
 thread_local bool is_virtual = false;
 thread_local std::uint64_t virtual_ms = 0;
 
-// What would be called if this program had not its own.
+// The functions that would be called if this program did not replace them.
 template <class Function>
 Function* real(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));

@@ -48,8 +48,8 @@ Result<> check_writable(const std::string& path) {
   if (!failed && ::access(there.c_str(), W_OK | X_OK) != 0)
     failed = std::error_code(errno, std::generic_category());
   if (!failed) return {};
-  return fail(Errc::io, fmt::format("log.dirs={} cannot be written: {}; give another directory, or "
-                                    "its rights to the user that runs Tarry",
+  return fail(Errc::io, fmt::format("log.dirs={} cannot be written: {}; choose another directory, "
+                                    "or let the user that runs Tarry write to it",
                                     path, failed.message()));
 }
 
@@ -62,10 +62,11 @@ Result<> check_space(storage::Disk& disk, const std::string& data_directory) {
   const auto free = disk.free_space(there);
   if (!free) return std::unexpected(free.error());
   if (*free >= bytes_to_start) return {};
-  return fail(Errc::no_space,
-              fmt::format("{} has {} bytes free, and a start takes {}: free space on the disk; "
-                          "nothing was changed",
-                          data_directory, *free, bytes_to_start));
+  return fail(
+      Errc::no_space,
+      fmt::format(
+          "{} has {} bytes free, but a start needs {}; free space on the disk; nothing was changed",
+          data_directory, *free, bytes_to_start));
 }
 
 }  // namespace
@@ -153,7 +154,8 @@ Result<> Broker::recover() {
         return journal.second.exists;
       })) {
     log_warn("broker",
-             "{}: no journal is there, and the directory is not new: what it alone held is lost",
+             "{}: the journal is missing, although the data directory is not new: records that "
+             "only the journal held are lost",
              directory_.journal_root());
   }
   show_topics();
@@ -278,8 +280,8 @@ void Broker::give_sequences(Shard& shard) {
     }
     // The engine answers `busy`, and asks again with every record that wants one.
     if (!std::exchange(sequences_refused_, true)) {
-      log_warn("broker", "shard {} gets no sequence numbers: {}", shard.index(),
-               lsn.error().message);
+      log_warn("broker", "shard {} cannot reserve sequence numbers for delayed records: {}",
+               shard.index(), lsn.error().message);
     }
     asio::post(shard.executor(), [&shard] { shard.engine().sequences_refused(); });
     sequences_answered();
@@ -312,7 +314,8 @@ asio::awaitable<Result<ProducerId>> Broker::next_producer_id(
     if (!lsn) co_return std::unexpected(lsn.error());
     if (!co_await wait_until_durable(*shards_[0], *lsn, purgatory::Kind::init_producer_id,
                                      producer_ids_timeout, *token)) {
-      co_return fail(Errc::stopped, "the journal has not noted the producer ids in time");
+      co_return fail(Errc::stopped,
+                     "the journal did not make the new producer ids durable in time");
     }
     if (!*noted) co_return std::unexpected(noted->error());
   }

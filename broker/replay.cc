@@ -65,7 +65,8 @@ Result<> Replay::keep(const TopicPartition& tp, Bytes batches) {
 Result<> Replay::sync_kept() {
   for (auto& [tp, kept] : kept_) {
     if (auto synced = kept.file->sync(); !synced) return synced;
-    log_error("broker", "what the journal has for the partition is kept in {} ({} bytes)",
+    log_error("broker",
+              "the batches that the journal has for the partition are kept in {} ({} bytes)",
               kept.path, kept.bytes);
   }
   return kept_.empty() ? Result<>() : broker_.disk->sync_directory(kept_directory());

@@ -96,7 +96,8 @@ void Shard::start() {
       },
       [](Result<std::size_t> removed) {
         if (!removed)
-          log_warn("broker", "deleted logs are still there: {}", removed.error().message);
+          log_warn("broker", "the files of deleted logs could not be removed: {}",
+                   removed.error().message);
       });
 }
 

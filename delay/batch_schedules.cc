@@ -37,7 +37,7 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
         auto schedule = read_schedule(record, topic, arrived, believed);
         if (schedule && schedule->kind != Kind::none && batch.batch.is_transactional()) {
           schedule = std::unexpected<std::string>(
-              "a delay, x-schedule-action or x-expire-at within a transaction is not supported");
+              "a delay, x-schedule-action or x-expire-at in a transaction is not supported");
         }
         if (!schedule) {
           if (bad++ < records::most_bad_records_told)
@@ -59,8 +59,8 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
   if (scheduled != 0 && too_many) {
     return std::unexpected(ScheduleErrors{
         ScheduleErrors::Kind::too_many,
-        fmt::format("the batch has {} records and schedules some; {} are allowed then "
-                    "(batch.num.messages, batch.size)",
+        fmt::format("the batch has {} records and delays some of them; the limit of such a batch "
+                    "is {}: lower batch.num.messages or batch.size",
                     batch.count, max_scheduled_records),
         {}});
   }

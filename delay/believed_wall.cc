@@ -16,15 +16,19 @@ WallTime BelievedWall::observe(const Clock& clock) {
   if (started_ && step > nanoseconds(doubtful_jump)) {
     if (!doubt_since_) {
       doubt_since_ = mono;
-      log_warn("delay", "the clock jumped ahead by {} ms: believed if it lasts a second",
-               std::chrono::duration_cast<std::chrono::milliseconds>(step).count());
+      log_warn(
+          "delay",
+          "the wall clock jumped ahead by {} ms; deliveries follow it if the jump lasts a second",
+          std::chrono::duration_cast<std::chrono::milliseconds>(step).count());
     }
     if (mono - *doubt_since_ < nanoseconds(time_in_doubt)) {
       now_ = std::chrono::floor<std::chrono::milliseconds>(
           std::chrono::sys_time<nanoseconds>(mono.time_since_epoch() + offset_));
       return now_;
     }
-    log_warn("delay", "the clock's jump ahead has lasted: it is {} ms after the epoch now",
+    log_warn("delay",
+             "the wall clock's jump ahead has lasted a second; deliveries follow it: it shows {} "
+             "ms since 1970",
              to_ms(wall));
     offset_ = offset;
   } else if (!started_ || step > nanoseconds{0} ||
@@ -32,7 +36,7 @@ WallTime BelievedWall::observe(const Clock& clock) {
     // Within a millisecond below is the rounding of the wall's milliseconds; the highest offset
     // seen is that of a millisecond's beginning.
     if (started_ && step < -nanoseconds(std::chrono::seconds{1})) {
-      log_warn("delay", "the clock was set back by {} ms",
+      log_warn("delay", "the wall clock was set back by {} ms",
                std::chrono::duration_cast<std::chrono::milliseconds>(-step).count());
     }
     offset_ = offset;

@@ -1,6 +1,6 @@
 #pragma once
 
-// BelievedWall: the wall clock, with a pinch of salt.
+// BelievedWall: the wall clock, without jumps ahead that may be mistakes.
 //
 //   wall clock     ...100  101  102 | 7 300 103 ...           a jump of two hours
 //   believed       ...100  101  102 | 103 ... 1 102 | 7 301 103 ...

@@ -17,7 +17,7 @@ using std::chrono::nanoseconds;
 // While anything is pending a step of the wall clock is noticed within this (docs/adr/0001).
 constexpr milliseconds longest_sleep{1'000};
 
-// Of the near budget: loading stops here, so that what is parked finds room.
+// The share of the near budget that loading may fill, so that newly accepted records find room.
 constexpr std::size_t load_share_percent = 75;
 
 std::size_t ready_limit(const Engine::Options& options) {
@@ -347,7 +347,7 @@ void Engine::end_leaving(Sequence sequence) {
 void Engine::failed(const Error& error) {
   if (std::exchange(stopped_, true)) return;
   alarm_.cancel();
-  log_error("delay", "the pending store failed, nothing is delivered any more: {}", error.message);
+  log_error("delay", "the pending store failed; delivery has stopped: {}", error.message);
   sink_.store_failed(error);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Engine: parks records, decides what is due, and hands it to a Sink.  One a shard.
+// Engine: keeps pending records, decides which are due, and hands them to a Sink.  Each shard has
+// one.
 //
 //   producer's batch                                                          partition's log
 //        |                                                                          ^
@@ -23,17 +24,17 @@
 //   engine.park(transaction, std::move(*accepted));              // Before anything else is
 //   commit(std::move(transaction));                              // accepted.
 //
-// An entry's way, and who may still take it back:
+// The states of an entry, and when it can still be removed:
 //
-//   parked, not durable --> pending --> ready --> in flight --> gone (delivered)
-//         \________________\__________\___ cancel, replace, expire: leaving --> gone
+//   accepted, not durable --> pending --> ready --> in flight --> gone (delivered)
+//           \__________________\__________\___ cancel, replace, expire: leaving --> gone
 //
-//   leaving    its Gone stands in the journal and is not durable yet: it is not handed out any more
+//   leaving    its Gone is in the journal and not durable yet: it is not handed to the sink now
 //              (with an id also what was due on arrival, which goes to the log at once: a cancel
 //              waits, and is told that it came too late)
 //   in flight  its delivery stands in the journal, or will be refused: who wants to cancel waits
 //
-// What always holds
+// Invariants
 //   - Nothing is delivered before its due time by the clock on the wall, nor twice, nor after it
 //     was cancelled, replaced or had expired.
 //   - Per partition what is ready leaves in (due, sequence) order, one batch in flight at a time.
@@ -46,8 +47,9 @@
 // Fairness: partitions with something ready take turns, a batch each.  One whose delivery was
 // refused waits for its own back-off; nobody waits with it.
 //
-// Everything runs on its shard's thread.  No locks, no clock but the one that is given.  May be
-// destroyed at any time outside its calls to the sink: a `done` that comes later does nothing.
+// Everything runs on its shard's thread, with the clock that is given.  The engine has no lock of
+// its own; the PendingStore, which all shards share, has one.  The engine may be destroyed at any
+// time outside its calls to the sink: a `done` that comes later does nothing.
 
 #include <algorithm>
 #include <chrono>
@@ -137,12 +139,12 @@ class Accepted {
   Buffer immediate_;
   Buffer bytes_;  // Ids and records of what follows.
   std::vector<Parked> parked_;
-  // Before what is parked, in the journal too.  `delivered`: was due on arrival, and is in
-  // `immediate_`; its id is remembered.
+  // They precede the pending records, in the journal too.  `delivered`: was due on arrival, and is
+  // in `immediate_`; its id is remembered.
   std::vector<Gone> gone_;
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t expired_ = 0;           // On arrival.
-  std::uint32_t cancelled_within_ = 0;  // What was parked and taken back in this batch.
+  std::uint32_t cancelled_within_ = 0;  // Records that were added and cancelled in this batch.
   std::uint32_t replaced_within_ = 0;
 };
 
@@ -213,16 +215,16 @@ class Engine {
   // The topic is deleted (and dropped from the store by the host).
   void topic_deleted(const TopicId& topic);
 
-  // Parked in the journal and not yet in the store, whose own counts do not have them.
+  // Accepted in the journal and not yet in the store, whose own counts do not include them.
   std::size_t arriving_of(const TopicId& topic) const;
 
   struct Stats {
-    WallTime now{};             // What is believed of the wall clock, as of the last step.
-    std::size_t near = 0;       // Entries in memory, of these:
-    std::size_t overdue = 0;    //   due and not yet delivered
-    std::size_t in_flight = 0;  //   handed to the sink
-    std::size_t arriving = 0;   // Parked in the journal, not durable.  The store counts the rest.
-    WallTime horizon{};         // What is due before it is in memory.
+    WallTime now{};                    // What is believed of the wall clock, as of the last step.
+    std::size_t near = 0;              // Entries in memory, of these:
+    std::size_t overdue = 0;           //   due and not yet delivered
+    std::size_t in_flight = 0;         //   handed to the sink
+    std::size_t arriving = 0;          // Accepted, not durable.  The store counts the rest.
+    WallTime horizon{};                // What is due before it is in memory.
     std::optional<WallTime> next_due;  // Exact, or the start of the wheel's bucket that has it.
     std::uint64_t delivered_total = 0;
     std::uint64_t early_total = 0;  // Always 0.
@@ -294,7 +296,7 @@ class Engine {
     std::string id;  // The record's own, where there is one.
   };
 
-  // Parked in the journal and not durable.
+  // Accepted in the journal and not durable.
   struct Arriving {
     TopicPartition partition;
     std::string id;

@@ -93,7 +93,8 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
   if (stopped_) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
   if (sequences_left() < schedules.sequences) {
     want_sequences_if_low();
-    return refuse(ScheduleErrors::Kind::busy, "no sequence numbers at hand, try again");
+    return refuse(ScheduleErrors::Kind::busy,
+                  "the broker has no sequence numbers ready for delayed records; try again");
   }
 
   records::BatchOptions options;

@@ -17,7 +17,7 @@
 // brings them by the same kind of steps when its queue has become short.
 //
 // Reads are done inline, in steps of at most a thousand locators (about a millisecond when they
-// come from memory): nothing can be parked or cancelled while one runs, which is what makes the
+// come from memory): no record can be added or cancelled while one runs, which is what makes the
 // horizon exact.
 //
 // Belongs to its engine, on its thread.
@@ -52,7 +52,7 @@ class FarTier {
   // From now on what is at `horizon` or later is far.
   void pull_back(const PendingKey& horizon);
 
-  // Something was parked behind the horizon.
+  // A record was added behind the horizon.
   void parked(const PendingKey& key);
 
   // Something was taken away; near or far.

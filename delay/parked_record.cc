@@ -18,10 +18,10 @@ constexpr std::size_t body_at = 9;
 Result<ParkedRecord> ParkedRecord::parse(Bytes bytes) {
   if (bytes.size() < body_at) {
     return fail(Errc::corrupt,
-                fmt::format("a parked record of {} bytes ends within its header", bytes.size()));
+                fmt::format("a pending record of {} bytes ends within its header", bytes.size()));
   }
   if (bytes[0] != version) {
-    return fail(Errc::unsupported, fmt::format("a parked record has version {}", bytes[0]));
+    return fail(Errc::unsupported, fmt::format("a pending record has version {}", bytes[0]));
   }
   auto record = records::parse_record_body(bytes.subspan(body_at));
   if (!record) return std::unexpected(record.error());

@@ -1,6 +1,7 @@
 #pragma once
 
-// A parked record: what waits of a producer's record, as it stands in storage::Parked::record.
+// The stored form of a pending record: the part of a producer's record that storage::Parked::record
+// holds.
 //
 //      0  version             u8    = 1
 //      1  original timestamp  i64   the producer's, ms; big-endian

@@ -83,7 +83,7 @@ bool is_utf8(std::string_view text) {
 
 std::expected<WallTime, std::string> time_in(std::string_view name,
                                              const std::optional<Bytes>& value) {
-  if (!value) return std::unexpected(wrong(name, value, "is no time"));
+  if (!value) return std::unexpected(wrong(name, value, "is not a time"));
   if (is_binary(*value)) return from_ms(load_be<std::int64_t>(value->data()));
   const auto time = parse_time(as_text(*value));
   if (!time) return std::unexpected(fmt::format("{}: {}", name, time.error().message));
@@ -92,7 +92,7 @@ std::expected<WallTime, std::string> time_in(std::string_view name,
 
 std::expected<milliseconds, std::string> duration_in(std::string_view name,
                                                      const std::optional<Bytes>& value) {
-  if (!value) return std::unexpected(wrong(name, value, "is no duration"));
+  if (!value) return std::unexpected(wrong(name, value, "is not a duration"));
   if (is_binary(*value)) return milliseconds{load_be<std::int64_t>(value->data())};
   const auto duration = parse_duration(as_text(*value));
   if (!duration) return std::unexpected(fmt::format("{}: {}", name, duration.error().message));
@@ -104,14 +104,15 @@ std::expected<std::string_view, std::string> id_in(const std::optional<Bytes>& v
   if (!value || id.empty() || id.size() > max_schedule_id_bytes) {
     return std::unexpected(
         wrong(header::schedule_id, value,
-              fmt::format("is no id: one has 1 to {} bytes", max_schedule_id_bytes)));
+              fmt::format("is not an id: an id has 1 to {} bytes", max_schedule_id_bytes)));
   }
   if (id.front() == '@') {
-    return std::unexpected(wrong(header::schedule_id, value,
-                                 "is no id: what begins with @ is a handle, which Tarry gives"));
+    return std::unexpected(wrong(
+        header::schedule_id, value,
+        "is not an id: a value that begins with @ is a handle, which only the broker gives out"));
   }
   if (!is_utf8(id)) {
-    return std::unexpected(wrong(header::schedule_id, value, "is no id: it is not UTF-8"));
+    return std::unexpected(wrong(header::schedule_id, value, "is not an id: it is not UTF-8"));
   }
   return id;
 }
@@ -144,7 +145,8 @@ std::expected<WallTime, std::string> later(WallTime from, milliseconds by, std::
   // A year less than the end of time, so that nobody who adds a window to it overflows.
   constexpr std::int64_t latest = std::numeric_limits<std::int64_t>::max() - 31'622'400'000;
   if (__builtin_add_overflow(to_ms(from), by.count(), &sum) || sum > latest) {
-    return std::unexpected(fmt::format("{}: {} is further ahead than time goes", name, value));
+    return std::unexpected(
+        fmt::format("{}: {} is too far in the future to be stored", name, value));
   }
   return from_ms(sum);
 }
@@ -216,7 +218,7 @@ std::expected<Schedule, std::string> read_schedule(const records::RecordView& re
     }
   }
   if (given.deliver_at.present && given.delay.present) {
-    return std::unexpected(fmt::format("{}: {} does not go with {}: {}, give one of them",
+    return std::unexpected(fmt::format("{}: {} cannot be combined with {}: {}; give one of them",
                                        header::deliver_at, shown(given.deliver_at.value),
                                        header::delay, shown(given.delay.value)));
   }
@@ -230,13 +232,13 @@ std::expected<Schedule, std::string> read_schedule(const records::RecordView& re
 
   if (given.action.present) {
     if (!given.action.value || as_text(*given.action.value) != "cancel") {
-      return std::unexpected(
-          wrong(header::schedule_action, given.action.value, "is no action: there is cancel"));
+      return std::unexpected(wrong(header::schedule_action, given.action.value,
+                                   "is not an action: the only action is cancel"));
     }
     for (const auto& [header, name] : singles) {
       if (header->present &&
           (header == &given.deliver_at || header == &given.delay || header == &given.expire_at)) {
-        return std::unexpected(fmt::format("{}: \"cancel\" does not go with {}: {}",
+        return std::unexpected(fmt::format("{}: \"cancel\" cannot be combined with {}: {}",
                                            header::schedule_action, name, shown(header->value)));
       }
     }
@@ -276,9 +278,9 @@ std::expected<Schedule, std::string> read_schedule(const records::RecordView& re
   // `due` may lie far below zero; what is compared lies above.
   if (has_time && topic.max_delay && schedule.due > arrived &&
       schedule.due - arrived > *topic.max_delay) {
-    return std::unexpected(
-        fmt::format("{}: {} is further ahead than this topic's tarry.delay.max.ms={}", name, value,
-                    topic.max_delay->count()));
+    return std::unexpected(fmt::format(
+        "{}: {} is further in the future than this topic's tarry.delay.max.ms={} allows", name,
+        value, topic.max_delay->count()));
   }
 
   if (given.expire_at.present) {

@@ -16,10 +16,10 @@
 //
 // Numbers are big-endian; a uvarint has groups of 7 bits, the lowest first, at most 5 bytes.
 //
-// What always holds
+// Invariants
 //   - A Reader never reads past the end of what it was given.
-//   - What a length claims is compared with the bytes that are there before anything is
-//     allocated for it; a message has at most max_elements array elements in all.
+//   - A length is compared with the remaining bytes before anything is allocated for it; a message
+//     has at most max_elements array elements in all.
 //   - The first error sticks: all later reads give zeros and empty things, so that decoders need
 //     no checks of their own, and error() says what was wrong and at which byte.
 //   - A Writer never copies the records it is given: it keeps them, between pieces of its own.
@@ -73,9 +73,9 @@ class Reader {
   std::size_t remaining() const { return static_cast<std::size_t>(end_ - at_); }
   std::size_t position() const { return static_cast<std::size_t>(at_ - begin_); }
 
-  // What went wrong first; only when !ok().
+  // The first error; only when !ok().
   Error error() const;
-  // Ok, and everything has been read: bytes that are left over are an error too.
+  // Succeeds when there was no error and every byte has been read.
   Result<> finish();
 
   template <typename T>

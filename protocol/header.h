@@ -1,6 +1,6 @@
 #pragma once
 
-// What comes before a message in its frame.
+// The request and response headers, which precede a message in its frame.
 //
 //   request   i32 size | i16 key | i16 version | i32 correlation id | i16 n, client id | [tags] |
 //   body
@@ -40,7 +40,7 @@ struct RequestHeader {
 
 // `frame` is without its size.  An error is a header that is cut off or malformed, which ends a
 // connection.  A key or version that we do not know is none: the caller decides what to answer.
-// Of an unknown key the header is taken to be v1, so its `body` means nothing.
+// For an unknown key the header is parsed as v1, so its `body` is meaningless.
 Result<RequestHeader> parse_request_header(Bytes frame);
 
 // Which is 0 or 1.

@@ -3,7 +3,7 @@
 namespace tarry::protocol {
 namespace {
 
-// How many bytes of `text`, at `at`, are one character of UTF-8; 0 when they are none.
+// Returns how many bytes of `text` from `at` on form one UTF-8 character, 0 when they form none.
 std::size_t utf8_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) {
     return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;

@@ -19,7 +19,7 @@ bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
     on_complete(Outcome::satisfied);  // May destroy us.
     return false;
   }
-  // What may throw comes first.
+  // Everything that may throw comes first: an exception must not leave the operation half started.
   if (watching.size() > 1) many_ = std::make_unique<Watch[]>(watching.size());
   if (deadline != no_deadline) purgatory.wheel_.schedule(*this, deadline);
   watch_count_ = static_cast<std::uint32_t>(watching.size());
@@ -104,7 +104,7 @@ void DelayedOperation::complete(Outcome outcome) {
   purgatory_->enqueue(*this);
 }
 
-// Out of the lists, the wheel and those who wait.
+// Leaves the lists, the wheel and the purgatory's list of waiting operations.
 void DelayedOperation::leave() {
   for (Watch& watch : watches()) {
     if (watch.list_ != nullptr) watch.list_->remove(watch);

@@ -2,10 +2,10 @@
 
 // DelayedOperation: a request that cannot be answered yet.
 //
-// A fetch waits until enough bytes have arrived, a produce until it is durable, a join until
-// its group is complete.  Each waits for a condition, but not past a deadline, and each is
-// answered exactly once.  A subclass says what the condition is and how to answer; this class
-// sees to the "once".
+// A fetch waits until enough bytes have arrived, a produce until it is durable, a join until its
+// group is complete.  Each waits for a condition, but not past a deadline, and each is answered
+// exactly once.  A subclass says what the condition is and how to answer; this class guarantees the
+// "once".
 //
 //                           +-- is_satisfied() ----> satisfied --+
 //   start() --> waiting ----+-- deadline passes ---> expired ----+--> queued --> on_complete()
@@ -14,13 +14,13 @@
 //
 //   class DurabilityWait final : public DelayedOperation {
 //     bool is_satisfied() override { return shard_.durable_through() > last_; }
-//     void on_complete(Outcome outcome) override { ... resume who waits for the answer ... }
+//     void on_complete(Outcome outcome) override { ... resume the waiting coroutine ... }
 //   };
 //
 //   const std::array watching{Watching{shard.durable_waiters, last}};
 //   wait.start(purgatory, now, now + timeout_ms, watching);
 //
-// What always holds
+// Invariants
 //   - A start is followed by at most one on_complete(), and by none when the operation is
 //     destroyed or withdrawn first.
 //   - A waiting operation is in the wheel and on its lists.  From the moment it is satisfied,
@@ -29,11 +29,12 @@
 //   - Apart from start(), on_complete() runs in Purgatory::run_completions() alone, never inside
 //     the change that caused it.
 //
-// Lifetime: the operation belongs to whoever waits for the answer, usually a coroutine's frame.
-// Destroying it withdraws it from everywhere, so a client that hangs up leaves nothing behind.
-// Its purgatory and the wheel outlive its waiting; a watch list may go first.
+// Lifetime: the operation belongs to the code that waits for the answer, usually a coroutine's
+// frame.  Destroying it withdraws it from everywhere, so a client that hangs up leaves nothing
+// behind.  Its purgatory and the wheel outlive its waiting; a watch list may go first.
 //
-// No threads and no locks: an operation, its lists, its purgatory and its wheel are one shard's.
+// Threads: an operation, its lists, its purgatory and its wheel belong to one shard and are used on
+// its thread, without locks.
 
 #include <cstddef>
 #include <cstdint>
@@ -49,10 +50,10 @@
 
 namespace tarry::purgatory {
 
-// The deadline of one that somebody else ends: it is not in the wheel.
+// The deadline of an operation that its owner ends: it is not in the wheel.
 inline constexpr Tick no_deadline = std::numeric_limits<Tick>::max();
 
-// One of the lists that an operation watches, and from which number on it wants to be asked.
+// One of the lists that an operation watches, and the number from which on it is asked.
 struct Watching {
   WatchList& list;
   Threshold threshold;
@@ -73,26 +74,25 @@ class DelayedOperation : public Parked, private timing::Timer, private Watcher {
   // Completes with `cancelled`.  No effect unless it waits.
   void cancel() final;
 
-  // Leaves everything; on_complete() is not called.  A subclass whose destructor may cause
-  // changes calls this first.
+  // Leaves all lists and the wheel; on_complete() is not called.  A subclass whose destructor may
+  // cause changes calls this first.
   void withdraw() final;
 
-  // Moves the deadline; false when it does not wait (any more).  Later costs next to nothing:
-  // a heartbeat does it with every request.
+  // Moves the deadline; returns false when it is not waiting.  Moving it later is nearly free,
+  // because a heartbeat does it with every request.
   bool move_deadline(Tick deadline);
 
  protected:
-  // Asks from `threshold` on instead of the number that start() or the last rewatch() gave for
-  // that list; `never_reached` when only check_all() matters any more.  Usually called in
-  // is_satisfied(), by one that knows now what is still missing; no effect unless it waits.
-  // Unless that number is moved, a watcher that was reached and not satisfied stays where it is
-  // and is asked again by every change of that list.
-  // Looks through the operation's own lists: O(how many it watches).
+  // Replaces the threshold that start() or the last rewatch() gave for that list; `never_reached`
+  // when only check_all() should ask it. is_satisfied() calls it when it finds out how much is
+  // still missing; it has no effect unless the operation waits.  Without it, a watcher that was
+  // reached and not satisfied stays in its place and is asked again by every change of that list.
+  // It searches the operation's own watches: O(number of watches).
   void rewatch(WatchList& list, Threshold threshold);
 
-  // For one that watches many lists: the same for the list that was `which` in what start() was
-  // given, from 0, whatever their number; and which one is_satisfied() is being asked for, empty in
-  // start().
+  // For an operation that watches many lists, in constant time: the same for list number `which`
+  // (from 0) of those given to start(). asked_for() is the number of the list that is_satisfied()
+  // is asked for; empty in start().
   void rewatch(std::size_t which, Threshold threshold);
   std::optional<std::size_t> asked_for() const { return asked_for_; }
 
@@ -102,11 +102,12 @@ class DelayedOperation : public Parked, private timing::Timer, private Watcher {
   // watched, nor start, cancel or destroy operations.
   virtual bool is_satisfied() = 0;
 
-  // Asked when the deadline passes: a later one, when it is to wait on.  Changes nothing else.
+  // Called when the deadline passes.  Returns a later deadline if the operation has to wait longer;
+  // changes nothing else.
   virtual std::optional<Tick> prolonged() { return std::nullopt; }
 
   // The answer.  May start, cancel and destroy operations, this one too, and change what is
-  // watched; whoever that satisfies is answered by the next run.  Must not throw.
+  // watched; operations that this satisfies are answered by the next run.  Must not throw.
   void on_complete(Outcome outcome) override = 0;
 
   void on_expired() final;

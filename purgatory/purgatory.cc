@@ -6,7 +6,8 @@ namespace tarry::purgatory {
 
 namespace {
 
-// Who has waited long has left the processor's caches, with the coroutine's frame around it.
+// An operation that has waited long is no longer in the processor's caches, nor is the coroutine
+// frame around it.  Fetching both while the one before it is answered hides most of that latency.
 void fetch_ahead(const Parked& operation) {
   constexpr int lines = 16;
   const auto* at = reinterpret_cast<const char*>(&operation);

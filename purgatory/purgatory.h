@@ -1,7 +1,6 @@
 #pragma once
 
-// Purgatory: where a shard's delayed operations wait, and the queue of those that are to be
-// answered.
+// Purgatory: a shard's delayed operations, and the queue of those that are ready to be answered.
 //
 //      changer              watch lists, wheel                purgatory
 //   append to the log --> reached and satisfied  ---+
@@ -9,12 +8,13 @@
 //   client hangs up   --> cancelled              ---+                                  |
 //                                                    on_complete(...) <--run_completions(now)
 //
-// A completion never runs inside the change that caused it: the changer may be in the middle of
-// a partition's state, and an answer may cause changes itself.  So completions queue here, and
-// the shard runs them when the changer is done.  The queue says once that there is something
-// to run; nothing polls.
+// A completion never runs inside the change that caused it: that code may have changed a
+// partition's state half way, and an answer may cause changes itself.  So completions queue here,
+// and the shard runs them when the change is complete.  The ready hook is called once when the
+// queue gets its first completion; nothing polls.
 //
-// It owns none of the operations, and counts them all, per kind.  One per shard, on its thread.
+// It owns none of the operations and counts all of them by kind.  Each shard has one and uses it on
+// its thread.
 
 #include <array>
 #include <cstddef>
@@ -35,7 +35,7 @@ namespace tarry::purgatory {
 // started = answered at once + waiting + queued + satisfied + expired + cancelled + withdrawn.
 struct KindMetrics {
   std::uint64_t started = 0;
-  std::uint64_t answered_at_once = 0;  // Satisfied when they were started; never waited.
+  std::uint64_t answered_at_once = 0;  // Satisfied at their start; never waited.
   std::uint64_t waiting = 0;           // Now.
   std::uint64_t queued = 0;            // Now: decided, and not yet answered.
   std::uint64_t satisfied = 0;         // Answered after waiting.
@@ -61,7 +61,7 @@ struct KindMetrics {
 
 using timing::Tick;  // A millisecond of monotonic time.
 
-// What the purgatory knows of a delayed operation, which is derived from it.
+// The part of a delayed operation that the purgatory uses; DelayedOperation is derived from it.
 class Parked {
  public:
   virtual ~Parked() = default;
@@ -69,15 +69,15 @@ class Parked {
   Parked& operator=(const Parked&) = delete;
 
   bool waiting() const { return state_ == State::waiting; }
-  // How it ended: from the moment it is decided, which is before it is answered.
+  // The outcome.  It is set when it is decided, which is before the answer.
   std::optional<Outcome> outcome() const { return outcome_; }
   Kind kind() const { return kind_; }
-  Tick started() const { return started_; }  // Of the last start.
+  Tick started() const { return started_; }  // When it was started last.
   Tick deadline() const { return until_; }
 
   // Completes with `cancelled`.  No effect unless it waits.
   virtual void cancel() = 0;
-  // Leaves everything; nobody is answered.
+  // Leaves all lists and the wheel; the request is not answered.
   virtual void withdraw() = 0;
 
  protected:
@@ -91,14 +91,14 @@ class Parked {
   // The answer; may destroy it.
   virtual void on_complete(Outcome outcome) = 0;
 
-  // Among those who wait, or in the queue.
+  // Links it into the waiting list or into the queue.
   boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>
       queue_hook_;
   Tick started_ = 0;
   Tick until_ = 0;  // The deadline.
   const Kind kind_;
   State state_ = State::idle;
-  std::optional<Outcome> outcome_;  // Of the last start; empty while it waits.
+  std::optional<Outcome> outcome_;  // The last start's; empty while it waits.
 };
 
 class Purgatory {
@@ -109,22 +109,22 @@ class Purgatory {
   explicit Purgatory(timing::TimingWheel& wheel) : wheel_(wheel) {}
   Purgatory(const Purgatory&) = delete;
   Purgatory& operator=(const Purgatory&) = delete;
-  ~Purgatory();  // Withdraws who is left; nobody is answered.
+  ~Purgatory();  // Withdraws the remaining operations; none is answered.
 
-  // `hook` is called when the queue gets its first completion, and after a run that leaves some
-  // behind: it has run_completions() called soon.  It must not call it itself, for the changer
-  // is not done.
+  // `hook` is called when the queue gets its first completion, and after a run that leaves some in
+  // it.  It schedules a call of run_completions(); it must not make that call itself, because the
+  // change that caused the completion is not complete.
   void set_ready_hook(std::move_only_function<void()> hook) { ready_ = std::move(hook); }
 
-  // Answers those that were queued when it was called, first come first served, but not more
-  // than `budget`.  Those that are queued meanwhile are left to the next run, so that
-  // operations which cause one another do not hold the shard.  Returns how many were answered.
-  // `now` is for the metrics.  Not from inside a completion.
+  // Answers the operations that are queued at the time of the call, in order, but at most `budget`.
+  // Those that are queued during the run wait for the next run, so that operations which satisfy
+  // one another do not hold the shard.  Returns how many were answered.  `now` is for the metrics.
+  // It must not be called from inside a completion.
   std::size_t run_completions(Tick now, std::size_t budget = unlimited);
 
   bool has_completions() const { return !queue_.empty(); }
 
-  // Completes everyone who waits with `cancelled`: the shard stops.
+  // Completes every waiting operation with `cancelled`; the shard calls it when it stops.
   void cancel_all();
 
   const KindMetrics& metrics(Kind kind) const { return metrics_[static_cast<std::size_t>(kind)]; }

@@ -25,7 +25,8 @@ std::size_t WatchList::visit(Threshold up_to) {
   std::size_t satisfied = 0;
   for (next_ = watches_.begin(); next_ != watches_.end() && next_->threshold_ <= up_to;) {
     Watch& watch = *next_++;
-    // One that moved itself ahead of us has had its answer: nothing changes while we visit.
+    // A watch that rewatch() moved forward in this pass was asked already; asking it again could
+    // not give another answer, because nothing changes while we visit.
     if (watch.asked_in_ == pass_) continue;
     watch.asked_in_ = pass_;
     if (watch.watcher_->reached(watch)) ++satisfied;

@@ -2,21 +2,21 @@
 
 // WatchList: the operations that wait for one thing to change.
 //
-// It lives beside that thing: a partition has one for its end offset and one for its high
-// watermark, a group one for its members.  What waits for a number that only grows is ordered
-// by the number that it waits for, so that a change visits those whose number is reached and
-// nobody else, however many wait:
+// It lives beside that thing: a partition has one for the fetches that wait for its bytes, a shard
+// has two for the journal's positions (written and durable).  Operations that wait for a number
+// that only grows are ordered by that number, so that a change visits only those whose number is
+// reached, however many wait:
 //
 //    threshold   40   41   41   57   90          advance_to(41) asks the first three,
 //    operation    a    b    c    d    e          in this order
 //
-//   partition.append(batch);  log_end_ = ...;    // The change first, whole and visible;
-//   appended_.advance_to(log_end_);              // then those who waited for it.
+//   visible_ = end;                       // The change first, whole and visible;
+//   fetches.advance_to(visible_.bytes);   // then the operations that wait for it.
 //
-// What always holds
+// Invariants
 //   - Equal thresholds are asked in the order in which they were watched.
-//   - Nobody is answered in here: an operation that is satisfied leaves all its lists and the
-//     wheel at once, and its on_complete() waits in its Purgatory until the changer is done.
+//   - No operation is answered in here: a satisfied one leaves all its lists and the wheel at once,
+//     and its on_complete() waits in its Purgatory until the caller's change is complete.
 //
 // Watching is O(1) when the threshold is beyond all others or before them, as it mostly is,
 // O(log n) otherwise.  Everything runs on the shard's thread.
@@ -33,13 +33,13 @@ class DelayedOperation;
 class Watch;
 class WatchList;
 
-// What a watcher waits for: an end offset, a flush position, a generation, a count.
+// The number that a watcher waits for: an LSN, a count of bytes, a count of results.
 using Threshold = std::int64_t;
 
-// The threshold of one that waits for no number: only check_all() asks it.
+// The threshold of a watcher that waits for no number: only check_all() asks it.
 inline constexpr Threshold never_reached = std::numeric_limits<Threshold>::max();
 
-// Who watches: a DelayedOperation.
+// The watching side: a DelayedOperation.
 class Watcher {
  public:
   virtual ~Watcher() = default;
@@ -72,20 +72,20 @@ class WatchList {
   WatchList() = default;
   WatchList(const WatchList&) = delete;
   WatchList& operator=(const WatchList&) = delete;
-  ~WatchList();  // Who is still on it goes on waiting, for its other lists and its deadline.
+  ~WatchList();  // The remaining watchers keep waiting for their other lists and deadlines.
 
   // The number has become `value`: asks those whose threshold is <= value, lowest first, once
   // each.  Returns how many were satisfied.
   std::size_t advance_to(Threshold value);
 
-  // Something has happened that concerns all (the partition is deleted, the log was rolled or
-  // truncated, the group died): asks everyone once.  Returns how many were satisfied.
+  // Asks every operation once, after a change that concerns them all (the partition was deleted or
+  // fenced, its log start has moved).  Returns how many were satisfied.
   std::size_t check_all();
 
   bool empty() const { return watches_.empty(); }
 
-  // The lowest threshold that is waited for, so that a changer can see whether anybody cares;
-  // never_reached when nobody does.
+  // The lowest threshold on the list, so that a caller can skip work when no operation is waiting
+  // for it; never_reached when the list is empty.
   Threshold lowest() const {
     return watches_.empty() ? never_reached : watches_.begin()->threshold_;
   }
@@ -101,7 +101,7 @@ class WatchList {
   std::size_t visit(Threshold up_to);
 
   Watches watches_;
-  Watches::iterator next_;  // While visiting: who is asked next.  remove() keeps it valid.
+  Watches::iterator next_;  // While visiting: the next watch.  remove() keeps it valid.
   bool visiting_ = false;
   std::uint64_t pass_ = 0;
 };

@@ -15,9 +15,9 @@
 //     offsets   base   +1   +2   +3   +4     append, skip, append, skip, skip
 //     record     a     -    b    -    -      lastOffsetDelta 4, recordCount 2
 //
-// What always holds: offset deltas go up; lastOffsetDelta counts all that was appended or skipped;
-// the base timestamp is the first record's; lengths and checksum are right.  Used by one thread at
-// a time, for one batch.
+// Invariants: offset deltas go up; lastOffsetDelta counts all that was appended or skipped; the
+// base timestamp is the first record's; lengths and checksum are right.  Used by one thread at a
+// time, for one batch.
 
 #include <cstddef>
 #include <cstdint>
@@ -49,7 +49,7 @@ struct BatchOptions {
 
 class BatchBuilder {
  public:
-  // What a record needs beside its body: length, attributes and both deltas, at most.
+  // The largest size of a record without its body: length, attributes and both deltas.
   static constexpr std::size_t max_record_overhead = 5 + 1 + 10 + 5;
 
   explicit BatchBuilder(const BatchOptions& options = {});
@@ -58,7 +58,8 @@ class BatchBuilder {
               std::span<const HeaderView> headers = {});
   // `body` is a record's body as RecordView has it, or as append_record_body() wrote it.
   void append_body(WallTime timestamp, Bytes body);
-  // The same from a record's key_value and `header_count` encoded headers: for who changes headers.
+  // The same from a record's key_value and `header_count` encoded headers, for callers that change
+  // the headers.
   void append_parts(WallTime timestamp, Bytes key_value, std::int32_t header_count, Bytes headers);
   // The next `offsets` offsets have no record.
   void skip(std::int32_t offsets = 1);
@@ -66,7 +67,7 @@ class BatchBuilder {
   bool empty() const { return count_ == 0; }
   std::int32_t count() const { return count_; }                   // Records.
   std::int32_t next_offset_delta() const { return next_delta_; }  // That of the next append.
-  // Of the batch if it were finished now, before compression.
+  // The size of the batch if it were finished now, before compression.
   std::size_t size() const { return buffer_.size(); }
 
   // The batch; at least one record was appended.  The builder is used up.

@@ -14,7 +14,7 @@ std::unexpected<BatchError> refuse(Refusal reason, std::string message) {
   return std::unexpected(BatchError{reason, std::move(message), {}});
 }
 
-// What is wrong with records one by one, as far as we tell it.
+// The errors of single records, up to the number that the answer may name.
 class BadRecords {
  public:
   void add(std::int32_t index, bool is_timestamp, std::string message) {
@@ -24,8 +24,8 @@ class BadRecords {
   }
   bool empty() const { return count_ == 0; }
   BatchError error() && {
-    std::string message = fmt::format("{} of the batch's records cannot be taken; record {}: {}",
-                                      count_, told_.front().index, told_.front().message);
+    std::string message = fmt::format("{} records of the batch are invalid; record {}: {}", count_,
+                                      told_.front().index, told_.front().message);
     return {any_timestamp_ ? Refusal::invalid_timestamp : Refusal::invalid_record,
             std::move(message), std::move(told_)};
   }
@@ -38,7 +38,7 @@ class BadRecords {
 
 // The one batch that `records` has to be, its bytes as they were sent.
 std::expected<BatchView, BatchError> only_batch(Bytes records, const CheckLimits& limits) {
-  if (records.empty()) return refuse(Refusal::invalid_record, "there is no record batch");
+  if (records.empty()) return refuse(Refusal::invalid_record, "the record batch is missing");
   const auto size = batch_size(records);
   if (!size)
     return refuse(
@@ -46,7 +46,7 @@ std::expected<BatchView, BatchError> only_batch(Bytes records, const CheckLimits
         size.error().message);
   if (*size > limits.max_message_bytes)
     return refuse(Refusal::message_too_large,
-                  fmt::format("a record batch of {} bytes is larger than max.message.bytes, {}",
+                  fmt::format("the record batch has {} bytes; the limit is {} (max.message.bytes)",
                               *size, limits.max_message_bytes));
   if (*size < records.size())
     return refuse(Refusal::invalid_record,
@@ -56,7 +56,7 @@ std::expected<BatchView, BatchError> only_batch(Bytes records, const CheckLimits
   if (!batch) return refuse(Refusal::corrupt, batch.error().message);
   if (!batch->crc_matches())
     return refuse(Refusal::corrupt,
-                  fmt::format("the record batch's checksum is {:08x}, its bytes have {:08x}",
+                  fmt::format("the record batch's checksum is {:08x}, but its bytes give {:08x}",
                               batch->crc(), crc32c(records.subspan(field::attributes))));
   return *batch;
 }
@@ -65,7 +65,7 @@ std::expected<Codec, BatchError> known_codec(const BatchView& batch, const Check
   const auto codec = batch.codec();
   if (!codec)
     return refuse(Refusal::unsupported_compression,
-                  fmt::format("there is no codec {}", batch.attributes() & codec_mask));
+                  fmt::format("codec {} is not known", batch.attributes() & codec_mask));
   if (*codec == Codec::zstd && !limits.zstd_allowed)
     return refuse(Refusal::unsupported_compression,
                   "zstd needs Produce version 7 or later: update the client");
@@ -89,7 +89,7 @@ std::expected<void, BatchError> header_makes_sense(const BatchView& batch) {
     return invalid("a transactional batch needs a producer id");
   if (batch.is_log_append_time())
     return refuse(Refusal::invalid_timestamp,
-                  "the timestamp type LogAppendTime is the broker's to set");
+                  "only the broker may set the timestamp type LogAppendTime");
   return {};
 }
 
@@ -97,11 +97,11 @@ std::expected<void, BatchError> header_makes_sense(const BatchView& batch) {
 std::string wrong_time(WallTime time, const CheckLimits& limits) {
   if (time == no_timestamp) return {};
   if (limits.earliest && time < *limits.earliest)
-    return fmt::format("the timestamp {} is before {}, the earliest that is taken",
+    return fmt::format("the timestamp {} is before {}, the earliest that is accepted",
                        format_time(time), format_time(*limits.earliest));
   if (limits.latest && time > *limits.latest)
-    return fmt::format("the timestamp {} is after {}, the latest that is taken", format_time(time),
-                       format_time(*limits.latest));
+    return fmt::format("the timestamp {} is after {}, the latest that is accepted",
+                       format_time(time), format_time(*limits.latest));
   return {};
 }
 
@@ -114,7 +114,7 @@ std::expected<void, BatchError> check_records(CheckedBatch& checked, const Check
     if (r.offset_delta != index)
       bad.add(index, false, fmt::format("its offset delta is {}", r.offset_delta));
     if (limits.key_required && !r.key)
-      bad.add(index, false, "it has no key, which a compacted topic needs");
+      bad.add(index, false, "it has no key; a compacted topic requires one");
     const WallTime time = checked.batch.timestamp_of(r);
     if (auto wrong = wrong_time(time, limits); !wrong.empty())
       bad.add(index, true, std::move(wrong));

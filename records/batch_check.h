@@ -8,9 +8,9 @@
 //   bytes -> one v2 batch? -> size -> checksum -> codec -> header's numbers -> unpacked -> each
 //   record
 //
-// What always holds for a CheckedBatch with `opened`: its records are well formed to the last
-// byte, as many as the header says, with the offset deltas 0 .. n-1, and each may stand in this
-// topic. Nobody has to check them again, and nobody has to unpack them again.
+// Invariants of a CheckedBatch with `opened`: its records are well formed to the last byte, as many
+// as the header says, with the offset deltas 0 .. n-1, and each may stand in this topic.  No later
+// code checks or decompresses them again.
 //
 // Pure: no clock, no state; any thread.  Memory: the unpacked records, within
 // max_uncompressed_bytes, and a bounded list of bad records.
@@ -68,15 +68,15 @@ struct CheckLimits {
 };
 
 struct CheckedBatch {
-  BatchView batch;  // Of the bytes that were checked.
+  BatchView batch;  // A view of the checked bytes.
   Codec codec = Codec::none;
   bool opened = true;        // False: compressed, and open_compressed was off; records() is empty.
   bool has_headers = false;  // In any record.  True when not opened: it may be.
   std::int32_t count = 0;    // Records; the last offset delta is count - 1.
-  WallTime max_timestamp{};  // Of the records; the header's own when not opened.
+  WallTime max_timestamp{};  // The records' largest; the header's own when not opened.
   // The header says another one: set_max_timestamp() before the batch goes to a log.
   bool needs_max_timestamp_fix = false;
-  Buffer unpacked;  // Of a compressed batch.
+  Buffer unpacked;  // The records of a compressed batch.
 
   // The records section, uncompressed.
   Bytes records() const {

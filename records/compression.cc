@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t longest_input = std::numeric_limits<std::int32_t>::max();
 
-// What is unpacked, up to a cap.  Grows with what was written, by doubling; at the cap the codec
-// gets one byte that does not count, which it must leave alone.
+// The output of a decompression, up to a cap.  Grows with what was written, by doubling; at the cap
+// the codec gets one byte that does not count, which it must leave alone.
 class Output {
  public:
   Output(std::size_t cap, std::size_t expected) : cap_(cap) {
@@ -61,7 +61,8 @@ std::size_t usual_size(Bytes input) {
 }
 
 std::unexpected<Error> corrupt(Codec codec, std::string_view why) {
-  return fail(Errc::corrupt, fmt::format("this is not whole {} data: {}", name_of(codec), why));
+  return fail(Errc::corrupt,
+              fmt::format("the {} data is incomplete or damaged: {}", name_of(codec), why));
 }
 std::unexpected<Error> beyond(Codec codec, Bytes input, std::size_t cap) {
   return fail(Errc::too_large, fmt::format("{} bytes of {} data unpack to more than {}",
@@ -148,7 +149,8 @@ constexpr std::array<std::uint8_t, 8> xerial_magic = {0x82, 'S', 'N', 'A', 'P', 
 constexpr std::size_t xerial_header_size = xerial_magic.size() + 4 + 4;
 constexpr std::size_t xerial_block_size = std::size_t{32} << 10;
 constexpr std::int32_t xerial_version = 1;
-// The densest element is a copy: 3 bytes that make 64.  What claims more than this claims too much.
+// The densest element is a copy: 3 bytes that make 64.  A block that claims more than this is
+// corrupt.
 constexpr std::size_t snappy_densest = 22;
 
 bool begins_with_magic(Bytes bytes) {
@@ -196,7 +198,7 @@ Result<Buffer> unpack_snappy(Bytes input, std::size_t cap) {
     if (rest.size() < 4) return corrupt(Codec::snappy, "it ends too early");
     const auto length = load_be<std::uint32_t>(rest.data());
     rest = rest.subspan(4);
-    if (length > rest.size()) return corrupt(Codec::snappy, "a block goes on behind the end");
+    if (length > rest.size()) return corrupt(Codec::snappy, "a block goes on past the end");
     if (auto done = unpack_snappy_block(input, rest.first(length), output, cap); !done)
       return std::unexpected(done.error());
     rest = rest.subspan(length);
@@ -371,7 +373,7 @@ Result<Buffer> decompress(Codec codec, Bytes input, std::size_t cap) {
     case Codec::zstd:
       return unpack_zstd(input, cap);
   }
-  return fail(Errc::unsupported, fmt::format("there is no codec {}", static_cast<int>(codec)));
+  return fail(Errc::unsupported, fmt::format("codec {} is not known", static_cast<int>(codec)));
 }
 
 void compress_onto(Codec codec, Bytes input, Buffer& to) {

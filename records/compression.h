@@ -17,10 +17,10 @@
 // them; some of the older ones learned nothing else.  librdkafka writes raw blocks, so we read
 // both. lz4's blocks are independent because Java's reader refuses others.
 //
-// What always holds: the output never grows past `cap`, however much the input unpacks to or
-// claims to; memory follows what was really unpacked, not what a header announced (while the
-// output grows, what it had is there twice).  Input that ends early, goes on behind its end or
-// fails a checksum is refused as a whole.
+// Invariants: the output never grows past `cap`, whatever size the input unpacks to or claims.
+// Memory follows the bytes that were really unpacked, not the size in a header (while the output
+// grows, the old and the new copy exist together).  Input that ends early, continues past its end
+// or fails a checksum is refused as a whole.
 //
 // Errors: Errc::too_large beyond the cap, Errc::corrupt for input that is not the codec's.  Any
 // thread; each keeps the codecs' working memory for its next call.
@@ -48,7 +48,7 @@ Result<Buffer> decompress(Codec codec, Bytes input, std::size_t cap);
 
 // Compressing cannot fail: `input` is below 2 GiB, as a batch is, and want of memory throws.
 Buffer compress(Codec codec, Bytes input);
-// The same, behind what `to` holds already.
+// The same, appended to `to`.
 void compress_onto(Codec codec, Bytes input, Buffer& to);
 
 }  // namespace tarry::records

@@ -87,20 +87,19 @@ bool take_header(Reader& reader, HeaderView& header) {
 // All of `body`, from the key on.
 const char* read_body(Bytes body, RecordView& record) {
   Reader reader(body);
-  if (!reader.take_bytes(record.key)) return "its key's length is not possible";
-  if (!reader.take_bytes(record.value)) return "its value's length is not possible";
+  if (!reader.take_bytes(record.key)) return "its key's length is invalid";
+  if (!reader.take_bytes(record.value)) return "its value's length is invalid";
   const auto key_value = static_cast<std::size_t>(reader.at() - body.data());
   std::int32_t header_count = 0;
-  if (!reader.take_int(header_count) || header_count < 0)
-    return "its number of headers is not possible";
+  if (!reader.take_int(header_count) || header_count < 0) return "its number of headers is invalid";
   // Two lengths are the least that a header takes.
   if (static_cast<std::size_t>(header_count) > reader.left() / 2)
-    return "it has fewer bytes than headers need";
+    return "it is too short for its headers";
   const Bytes headers = reader.rest();
   HeaderView header;
   for (std::int32_t i = 0; i < header_count; ++i)
     if (!take_header(reader, header)) return "one of its headers is not well formed";
-  if (reader.left() != 0) return "it is longer than what it holds";
+  if (reader.left() != 0) return "its length is larger than its contents";
   record.headers = HeaderRange(headers, header_count);
   record.body = body;
   record.key_value = body.first(key_value);
@@ -160,8 +159,8 @@ Result<BatchView> next_batch(Bytes blob) {
 const char* take_record(Bytes& rest, RecordView& record) {
   Reader reader(rest);
   std::int32_t length = 0;
-  if (rest.empty()) return "it is not there";
-  if (!reader.take_int(length) || length < 0) return "its length is not possible";
+  if (rest.empty()) return "it is missing";
+  if (!reader.take_int(length) || length < 0) return "its length is invalid";
   const auto size = static_cast<std::size_t>(length);
   if (size > reader.left()) return "it is longer than what remains of the batch";
   const Bytes whole = reader.rest().first(size);

@@ -28,11 +28,11 @@
 //
 // The body says nothing about the batch around it, so it can be carried into another one as it is.
 //
-// What always holds: a view does not outlive the bytes it views.  No length is believed before it
-// was compared with what remains, and a RecordView exists only when all of its record, headers too,
-// has been found well formed.  A BatchView has its whole header and ends where batchLength says;
-// what the header's fields mean is for batch_check to judge.  Any thread.  Errors: Errc::corrupt
-// for bytes that cannot be a batch or record, Errc::unsupported for another magic.
+// Invariants: a view does not outlive the bytes it views.  Every length is compared with the
+// remaining bytes before it is used, and a RecordView exists only when all of its record, headers
+// too, was found well formed.  A BatchView has its whole header and ends where batchLength says;
+// batch_check judges the meaning of the header's fields.  Any thread.  Errors: Errc::corrupt for
+// bytes that cannot be a batch or record, Errc::unsupported for another magic.
 //
 // Format: https://kafka.apache.org/documentation/#recordbatch
 
@@ -54,7 +54,7 @@
 
 namespace tarry::records {
 
-// Where the header's fields stand.
+// The positions of the header's fields.
 namespace field {
 inline constexpr std::size_t base_offset = 0;
 inline constexpr std::size_t batch_length = 8;
@@ -74,7 +74,7 @@ inline constexpr std::size_t records = 61;
 
 inline constexpr std::size_t batch_header_size = field::records;
 inline constexpr std::size_t batch_length_end =
-    field::leader_epoch;  // What batchLength leaves out.
+    field::leader_epoch;  // batchLength does not count the bytes before it.
 inline constexpr std::int8_t current_magic = 2;
 
 inline constexpr std::int16_t codec_mask = 0x07;
@@ -117,7 +117,7 @@ class HeaderRange {
       ++*this;
       return before;
     }
-    // Of one range only: what is left tells where in it we are.
+    // Compares iterators of one range: the number of remaining headers is the position.
     bool operator==(const Iterator& other) const { return left_ == other.left_; }
 
    private:
@@ -222,9 +222,9 @@ class BatchView {
   Bytes bytes_;
 };
 
-// How long the batch is that begins at the front of `blob`, by its header; its own bytes need not
-// be there yet, but batch_header_size of them must.  So a reader can tell a batch that is torn
-// (more than what remains) from bytes that never were one (an error).
+// Returns the length of the batch at the front of `blob`, from its header.  At least
+// batch_header_size bytes must be there; the rest of the batch need not be.  So a reader can tell a
+// torn batch (longer than the remaining bytes) from bytes that never were a batch (an error).
 Result<std::size_t> batch_size(Bytes blob);
 
 // The batch at the front of `blob`, which goes on behind it:
@@ -240,15 +240,15 @@ Result<BatchView> next_batch(Bytes blob);
 // with it; `rest` and `record` are then undefined.
 const char* take_record(Bytes& rest, RecordView& record);
 
-// Reads `body`, all of it, as a record with deltas of 0: for who kept bodies.
+// Reads all of `body` as a record with deltas of 0; pending records are stored as bodies.
 Result<RecordView> parse_record_body(Bytes body);
 
-// What is wrong with record `index`, in the words of all who read records.
+// The error of record `index`, worded as every reader of records words it.
 Error record_error(std::int32_t index, const char* what);
 
 // Calls visit(const RecordView&) for each of `count` records in `records` (uncompressed), which
 // must hold these and nothing else.  A visitor may return bool: false ends the walk, which is no
-// error. What it was shown before an error was well formed.
+// error.  The records that it was shown before an error were well formed.
 template <typename Visit>
 Result<> for_each_record(Bytes records, std::int32_t count, Visit&& visit) {
   RecordView record;
@@ -262,7 +262,7 @@ Result<> for_each_record(Bytes records, std::int32_t count, Visit&& visit) {
     }
   }
   if (!records.empty())
-    return std::unexpected(record_error(count, "there are bytes behind the last record"));
+    return std::unexpected(record_error(count, "there are bytes after the last record"));
   return {};
 }
 

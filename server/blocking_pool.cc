@@ -17,7 +17,8 @@ namespace tarry::server {
 
 namespace {
 
-// Without memory to hand on what is done, it is tried again: somebody waits for it.
+// If there is no memory to post a finished job, posting is retried, because a request waits for the
+// result.
 constexpr std::chrono::milliseconds wait_for_memory{1};
 
 }  // namespace
@@ -76,7 +77,7 @@ class BlockingPool::Queue {
       jobs_.pop_front();
       lock.unlock();
       [&]() noexcept { job->work(); }();
-      job->work = nullptr;  // What it holds goes before `then` may look at what is left of it.
+      job->work = nullptr;  // Frees what it holds before `then` runs: `then` may depend on that.
       hand_on(std::move(job));
       lock.lock();
     }
@@ -85,7 +86,8 @@ class BlockingPool::Queue {
   static void hand_on(std::shared_ptr<Job> job) {
     while (job) {
       try {
-        // What `then` holds goes on its own thread, though this one may have the job last.
+        // The exchange destroys `then` on its shard's thread, although this thread may hold the
+        // last reference to the job.
         boost::asio::post(job->context, [job] { std::exchange(job->then, nullptr)(); });
         job = nullptr;
       } catch (const std::bad_alloc&) {
@@ -94,7 +96,7 @@ class BlockingPool::Queue {
     }
   }
 
-  std::mutex mutex_;  // Of all below but threads_.
+  std::mutex mutex_;  // Protects all below except threads_.
   std::condition_variable handed_in_;
   std::deque<std::shared_ptr<Job>> jobs_;  // Bounded by what the shards have in flight.
   bool stopping_ = false;

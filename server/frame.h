@@ -2,10 +2,10 @@
 
 // Frame: the memory of one request, without its size.
 //
-// Takes what comes of it piece by piece.  Memory grows by what has come, not by what the frame's
-// size claims: four bytes can claim a hundred megabytes.
+// It takes the bytes piece by piece.  Memory grows with the bytes that have come, not with the size
+// that the frame claims: four bytes can claim a hundred megabytes.
 //
-// Belongs to its session, and lives on with who views it.
+// It belongs to its session, and lives as long as anything views it.
 
 #include <algorithm>
 #include <array>
@@ -30,7 +30,7 @@ class Frame {
   bool whole() const { return come_ == size_; }
   Bytes view() const { return {data_, come_}; }
 
-  // Where what comes next goes: some of what is missing.
+  // The memory for the next bytes: a part of what is missing.
   std::span<std::uint8_t> room() {
     if (come_ == capacity_ && !whole()) grow_to(std::max(2 * come_, first_bytes));
     return {data_ + come_, std::min(capacity_, size_) - come_};
@@ -49,11 +49,11 @@ class Frame {
   }
 
  private:
-  // What is not filled costs nothing yet, so most frames have their place at once.
+  // Memory that is not written yet costs nothing, so most frames get all of theirs at once.
   static constexpr std::size_t first_bytes = std::size_t{2} << 20;
   static constexpr std::size_t least_worth_place = 4096;
 
-  // A small request has no more than it needs, in one piece: thousands wait at a time.
+  // A small request takes no more memory than it needs, because thousands may wait at a time.
   static constexpr std::size_t least_block = std::size_t{64} << 10;
 
   void grow_to(std::size_t bytes) {
@@ -81,7 +81,8 @@ class Frame {
   std::size_t capacity_ = 0;
   std::unique_ptr<std::uint8_t[]> small_;
   Block large_;
-  std::array<std::uint8_t, 184> here_;  // Most that wait, and 256 bytes with what is around it.
+  std::array<std::uint8_t, 184>
+      here_;  // Holds most waiting requests; with its fields and the count a frame has 256 bytes.
 };
 
 }  // namespace tarry::server

@@ -78,7 +78,8 @@ std::expected<int, int> hold(const tcp::endpoint& endpoint, bool only_ipv6) {
       ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket < 0) return std::unexpected(errno);
   const int yes = 1, v6only = only_ipv6 ? 1 : 0;
-  // What a broker that has just ended leaves in TIME_WAIT does not keep the next one from starting.
+  // Connections of a broker that has just ended stay in TIME_WAIT; without SO_REUSEADDR they would
+  // keep the next one from starting.
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (endpoint.address().is_v6())
     ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof v6only);
@@ -156,13 +157,13 @@ Result<BoundAddress> BoundAddress::bind(const HostPort& where, const std::string
                                 "-ltnp 'sport = :{}'` names it), or give another port",
                                 asked, at, refused.port()));
       case EADDRNOTAVAIL:
-        return fail(Errc::invalid, fmt::format("{}: {} is no address of this machine: `ip address` "
-                                               "shows those that are",
-                                               asked, at));
+        return fail(Errc::invalid,
+                    fmt::format("{}: {} is not an address of this machine: `ip address` lists them",
+                                asked, at));
       case EACCES:
         return fail(
             Errc::io,
-            fmt::format("{}: this user may not listen on {}: give a port above 1023", asked, at));
+            fmt::format("{}: this user may not listen on {}: choose a port above 1023", asked, at));
       default:
         return fail(Errc::io, fmt::format("{}: cannot listen on {}: {}", asked, at, reason(error)));
     }
@@ -199,6 +200,7 @@ Listener::~Listener() {
 }
 
 Result<> Listener::start() {
+  // All addresses listen before the first one accepts: after an error no client is connected.
   for (auto& door : doors_) {
     if (::listen(door->acceptor.native_handle(), backlog) != 0) {
       const int error = errno;
@@ -251,14 +253,15 @@ void Listener::accept_some(Door& door) {
       continue;  // It went before it was accepted, or its network did: the next may be well.
     }
     peer.resize(size);
+    // It is accepted first and then closed: a connection that is left in the backlog would wait
+    // without an answer.
     if (connections() >= max_connections_) {
       ::close(socket);
       too_many_connections_.warn(
           clock_.mono(), "server",
-          fmt::format(
-              "a connection from {} is refused: {} are open, which is the limit (max.connections, "
-              "or less because of the limit of open files)",
-              peer_text(peer), max_connections_));
+          fmt::format("a connection from {} is refused: {} are open, which is the limit "
+                      "(max.connections, or less if the limit of open files is low)",
+                      peer_text(peer), max_connections_));
       continue;
     }
     connections_.fetch_add(1, std::memory_order_relaxed);
@@ -268,6 +271,7 @@ void Listener::accept_some(Door& door) {
 }
 
 Listener::Turned Listener::turn_away(Door& door, int why) {
+  // The reserve may be gone since the last time; perhaps a descriptor is free now.
   if (reserve_ < 0) reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (reserve_ < 0) return Turned::not_possible;
   ::close(std::exchange(reserve_, -1));
@@ -275,13 +279,15 @@ Listener::Turned Listener::turn_away(Door& door, int why) {
   const int error = errno;
   if (socket >= 0) ::close(socket);
   reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  // Without a descriptor the kernel does not even look whether somebody is there.
+  // Without a free descriptor the kernel fails before it looks for a client, so only EAGAIN means
+  // that there is none.
   if (socket < 0)
     return error == EAGAIN || error == EWOULDBLOCK ? Turned::nobody_there : Turned::not_possible;
   no_descriptor_.warn(
       clock_.mono(), "server",
-      fmt::format("a connection is refused: {}: `ulimit -n` is the limit of open files",
-                  reason(why)));
+      fmt::format(
+          "a connection is refused: {}: raise the limit of open files (`ulimit -n`, LimitNOFILE=)",
+          reason(why)));
   return Turned::away;
 }
 

@@ -7,14 +7,14 @@
 //                      [::1]:9092 ------'
 //
 // Taking the address and listening on it are two steps: a port that is in use is found out before
-// anything on disk is touched, and nobody can connect before the broker can answer.
+// anything on disk is touched, and no client can connect before the broker can answer.
 //
 // A host name stands for all its addresses; localhost for 127.0.0.1 and, where the machine has
 // IPv6, ::1; no host for any address of either kind.  Port 0 is the same free port on all of them.
 //
 // Bounds: past max.connections, and when the process has no file descriptor left, a connection is
-// accepted and closed at once, so that it neither waits for ever nor keeps the listener busy; for
-// the latter one descriptor is held in reserve.  One line in the log tells of each, once a while.
+// accepted and closed at once, so that it neither waits for ever nor keeps the listener busy.  One
+// descriptor is kept in reserve for the second case.  Both cases are logged, at a bounded rate.
 //
 // Belongs to shard 0's thread, but bind() and the count of connections.
 
@@ -37,7 +37,7 @@
 
 namespace tarry::server {
 
-// Addresses that are ours and on which nobody can connect yet.
+// Addresses that are taken, and on which no client can connect yet.
 class BoundAddress {
  public:
   // `key` is the configuration's, for errors.  The machine is asked for names' addresses: blocks.
@@ -47,11 +47,11 @@ class BoundAddress {
   BoundAddress& operator=(BoundAddress&&) = delete;
   ~BoundAddress();
 
-  // As asked for, with the port that was found; localhost as 127.0.0.1.
+  // The configured address, with the port that was found; localhost as 127.0.0.1.
   const HostPort& address() const { return address_; }
-  // Nobody beyond this machine can connect.
+  // Only this machine can connect.
   bool is_loopback() const { return local_; }
-  // What clients are to be told when the operator says nothing.
+  // The address that clients are told when the operator configures none.
   HostPort advertised() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// How many connections the limit of open files (RLIMIT_NOFILE) leaves room for.
+// The number of connections that the limit of open files (RLIMIT_NOFILE) leaves room for.
 //
 // Every connection is a descriptor.  Without a reserve the connections would take the last one, and
 // a checkpoint, a delivery or a compaction could open no file any more.
@@ -17,7 +17,7 @@ constexpr std::uint64_t reserved_files = 512;
 constexpr std::uint64_t reserved_files_per_shard = 16;
 
 // `max.connections`, or as many as fit below the limit.  A limit that is smaller than two reserves
-// is shared half and half, so that a broker with a very low one serves somebody.
+// is shared half and half, so that a broker with a very low limit still serves some clients.
 std::size_t connections_within(std::uint64_t open_files, std::size_t max_connections,
                                std::uint32_t shards);
 

@@ -19,7 +19,9 @@ bool PeerWatch::open() {
   if (waiting_.is_open()) return true;
   const int descriptor = ::epoll_create1(EPOLL_CLOEXEC);
   if (descriptor < 0) {
-    log_warn("server", "full connections are not watched for their client's end: {}",
+    log_warn("server",
+             "the broker cannot watch connections that are at their limits, and will notice late "
+             "when such a client goes: {}",
              std::generic_category().message(errno));
     return false;
   }
@@ -27,7 +29,9 @@ bool PeerWatch::open() {
   waiting_.assign(descriptor, error);
   if (error) {
     ::close(descriptor);
-    log_warn("server", "full connections are not watched for their client's end: {}",
+    log_warn("server",
+             "the broker cannot watch connections that are at their limits, and will notice late "
+             "when such a client goes: {}",
              error.message());
     return false;
   }

@@ -1,17 +1,17 @@
 #pragma once
 
-// PeerWatch: says when a client has gone whose socket is not being read.
+// PeerWatch: notices that a client has gone whose socket is not being read.
 //
-// Who reads a socket sees its end.  A connection that holds as much as it may is not read, and what
-// its requests wait for is to be cancelled all the same when the client goes, at once and not when
-// the waiting is over.  Boost.Asio waits for a socket to be readable, which it is as soon as there
-// is one unread byte; the kernel tells the end of the stream apart (EPOLLRDHUP).
+// A session that reads its socket sees the end of the stream.  A session at its limits does not
+// read, but its parked requests must be cancelled as soon as the client goes.  Boost.Asio can only
+// wait for a socket to be readable, which it is as soon as there is one unread byte; the kernel
+// reports the end of the stream apart from that (EPOLLRDHUP).
 //
 //   socket --+
 //   socket --+--> an epoll of our own --> Asio waits for it alone --> `gone`
 //
-// One for the sessions of a shard, on its thread; nothing is made, and nothing waited for, until
-// somebody is watched.
+// The sessions of a shard share one, on the shard's thread.  It opens nothing and waits for nothing
+// until a socket is watched.
 
 #include <functional>
 #include <memory>
@@ -29,8 +29,8 @@ class PeerWatch {
   PeerWatch& operator=(const PeerWatch&) = delete;
 
   // `gone` is called once, when the peer of `socket` sends no more or the connection is broken; it
-  // may add and remove.  When the system has no descriptor for it, nobody is watched, with a line
-  // in the log.  Until remove(), which comes before the socket is closed.
+  // may call add() and remove().  When the system has no descriptor for the epoll, nothing is
+  // watched and a line in the log says so.  The caller calls remove() before it closes the socket.
   void add(int socket, std::move_only_function<void()> gone);
   void remove(int socket);
 
@@ -39,9 +39,9 @@ class PeerWatch {
   void wait();
   void look();
 
-  boost::asio::posix::stream_descriptor waiting_;  // Open once somebody was watched.
+  boost::asio::posix::stream_descriptor waiting_;  // Open once a socket was watched.
   std::unordered_map<int, std::move_only_function<void()>> watched_;
-  bool armed_ = false;  // While somebody is watched, and until that is noticed to be over.
+  bool armed_ = false;  // While Asio waits for the epoll.
   const std::shared_ptr<int> alive_ = std::make_shared<int>();
 };
 

@@ -44,7 +44,7 @@ auto run_on(asio::io_context& context, F work) {
 
 // In the order in which they are made; destroyed in reverse.
 struct Server::Parts {
-  // What one shard's thread runs.
+  // Everything that one shard's thread runs.
   struct Lane {
     asio::io_context context{1};
     std::optional<WorkGuard> guard{asio::make_work_guard(context)};
@@ -52,7 +52,7 @@ struct Server::Parts {
     std::unique_ptr<Background> round_lane;
     std::thread thread;
   };
-  // What stands on a shard, and goes before it.
+  // The objects that use a shard and are destroyed before it.
   struct Counter {
     Counter(Lane& its_lane, broker::Broker& broker, broker::Shard& shard, SessionLimits limits)
         : lane(its_lane), wheel(its_lane.context, shard), sessions(broker, shard, limits) {}
@@ -91,6 +91,8 @@ Server::Server(Config config, std::function<void(const Error&)> on_failure)
 }
 
 Server::~Server() {
+  // stop() gives up after its timeout.  The threads use our members, so the destructor has to wait
+  // until they have ended.
   while (!stop()) {
   }
 }
@@ -151,14 +153,15 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
 
   const auto& recovery = broker->recovery();
   if (recovery.records > 0) {
-    log_info("server", "recovery applied {} records ({} bytes) of {} journals again",
-             recovery.records, recovery.bytes, recovery.journals);
+    log_info("server", "recovery replayed {} records ({} bytes) from {} journals", recovery.records,
+             recovery.bytes, recovery.journals);
   }
   return {};
 }
 
 Result<> Server::start() {
   Parts& parts = *parts_;
+  // The addresses come first: a port in use is refused before anything on disk is touched.
   auto bound = BoundAddress::bind(parts.config.listen, "listeners");
   if (!bound) return std::unexpected(bound.error());
   parts.kafka = bound->address();
@@ -182,8 +185,8 @@ Result<> Server::start() {
   }
   if (!bound->is_loopback()) {
     log_warn("server",
-             "clients connect to {}, which is not loopback: anyone who can reach the port may do "
-             "everything",
+             "clients connect to {}, which is not loopback: anyone who can reach the port has full "
+             "access",
              parts.kafka.text());
   }
   const std::size_t max_connections = parts.connection_limit();
@@ -248,23 +251,25 @@ Result<> Server::Parts::end_sessions() {
       auto ended = std::make_shared<std::promise<void>>();
       ending.push_back(ended->get_future());
       asio::post(counter->lane.context, [&sessions = counter->sessions, ended] {
-        sessions.end("the broker stops", [ended] { ended->set_value(); });
+        sessions.end("the broker is stopping", [ended] { ended->set_value(); });
       });
     }
   }
   const auto until = std::chrono::steady_clock::now() + config.shutdown_timeout;
   for (auto& ended : ending) {
     if (ended.wait_until(until) == std::future_status::ready) continue;
-    return fail(Errc::stopped,
-                fmt::format("requests of {} connections have not ended after "
-                            "tarry.shutdown.timeout.ms={}",
-                            listener->connections(), config.shutdown_timeout.count()));
+    return fail(
+        Errc::stopped,
+        fmt::format(
+            "requests of {} connections are still running after tarry.shutdown.timeout.ms={}",
+            listener->connections(), config.shutdown_timeout.count()));
   }
   return {};
 }
 
 void Server::Parts::end_threads() {
   if (pool) pool->stop();
+  // The guards go after the pool: its last results are still posted to the shards.
   for (auto& lane : lanes) lane->guard.reset();
   for (auto& lane : lanes) {
     if (lane->thread.joinable()) lane->thread.join();
@@ -274,6 +279,7 @@ void Server::Parts::end_threads() {
 Result<> Server::stop() {
   Parts& parts = *parts_;
   if (!parts.running) return {};
+  // New clients first: otherwise the sessions below would never become fewer.
   run_on(parts.lanes[0]->context, [&] {
     parts.listener->stop();
     if (parts.admin) parts.admin->stop();

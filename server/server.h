@@ -4,20 +4,19 @@
 //
 //   start:  addresses taken --> data directory, databases, recovery --> a thread a shard
 //           --> deliveries, wheels --> admin --> listeners
-//   stop:   the same in reverse: nobody new, sessions closed and their requests ended, a last
+//   stop:   the same in reverse: no new clients, sessions closed and their requests ended, a last
 //           checkpoint, the pool, the threads
 //
-// What can be refused is refused first: until all of the configuration is understood and the
-// addresses are ours, nothing on disk is touched.
+// Everything that can be refused is refused first: nothing on disk is touched until all of the
+// configuration is understood and the addresses are taken.
 //
 // A journal that cannot be written ends the process at once (on_failure): nothing may be
 // acknowledged after it, and recovery starts from what is on disk.
 //
 // A request that does not end (a disk that does not answer) does not keep the process for ever:
-// stop() waits for the last requests for tarry.shutdown.timeout.ms, then says who is left.
+// stop() waits for the last requests for tarry.shutdown.timeout.ms, then says how many are left.
 //
-// start() and stop() block and belong to the thread that owns the Server, which is none of those
-// that serve.
+// start() and stop() block and belong to the thread that owns the Server, which serves no shard.
 
 #include <functional>
 #include <memory>
@@ -44,12 +43,12 @@ class Server {
 
   // When it returns, connections are accepted.  After an error nothing runs.
   Result<> start();
-  // Errc::stopped when requests did not end in time: nobody can connect any more, and the threads
-  // still run.  The program ends then, or asks again.
+  // Errc::stopped when requests did not end in time: no client can connect any more, and the
+  // threads still run.  The program then ends, or calls stop() again.
   Result<> stop();
 
   // Meaningful between start() and stop().
-  HostPort kafka() const;                 // Where to connect to, with the port that was found.
+  HostPort kafka() const;                 // The address for clients, with the port that was found.
   std::optional<HostPort> admin() const;  // Empty: off.
   const std::string& data() const;        // Absolute.
   std::uint32_t shards() const;

@@ -24,7 +24,8 @@ namespace asio = boost::asio;
 // that one connection does not hold up the others of its shard.
 constexpr std::size_t scratch_bytes = 256 * 1024;
 
-// What is kept for an unfinished frame grows by what has come, not by what its size claims.
+// From this size on, the rest of an unfinished frame is read straight into the frame; below it, one
+// read into the shared buffer may take several frames at once.
 constexpr std::size_t least_partial = 4096;
 
 // One gather write.  IOV_MAX is 1024; a Fetch answer has two pieces a batch.
@@ -47,7 +48,7 @@ Sessions::~Sessions() {
 void Sessions::take(Arrival arrival) {
   const auto refused = [&](const std::string& why) {
     not_taken_.warn(shard_.clock().mono(), "server",
-                    fmt::format("a connection is closed as it came: {}", why));
+                    fmt::format("a new connection is closed at once: {}", why));
     if (on_ended) on_ended();
   };
   asio::ip::tcp::socket socket(shard_.executor());
@@ -57,7 +58,7 @@ void Sessions::take(Arrival arrival) {
     ::close(arrival.descriptor);
     return refused(error.message());
   }
-  if (ending_) return refused("the broker stops");
+  if (ending_) return refused("the broker is stopping");
   std::shared_ptr<Session> session;
   try {
     session = std::make_shared<Session>(*this, std::move(socket), std::move(arrival));
@@ -69,6 +70,8 @@ void Sessions::take(Arrival arrival) {
 
 void Sessions::close_all(std::string_view reason) {
   for (Session* session = first_; session != nullptr;) {
+    // Keeps it alive while it is closed, and takes the next one first: closing unlinks a session
+    // that no handler uses.
     const auto alive = session->shared_from_this();
     session = session->next_;
     alive->close(reason, Ending::usual);
@@ -82,9 +85,10 @@ void Sessions::end_largest_unfinished() {
   }
   const auto alive = largest->shared_from_this();
   alive->close(
-      fmt::format("unfinished requests hold more than tarry.unfinished.max.bytes, and this "
-                  "connection's {} bytes are the most",
-                  largest->unfinished_bytes_),
+      fmt::format(
+          "unfinished requests hold {} bytes; the limit is {} (tarry.unfinished.max.bytes), "
+          "and this connection holds the most, {}",
+          unfinished_bytes_, limits_.unfinished_bytes, largest->unfinished_bytes_),
       Ending::too_much_held);
 }
 
@@ -137,6 +141,7 @@ Session::Session(Sessions& owner, asio::ip::tcp::socket socket, Arrival arrival)
 Session::~Session() {
   *previous_ = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
+  // A connection that moved to another shard has not ended: the listener counts it still.
   if (!gone_over_ && owner_.on_ended) owner_.on_ended();
   owner_.ended_one();
 }
@@ -154,8 +159,8 @@ void Session::Deadline::on_expired() {
   // A client that is silent between two requests does nothing wrong.
   const bool within = session_.unread_.size_come > 0;
   const bool unread = !is_fault_ && !session_.out_.empty();
-  session_.close(fmt::format("{}{}{}", reason_, within ? ", inside a frame" : "",
-                             unread ? ", with answers that it did not read" : ""),
+  session_.close(fmt::format("{}{}{}", reason_, within ? ", in the middle of a request" : "",
+                             unread ? ", with unread responses" : ""),
                  is_fault_ || within || unread ? Ending::stalled : Ending::usual);
 }
 
@@ -166,6 +171,7 @@ void Session::arm(timing::Timer& timer, std::chrono::milliseconds after) {
 void Session::start() {
   boost::system::error_code ignored;  // A socket that is gone already says so when it is read.
   socket_.non_blocking(true, ignored);
+  // Answers are written whole, so Nagle's algorithm would only delay them.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   guarded([this] {
     count_unfinished();
@@ -177,6 +183,7 @@ void Session::start() {
 void Session::close(std::string_view reason, Ending kind) {
   if (std::exchange(closed_, true)) return;
   owner_.log_ending(kind, connection_.peer(), reason);
+  // The steps below cancel what holds the last references to this session.
   const auto alive = shared_from_this();
   watch_peer(false);
   boost::system::error_code ignored;
@@ -191,7 +198,7 @@ void Session::close(std::string_view reason, Ending kind) {
 }
 
 void Session::wait_readable() {
-  // What was read already comes first.
+  // The bytes that were read before the session was full come first.
   while (!unread_.ahead.empty() && !closed_ && !is_full()) {
     unread_.ahead_from += take(Bytes(unread_.ahead).subspan(unread_.ahead_from));
     if (unread_.ahead_from == unread_.ahead.size()) {
@@ -202,6 +209,7 @@ void Session::wait_readable() {
     pump();
   }
   if (closed_) return;
+  // A full session does not read, so it would not see the client's end without the watch.
   watch_peer(is_full());
   if (reading_ || is_full()) return;
   reading_ = true;
@@ -216,7 +224,8 @@ void Session::wait_readable() {
 void Session::watch_peer(bool watched) {
   if (std::exchange(watched_, watched) == watched) return;
   if (!watched) return owner_.peers_.remove(socket_.native_handle());
-  // What it has sent is taken all the same, until its end is read.
+  // Only its requests are cancelled here.  The socket stays open until its end is read, because the
+  // bytes that the client sent before are still handled.
   owner_.peers_.add(socket_.native_handle(), [self = weak_from_this()] {
     if (const auto alive = self.lock()) alive->connection_.close();
   });
@@ -238,8 +247,9 @@ void Session::read_some() {
   if (closed_) return;
   if (error && error != asio::error::would_block && error != asio::error::interrupted) {
     const bool within = error == asio::error::eof && unread_.size_come > 0;
-    return close(within ? "the stream ended inside a frame" : error.message(),
-                 within ? Ending::cut_off : Ending::usual);
+    return close(
+        within ? "the client closed the connection in the middle of a request" : error.message(),
+        within ? Ending::cut_off : Ending::usual);
   }
   count_unfinished();
   pump();
@@ -265,8 +275,8 @@ std::size_t Session::take(Bytes bytes) {
       if (unread_.size_come < unread_.size.size()) break;
       const auto claimed = load_be<std::int32_t>(unread_.size.data());
       if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
-        close(fmt::format("a frame of {} bytes; socket.request.max.bytes is {}", claimed,
-                          owner_.limits_.frame_bytes),
+        close(fmt::format("a request has {} bytes; the limit is {} (socket.request.max.bytes)",
+                          claimed, owner_.limits_.frame_bytes),
               Ending::bad_frame);
         break;
       }
@@ -369,7 +379,7 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
 void Session::write_answers() {
   if (writing_) return;
   while (!closed_) {
-    // What is ready joins the pieces on their way, in the order of the requests.
+    // Ready answers join the pieces that are being sent, in the order of the requests.
     while (!slots_.empty() && slots_.front().answered && out_.size() < most_pieces) {
       Slot slot = std::move(slots_.front());
       slots_.pop_front();
@@ -395,7 +405,7 @@ void Session::write_answers() {
     if (error) return close(error.message(), Ending::usual);
 
     stalled_.cancel();
-    arm(idle_, owner_.limits_.idle);  // Who reads a long answer is not idle.
+    arm(idle_, owner_.limits_.idle);  // A client that reads a long answer is not idle.
     while (sent > 0) {
       const std::size_t left = out_.front().size() - out_sent_;
       if (sent < left) {

@@ -6,10 +6,11 @@
 //                                  |            (pipelined)         |
 //                                  '-- bounds: requests, bytes -----'   in order of arrival
 //
-// Reading waits for the socket without a buffer: what is there is read into one buffer that all
-// sessions of the shard share, and only what is left of an unfinished frame is kept.  So an idle
+// A session waits for its socket without a buffer: available bytes are read into one buffer that
+// all sessions of the shard share, and only the rest of an unfinished frame is kept.  So an idle
 // connection costs no more than this object.  A frame has memory of its own, which lives until its
-// answer is given, because requests are views of it; it grows by what has come of it.
+// answer is given, because requests are views of it; the memory grows with the bytes that have
+// come.
 //
 // Produce and Fetch are pipelined: they are started while earlier ones wait.  Every other request
 // waits for those before it, and those behind wait for it.  Answers leave in the order of the
@@ -19,28 +20,30 @@
 // of requests and answers in flight, how long a connection may be idle (a deadline in the wheel
 // that every request moves later), and how long a client may not read what it asked for.
 //
-// An answer counts from the moment it is made, and a request whose answer may be large (Fetch) from
-// its start, with what it may become.  Where there is no room for it, it waits, and those behind
-// it; and nothing is read from a connection that holds as much as it may.  So what a connection
-// holds exceeds its bound by one request and its answer at most.
+// An answer counts from the moment it is made.  A request whose answer may be large (Fetch) counts
+// from its start, with the largest size that the answer may have.  If there is no room for it, it
+// waits, and so do the requests behind it; and a connection at its limit is not read.  So a
+// connection exceeds its bound by one request and its answer at most.
 //
-// Of all connections of a shard together, what has come of unfinished frames is bounded: past that
-// the connection with the largest one ends.
+// The bytes of unfinished frames of all connections of a shard are bounded together: above the
+// bound the connection with the largest unfinished frame is closed.
 //
-// A frame that is no request, or one that we do not serve, ends the connection with one line in
-// the log (a bounded number of them for each kind of mistake and 10 s).  When the client goes, what
-// its requests wait for is cancelled at once, also while the connection holds as much as it may and
-// is not read; the handlers end by themselves, and the last of them lets the session go.
+// A frame that is not a request, or a request that is not supported, ends the connection with one
+// line in the log (a bounded number for each kind of mistake and 10 s).  When the client goes, its
+// parked requests are cancelled at once, also while the connection is at its limit and is not read.
+// The handlers then end by themselves, and the last of them releases the session.
 //
-// A connection is idle while nothing is sent over it, as in Kafka: also while a request waits.
+// As in Kafka, a connection is idle while no bytes are sent over it, even if a request waits.
 //
-// A connection goes to where its partitions are: when the last requests of a client were all for
-// one other shard, then between two requests, with nothing in flight, its socket and what was read
-// ahead of it go over there, where what was a hop there and back is a plain call.
+// A connection moves to the shard of its partitions: when the last requests of a client were all
+// for one other shard, its socket and the bytes that were read ahead are handed to that shard,
+// between two requests and with nothing in flight.  From then on a plain call replaces the hop
+// there and back.
 //
-// What goes wrong in one session, a lack of memory too, ends that one alone.
+// An error in one session, even a lack of memory, ends that session alone.
 //
-// Belongs to its shard's thread.  Alive as long as the socket is open or a handler runs.
+// A session belongs to its shard's thread.  It lives as long as the socket is open or a handler
+// runs.
 
 #include <array>
 #include <chrono>
@@ -68,36 +71,36 @@ namespace tarry::server {
 
 class Session;
 
-// Why a session is closed; each but the first is worth a line in the log.
+// Why a session is closed; every reason except the first is logged.
 enum class Ending {
   usual,          // The client went, or the broker stops.
-  bad_frame,      // No frame, or none that is allowed.
-  bad_request,    // A frame that is no request, or one that we do not serve.
+  bad_frame,      // Not a frame, or one that is not allowed.
+  bad_request,    // Not a request, or one that is not supported.
   refused,        // By its request's handler, which cannot answer it.
   cut_off,        // The client went in the middle of a frame.
-  stalled,        // It did not go on with what it had begun.
-  too_much_held,  // Of all unfinished requests.
+  stalled,        // The client did not finish what it had begun.
+  too_much_held,  // The unfinished requests of all connections.
   failed,         // It ran into an exception: no memory.
 };
 inline constexpr std::size_t ending_count = 8;
 
-// What has come over a connection and was not taken yet.
+// Bytes that were received and are not part of a request yet.
 struct Unread {
-  // Of a frame that is not whole: first its size, then the rest.
+  // An unfinished frame: first its size, then the rest.
   std::array<std::uint8_t, 4> size;
   std::size_t size_come = 0;
   std::shared_ptr<Frame> partial;  // Null until its size has come, and the rest in part.
-  // What was read and not taken, from ahead_from on, because the session was full.
+  // Bytes that were read, and not taken because the session was full; they begin at ahead_from.
   Buffer ahead;
   std::size_t ahead_from = 0;
 };
 
 // A connection on its way to a shard: from the listener, or from another shard.
 struct Arrival {
-  int descriptor;  // Whoever has the arrival closes it.
+  int descriptor;  // The owner of the arrival closes it.
   boost::asio::ip::tcp protocol = boost::asio::ip::tcp::v4();
   std::string peer;
-  // Of one that comes from another shard.
+  // Only for a connection that comes from another shard:
   std::string software_name = {};
   std::string software_version = {};
   Unread unread = {};
@@ -109,14 +112,14 @@ class Sessions {
   Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits limits);
   ~Sessions();
 
-  // When it cannot be served it is closed, with a line in the log, and has ended.
+  // A connection that cannot be served is closed, with a line in the log, and counts as ended.
   void take(Arrival arrival);
   void close_all(std::string_view reason);
   // Closes them all, and whatever is still on its way here; `then` is called when none is left.
   void end(std::string_view reason, std::move_only_function<void()> then);
 
   std::size_t size() const { return open_; }
-  // Of requests not answered and answers not written, of all of them.
+  // The bytes of unanswered requests and unwritten answers of all sessions.
   std::size_t bytes_in_flight() const;
 
   // Called whenever a session has ended, and not when it went to another shard.
@@ -135,15 +138,15 @@ class Sessions {
   broker::Broker& broker_;
   broker::Shard& shard_;
   const SessionLimits limits_;
-  PeerWatch peers_;                          // Of those that are full.
-  std::unique_ptr<std::uint8_t[]> scratch_;  // What is read before it is known whose frame it is.
-  Session* first_ = nullptr;                 // Of a list through the sessions.
+  PeerWatch peers_;                          // Watches the sessions that are full.
+  std::unique_ptr<std::uint8_t[]> scratch_;  // The shared buffer that sockets are read into.
+  Session* first_ = nullptr;                 // The head of the list of sessions.
   std::size_t open_ = 0;
-  std::size_t unfinished_bytes_ = 0;            // Of all sessions.
-  std::move_only_function<void()> then_ended_;  // Of end().
+  std::size_t unfinished_bytes_ = 0;            // The sum over all sessions.
+  std::move_only_function<void()> then_ended_;  // The callback of end().
   bool ending_ = false;
 
-  // What a client can cause over and over: there are enough lines to see who it is.
+  // A client can cause these lines over and over; this many are enough to identify it.
   static constexpr unsigned lines_per_kind = 20;
   std::vector<LogThrottle> endings_;  // One for each Ending.
   LogThrottle not_taken_{lines_per_kind};
@@ -176,7 +179,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<Frame> frame;
     broker::RequestContext context;
     const broker::Handler* handler;
-    std::uint64_t number;  // Of its slot.
+    std::uint64_t number;  // Its slot's.
     std::size_t most_answered;
   };
   // Closes the session when its deadline passes.
@@ -219,18 +222,18 @@ class Session : public std::enable_shared_from_this<Session> {
   broker::Connection connection_;
 
   Unread unread_;
-  std::size_t unfinished_bytes_ = 0;  // What of it the owner has counted.
+  std::size_t unfinished_bytes_ = 0;  // The part that the owner has counted.
   bool reading_ = false;              // Waiting for the socket; false while is_full().
-  bool watched_ = false;              // By the owner's peers_; while is_full().
+  bool watched_ = false;              // By the owner's peers_, while is_full().
 
   std::list<Request> waiting_;  // Admitted, not started.
   std::size_t running_ = 0;
   bool exclusive_running_ = false;  // One that is not pipelined runs: then running_ == 1.
   Queue<Slot> slots_;               // Oldest first; slots_[0] has number first_slot_.
   std::uint64_t first_slot_ = 0;
-  std::size_t requests_bytes_ = 0;  // Of frames not answered.
-  std::size_t answers_bytes_ = 0;   // Of answers not written.
-  std::size_t reserved_bytes_ = 0;  // Of answers not made.
+  std::size_t requests_bytes_ = 0;  // Frames that are not answered.
+  std::size_t answers_bytes_ = 0;   // Answers that are not written.
+  std::size_t reserved_bytes_ = 0;  // Answers that are not made yet.
   bool pumping_ = false;
 
   Queue<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.
@@ -238,7 +241,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool writing_ = false;  // Waiting for the socket.
 
   Deadline idle_{*this, "idle for connections.max.idle.ms", false};
-  Deadline stalled_{*this, "it did not read its answers for tarry.connection.write.stall.ms", true};
+  Deadline stalled_{
+      *this, "the client did not read its responses for tarry.connection.write.stall.ms", true};
 
   Session* next_ = nullptr;  // In the owner's list.
   Session** previous_ = nullptr;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a thread is called in ps, top and a debugger: tarry-shard-0, tarry-io-3.  The kernel keeps
-// 15 bytes.
+// The name of a thread in ps, top and a debugger: tarry-shard-0, tarry-io-3.  The kernel keeps 15
+// bytes.
 
 #include <pthread.h>
 

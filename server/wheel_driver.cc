@@ -36,7 +36,8 @@ void WheelDriver::arm() {
   if (stopped_ || step_posted_) return;
   const auto due = shard_.wheel().next_due();
   if (!due) {
-    // What was slept for has been cancelled: a wake-up for nothing is cheaper than this call.
+    // The timer that we sleep for was cancelled.  We leave the alarm as it is: one needless wake-up
+    // is cheaper than resetting it.
     return;
   }
   if (armed_ && armed_for_ <= *due) return;

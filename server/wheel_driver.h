@@ -4,8 +4,8 @@
 //
 // It sleeps until the wheel's next bucket is due, advances the wheel, and sleeps again; while
 // nothing is pending it does not run at all.  A deadline that is scheduled earlier than what it
-// sleeps for wakes it (the wheel says so).  A step is bounded: what is left of it waits behind
-// whatever else the shard has to do.
+// sleeps for wakes it (the wheel says so).  A step is bounded: the rest of it is posted behind the
+// shard's other work.
 //
 // Belongs to its shard's thread; runs on the shard's io_context.
 

@@ -1,15 +1,16 @@
 #pragma once
 
-// Catalog: which topics there are and what is given out, as the journal of shard 0 says it.
+// Catalog: the topics and the blocks of numbers that are given out, as shard 0's journal has them.
 //
 //   journal (shard 0) --durable--> apply(operation) --> db/meta
-//                                                  \--> image(): what every shard looks at
+//                                                  \--> image(): the view of every shard
 //
-// Topics are kept under their ids: a name may be given out again after a topic was deleted, an
-// id never is.  The image is immutable and replaced on each change, so that each shard holds a
-// pointer of its own and reads it without a lock; who applies posts the new one to the others.
+// Topics are kept under their ids: a name may be given out again after a topic was deleted, an id
+// never is.  The image is immutable and replaced on each change, so that each shard holds a pointer
+// of its own and reads it without a lock; the caller of apply() posts the new image to the other
+// shards.
 //
-// What always holds
+// Invariants
 //   - apply() twice changes nothing the second time, and what is replayed in order ends where it
 //     ended before, also when the database is ahead of the journal's checkpoint.
 //   - Blocks (producer ids, sequence numbers) only grow.
@@ -71,7 +72,7 @@ class Catalog {
   // Call it with what is durable only.
   Result<> apply(const Operation& operation);
 
-  // Of the last apply().  Built when it is asked for.
+  // The state after the last apply().  It is built when it is first needed.
   std::shared_ptr<const TopicsImage> image();
 
   bool has_topic(const TopicId& id) const { return topics_.contains(id); }

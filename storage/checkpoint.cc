@@ -30,6 +30,7 @@ bool Checkpoint::wanted(MonoTime now) const {
 std::optional<MonoTime> Checkpoint::wanted_at() const {
   if (step_ != Step::idle || !dirty_since_) return std::nullopt;
   const bool at_once = hurried_ || dirty_until_ - dirty_from_ >= policy_.dirty_bytes;
+  // A time in the past means now: dirty_since_ needs no clock.
   return at_once ? *dirty_since_ : *dirty_since_ + policy_.interval;
 }
 
@@ -72,6 +73,7 @@ void Checkpoint::abandon(MonoTime now) {
   step_ = Step::idle;
   hurried_ = false;
   dirty_since_ = now;
+  // All records since the last noted position are dirty again, because nothing was noted.
   dirty_from_ = noted_;
   if (target_ > noted_) dirty_until_ = std::max(dirty_until_, target_ - 1);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Checkpoint: when a shard moves what its journal carries to where it stays, and in which order.
+// Checkpoint: when a shard writes the journal's contents to their final files, and in which order.
 //
 //   idle -- begin(applied) --> save_states -> write_logs -> sync_logs -> flush_meta
 //     ^                                                                      v
@@ -15,12 +15,13 @@
 //   note_position   Journal::checkpoint(target()): what is before it will not be replayed, and
 //                   files before it are used again
 //
-// This class does none of it: it says what is next, so that the order can be tested without a
-// disk.  The order is the whole point: nothing is noted before all of it is durable elsewhere.
+// This class does not do the steps.  It says which step is next, so that the order can be tested
+// without a disk.  The order is its purpose: no position is noted before everything before it is
+// durable elsewhere.
 //
-// begin() wants the LSN up to which everything durable has also been applied (to the stores, to
-// the logs' tails), taken on the shard's thread between two turns.  What comes later and gets into
-// a flush all the same is replayed, which changes nothing.
+// begin() wants the LSN up to which everything durable has also been applied (to the stores, to the
+// logs' tails), taken on the shard's thread between two turns.  A later record that gets into a
+// flush is replayed after a crash, which changes nothing.
 //
 // A step that fails ends the incarnation: step() stays `failed` and nothing is tried again.
 //
@@ -76,20 +77,21 @@ class Checkpoint {
   // The step that was given is done, or has failed.  Returns the next one.
   Step finished(const Result<>& result);
 
-  // The disk is full: the step that was given could not be done, and nothing is lost.  As if
-  // begin() had not been called; the next one is wanted after the interval, or in a hurry.
+  // The disk is full: the given step could not be done, and nothing is lost.  The state is as if
+  // begin() had not been called; the next checkpoint is wanted after the interval, or at once after
+  // hurry().
   void abandon(MonoTime now);
 
   Step step() const { return step_; }
-  Lsn target() const { return target_; }  // Of the one under way.
-  Lsn noted() const { return noted_; }    // Of the last one that was finished.
+  Lsn target() const { return target_; }  // The target of the checkpoint under way.
+  Lsn noted() const { return noted_; }    // The position of the last finished checkpoint.
 
  private:
   const Policy policy_;
   Step step_ = Step::idle;
   Lsn noted_;
   Lsn target_;  // noted_ <= target_.
-  // What no checkpoint has begun for: since when there is something, and from where to where.
+  // The records after the last begin(): since when there are any, and their range.
   std::optional<MonoTime> dirty_since_;
   Lsn dirty_from_;
   Lsn dirty_until_;  // The last record's LSN.

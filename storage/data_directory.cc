@@ -31,11 +31,11 @@ std::unexpected<Error> refused(Errc code, const std::string& path, std::string_v
 
 std::unexpected<Error> not_writable(const std::string& path, int error) {
   const bool full = error == ENOSPC;
-  return refused(full ? Errc::no_space : Errc::io, path,
-                 fmt::format("cannot be written: {}; {}", std::strerror(error),
-                             full ? "free space on the disk, or give another with --data"
-                                  : "give another with --data, or its rights to the user that "
-                                    "runs Tarry"));
+  return refused(
+      full ? Errc::no_space : Errc::io, path,
+      fmt::format("cannot be written: {}; {}", std::strerror(error),
+                  full ? "free space on the disk, or give another with --data"
+                       : "give another with --data, or let the user that runs Tarry write to it"));
 }
 
 // `key=value` lines; what begins with # is a comment.
@@ -61,10 +61,10 @@ std::string read_pid(int file) {
 
 }  // namespace
 
-// What a directory says of itself; changes nothing.
+// Reads the state of a directory; changes nothing.
 struct DataDirectory::Seen {
   bool whole = false;     // It has meta.properties.
-  bool creating = false;  // It is being filled, or somebody died doing it.
+  bool creating = false;  // It is being filled, or a crash came meanwhile.
   std::string cluster_id;
   std::int32_t node_id = 0;
 };

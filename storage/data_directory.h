@@ -1,6 +1,6 @@
 #pragma once
 
-// DataDirectory: the one directory a broker lives in, held for itself alone.
+// DataDirectory: the directory of a broker, locked against other processes.
 //
 //   tarry-data/
 //     meta.properties     version, cluster.id, node.id: written last, so a directory that has it
@@ -19,13 +19,13 @@
 // there, and the next one makes all of it anew.  Any other directory that holds a journal, logs or
 // databases but no meta.properties is refused.
 //
-// What always holds: a directory that is refused (in use, of another version, damaged, not
-// writable) is left as it was.  The error's message is one line that names the directory, what is
-// wrong with it, and what to do.
+// Invariant: a directory that is refused (in use, of another version, damaged, not writable) is
+// left as it was.  The error's message is one line that names the directory, what is wrong with it,
+// and what to do.
 //
 // docs/formats/data_directory.md has the format and what a crash may leave.
 //
-// Blocks; one thread, at start and end.  Destroying it gives the directory free.
+// Blocks; one thread, at start and end.  Destroying it releases the lock.
 
 #include <cstdint>
 #include <string>
@@ -38,7 +38,7 @@ namespace tarry::storage {
 
 class DataDirectory {
  public:
-  // Makes the directory (0700) when it is not there, locks it and reads who lives in it.
+  // Makes the directory (0700) if it does not exist, locks it and reads its identity.
   static Result<DataDirectory> open(Disk& disk, const std::string& path, Random& random);
 
   DataDirectory(DataDirectory&& other) noexcept;

@@ -26,7 +26,7 @@ int format_version(Database::Kind kind) {
   return kind == Database::Kind::pending ? 1 : 2;
 }
 
-// Of a write buffer; taken at once.
+// The Bloom filter's share of a write buffer; RocksDB allocates it at once.
 constexpr double bloom_bytes = 320 << 10;
 
 std::string format_prefix(Database::Kind kind) {
@@ -53,7 +53,7 @@ std::vector<std::string> family_names(Database::Kind kind) {
   return {format_name(kind), "topics", "singles", "producers", "groups", "offsets"};
 }
 
-// Lets go what the pending store says nobody asks for any more.
+// Removes the rows that the pending store does not need any more.
 class GarbageFilter final : public rocksdb::CompactionFilter {
  public:
   using Question = bool (Garbage::*)(rocksdb::Slice, rocksdb::Slice) const;
@@ -94,7 +94,8 @@ rocksdb::DBOptions database_options(const Database::Limits& limits, bool create)
   options.create_if_missing = create;
   options.error_if_exists = create;
   options.atomic_flush = true;
-  // What was not flushed is in the journal; a stop that wants to keep it makes a checkpoint.
+  // Rows that were not flushed are in the journal; a stop that wants them in the tables makes a
+  // checkpoint first.
   options.avoid_flush_during_shutdown = true;
   options.max_open_files = limits.max_open_files;
   options.max_background_jobs = 2;
@@ -123,7 +124,8 @@ rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
   options.level_compaction_dynamic_level_bytes = true;
   options.target_file_size_base = 32 << 20;
   options.max_bytes_for_level_base = 128 << 20;
-  // What is young is soon gone; what has sunk stays a while and is read seldom.
+  // Young rows are soon deleted, so compressing them is wasted work; rows in the bottommost level
+  // stay for a while and are read seldom.
   options.compression = rocksdb::kNoCompression;
   options.bottommost_compression = rocksdb::kLZ4Compression;
   if (large) {  // Is this key there already?  Mostly not, and that should cost no search.
@@ -180,12 +182,12 @@ Result<std::vector<std::string>> check_format(const std::string& directory, Data
     if (name != rocksdb::kDefaultColumnFamilyName && name != former_format_name(kind) &&
         std::ranges::find(ours, name) == ours.end())
       return std::unexpected(
-          damaged_database(directory, fmt::format("it has a part named {}", name)));
+          damaged_database(directory, fmt::format("it has an unknown column family {}", name)));
   }
   for (const auto& name : ours) {
     if (!has(name) && !(former && is_new_in_format(kind, name)))
       return std::unexpected(
-          damaged_database(directory, fmt::format("it has no part named {}", name)));
+          damaged_database(directory, fmt::format("its column family {} is missing", name)));
   }
   return found;
 }

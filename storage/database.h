@@ -1,28 +1,27 @@
 #pragma once
 
-// Database: one of the two RocksDBs of a data directory, where what waits or is looked up is
-// kept between a checkpoint and the next.
+// Database: one of the two RocksDB databases of a data directory.  They hold the pending records
+// and everything that is looked up by a key.
 //
-//   db/pending   parked records and their ids            (pending_store)
+//   db/pending   pending records and their ids           (pending_store)
 //   db/meta      topics, configs, id blocks              (catalog)
 //                producers' last answers                 (producer_states)
 //                groups and their committed offsets      (offset_store)
 //
-// Two, so that a storm in one does not stall the other.  RocksDB's own log is off: the journal
-// has everything, and a flush makes all column families durable together (without atomic_flush
-// a crash keeps half of what one batch wrote).  What was written and not flushed is lost in a
-// crash and comes back by replay.
+// There are two, so that a burst of writes to one does not stall the other.  RocksDB's own log is
+// off: the journal has everything, and a flush makes all column families durable together (without
+// atomic_flush a crash keeps half of what one batch wrote).  Rows that were written and not flushed
+// are lost in a crash and come back by replay.
 //
 //   format    the name of a column family states it ("tarry-pending-1"), so that another version
 //             is found by reading the manifest, before anything is changed.  db/meta of format 1
 //             is carried over to 2.  Layout of keys and values: docs/formats/db.md
 //
-// What always holds
-//   - A database is made once, with its data directory.  One that is missing or damaged later is
-//     refused and never made anew: that would lose what waits.
-//   - A failed flush is never tried again: the caller ends the incarnation.
-//     But after no_space: what was to be written is still in memory, and flush() may be called
-//     again when there is room.
+// Invariants
+//   - A database is made once, with its data directory.  A database that is missing or damaged
+//     later is refused and never made anew, because that would lose pending records.
+//   - A failed flush is never tried again: the caller ends the incarnation.  The exception is
+//     no_space: the rows are still in memory, and flush() may be called again when there is room.
 //
 // Errors: Errc::unsupported for another format version, Errc::corrupt for damage, Errc::no_space,
 // Errc::in_use, else Errc::io; the message names the directory and what to do.
@@ -45,18 +44,19 @@ class Database {
  public:
   enum class Kind { pending, meta };
 
-  // What a database may take of memory; the defaults keep an idle broker small.
+  // The memory that a database may use; the defaults keep an idle broker small.
   struct Limits {
-    // Of each column family, taken as it fills.  More than is written between two checkpoints: a
-    // flush that RocksDB begins by itself finds a full disk unasked, and then it takes no writes
-    // any more.  Who writes calls flush() before this is reached (unflushed_bytes()).
+    // The write buffer of each column family, allocated as it fills.  It is larger than what is
+    // written between two checkpoints: if RocksDB began a flush by itself and found the disk full,
+    // it would take no more writes.  So the caller flushes before this is reached
+    // (unflushed_bytes()).
     std::size_t write_buffer_bytes = 256u << 20;
     std::size_t block_cache_bytes = 8u << 20;  // For all column families.
     int max_open_files = 128;                  // Tables kept open; each costs some 10 to 50 kB.
   };
 
-  // Makes a new, empty database in `directory` (whose parent exists).  What stands there already
-  // must be what an earlier make() left unfinished, and is made anew.
+  // Makes a new, empty database in `directory` (whose parent exists).  If the directory exists, it
+  // must be the unfinished result of an earlier make(), and is made anew.
   static Result<std::unique_ptr<Database>> make(const std::string& directory, Kind kind,
                                                 const Limits& limits);
   static Result<std::unique_ptr<Database>> make(const std::string& directory, Kind kind);
@@ -66,13 +66,13 @@ class Database {
                                                 const Limits& limits);
   static Result<std::unique_ptr<Database>> open(const std::string& directory, Kind kind);
 
-  ~Database();  // Closes; what was not flushed is not kept.
+  ~Database();  // Closes; unflushed rows are dropped.
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
   // Everything written before the call is durable when it returns.  Blocks.
   Result<> flush();
-  // What a flush would write, and somewhat more (memory, not rows).
+  // The bytes that a flush would write, and somewhat more (it counts memory, not rows).
   std::uint64_t unflushed_bytes() const;
 
   const std::string& directory() const;

@@ -69,6 +69,7 @@ class PosixFile final : public File {
           ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
       if (done < 0 && errno == EINTR) continue;
       if (done < 0) return system_error(path_, "pwrite", errno);
+      // POSIX allows 0; without this check the loop would not end.
       if (done == 0) return system_error(path_, "pwrite", EIO);
       at += static_cast<std::uint64_t>(done);
       bytes = bytes.subspan(static_cast<std::size_t>(done));
@@ -118,6 +119,7 @@ class PosixFile final : public File {
     do {
       failed = ::posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(size));
     } while (failed == EINTR);
+    // posix_fallocate() returns the error instead of setting errno.
     if (failed != 0) return not_done(path_, "fallocate", failed);
     return {};
   }
@@ -143,7 +145,8 @@ void AlignedBuffer::swap(AlignedBuffer& other) noexcept {
 void AlignedBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity()) return;
   std::size_t wanted = std::max(bytes, 2 * capacity());
-  // What grows gets much at once: it is copied less often, and what is not filled costs nothing.
+  // A buffer that grows gets a large block at once: it is copied less often, and memory that is not
+  // written costs nothing.
   if (capacity() > 0 && wanted > small_buffer) wanted = std::max(wanted, grown_buffer);
   Block larger(static_cast<std::size_t>(round_up_to_block(wanted)));
   if (size_ > 0) std::memcpy(larger.data(), data(), size_);
@@ -199,12 +202,14 @@ Result<std::vector<DirectoryEntry>> PosixDisk::list(const std::string& directory
   if (!opened) return not_done(directory, "opendir", errno);
   std::vector<DirectoryEntry> entries;
   for (;;) {
+    // readdir() returns null both at the end and on an error; only errno tells them apart.
     errno = 0;
     const dirent* found = ::readdir(opened.get());
     if (found == nullptr) break;
     const std::string name = found->d_name;
     if (name == "." || name == "..") continue;
     bool is_directory = found->d_type == DT_DIR;
+    // Some file systems do not give the type, and a link may lead to a directory.
     if (found->d_type == DT_UNKNOWN || found->d_type == DT_LNK) {
       struct stat status;
       const auto path = directory + "/" + name;
@@ -231,6 +236,7 @@ Result<> PosixDisk::make_directories(const std::string& directory) {
   if (errno != ENOENT || directory_of(directory) == directory)
     return not_done(directory, "mkdir", errno);
   if (auto made = make_directories(directory_of(directory)); !made) return made;
+  // EEXIST: another thread may have made it meanwhile.
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return not_done(directory, "mkdir", errno);
   return sync_directory(directory_of(directory));
@@ -272,7 +278,7 @@ Result<Buffer> read_file(Disk& disk, const std::string& path, std::size_t limit)
   if (!size) return std::unexpected(size.error());
   if (*size > limit)
     return fail(Errc::too_large,
-                fmt::format("{}: {} bytes where at most {} may be", path, *size, limit));
+                fmt::format("{}: has {} bytes; the limit is {}", path, *size, limit));
   Buffer bytes(static_cast<std::size_t>(*size));
   const auto got = (*file)->pread(0, bytes);
   if (!got) return std::unexpected(got.error());
@@ -284,11 +290,13 @@ Result<> replace_file(Disk& disk, const std::string& path, Bytes bytes) {
   const auto beside = path + ".tmp";
   auto file = disk.open(beside, {.write = true, .create = OpenOptions::Create::if_absent});
   if (!file) return std::unexpected(file.error());
+  // A crash may have left an older, longer .tmp file.
   if (auto cut = (*file)->truncate(0); !cut) return cut;
   if (auto written = (*file)->pwrite(0, bytes); !written) return written;
   if (auto synced = (*file)->sync(); !synced) return synced;
   if (auto closed = (*file)->close(); !closed) return closed;
   if (auto renamed = disk.rename(beside, path); !renamed) return renamed;
+  // Until the directory is synced, a power cut may bring the old file back.
   return disk.sync_directory(directory_of(path));
 }
 

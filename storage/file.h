@@ -1,14 +1,15 @@
 #pragma once
 
-// The only way to the disk.  What storage keeps in files (journal, segments, indexes) it
-// writes, syncs and names through a Disk and its Files; RocksDB alone goes its own way.
+// Disk and File: the interface to the disk.  Storage writes, syncs and names all its files
+// (journal, segments, indexes) through them; only RocksDB has its own way to the disk
+// (patient_env.h).
 //
 //   PosixDisk    the machine's
 //   MemoryDisk   in tests (tests/memory_disk.h): keeps synced and unsynced bytes apart, so
 //                that a test can cut the power, and
 //                fails any call that a test picks
 //
-// What a sync promises, and nothing more than this may be relied upon:
+// A sync promises this, and the callers rely on no more:
 //   File::sync            the file's bytes and size.  Not its name.
 //   Disk::sync_directory  the names in it: what was created, renamed, removed.
 //
@@ -34,7 +35,7 @@
 
 namespace tarry::storage {
 
-// What direct reads and writes are made of: their address, place and length are its multiples.
+// The unit of direct reads and writes: address, position and length are multiples of it.
 inline constexpr std::size_t block_bytes = 4096;
 
 inline std::uint64_t round_up_to_block(std::uint64_t bytes) {
@@ -64,7 +65,7 @@ class AlignedBuffer {
   void clear() { size_ = 0; }  // Keeps the memory.
   void reserve(std::size_t bytes);
   void resize(std::size_t bytes);
-  // What is added is anything: for who fills it.
+  // Does not zero the added bytes: the caller fills them.
   void resize_for_overwrite(std::size_t bytes) {
     reserve(bytes);
     size_ = bytes;
@@ -80,7 +81,8 @@ class AlignedBuffer {
   std::size_t size_ = 0;  // At most that.
 };
 
-// One open file; destroying it closes it (and says nothing: who cares calls close()).
+// One open file; destroying it closes it without reporting an error; a caller that needs the error
+// calls close().
 class File {
  public:
   virtual ~File() = default;
@@ -97,7 +99,7 @@ class File {
   virtual Result<> sync() = 0;
 
   virtual Result<std::uint64_t> size() const = 0;
-  // When its bytes last changed, by the file system's clock; the epoch where nobody knows.
+  // When its bytes last changed, by the file system's clock; the epoch where that is not known.
   virtual Result<WallTime> modified() const { return WallTime{}; }
   virtual Result<> truncate(std::uint64_t size) = 0;
 

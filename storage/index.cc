@@ -37,7 +37,7 @@ Result<std::optional<Entry>> find_last(const File& file, std::size_t entry_bytes
   std::array<std::uint8_t, 4096> memory;
   const auto fit = static_cast<std::uint32_t>(memory.size() / entry_bytes);
 
-  std::uint32_t low = 0, high = entries;  // What counts ends between these two.
+  std::uint32_t low = 0, high = entries;  // The last entry that counts lies between these two.
   while (high - low > fit) {
     const std::uint32_t middle = low + (high - low) / 2;
     const auto one = std::span(memory).first(entry_bytes);

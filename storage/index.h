@@ -9,10 +9,10 @@
 //       timestamp  the largest in the segment so far
 //       offset     last offset of the (first) batch that holds it, less the segment's base
 //
-// Big-endian.  Offsets and positions of .index grow strictly, so do timestamps of .timeindex.
-// An index is sparse: it says where to begin to scan.  Both are searched on disk, nothing of them
-// is kept in memory; a search touches one page, or two.  How many entries count is the caller's
-// knowledge: behind them may lie what a write that did not finish left.
+// Big-endian.  Offsets and positions of .index grow strictly, so do timestamps of .timeindex.  An
+// index is sparse: it says where to begin to scan.  Both are searched on disk, nothing of them is
+// kept in memory; a search touches one page, or two.  The caller knows how many entries count: the
+// rest of the file may be left over from a write that did not finish.
 //
 // Blocking, any thread.
 

@@ -14,10 +14,11 @@ namespace tarry::storage {
 namespace {
 
 constexpr std::uint64_t smallest_file_bytes = 64 << 10;
-constexpr std::uint64_t zeros_bytes = 1 << 20;  // Written in one piece: what a round may wait for.
+constexpr std::uint64_t zeros_bytes =
+    1 << 20;  // Written in one piece.  A round may have to wait for one piece.
 constexpr std::string_view spare_extension = ".spare";
 
-// The space is ours when it returns; what is there of the file when it fails is removed.
+// Preallocates the file's space.  If that fails, the file is removed.
 Result<> make_file(Disk& disk, const std::string& path, std::uint64_t bytes) {
   auto file = disk.open(path, {.write = true, .create = OpenOptions::Create::must});
   if (!file) return std::unexpected(file.error());
@@ -35,7 +36,7 @@ struct Journal::JournalFile {
   std::uint64_t bytes = 0;
   Lsn first = 0;               // Once it is begun, as is
   std::shared_ptr<File> file;  // this.
-  bool filling = false;        // The Background writes zeros; nobody else may write.
+  bool filling = false;        // The Background writes zeros; no other write may run.
   bool taken = false;          // For a round: no more zeros.
 };
 
@@ -60,7 +61,7 @@ struct Journal::Round {
   Lsn end() const { return lsn + size(); }
 };
 
-// What a round's way to the disk came to.
+// The result of writing a round.
 struct Journal::Outcome {
   Result<> result;
   std::shared_ptr<File> opened;  // The file that the round begins.
@@ -106,6 +107,8 @@ Result<std::unique_ptr<Journal>> Journal::open(Disk& disk, Background& backgroun
 Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
   if (auto made = disk_.make_directories(options_.directory); !made) return made;
   begin_ = recovered.exists ? recovered.end : options_.first_lsn;
+  // A new incarnation, in a new file: what the last one left behind its end can then never be taken
+  // for a round of this one.
   incarnation_ = recovered.incarnation + 1;
   salt_ = random.u64();
   if (auto taken = take_over_files(recovered); !taken) return taken;
@@ -137,6 +140,7 @@ Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
   file_header(begin_).write(header.span());
   if (auto written = file->file->pwrite(0, header.view()); !written) return written;
   if (auto synced = file->file->sync(); !synced) return synced;
+  // The name too: without it a power cut may keep the header and lose the file.
   if (auto synced = disk_.sync_directory(options_.directory); !synced) return synced;
 
   open_first_ = begin_;
@@ -249,23 +253,26 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
   if (failure_) return std::unexpected(*failure_);
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size();
+  // At most half of the journal, so that it fits while the other half waits for a checkpoint.
   auto most = std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2);
   if (reserve == Reserve::keep) most -= delivery_overhead_bytes;
   if (bytes > most) {
-    return fail(Errc::too_large, fmt::format("{}: a record of {} bytes, where {} are the most",
+    return fail(Errc::too_large, fmt::format("{}: a record has {} bytes; the limit is {}",
                                              options_.directory, bytes, most));
   }
   if (!has_room(bytes, reserve)) {
+    // A refused append is also a reason for a checkpoint, which frees files.
     tell_pressure();
-    return fail(Errc::no_space,
-                fmt::format("{}{}: no room for a record of {} bytes: {} of {} are waiting for a "
-                            "checkpoint",
-                            disk_is_full_ ? "disk full: " : "", options_.directory, bytes,
-                            live_bytes(), options_.max_bytes));
+    return fail(
+        Errc::no_space,
+        fmt::format("{}{}: no room for a record of {} bytes: {} of {} bytes wait for a checkpoint",
+                    disk_is_full_ ? "disk full: " : "", options_.directory, bytes, live_bytes(),
+                    options_.max_bytes));
   }
 
-  // From here on nothing can refuse it: half a record in a round would be written with it, and one
-  // that was told as refused would come back at the next start.  Without memory the broker ends.
+  // From here on the append cannot fail: half a record in the round would be written with it, and a
+  // record that was reported as refused would come back at the next start.  So a lack of memory
+  // ends the broker here (noexcept).
   return [&]() noexcept {
     auto& round = round_for(bytes);
     const Lsn lsn = round.lsn + round.buffer.size();
@@ -297,9 +304,12 @@ Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
   }
 
   const auto need = round_up_to_block(round_header_bytes + bytes);
+  // A finished round's memory is reused: a fresh buffer costs page faults.
   auto round = used_ ? std::exchange(used_, nullptr) : std::make_shared<Round>();
   round->lsn = gathered_end();
   if (round->lsn + need > open_end) {
+    // The record does not fit into the file, so this round begins the next one.  A round never
+    // spans two files, so that it can be written with one call.
     open_first_ = round->lsn;
     open_bytes_ = std::max(options_.file_bytes, block_bytes + need);
     round->begins_file = open_bytes_;
@@ -314,7 +324,8 @@ Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
 }
 
 std::shared_ptr<Journal::JournalFile> Journal::take_spare(std::uint64_t bytes) {
-  // One that is not being filled, where there is a choice.
+  // Prefers a spare that is not being filled: a round that takes one has to wait for the piece that
+  // is being written.
   std::ranges::stable_sort(spares_, {}, &JournalFile::filling);
   const auto found =
       std::ranges::find_if(spares_, [&](const auto& spare) { return spare->bytes >= bytes; });
@@ -354,6 +365,8 @@ void Journal::start_round() {
   in_flight_ = std::move(rounds_.front());
   rounds_.pop_front();
   round.number = next_number_++;
+  // Each round states how far the journal was synced, so that recovery can tell damage before that
+  // position from a torn end after it.
   round.synced_to = durable_;
   round.payload_bytes = static_cast<std::uint32_t>(round.buffer.size() - round_header_bytes);
   round.buffer.pad_to_block();
@@ -362,8 +375,8 @@ void Journal::start_round() {
   write_round(!round.some_wait_for_write);
 }
 
-// What the Background does for one round.  It may be run again after Errc::exhausted, and goes on
-// where it was.
+// The work of one round, done on the Background.  After Errc::exhausted it may be run again, and
+// continues where it stopped.
 struct Journal::RoundTask {
   Disk& disk;
   const Clock& clock;
@@ -372,7 +385,7 @@ struct Journal::RoundTask {
   std::shared_ptr<File> file;
   std::uint64_t place;
   JournalFileHeader header;
-  std::string old_path, new_path;  // Where the round begins a file.
+  std::string old_path, new_path;  // Only for a round that begins a file.
   bool renamed = false, written = false, synced = false;
 
   bool begins_file() const { return round->begins_file > 0; }
@@ -428,7 +441,7 @@ struct Journal::RoundTask {
   }
 };
 
-// One way to the disk, or two when somebody wants to know that it is written.
+// One piece of background work, or two when a completion waits for the write alone.
 void Journal::write_round(bool also_sync) {
   auto& round = *in_flight_;
   auto& file = round.begins_file > 0 ? round.new_file : written_;
@@ -455,6 +468,7 @@ void Journal::run_round(std::shared_ptr<RoundTask> task, bool also_sync) {
         if (postpone_round(outcome, [this, task, also_sync] { run_round(task, also_sync); }))
           return;
         if (also_sync || !outcome.result) return finish_round(std::move(outcome));
+        // Completions that need only the write do not wait for the sync that follows.
         complete(*in_flight_, false, {});
         sync_round(task, outcome.took);
       });
@@ -465,6 +479,8 @@ void Journal::sync_round(std::shared_ptr<RoundTask> task, std::chrono::nanosecon
       round_lane_, [task] { return task->timed(&RoundTask::sync); },
       [this, task, took](Outcome outcome) {
         outcome.took += took;
+        // Only the directory's sync can be postponed, because it opens the directory; a failed
+        // fdatasync is final.
         if (postpone_round(outcome, [this, task, all = outcome.took] { sync_round(task, all); }))
           return;
         finish_round(std::move(outcome));
@@ -531,8 +547,10 @@ void Journal::fail_all(const Error& error) {
   if (failure_) return;
   failure_ = error;
   postponed_round_ = nullptr;
-  log_error("storage", "journal {}: {}; nothing is written any more", options_.directory,
+  log_error("storage", "journal {}: {}; nothing more is written to it", options_.directory,
             error.message);
+  // Before the completions: the host must refuse new work before any waiting request sees the
+  // error.
   if (hooks_.on_failure) hooks_.on_failure(*failure_);
   auto rounds = std::exchange(rounds_, {});
   if (in_flight_) rounds.push_front(std::exchange(in_flight_, nullptr));
@@ -558,7 +576,8 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
         if (!made) {
           if (!std::exchange(disk_is_full_, true)) {
             log_warn("storage",
-                     "disk full, no space for journal {}: {}; new work is refused until there is",
+                     "disk full, no space for journal {}: {}; new records are refused until there "
+                     "is space",
                      options_.directory, made.error().message);
             if (hooks_.on_pressure) hooks_.on_pressure();
           }
@@ -629,6 +648,8 @@ void Journal::checkpoint(Lsn lsn, Completion then) {
       },
       [this, lsn, then = std::move(then)](Result<> noted) mutable {
         checkpointing_ = false;
+        // Files are released only after the note is durable: recovery must never start at a reused
+        // file.
         if (noted) release(lsn);
         if (then) then(noted);
       });

@@ -1,26 +1,26 @@
 #pragma once
 
-// Journal: the one place where a shard writes what must survive.
+// Journal: where a shard writes everything that must survive a crash.
 //
 //   append, append, append ...      round 7, gathered on the shard's thread
 //   [ round 6 ]                     in flight: one write and one fdatasync on the Background
 //   [ 3 ][ 4 ][ 5 ]                 durable, until a checkpoint has them elsewhere
 //
-// Group commit: while one round is on its way to the disk, the next one gathers; when the first
-// is durable all who waited for it are told, in the order of their appends, and the next one goes.
-// So any number of partitions and stores pays for one sync.
+// Group commit: while one round is on its way to the disk, the next one gathers; when the first is
+// durable its completions run, in the order of the appends, and the next one starts.  So any number
+// of partitions and stores shares one sync.
 //
 //   auto lsn = journal.append(pieces, [](const Result<>& r) { ... });  // Gathers; tells on_ready.
 //   journal.start_round();          // By the owner, at the end of the turn in which on_ready came.
 //
-// What always holds
+// Invariants
 //   - A record is atomic: after any crash it is there wholly, with the same LSN, or not at all.
 //   - A record whose completion said OK is there after a power cut (Durability::fsync), or after a
 //     kill (Durability::os).
 //   - The records that are there are a prefix of those appended.  Nothing else ever appears.
 //   - A block that was synced is never written again until a checkpoint has passed it.
-//   - A failed write or sync ends the incarnation: nothing is tried again, on_failure is told
-//     once, all who wait get the error, appends are refused from then on.
+//   - A failed write or sync ends the incarnation: nothing is tried again, on_failure is called
+//     once, all waiting completions get the error, and appends are refused from then on.
 //   - A file that cannot be opened for want of descriptors or memory (Errc::exhausted) ends
 //     nothing: the round or spare that needs it is postponed until retry_space().
 //
@@ -32,9 +32,10 @@
 // disk is full or no checkpoint comes, new work is refused with no_space while `reserve_bytes` are
 // left, so that deliveries, which free space, can go on.
 //
-// Owner: the shard.  Everything runs on the shard's thread, but what is handed to the Background,
-// which shares nothing with it.  May be destroyed at any time outside its own callbacks: what is
-// in flight ends alone and nobody is told.  The directory may be opened again when it has ended.
+// Owner: the shard.  Everything runs on the shard's thread, except the work on the Background,
+// which shares nothing with it.  May be destroyed at any time outside its own callbacks: the round
+// in flight finishes by itself and no completion runs.  The directory may be opened again when it
+// has finished.
 
 #include <array>
 #include <cstdint>
@@ -64,44 +65,48 @@ struct JournalOptions {
   std::string directory;  // journal/SHARD
   std::uint32_t shard = 0;
 
-  // Of one file.  Small enough that a checkpoint soon frees one, large enough that a change of
-  // files (two more syncs) is rare.  A multiple of block_bytes, at least 64 KiB.
+  // The size of one file.  It is small enough that a checkpoint soon frees a file, and large enough
+  // that beginning a new file (two more syncs) is rare.  A multiple of block_bytes, at least 64
+  // KiB.
   std::uint64_t file_bytes = 32 << 20;
 
-  // Between checkpoint and end: what recovery has to read (0.3 s).  At least two files.
+  // The largest distance from checkpoint to end, which recovery has to read (0.3 s).  At least two
+  // files.
   std::uint64_t max_bytes = 256 << 20;
 
-  // Of max_bytes and of the disk, for deliveries alone.
+  // The part of max_bytes and of the disk's free space that only deliveries may use.
   std::uint64_t reserve_bytes = 16 << 20;
 
-  // A round that has so much takes no more records: larger ones sync no faster.
+  // A round of this size takes no more records: larger rounds do not sync faster.
   std::size_t round_bytes = 4 << 20;
 
-  // Where a journal begins that was not there before; a multiple of block_bytes.
+  // The first LSN of a journal that did not exist before; a multiple of block_bytes.
   Lsn first_lsn = 0;
 
-  // Where rounds alone go, so that they stand behind nothing; null: with the rest of the work.
+  // Runs the rounds alone, so that they queue behind no other work; null: they run with the rest.
   Background* round_lane = nullptr;
 };
 
-// All are called on the shard's thread; none may destroy the Journal.
+// The journal calls all of them on the shard's thread; none may destroy the Journal.
 struct JournalHooks {
-  // Something is gathered and no round is in flight: start_round() wants to be called, once the
-  // turn is over and all that belongs together is appended.  Told once until it is.
+  // Something is gathered and no round is in flight: the owner calls start_round() at the end of
+  // the turn, when all that belongs together is appended.  Called once until it does.
   std::function<void()> on_ready;
 
-  // The incarnation is over (above).  Told once, before those who wait get the error.
+  // The incarnation is over (above).  Called once, before the waiting completions get the error.
   std::function<void(const Error&)> on_failure;
 
-  // Half of max_bytes is live (told once until release() mends it), or a file cannot be made.
+  // Half of max_bytes is live (called once until release() frees some), or a file cannot be made.
   std::function<void()> on_pressure;
 
-  // A round or a spare is postponed, with the reason: retry_space() wants to be called in a while.
+  // A round or a spare file is postponed, for this reason: the owner calls retry_space() after a
+  // while.
   std::function<void(const Error&)> on_postponed;
 };
 
-// A delivery says a little more than the record that parked it (its offset, what is gone, headers
-// of ours), so work stays so far below the largest record: what was parked can be delivered.
+// A delivery is a little larger than the record that made it pending (offset, removals, our
+// headers).  So work is limited to this much less than the largest record: a record that was
+// accepted can be delivered.
 inline constexpr std::uint64_t delivery_overhead_bytes = 4096;
 
 // Of max_bytes and of the disk, `reserve_bytes` are for what frees space.
@@ -115,17 +120,18 @@ struct JournalStats {
   std::uint64_t idle_notes = 0;  // Rounds without.
   std::uint64_t syncs = 0;
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;       // Of records.
+  std::uint64_t bytes = 0;       // Record bytes.
   std::uint64_t disk_bytes = 0;  // Written: headers and zeros between records too.
   std::uint64_t files = 0;       // Begun.
-  // Of write and sync of a round: bucket i counts those below 2^i us and not below 2^(i-1).
+  // Durations of write and sync: bucket i counts the rounds that took 2^(i-1) us or more and less
+  // than 2^i us.
   std::array<std::uint64_t, 32> round_us{};
 };
 
 class Journal {
  public:
-  // Ok: what was waited for has happened.  An error: it has not, and whether it will have after
-  // the next start is open.  Runs on the shard's thread, never inside append(); may append.
+  // Ok: the event has happened.  An error: it has not, and the record may or may not be there after
+  // the next start.  Runs on the shard's thread, never inside append(); may append.
   using Completion = std::move_only_function<void(const Result<>&)>;
 
   // Goes on behind what recover_journal() found (Errc::invalid when there is more), as a new
@@ -151,7 +157,7 @@ class Journal {
     return append(std::span(&record, 1), std::move(completion), durability, reserve);
   }
 
-  // Sends what is gathered on its way, unless a round is in flight or nothing is there.
+  // Starts writing the gathered round, unless a round is in flight or nothing is gathered.
   void start_round();
 
   // A round is on its way to the disk.
@@ -160,28 +166,28 @@ class Journal {
   // Whether a record of `bytes` would be taken now.
   bool has_room(std::uint64_t bytes, Reserve reserve = Reserve::keep) const;
 
-  // The last try to make a file found no space; rounds wait for one.
+  // The last attempt to make a file found no space; rounds wait for a file.
   bool disk_is_full() const { return disk_is_full_; }
   // Something waits for a file that could not be opened.
   bool is_postponed() const { return postponed_round_ || spare_postponed_; }
-  // Tries again what is postponed and, while the disk is full, looks whether it still is.  The
-  // owner calls it about once a second while has_room() says no, and after on_postponed; release()
-  // does it too.
+  // Retries what is postponed and, while the disk is full, checks whether it still is.  The owner
+  // calls it about once a second while has_room() says no, and after on_postponed; release() does
+  // it too.
   void retry_space();
 
   // Everything before it is durable.  A checkpoint is such an LSN.
   Lsn durable_lsn() const { return durable_; }
-  // Where the next record would stand, or just before.
+  // The LSN of the next record, or slightly less.
   Lsn end_lsn() const { return gathered_end(); }
   Lsn checkpoint_lsn() const { return checkpoint_; }
 
   // Nothing in flight and nothing gathered: all that was appended is durable.
   bool is_idle() const { return rounds_.empty() && in_flight_ == nullptr; }
 
-  // No round says yet that the last one was synced, and none is coming: damage to it would
-  // look like a torn end.  The owner arms a timer (100 ms will do) and calls note_idle().
+  // No round states yet that the last one was synced, and none is coming: damage to it would look
+  // like a torn end.  The owner arms a timer (100 ms will do) and calls note_idle().
   bool needs_idle_note() const;
-  // Writes an empty round that says it, if that is still wanted.
+  // Writes an empty round that states it, if that is still needed.
   void note_idle();
 
   // Everything before `lsn` (one that durable_lsn() gave) is kept elsewhere, durably: notes it on
@@ -249,13 +255,14 @@ class Journal {
   Lsn durable_ = 0;
   Lsn data_end_ = 0;               // The end of the last durable round that has records.
   Lsn stated_ = 0;                 // A durable round or file says that all before it was synced.
-  std::uint64_t next_number_ = 1;  // Of the next round that starts.
+  std::uint64_t next_number_ = 1;  // The number of the next round that starts.
   std::deque<std::shared_ptr<Round>> rounds_;  // Gathered; the last one may take more.
   std::shared_ptr<Round> in_flight_;           // The Background's until it comes back.
   std::shared_ptr<Round> used_;                // A durable one, kept for its memory.
 
-  std::deque<std::shared_ptr<JournalFile>> live_;     // Durably begun, not released; in order.
-  std::shared_ptr<JournalFile> written_;              // Where rounds go: live_'s last, or its next.
+  std::deque<std::shared_ptr<JournalFile>> live_;  // Durably begun, not released; in order.
+  std::shared_ptr<JournalFile>
+      written_;  // The file that rounds are written to: the last of live_, or the next one.
   std::vector<std::shared_ptr<JournalFile>> spares_;  // Space on the disk that is ours already.
 
   // The file of the last of rounds_, or of the next one; it may not be on the disk yet.
@@ -263,7 +270,7 @@ class Journal {
   std::uint64_t open_bytes_ = 0;
   bool open_is_on_disk_ = true;
 
-  std::uint64_t next_spare_ = 0;           // For its name.
+  std::uint64_t next_spare_ = 0;           // Part of its name.
   bool preparing_ = false;                 // A spare is being made.
   bool disk_is_full_ = false;              // The last try to make one found no space.
   bool spare_postponed_ = false;           // It found no descriptor or no memory.
@@ -274,7 +281,8 @@ class Journal {
   std::optional<Error> failure_;
   JournalStats stats_;
 
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For what comes back too late.
+  std::shared_ptr<bool> alive_ =
+      std::make_shared<bool>(true);  // Lets a result that comes back after our end see that.
 };
 
 }  // namespace tarry::storage

@@ -52,8 +52,9 @@ Result<std::optional<JournalFileHeader>> parse_file_header(Bytes block) {
       load_be<std::uint32_t>(at + 8) != crc32c(block.first(block_bytes).subspan(12)))
     return std::nullopt;
   if (const auto version = load_be<std::uint32_t>(at + 12); version != journal_version)
-    return fail(Errc::unsupported, fmt::format("journal version {} where this program knows {}",
-                                               version, journal_version));
+    return fail(Errc::unsupported,
+                fmt::format("the journal has version {}; this program reads version {}", version,
+                            journal_version));
   JournalFileHeader header;
   header.shard = load_be<std::uint32_t>(at + 16);
   header.incarnation = load_be<std::uint64_t>(at + 24);

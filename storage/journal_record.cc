@@ -82,7 +82,7 @@ class Body {
     }
     return out;
   }
-  // What a count claims is not allocated before it is seen.
+  // Nothing is reserved for `count`: a corrupt count could claim gigabytes.
   std::vector<CommittedOffset> committed_offsets() {
     std::vector<CommittedOffset> out;
     for (auto count = number<std::uint32_t>(); count > 0 && good_; --count) {
@@ -270,8 +270,9 @@ Result<> for_each_operation(Bytes record, const std::function<Result<>(const Ope
     if (length > record.size() - operation_header) {
       return fail(
           Errc::corrupt,
-          fmt::format("an operation of type {} claims {} bytes, {} are left in its journal record",
-                      type, length, record.size() - operation_header));
+          fmt::format(
+              "an operation of type {} claims {} bytes, but its journal record has only {} left",
+              type, length, record.size() - operation_header));
     }
     Body body(record.subspan(operation_header, length));
     record = record.subspan(operation_header + length);

@@ -2,10 +2,11 @@
 
 // A journal record: what belongs together, as a list of operations.
 //
-// The journal writes a record whole or not at all, so whatever must never come apart stands in
-// one: a mixed batch is [LogAppended, Parked...], a delivery is [LogAppended, Gone...], a parked
-// batch of an idempotent producer is [Parked..., ProducerAnswered].  What was due on arrival and
-// has an id is delivered as it comes: [LogAppended, Gone], without a Parked before.
+// The journal writes a record whole or not at all, so operations that must not be separated by a
+// crash are in one record: a mixed batch is [LogAppended, Parked...], a delivery is [LogAppended,
+// Gone...], a delayed batch of an idempotent producer is [Parked..., ProducerAnswered].  A record
+// that is due on arrival and has an id is delivered at once: [LogAppended, Gone], without a Parked
+// before.
 //
 //   record      operation*                     as many as fill the record
 //   operation   type u8, length u32, body      big-endian throughout
@@ -34,11 +35,10 @@
 //                       offsets.retention.minutes says), metadata (u16, bytes)
 //  16 OffsetsRemoved    group, count u32, each: topic 16, partition i32
 //
-// Applying an operation twice changes nothing the second time: it says what is so, under names
-// that are never given out again (topic ids, offsets, sequence numbers).  Replay relies on it.
+// Applying an operation twice changes nothing the second time: it states a fact under a name that
+// is never reused (topic ids, offsets, sequence numbers).  Replay relies on it.
 //
-// A type that is not known is an error: a directory written by a later Tarry is refused, never
-// half understood.
+// An unknown type is an error: a directory that a later Tarry wrote is refused, not read in part.
 
 #include <cstdint>
 #include <functional>
@@ -58,13 +58,13 @@ namespace tarry::storage {
 
 using Configs = std::map<std::string, std::string, std::less<>>;
 
-// Why a parked record is pending no longer.
+// Why a record is no longer pending.
 enum class GoneHow : std::uint8_t { delivered = 1, cancelled = 2, replaced = 3, expired = 4 };
 
 constexpr WallTime never_expires{
     std::chrono::milliseconds{std::numeric_limits<std::int64_t>::max()}};
 
-// The views in these lie in the record that was decoded, or in what the caller builds from.
+// The views in these point into the decoded record, or into the caller's memory.
 struct LogAppended {
   TopicPartition partition;
   WallTime appended;
@@ -93,7 +93,7 @@ struct ProducerAnswered {
   std::int16_t epoch = -1;
   std::int32_t first_sequence = -1;
   std::int32_t last_sequence = -1;
-  Offset base_offset = -1;  // What was answered: -n when all n records were parked.
+  Offset base_offset = -1;  // As answered: -n when all n records are delayed.
   WallTime at;
 };
 struct TopicCreated {
@@ -158,8 +158,8 @@ using Operation =
                  BrokerConfigsSet, GroupStored, GroupRemoved, OffsetsCommitted, OffsetsRemoved>;
 
 // Builds a record as a list of pieces, so that a batch is copied once: into the journal's buffer.
-// What LogAppended::batches, Parked::record and GroupStored::value view must live until the record
-// is appended.
+// The memory that LogAppended::batches, Parked::record and GroupStored::value view must live until
+// the record is appended.
 class RecordBuilder {
  public:
   void add(const LogAppended&);

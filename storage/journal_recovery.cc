@@ -60,7 +60,7 @@ class Reader {
  private:
   const std::unique_ptr<File> file_;
   AlignedBuffer& buffer_;
-  std::uint64_t first_ = 0;  // Where in the file the buffer begins.
+  std::uint64_t first_ = 0;  // The buffer's position in the file.
 };
 
 class Recovery {
@@ -120,9 +120,9 @@ class Recovery {
   std::unexpected<Error> damage(const std::string& what, const std::string& evidence) const {
     return fail(
         Errc::corrupt,
-        fmt::format("{}: {} at LSN {:016x}, byte {} of the file, is damaged, and {} says that it "
-                    "was synced; nothing was changed: restore the file from a copy, or move the "
-                    "journal's directory away to start without what it alone holds",
+        fmt::format("{}: {} at LSN {:016x}, byte {} of the file, is damaged, although {} says that "
+                    "it was synced; nothing was changed: restore the file from a copy, or move the "
+                    "journal's directory away and start without the records that only it holds",
                     path_of(file_), what, position_, position_ - files_[file_], evidence));
   }
 
@@ -187,7 +187,7 @@ class Recovery {
     const auto round = parse_round_header(*block);
     if (!round || !is_ours(*round, position_) || round->end() > limit ||
         (number_ && round->number != *number_ + 1)) {
-      // What lies before the checkpoint is not needed any more, whatever has become of it.
+      // Rounds before the checkpoint are not needed any more, so damage to them does not matter.
       if (position_ < found_.checkpoint && found_.checkpoint < limit && !jumped_) {
         jumped_ = true;
         number_.reset();
@@ -227,7 +227,7 @@ class Recovery {
       if (left < 4 || left - 4 < length)
         return fail(Errc::corrupt,
                     fmt::format("{}: the round at LSN {:016x} is whole, but its record {} of {} is "
-                                "longer than it; nothing was changed",
+                                "longer than the round; nothing was changed",
                                 path_of(file_), round.lsn, i + 1, round.records));
       const Lsn lsn = round.lsn + round_header_bytes + at;
       if (lsn >= found_.checkpoint) {
@@ -240,8 +240,8 @@ class Recovery {
     return {};
   }
 
-  // What is at position_ is broken.  False, the journal's end, unless something says that it was
-  // whole once.
+  // The bytes at position_ are broken.  Returns false (this is the journal's end) unless something
+  // states that they were synced; then they are damage.
   Result<bool> end_unless_synced(Reader& reader, const char* what) {
     if (found_.checkpoint > position_) return damage(what, "the checkpoint");
     // A file is begun when all before it is synced.
@@ -270,8 +270,8 @@ class Recovery {
   std::size_t first_file_ = 0;
   Lsn position_ = 0;     // All before it was whole, or is before the checkpoint.
   bool jumped_ = false;  // Over something broken before the checkpoint.
-  std::optional<JournalFileHeader> header_;  // Of the file that position_ is in.
-  std::optional<std::uint64_t> number_;      // Of the round before position_.
+  std::optional<JournalFileHeader> header_;  // The header of the file that position_ is in.
+  std::optional<std::uint64_t> number_;      // The number of the round before position_.
   AlignedBuffer buffer_;
   RecoveredJournal found_;
 };
@@ -290,13 +290,15 @@ Result<JournalCheckpoint> read_checkpoint(Disk& disk, const std::string& directo
   if (!bytes) return std::unexpected(bytes.error());
   JournalCheckpoint read;
   std::string text(as_text(*bytes));
-  // Whatever these take from it, the line must be the one that we would write for it.
+  // sscanf accepts more than we write, so the line must also equal the one that we would write for
+  // these values.
   if (std::sscanf(text.c_str(), "tarry journal checkpoint 1 lsn %16" SCNx64 " incarnation %" SCNu64,
                   &read.lsn, &read.incarnation) != 2 ||
       text != checkpoint_line(read))
-    return fail(Errc::corrupt,
-                fmt::format("{}: is no checkpoint: \"{}\"; nothing was changed: restore the file",
-                            path, printable(text, 100)));
+    return fail(
+        Errc::corrupt,
+        fmt::format("{}: is not a checkpoint: \"{}\"; nothing was changed: restore the file", path,
+                    printable(text, 100)));
   return read;
 }
 

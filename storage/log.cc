@@ -55,7 +55,7 @@ struct BatchHeader {
   Offset first, last;
   std::int64_t max_timestamp;
 };
-// Of the batch at the front of bytes which the broker itself has made or checked.
+// Reads the batch at the front of bytes that the broker itself has made or checked.
 Result<BatchHeader> header_at(Bytes bytes) {
   const auto batch = records::next_batch(bytes);
   if (!batch) return fail(Errc::corrupt, batch.error().message);
@@ -100,9 +100,12 @@ Result<FlushDone> Flush::run(bool sync) {
   if (!done) {
     if (done.error().code == Errc::exhausted) return std::unexpected(done.error());
     if (done.error().code != Errc::no_space) {
+      // Callers treat no_space and exhausted as temporary.  Any other failure of a write is final,
+      // whatever its code was.
       return fail(done.error().code == Errc::corrupt ? Errc::corrupt : Errc::io,
                   std::move(done.error().message));
     }
+    // Backwards: a segment must not stay when the one before it has been cut.
     for (std::size_t i = begun_; i-- > 0;) {
       auto undone = undo_write(*disk_, directory_, writes_[i]);
       if (undone) continue;
@@ -147,13 +150,15 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
       has_start = has_start || entry.name == start_name;
       if (const auto base = segment_base(entry.name)) bases.push_back(*base);
     }
-    for (const auto& entry : *entries) {  // What a Removal had no time for.
+    for (const auto& entry : *entries) {  // Files that a Removal had no time to unlink.
       if (!is_left_over(entry.name, bases)) continue;
       if (auto removed = disk.remove(path + "/" + entry.name); !removed)
         return std::unexpected(removed.error());
     }
   }
   const auto metadata = fmt::format("{}/{}", path, metadata_name);
+  // The name of a directory does not identify a topic: it may belong to a deleted topic of the same
+  // name.
   if (has_metadata) {
     const auto id = read_value(disk, metadata, "topic_id");
     if (!id) return std::unexpected(id.error());
@@ -166,7 +171,8 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
       return std::unexpected(written.error());
   } else {
     return fail(Errc::corrupt,
-                fmt::format("{}: there are segments, but no {} says whose", path, metadata_name));
+                fmt::format("{}: has segments, but no {} that says which topic they belong to",
+                            path, metadata_name));
   }
 
   if (!bases.empty()) {
@@ -182,6 +188,8 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
     log.segments_.push_back(active->state);
     log.active_exists_ = true;
     damage = std::move(active->damage);
+    // No flush before recovery has cut the broken bytes off: it would overwrite what the operator
+    // may need.
     log.flush_impossible_ = damage.has_value();
   }
   log.end_offset_ = log.active().next;
@@ -194,7 +202,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), start);
     if (error != std::errc{} || end != text->data() + text->size() || start < 0) {
       return fail(Errc::corrupt,
-                  fmt::format("{}: \"{}\" is no offset", start_path, printable(*text)));
+                  fmt::format("{}: \"{}\" is not an offset", start_path, printable(*text)));
     }
     log.start_noted_ = start;
     log.start_offset_ = std::max(log.start_offset_, start);
@@ -220,6 +228,8 @@ void Log::append(SharedBytes batches, Offset first, Offset last, std::int64_t ma
                  "what is appended are whole batches in the order of their offsets");
     const bool alone = header->bytes == batches.size();
     TARRY_ASSERT(at > 0 || header->first == first, "base offsets are filled in before the append");
+    // Trimmed entries are removed only when the vector would grow: erasing the front at every trim
+    // would move all the others each time.
     if (tail_.size() == tail_.capacity() && tail_head_ > tail_.size() / 2) {
       tail_.erase(tail_.begin(), tail_.begin() + static_cast<std::ptrdiff_t>(tail_head_));
       tail_head_ = 0;
@@ -243,6 +253,7 @@ bool Log::dirty() const {
 }
 
 std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes) {
+  // One flush at a time: the next one begins where this one ends, which is known when it is done.
   if (flush_in_flight_ || flush_impossible_ || !dirty()) return std::nullopt;
   Flush flush;
   flush.disk_ = disk_;
@@ -325,10 +336,14 @@ void Log::flushed(FlushDone done) {
 void Log::flush_failed(const Error& error) {
   TARRY_ASSERT(flush_in_flight_, "a flush is planned before it fails");
   flush_in_flight_ = false;
+  // After no_space the write was taken back, so a new flush may be planned.  Any other failure
+  // leaves the files in a state that is not known.
   flush_impossible_ = error.code != Errc::no_space;
 }
 
 void Log::trim_tail(std::size_t bytes) {
+  // Only flushed batches: the others exist nowhere else but in the journal, which is not read while
+  // the broker runs.
   while (tail_bytes_ > bytes && tail_head_ < tail_.size() &&
          tail_[tail_head_].last < flushed_end()) {
     tail_bytes_ -= tail_[tail_head_].bytes.size();
@@ -347,8 +362,9 @@ Result<> Log::truncate_to(Offset offset) {
   offset = std::max(offset, segments_.front().base);
   if (!active_exists_) {
     if (offset == end_offset_) return {};
-    return fail(Errc::corrupt, fmt::format("{}: has no segment, the journal goes on at offset {}",
-                                           directory_, offset));
+    return fail(Errc::corrupt,
+                fmt::format("{}: has no segment, but the journal continues at offset {}",
+                            directory_, offset));
   }
   // A segment that begins at the offset goes too, and the one before it is the active one again:
   // what closed it may not be synced.
@@ -383,9 +399,11 @@ Result<> Log::replay(SharedBytes batches, WallTime appended) {
     if (!header) return std::unexpected(header.error());
     if (header->last >= segments_.front().base) {
       if (header->first != end_offset_ || header->last < header->first) {
-        return fail(Errc::corrupt,
-                    fmt::format("{}: ends at offset {}, the journal has a batch of {} to {} next",
-                                directory_, end_offset_, header->first, header->last));
+        return fail(
+            Errc::corrupt,
+            fmt::format(
+                "{}: ends at offset {}, but the journal's next batch has the offsets {} to {}",
+                directory_, end_offset_, header->first, header->last));
       }
       append(batches.part(at, header->bytes), header->first, header->last, header->max_timestamp,
              appended);

@@ -7,22 +7,22 @@
 //     ^                               ^  `flushed, kept for readers'           ^
 //     start_offset()             tail begins     ^ flushed_end()               end_offset()
 //
-// The journal is what makes batches durable.  A log gets them in memory, writes them to its
-// segments behind the journal in large pieces, and forgets them when others need the memory:
+// The journal is what makes batches durable.  A log keeps them in memory, writes them to its
+// segments after the journal, in large pieces, and drops them from memory when others need it:
 //
 //     append()  ->  journal round  ->  plan_flush(durable end)  ->  Flush::run()  ->  flushed()
 //      shard                             shard                     any thread         shard
 //
-// A reader near the end is served from the tail, without a copy; for older offsets from a piece
-// that was read ahead, or it gets a DiskRead.  Whatever blocks is such a piece of work: it holds
-// all it needs, any thread may run it, and it may outlive the Log.
+// A reader near the end is served from the tail, without a copy.  For older offsets it is served
+// from a piece that was read ahead, or gets a DiskRead.  All blocking work has this form: an object
+// that holds all it needs, that any thread may run, and that may outlive the Log.
 //
-// What always holds
+// Invariants
 //   - Offsets go up; a batch is never cut, and read() returns whole ones.
 //   - start_offset() <= end_offset() (but in recovery, between truncate_to() and the replay of
 //     what was cut), and flushed_end() <= end_offset().
 //   - Everything below flushed_end() is in the segments, everything from there on in the tail.
-//   - What a SegmentState says was written is written, or the last Flush said that it failed.
+//   - The bytes that a SegmentState counts are written, or the last Flush reported a failure.
 //   - One Flush at most is in flight.
 //
 // Open, truncate_to() block and belong on a Background; all else runs on the shard's thread and
@@ -51,7 +51,8 @@
 
 namespace tarry::storage {
 
-// A piece of a segment that somebody will ask for soon (read_ahead.h).  run() once, on any thread.
+// A piece of a segment that a consumer will probably ask for soon (read_ahead.h). run() once, on
+// any thread.
 class AheadRead {
  public:
   void run();
@@ -67,7 +68,7 @@ class AheadRead {
   SegmentState segment_;
   std::uint64_t log_ = 0;
   Offset from_ = 0;
-  std::uint64_t position_ = 0;  // Where the batch that begins with from_ stands.
+  std::uint64_t position_ = 0;  // The position of the batch that begins with from_.
 };
 
 // A read of batches that left the tail.  run() once, on any thread.
@@ -128,10 +129,10 @@ class TimestampSearch {
   std::int64_t target_ = 0;
   Offset from_ = 0, below_ = 0;  // Records outside do not count.
   std::vector<SegmentState> segments_;
-  std::vector<SharedBytes> batches_;  // Of the tail; behind the segments.
+  std::vector<SharedBytes> batches_;  // The tail's; they follow the segments.
 };
 
-// What a Flush did; goes back to its Log.
+// The result of a Flush, handed back to its Log.
 struct FlushDone {
   Offset end = 0;       // Everything below is in the segments.
   bool synced = false;  // And everything that was ever flushed is durable, names too.
@@ -150,7 +151,7 @@ struct FlushDone {
 // it with flushed() or flush_failed().
 class Flush {
  public:
-  std::size_t bytes() const { return bytes_; }  // Of batches; 0: there is only something to sync.
+  std::size_t bytes() const { return bytes_; }  // Batch bytes; 0: there is only something to sync.
   Offset end() const { return done_.end; }
 
   // `sync`: when it returns, all that was flushed so far survives a power cut.
@@ -170,12 +171,12 @@ class Flush {
   bool names_unsynced_ = false;       // And with what is written now.
   std::optional<Offset> start_;       // To be noted in the directory.
   std::size_t bytes_ = 0;
-  std::size_t begun_ = 0;  // Of writes_, in this run() or an earlier one.
+  std::size_t begun_ = 0;  // The number of writes_ begun, in this run() or an earlier one.
   FlushDone done_;
 };
 
 struct RetentionPlan {
-  std::optional<Removal> removal;  // What to run; the log has already forgotten these segments.
+  std::optional<Removal> removal;  // The work to run; the log has already forgotten these segments.
   // When time makes the next segment go.  Also worth a look: when a flush closed a segment, or a
   // config changed.
   std::optional<WallTime> next;
@@ -216,7 +217,7 @@ class Log {
   // within `max_bytes`; the first even if it alone is larger, when `at_least_one`.  Out of range:
   // below the start or behind the end.
   LogRead read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one);
-  // What the last read() wants to have read before it is asked for; mostly nothing.
+  // The read-ahead that the last read() asks for; mostly none.
   std::unique_ptr<AheadRead> take_read_ahead() { return std::move(ahead_); }
 
   // The first record with a timestamp of `target` or later.
@@ -240,15 +241,15 @@ class Log {
   // Bytes in memory, and how many of them no flush has written yet.
   std::size_t tail_bytes() const { return tail_bytes_; }
   std::size_t unflushed_bytes() const { return unflushed_bytes_; }
-  // Forgets the oldest flushed batches until the tail has at most `bytes` or nothing flushed.
+  // Drops the oldest flushed batches until the tail has at most `bytes` or nothing that is flushed.
   void trim_tail(std::size_t bytes);
 
   // --- Recovery
 
   // Cuts the log so that the next batch begins at `offset`, a border of batches; below the first
-  // segment (retention was faster than the checkpoint) all is cut.  What lies behind may be
-  // damaged, what lies before may not: Errc::corrupt, and nothing is changed.  Blocks; only before
-  // the first append.
+  // segment (retention was faster than the checkpoint) all is cut.  The bytes after `offset` may be
+  // damaged; damage before it is Errc::corrupt, and nothing is changed.  Blocks; only before the
+  // first append.
   Result<> truncate_to(Offset offset);
   // Appends what the journal has: whole batches, of which those below the first segment are
   // skipped.  Errc::corrupt when they do not join the end of the log.
@@ -257,8 +258,9 @@ class Log {
   // --- Retention
 
   RetentionPlan plan_retention(WallTime now, Offset high_watermark);
-  // Nothing below is read any more (DeleteRecords).  The next flush notes it in the directory;
-  // until that is synced the caller's journal has it.  Lower than the start: no effect.
+  // Makes the records below `offset` unreadable (DeleteRecords).  The next flush notes it in the
+  // directory; until that is synced the caller's journal has it.  No effect if `offset` is below
+  // the start.
   void move_start(Offset offset);
   std::uint64_t size_bytes() const;  // Segments, and what of the tail is not in them yet.
 

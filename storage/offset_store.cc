@@ -13,7 +13,7 @@
 namespace tarry::storage {
 namespace {
 
-// Of both families: what belongs to one group stands together, in the same order.
+// The key prefix in both families: the rows of one group stand together, in the same order.
 Buffer group_key(std::string_view group) {
   TARRY_ASSERT(group.size() <= 0x7fff, "a group's id is checked before it is kept");
   Buffer key;

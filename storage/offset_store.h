@@ -1,23 +1,23 @@
 #pragma once
 
-// OffsetStore: consumer groups and what they have committed, as the journals say it.
+// OffsetStore: consumer groups and their committed offsets, as the journals have them.
 //
 //   a shard's journal --durable--> apply(operation) --> db/meta: groups, offsets
 //                                                          |
 //   at the start, when all journals are replayed           '--> load(): every group, once
 //
-// While the broker runs, a group and its offsets are looked up in the memory of the shard that
-// has it; this is what the next start finds.  So the store reads nothing but in load().
+// While the broker runs, a group and its offsets are looked up in the memory of the shard that has
+// it; this is what the next start finds.  So the store reads only in load().
 //
-// Which of two states of a group is the newer one is never asked: a group's records stand in one
-// shard's journal, in order, and when --shards changes all journals are replayed and their ends
+// The store never has to decide which of two states of a group is newer: a group's records stand in
+// one shard's journal, in order, and when --shards changes all journals are replayed and their ends
 // noted as checkpoints (recovery.h, settle()) before a new shard's journal takes the first record.
 //
-// What always holds
+// Invariants
 //   - apply() twice changes nothing the second time, and replay in order ends where it ended
 //     before, also when the database is ahead of the journal's checkpoint.
 //   - A group that is removed takes its offsets along.
-//   - Offsets are kept under a topic's id.  A deleted topic's are nobody's: load() drops them.
+//   - Offsets are kept under a topic's id. load() drops the offsets of deleted topics.
 //
 // Threads: any; each group's operations come from one thread at a time.  Writes go to RocksDB's
 // memory and do not wait; load() blocks.

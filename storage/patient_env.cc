@@ -30,14 +30,15 @@ rocksdb::IOStatus patiently(const std::string& path, Open open) {
   auto status = open();
   if (!is_exhausted(status)) return status;
   log_error("storage",
-            "{}; waiting up to {} s for it: raise the limit of open files, or close some",
+            "{}; trying again for up to {} s: raise the limit of open files (`ulimit -n`, "
+            "LimitNOFILE=), or close connections",
             status.ToString(), open_patience.count());
   const auto until = std::chrono::steady_clock::now() + open_patience;
   while (is_exhausted(status) && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(between_tries);
     status = open();
   }
-  if (status.ok()) log_info("storage", "{} is open", path);
+  if (status.ok()) log_info("storage", "{} could be opened after all", path);
   return status;
 }
 

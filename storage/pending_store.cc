@@ -61,7 +61,7 @@ Buffer entry_value(const Parked& parked) {
   return out;
 }
 
-// What an entry says, viewed where it lies.
+// The fields of an entry, as views of its value.
 struct EntryView {
   PendingKey key;
   TopicPartition partition;
@@ -201,8 +201,8 @@ struct PendingStore::Inside {
   mutable std::mutex mutex;
   std::unordered_map<TopicId, std::uint64_t> counts;  // None is 0.
   std::uint64_t total = 0;
-  // Nothing is pending below `floor`.  It moves up when somebody has looked (see first_entry())
-  // and down when something is parked below; `floor_written` is what the database says.
+  // Nothing is pending below `floor`.  It moves up when somebody has looked (see first_entry()) and
+  // down when a record is added below; `floor_written` is what the database says.
   PendingKey floor = first_key;
   PendingKey floor_written = first_key;
   bool looking = false;               // Somebody looks for the first entry,
@@ -222,8 +222,8 @@ struct PendingStore::Inside {
   Result<std::optional<IdRow>> id_row(const Buffer& key) const;
   void put_floor(rocksdb::WriteBatch& batch);
 
-  // Calls `take` for the entries of [from, until) whose topics are there; it says whether to go on.
-  // Looks at `limit` entries at most.  Where it stopped; empty: at the end.
+  // Calls `take` for the entries of [from, until) whose topics exist; `take` returns whether to
+  // continue.  Looks at `limit` entries at most.  Returns where it stopped; empty: at the end.
   template <typename Take>
   Result<std::optional<PendingKey>> scan(PendingKey from, PendingKey until, std::size_t limit,
                                          Take take);
@@ -297,7 +297,7 @@ Result<> PendingStore::apply(std::span<const Operation> operations) {
   const std::lock_guard lock(in.mutex);
   const auto dropped = in.garbage->dropped.load();
 
-  // What this call has written so far, which a look into the database does not show.
+  // The rows that this call has put into its batch; the database does not show them yet.
   std::map<PendingKey, bool> there;
   std::map<Buffer, IdRow> rows;
   std::map<TopicId, std::int64_t> changes;
@@ -578,7 +578,7 @@ Result<bool> PendingStore::sweep(WallTime now, std::size_t limit) {
     in.sweeping = *in.garbage->dropped.load();
     in.sweep_from = first_key;
   }
-  // No lock: nobody else writes entries of these topics any more.
+  // No lock: no other code writes entries of these topics any more.
   if (!in.sweeping.empty()) {
     BoundedIterator at(in.rocks, pending_family::entries, entry_key(in.sweep_from),
                        entry_key(last_key));

@@ -1,6 +1,6 @@
 #pragma once
 
-// PendingStore: what waits.  All pending records of all partitions, on disk, in due order.
+// PendingStore: all pending records of all partitions, on disk, in due order.
 //
 //   journal --durable--> apply(Parked, Gone)        many shards write
 //                           |
@@ -15,19 +15,19 @@
 //                  +-------------------+
 //
 // One RocksDB key a record: (due, sequence) names it, for sequence numbers are never given out
-// twice.  Its layout is in docs/formats/db.md and nobody else's concern: everything that is
-// pending goes through this door, so that its inside can become chunks of due time later.
+// twice.  The layout is in docs/formats/db.md and is private to this class, so that it can become
+// chunks of due time later.
 //
-// What always holds
+// Invariants
 //   - apply() is atomic and idempotent: a replayed record changes nothing, or passes through the
-//     states it passed before and ends in the last.  Counts follow what really came or went.
-//   - An id's row belongs to the record with the largest sequence that carried the id, whether it
-//     waited or a Gone is all that was ever told of it.  Replacing is the engine's: it sends
-//     Gone(replaced) for the old one in the same journal record.
-//   - Entries of a dropped topic are seen by nobody from then on; sweep() frees them little by
-//     little.
-//   - Every read has a bound on the entries that it looks at, and those of dropped topics count:
-//     a million of them may lie before the first that somebody wants.
+//     same states as before and ends in the last.  The counts change only when an entry was really
+//     added or removed.
+//   - An id's row belongs to the record with the largest sequence that carried the id, even if the
+//     store has only ever seen its Gone.  The engine replaces records: it sends Gone(replaced) for
+//     the old one in the same journal record.
+//   - Entries of a dropped topic are invisible from then on; sweep() frees them little by little.
+//   - Every read has a bound on the entries that it looks at, and entries of dropped topics count:
+//     a million of them may precede the first one that is wanted.
 //   - Iterators have both bounds, and the lower one moves up with what has left: without it a
 //     drain crawls over its own tombstones (13 000 records a second instead of 640 000).
 //
@@ -55,7 +55,7 @@ namespace tarry::storage {
 
 class Database;
 
-// Where a pending record stands; its order is the order of delivery.
+// The key of a pending record; its order is the order of delivery.
 struct PendingKey {
   WallTime due;
   Sequence sequence = 0;
@@ -63,12 +63,12 @@ struct PendingKey {
   auto operator<=>(const PendingKey&) const = default;
 };
 
-// What a wheel holds of a pending record: all but its body.
+// The part of a pending record that the engine keeps in memory: everything except the body.
 struct PendingLocator {
   PendingKey key;
   TopicPartition partition;
   WallTime expires;
-  std::uint32_t bytes = 0;  // Of the body.
+  std::uint32_t bytes = 0;  // The body's size.
   bool has_id = false;
 };
 
@@ -98,7 +98,7 @@ struct PendingPage {
 
 struct PendingWindow {
   std::vector<PendingLocator> locators;  // In due order.
-  std::optional<PendingKey> next;        // Where to go on; empty: there is no more.
+  std::optional<PendingKey> next;        // Where the next window begins; empty: there is no more.
 };
 
 struct PendingFirst {
@@ -106,7 +106,7 @@ struct PendingFirst {
   std::optional<WallTime> due;  // Empty: nothing is pending.
 };
 
-// How an id stands.
+// The state of an id.
 struct IdPending {
   PendingKey key;
 };
@@ -122,7 +122,8 @@ class PendingStore {
  public:
   struct Limits {
     std::chrono::milliseconds remember{3'600'000};  // tarry.delay.remember.ms: ends of ids.
-    // What one page may look at: a query that matches little ends with a cursor, not with a scan.
+    // The bounds of one page: a query that matches little returns a cursor instead of scanning
+    // everything.
     std::size_t scanned_per_page = 100'000;
     std::size_t bytes_per_page = 8u << 20;
   };
@@ -136,14 +137,14 @@ class PendingStore {
   // passed over.  Call it with what is durable only.
   Result<> apply(std::span<const Operation> operations);
 
-  // Everything of a topic goes (deleted by force) and never fires.
+  // Drops all records of a topic that is deleted by force; they are never delivered.
   Result<> drop_topic(const TopicId& topic);
 
-  // What has from <= (due, sequence) and due < until, in order, without bodies.  Looks at `limit`
-  // entries, so it may come back with fewer, or none, although there are more.
+  // Returns the locators with from <= (due, sequence) and due < until, in order, without bodies.
+  // It looks at `limit` entries, so it may return fewer, or none, although there are more.
   Result<PendingWindow> window(PendingKey from, WallTime until, std::size_t limit);
 
-  // One for each key, empty where nothing is pending there (any more).
+  // Returns one for each key, empty where nothing is pending under it (any more).
   Result<std::vector<std::optional<PendingRecord>>> read(std::span<const PendingKey> keys);
   Result<std::optional<PendingRecord>> get(PendingKey key);
 
@@ -154,11 +155,11 @@ class PendingStore {
   std::vector<TopicId> topics() const;  // For which something is pending.
   std::uint64_t pending_of(const TopicId& topic) const;
   std::uint64_t total() const;
-  // When the first of all is due.  Looks at as many entries as a page.
+  // When the earliest record is due.  It looks at no more entries than a page does.
   Result<PendingFirst> next_due();
 
-  // Frees up to `limit` entries' worth of what dropped topics left and lets ends of ids that are
-  // older than `remember` go with the next compaction.  True: there is more to do.  At checkpoints.
+  // Frees up to `limit` entries of dropped topics, and lets the next compaction remove ended ids
+  // that are older than `remember`.  Returns true when there is more to do.  Called at checkpoints.
   Result<bool> sweep(WallTime now, std::size_t limit);
 
  private:
@@ -168,8 +169,8 @@ class PendingStore {
   const std::unique_ptr<Inside> inside_;
 };
 
-// A record's handle: what people and programs call a pending record that may have no id.  It is
-// made of the first due time and the sequence number, reversibly, in '@' and letters and digits.
+// A record's handle, by which people and programs name a pending record, with an id or without.  It
+// is made of the first due time and the sequence number, reversibly, in '@' and letters and digits.
 std::string encode_handle(PendingKey first);
 std::optional<PendingKey> parse_handle(std::string_view text);
 

@@ -52,6 +52,8 @@ ProducerStates::Verdict ProducerStates::check(ProducerId id, std::int16_t epoch,
                                               std::int32_t count) const {
   TARRY_ASSERT(count >= 1 && first >= 0, "a batch is validated before it is checked");
   const auto found = producers_.find(id);
+  // Any first sequence is accepted: states expire, and a refusal would break an idle producer for
+  // good.
   if (found == producers_.end()) return Append{};
   const auto& entries = found->second->entries;
   const Answered& latest = entries.back().answered;
@@ -61,6 +63,7 @@ ProducerStates::Verdict ProducerStates::check(ProducerId id, std::int16_t epoch,
       entries.size() > answered_from ? entries.size() - answered_from : std::size_t{0};
   for (std::size_t i = entries.size(); i-- > oldest;) {
     const Answered& known = entries[i].answered;
+    // Entries of an older epoch are no duplicates: a new epoch begins again with sequence 0.
     if (known.epoch != latest.epoch) break;
     if (known.epoch == epoch && known.first_sequence == first && known.last_sequence == last)
       return Duplicate{known.base_offset, entries[i].lsn};
@@ -76,6 +79,8 @@ ProducerStates::Producer& ProducerStates::touch(ProducerId id) {
     by_use_.splice(by_use_.end(), by_use_, found->second);
     return by_use_.back();
   }
+  // A client that takes a new producer id for each batch must not grow the memory; it only pushes
+  // out idle producers.
   if (producers_.size() >= limits_.max_producers) forget(by_use_.begin());
   by_use_.push_back({id, {}, false});
   producers_.emplace(id, std::prev(by_use_.end()));
@@ -85,6 +90,7 @@ ProducerStates::Producer& ProducerStates::touch(ProducerId id) {
 
 void ProducerStates::push(Producer& producer, const Entry& entry) {
   auto& entries = producer.entries;
+  // Ten entries at most, so erasing at the front is cheaper than a deque for each producer.
   if (entries.size() == remembered) entries.erase(entries.begin());
   entries.push_back(entry);
   producer.changed = changed_ = true;
@@ -184,6 +190,7 @@ std::vector<ProducerStates::Row> ProducerStates::changes(Lsn durable) {
     }
     // The row that is there stands for what this one had no room to remember.
     if (row.answers.empty()) continue;
+    // Five are enough: a client has at most five batches in flight.
     if (row.answers.size() > answered_from)
       row.answers.erase(row.answers.begin(), row.answers.end() - answered_from);
     rows.push_back(std::move(row));
@@ -240,12 +247,11 @@ Result<std::vector<ProducerStates::Row>> load_producer_states(Database& meta,
     ProducerStates::Row row{key.number<ProducerId>(), {}};
     const bool fits = key.good() && !at.value().empty() && at.value().size() % answered_bytes == 0;
     if (!fits) {
-      return fail(
-          Errc::corrupt,
-          fmt::format("database {}: producer {} of partition {} of topic {} has a row of {} "
-                      "bytes, which fits no number of answers",
-                      meta.directory(), row.producer, partition.partition, partition.topic.text(),
-                      at.value().size()));
+      return fail(Errc::corrupt,
+                  fmt::format("database {}: producer {} of partition {} of topic {} has a row of "
+                              "{} bytes, which is not a whole number of entries",
+                              meta.directory(), row.producer, partition.partition,
+                              partition.topic.text(), at.value().size()));
     }
     Fields value(at.value());
     for (auto left = at.value().size() / answered_bytes; left > 0; --left) {

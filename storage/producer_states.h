@@ -1,10 +1,10 @@
 #pragma once
 
-// ProducerStates: what one partition remembers of its idempotent producers, so that a batch that
-// comes twice is answered twice and kept once.
+// ProducerStates: the idempotent producers of one partition and their last batches, so that a batch
+// that is sent twice is answered twice and stored once.
 //
-// Of each producer the last five batches, newest last, whether they went to the log or were
-// parked (base offset -n): a producer has at most five on their way.
+// It keeps the last five batches of each producer, newest last, whether they went to the log or are
+// delayed (base offset -n): a producer has at most five in flight.
 //
 //   check(pid, epoch, first, count)
 //     equals one of the five, same epoch      duplicate: the same base offset again, when the
@@ -17,8 +17,8 @@
 //                                             a refusal here would break idle producers for good
 //
 // After `append` comes add(), in the same turn of the shard, with the lsn of the journal record
-// that carries the batch.  What is not durable yet is known here, for its successors come before
-// it is; it is never persisted:
+// that carries the batch.  A batch that is not durable yet is known here, because its successors
+// may come before it is durable; it is never persisted:
 //
 //   checkpoint at lsn L:  changes(L) --> save_producer_states() --> flush of db/meta --> note L
 //   partition opens:      load_producer_states() --> restore() --> replay() of the journal from L
@@ -58,7 +58,7 @@ class ProducerStates {
  public:
   struct Append {};
   struct Duplicate {
-    Offset base_offset;  // What the original was answered.
+    Offset base_offset;  // The answer to the original.
     Lsn lsn;             // Answer when this is durable; 0: it is.
   };
   struct InvalidEpoch {
@@ -74,7 +74,7 @@ class ProducerStates {
     std::int16_t epoch;
     std::int32_t first_sequence;
     std::int32_t last_sequence;
-    Offset base_offset;  // -n: all n records were parked.
+    Offset base_offset;  // -n: all n records are delayed.
     WallTime at;
   };
 
@@ -112,9 +112,9 @@ class ProducerStates {
   // Forgets producers that have not appended since `now` - expiration; returns how many.
   std::size_t expire(WallTime now);
 
-  // What differs from the rows of the last call, with what is durable at `durable` only.
+  // The rows that differ from the last call; they have only answers that are durable at `durable`.
   std::vector<Row> changes(Lsn durable);
-  // What changes() gave could not be written: it gives it again.
+  // The rows of the last changes() could not be written: the next call gives them again.
   void not_saved(const std::vector<Row>& rows);
   // Whether there may be any.
   bool changed() const { return changed_; }
@@ -144,7 +144,7 @@ class ProducerStates {
   const Limits limits_;
   ByUse by_use_;                                               // Least recently used first.
   std::unordered_map<ProducerId, ByUse::iterator> producers_;  // One for each in by_use_.
-  std::unordered_set<ProducerId> forgotten_;                   // Whose rows are to go.
+  std::unordered_set<ProducerId> forgotten_;                   // Their rows are to be deleted.
   bool changed_ = false;  // Something is forgotten, or a producer says so.
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t most_pieces = ReadAhead::most_bytes / ReadAhead::piece_bytes;
 
-// Nobody came for a piece while so many others were asked for: its reader has gone.
+// If no reader came for a piece while so many others were planned, its reader has gone.
 constexpr std::uint64_t patience = 8 * most_pieces;
 
 }  // namespace
@@ -29,6 +29,7 @@ void ReadAhead::forget(std::uint64_t log) {
 }
 
 ReadAhead::Entry* ReadAhead::entry_of(std::uint64_t log, Offset from) {
+  // At most 32 entries: a scan is cheaper than an index.
   for (auto& entry : entries_)
     if (entry.log == log && entry.from == from) return &entry;
   return nullptr;
@@ -59,6 +60,8 @@ std::shared_ptr<const Piece> ReadAhead::find_or_wait(std::uint64_t log, Offset f
     if (entry == nullptr) return nullptr;
     entry->asked_at = plans_;
     if (entry->state == Entry::State::there) return entry->piece;
+    // The caller is on the pool already.  Waiting for a plan that is still queued behind it could
+    // wait for ever.
     if (entry->state == Entry::State::planned) {
       erase(entry);
       return nullptr;
@@ -102,6 +105,7 @@ bool ReadAhead::begin(std::uint64_t log, Offset from) {
 void ReadAhead::done(std::uint64_t log, Offset from, std::shared_ptr<const Piece> piece) {
   const std::lock_guard lock(mutex_);
   if (Entry* const entry = entry_of(log, from)) {
+    // A failed read leaves no entry, so that the reader meets the error itself and can report it.
     if (piece == nullptr) {
       erase(entry);
     } else {

@@ -6,15 +6,15 @@
 //   pieces of its log:    [ piece   |    piece ][   piece   |  ...
 //                           \_ served at once     \_ being read on the pool meanwhile
 //
-// A reader that goes on where one before it ended gets a piece read for it; while it takes from
-// that, the next one is read.  Who reads here and there gets nothing.
+// When a read continues where an earlier one ended, the next piece is read ahead; while that is
+// served, the one after it is read.  Random reads cause no read-ahead.
 //
-// What always holds
+// Invariants
 //   - A piece is whole batches, one behind the other, as the segment has them.
-//   - All pieces of the process take at most most_bytes.  For a new one go those that were served
-//     to their end, the oldest first, then those that nobody came for while many others were asked
-//     for; if there is none, nothing is read ahead.
-//   - Whoever holds bytes of a piece keeps its memory, also when the piece has gone.
+//   - All pieces of the process take at most most_bytes.  A new piece replaces one that was served
+//     to its end, the oldest first, else one that no reader came for while many others were
+//     planned; if there is none, nothing is read ahead.
+//   - Bytes of a piece keep its memory alive after the piece is dropped.
 //
 // One for the process; any thread.
 
@@ -55,24 +55,24 @@ class ReadAhead {
 
   static ReadAhead& of_the_process();
 
-  // A log's name in here; never given out twice.
+  // Returns an id for a log; never the same twice.
   std::uint64_t new_log();
   void forget(std::uint64_t log);
 
   // The piece that has `from`, if it is there.
   std::shared_ptr<const Piece> find(std::uint64_t log, Offset from);
-  // The same, and waits for one that is being read.  One that is only planned is not any more: the
-  // caller reads it.  Not for a shard's thread.
+  // The same, but waits for a piece that is being read.  A piece that is only planned is dropped:
+  // the caller reads it itself.  It blocks, so a shard's thread must not call it.
   std::shared_ptr<const Piece> find_or_wait(std::uint64_t log, Offset from);
   // Says that the piece was served to its end.
   void used_up(std::uint64_t log, Offset begin);
 
-  // Who wants to read the piece that begins with `from`.  False when it is there or on its way, or
-  // there is no room.
+  // Plans to read the piece that begins with `from`.  Returns false when it is there or planned
+  // already, or when there is no room.
   bool plan(std::uint64_t log, Offset from);
-  // It is read now.  False when it is not wanted any more.
+  // The read begins.  Returns false when the piece is not wanted any more.
   bool begin(std::uint64_t log, Offset from);
-  // It is there; null: it could not be read.
+  // The read has ended; null: the piece could not be read.
   void done(std::uint64_t log, Offset from, std::shared_ptr<const Piece> piece);
 
  private:
@@ -81,11 +81,11 @@ class ReadAhead {
     Offset from;
     enum class State { planned, reading, there } state;
     bool used_up = false;
-    std::uint64_t asked_at = 0;  // When plans_ was so much.
+    std::uint64_t asked_at = 0;  // The value of plans_ at that time.
     std::shared_ptr<const Piece> piece = nullptr;
   };
 
-  Entry* entry_of(std::uint64_t log, Offset from);  // That begins there.
+  Entry* entry_of(std::uint64_t log, Offset from);  // The entry that begins there.
   Entry* entry_with(std::uint64_t log, Offset offset);
   bool make_room();
   void erase(const Entry* entry);

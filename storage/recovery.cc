@@ -38,16 +38,18 @@ Result<BatchSpan> first_batch(Bytes batches) {
       fmt::format("a journal record has {} bytes where a whole batch should be", batches.size()));
 }
 
-// What `batches` have from `end` on; Errc::corrupt when one of them lies across it.
+// The part of `batches` from `end` on; Errc::corrupt when a batch lies across it.
 Result<Bytes> behind(Bytes batches, Offset end) {
   while (!batches.empty()) {
     const auto batch = first_batch(batches);
     if (!batch) return std::unexpected(batch.error());
     if (batch->base >= end) return batches;
     if (batch->end > end) {
-      return fail(Errc::corrupt, fmt::format("the journal has a batch of offsets {} to {}, the log "
-                                             "ends between them, at {}",
-                                             batch->base, batch->end - 1, end));
+      return fail(
+          Errc::corrupt,
+          fmt::format(
+              "the journal has a batch of offsets {} to {}, but the log ends between them, at {}",
+              batch->base, batch->end - 1, end));
     }
     batches = batches.subspan(batch->bytes);
   }
@@ -86,6 +88,7 @@ class Replay {
       return {};
     }
     if (const auto* answered = std::get_if<ProducerAnswered>(&operation)) {
+      // Operations of a topic that was deleted later are skipped: its files and rows are gone.
       if (!exists(answered->partition)) return {};
       return logs_.producer_answered(*answered);
     }
@@ -93,7 +96,7 @@ class Replay {
       return exists(moved->partition) ? logs_.start_moved(moved->partition, moved->start)
                                       : Result<>();
     }
-    // Offsets of a topic that is gone are nobody's, and are dropped when the groups are loaded.
+    // Offsets of a deleted topic are dropped when the groups are loaded.
     return offsets_.apply(operation);
   }
 
@@ -119,6 +122,8 @@ class Replay {
 
     auto known = ends_.find(partition);
     if (known == ends_.end()) {
+      // The log may have flushed batches after the checkpoint, perhaps half of one.  Cutting it
+      // where the journal begins brings it to a known state.
       const auto end = logs_.cut(partition, first->base);
       if (!end) return fence(appended, end.error());
       known = ends_.emplace(partition, *end).first;
@@ -132,10 +137,10 @@ class Replay {
     const auto offsets = offsets_of(*batches);
     if (!offsets) return std::unexpected(offsets.error());
     if (offsets->first != end) {
-      return fence(appended, {Errc::corrupt,
-                              fmt::format("the log ends at offset {} and the journal goes on at "
-                                          "{}: what was between is lost",
-                                          end, offsets->first)});
+      return fence(appended,
+                   {Errc::corrupt, fmt::format("the log ends at offset {}, but the journal "
+                                               "continues at {}: the records between are lost",
+                                               end, offsets->first)});
     }
     if (auto done = logs_.append(partition, *batches, appended.appended); !done)
       return fence(appended, done.error());
@@ -144,6 +149,7 @@ class Replay {
   }
 
   Result<> fence(const LogAppended& appended, const Error& why) {
+    // An error of the disk concerns all partitions, so it ends the recovery instead of fencing one.
     if (!means_partition(why)) return std::unexpected(why);
     ends_.insert_or_assign(appended.partition, std::nullopt);
     ++fenced_;
@@ -155,7 +161,7 @@ class Replay {
   PendingStore& pending_;
   OffsetStore& offsets_;
   LogReplay& logs_;
-  // Where each log that was cut ends; empty: it is fenced.
+  // The end of each log that was cut; empty: the log is fenced.
   std::unordered_map<TopicPartition, std::optional<Offset>> ends_;
   std::vector<Operation> waiting_;
   Sequence highest_sequence_ = 0;
@@ -175,10 +181,9 @@ Result<std::pair<Offset, Offset>> offsets_of(Bytes batches) {
     const auto batch = first_batch(batches);
     if (!batch) return std::unexpected(batch.error());
     if (base && batch->base < end) {
-      return fail(
-          Errc::corrupt,
-          fmt::format("a journal record has a batch at offset {} behind one that ends at {}",
-                      batch->base, end));
+      return fail(Errc::corrupt,
+                  fmt::format("a journal record has a batch at offset {} after one that ends at {}",
+                              batch->base, end));
     }
     if (!base) base = batch->base;
     end = batch->end;
@@ -215,6 +220,8 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
     const auto named = [&](const Error& error) {
       return Error{error.code, fmt::format("journal {}: {}", directory, error.message)};
     };
+    // Two passes over shard 0: a topic may be deleted later in the journal than its records stand,
+    // and records of a deleted topic must not be applied.
     if (shard == 0) {
       const auto read = recover_journal(disk, directory, [&](Lsn, Bytes record) {
         return for_each_operation(record, [&](const Operation& operation) -> Result<> {
@@ -253,6 +260,7 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
 
 Result<> settle(Disk& disk, const std::string& root, Database& meta, Database& pending,
                 std::uint32_t shards, Recovered& recovered) {
+  // Both before any note: records before a noted position are never replayed again.
   if (auto flushed = meta.flush(); !flushed) return flushed;
   if (auto flushed = pending.flush(); !flushed) return flushed;
   for (auto& [shard, journal] : recovered.journals) {

@@ -1,12 +1,12 @@
 #pragma once
 
-// Recovery: what the journals hold behind their checkpoints is applied again, and everything is as
-// it was when the last acknowledged record became durable.
+// Recovery: applies the records after each journal's checkpoint again, so that the state is that of
+// the last acknowledged record.
 //
-//   journal/0   catalog's operations            pass 1: which topics there are in the end
-//   journal/0   everything else, in order       pass 2: only of topics that there are
+//   journal/0   catalog's operations            pass 1: which topics exist at the end
+//   journal/0   everything else, in order       pass 2: only of topics that exist
 //   journal/1   the same
-//   ...         also journals of shards that are no more (another --shards)
+//   ...         also journals of shards that no longer exist (another --shards)
 //
 //     TopicCreated ... BrokerConfigsSet   Catalog
 //     Parked, Gone                        PendingStore
@@ -15,13 +15,15 @@
 //     GroupStored, GroupRemoved,          OffsetStore
 //     OffsetsCommitted, OffsetsRemoved
 //
-// What is pending for a topic that is not there in the end is dropped, wherever it came from.
+// Pending records of a topic that does not exist at the end are dropped, whichever journal they
+// came from.
 //
 // A log may be ahead of the checkpoint, its last batches perhaps half written.  The first
-// LogAppended of a log says where the journal takes over: what is before its base offset was
-// synced by the checkpoint, what is from there on stands in the journal, so the log is cut there
-// and everything is appended again (but what it does not keep any more).  A log that ends before
-// that offset has lost what a checkpoint vouched for: it is fenced, the rest goes on.
+// LogAppended of a log says where the journal takes over: batches before its base offset were
+// synced by the checkpoint, later ones are in the journal.  So the log is cut there and the
+// journal's batches are appended again (except those that retention has removed).  A log that ends
+// before that offset has lost batches that a checkpoint had synced: it is fenced, and the rest of
+// the broker starts.
 //
 // Another number of shards.  A partition's or a group's records may then stand in two journals, and
 // nothing says which is older: an old journal's Parked, replayed after a new one's Gone, would come
@@ -33,8 +35,8 @@
 //                                     settle(..., *recovered, n); }
 //   Journal::open(..., recovered->journal(shard));
 //
-// Which number it was, the directories themselves say: they are 0 to n-1, or settle() is called
-// (again).  It may be called without need.
+// The directories show which number it was: they are 0 to n-1, or settle() is called (again).
+// Calling it without need is harmless.
 //
 // Blocks; one thread, at start.  Errors name what is wrong: a damaged journal, an operation of a
 // later version, a disk that fails.  Replaying twice changes nothing, so a crash in here is
@@ -84,8 +86,9 @@ class LogReplay {
   // The partition cannot be used until the operator has looked; its bytes are kept.
   virtual void fence(const TopicPartition& partition, const std::string& why) = 0;
 
-  // What the journal has for a fenced partition, in order.  The next checkpoint releases it there,
-  // so it is to be put beside, durably before recover()'s caller opens the journal.
+  // Batches that the journal has for a fenced partition, in order.  The next checkpoint releases
+  // them from the journal, so the caller must store them elsewhere, durably, before it opens the
+  // journal.
   virtual Result<> keep(const TopicPartition& partition, Bytes batches) = 0;
 };
 
@@ -96,7 +99,7 @@ struct Recovered {
   std::uint64_t fenced = 0;  // Partitions.
 
   bool other_shards(std::uint32_t shards) const;        // Than `shards`, with anything to replay.
-  RecoveredJournal journal(std::uint32_t shard) const;  // Of a new shard: one that begins at 0.
+  RecoveredJournal journal(std::uint32_t shard) const;  // For a new shard, one that begins at 0.
 };
 
 // `catalog` is loaded, the stores are open.
@@ -108,8 +111,8 @@ Result<Recovered> recover(Disk& disk, const std::string& journal_root, Catalog& 
 Result<> settle(Disk& disk, const std::string& journal_root, Database& meta, Database& pending,
                 std::uint32_t shards, Recovered& recovered);
 
-// Where the last of `batches` ends: the offset after it.  Errc::corrupt when they are not whole
-// batches with offsets that go up.
+// The first offset of `batches` and the offset after the last.  Errc::corrupt when they are not
+// whole batches with offsets that go up.
 Result<std::pair<Offset, Offset>> offsets_of(Bytes batches);  // {base, end}
 
 }  // namespace tarry::storage

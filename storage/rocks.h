@@ -1,6 +1,7 @@
 #pragma once
 
-// Database's inside, for the .cc files of the stores: nobody else sees RocksDB's headers.
+// The RocksDB side of Database, for the .cc files of the stores: no other file includes RocksDB's
+// headers.
 //
 // Keys are big-endian numbers and fixed fields, so that their order as bytes is their order.
 
@@ -34,7 +35,8 @@ namespace meta_family {
 enum : std::size_t { format, topics, singles, producers, groups, offsets };
 }
 
-// What the compaction of db/pending lets go: told by the pending store, asked by RocksDB's threads.
+// The rows of db/pending that compaction may remove: the pending store decides, RocksDB's threads
+// ask.
 class Garbage {
  public:
   virtual ~Garbage() = default;
@@ -49,7 +51,7 @@ struct Rocks {
   std::unique_ptr<rocksdb::DB> db;
   std::vector<Family*> families;  // [0] is "default", which stays empty but for RocksDB's sake.
   std::shared_ptr<rocksdb::Cache> cache;
-  std::shared_ptr<struct GarbageSlot> garbage;  // Of db/pending.
+  std::shared_ptr<struct GarbageSlot> garbage;  // Only for db/pending.
 
   Family* family(std::size_t which) const { return families[which + 1]; }
 
@@ -60,7 +62,8 @@ struct Rocks {
                    rocksdb::PinnableSlice& value) const;
 };
 
-// A pointer that one thread replaces and others read.
+// An atomic snapshot: one thread replaces the pointer, others read it.  (g++ 12's
+// std::atomic<std::shared_ptr> has a lock too.)
 template <typename T>
 class Published {
  public:
@@ -70,7 +73,7 @@ class Published {
   }
   void store(std::shared_ptr<const T> value) {
     const std::lock_guard lock(mutex_);
-    value_.swap(value);  // What it held goes after the lock.
+    value_.swap(value);  // The old value is destroyed after the lock is released.
   }
 
  private:
@@ -78,7 +81,7 @@ class Published {
   std::shared_ptr<const T> value_;
 };
 
-// What a column family's compaction filter asks; empty until the pending store is there.
+// The object that a column family's compaction filter asks; empty until the pending store is open.
 struct GarbageSlot {
   Published<Garbage> garbage;
 };
@@ -106,7 +109,7 @@ class BoundedIterator {
   void next() { iterator_->Next(); }
   Bytes key() const { return bytes_of(iterator_->key()); }
   Bytes value() const { return bytes_of(iterator_->value()); }
-  Result<> status() const;  // Of an iterator that is not valid any more.
+  Result<> status() const;  // Why the iterator became invalid: the end, or an error.
 
  private:
   const Rocks& rocks_;

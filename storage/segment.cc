@@ -13,7 +13,7 @@
 namespace tarry::storage {
 namespace {
 
-// What goes to the disk in one call.
+// The size of one write to the disk.
 constexpr std::size_t write_bytes = 1 << 20;
 
 // Positions are numbers of 32 bits with a sign: no batch begins behind this.
@@ -50,6 +50,8 @@ Result<> write_batches(File& file, std::uint64_t at, const std::vector<SharedByt
   buffer.reserve(static_cast<std::size_t>(round_up_to_block(std::min(total, write_bytes))));
 
   if (lead > 0) {  // The block that the file ends in, which is written again with what follows.
+    // Direct I/O writes whole blocks only, so the bytes before `at` are read back and written again
+    // unchanged.
     buffer.resize(block_bytes);
     const auto got = file.pread(start, buffer.span());
     if (!got) return std::unexpected(got.error());
@@ -213,7 +215,7 @@ Result<Bytes> SegmentScanner::view(std::uint64_t at, std::size_t count) {
     }
     buffer_.resize(*got);
     if (at + count > start + *got) {
-      return fail(Errc::corrupt, fmt::format("{}: ends at {}, {} bytes from {} on were to be read",
+      return fail(Errc::corrupt, fmt::format("{}: ends at {}; expected {} bytes from {} on",
                                              file_.path(), start + *got, count, at));
     }
   }
@@ -224,8 +226,8 @@ Result<std::optional<BatchPlace>> SegmentScanner::next() {
   if (position_ >= end_) return std::nullopt;
   const std::uint64_t left = end_ - position_;
   if (left < records::batch_header_size) {
-    return fail(Errc::corrupt, fmt::format("{}: {} bytes at position {} are no batch", file_.path(),
-                                           left, position_));
+    return fail(Errc::corrupt, fmt::format("{}: {} bytes at position {} are not a batch",
+                                           file_.path(), left, position_));
   }
   const auto header = view(position_, records::batch_header_size);
   if (!header) return std::unexpected(header.error());
@@ -242,14 +244,16 @@ Result<std::optional<BatchPlace>> SegmentScanner::next() {
   if (place.first <= last_.last || delta < 0 ||
       __builtin_add_overflow(place.first, Offset{delta}, &place.last)) {
     return fail(Errc::corrupt,
-                fmt::format("{}: the batch at position {} has the offsets {} and {} "
-                            "more, behind {}",
+                fmt::format("{}: the batch at position {} has offset {} and last offset delta {}, "
+                            "after a batch that ends at {}",
                             file_.path(), position_, place.first, delta, last_.last));
   }
   if (*size > left) {
-    return fail(Errc::corrupt, fmt::format("{}: the batch of offset {} at position {} has {} bytes,"
-                                           " the segment ends after {}",
-                                           file_.path(), place.first, position_, *size, left));
+    return fail(
+        Errc::corrupt,
+        fmt::format(
+            "{}: the batch of offset {} at position {} has {} bytes, but the segment ends after {}",
+            file_.path(), place.first, position_, *size, left));
   }
   place.bytes = static_cast<std::uint32_t>(*size);
   last_ = place;
@@ -371,7 +375,7 @@ Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory,
   const auto size = (*log)->size();
   if (!size) return std::unexpected(size.error());
   if (*size > std::numeric_limits<std::uint32_t>::max()) {
-    return fail(Errc::corrupt, fmt::format("{}: has {} bytes, a segment has less than 4 GiB",
+    return fail(Errc::corrupt, fmt::format("{}: has {} bytes; a segment must be smaller than 4 GiB",
                                            (*log)->path(), *size));
   }
   const auto modified = (*log)->modified();
@@ -480,8 +484,8 @@ Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory
     }
   }
   if (!loaded.damage && end < *size) {
-    loaded.damage = SegmentDamage{
-        end, fmt::format("{}: has {} bytes, a segment has at most {}", (*log)->path(), *size, end)};
+    loaded.damage = SegmentDamage{end, fmt::format("{}: has {} bytes; the limit of a segment is {}",
+                                                   (*log)->path(), *size, end)};
   }
 
   state.first_append = state.last_append = *modified;
@@ -504,7 +508,8 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
   std::uint64_t position = 0;
   Offset next = base;
   if (offset != base) {
-    // Of the index as much as there is; what is not true in it is found out.
+    // Uses as much of the index as exists; every entry is checked against the batches before it is
+    // trusted.
     const auto from = checked_position_before(
         disk, directory, **log,
         {.base = base,

@@ -11,9 +11,9 @@
 //
 //     .log   | batch | batch | batch | ...     no header, no padding, no batch across segments
 //
-// Only the last segment, the active one, is written to; those before it are closed.  What is in
-// a SegmentState is known without a look at the disk, so that whoever holds one can hand out
-// reads and writes as pieces of work which need nothing else.
+// Only the last segment, the active one, is written to; those before it are closed.  A SegmentState
+// is complete without a look at the disk, so that its owner can hand out reads and writes as pieces
+// of work that need nothing else.
 //
 // Writes of .log go past the page cache in blocks (O_DIRECT): copying into new pages is what
 // 85 % of the CPU of buffered writing goes to, and nobody reads those pages, since the newest
@@ -42,11 +42,11 @@
 
 namespace tarry::storage {
 
-// What Kafka's topic configs of these names say about a log; the defaults are Kafka's.
+// Kafka's topic configs of these names, as far as a log uses them; the defaults are Kafka's.
 struct LogConfig {
   std::int64_t segment_bytes = std::int64_t{1} << 30;  // At most 2^31 - 1: positions are i32.
   std::chrono::milliseconds segment_ms = std::chrono::days{7};
-  std::int64_t segment_index_bytes = 10 << 20;  // Of either index file.
+  std::int64_t segment_index_bytes = 10 << 20;  // The limit of either index file.
   std::int64_t index_interval_bytes = 4096;
   std::chrono::milliseconds retention_ms = std::chrono::days{7};  // -1: for ever.
   std::int64_t retention_bytes = -1;                              // -1: any number.
@@ -59,11 +59,11 @@ struct LogConfig {
 struct SegmentState {
   Offset base = 0;          // The first offset it may hold, and its name.
   Offset next = 0;          // Behind its last batch; the base when it has none.
-  std::uint32_t bytes = 0;  // Of .log.
+  std::uint32_t bytes = 0;  // The size of .log.
   std::uint32_t index_entries = 0;
   std::uint32_t time_entries = 0;
-  std::uint32_t bytes_since_entry = 0;     // Of .log, since the last index entry.
-  std::int64_t max_timestamp = -1;         // Of its records.
+  std::uint32_t bytes_since_entry = 0;     // Bytes of .log since the last index entry.
+  std::int64_t max_timestamp = -1;         // The largest of its records.
   Offset max_timestamp_offset = 0;         // Last offset of the first batch that holds it.
   std::int64_t last_time_entry = -1;       // Timestamp of the last entry of .timeindex.
   WallTime first_append{}, last_append{};  // By the broker's clock; from files after a restart.
@@ -118,7 +118,7 @@ class SegmentScanner {
   const std::uint64_t end_;
   const std::size_t piece_;
   AlignedBuffer buffer_;
-  std::uint64_t buffer_at_ = 0;  // Where in the file buffer_ begins.
+  std::uint64_t buffer_at_ = 0;  // The position of buffer_ in the file.
   BatchPlace last_;
 };
 
@@ -132,15 +132,15 @@ void close_segment(SegmentState& state, Buffer& time_index);
 bool must_roll(const SegmentState& state, const LogConfig& config, std::uint64_t batch_bytes,
                Offset batch_last, WallTime appended);
 
-// What goes to one segment in one go.
+// One write to one segment.
 struct SegmentWrite {
-  SegmentState before;  // What is there.
-  SegmentState after;   // What is there then.
+  SegmentState before;  // The state before the write.
+  SegmentState after;   // The state after it.
   std::vector<SharedBytes> batches;
   Buffer index;
   Buffer time_index;
   bool is_new = false;            // Its files are not there yet.
-  bool indexes_unsynced = false;  // What was written to them before was not synced.
+  bool indexes_unsynced = false;  // Their earlier bytes are not synced yet.
 };
 
 // Writes behind before.bytes; what a failed write left there is cut off first.  Errc::corrupt
@@ -152,7 +152,7 @@ Result<> sync_segment(Disk& disk, std::string_view directory, Offset base);
 // Takes a write that failed half way back, so that it may be tried again.
 Result<> undo_write(Disk& disk, std::string_view directory, const SegmentWrite& write);
 
-// Where the good bytes of a segment end before the file does.
+// The end of the good bytes of a segment whose file is longer.
 struct SegmentDamage {
   std::uint64_t position = 0;
   std::string message;  // Names file, position and what is wrong there.
@@ -177,8 +177,8 @@ Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory
 Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset base, Offset offset,
                                  const LogConfig& config);
 
-// Where to begin to scan for the batch that contains `offset`: by binary search in .index, read
-// from disk.  0 when there is no index.  The position is not checked.
+// The position from which to scan for the batch that contains `offset`, by binary search in .index
+// on disk.  0 when there is no index.  The position is not checked.
 Result<std::uint64_t> position_before(Disk& disk, std::string_view directory,
                                       const SegmentState& state, Offset offset);
 // The same, checked: a batch begins there, and it lies wholly before `offset`.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the baselines share: time, callbacks, nodes from a pool and lists through them.
+// The parts that the baselines share: time, callbacks, nodes from a pool and lists through them.
 //
 // A baseline is an older design of a timer, built well and in its own terms, so that ours can be
 // measured beside it.  All of them live in virtual time: ticks come in through advance(now), which

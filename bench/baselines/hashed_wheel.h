@@ -111,7 +111,8 @@ class HashedWheel {
     transfer(std::numeric_limits<std::size_t>::max(), now_ + 1);
   }
 
-  // The worker: ends it.  What had not run; they are freed, so these are their callbacks.
+  // The worker: ends it.  Returns the callbacks of the timers that had not run; the timers are
+  // freed.
   std::vector<Callback> stop() {
     stopped_.store(true, std::memory_order_relaxed);
     transfer_all();

@@ -104,7 +104,7 @@ class LevelWheel {
 
   void tick() {
     const Tick mask = (Tick{1} << bits_) - 1;
-    // How many levels have come to their next bucket.
+    // The number of levels that have reached their next bucket.
     unsigned top = 0;
     for (Tick rest = now_; (rest & mask) == 0 && top + 1 < levels_.size(); rest >>= bits_) ++top;
     for (unsigned level = top; level > 0; --level) {

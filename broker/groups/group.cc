@@ -196,9 +196,10 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   const std::string old_id = member.id;
   const std::string old_leader = leader_;
   const std::string new_id = new_member_id(*member.instance_id);
-  log_takeovers_.info(mono(), "broker",
-                      fmt::format("group {}: the place of {} is taken by {}", printable(id_),
-                                  printable(old_id), printable(new_id)));
+  log_takeovers_.info(
+      mono(), "broker",
+      fmt::format("group {}: member {} is replaced by {}, which has the same group.instance.id",
+                  printable(id_), printable(old_id), printable(new_id)));
   if (member.joining != nullptr) {
     --joined_;
     std::exchange(member.joining, nullptr)->refuse(ErrorCode::fenced_instance_id);
@@ -366,7 +367,7 @@ void Group::take_assignments(const SyncGroupRequest& request) {
   if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
     log_assignments_.warn(
         mono(), "broker",
-        fmt::format("group {}: its leader's assignments have {} bytes, {} are allowed",
+        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {}",
                     printable(id_), bytes, host_.config().group_max_bytes));
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
@@ -564,8 +565,7 @@ void Group::begin_generation() {
   for (auto next = members_.begin(); next != members_.end();) {
     GroupMember& member = (next++)->second;
     if (member.joining != nullptr || member.instance_id) continue;
-    log_info("broker", "group {}: {} did not join again in time", printable(id_),
-             printable(member.id));
+    log_info("broker", "group {}: {} did not rejoin in time", printable(id_), printable(member.id));
     remove(member, ErrorCode::unknown_member_id);
   }
   if (!members_.empty() && !elect_joined_leader()) {
@@ -623,7 +623,7 @@ void Group::sync_time_is_over() {
   for (auto next = members_.begin(); next != members_.end();) {
     GroupMember& member = (next++)->second;
     if (!member.owes_sync) continue;
-    log_info("broker", "group {}: {} did not ask for its assignment in time", printable(id_),
+    log_info("broker", "group {}: {} did not send SyncGroup in time", printable(id_),
              printable(member.id));
     remove(member, ErrorCode::unknown_member_id);
   }
@@ -647,7 +647,7 @@ void Group::join_given_up(GroupMember& member) {
   forget_join(member);
   if (host_.stopping()) return;
   if (member.knows_its_id || member.instance_id) return member.session->heard();
-  log_info("broker", "group {}: {} has gone before it was told who it is", printable(id_),
+  log_info("broker", "group {}: {} disconnected before it was told its member id", printable(id_),
            printable(member.id));
   remove(member, ErrorCode::unknown_member_id);
   membership_changed();
@@ -672,7 +672,7 @@ void Group::session_ended(const std::string& member_id) {
   }
   const auto found = members_.find(member_id);
   TARRY_ASSERT(found != members_.end(), "a session goes with its member");
-  log_info("broker", "group {}: nothing was heard of {} for {} ms", printable(id_),
+  log_info("broker", "group {}: no heartbeat from {} for {} ms", printable(id_),
            printable(member_id), found->second.session_timeout.count());
   remove(found->second, ErrorCode::unknown_member_id);
   membership_changed();
@@ -732,8 +732,8 @@ Result<> Group::restore(GroupRecord record) {
   const bool has_leader = !record.members.empty() || !record.leader.empty();
   if (has_leader && std::ranges::find(record.members, record.leader, &GroupRecord::Member::id) ==
                         record.members.end()) {
-    return fail(Errc::corrupt, fmt::format("group {}: its leader {} is no member", printable(id_),
-                                           printable(record.leader)));
+    return fail(Errc::corrupt, fmt::format("group {}: its leader {} is not a member",
+                                           printable(id_), printable(record.leader)));
   }
   generation_ = record.generation;
   protocol_type_ = std::move(record.protocol_type);

@@ -96,10 +96,11 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   const auto limit = static_cast<std::size_t>(shard_.config().group_offsets_bytes);
   if (budget_.bytes + bytes > limit) {
     if (!std::exchange(budget_.full_told, true)) {
-      log_error("broker",
-                "committed offsets take {} bytes in shard {}, tarry.group.offsets.bytes is {}: "
-                "commits are refused until some have expired or are deleted",
-                budget_.bytes, shard_.index(), limit);
+      log_error(
+          "broker",
+          "committed offsets take {} bytes in shard {}; the limit is {} "
+          "(tarry.group.offsets.bytes): commits are refused until offsets expire or are deleted",
+          budget_.bytes, shard_.index(), limit);
     }
     return std::unexpected(ErrorCode::invalid_commit_offset_size);
   }

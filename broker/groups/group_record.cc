@@ -117,8 +117,9 @@ Result<GroupRecord> decode_group(Bytes bytes) {
   Input in(bytes);
   const auto version = in.number<std::int16_t>();
   if (in.ok() && version != record_version) {
-    return fail(Errc::unsupported, fmt::format("a group's record of version {}; {} is known",
-                                               version, record_version));
+    return fail(Errc::unsupported,
+                fmt::format("the group's record has version {}; this broker reads version {}",
+                            version, record_version));
   }
   GroupRecord group;
   group.generation = in.number<std::int32_t>();
@@ -129,8 +130,8 @@ Result<GroupRecord> decode_group(Bytes bytes) {
   const std::size_t members = in.count(least_member);
   for (std::size_t i = 0; i < members && in.ok(); ++i) group.members.push_back(read_member(in));
   if (!in.ok() || in.left() > 0) {
-    return fail(Errc::corrupt, fmt::format("a group's record of {} bytes {}", bytes.size(),
-                                           in.ok() ? fmt::format("has {} too many", in.left())
+    return fail(Errc::corrupt, fmt::format("the group's record of {} bytes {}", bytes.size(),
+                                           in.ok() ? fmt::format("has {} bytes too many", in.left())
                                                    : std::string("is cut off")));
   }
   return group;

@@ -143,8 +143,10 @@ std::expected<KeptGroup*, ErrorCode> Groups::find_or_make(std::string_view id) {
   const auto most = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
   if (groups_.size() >= most) {
     if (!std::exchange(too_many_told_, true)) {
-      log_error("broker", "shard {} has {} groups, tarry.max.groups is {}: no more are made",
-                shard_.index(), groups_.size(), config().max_groups);
+      log_error(
+          "broker",
+          "shard {} has {} groups; the limit is {} (tarry.max.groups): new groups are refused",
+          shard_.index(), groups_.size(), config().max_groups);
     }
     return std::unexpected(ErrorCode::coordinator_not_available);
   }

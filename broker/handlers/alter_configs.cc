@@ -40,7 +40,7 @@ std::optional<TopicRefusal> why_not_changed(const Resource& resource) {
   if (resource.resource_type != static_cast<std::int8_t>(ResourceType::topic)) {
     return TopicRefusal{
         ErrorCode::invalid_request,
-        fmt::format("Resource type {} is not supported; 2 (topic) is.", resource.resource_type)};
+        fmt::format("Resource type {} is not supported; use 2 (topic).", resource.resource_type)};
   }
   return std::nullopt;
 }
@@ -154,7 +154,7 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
     const auto changes = split(value);
     if (changes.size() > most_list_values) {
       return refuse(ErrorCode::invalid_config,
-                    fmt::format("{} values to {} {}; {} are allowed", changes.size(),
+                    fmt::format("{} values to {} {}; the limit is {}", changes.size(),
                                 config.config_operation == append ? "append to" : "subtract from",
                                 config.name, most_list_values));
     }

@@ -55,9 +55,9 @@ asio::awaitable<Response> create_partitions(RequestContext& context, const Reque
       if (!here ||
           (known && more > 0 && asked.assignments->size() != static_cast<std::size_t>(more))) {
         answer.error_code = ErrorCode::invalid_replica_assignment;
-        answer.error_message = fmt::format(
-            "Every new partition must be assigned to broker {} alone: there is no other.",
-            broker.config().node_id);
+        answer.error_message =
+            fmt::format("Every new partition must be assigned to broker {}, the only broker.",
+                        broker.config().node_id);
         continue;
       }
     }
@@ -73,8 +73,9 @@ asio::awaitable<Response> create_partitions(RequestContext& context, const Reque
     auto& answer = response.results[places[i]];
     if (i >= added.size()) {
       answer.error_code = ErrorCode::request_timed_out;
-      answer.error_message = fmt::format(
-          "The partitions were not created within {} ms; they may be yet.", request.timeout_ms);
+      answer.error_message =
+          fmt::format("The partitions were not created within {} ms; they may still be created.",
+                      request.timeout_ms);
     } else if (!added[i]) {
       answer.error_code = added[i].error().code;
       answer.error_message = added[i].error().message;

@@ -51,10 +51,9 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker, const Request::
     std::set<std::int32_t> partitions;
     for (const auto& assignment : asked.assignments) {
       if (assignment.broker_ids != std::vector{broker.config().node_id}) {
-        return refuse(
-            ErrorCode::invalid_replica_assignment,
-            fmt::format("Partition {} must be assigned to broker {} alone: there is no other.",
-                        assignment.partition_index, broker.config().node_id));
+        return refuse(ErrorCode::invalid_replica_assignment,
+                      fmt::format("Partition {} must be assigned to broker {}, the only broker.",
+                                  assignment.partition_index, broker.config().node_id));
       }
       partitions.insert(assignment.partition_index);
     }
@@ -128,8 +127,8 @@ asio::awaitable<Response> create_topics(RequestContext& context, const Request& 
     auto& answer = response.topics[places[i]];
     if (i >= created.size()) {
       answer.error_code = ErrorCode::request_timed_out;
-      answer.error_message =
-          fmt::format("The topic was not created within {} ms; it may be yet.", request.timeout_ms);
+      answer.error_message = fmt::format(
+          "The topic was not created within {} ms; it may still be created.", request.timeout_ms);
     } else if (const auto& result = created[i]; result) {
       fill_in(answer, broker, **result, request.validate_only);
     } else {

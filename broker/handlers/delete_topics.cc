@@ -53,8 +53,7 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
     if (topic.name) answer.name = std::string(*topic.name);
     answer.topic_id = topic.topic_id;
     if (topic.name && !topic.topic_id.is_zero()) {
-      refuse(answer, ErrorCode::invalid_request,
-             "A topic is named by its name or by its id, not by both.");
+      refuse(answer, ErrorCode::invalid_request, "Give the name of a topic or its id, not both.");
       continue;
     }
     if (!broker.config().delete_topics) {
@@ -83,7 +82,7 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
     auto& answer = response.responses[places[i]];
     if (i >= removed.size()) {
       refuse(answer, ErrorCode::request_timed_out,
-             fmt::format("The topic was not deleted within {} ms; it may be yet.",
+             fmt::format("The topic was not deleted within {} ms; it may still be deleted.",
                          request.timeout_ms));
     } else if (!removed[i]) {
       // Somebody was faster.

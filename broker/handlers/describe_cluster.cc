@@ -19,7 +19,7 @@ protocol::DescribeClusterResponse describe_cluster(
   if (request.endpoint_type != brokers) {
     response.error_code = protocol::ErrorCode::invalid_request;
     response.error_message =
-        fmt::format("Endpoint type {} is not served; 1 (brokers) is.", request.endpoint_type);
+        fmt::format("Endpoint type {} is not supported; use 1 (brokers).", request.endpoint_type);
     return response;
   }
   response.controller_id = config.node_id;

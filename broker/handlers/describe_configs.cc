@@ -101,7 +101,7 @@ asio::awaitable<Response> describe_configs(RequestContext& context, const Reques
     result.resource_name = asked.resource_name;
     if (bytes > answer_bytes) {
       result.error_code = ErrorCode::invalid_request;
-      result.error_message = "The answer would be too large; ask for fewer at once.";
+      result.error_message = "The response would be too large; request fewer configs at once.";
     } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
       if (const auto topic = context.shard.topics().find(asked.resource_name)) {
         describe_topic(broker, *topic, request, asked, result);
@@ -125,7 +125,7 @@ asio::awaitable<Response> describe_configs(RequestContext& context, const Reques
     } else {
       result.error_code = ErrorCode::invalid_request;
       result.error_message = fmt::format(
-          "Resource type {} is not supported; 2 (topic) and 4 (broker) are.", asked.resource_type);
+          "Resource type {} is not supported; use 2 (topic) or 4 (broker).", asked.resource_type);
     }
   }
   co_return response;

@@ -35,7 +35,7 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
         transaction ? ErrorCode::transactional_id_authorization_failed : ErrorCode::invalid_request;
     here.error_message =
         transaction ? "transactions are not supported"
-                    : fmt::format("key type {}: 0, a group's id, is supported", request.key_type);
+                    : fmt::format("key type {} is not supported; use 0 (group)", request.key_type);
   }
 
   protocol::FindCoordinatorResponse response;

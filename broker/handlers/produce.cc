@@ -151,7 +151,7 @@ void fill_in(const Item& item, const Terms& terms) {
                         result.error == ErrorCode::invalid_required_acks;
   if (is_right && !terms.are_acks_valid()) {
     answer.error_code = ErrorCode::invalid_required_acks;
-    answer.error_message = fmt::format("acks of {}; -1, 0 and 1 are allowed", terms.acks);
+    answer.error_message = fmt::format("acks={} is not allowed; use -1, 0 or 1", terms.acks);
     answer.base_offset = -1;
     return;
   }
@@ -194,9 +194,9 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
       if (!known || partition.index < 0 || partition.index >= known->partitions) {
         answer.error_code = ErrorCode::unknown_topic_or_partition;
         answer.error_message =
-            known ? fmt::format("partition {} of topic {}: it has 0 to {}", partition.index,
-                                printable(topic.name), known->partitions - 1)
-                  : fmt::format("there is no topic {}", printable(topic.name));
+            known ? fmt::format("partition {} of topic {} does not exist; the last one is {}",
+                                partition.index, printable(topic.name), known->partitions - 1)
+                  : fmt::format("topic {} does not exist", printable(topic.name));
         continue;
       }
       const Bytes records = partition.records.value_or(Bytes{});
@@ -300,7 +300,7 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
   if (!request) co_return undecodable(context, request.error());
   if (const auto batches = batches_in(*request); batches > most_batches) {
     co_return Answer{{},
-                     fmt::format("a Produce request with {} topics and batches; {} are allowed",
+                     fmt::format("a Produce request has {} topics and batches; the limit is {}",
                                  batches, most_batches)};
   }
   const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),

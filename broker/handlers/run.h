@@ -37,7 +37,7 @@ Result<Request> decode_request(const RequestContext& context) {
 
 inline Answer undecodable(const RequestContext& context, const Error& error) {
   return {{},
-          fmt::format("a {} v{} request that cannot be read: {}", context.header.api->name,
+          fmt::format("a {} v{} request cannot be decoded: {}", context.header.api->name,
                       context.version(), error.message)};
 }
 

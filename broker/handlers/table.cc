@@ -74,17 +74,16 @@ const Handler* find_handler(std::int16_t key) {
 
 std::string why_refused(const protocol::RequestHeader& header) {
   const auto* handler = find_handler(header.key);
-  if (handler == nullptr)
-    return fmt::format("a request with API key {}, which is not served", header.key);
+  if (handler == nullptr) return fmt::format("API key {} is not supported", header.key);
   // A newer client asks in its own version first and steps down by the answer.
   if (handler->key == ApiKey::api_versions && header.version >= 0) return {};
   if (header.version < handler->min_served || header.version > handler->max_version) {
-    return fmt::format("a {} request of version {}; versions {} to {} are served",
+    return fmt::format("{} version {} is not supported; supported are {} to {}",
                        protocol::name(handler->key), header.version, handler->min_served,
                        handler->max_version);
   }
   if (!carries_data(handler->key) && header.body.size() > most_request_bytes) {
-    return fmt::format("a {} request of {} bytes; {} are allowed", protocol::name(handler->key),
+    return fmt::format("a {} request has {} bytes; the limit is {}", protocol::name(handler->key),
                        header.body.size(), most_request_bytes);
   }
   return {};

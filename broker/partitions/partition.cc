@@ -151,7 +151,7 @@ std::optional<Appended> Partition::takes_nothing() const {
   if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
   if (!shard_.has_room()) {
     return refused(ErrorCode::kafka_storage_error,
-                   "disk full: the broker takes records again when there is space");
+                   "disk full: the broker accepts records again when there is space");
   }
   return std::nullopt;
 }
@@ -183,7 +183,8 @@ Appended Partition::take_checked(const Arrival& arrival,
                                  std::optional<BatchChecks::Verdict> verdict) {
   if (auto refusal = takes_nothing()) return std::move(*refusal);
   if (!verdict)
-    return refused(ErrorCode::kafka_storage_error, "there is no memory to unpack the batch");
+    return refused(ErrorCode::kafka_storage_error,
+                   "the broker has no memory to decompress the batch");
   if (!*verdict) {
     auto& error = verdict->error();
     Appended out = refused(static_cast<ErrorCode>(error.kafka_code()), error.message);
@@ -193,7 +194,7 @@ Appended Partition::take_checked(const Arrival& arrival,
   try {
     return take(arrival, **verdict);
   } catch (const std::bad_alloc&) {
-    return refused(ErrorCode::kafka_storage_error, "there is no memory to take the batch");
+    return refused(ErrorCode::kafka_storage_error, "the broker has no memory to append the batch");
   }
 }
 
@@ -208,13 +209,14 @@ std::optional<Appended> Partition::refuse_sequence(const records::CheckedBatch& 
     return already_answered(*duplicate);
   if (const auto* epoch = std::get_if<storage::ProducerStates::InvalidEpoch>(&verdict)) {
     return refused(ErrorCode::invalid_producer_epoch,
-                   fmt::format("producer {} has epoch {}, the batch {}", producer, epoch->current,
-                               batch.producer_epoch()));
+                   fmt::format("producer {} has epoch {}, the batch has epoch {}", producer,
+                               epoch->current, batch.producer_epoch()));
   }
   if (const auto* order = std::get_if<storage::ProducerStates::OutOfOrder>(&verdict)) {
-    return refused(ErrorCode::out_of_order_sequence,
-                   fmt::format("producer {} is at sequence {}, the batch begins with {}", producer,
-                               order->expected, batch.base_sequence()));
+    return refused(
+        ErrorCode::out_of_order_sequence,
+        fmt::format("producer {} must continue with sequence {}, but the batch begins with {}",
+                    producer, order->expected, batch.base_sequence()));
   }
   return std::nullopt;
 }

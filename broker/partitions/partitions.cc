@@ -120,10 +120,11 @@ Result<Partition*> Partitions::open_now(const TopicPartition& tp) {
   auto loading = loading_of(tp);
   if (!loading) {
     const auto topic = shard_.topics().find(tp.topic);
-    return fail(Errc::corrupt,
-                fmt::format("the journal names partition {} of topic {}, which has {} partitions",
-                            tp.partition, topic ? topic->name : tp.topic.text(),
-                            topic ? topic->partitions : 0));
+    return fail(
+        Errc::corrupt,
+        fmt::format("the journal names partition {} of topic {}, which has only {} partitions",
+                    tp.partition, topic ? topic->name : tp.topic.text(),
+                    topic ? topic->partitions : 0));
   }
   auto loaded = load(*loading);
   if (!loaded) return std::unexpected(loaded.error());
@@ -169,7 +170,8 @@ void Partitions::run_removal(storage::LogRemoval removal) {
   shard_.background().run([removal = std::move(removal)]() mutable { return removal.run(); },
                           [](Result<> removed) {
                             if (!removed)
-                              log_warn("broker", "a deleted log is still there: {}",
+                              log_warn("broker",
+                                       "the files of a deleted log could not be removed: {}",
                                        removed.error().message);
                           });
 }

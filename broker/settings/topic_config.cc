@@ -152,15 +152,15 @@ constexpr std::string_view never_flush = "9223372036854775807";
 // One broker: there is nobody else to be in sync with.
 constexpr std::array keys{
     TopicConfigKey{"cleanup.policy", "log.cleanup.policy", "delete", ConfigType::list,
-                   "What happens to old segments: the broker deletes them.", cleanup_policy},
+                   "The broker deletes old segments.", cleanup_policy},
     TopicConfigKey{"compression.type", "compression.type", "producer", ConfigType::string,
                    "The broker keeps batches in the codec in which they arrived.",
                    compression_type},
     TopicConfigKey{"delete.retention.ms", "log.cleaner.delete.retention.ms", "86400000",
                    ConfigType::long_, no_compaction, unused_number<0>},
-    TopicConfigKey{"file.delete.delay.ms", "log.segment.delete.delay.ms", "60000",
-                   ConfigType::long_, "No effect: the files of a deleted segment go at once.",
-                   unused_number<0>},
+    TopicConfigKey{
+        "file.delete.delay.ms", "log.segment.delete.delay.ms", "60000", ConfigType::long_,
+        "No effect: the files of a deleted segment are removed at once.", unused_number<0>},
     TopicConfigKey{"flush.messages", "log.flush.interval.messages", never_flush, ConfigType::long_,
                    no_flush, unused_number<1>},
     TopicConfigKey{"flush.ms", "log.flush.interval.ms", never_flush, ConfigType::long_, no_flush,
@@ -225,15 +225,15 @@ constexpr std::array keys{
                    "The longest delay that the broker accepts; -1: no limit.",
                    number<&TopicConfig::delay_max_ms, -1, max_long>},
     TopicConfigKey{"tarry.delay.ms", "tarry.delay.ms", "0", ConfigType::long_,
-                   "The delay of a record that asks for none.",
+                   "The delay of a record without a header that schedules it.",
                    number<&TopicConfig::delay_ms, 0, max_long>},
     TopicConfigKey{"tarry.delay.timestamp", "tarry.delay.timestamp", "due", ConfigType::string,
                    "The timestamp of a delivered record: its due time, the producer's timestamp, "
                    "or the time of delivery.",
                    delivered_timestamp},
     TopicConfigKey{"tarry.durability", "tarry.durability", "fsync", ConfigType::string,
-                   "What an acknowledged record survives: fsync: a power cut; os: the end of the "
-                   "process only.",
+                   "fsync: an acknowledged record survives a power cut; os: it survives only the "
+                   "end of the process.",
                    durability},
     TopicConfigKey{"unclean.leader.election.enable", "unclean.leader.election.enable", "false",
                    ConfigType::boolean, "No effect: there is one broker, so no election.",
@@ -288,10 +288,10 @@ Result<storage::Configs> settle_topic_configs(const storage::Configs& defaults,
   storage::Configs settled;
   for (const auto& [name, value] : own) {
     if (value.size() > longest_topic_config) {
-      return fail(Errc::invalid, fmt::format("Invalid value {}... for configuration {}: it has {} "
-                                             "bytes, {} are allowed",
-                                             printable(value, 32), printable(name), value.size(),
-                                             longest_topic_config));
+      return fail(
+          Errc::invalid,
+          fmt::format("Invalid value {}... for configuration {}: it has {} bytes; the limit is {}",
+                      printable(value, 32), printable(name), value.size(), longest_topic_config));
     }
     auto set = set_value(*config, name, value);
     if (!set) return std::unexpected(set.error());

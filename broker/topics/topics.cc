@@ -28,8 +28,8 @@ std::string why_no_directories(std::string_view topic, std::int32_t partitions) 
   const auto longest = fmt::formatted_size("{}-{}", topic, partitions - 1);
   if (longest <= NAME_MAX) return {};
   return fmt::format(
-      "Topic '{}' cannot have {} partitions: the name of the last one's directory would have {} "
-      "bytes, and file systems take {}. Use a shorter name or fewer partitions.",
+      "Topic '{}' cannot have {} partitions: the directory name of the last one would have {} "
+      "bytes; the limit of file systems is {}. Use a shorter name or fewer partitions.",
       topic, partitions, longest, NAME_MAX);
 }
 
@@ -40,7 +40,7 @@ std::string why_no_topic_name(std::string_view name) {
   if (name == "." || name == "..")
     return fmt::format("Topic name is invalid: '{}' is not allowed", name);
   if (name.size() > 249) {
-    return fmt::format("Topic name is invalid: '{}' has {} characters, 249 are allowed",
+    return fmt::format("Topic name is invalid: '{}' has {} characters; the limit is 249",
                        printable(name, 64), name.size());
   }
   for (const char c : name) {
@@ -136,7 +136,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
   if (topic.partitions > shard_.config().max_partitions - partitions_) {
     co_return refuse(
         ErrorCode::invalid_partitions,
-        fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
+        fmt::format("{} more partitions would exceed tarry.max.partitions={}; there are {}.",
                     topic.partitions, shard_.config().max_partitions, partitions_));
   }
   if (auto why = why_no_directories(topic.name, topic.partitions); !why.empty())
@@ -161,7 +161,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
   const auto written = co_await write(operation);
   if (!written) co_return std::unexpected(written.error());
   partitions_ += topic.partitions;
-  log_info("broker", "topic {} is created: {} partitions, id {}", topic.name, topic.partitions,
+  log_info("broker", "topic {} created: {} partitions, id {}", topic.name, topic.partitions,
            id.text());
   co_return catalog_.image()->find(id);
 }
@@ -180,8 +180,8 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
   if (!force && pending > 0) {
     written = refuse(
         ErrorCode::policy_violation,
-        fmt::format("Topic '{}' has {} pending delayed records. Cancel them, wait for them, or "
-                    "delete it with force (tarry topic delete {} --force).",
+        fmt::format("Topic '{}' has {} pending delayed records. Cancel them, wait until they are "
+                    "delivered, or delete the topic with them (tarry topic delete {} --force).",
                     topic->name, pending, topic->name));
   } else {
     const storage::Operation operation = storage::TopicDeleted{id};
@@ -200,7 +200,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
       !dropped) {
     shard_.journal_failed(dropped.error());
   }
-  log_info("broker", "topic {} is deleted: id {}", topic->name, id.text());
+  log_info("broker", "topic {} deleted: id {}", topic->name, id.text());
   co_return topic;
 }
 
@@ -223,8 +223,8 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, 
   if (more > shard_.config().max_partitions - partitions_) {
     co_return refuse(
         ErrorCode::invalid_partitions,
-        fmt::format("{} more partitions would be more than tarry.max.partitions={}; there are {}.",
-                    more, shard_.config().max_partitions, partitions_));
+        fmt::format("{} more partitions would exceed tarry.max.partitions={}; there are {}.", more,
+                    shard_.config().max_partitions, partitions_));
   }
   if (auto why = why_no_directories(topic->name, count); !why.empty())
     co_return refuse(ErrorCode::invalid_partitions, std::move(why));

@@ -86,13 +86,13 @@ TEST_SUITE("access") {
     REQUIRE(::chmod(file.c_str(), 0600) == 0);
     for (const char* bad : {"", "short", "0123456789abcdef 0123456789abcdef"}) {
       std::ofstream(file, std::ios::trunc) << bad << '\n';
-      refused("holds no token");
+      refused("does not hold a token");
     }
     std::ofstream(file, std::ios::trunc) << std::string(300, 'a');
-    refused("holds no token");
+    refused("does not hold a token");
     std::filesystem::remove(file);
     std::filesystem::create_directory(file);
-    refused("is no file");
+    refused("is not a file");
     std::filesystem::remove(file);
     std::filesystem::create_symlink("/dev/null", file);
     CHECK_FALSE(Token::open(file, random).has_value());

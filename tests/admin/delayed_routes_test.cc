@@ -87,7 +87,7 @@ TEST_SUITE("delayed routes") {
           Ids{"id-0", "id-1", "id-2", "id-3", "id-4", "id-5", "id-6", "id-7", "id-8", "id-9"});
   }
 
-  TEST_CASE("what is not understood in a query is refused by name, with what is expected") {
+  TEST_CASE("a query parameter that is not understood is refused by name, with the expected form") {
     Admin admin;
     create_topic(admin.world, "t", 2);
     const auto refused = [&](const std::string& query, std::string_view named) {
@@ -200,7 +200,9 @@ TEST_SUITE("delayed routes") {
     CHECK(admin.get_json("/delayed")["records"].empty());
   }
 
-  TEST_CASE("what has come is already_delivered, by its id; the best answer of all is the result") {
+  TEST_CASE(
+      "a delivered record is already_delivered by its id; the best answer of all partitions is the "
+      "result") {
     Admin admin;
     create_topic(admin.world, "t", 2);
     park(admin, "t", 0, "v", "1s", "came");

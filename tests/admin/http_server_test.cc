@@ -57,7 +57,7 @@ TEST_SUITE("http server") {
     CHECK(statuses == std::vector<unsigned>{200, 200, 200, 200, 200, 200, 1});
   }
 
-  TEST_CASE("what is no HTTP gets 400 and loses its connection; others are served on") {
+  TEST_CASE("a request that is not HTTP gets 400 and its connection ends; others are served") {
     Admin admin;
     const std::string host = "Host: " + admin.server->address() + "\r\n";
     const std::vector<std::string> rubbish{
@@ -213,7 +213,7 @@ TEST_SUITE("http server") {
     }));
   }
 
-  TEST_CASE("who hangs up in the middle of anything harms nobody") {
+  TEST_CASE("a client that hangs up at any point harms no other") {
     Admin admin;
     const std::string request =
         "GET /metrics HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n";

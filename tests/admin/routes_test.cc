@@ -45,7 +45,7 @@ TEST_SUITE("routes") {
     }
   }
 
-  TEST_CASE("what is reflected is text, never markup or a line of ours") {
+  TEST_CASE("input that an answer repeats is text, never markup or a log line") {
     Admin admin;
     const auto answer = admin.get("/topics/%3Cimg%20src=x%0D%0AX-Bad:%201%3E");
     CHECK(answer.status == 404);

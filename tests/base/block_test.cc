@@ -31,7 +31,7 @@ TEST_SUITE("block") {
     CHECK(block.data() == nullptr);
   }
 
-  TEST_CASE("what is kept stays within its bound") {
+  TEST_CASE("the kept memory stays within its bound") {
     {
       std::vector<Block> blocks;
       for (int i = 0; i < 100; ++i) blocks.emplace_back(std::size_t{1} << 20);

@@ -46,7 +46,7 @@ TEST_SUITE("time_text") {
     CHECK(duration_ms("PT0.5000000S") == 500);
   }
 
-  TEST_CASE("what is no duration is refused with the text that was given and an example") {
+  TEST_CASE("an invalid duration is refused with the given text and an example") {
     for (const std::string_view text : {"",
                                         " ",
                                         "-1",
@@ -101,7 +101,7 @@ TEST_SUITE("time_text") {
       CHECK(parsed.error().code == Errc::invalid);
       CHECK(parsed.error().message.find("1h30m") != std::string::npos);
     }
-    CHECK(parse_duration("soon").error().message.starts_with("\"soon\" is no duration"));
+    CHECK(parse_duration("soon").error().message.starts_with("\"soon\" is not a duration"));
     CHECK(parse_duration(std::string_view("1h\0", 3)).has_value() == false);
   }
 
@@ -139,7 +139,7 @@ TEST_SUITE("time_text") {
     CHECK_FALSE(parse_time("2016-12-31T23:59:61Z").has_value());
   }
 
-  TEST_CASE("what is no time is refused with the text that was given and an example") {
+  TEST_CASE("an invalid time is refused with the given text and an example") {
     for (const std::string_view text : {"",
                                         " ",
                                         "-1",
@@ -178,7 +178,7 @@ TEST_SUITE("time_text") {
       CHECK(parsed.error().code == Errc::invalid);
       CHECK(parsed.error().message.find("2026-11-21T10:00:00+01:00") != std::string::npos);
     }
-    CHECK(parse_time("noon\n").error().message.starts_with("\"noon\\x0a\" is no time"));
+    CHECK(parse_time("noon\n").error().message.starts_with("\"noon\\x0a\" is not a time"));
   }
 
   TEST_CASE("sizes are bytes or powers of 1024, and nothing else") {
@@ -217,7 +217,7 @@ TEST_SUITE("time_text") {
     CHECK(format_duration(milliseconds::min()) == "-106751991167d7h12m55s808ms");
   }
 
-  TEST_CASE("what was written is read back as the same") {
+  TEST_CASE("a written value is read back unchanged") {
     const auto seed = std::random_device{}();
     INFO("seed: ", seed);
     std::mt19937_64 random(seed);

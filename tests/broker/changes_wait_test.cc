@@ -151,7 +151,8 @@ TEST_SUITE("changes that wait") {
     }
   }
 
-  TEST_CASE("what waits for a group's shard ends when its client goes, and at its timeout") {
+  TEST_CASE(
+      "a request that waits for a group's shard ends when its client goes, and at its timeout") {
     World world = small_world(3);
     create_topic(world, "t");
     REQUIRE(commit(world, "g", "t", 0, 1) == ErrorCode::none);
@@ -213,7 +214,8 @@ TEST_SUITE("fetch limits") {
     CHECK(pending->answer->close.find("50001 partitions") != std::string::npos);
   }
 
-  TEST_CASE("who wants no bytes of a partition waits too, for the one batch that always comes") {
+  TEST_CASE(
+      "a fetch of 0 bytes of a partition waits too, for the one batch that is always returned") {
     World world;
     create_topic(world, "t");
     auto request = fetch_request("t", 0, 0, 1000, 1);

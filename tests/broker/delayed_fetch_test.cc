@@ -133,7 +133,8 @@ TEST_SUITE("delayed fetch") {
     }
   }
 
-  TEST_CASE_FIXTURE(Fetches, "what it has seen counts: only what is missing is waited for") {
+  TEST_CASE_FIXTURE(Fetches,
+                    "bytes that were read count: a fetch waits only for the missing ones") {
     create_topic(*this, "t", 8);
     for (const PartitionIndex p : {own(), other()}) {
       append(p, 600);

@@ -79,7 +79,8 @@ TEST_SUITE("delayed records") {
     CHECK(values(read_all(world, "t")) == expected);
   }
 
-  TEST_CASE("what waits survives a kill and comes on time, once; what is overdue comes at once") {
+  TEST_CASE(
+      "pending records survive a kill and are delivered on time, once; overdue ones immediately") {
     World world;
     create_topic(world, "t", 4);
     for (PartitionIndex p = 0; p < 4; ++p) {
@@ -139,7 +140,7 @@ TEST_SUITE("delayed records") {
     CHECK(seen[0].headers[0] == std::pair<std::string, std::string>{"x-schedule-id", "a"});
   }
 
-  TEST_CASE("a retry of a parked batch parks nothing again, also after a kill and a checkpoint") {
+  TEST_CASE("a retry of a delayed batch adds no record again, even after a kill and a checkpoint") {
     World world;
     create_topic(world, "t");
     const auto pid =
@@ -163,7 +164,7 @@ TEST_SUITE("delayed records") {
     CHECK(read_all(world, "t").size() == 4);
   }
 
-  TEST_CASE("a topic's own delay parks what asks for none") {
+  TEST_CASE("a topic's default delay applies to records without a delay") {
     World world;
     create_topic(world, "t", 1, {{"tarry.delay.ms", "1000"}});
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).base_offset == -1);
@@ -250,7 +251,8 @@ TEST_SUITE("delayed records") {
     CHECK(world.broker().pending().list({})->records.empty());
   }
 
-  TEST_CASE("what a shard parks before it knows that the topic is gone goes with the topic") {
+  TEST_CASE(
+      "records that a shard accepts before it knows that the topic is deleted go with the topic") {
     World world;
     create_topic(world, "t", 8);
     const auto id = world.shard().topics().find("t")->id;
@@ -372,7 +374,7 @@ TEST_SUITE("delayed records") {
     CHECK(seen[0].value.size() == size);
   }
 
-  TEST_CASE("a start is ready when every shard can park a record, and not before") {
+  TEST_CASE("a start is ready when every shard can accept a delayed record, and not before") {
     World world({.shards = 3});
     CHECK(world.ready);
     create_topic(world, "t");

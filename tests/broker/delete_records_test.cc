@@ -64,7 +64,7 @@ void fill(World& world, int count, PartitionIndex partition = 0, std::size_t byt
 }
 
 TEST_SUITE("delete records") {
-  TEST_CASE("what lies below the offset is gone: out of range, and the log begins there") {
+  TEST_CASE("records below the offset are gone: out of range, and the log begins there") {
     World world;
     create_topic(world, "t", 4);
     for (PartitionIndex p = 0; p < 4; ++p) {  // Some on the connection's shard, some on the other.

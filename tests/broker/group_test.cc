@@ -203,7 +203,7 @@ TEST_SUITE("group") {
     CHECK(as_text(waits->answer()->assignment) == member_id_of(b));
   }
 
-  TEST_CASE("what a member had in the generation before is not what it has in the next") {
+  TEST_CASE("an assignment of the previous generation is not valid in the next") {
     GroupWorld world;
     const auto ids = world.stable(2);
     const auto leader = world.group().leader();
@@ -289,7 +289,7 @@ TEST_SUITE("group") {
 
   // --- PreparingRebalance ->
 
-  TEST_CASE("who does not join again within the rebalance timeout is removed") {
+  TEST_CASE("a member that does not rejoin within the rebalance timeout is removed") {
     GroupWorld world;
     Says says;
     says.rebalance = 5s;
@@ -350,7 +350,7 @@ TEST_SUITE("group") {
     CHECK(error_of(waits) == ErrorCode::rebalance_in_progress);
   }
 
-  TEST_CASE("who tells one timeout alone, as JoinGroup 0 does, has it for both") {
+  TEST_CASE("a member that gives only one timeout, as in JoinGroup 0, has it for both") {
     GroupWorld world;
     Says one;
     one.version = 0;
@@ -393,7 +393,7 @@ TEST_SUITE("group") {
     CHECK(world.group().generation() == 2);
   }
 
-  TEST_CASE("who is expected is waited for: a client that was given a member id") {
+  TEST_CASE("a rebalance waits for a client that was given a member id") {
     GroupWorld world;
     const auto a = world.stable_alone();
     Says b;
@@ -427,7 +427,7 @@ TEST_SUITE("group") {
     CHECK(error_of(world.join(b)) == ErrorCode::unknown_member_id);
   }
 
-  TEST_CASE("who is expected and does not come is waited for until its session ends, no longer") {
+  TEST_CASE("a rebalance waits for an expected member until its session ends, no longer") {
     GroupWorld world;
     const auto a = world.stable_alone();
     const auto expired = joins(world).expired;
@@ -445,7 +445,7 @@ TEST_SUITE("group") {
     CHECK(world.group().members().size() == 1);
   }
 
-  TEST_CASE("who is expected and leaves is not waited for") {
+  TEST_CASE("a rebalance does not wait for an expected member that leaves") {
     GroupWorld world;
     const auto a = world.stable_alone();
     Says b;
@@ -620,7 +620,8 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::preparing_rebalance);
   }
 
-  TEST_CASE("who asks after the rebalance timeout is no member, whatever the journal does") {
+  TEST_CASE(
+      "a client that asks after the rebalance timeout is not a member, whatever the journal does") {
     GroupWorld world;
     Says says;
     says.rebalance = 100ms;
@@ -747,7 +748,7 @@ TEST_SUITE("group") {
     }
   }
 
-  TEST_CASE("who has no protocol in common with all members is refused") {
+  TEST_CASE("a client without a protocol in common with all members is refused") {
     GroupWorld world;
     const auto a = world.stable_alone();
     Says says;
@@ -911,7 +912,7 @@ TEST_SUITE("group") {
     CHECK(back->answer()->protocol_name == "sticky");
   }
 
-  TEST_CASE("who waits under an instance id is fenced when another one comes with it") {
+  TEST_CASE("a parked member is fenced when another client comes with its instance id") {
     GroupWorld world;
     const auto a = world.join(as_static("i1"));
     const auto b = world.join(as_static("i1"));
@@ -1097,7 +1098,7 @@ TEST_SUITE("group") {
     CHECK(as_text(now->answer()->assignment) == "first");
   }
 
-  TEST_CASE("who is removed while its join waits is told that it is no member") {
+  TEST_CASE("a member that is removed while its join is parked is told that it is not a member") {
     GroupWorld world;
     const auto ids = world.stable(3);
     REQUIRE(world.group().leader() == ids[0]);
@@ -1116,7 +1117,7 @@ TEST_SUITE("group") {
     CHECK(error_of(c) == ErrorCode::none);
   }
 
-  TEST_CASE("who is removed while its sync waits is told that it is no member") {
+  TEST_CASE("a member that is removed while its sync is parked is told that it is not a member") {
     GroupWorld world;
     const auto a = world.join("a"), b = world.join("b");
     world.pass(6s);
@@ -1128,7 +1129,7 @@ TEST_SUITE("group") {
     CHECK(world.group().members().size() == 1);
   }
 
-  TEST_CASE("who waits is told the same when an operator removes it by its instance id") {
+  TEST_CASE("a parked member is told the same when an operator removes it by its instance id") {
     GroupWorld world;
     const auto a = world.join(as_static("i1")), b = world.join(as_static("i2"));
     CHECK(world.leave("", "i2") == ErrorCode::none);
@@ -1192,7 +1193,7 @@ TEST_SUITE("group") {
     CHECK(error_of(joined) == ErrorCode::none);
   }
 
-  TEST_CASE("what a group's members say is bounded, together") {
+  TEST_CASE("the metadata of a group's members is bounded, together") {
     GroupWorld world;
     world.limits.group_max_bytes = 10'000;
     Says says;

@@ -310,7 +310,7 @@ TEST_SUITE("groups") {
     CHECK(stopped);
   }
 
-  TEST_CASE("who waits is told when another connection removes it from the group") {
+  TEST_CASE("a parked member is told when another connection removes it from the group") {
     World world;
     const auto first = world.begin(join_request("g"), 3, 0);
     const auto second = world.begin(join_request("g"), 3, 1);

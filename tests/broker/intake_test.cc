@@ -66,7 +66,7 @@ TEST_SUITE("batch intake") {
     CHECK(answer_of(world, *quick).base_offset == 0);
   }
 
-  TEST_CASE("what is not compressed does not overtake what is unpacked before it") {
+  TEST_CASE("an uncompressed batch does not overtake one that is being decompressed") {
     OneShard world;
     create_topic(world, "t");
     Partition& partition = world.partition(0);
@@ -230,7 +230,7 @@ TEST_SUITE("batch intake") {
     CHECK(produce(world, "t", 0, packed).log_append_time_ms >= 0);
   }
 
-  TEST_CASE("what is scheduled in a long batch is found") {
+  TEST_CASE("a scheduled record in a long batch is found") {
     OneShard world;
     create_topic(world, "t");
     world.partition(0);

@@ -118,7 +118,9 @@ TEST_SUITE("a topic's log") {
     CHECK(offset_at(world, -1).offset == 40);
   }
 
-  TEST_CASE("what is overdue at a start is not gone by retention before anyone could read it") {
+  TEST_CASE(
+      "records that are overdue at a start are not removed by retention before anyone could read "
+      "them") {
     World world({.shards = 1});
     create_topic(world, "t", 1, {{"retention.ms", "60000"}});
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "1s"}}}}));
@@ -217,7 +219,8 @@ TEST_SUITE("a topic's log") {
     CHECK(values(read_all(world, "t", 1)) == Strings{"a", "b"});
   }
 
-  TEST_CASE("what the journal has for a partition that recovery fences is kept beside") {
+  TEST_CASE(
+      "batches that the journal has for a partition that recovery fences are kept in a file") {
     World world({.shards = 1});
     create_topic(world, "t", 2);
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));

@@ -128,7 +128,7 @@ TEST_SUITE("offsets by requests") {
     }
   }
 
-  TEST_CASE("what cannot be committed is refused for itself and does not hold up the rest") {
+  TEST_CASE("an offset that cannot be committed is refused alone; the others are committed") {
     World world = small_world();
     create_topic(world, "a", 1);
     auto request = commit_request("g", "a", 0, 5);
@@ -319,7 +319,7 @@ TEST_SUITE("offsets by requests") {
     CHECK(fetch_all(world, "g") == "a-0:5/-1/ ");
   }
 
-  TEST_CASE("offsets of a deleted topic are gone, and are not those of one made anew") {
+  TEST_CASE("offsets of a deleted topic are gone, and a new topic of the same name has none") {
     World world = small_world();
     create_topic(world, "a", 2);
     create_topic(world, "b", 2);

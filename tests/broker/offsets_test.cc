@@ -76,7 +76,7 @@ TEST_SUITE("offsets") {
     CHECK(stored(f.world, "g") == "0:10/m\xff ");
   }
 
-  TEST_CASE("of commits in one round the last one holds, also a smaller offset") {
+  TEST_CASE("of the commits in one round the last one counts, even with a smaller offset") {
     Fixture f;
     const auto a0 = place(f.world, "a");
     for (const Offset offset : {10, 30, 20}) {
@@ -89,7 +89,7 @@ TEST_SUITE("offsets") {
     CHECK(stored(f.world, "g") == "0:20/ ");
   }
 
-  TEST_CASE("what is removed is gone from memory and disk, what is not there is passed over") {
+  TEST_CASE("removed offsets are gone from memory and disk; unknown ones are ignored") {
     Fixture f;
     commit(f.world, *f.offsets, place(f.world, "a", 0), at(f.world, 1));
     commit(f.world, *f.offsets, place(f.world, "a", 1), at(f.world, 2));
@@ -152,7 +152,7 @@ TEST_SUITE("offsets") {
     CHECK(f.budget.bytes == 0);
   }
 
-  TEST_CASE("what would not fit into the budget is refused, and fits when others have gone") {
+  TEST_CASE("a commit over the budget is refused, and accepted when others have gone") {
     Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 4000; });
     const auto a0 = place(f.world, "a"), a1 = place(f.world, "a", 1);
     commit(f.world, *f.offsets, a0, at(f.world, 1, std::string(2500, 'm')));
@@ -225,7 +225,7 @@ TEST_SUITE("offsets") {
     CHECK(f.offsets->find(a0) == nullptr);
   }
 
-  TEST_CASE("what falls due one after the other is looked for once an interval") {
+  TEST_CASE("offsets that expire one after the other are checked once an interval") {
     Fixture f([](BrokerConfig& config) {
       config.offsets_retention = 1h;
       config.offsets_retention_check = 10min;

@@ -149,7 +149,7 @@ TEST_SUITE("produce and fetch") {
     CHECK(response.topics[0].partitions[0].timestamp == to_ms(world.clock.wall()));
   }
 
-  TEST_CASE("what was acknowledged is there after a kill, with any number of shards") {
+  TEST_CASE("acknowledged records are there after a kill, with any number of shards") {
     World world;
     create_topic(world, "t", 6);
     for (PartitionIndex p = 0; p < 6; ++p) {
@@ -164,7 +164,7 @@ TEST_SUITE("produce and fetch") {
     CHECK(produce(world, "t", 3, batch_of(world.clock.wall(), {{"next"}})).base_offset == 20);
   }
 
-  TEST_CASE("what was acknowledged is there after a checkpoint, a kill and after a stop in order") {
+  TEST_CASE("acknowledged records are there after a checkpoint, a kill and an orderly stop") {
     World world;
     create_topic(world, "t", 2);
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
@@ -210,7 +210,7 @@ TEST_SUITE("produce and fetch") {
     CHECK(values(read_all(world, "t")) == std::vector<std::string>{"before"});
   }
 
-  TEST_CASE("who asks for a partition while others are told that it is open stands behind them") {
+  TEST_CASE("a request for a partition queues behind those that are being told that it is open") {
     World world({.shards = 1});
     create_topic(world, "t");
     Shard& shard = world.shard();

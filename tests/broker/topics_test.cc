@@ -107,7 +107,7 @@ TEST_SUITE("topics") {
     CHECK(why_refused(header).empty());
   }
 
-  TEST_CASE("what is advertised is what there is a handler for") {
+  TEST_CASE("every advertised API has a handler") {
     for (const auto& handler : handlers()) {
       CHECK((handler.run != nullptr));
       CHECK(protocol::find_api(handler.key)->has_version(handler.min_served));
@@ -128,7 +128,7 @@ TEST_SUITE("topics") {
     CHECK(metadata.brokers[0].node_id == metadata.topics[0].partitions[0].leader_id);
   }
 
-  TEST_CASE("what is no topic is refused with Kafka's code") {
+  TEST_CASE("an unknown topic is refused with Kafka's code") {
     World world;
     CHECK(create(world, "", 1) == ErrorCode::invalid_topic);
     CHECK(create(world, ".", 1) == ErrorCode::invalid_topic);

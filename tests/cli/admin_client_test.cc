@@ -139,7 +139,8 @@ TEST_SUITE("admin client") {
     }
   }
 
-  TEST_CASE("who passes the question on to the real admin, at another port, gets no token") {
+  TEST_CASE(
+      "a program that relays the question to the real admin, at another port, gets no token") {
     const Data data;
     Server relay(admin_at("127.0.0.1:1"));
     AdminClient admin({relay.address(), 5s, false, data.path});

@@ -149,7 +149,7 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"dump", "segment"}, "FILE");
 }
 
-TEST_CASE("what is not there yet is not known") {
+TEST_CASE("a command that does not exist yet is unknown") {
   check_refused({"produce", "t", "--every", "1h"}, "--every");
   check_refused({"produce", "t", "--cron", "* * * * *"}, "--cron");
   check_refused({"delayed", "move", "t", "id", "--at", "0"}, "move");

@@ -38,7 +38,7 @@ TEST_CASE("escapes become bytes") {
   CHECK(formatted("", record()) == "");
 }
 
-TEST_CASE("what is null prints nothing and has the length -1") {
+TEST_CASE("a null value prints nothing and has the length -1") {
   ConsumedRecord empty;
   CHECK(formatted("[%k|%K|%s|%S|%h|%T]", empty) == "[|-1||-1||-1]");
   empty.value = "";

@@ -6,7 +6,9 @@ namespace tarry::delay {
 namespace {
 
 TEST_SUITE("believed_wall") {
-  TEST_CASE("what passes alike on both clocks is believed, however long nobody looked") {
+  TEST_CASE(
+      "time that passes alike on both clocks is accepted, however long the pause between "
+      "observations") {
     TestClock clock;
     BelievedWall wall;
     CHECK(wall.observe(clock) == clock.wall());

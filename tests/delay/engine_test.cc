@@ -131,7 +131,7 @@ TEST_SUITE("accept") {
     }
   }
 
-  TEST_CASE("of a thousand bad records a hundred are told") {
+  TEST_CASE("of a thousand bad records a hundred are named") {
     TestHost host;
     const std::vector<TestRecord> bad(1'000, {"", {{"x-delay", "soon"}}});
     const auto refused = host.produce(orders, bad);
@@ -151,7 +151,7 @@ TEST_SUITE("accept") {
     CHECK(host.produce(orders, {{"a", {}}}, options).has_value());
   }
 
-  TEST_CASE("a topic's default delay parks what asks for nothing") {
+  TEST_CASE("a topic's default delay applies to records without a delay") {
     TestHost host;
     host.topics[orders.topic].default_delay = milliseconds{2'000};
     CHECK(host.produce(orders, {{"a", {}}, {"b", {}}}) == Offset{-2});
@@ -174,7 +174,7 @@ TEST_SUITE("accept") {
     CHECK(host.produce(orders, {{"a", {{"x-delay", "1s"}}}}).has_value());
   }
 
-  TEST_CASE("who got no sequence numbers asks again with the next record that wants one") {
+  TEST_CASE("an engine without sequence numbers asks again with the next record that needs one") {
     TestHost host;
     host.block = 1;
     host.give_sequences_when_asked = false;
@@ -193,7 +193,7 @@ TEST_SUITE("accept") {
     host.park(orders, "b", "1s");
   }
 
-  TEST_CASE("what is parked when its topic has been deleted and swept away leaves nothing behind") {
+  TEST_CASE("a record that is added after its topic was deleted and swept leaves nothing behind") {
     TestHost host;
     host.park(orders, "first", "1h");
     host.settle();
@@ -218,7 +218,8 @@ TEST_SUITE("accept") {
 }
 
 TEST_SUITE("delivery") {
-  TEST_CASE("what scheduled a record is taken out, its id stays, and two headers come") {
+  TEST_CASE(
+      "the headers that schedule a record are removed, its id stays, and two headers are added") {
     TestHost host;
     const WallTime due = host.clock.wall() + milliseconds{1'000};
     REQUIRE(host.produce(orders, {{"v",
@@ -275,7 +276,7 @@ TEST_SUITE("delivery") {
     CHECK(host.log(orders).at(0).timestamp == host.clock.wall());
   }
 
-  TEST_CASE("nothing is parked before its journal record is durable") {
+  TEST_CASE("no record is added to the store before its journal record is durable") {
     TestHost host;
     host.park(orders, "a", "10ms");
     host.clock.pass(milliseconds{1'000});
@@ -332,7 +333,7 @@ TEST_SUITE("delivery") {
     CHECK(host.values(orders) == Strings{"o0", "o1", "o2", "o3", "o4"});
   }
 
-  TEST_CASE("what cannot be delivered before its x-expire-at is removed and counted") {
+  TEST_CASE("a record that cannot be delivered before its x-expire-at is removed and counted") {
     TestHost host;
     const std::string expiry = std::to_string(to_ms(host.clock.wall()) + 2'000);
     REQUIRE(host.produce(orders, {{"mortal", {{"x-delay", "1s"}, {"x-expire-at", expiry}}},
@@ -347,7 +348,7 @@ TEST_SUITE("delivery") {
     CHECK(host.store->total() == 0);
   }
 
-  TEST_CASE("what has expired while the broker was down is not delivered") {
+  TEST_CASE("records that expired while the broker was down are not delivered") {
     TestHost host;
     const std::string expiry = std::to_string(to_ms(host.clock.wall()) + 2'000);
     REQUIRE(host.produce(orders, {{"mortal", {{"x-delay", "1s"}, {"x-expire-at", expiry}}}}));
@@ -358,7 +359,7 @@ TEST_SUITE("delivery") {
     CHECK(host.engine->stats().expired_total == 1);
   }
 
-  TEST_CASE("what is pending for a topic that is gone is removed and counted") {
+  TEST_CASE("pending records of a deleted topic are removed and counted") {
     TestHost host;
     host.park(orders, "a", "1s");
     host.park(orders, "b", "2s");
@@ -469,7 +470,7 @@ TEST_SUITE("ids") {
     CHECK(host.store->total() == 0);
   }
 
-  TEST_CASE("of records with one id that are due or delayed the last one is what a cancel finds") {
+  TEST_CASE("of several records with one id, due or delayed, a cancel finds the last") {
     const TestRecord due{"due", {{"x-delay", "0"}, {"x-schedule-id", "a"}}};
     const TestRecord later{"later", {{"x-delay", "5s"}, {"x-schedule-id", "a"}}};
     for (const bool together : {false, true}) {
@@ -531,7 +532,7 @@ TEST_SUITE("ids") {
     CHECK(host.engine->stats().cancelled_total == 2);
   }
 
-  TEST_CASE("cancel finds what is parked and not durable, by id and by handle") {
+  TEST_CASE("a cancel finds a record that is not durable yet, by id and by handle") {
     TestHost host;
     host.park(orders, "a", "5s", "id");
     host.park(orders, "b", "5s");
@@ -777,7 +778,7 @@ TEST_SUITE("reading ahead") {
 }
 
 TEST_SUITE("memory") {
-  TEST_CASE("what is due beyond the window stays on disk and comes in time") {
+  TEST_CASE("records that are due beyond the window stay on disk and are delivered in time") {
     TestHost host;
     for (int i = 0; i < 50; ++i) host.park(orders, std::to_string(i), std::to_string(20 + i) + "m");
     host.settle();
@@ -791,7 +792,8 @@ TEST_SUITE("memory") {
     CHECK(host.engine->stats().lag.max() <= milliseconds{1});
   }
 
-  TEST_CASE("near stays within its budget, whatever is parked, and nothing is late for it") {
+  TEST_CASE(
+      "near stays within its budget, however many records are added, and none is late for it") {
     Engine::Options options;
     options.near_entries = 256;
     options.step_loads = 32;
@@ -859,7 +861,7 @@ TEST_SUITE("memory") {
 }
 
 TEST_SUITE("restart") {
-  TEST_CASE("what is overdue leaves at once, in order, nothing twice") {
+  TEST_CASE("overdue records are delivered immediately, in order, none twice") {
     TestHost host;
     Strings expected;
     for (int i = 0; i < 3'000; ++i) {

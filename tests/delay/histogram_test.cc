@@ -20,7 +20,7 @@ TEST_SUITE("histogram") {
     }
   }
 
-  TEST_CASE("of nothing the quantiles are 0, and what is early counts as 0") {
+  TEST_CASE("an empty histogram has quantiles of 0, and a negative lag counts as 0") {
     LagHistogram lag;
     CHECK(lag.quantile(0.99) == microseconds{0});
     lag.add(std::chrono::nanoseconds{-5'000'000});

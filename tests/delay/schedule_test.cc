@@ -93,7 +93,7 @@ TEST_SUITE("schedule") {
                    "x-schedule-id"));
   }
 
-  TEST_CASE("what is no time is refused, naming header and value") {
+  TEST_CASE("an invalid time is refused, naming header and value") {
     for (const char* bad :
          {"", "soon", "-5", "5 s", "1e3", "0x10", "99999999999999999999", "PT", "P1M"}) {
       const auto text = refusal({{"x-delay", bad}});
@@ -155,7 +155,7 @@ TEST_SUITE("schedule") {
     CHECK(contains(refusal(with(std::nullopt)), "x-schedule-id: null"));
   }
 
-  TEST_CASE("what cannot be delivered before its x-expire-at has expired when it comes") {
+  TEST_CASE("a record that cannot be delivered before its x-expire-at is expired on arrival") {
     const auto at = [](std::int64_t offset) { return std::to_string(to_ms(now) + offset); };
     const auto good = ask({{"x-delay", "5s"}, {"x-expire-at", at(5'001)}});
     REQUIRE(good.has_value());
@@ -168,7 +168,7 @@ TEST_SUITE("schedule") {
     CHECK(ask({{"x-expire-at", at(0)}})->kind == Kind::expired);
   }
 
-  TEST_CASE("what comes after its x-expire-at is dropped on arrival") {
+  TEST_CASE("a record that arrives after its x-expire-at is dropped on arrival") {
     CHECK(ask({{"x-deliver-at", std::to_string(to_ms(now) - 5'000)},
                {"x-expire-at", std::to_string(to_ms(now) - 1)}})
               ->kind == Kind::expired);

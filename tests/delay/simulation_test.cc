@@ -161,7 +161,7 @@ struct Simulation {
 };
 
 TEST_SUITE("simulation") {
-  TEST_CASE("whatever happens: nothing lost, nothing twice, nothing early, all in order") {
+  TEST_CASE("after random events no record is lost, duplicated, early or out of order") {
     set_log_level(LogLevel::off);
     const char* given = std::getenv("TARRY_SEED");
     const char* runs = std::getenv("TARRY_RUNS");

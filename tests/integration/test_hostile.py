@@ -138,7 +138,7 @@ def _(ctx):
         check_ended(half)
         check_ended(silent)
         assert time.monotonic() - started >= 1.0, "it was not idle for that long"
-        check_told(broker, half, before, "inside a frame")
+        check_told(broker, half, before, "in the middle of a request")
         dripping.close()
 
 
@@ -169,7 +169,7 @@ def _(ctx):
             grown = broker.rss_mib() - before
             assert closed, f"open after 15 s and {sent} requests"
             assert grown < 200, f"{grown:.0f} MiB more after {sent} unread answers of 10 MB"
-            check_told(broker, greedy, lines, "did not read its answers")
+            check_told(broker, greedy, lines, "did not read its responses")
 
 
 @case("connections that come and go at once leave nothing behind")

@@ -216,10 +216,10 @@ def _(ctx):
 @case("without its journals a directory that is not new starts, and the operator is told")
 def _(ctx):
     broker, _ = park_and_kill(ctx)
-    assert "no journal is there" not in broker.log(), "a new directory has none, and nobody is told"
+    assert "the journal is missing" not in broker.log(), "a new directory has none, and nobody is told"
     shutil.rmtree(broker.data / "journal")
     broker.start()
-    assert broker.log().count("no journal is there") == 1, broker.log()
+    assert broker.log().count("the journal is missing") == 1, broker.log()
 
 
 @case("a damaged RocksDB is refused by its directory, and left as it is")
@@ -501,7 +501,7 @@ def _(ctx):
 
 @case("an address that others can reach is one line in the log, loopback is none")
 def _(ctx):
-    warning = "anyone who can reach the port may do everything"
+    warning = "anyone who can reach the port has full access"
     for listen, warned in (("127.0.0.1:0", 0), ("localhost:0", 0), ("[::1]:0", 0), ("0.0.0.0:0", 1), ("[::]:0", 1), (":0", 1)):
         broker = ctx.broker(start=False, arguments=["--listen", listen])
         process = broker.process = broker.spawn()

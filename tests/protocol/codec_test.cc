@@ -308,7 +308,7 @@ TEST_SUITE("codec") {
                          "00"));
   }
 
-  TEST_CASE("who leads a partition now is a tagged field, left out when nobody says it") {
+  TEST_CASE("the current leader is a tagged field, left out when it is not set") {
     ProduceResponse::PartitionResponse response;
     CHECK(encoded(response, 10)
               .ends_with("01"

@@ -77,7 +77,7 @@ TEST_SUITE("batch_builder") {
     }
   }
 
-  TEST_CASE("what was built is taken by the check, in every codec and for any records") {
+  TEST_CASE("every built batch passes the check, in every codec and for any records") {
     const auto seed = std::random_device{}();
     INFO("seed: ", seed);
     std::mt19937_64 random(seed);

@@ -75,7 +75,9 @@ TEST_SUITE("batch_check") {
     }
   }
 
-  TEST_CASE("what clients are known to send is taken: foreign epochs, sequences, timestamps") {
+  TEST_CASE(
+      "unusual fields that clients are known to send are accepted: foreign epochs, sequences, "
+      "timestamps") {
     const Buffer batch = good_batch();
     CHECK(check_produced(with(batch, field::leader_epoch, std::int32_t{0}), {}).has_value());
     CHECK(check_produced(with(batch, field::base_offset, std::int64_t{99}), {}).has_value());
@@ -98,7 +100,7 @@ TEST_SUITE("batch_check") {
     CHECK_FALSE(check_produced(batch, {})->has_headers);
   }
 
-  TEST_CASE("what is not exactly one batch is refused") {
+  TEST_CASE("bytes that are not exactly one batch are refused") {
     const Buffer batch = good_batch();
     CHECK(refused({}).reason == Refusal::invalid_record);
     Buffer two = batch;
@@ -220,7 +222,7 @@ TEST_SUITE("batch_check") {
     CHECK(refused(bomb, {.max_uncompressed_bytes = 1 << 20}).reason == Refusal::message_too_large);
   }
 
-  TEST_CASE("offset deltas other than 0, 1, 2 ... are told record by record") {
+  TEST_CASE("wrong offset deltas are reported record by record") {
     BatchBuilder builder;
     builder.append(from_ms(1), std::nullopt, as_bytes("v"));
     builder.skip();

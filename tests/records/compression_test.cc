@@ -93,7 +93,7 @@ Buffer joined(Buffer front, Bytes back) {
 }
 
 TEST_SUITE("compression") {
-  TEST_CASE("what was compressed comes back, in every codec and every size") {
+  TEST_CASE("compressed data decompresses to itself, in every codec and every size") {
     const auto seed = std::random_device{}();
     INFO("seed: ", seed);
     std::mt19937_64 random(seed);
@@ -244,7 +244,7 @@ TEST_SUITE("compression") {
     }
   }
 
-  TEST_CASE("what stands behind the end is refused") {
+  TEST_CASE("bytes after the end are refused") {
     for (const Codec codec : {Codec::gzip, Codec::snappy, Codec::lz4, Codec::zstd}) {
       CAPTURE(std::string(name_of(codec)));
       const Buffer packed = compress(codec, as_bytes("hello"));

@@ -179,16 +179,16 @@ TEST_SUITE("record_batch") {
     CHECK(message({0, 0, 0, 20, 1, 0}).ends_with("its key's length is not possible"));  // 10.
     CHECK(message({0, 0, 0, 1}).ends_with("its value's length is not possible"));
     CHECK(message({0, 0, 0, 1, 20, 0}).ends_with("its value's length is not possible"));
-    CHECK(message({0, 0, 0, 1, 1}).ends_with("its number of headers is not possible"));
-    CHECK(message({0, 0, 0, 1, 1, 1}).ends_with("its number of headers is not possible"));
-    CHECK(message({0, 0, 0, 1, 1, 2}).ends_with("it has fewer bytes than headers need"));
+    CHECK(message({0, 0, 0, 1, 1}).ends_with("its number of headers is invalid"));
+    CHECK(message({0, 0, 0, 1, 1, 1}).ends_with("its number of headers is invalid"));
+    CHECK(message({0, 0, 0, 1, 1, 2}).ends_with("it is too short for its headers"));
     CHECK(message({0, 0, 0, 1, 1, 0xfe, 0xff, 0xff, 0xff, 0x0f, 2})
-              .ends_with("it has fewer bytes than headers need"));
+              .ends_with("it is too short for its headers"));
     CHECK(message({0, 0, 0, 1, 1, 2, 1, 1}).ends_with("one of its headers is not well formed"));
     CHECK(
         message({0, 0, 0, 1, 1, 2, 2, 'a', 9}).ends_with("one of its headers is not well formed"));
     CHECK(message({0, 0, 0, 1, 1, 2, 2, 'a', 1}) == "");
-    CHECK(message({0, 0, 0, 1, 1, 0, 0}).ends_with("it is longer than what it holds"));
+    CHECK(message({0, 0, 0, 1, 1, 0, 0}).ends_with("its length is larger than its contents"));
     // Numbers that do not end, or do not fit.
     CHECK(message({0, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0, 1, 1, 0})
               .ends_with("its offset is not a number"));
@@ -199,16 +199,16 @@ TEST_SUITE("record_batch") {
     // Numbers that are longer than they had to be are still numbers.
     CHECK(message({0, 0x80, 0x00, 0x80, 0x00, 1, 1, 0}) == "");
 
-    CHECK(error_of(Buffer{}, 1).ends_with("record 0 of the batch: it is not there"));
-    CHECK(error_of(Buffer{1}, 1).ends_with("its length is not possible"));
+    CHECK(error_of(Buffer{}, 1).ends_with("record 0 of the batch: it is missing"));
+    CHECK(error_of(Buffer{1}, 1).ends_with("its length is invalid"));
     CHECK(error_of(Buffer{40, 0}, 1).ends_with("it is longer than what remains of the batch"));
     CHECK(error_of(Buffer{0xfe, 0xff, 0xff, 0xff, 0x0f}, 1)
               .ends_with("it is longer than what remains of the batch"));
     Buffer two = with_length({0, 0, 0, 1, 1, 0});
     append_bytes(two, two);
-    CHECK(error_of(two, 1).ends_with(
-        "record 1 of the batch: there are bytes behind the last record"));
-    CHECK(error_of(two, 3).ends_with("record 2 of the batch: it is not there"));
+    CHECK(
+        error_of(two, 1).ends_with("record 1 of the batch: there are bytes after the last record"));
+    CHECK(error_of(two, 3).ends_with("record 2 of the batch: it is missing"));
   }
 
   TEST_CASE("a visitor that returns false ends the walk") {

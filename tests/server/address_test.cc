@@ -27,7 +27,7 @@ TEST_SUITE("address") {
       CHECK(parsed(text).text() == text);
   }
 
-  TEST_CASE("what is no address is refused, and the error shows one") {
+  TEST_CASE("an invalid address is refused, and the error shows a valid one") {
     for (const auto* text :
          {"", "localhost", "9092", "localhost:", "localhost:x", "localhost:65536", "localhost:-1",
           "localhost: 9092", "localhost:9092 ", "::1:9092", "[::1]", "[::1:9092", "[]:9092",

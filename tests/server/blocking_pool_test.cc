@@ -104,7 +104,7 @@ TEST_SUITE("blocking_pool") {
     CHECK(running == 0);
   }
 
-  TEST_CASE("what work throws is its error, where it has one") {
+  TEST_CASE("an exception of work that returns a Result becomes its error") {
     BlockingPool pool(1);
     Lane lane;
     const auto background = pool.background_for(lane.context);
@@ -115,7 +115,7 @@ TEST_SUITE("blocking_pool") {
     pool.stop();
   }
 
-  TEST_CASE("what follows may hand in more") {
+  TEST_CASE("a completion may hand in more work") {
     BlockingPool pool(2);
     Lane lane;
     const auto background = pool.background_for(lane.context);

@@ -37,7 +37,7 @@ constexpr std::size_t sizes[] = {0,
                                  std::size_t{5} << 20};
 
 TEST_SUITE("frame") {
-  TEST_CASE("what came in any pieces is what was sent, wherever it lies") {
+  TEST_CASE("a frame that came in any pieces equals what was sent, in every kind of memory") {
     const char* given = std::getenv("TARRY_TEST_SEED");
     const auto seed = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
     CAPTURE(seed);

@@ -136,7 +136,7 @@ TEST_SUITE("listener") {
                    "127.0.0.1:" + std::to_string(fixture.port)));
   }
 
-  TEST_CASE("what is no address of this machine is refused by its name") {
+  TEST_CASE("an address that is not this machine's is refused by name") {
     CHECK(contains(refused({"192.0.2.1", 0}), "192.0.2.1"));
     CHECK(contains(refused({"no-such-host.invalid", 0}), "no-such-host.invalid"));
   }

@@ -245,7 +245,7 @@ void change_topics(Crowd& crowd, std::mt19937_64& random) {
 }
 
 TEST_SUITE("many clients") {
-  TEST_CASE("what is acknowledged is there, whoever waits, leaves and rebalances beside it") {
+  TEST_CASE("acknowledged records are there, whatever other clients wait, leave and rebalance") {
     const char* given = std::getenv("TARRY_TEST_SEED");
     Crowd crowd;
     crowd.seed = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();

@@ -388,7 +388,7 @@ TEST_SUITE("server") {
     const auto stopped = server.stop();
     REQUIRE_FALSE(stopped.has_value());
     CHECK(stopped.error().message ==
-          "requests of 1 connections have not ended after tarry.shutdown.timeout.ms=100");
+          "requests of 1 connections are still running after tarry.shutdown.timeout.ms=100");
     ::close(::open(pipe.c_str(), O_WRONLY | O_CLOEXEC));  // The file ends, and so does the request.
     CHECK(server.stop().has_value());
   }

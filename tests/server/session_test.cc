@@ -290,7 +290,7 @@ TEST_SUITE("session") {
     CHECK(again.answer() == 2);
   }
 
-  TEST_CASE("what is no request that we know ends the connection, and only this one") {
+  TEST_CASE("an unknown request ends its connection, and only that one") {
     Sitting sitting;
     Client other(sitting);
     for (const Buffer& bytes :
@@ -316,7 +316,7 @@ TEST_SUITE("session") {
     };
     const Buffer bad_frame{0xff, 0xff, 0xff, 0xff};
     for (int i = 0; i < 100; ++i) end_with(bad_frame);
-    CHECK(log.count("a frame of -1 bytes") == 20);
+    CHECK(log.count("a request has -1 bytes") == 20);
     end_with(Request(9999, 0, 1).done());
     CHECK(log.count("connection from a client ended: ") == 21);
     sitting.pass(std::chrono::seconds{10});
@@ -499,7 +499,7 @@ TEST_SUITE("session") {
     sitting.sessions.on_ended = nullptr;
   }
 
-  TEST_CASE("what comes when all have ended is closed, and the end is told once") {
+  TEST_CASE("a connection that comes after the end is closed, and the end is reported once") {
     Sitting sitting;
     Client client(sitting);
     int told = 0, ended = 0;

@@ -33,7 +33,9 @@ std::string told(Catalog& catalog) {
 }
 
 TEST_SUITE("catalog") {
-  TEST_CASE("what was applied and flushed is there after a restart, what was not flushed is not") {
+  TEST_CASE(
+      "operations that were applied and flushed are there after a restart, unflushed ones are "
+      "not") {
     ScratchDirectory scratch;
     auto meta = make(scratch);
     std::string before;

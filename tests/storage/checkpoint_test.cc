@@ -44,7 +44,7 @@ TEST_SUITE("checkpoint") {
     CHECK_FALSE(checkpoint.wanted_at().has_value());
   }
 
-  TEST_CASE("who is clean wants no checkpoint and no timer") {
+  TEST_CASE("without dirty records no checkpoint and no timer is wanted") {
     Checkpoint checkpoint(policy, 100, 100, start);
     CHECK_FALSE(checkpoint.wanted_at().has_value());
     CHECK_FALSE(checkpoint.wanted(start + seconds(1000)));
@@ -78,7 +78,8 @@ TEST_SUITE("checkpoint") {
     CHECK(checkpoint.wanted(start));
   }
 
-  TEST_CASE("what was appended but not applied when it began is dirty for the next one") {
+  TEST_CASE(
+      "records that were appended but not applied at the begin are dirty for the next checkpoint") {
     Checkpoint checkpoint(policy, 0, 0, start);
     checkpoint.appended(10, start);
     checkpoint.appended(500, start);
@@ -87,7 +88,7 @@ TEST_SUITE("checkpoint") {
     CHECK(checkpoint.wanted_at() == start + seconds(60));
   }
 
-  TEST_CASE("what was replayed is dirty") {
+  TEST_CASE("replayed records are dirty") {
     Checkpoint checkpoint(policy, 100, 300, start);
     CHECK(checkpoint.wanted_at() == start + seconds(30));
     checkpoint.begin(300, start);

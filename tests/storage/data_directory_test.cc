@@ -111,7 +111,7 @@ TEST_SUITE("data directory") {
     }
   }
 
-  TEST_CASE("who died while filling a new directory leaves one that is new again") {
+  TEST_CASE("a crash while a new directory is being filled leaves a directory that is new again") {
     Fixture f;
     {
       auto made = f.open();

@@ -71,7 +71,9 @@ TEST_SUITE("database") {
     }
   }
 
-  TEST_CASE("of one batch both column families survive or neither, whatever RocksDB flushed") {
+  TEST_CASE(
+      "the writes of one batch survive in both column families or in neither, whatever RocksDB "
+      "flushed") {
     ScratchDirectory scratch;
     const Database::Limits small{.write_buffer_bytes = 64 << 10};
     auto made = Database::make(scratch.path("db"), Kind::pending, small);

@@ -107,7 +107,7 @@ TEST_SUITE("file") {
     check_disk(memory, "relative");
   }
 
-  TEST_CASE("what is written past the page cache is read back") {
+  TEST_CASE("bytes written past the page cache are read back") {
     const TemporaryDirectory directory;
     PosixDisk disk;
     const auto path = directory.path() + "/direct";

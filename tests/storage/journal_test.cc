@@ -279,7 +279,7 @@ TEST_SUITE("journal") {
     CHECK(rig.journal->stats().records == 200);
   }
 
-  TEST_CASE("who waits for the write alone is told before the sync, and the others after it") {
+  TEST_CASE("completions that wait only for the write run before the sync, the others after it") {
     Rig rig;
     REQUIRE(rig.open());
     const auto syncs = rig.disk.syncs();

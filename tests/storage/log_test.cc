@@ -325,7 +325,7 @@ TEST_CASE("a read on from the last one needs no index") {
   CHECK(opens(next) < first);
 }
 
-TEST_CASE("who reads on from where a read ended finds it in memory, read before it was asked for") {
+TEST_CASE("a read that continues where another ended finds its bytes in memory, read ahead") {
   Fixture f;
   f.config.segment_bytes = 5'000'000;
   f.open();
@@ -360,7 +360,7 @@ TEST_CASE("who reads on from where a read ended finds it in memory, read before 
   CHECK(from_memory > 10);
 }
 
-TEST_CASE("who reads here and there has nothing read ahead") {
+TEST_CASE("random reads cause no read-ahead") {
   Fixture f;
   f.open();
   for (int i = 0; i < 100; ++i) f.append({{i, 100'000}});
@@ -373,7 +373,8 @@ TEST_CASE("who reads here and there has nothing read ahead") {
   }
 }
 
-TEST_CASE("what is read ahead is given below the limit alone, and not after its log is cut") {
+TEST_CASE(
+    "bytes that were read ahead are given only below the limit, and not after the log is cut") {
   Fixture f;
   f.open();
   for (int i = 0; i < 60; ++i) f.append({{i, 100'000}});
@@ -517,7 +518,7 @@ TEST_CASE("one flush is in flight at most, and appends and reads go on beside it
   CHECK(f.read_all(0) == f.expected(0));
 }
 
-TEST_CASE("what a flush with sync wrote, and all flushes before it, survives a power cut") {
+TEST_CASE("the bytes of a flush with sync, and of all flushes before it, survive a power cut") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     Fixture f(seed);
     f.config.segment_bytes = 300 + static_cast<std::int64_t>(seed) * 20;
@@ -828,7 +829,7 @@ TEST_CASE("a log that lost what a checkpoint vouched for is not cut, and keeps i
   REQUIRE(empty.log->truncate_to(0));
 }
 
-TEST_CASE("what retention took before the checkpoint is not replayed") {
+TEST_CASE("batches that retention removed before the checkpoint are not replayed") {
   Fixture f;
   f.config.segment_bytes = 300;
   f.open();

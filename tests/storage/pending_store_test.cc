@@ -89,7 +89,7 @@ Gone gone(const TopicPartition& partition, Sequence sequence, std::int64_t due,
 }
 
 TEST_SUITE("pending store") {
-  TEST_CASE("what is pending comes out in the order of due time, then of arrival") {
+  TEST_CASE("pending records come out in the order of due time, then of arrival") {
     Fixture f;
     f.put({park(orders, 5, 200), park(others, 2, 100), park(orders, 9, 100), park(orders, 3, 300),
            park(orders_1, 4, 100)});
@@ -105,7 +105,7 @@ TEST_SUITE("pending store") {
     CHECK(f.store->pending_of(orders.topic) == 4);
   }
 
-  TEST_CASE("a body comes back as it was parked, and what is gone comes back empty") {
+  TEST_CASE("a body comes back as it was stored, and a removed record comes back empty") {
     Fixture f;
     f.put({park(orders, 1, 100, "id", std::string_view("a\0b", 3)), park(others, 2, 200)});
     f.put({gone(others, 2, 200)});
@@ -154,7 +154,8 @@ TEST_SUITE("pending store") {
     }
   }
 
-  TEST_CASE("parked and gone within one journal record leaves an ended id and no count") {
+  TEST_CASE(
+      "a record that is added and removed in one journal record leaves an ended id and no count") {
     Fixture f;
     f.put({park(orders, 1, 100, "a"), gone(orders, 1, 100, "a", GoneHow::cancelled)});
     CHECK(f.id(orders, "a") == "ended 2");
@@ -344,7 +345,7 @@ TEST_SUITE("pending store") {
     CHECK(f.store->next_due()->known);
   }
 
-  TEST_CASE("what is parked below the earliest one is found after drains and restarts") {
+  TEST_CASE("a record that is added below the earliest one is found after drains and restarts") {
     Fixture f;
     f.put({park(orders, 1, 1000), park(orders, 2, 2000)});
     CHECK(f.next_due() == from_ms(1000));

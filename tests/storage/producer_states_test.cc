@@ -66,7 +66,7 @@ TEST_SUITE("producer states") {
     CHECK(is<OutOfOrder>(states.check(producer, 0, 20, 11)));
   }
 
-  TEST_CASE("a duplicate of a parked batch is answered -n again") {
+  TEST_CASE("a duplicate of a delayed batch is answered -n again") {
     ProducerStates states;
     states.add(producer, batch(0, 0, 3, -3), 50);
     const auto verdict = states.check(producer, 0, 0, 3);
@@ -144,7 +144,7 @@ TEST_SUITE("producer states") {
     CHECK(is<OutOfOrder>(states.check(producer + 1, 0, 777, 1)));
   }
 
-  TEST_CASE("of too many producers the one that was used least recently goes first") {
+  TEST_CASE("with too many producers the least recently used one is dropped first") {
     ProducerStates states({.max_producers = 3, .expiration = std::chrono::hours(1)});
     for (ProducerId id : {1, 2, 3, 1, 4}) {
       const std::int32_t first = id == 1 && states.size() == 3 ? 10 : 0;

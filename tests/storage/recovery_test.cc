@@ -316,7 +316,7 @@ TEST_SUITE("recovery") {
     CHECK(rig.waiting() == std::vector<Sequence>{1});
   }
 
-  TEST_CASE("of a topic that was deleted nothing comes back, also not under its name") {
+  TEST_CASE("nothing of a deleted topic comes back, even under its name") {
     Rig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 1);
@@ -337,7 +337,7 @@ TEST_SUITE("recovery") {
     CHECK(rig.catalog->image()->find("orders")->id == others.topic);
   }
 
-  TEST_CASE("what is pending for a topic that is not there in the end is dropped") {
+  TEST_CASE("pending records of a topic that does not exist at the end are dropped") {
     Rig rig;
     rig.open_journals({}, 1);
     rig.write(0, {topic(others, "others"), park(others, 2, 20)});

@@ -127,7 +127,7 @@ TEST_CASE("without limits, or without cleanup by deletion, nothing goes") {
   CHECK(!decision.next);
 }
 
-TEST_CASE("what lies below the start offset goes, whatever the limits are") {
+TEST_CASE("segments below the start offset are removed, whatever the limits are") {
   const auto all = segments(3);
   const auto go = [&](Offset start) {
     return decide_retention(all, by_bytes(-1), from_ms(0), start, everything, 0);
