@@ -7,8 +7,9 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
-#include "cli/json.h"
-#include "cli/kafka_client.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/kafka/admin.h"
 
 namespace tarry::cli {
 namespace {

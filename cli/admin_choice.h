@@ -17,6 +17,7 @@
 #include <string>
 
 #include "cli/admin_client.h"
+#include "cli/io/exit_status.h"
 #include "cli/options.h"
 
 namespace tarry::cli {

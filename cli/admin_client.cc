@@ -25,7 +25,8 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/token_proof.h"
-#include "cli/json.h"
+#include "cli/io/host_port.h"
+#include "cli/io/json.h"
 
 namespace tarry::cli {
 namespace {
@@ -170,37 +171,6 @@ std::string first_line_of(const std::string& path) {
 }
 
 }  // namespace
-
-Result<HostPort> parse_host_port(std::string_view text) {
-  std::string_view rest = text;
-  if (rest.starts_with("http://")) rest.remove_prefix(7);
-  while (rest.ends_with('/')) rest.remove_suffix(1);
-  const auto colon = rest.rfind(':');
-  const auto wrong = [&] {
-    return fail(Errc::invalid,
-                fmt::format("{}: give it as HOST:PORT, as in 127.0.0.1:8080", printable(text)));
-  };
-  if (colon == rest.npos || colon == 0) return wrong();
-  HostPort at{std::string(rest.substr(0, colon)), std::string(rest.substr(colon + 1))};
-  if (at.host.starts_with('[') && at.host.ends_with(']')) {
-    at.host = at.host.substr(1, at.host.size() - 2);
-  } else if (at.host.find_first_of(":/[]") != at.host.npos) {
-    return wrong();
-  }
-  const bool is_number = at.port.find_first_not_of("0123456789") == at.port.npos;
-  if (at.host.empty() || at.port.empty() || at.port.size() > 5 || !is_number ||
-      std::stoi(at.port) > 65535) {
-    return wrong();
-  }
-  return at;
-}
-
-bool HostPort::is_loopback() const {
-  if (host == "localhost") return true;
-  error_code error;
-  const auto address = asio::ip::make_address(host, error);
-  return !error && address.is_loopback();
-}
 
 AdminClient::AdminClient(AdminSettings settings)
     : settings_(std::move(settings)), address_(printable(settings_.address)) {}

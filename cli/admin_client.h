@@ -31,15 +31,6 @@
 
 namespace tarry::cli {
 
-// "127.0.0.1:8080", "[::1]:8080"; http:// before it does no harm.
-struct HostPort {
-  std::string host;  // Without brackets.
-  std::string port;
-
-  bool is_loopback() const;
-};
-Result<HostPort> parse_host_port(std::string_view text);
-
 // Where a broker that is told nothing keeps its data.
 inline constexpr const char* default_data_directory = "./tarry-data";
 

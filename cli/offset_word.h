@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "cli/kafka_client.h"
+#include "cli/kafka/offsets.h"
 
 namespace tarry::cli {
 

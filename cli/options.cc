@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <limits>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/admin_client.h"
-#include "cli/kafka_client.h"
-#include "cli/text.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/host_port.h"
+#include "cli/io/text.h"
+#include "cli/kafka/settings.h"
 
 namespace tarry::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

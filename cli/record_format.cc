@@ -7,8 +7,8 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
-#include "cli/json.h"
-#include "cli/text.h"
+#include "cli/io/json.h"
+#include "cli/io/text.h"
 
 namespace tarry::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/kafka_client.h"
+#include "cli/kafka/consumed_record.h"
 
 namespace tarry::cli {
 

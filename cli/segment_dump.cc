@@ -8,8 +8,8 @@
 #include <fmt/core.h>
 
 #include "base/bytes.h"
-#include "cli/json.h"
-#include "cli/output.h"
+#include "cli/io/json.h"
+#include "cli/io/output.h"
 #include "records/batch_check.h"
 #include "records/record_batch.h"
 #include "storage/segment.h"

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/commands/command.h"
+#include "cli/io/exit_status.h"
 
 namespace tarry::cli {
 namespace {

@@ -6,9 +6,15 @@
 #include <string>
 #include <utility>
 
-#include "cli/json.h"
+#include <fmt/core.h>
+
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
+#include "cli/io/table.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "cli/timer_bench.h"
 
 namespace tarry::cli {

@@ -9,16 +9,22 @@
 #include <string>
 #include <variant>
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/kafka_client.h"
-#include "cli/line_reader.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/interrupt.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/text.h"
+#include "cli/kafka/consumer.h"
+#include "cli/kafka/group_consumer.h"
+#include "cli/kafka/settings.h"
 #include "cli/offset_word.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "cli/record_format.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -190,20 +196,20 @@ class GroupConsumption {
         options_.kafka(), options_.topic, *options_.group, from_end_,
         [this](const auto& lost, bool still_ours) { lose(lost, still_ours); });
     if (!consumer) return failure(consumer.error().message);
-    consumer_ = &*consumer;
+    consumer_ = std::move(*consumer);
     end_in_order_on_signals();
-    const auto read = read_all(*consumer);
+    const auto read = read_all();
     flush();
     const int status = printing_.end(read ? done : failure(read.error().message));
     if (!read) return status;
-    const auto closed = consumer->close();
+    const auto closed = consumer_->close();
     return closed ? status : failure(closed.error().message);
   }
 
  private:
-  Result<> read_all(KafkaGroupConsumer& consumer) {
+  Result<> read_all() {
     while (!printing_.is_over()) {
-      const auto next = next_of(consumer, [this] { flush(); });
+      const auto next = next_of(*consumer_, [this] { flush(); });
       if (!next) return std::unexpected(next.error());
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
         at_end_.insert(end->partition);
@@ -215,10 +221,10 @@ class GroupConsumption {
         if (printing_.is_flush_due()) flush();
         continue;
       }
-      const auto assigned = consumer.assigned();
+      const auto assigned = consumer_->assigned();
       if (assigned && (assigned->empty() || !at_end_.empty())) printing_.listens();
       if (options_.until_end && assigned && all_read(*assigned)) return {};
-      if (printing_.is_idle()) return idle_end(consumer.is_lost());
+      if (printing_.is_idle()) return idle_end(consumer_->is_lost());
     }
     return {};
   }
@@ -245,16 +251,16 @@ class GroupConsumption {
   // What a full disk, or a reader that has gone away, did not take is not done with.
   void flush() {
     if (!printing_.flush()) return;
-    for (const auto& [partition, next] : printed_) consumer_->done_up_to(partition, next);
+    for (const auto& [partition, next] : printed_) consumer_->store_offset(partition, next);
     printed_.clear();
   }
 
   const Options& options_;
   const bool from_end_;
-  KafkaGroupConsumer* consumer_ = nullptr;
   std::set<PartitionIndex> at_end_;
   std::map<PartitionIndex, Offset> printed_;  // What is not known to be written: the next offsets.
   Printing printing_;
+  std::unique_ptr<KafkaGroupConsumer> consumer_;  // Calls lose(), so it goes first.
 };
 
 int run(const Options& options) {

@@ -8,15 +8,19 @@
 #include <string>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
-#include "cli/json.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {

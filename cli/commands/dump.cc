@@ -10,12 +10,16 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/bytes.h"
 #include "base/log.h"
-#include "cli/line_reader.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/line_reader.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
 #include "cli/message_dump.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "cli/segment_dump.h"
 #include "storage/file.h"
 

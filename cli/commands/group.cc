@@ -8,13 +8,19 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
-#include "cli/json.h"
-#include "cli/kafka_client.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
+#include "cli/kafka/admin.h"
+#include "cli/kafka/settings.h"
 #include "cli/offset_word.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {

@@ -15,15 +15,21 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/json.h"
-#include "cli/kafka_client.h"
-#include "cli/line_reader.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/interrupt.h"
+#include "cli/io/json.h"
+#include "cli/io/line_reader.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
+#include "cli/io/text.h"
+#include "cli/kafka/producer.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -136,12 +142,12 @@ class Production {
                             options_.topic, acks_of(options_.acks),
                             [this](const Delivery& delivery) { on_delivery(delivery); });
     if (!producer) return failure(producer.error().message);
-    producer_ = &*producer;
+    producer_ = std::move(*producer);
     if (options_.partition &&
-        static_cast<std::size_t>(*options_.partition) >= producer->partition_count()) {
+        static_cast<std::size_t>(*options_.partition) >= producer_->partition_count()) {
       return failure(fmt::format("{}: there is no partition {}, it has {}", cell(options_.topic),
                                  *options_.partition,
-                                 counted(producer->partition_count(), "partition", "partitions")));
+                                 counted(producer_->partition_count(), "partition", "partitions")));
     }
     end_in_order_on_signals();
     auto sent = send_all();
@@ -149,7 +155,7 @@ class Production {
     if (sent && held_ && !interrupted) sent = send_held();
     if (several_of_one_id_) return usage_error(sent.error().message);
     // What was sent before something went wrong counts all the same.
-    const auto finished = producer->finish();
+    const auto finished = producer_->finish();
     if (sent && !finished) sent = finished;
     progress_.clear();
 
@@ -312,12 +318,12 @@ class Production {
   const Asked asked_;
   Output out_;
   Progress progress_;
-  KafkaProducer* producer_ = nullptr;
   std::uint64_t number_ = 0;  // Of the last record that was given; the first is 1.
   std::uint64_t accepted_ = 0, delayed_ = 0, refused_ = 0;
   std::optional<std::pair<std::uint64_t, std::string>> first_error_;
   std::optional<std::pair<std::optional<std::string>, std::string>> held_;  // Key and value.
   bool several_of_one_id_ = false;
+  std::unique_ptr<KafkaProducer> producer_;  // Reports to us, so it goes first.
 };
 
 int run(const Options& options) {

@@ -14,9 +14,12 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
 #include "base/log_thread.h"
 #include "base/memory.h"
+#include "cli/io/exit_status.h"
 #include "cli/stop_limit.h"
 #include "server/config.h"
 #include "server/server.h"

@@ -7,15 +7,21 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
 #include "cli/admin_client.h"
-#include "cli/json.h"
-#include "cli/kafka_client.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
+#include "cli/kafka/admin.h"
+#include "cli/kafka/settings.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {

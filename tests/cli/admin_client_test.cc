@@ -18,7 +18,7 @@
 #include <fmt/core.h>
 
 #include "base/token_proof.h"
-#include "cli/refusal.h"
+#include "tests/cli/bound_socket.h"
 
 namespace tarry::cli {
 namespace {
@@ -26,18 +26,6 @@ namespace {
 using namespace std::chrono_literals;
 
 const std::string token = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
-int bound_socket(std::uint16_t& port) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&at), size) == 0);
-  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) == 0);
-  port = ntohs(at.sin_port);
-  return socket;
-}
 
 // Takes one connection after the other and answers each request on it with what `answer` says;
 // remembers all that it was sent.
@@ -220,24 +208,6 @@ TEST_SUITE("admin client") {
     const auto late = patient.get("/status");
     REQUIRE_FALSE(late.has_value());
     CHECK(late.error().message.find("within 300ms") != std::string::npos);
-  }
-
-  TEST_CASE("all brokers of a list refuse when nobody listens at any of them") {
-    std::uint16_t free = 0, taken = 0;
-    ::close(bound_socket(free));
-    const int listening = bound_socket(taken);
-    REQUIRE(::listen(listening, 1) == 0);
-    const auto nobody = fmt::format("127.0.0.1:{}", free);
-    const auto somebody = fmt::format("127.0.0.1:{}", taken);
-    CHECK(all_refused_on_loopback(nobody));
-    CHECK(all_refused_on_loopback(nobody + ", PLAINTEXT://" + nobody));
-    CHECK(all_refused_on_loopback(fmt::format("localhost:{}", free)));
-    CHECK(all_refused_on_loopback(nobody + ","));
-    CHECK_FALSE(all_refused_on_loopback(somebody));
-    CHECK_FALSE(all_refused_on_loopback(nobody + "," + somebody));
-    CHECK_FALSE(all_refused_on_loopback(nobody + ",192.0.2.1:9092"));
-    CHECK_FALSE(all_refused_on_loopback(""));
-    ::close(listening);
   }
 }
 

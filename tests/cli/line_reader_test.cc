@@ -1,4 +1,4 @@
-#include "cli/line_reader.h"
+#include "cli/io/line_reader.h"
 
 #include <unistd.h>
 
@@ -8,6 +8,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+
+#include "cli/io/interrupt.h"
 
 namespace tarry::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/log.h"
+#include "cli/command.h"
 #include "cli/commands/bench.h"
-#include "cli/commands/command.h"
 #include "cli/commands/consume.h"
 #include "cli/commands/delayed.h"
 #include "cli/commands/dump.h"
@@ -15,6 +15,7 @@
 #include "cli/commands/serve.h"
 #include "cli/commands/status.h"
 #include "cli/commands/topic.h"
+#include "cli/io/exit_status.h"
 #include "cli/options.h"
 
 namespace tarry::cli {

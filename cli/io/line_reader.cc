@@ -1,22 +1,21 @@
-#include "cli/line_reader.h"
+#include "cli/io/line_reader.h"
 
 #include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
+
+#include "cli/io/interrupt.h"
 
 namespace tarry::cli {
 namespace {
 
 constexpr std::size_t piece = 256 << 10;
 constexpr int pause_ms = 20;
-
-volatile std::sig_atomic_t interrupted = 0;
 
 }  // namespace
 
@@ -74,19 +73,6 @@ Result<std::optional<std::string_view>> LineReader::next() {
     if (!more) return std::unexpected(more.error());
     at_end_ = !*more;
   }
-}
-
-void end_in_order_on_signals() {
-  interrupted = 0;
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = 1; };
-  action.sa_flags = SA_RESETHAND;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-}
-
-bool was_interrupted() {
-  return interrupted != 0;
 }
 
 }  // namespace tarry::cli

@@ -1,4 +1,4 @@
-#include "cli/dry_run.h"
+#include "cli/kafka/dry_run.h"
 
 #include <array>
 #include <exception>

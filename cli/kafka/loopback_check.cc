@@ -1,4 +1,4 @@
-#include "cli/refusal.h"
+#include "cli/kafka/loopback_check.h"
 
 #include <netdb.h>
 #include <poll.h>
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "cli/admin_client.h"
+#include "cli/io/host_port.h"
 
 namespace tarry::cli {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/text.h"
+#include "cli/io/text.h"
 
 namespace tarry::cli {
 

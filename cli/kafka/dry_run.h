@@ -14,7 +14,7 @@
 #include <string>
 
 #include "base/ids.h"
-#include "cli/consumed_record.h"
+#include "cli/kafka/consumed_record.h"
 #include "protocol/error_code.h"
 
 namespace tarry::cli {

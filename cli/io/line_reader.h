@@ -24,8 +24,8 @@ class LineReader {
   LineReader(int descriptor, std::string name, std::function<void()> while_waiting = {});
 
   // The next line without its newline, valid until the next call; empty at the end.  The last one
-  // need not have a newline.  A signal ends it too (end_in_order_on_signals), and then a line that
-  // is not whole is dropped.
+  // need not have a newline.  An interrupt (interrupt.h) ends it too, and then drops a line that is
+  // not whole.
   // Errors: io, too_large.
   Result<std::optional<std::string_view>> next();
 
@@ -41,9 +41,5 @@ class LineReader {
   std::size_t lines_ = 0;
   bool at_end_ = false;
 };
-
-// SIGINT and SIGTERM end the work in order from now on; a second one ends the process.
-void end_in_order_on_signals();
-bool was_interrupted();
 
 }  // namespace tarry::cli
