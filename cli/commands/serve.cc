@@ -21,8 +21,12 @@
 #include "base/memory.h"
 #include "cli/io/exit_status.h"
 #include "cli/stop_limit.h"
-#include "server/config.h"
+#include "server/config_help.h"
+#include "server/config_keys.h"
+#include "server/config_layers.h"
+#include "server/properties_file.h"
 #include "server/server.h"
+#include "server/setting.h"
 
 namespace tarry::cli {
 namespace {

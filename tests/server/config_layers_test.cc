@@ -1,16 +1,18 @@
-#include "server/config.h"
-
-#include <unistd.h>
+#include "server/config_layers.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
-#include <sstream>
+#include <chrono>
+#include <initializer_list>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 
-#include "tests/test_data.h"
+#include "server/config_keys.h"
+#include "server/properties_file.h"
 
 namespace tarry::server {
 namespace {
@@ -37,12 +39,6 @@ std::string refused(const Layers& layers) {
   REQUIRE_FALSE(config.has_value());
   CHECK(config.error().message.find('\n') == std::string::npos);
   return config.error().message;
-}
-// The key and value of a file's only line.
-std::pair<std::string, std::string> line(std::string_view text) {
-  const auto settings = file(text);
-  REQUIRE(settings.size() == 1);
-  return {settings[0].key, settings[0].value};
 }
 const broker::ConfigEntry& entry(const Config& config, std::string_view name) {
   const auto found = std::ranges::find(config.broker.entries, name, &broker::ConfigEntry::name);
@@ -292,119 +288,6 @@ TEST_SUITE("config") {
     CHECK(entry(config, "fetch.max.bytes").is_default);
     CHECK(entry(config, "message.max.bytes").type == broker::ConfigType::integer);
     CHECK_FALSE(entry(config, "message.max.bytes").reason.empty());
-  }
-
-  TEST_CASE("every key has a name of its own, a reason, a range, and a default that is allowed") {
-    std::string_view last;
-    for (const auto& key : config_keys()) {
-      INFO("key: ", std::string(key.name));
-      CHECK(key.name != last);
-      last = key.name;
-      CHECK(key.reason.ends_with('.'));
-      CHECK_FALSE(key.allowed().empty());
-      CHECK(check_setting(key.name, key.fallback).has_value());
-    }
-  }
-
-  TEST_CASE("every default of a topic config is a key of the broker") {
-    for (const auto& key : broker::topic_config_keys()) {
-      if (!key.broker_name.empty()) CHECK(find_config_key(key.broker_name) != nullptr);
-    }
-  }
-
-  TEST_CASE("the help shows every key, and is a file that changes nothing") {
-    const auto help = config_help();
-    auto settings = parse_properties(help, "help");
-    REQUIRE(settings.has_value());
-    CHECK(settings->size() == config_keys().size());
-    const auto plain = made({});
-    const auto config = made({*settings});
-    for (const auto& each : config.broker.entries) {
-      INFO("key: ", each.name);
-      CHECK(each.is_default);
-      CHECK(each.value == entry(plain, each.name).value);
-    }
-    CHECK(config.broker.topic_defaults == plain.broker.topic_defaults);
-  }
-
-  TEST_CASE("etc/tarry.properties is what --help-config prints") {
-    std::ifstream committed(test_data("../etc/tarry.properties"));
-    REQUIRE(committed);
-    std::stringstream text;
-    text << committed.rdbuf();
-    CHECK_MESSAGE(text.str() == config_help(),
-                  "run `tarry serve --help-config > etc/tarry.properties`");
-  }
-}
-
-TEST_SUITE("properties") {
-  TEST_CASE("comments and empty lines are nothing, and lines count from one") {
-    const auto settings = file("# a\n! b\n\n   # c\n\t\nkey=value\r\nother=1");
-    REQUIRE(settings.size() == 2);
-    CHECK(settings[0].where == "x.properties:6");
-    CHECK(settings[1].where == "x.properties:7");
-    CHECK(file("").empty());
-  }
-
-  TEST_CASE("key and value part at =, : or blanks, and blanks around them do not count") {
-    const auto expected = std::pair<std::string, std::string>("a.b", "c d");
-    for (const auto* text : {"a.b=c d", "a.b:c d", "a.b c d", "  a.b = c d  ", "a.b\t:\tc d\t",
-                             "a.b   =c d", "a.b\fc d"}) {
-      INFO("line: ", text);
-      CHECK(line(text) == expected);
-    }
-    CHECK(line("a==b").second == "=b");
-    CHECK(line("a = : b").second == ": b");
-    CHECK(line("a").second == "");
-    CHECK(line("=b").first == "");
-  }
-
-  TEST_CASE("a backslash at a line's end joins the next line without its leading blanks") {
-    const auto settings = file("list=one,\\\n   two,\\\r\n\tthree\nnext=1\\\\\nlast=2");
-    REQUIRE(settings.size() == 3);
-    CHECK(settings[0].value == "one,two,three");
-    CHECK(settings[1].value == "1\\");
-    CHECK(settings[1].where == "x.properties:4");
-    CHECK(settings[2].value == "2");
-    CHECK(line("a=b\\").second == "b");
-    CHECK(line("a=b\\\n# c").second == "b# c");
-  }
-
-  TEST_CASE("escapes stand for what they name, and an escaped separator belongs to the key") {
-    CHECK(line("a\\=b\\:c\\ d=e").first == "a=b:c d");
-    CHECK(line("a=\\t\\n\\r\\f\\\\\\q").second == "\t\n\r\f\\q");
-    CHECK(line("a=\\u0041\\u00e9\\u20ac").second == "A\xc3\xa9\xe2\x82\xac");
-    CHECK(line("a=\\ud83d\\ude00").second == "\xf0\x9f\x98\x80");
-    CHECK(line("a=\\ b\\ ").second == " b ");
-    CHECK(line("a=\xc3\xa9").second == "\xc3\xa9");
-  }
-
-  TEST_CASE("an escape that names no character is refused with its line") {
-    for (const auto* text :
-         {"a=\\u12", "a=\\u12g4", "a=\\ud83d", "a=\\ude00", "a=\\ud83d\\u0041"}) {
-      INFO("line: ", text);
-      const auto settings = parse_properties(std::string("\n") + text, "x");
-      REQUIRE_FALSE(settings.has_value());
-      CHECK(contains(settings.error().message, "x:2: "));
-    }
-  }
-
-  TEST_CASE("a file that is not there, or is no file, is refused by its path") {
-    CHECK(contains(read_properties("/nowhere/x.properties").error().message,
-                   "/nowhere/x.properties"));
-    CHECK_FALSE(read_properties("/").has_value());
-  }
-
-  TEST_CASE("a file of more than 1 MiB is refused") {
-    char path[] = "/tmp/tarry-config-test-XXXXXX";
-    const int descriptor = ::mkstemp(path);
-    REQUIRE(descriptor >= 0);
-    ::close(descriptor);
-    std::ofstream(path) << std::string((1 << 20) + 1, '#');
-    const auto settings = read_properties(path);
-    std::remove(path);
-    REQUIRE_FALSE(settings.has_value());
-    CHECK(contains(settings.error().message, "1 MiB"));
   }
 }
 
