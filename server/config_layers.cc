@@ -37,7 +37,7 @@ std::string setting_text(const Setting& setting) {
 }
 
 // Empty when no key is similar.
-std::string_view most_similar_key(std::string_view word) {
+std::string_view nearest_key(std::string_view word) {
   std::string_view nearest;
   if (word.size() > max_compared) return nearest;
   std::size_t nearest_distance = max_typing_errors + 1;
@@ -52,7 +52,7 @@ std::string_view most_similar_key(std::string_view word) {
 }
 
 std::string unknown_key_text(const Setting& setting) {
-  const auto meant = most_similar_key(setting.key);
+  const auto meant = nearest_key(setting.key);
   return fmt::format("{}: there is no such key{}; `tarry serve --help-config` shows all",
                      setting_text(setting),
                      meant.empty() ? "" : fmt::format("; did you mean {}?", meant));

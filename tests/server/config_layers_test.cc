@@ -191,7 +191,8 @@ TEST_SUITE("config") {
     CHECK(entry(config, "connections.max.idle.ms").value == "5400000");
   }
 
-  TEST_CASE("of log.retention ms wins over minutes and minutes over hours, wherever they stand") {
+  TEST_CASE(
+      "log.retention.ms wins over .minutes and .minutes over .hours, whichever layer they are in") {
     const auto retention = [](const Layers& layers) {
       return made(layers).broker.topic_defaults.at("retention.ms");
     };
@@ -246,7 +247,7 @@ TEST_SUITE("config") {
     CHECK(entry(plain, "advertised.listeners").value == "");
   }
 
-  TEST_CASE("a value is shown as what it means, however it was written") {
+  TEST_CASE("DescribeConfigs shows a value in one form, however it was written") {
     const auto config = made({set({{"num.partitions", "0003"},
                                    {"message.max.bytes", "0001000"},
                                    {"auto.create.topics.enable", "False"},
@@ -265,7 +266,9 @@ TEST_SUITE("config") {
     CHECK(entry(config, "tarry.data.dir").value == "007");
   }
 
-  TEST_CASE("Kafka's keys for what is not there are taken, unless they ask for what is missing") {
+  TEST_CASE(
+      "Kafka's keys without a meaning here are accepted, unless their value asks for what is "
+      "missing") {
     made({set({{"log.flush.interval.messages", "10000"},
                {"log.flush.interval.ms", "1s"},
                {"log.cleaner.delete.retention.ms", "1d"},

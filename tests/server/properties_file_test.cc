@@ -31,7 +31,7 @@ bool contains(const std::string& text, std::string_view part) {
 }
 
 TEST_SUITE("properties file") {
-  TEST_CASE("comments and empty lines are nothing, and lines count from one") {
+  TEST_CASE("comments and empty lines are skipped, and lines count from one") {
     const auto settings = file("# a\n! b\n\n   # c\n\t\nkey=value\r\nother=1");
     REQUIRE(settings.size() == 2);
     CHECK(settings[0].where == "x.properties:6");
@@ -39,7 +39,7 @@ TEST_SUITE("properties file") {
     CHECK(file("").empty());
   }
 
-  TEST_CASE("key and value part at =, : or blanks, and blanks around them do not count") {
+  TEST_CASE("key and value are separated by =, : or blanks, and blanks around them do not count") {
     const auto expected = std::pair<std::string, std::string>("a.b", "c d");
     for (const auto* text : {"a.b=c d", "a.b:c d", "a.b c d", "  a.b = c d  ", "a.b\t:\tc d\t",
                              "a.b   =c d", "a.b\fc d"}) {
@@ -82,7 +82,7 @@ TEST_SUITE("properties file") {
     }
   }
 
-  TEST_CASE("a file that is not there, or is no file, is refused by its path") {
+  TEST_CASE("a missing file, or a directory, is refused by its path") {
     CHECK(contains(read_properties("/nowhere/x.properties").error().message,
                    "/nowhere/x.properties"));
     CHECK_FALSE(read_properties("/").has_value());
