@@ -48,7 +48,7 @@ struct Options {
   }
 };
 
-// How much may be printed and not be written yet while more comes.
+// While records come, output is written when there is this much of it, or this often.
 constexpr std::size_t flush_bytes = 64 << 10;
 constexpr auto flush_every = 100ms;
 
@@ -74,9 +74,9 @@ class Printing {
   }
   int end(int status) { return out_.end(status); }
 
-  // From now on it counts as quiet when nothing comes.
-  void listens() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
-  // Whether it was the last one.
+  // The broker has answered, so --idle counts from now on.
+  void begin_quiet() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
+  // Returns whether it was the last one that was asked for.
   bool print(const ConsumedRecord& record) {
     quiet_since_ = steady_clock::now();
     text_.clear();
@@ -103,7 +103,7 @@ class Printing {
   Output out_;
 };
 
-// What is there, or, after a flush of what was printed, what comes next.
+// The next record; flushes what was printed before it waits for one.
 template <typename Consumer, typename Flush>
 Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   auto next = consumer.next(0ms);
@@ -114,7 +114,7 @@ Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   return next;
 }
 
-// Nobody knows what would have come over a connection that is lost.
+// An idle time without a connection says nothing about the topic, so it is an error.
 Result<> idle_end(bool is_lost) {
   if (!is_lost) return {};
   return fail(Errc::io, "nothing came for --idle because the connection to the broker is lost");
@@ -166,7 +166,7 @@ class Consumption {
       const auto next = next_of(consumer, [this] { printing_.flush(); });
       if (!next) return std::unexpected(next.error());
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
-        printing_.listens();
+        printing_.begin_quiet();
         reading_.erase(end->partition);
         if (options_.until_end && reading_.empty()) return {};
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
@@ -180,12 +180,12 @@ class Consumption {
 
   const Options& options_;
   const OffsetWord from_;
-  std::set<PartitionIndex> reading_;  // Those whose end was not reached yet.
+  std::set<PartitionIndex> reading_;  // The partitions whose end was not reached yet.
   Printing printing_;
 };
 
-// As a member of a group: what was printed is committed once it is written, never before, and the
-// group is left in order.
+// As a member of a group: commits records once they are written, never before, and leaves the group
+// in order.
 class GroupConsumption {
  public:
   GroupConsumption(const Options& options, bool from_end, RecordFormat format)
@@ -194,7 +194,7 @@ class GroupConsumption {
   int run() {
     auto consumer = KafkaGroupConsumer::open(
         options_.kafka(), options_.topic, *options_.group, from_end_,
-        [this](const auto& lost, bool still_ours) { lose(lost, still_ours); });
+        [this](const auto& lost, bool still_ours) { before_revoke(lost, still_ours); });
     if (!consumer) return failure(consumer.error().message);
     consumer_ = std::move(*consumer);
     end_in_order_on_signals();
@@ -222,7 +222,7 @@ class GroupConsumption {
         continue;
       }
       const auto assigned = consumer_->assigned();
-      if (assigned && (assigned->empty() || !at_end_.empty())) printing_.listens();
+      if (assigned && (assigned->empty() || !at_end_.empty())) printing_.begin_quiet();
       if (options_.until_end && assigned && all_read(*assigned)) return {};
       if (printing_.is_idle()) return idle_end(consumer_->is_lost());
     }
@@ -240,15 +240,15 @@ class GroupConsumption {
         assigned, [this](PartitionIndex partition) { return at_end_.contains(partition); });
   }
 
-  void lose(const std::vector<PartitionIndex>& partitions, bool still_ours) {
+  void before_revoke(const std::vector<PartitionIndex>& partitions, bool still_ours) {
     if (still_ours) flush();
     for (const auto partition : partitions) {
       at_end_.erase(partition);
-      printed_.erase(partition);  // Another's to commit.
+      printed_.erase(partition);  // Another member commits them.
     }
   }
 
-  // What a full disk, or a reader that has gone away, did not take is not done with.
+  // Records that could not be written (a full disk, a reader that is gone) are not committed.
   void flush() {
     if (!printing_.flush()) return;
     for (const auto& [partition, next] : printed_) consumer_->store_offset(partition, next);
@@ -258,9 +258,10 @@ class GroupConsumption {
   const Options& options_;
   const bool from_end_;
   std::set<PartitionIndex> at_end_;
-  std::map<PartitionIndex, Offset> printed_;  // What is not known to be written: the next offsets.
+  std::map<PartitionIndex, Offset>
+      printed_;  // Next offsets of records that may not be written yet.
   Printing printing_;
-  std::unique_ptr<KafkaGroupConsumer> consumer_;  // Calls lose(), so it goes first.
+  std::unique_ptr<KafkaGroupConsumer> consumer_;  // Calls before_revoke(), so it goes first.
 };
 
 int run(const Options& options) {
@@ -287,7 +288,7 @@ void add_consume(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("consume", "Reads the records of a topic");
   add_broker_options(*command, options->broker);
   command->add_option("TOPIC", options->topic, "The topic to read")->required()->check(is_topic);
-  command->add_option("--from", options->from, "Where to begin (default start)")
+  command->add_option("--from", options->from, "The offset to begin at (default start)")
       ->option_text("start|end|OFFSET|@TIME")
       ->take_last();
   command->add_option("-p,--partition", options->partition, "Only this partition (default: all)")

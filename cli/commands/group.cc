@@ -62,7 +62,7 @@ struct Row {
   PartitionIndex partition = 0;
   std::optional<Offset> offset;
   std::optional<Offset> end;            // None: the topic is gone.
-  const GroupMember* member = nullptr;  // Who reads it.
+  const GroupMember* member = nullptr;  // The member that reads it.
 
   std::optional<Offset> lag() const {
     if (!offset || !end) return std::nullopt;
@@ -165,7 +165,7 @@ int describe(const Options& options) {
                row.member ? cell(row.member->id) : "-", row.member ? cell(row.member->host) : "-",
                row.member ? cell(row.member->client) : "-"});
   }
-  // Members that have nothing to read are members too.
+  // Members without partitions come last.
   for (const auto& member : group->members) {
     if (!member.assigned.empty()) continue;
     table.row({"-", "-", "-", "-", "-", cell(member.id), cell(member.host), cell(member.client)});
@@ -283,15 +283,15 @@ void add_group_commands(CLI::App& program, Chosen& chosen) {
   add("list", "Lists all groups", list);
   {
     const auto [command, options] =
-        add("describe", "Shows its members, what it has committed and how far it lags", describe);
+        add("describe", "Shows the members, committed offsets and lag of a group", describe);
     add_name(*command, *options);
   }
   {
     const auto [command, options] = add(
-        "reset", "Moves what it has committed of a topic; its consumers must be stopped", reset);
+        "reset", "Moves the committed offsets of a topic; stop the group's consumers first", reset);
     add_name(*command, *options);
     command->add_option("TOPIC", options->topic, "The topic")->required()->check(is_topic);
-    command->add_option("--to", options->to, "Where the group continues")
+    command->add_option("--to", options->to, "The offset at which the group continues")
         ->option_text("start|end|OFFSET|@TIME")
         ->required()
         ->take_last();
@@ -299,12 +299,11 @@ void add_group_commands(CLI::App& program, Chosen& chosen) {
         ->option_text("PARTITION")
         ->check(is_partition)
         ->take_last();
-    command->add_flag("--dry-run", options->dry_run,
-                      "Shows what would change, and changes nothing");
+    command->add_flag("--dry-run", options->dry_run, "Shows the changes without making them");
   }
   {
     const auto [command, options] =
-        add("delete", "Deletes a group and what it has committed", remove);
+        add("delete", "Deletes a group and its committed offsets", remove);
     add_name(*command, *options);
   }
 }

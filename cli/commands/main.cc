@@ -54,7 +54,7 @@ int run(int count, char** words) {
 
   if (count < 2) return usage_error("a command is missing; `tarry --help` shows all");
   if (const char* word = unknown_command(program, count, words)) {
-    return usage_error(not_a_command(program, word));
+    return usage_error(unknown_command_text(program, word));
   }
   try {
     program.parse(count, words);
@@ -68,7 +68,7 @@ int run(int count, char** words) {
 }  // namespace
 }  // namespace tarry::cli
 
-// Read by jemalloc before anything runs: what one thread frees others may use.
+// jemalloc reads it before anything runs.  Few arenas: memory that one thread frees, others use.
 extern "C" const char* malloc_conf;
 const char* malloc_conf = "narenas:4";
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// JSON as commands print it: fields in the order in which they were put in.  For .cc files alone:
-// it brings nlohmann/json with it.
+// JSON as commands print it, with fields in the order in which they were added.  Only .cc files
+// include it: nlohmann/json is slow to compile.
 
 #include <optional>
 #include <string>
@@ -19,7 +19,7 @@ inline std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Text as it is, other bytes in base64 with NAME_base64 beside them.
+// Text as it is; other bytes in base64, with "NAME_base64": true beside them.
 inline void put_bytes(Json& to, const std::string& name,
                       const std::optional<std::string_view>& bytes) {
   if (!bytes) {

@@ -56,16 +56,16 @@ Result<std::optional<std::string_view>> LineReader::next() {
     }
     scanned_ = buffer_.size();
     if (at_end_) {
-      // Who wrote it may have been interrupted as well, and that is how it came to an end.
+      // The same Ctrl-C may have ended the program that writes, in the middle of a line.
       if (from_ == buffer_.size() || was_interrupted()) return std::nullopt;
       const std::string_view line(buffer_.data() + from_, buffer_.size() - from_);
       from_ = buffer_.size();
       ++lines_;
       return line;
     }
-    if (buffer_.size() - from_ > longest_line) {
+    if (buffer_.size() - from_ > max_line_bytes) {
       return fail(Errc::too_large, fmt::format("{}: line {} is longer than {} bytes", name_,
-                                               lines_ + 1, longest_line));
+                                               lines_ + 1, max_line_bytes));
     }
     buffer_.erase(0, std::exchange(from_, 0));
     scanned_ = buffer_.size();

@@ -1,8 +1,10 @@
 #pragma once
 
-// Reads a file or a pipe line by line; lets its owner do something else while nothing comes.
+// LineReader: reads a file or a pipe line by line, and lets its owner work while nothing comes.
 //
-// Memory: a line, at most longest_line bytes, and one piece.  One thread.
+// What always holds: memory holds one line, of at most max_line_bytes, and one piece of the file.
+//
+// It belongs to one command.  One thread.
 
 #include <cstddef>
 #include <functional>
@@ -16,8 +18,9 @@ namespace tarry::cli {
 
 class LineReader {
  public:
-  // What a Kafka record can hold is less; a file without newlines must not fill the memory.
-  static constexpr std::size_t longest_line = std::size_t{64} << 20;
+  // More than a Kafka record can hold; without a limit a file without newlines would fill the
+  // memory.
+  static constexpr std::size_t max_line_bytes = std::size_t{64} << 20;
 
   // `name` is for errors.  `while_waiting` is called again and again, every few milliseconds, while
   // there is nothing to read.  The descriptor is not closed.

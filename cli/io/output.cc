@@ -23,7 +23,7 @@ void Output::write(std::string_view text) {
 
 void Output::flush() {
   if (error_ == 0 && std::fflush(file_) != 0) error_ = errno;
-  // A pipe whose reader went away says so without being written to.
+  // poll() reports that the reader of a pipe is gone even when nothing was written.
   pollfd reader{::fileno(file_), 0, 0};
   if (error_ == 0 && ::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) error_ = EPIPE;
 }

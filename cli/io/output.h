@@ -27,15 +27,15 @@ class Output {
   }
   void flush();
 
-  // Whether all that was written until now is out of our hands.
+  // Whether everything that was written so far has reached the file.
   bool flushed() {
     flush();
     return !is_over();
   }
 
-  // Nobody hears us any more: what is not begun need not be begun.
+  // Nobody reads any more, or the disk is full: there is no use in going on.
   bool is_over() const { return error_ != 0; }
-  // The exit status of a command that would else end with `status`.
+  // Flushes, and returns the exit status of a command that otherwise ends with `status`.
   int end(int status);
 
  private:

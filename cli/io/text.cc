@@ -26,7 +26,7 @@ std::uint32_t byte(char c) {
   return static_cast<unsigned char>(c);
 }
 
-// How many bytes the UTF-8 character at the front takes; 0 when it is none.
+// The size of the UTF-8 character at the front; 0 when the bytes are not one.
 std::size_t character(std::string_view text) {
   const std::uint32_t first = byte(text[0]);
   if (first < 0x80) return 1;
@@ -89,7 +89,7 @@ std::string base64(std::string_view bytes) {
 
 Result<std::string> from_base64(std::string_view text) {
   const auto wrong = [&] {
-    return fail(Errc::invalid, fmt::format("'{}' is no base64", printable(text, 64)));
+    return fail(Errc::invalid, fmt::format("'{}' is not base64", printable(text, 64)));
   };
   if (text.size() % 4 != 0) return wrong();
   std::size_t padding = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How bytes become text and back, on a command line, in a URL, in JSON and in a table.
+// Conversions between bytes and text, for a command line, a URL, JSON and a table.
 
 #include <cstddef>
 #include <string>
@@ -16,15 +16,15 @@ std::string base64(std::string_view bytes);  // Standard alphabet, padded.
 // Errors: invalid.
 Result<std::string> from_base64(std::string_view text);
 
-// For one part of a URL's path, or a value of its query: all but letters, digits and -._~ is
-// written as %NN.
+// For one part of a URL's path, or a value of its query: every byte other than letters, digits and
+// -._~ becomes %NN.
 std::string percent_encoded(std::string_view text);
 
-// For one cell of a table: on one line whatever comes.  Control characters, the backslash and what
-// is no UTF-8 are written as \t, \n, \\, \xNN; other UTF-8 stays as it is.
+// For one cell of a table: always on one line.  Control characters, the backslash and bytes that
+// are not UTF-8 become \t, \n, \\, \xNN; other UTF-8 stays as it is.
 std::string cell(std::string_view text);
 
-// Code points, which is what a terminal's columns mostly are.
+// Code points, which a terminal shows in one column each, mostly.
 std::size_t width_of(std::string_view utf8);
 
 }  // namespace tarry::cli

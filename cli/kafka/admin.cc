@@ -89,7 +89,7 @@ Result<std::string> KafkaAdmin::cluster_id() {
   char* text = rd_kafka_clusterid(connection_->client(), in_ms(connection_->timeout()));
   if (text == nullptr) {
     if (steady_clock::now() >= until) return connection_->timeout_error();
-    return fail(Errc::invalid, "the broker tells no cluster id");
+    return fail(Errc::invalid, "the broker gives no cluster id");
   }
   std::string id = text;
   rd_kafka_mem_free(connection_->client(), text);

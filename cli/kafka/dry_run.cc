@@ -24,10 +24,10 @@ namespace {
 namespace asio = boost::asio;
 using asio::use_awaitable;
 
-// The first whose answers hold messages.
+// The first version whose answers hold messages.
 constexpr int version = 8;
-constexpr std::int16_t acks_that_are_refused = -2;
-constexpr std::size_t largest_answer = std::size_t{1} << 20;
+constexpr std::int16_t refused_acks = -2;
+constexpr std::size_t max_answer_bytes = std::size_t{1} << 20;
 
 Buffer request_of(const std::string& topic, const ConsumedRecord& record, Buffer& batch) {
   const auto bytes = [](std::optional<std::string_view> text) -> std::optional<Bytes> {
@@ -40,7 +40,7 @@ Buffer request_of(const std::string& topic, const ConsumedRecord& record, Buffer
   builder.append(from_ms(record.timestamp), bytes(record.key), bytes(record.value), headers);
   batch = builder.finish();
   protocol::ProduceRequest request;
-  request.acks = acks_that_are_refused;
+  request.acks = refused_acks;
   request.timeout_ms = 1000;
   auto& to = request.topic_data.emplace_back();
   to.name = topic;
@@ -59,13 +59,13 @@ std::optional<Refusal> refusal_in(Bytes frame) {
     return std::nullopt;
   }
   const auto& answer = response->responses[0].partition_responses[0];
-  // That of the record says more than that of its batch.
+  // The message about the record says more than the one about its batch.
   if (!answer.record_errors.empty() && answer.record_errors[0].batch_index_error_message)
     return Refusal{answer.error_code, *answer.record_errors[0].batch_index_error_message};
   return Refusal{answer.error_code, answer.error_message.value_or("")};
 }
 
-// Throws what goes wrong.
+// Throws when the broker cannot be reached or does not answer.
 asio::awaitable<Buffer> ask(asio::io_context& io, std::string host, int port, Buffer request) {
   asio::ip::tcp::resolver resolver(io);
   asio::ip::tcp::socket socket(io);
@@ -80,7 +80,7 @@ asio::awaitable<Buffer> ask(asio::io_context& io, std::string host, int port, Bu
   std::array<std::uint8_t, 4> size;
   co_await asio::async_read(socket, asio::buffer(size), use_awaitable);
   const auto bytes = load_be<std::uint32_t>(size.data());
-  Buffer frame(bytes <= largest_answer ? bytes : 0);
+  Buffer frame(bytes <= max_answer_bytes ? bytes : 0);
   co_await asio::async_read(socket, asio::buffer(frame), use_awaitable);
   co_return frame;
 }

@@ -1,13 +1,14 @@
 #pragma once
 
-// What a broker has against a record, in its own words.
+// dry_run(): the reason why a broker refuses a record, in the broker's own words.
 //
-// librdkafka 2.0.2 asks in a version of Produce whose answers hold error codes alone.  So a record
-// that was refused is sent once more, over a connection of our own and in a version whose answers
-// say why; with acks that no broker allows, so that it cannot be accepted now.  Tarry checks acks
-// last and names what else is wrong; Kafka checks them first, and then the reason stays unknown.
+// librdkafka 2.0.2 uses a version of Produce whose answers have error codes only.  So a record that
+// was refused is sent once more, over a connection of our own and in a version whose answers give
+// reasons; with acks that no broker allows, so that it cannot be accepted now.  Tarry checks acks
+// last and names the other error; Kafka checks them first, and then the reason stays unknown.
 //
-// What always holds: nothing is written by it, and it takes no longer than `patience`.
+// What always holds: the broker writes nothing, and the call takes no longer than `patience`.
+// One thread, the caller's.
 
 #include <chrono>
 #include <optional>
@@ -21,10 +22,10 @@ namespace tarry::cli {
 
 struct Refusal {
   protocol::ErrorCode code;
-  std::string reason;  // As it came; may be empty.
+  std::string reason;  // As the broker sent it; may be empty.
 };
 
-// None: there was no answer.  With INVALID_REQUIRED_ACKS the broker has nothing else against it.
+// Nullopt: there was no answer.  INVALID_REQUIRED_ACKS: the broker found no other error.
 std::optional<Refusal> dry_run(const std::string& host, int port, const std::string& topic,
                                const ConsumedRecord& record, std::chrono::milliseconds patience);
 

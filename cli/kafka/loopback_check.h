@@ -1,9 +1,9 @@
 #pragma once
 
-// Whether nobody listens where a broker should be.
+// all_refused_on_loopback(): whether nobody listens where a broker should be.
 //
-// librdkafka goes on trying a connection that was refused until its timeout, for a broker may be
-// starting.  A person at the machine where no broker runs wants to hear so at once.
+// librdkafka tries a connection that was refused again until its timeout, because a broker may be
+// starting.  A person at a machine where no broker runs wants to know it at once.
 
 #include <string>
 #include <string_view>
@@ -11,7 +11,8 @@
 namespace tarry::cli {
 
 // Whether all of "HOST:PORT[,...]" are addresses of this machine's loopback and refuse connections.
-// False when any of them is elsewhere, or does not say.  Takes no longer than a moment.
+// False when any of them is on another machine, or does not answer.  Takes 200 ms for each address
+// at most.
 bool all_refused_on_loopback(std::string_view brokers);
 
 }  // namespace tarry::cli

@@ -1,4 +1,4 @@
-// Whom the token is sent to, beside a program that is not the broker.
+// The client sends its token to the broker, and to no other program.
 
 #include "cli/admin_client.h"
 
@@ -127,7 +127,8 @@ TEST_SUITE("admin client") {
     }
   }
 
-  TEST_CASE("who passes the question on to the real admin, at another port, gets no token") {
+  TEST_CASE(
+      "a program that passes the request on to the real admin, at another port, gets no token") {
     const Data data;
     Server relay(admin_at("127.0.0.1:1"));
     AdminClient admin({relay.address(), 5s, false, data.path});
@@ -164,7 +165,7 @@ TEST_SUITE("admin client") {
     CHECK(server.received().find("Authorization: Bearer " + token) != std::string::npos);
   }
 
-  TEST_CASE("what is read goes without a token while nobody asks for one") {
+  TEST_CASE("a read carries no token until the admin asks for one") {
     const Data data;
     ::setenv("TARRY_ADMIN_TOKEN", token.c_str(), 1);
     Server impostor([](const std::string&) { return ok("{}"); });
@@ -181,7 +182,7 @@ TEST_SUITE("admin client") {
     ::unsetenv("TARRY_ADMIN_TOKEN");
   }
 
-  TEST_CASE("a token that is not there is told with its place and what to do") {
+  TEST_CASE("a missing token is an error with its place and what to do") {
     const Data data;
     Server server([](const std::string&) { return ok("{}"); });
     AdminClient admin({server.address(), 5s, false, data.path + "/nowhere"});
@@ -193,7 +194,9 @@ TEST_SUITE("admin client") {
     CHECK(server.received().find("DELETE") == std::string::npos);
   }
 
-  TEST_CASE("where nobody listens it is told at once, or waited for when that was asked for") {
+  TEST_CASE(
+      "where nobody listens the error comes at once, or after the timeout when waiting was asked "
+      "for") {
     const Data data;
     std::uint16_t port = 0;
     ::close(bound_socket(port));

@@ -74,7 +74,7 @@ void check_refused(std::vector<std::string> words, const std::string& word, int 
 
 TEST_SUITE_BEGIN("commands");
 
-TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
+TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"topic"}, "create, list, describe, alter, delete");
   check_refused({"topic", "frobnicate"}, "frobnicate");
   for (const auto& [group, choice] : std::vector<std::pair<std::string, std::string>>{
@@ -149,13 +149,14 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"dump", "segment"}, "FILE");
 }
 
-TEST_CASE("what is not there yet is not known") {
+TEST_CASE("an option or command that does not exist yet is refused") {
   check_refused({"produce", "t", "--every", "1h"}, "--every");
   check_refused({"produce", "t", "--cron", "* * * * *"}, "--cron");
   check_refused({"delayed", "move", "t", "id", "--at", "0"}, "move");
 }
 
-TEST_CASE("nobody there is status 1, and the line has the address and the reason") {
+TEST_CASE(
+    "an address where nobody listens is status 1, and the error has the address and the reason") {
   // Port 1 is nobody's.
   check_refused({"topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"group", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);

@@ -27,7 +27,7 @@ TEST_CASE("a reader that goes away ends a command as done, before anything is wr
   std::fclose(file);
 }
 
-TEST_CASE("a full disk is told, with status 1") {
+TEST_CASE("a full disk is an error with status 1") {
   std::FILE* file = std::fopen("/dev/full", "w");
   REQUIRE(file != nullptr);
   Output out(file, false);
