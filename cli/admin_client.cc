@@ -61,7 +61,7 @@ std::string host_of(const HostPort& at) {
   return (at.host.find(':') == std::string::npos ? at.host : "[" + at.host + "]") + ":" + at.port;
 }
 
-// As the admin names its end of the connection.
+// The address in the form in which the admin names its end of the connection.
 std::string text_of(const asio::ip::tcp::endpoint& endpoint) {
   auto address = endpoint.address();
   if (address.is_v6()) {

@@ -30,7 +30,7 @@ struct SegmentDump {
   bool json = false;
 };
 
-// What was found in a segment that could be read.
+// The findings in a segment that could be read.
 struct SegmentFindings {
   std::uint64_t batches = 0;
   std::uint64_t wrong = 0;

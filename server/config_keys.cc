@@ -257,7 +257,7 @@ void add_topic_defaults(std::vector<ConfigKey>& keys) {
   for (const auto& key : broker::topic_config_keys()) {
     if (key.broker_name.empty() ||
         std::ranges::any_of(keys, [&](const auto& own) { return own.name == key.broker_name; })) {
-      continue;  // Without a default, or one of those that Kafka gives several names.
+      continue;  // It has no default, or stands in the table because Kafka gives it several names.
     }
     keys.push_back({key.broker_name, key.fallback, unit_of(key.broker_name), key.type, key.reason,
                     [&key](Config& config, std::string_view value) -> Result<> {

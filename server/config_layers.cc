@@ -137,7 +137,7 @@ Result<> check_addresses(const Config& config) {
                           config.admin->text(), config.listen.text()));
 }
 
-// What DescribeConfigs shows.
+// The entries that DescribeConfigs shows.
 std::vector<broker::ConfigEntry> make_entries(const Values& values) {
   std::vector<broker::ConfigEntry> entries;
   for (const auto& key : config_keys()) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// What values a key takes: each function here makes the SetValue of one key, which checks a value
-// and puts it into the Config.
+// SetValue: the function of a key that checks a value and puts it into the Config.
+//
+// The functions here make one for each kind of value, or are one themselves.
 //
 // What always holds: a value that is not allowed changes nothing, and the error says what is
 // allowed and nothing else; the key and the place are the caller's to add.
@@ -59,7 +60,7 @@ SetValue broker_flag(bool broker::BrokerConfig::*member);
 SetValue optional_time(std::optional<std::int64_t> Config::Times::*member, std::int64_t min,
                        std::int64_t max);
 
-// Those of single keys.
+// A SetValue each, for a single key.
 Result<> set_data_directory(Config& config, std::string_view value);
 Result<> set_log_directory(Config& config, std::string_view value);
 Result<> set_listeners(Config& config, std::string_view value);

@@ -60,7 +60,7 @@ class LineParser {
     skip_blanks();
     if (!left_.empty() && (left_[0] == '=' || left_[0] == ':')) left_.remove_prefix(1);
     skip_blanks();
-    std::size_t end = 0;  // Where the value ends without the blanks behind it.
+    std::size_t end = 0;  // The value's size without the blanks behind it.
     while (!left_.empty()) {
       const bool blank = is_blank(left_[0]);
       if (auto taken = take(value); !taken) return std::unexpected(taken.error());
@@ -140,8 +140,8 @@ bool is_continued(std::string_view line) {
 Result<std::vector<Setting>> parse_properties(std::string_view text, std::string_view name) {
   std::vector<Setting> settings;
   std::string logical;     // The logical line: several, when they end in a backslash.
-  std::size_t number = 0;  // Of the line that was read last.
-  std::size_t begun = 0;   // Of the line where the logical line began.
+  std::size_t number = 0;  // The line that was read last.
+  std::size_t begun = 0;   // The first line of the logical line.
   bool joining = false;
 
   while (!text.empty()) {

@@ -120,7 +120,7 @@ Result<> idle_end(bool is_lost) {
   return fail(Errc::io, "nothing came for --idle because the connection to the broker is lost");
 }
 
-// Without a group.
+// Reads partitions without a group.
 class Consumption {
  public:
   Consumption(const Options& options, OffsetWord from, RecordFormat format)
@@ -184,8 +184,8 @@ class Consumption {
   Printing printing_;
 };
 
-// As a member of a group: commits records once they are written, never before, and leaves the group
-// in order.
+// Reads as a member of a group: commits records once they are written, never before, and leaves the
+// group in order.
 class GroupConsumption {
  public:
   GroupConsumption(const Options& options, bool from_end, RecordFormat format)

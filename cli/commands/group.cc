@@ -174,7 +174,7 @@ int describe(const Options& options) {
   return out.end(done);
 }
 
-// Where each partition is to go; an offset that a partition does not hold is refused.
+// The offset to commit for each partition.  Refuses an offset that a partition does not hold.
 Result<PartitionOffsets> targets(KafkaAdmin& admin, const Options& options, const OffsetWord& to) {
   const auto info = admin.topic(options.topic);
   if (!info) return std::unexpected(info.error());

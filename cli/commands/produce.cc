@@ -75,7 +75,7 @@ std::vector<KafkaHeader> headers_of(const Options& options) {
   return headers;
 }
 
-// What records with these headers ask a Tarry broker for, as far as the command can tell.
+// The request that these headers make of a Tarry broker, as far as the command can tell.
 enum class Asked {
   delivery,
   cancellation,
@@ -319,7 +319,7 @@ class Production {
   const Asked asked_;
   Output out_;
   Progress progress_;
-  std::uint64_t number_ = 0;  // Of the last record that was given; the first is 1.
+  std::uint64_t number_ = 0;  // The number of the last record; the first has 1.
   std::uint64_t accepted_ = 0, delayed_ = 0, refused_ = 0;
   std::optional<std::pair<std::uint64_t, std::string>> first_error_;
   std::optional<std::pair<std::optional<std::string>, std::string>> held_;  // Key and value.

@@ -60,8 +60,8 @@ struct Options {
   bool help_config = false;
 };
 
-// When the process began.  Before main() it was only loaded and linked, so the CPU time that it has
-// used until now is the time that has passed.
+// The time at which the process began.  Before main() it was only loaded and linked, so the CPU
+// time that it has used until now is the time that has passed.
 std::chrono::steady_clock::time_point process_start() {
   timespec used{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);

@@ -52,7 +52,7 @@ class Answer {
     if (value->is_number_float()) return fmt::format("{:.3g}", value->get<double>());
     return cell(value->is_string() ? value->get<std::string>() : text_of(*value));
   }
-  std::string number(const char* path) const {  // As it is: an id, a port.
+  std::string number(const char* path) const {  // Without grouping: an id, a port.
     const Json* value = find(path);
     return value == nullptr ? "-" : cell(text_of(*value));
   }

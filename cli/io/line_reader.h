@@ -39,7 +39,7 @@ class LineReader {
   const std::string name_;
   const std::function<void()> while_waiting_;
   std::string buffer_;
-  std::size_t from_ = 0;     // Where in buffer_ the next line begins.
+  std::size_t from_ = 0;     // The next line begins here in buffer_.
   std::size_t scanned_ = 0;  // No newline before this; >= from_.
   std::size_t lines_ = 0;
   bool at_end_ = false;

@@ -16,11 +16,11 @@ std::string base64(std::string_view bytes);  // Standard alphabet, padded.
 // Errors: invalid.
 Result<std::string> from_base64(std::string_view text);
 
-// For one part of a URL's path, or a value of its query: every byte other than letters, digits and
-// -._~ becomes %NN.
+// One part of a URL's path, or a value of its query: every byte other than letters, digits and -._~
+// becomes %NN.
 std::string percent_encoded(std::string_view text);
 
-// For one cell of a table: always on one line.  Control characters, the backslash and bytes that
+// One cell of a table, always on one line.  Control characters, the backslash and bytes that
 // are not UTF-8 become \t, \n, \\, \xNN; other UTF-8 stays as it is.
 std::string cell(std::string_view text);
 

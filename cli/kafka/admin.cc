@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// What became of a request about one topic.
+// The error in the answer to a request about one topic.
 Result<> topic_result(KafkaConnection& connection, const std::string& topic,
                       const rd_kafka_topic_result_t** results, std::size_t count) {
   if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
@@ -28,7 +28,7 @@ Result<> topic_result(KafkaConnection& connection, const std::string& topic,
                              rd_kafka_topic_result_error_string(results[0]));
 }
 
-// The same for its configs.
+// The error in the answer to a request about one topic's configs.
 Result<> resource_result(KafkaConnection& connection, const std::string& topic,
                          const rd_kafka_ConfigResource_t** results, std::size_t count) {
   if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");

@@ -42,8 +42,8 @@ class KafkaAdmin {
   Result<> alter(const std::string& topic, const ConfigList& configs);
   Result<> remove(const std::string& topic);
 
-  // Where each partition of a topic is at `when`: log_start, log_end, or epoch ms for its first
-  // record from then on (its end where no record is that late).
+  // An offset in each partition.  `when` is log_start, log_end, or epoch ms for the first record
+  // from then on (the end of a partition that has no record that late).
   Result<PartitionOffsets> offsets(const std::string& topic,
                                    const std::vector<PartitionIndex>& partitions,
                                    std::int64_t when);

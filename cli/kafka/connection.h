@@ -65,8 +65,8 @@ class KafkaConnection {
   // The broker did not answer.
   std::unexpected<Error> timeout_error();
 
-  // For a consumer, which reads on when a broker goes away.  Call it while no record comes: it says
-  // on stderr that the connection is lost, once each time, and asks about `topic` until a broker
+  // A consumer, which reads on when a broker goes away, calls it while no record comes.  It says on
+  // stderr that the connection is lost, once each time, and asks about `topic` until a broker
   // answers.
   void watch(rd_kafka_topic_t* topic);
   // Something came from a broker; says that the connection is back when it was lost.
@@ -85,7 +85,7 @@ class KafkaConnection {
   const KafkaSettings settings_;
   const KafkaCallbacks callbacks_;
   rd_kafka_t* client_ = nullptr;  // Null only while open() has not made it.
-  std::string last_failure_;      // Of the last connection that failed; empty: none did.
+  std::string last_failure_;      // The error of the last connection that failed; empty: none did.
   bool all_down_ = false;         // librdkafka has said so, and nothing came since.
   bool is_lost_ = false;
   int answers_ = 0;  // In a row, while the connection is lost.

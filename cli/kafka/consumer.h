@@ -60,14 +60,15 @@ class KafkaConsumer {
                                             Offset low, Offset high) const;
 
   KafkaConnectionPtr connection_;  // The members that follow are of its client.
-  std::string name_;               // Of the topic.
+  std::string name_;               // The topic's.
   TopicHandle topic_;              // Null after a move.
-  Queue queue_;                    // Where librdkafka puts what all partitions bring.
+  Queue queue_;                    // librdkafka puts the records of all partitions here.
   std::vector<PartitionIndex> partitions_;
-  // Where each partition that was started goes on; log_start or log_end before its first record.
+  // The next offset of each partition that was started; log_start or log_end before its first
+  // record.
   std::map<PartitionIndex, Offset> next_;
   std::set<PartitionIndex> begun_;  // The partitions that have brought a record.
-  Message last_;                    // What next() gave last: its record views it.
+  Message last_;                    // The record that next() gave last views it.
 };
 
 }  // namespace tarry::cli

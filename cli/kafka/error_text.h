@@ -1,6 +1,6 @@
 #pragma once
 
-// What librdkafka's error codes mean to us, and how they and a broker's own words are shown.
+// Our codes for librdkafka's errors, and texts that show them and a broker's own words.
 
 #include <string>
 #include <string_view>
@@ -22,7 +22,7 @@ bool is_connection_error(rd_kafka_resp_err_t error);
 // which is `text`, or librdkafka's own when there is none.
 std::string error_text(rd_kafka_resp_err_t error, const char* text = nullptr);
 
-// What librdkafka says about a connection that failed, without the address before it and the state
+// librdkafka's text about a connection that failed, without the address before it and the state
 // behind it.
 std::string connection_error_text(std::string_view reason);
 

@@ -37,7 +37,7 @@ class KafkaGroupConsumer {
   using BeforeRevoke =
       std::function<void(const std::vector<PartitionIndex>& partitions, bool still_ours)>;
 
-  // Where the group has committed nothing it begins at the start, or at the end.
+  // A partition without a committed offset is read from its start, or from its end.
   static Result<std::unique_ptr<KafkaGroupConsumer>> open(const KafkaSettings& settings,
                                                           const std::string& topic,
                                                           const std::string& group, bool from_end,
@@ -71,7 +71,7 @@ class KafkaGroupConsumer {
   const BeforeRevoke before_revoke_;
   KafkaConnectionPtr connection_;  // Constant after open(), like topic_.
   TopicHandle topic_;
-  Message last_;              // What next() gave last: its record views it.
+  Message last_;              // The record that next() gave last views it.
   bool is_member_ = false;    // Joined, and not left yet.
   bool is_assigned_ = false;  // The group has given us partitions, perhaps none of them.
 };

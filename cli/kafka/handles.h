@@ -3,8 +3,8 @@
 // Owners of librdkafka's objects: each kind is destroyed by the function that librdkafka has for
 // it.
 //
-// What was taken from a client (topics, queues, events, messages) has to be destroyed before the
-// client: declare it after the KafkaConnection.
+// Objects of a client (topics, queues, events, messages) have to be destroyed before the client:
+// declare them after the KafkaConnection.
 
 #include <algorithm>
 #include <chrono>

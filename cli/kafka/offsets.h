@@ -9,7 +9,7 @@
 
 namespace tarry::cli {
 
-// Where a partition's next fetch begins, when not at an offset.
+// The start and the end of a partition, in the place of an offset.
 inline constexpr Offset log_start = -2;
 inline constexpr Offset log_end = -1;
 

@@ -38,9 +38,9 @@ enum class Acks { none, leader, all };
 // Name and value; an empty optional is a null value.
 using KafkaHeader = std::pair<std::string, std::optional<std::string>>;
 
-// What became of a record.
+// The broker's answer about one record.
 struct Delivery {
-  std::uint64_t number = 0;  // As send() was given it.
+  std::uint64_t number = 0;  // The number given to send().
   PartitionIndex partition = -1;
   std::optional<Offset> offset;  // Empty: delayed (it has none yet), or no answer wanted (acks 0).
   std::optional<Error> error;    // It was not accepted.

@@ -26,12 +26,12 @@ class RefusalReasons {
  public:
   explicit RefusalReasons(KafkaConnection& connection) : connection_(connection) {}
 
-  // Of a record that was refused: Kafka's name of the error and what the broker says about it.
+  // Why a record was refused: Kafka's name of the error and what the broker says about it.
   std::string reason_of(const rd_kafka_message_t& message);
 
-  // Of a broker that answers but takes no record of `topic` for now: librdkafka then sends the
-  // records again and again and does not say why.  Empty: the partitions that were asked take
-  // records, or do not answer.
+  // Why a broker that answers takes no record of `topic` for now; librdkafka then sends the records
+  // again and again and does not say why.  Nullopt: the partitions that were asked take records, or
+  // do not answer.
   std::optional<std::string> topic_refusal(rd_kafka_topic_t* topic);
 
  private:
