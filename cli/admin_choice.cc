@@ -20,10 +20,9 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds max_wait_of_readers = 2s;
 
 Result<std::string> kafka_cluster(const BrokerOptions& options, AdminUse use) {
-  const auto timeout =
-      use == AdminUse::reads ? std::min(options.timeout, max_wait_of_readers) : options.timeout;
-  auto kafka =
-      KafkaAdmin::open({options.brokers, timeout, options.properties, options.timeout_given});
+  auto settings = options.kafka();
+  if (use == AdminUse::reads) settings.timeout = std::min(settings.timeout, max_wait_of_readers);
+  auto kafka = KafkaAdmin::open(settings);
   if (!kafka) return std::unexpected(kafka.error());
   return kafka->cluster_id();
 }

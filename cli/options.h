@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/kafka/settings.h"
 
 namespace tarry::cli {
 
@@ -25,6 +26,8 @@ struct BrokerOptions {
   bool timeout_given = false;           // Then commands wait for a broker that is just starting.
   std::optional<std::string> data;      // Where the admin's token is; by add_data_option().
   std::vector<std::string> properties;  // key=value, checked.
+
+  KafkaSettings kafka() const { return {brokers, timeout, properties, timeout_given}; }
 };
 
 // -b, --admin, --json, --timeout, -X.  `options` must live as long as `command`.

@@ -21,7 +21,6 @@
 #include "cli/io/text.h"
 #include "cli/kafka/consumer.h"
 #include "cli/kafka/group_consumer.h"
-#include "cli/kafka/settings.h"
 #include "cli/offset_word.h"
 #include "cli/options.h"
 #include "cli/record_format.h"
@@ -42,10 +41,6 @@ struct Options {
   std::optional<std::string> idle;
   std::string format = "%s\\n";
   std::optional<std::string> group;
-
-  KafkaSettings kafka() const {
-    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
-  }
 };
 
 // While records come, output is written when there is this much of it, or this often.
@@ -127,7 +122,7 @@ class Consumption {
       : options_(options), from_(from), printing_(options, std::move(format)) {}
 
   int run() {
-    auto consumer = KafkaConsumer::open(options_.kafka(), options_.topic);
+    auto consumer = KafkaConsumer::open(options_.broker.kafka(), options_.topic);
     if (!consumer) return failure(consumer.error().message);
     if (const auto started = start(*consumer); !started) return failure(started.error().message);
     end_in_order_on_signals();
@@ -193,7 +188,7 @@ class GroupConsumption {
 
   int run() {
     auto consumer = KafkaGroupConsumer::open(
-        options_.kafka(), options_.topic, *options_.group, from_end_,
+        options_.broker.kafka(), options_.topic, *options_.group, from_end_,
         [this](const auto& lost, bool still_ours) { before_revoke(lost, still_ours); });
     if (!consumer) return failure(consumer.error().message);
     consumer_ = std::move(*consumer);

@@ -18,7 +18,6 @@
 #include "cli/io/table.h"
 #include "cli/io/text.h"
 #include "cli/kafka/admin.h"
-#include "cli/kafka/settings.h"
 #include "cli/offset_word.h"
 #include "cli/options.h"
 
@@ -32,14 +31,10 @@ struct Options {
   std::string to;
   std::optional<PartitionIndex> partition;
   bool dry_run = false;
-
-  KafkaSettings kafka() const {
-    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
-  }
 };
 
 int list(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto groups = admin->groups();
   if (!groups) return failure(groups.error().message);
@@ -132,7 +127,7 @@ void print_json(const GroupInfo& group, const std::vector<Row>& rows, Output& ou
 }
 
 int describe(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto group = admin->group(options.name);
   if (!group) return failure(group.error().message);
@@ -212,7 +207,7 @@ Result<PartitionOffsets> targets(KafkaAdmin& admin, const Options& options, cons
 int reset(const Options& options) {
   const auto to = parse_offset_word(options.to);
   if (!to) return usage_error(fmt::format("--to: {}", to.error().message));
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto group = admin->group(options.name);
   if (!group) return failure(group.error().message);
@@ -256,7 +251,7 @@ int reset(const Options& options) {
 }
 
 int remove(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto removed = admin->remove_group(options.name);
   if (!removed) return failure(removed.error().message);

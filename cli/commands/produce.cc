@@ -137,9 +137,7 @@ class Production {
 
   int run() {
     auto producer =
-        KafkaProducer::open({options_.broker.brokers, options_.broker.timeout,
-                             options_.broker.properties, options_.broker.timeout_given},
-                            options_.topic, acks_of(options_.acks),
+        KafkaProducer::open(options_.broker.kafka(), options_.topic, acks_of(options_.acks),
                             [this](const Delivery& delivery) { on_delivery(delivery); });
     if (!producer) return failure(producer.error().message);
     producer_ = std::move(*producer);

@@ -20,7 +20,6 @@
 #include "cli/io/table.h"
 #include "cli/io/text.h"
 #include "cli/kafka/admin.h"
-#include "cli/kafka/settings.h"
 #include "cli/options.h"
 
 namespace tarry::cli {
@@ -32,10 +31,6 @@ struct Options {
   std::optional<std::int32_t> partitions;
   std::vector<std::string> configs;  // key=value, checked.
   bool force = false;
-
-  KafkaSettings kafka() const {
-    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
-  }
 };
 
 // Sends a duration (30m) or a size (64KiB) as the number that Kafka's protocol wants.  The broker
@@ -77,7 +72,7 @@ int print_result(const Options& options, const char* result) {
 }
 
 int create(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto created =
       admin->create(options.name, options.partitions, config_list(options.configs));
@@ -99,7 +94,7 @@ Json json_of(const TopicInfo& topic) {
 }
 
 int list(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto topics = admin->topics();
   if (!topics) return failure(topics.error().message);
@@ -120,7 +115,7 @@ int list(const Options& options) {
 }
 
 int describe(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto topic = admin->topic(options.name);
   if (!topic) return failure(topic.error().message);
@@ -159,7 +154,7 @@ int describe(const Options& options) {
 }
 
 int alter(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto altered = admin->alter(options.name, config_list(options.configs));
   if (!altered) return failure(altered.error().message);
@@ -194,7 +189,7 @@ int remove(const Options& options) {
       return failure(fmt::format("{}: {}", cell(options.name), removed.error().message));
     return print_result(options, "deleted");
   }
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto removed = admin->remove(options.name);
   if (removed) return print_result(options, "deleted");
