@@ -7,22 +7,22 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
-#include "cli/json.h"
-#include "cli/kafka_client.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/kafka/admin.h"
 
 namespace tarry::cli {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Who only reads may read without Kafka, so he does not wait long for it.
-constexpr std::chrono::milliseconds longest_for_readers = 2s;
+// A command that only reads can do without Kafka's answer, so it does not wait long for it.
+constexpr std::chrono::milliseconds max_wait_of_readers = 2s;
 
 Result<std::string> kafka_cluster(const BrokerOptions& options, AdminUse use) {
-  const auto timeout =
-      use == AdminUse::reads ? std::min(options.timeout, longest_for_readers) : options.timeout;
-  auto kafka =
-      KafkaAdmin::open({options.brokers, timeout, options.properties, options.timeout_given});
+  auto settings = options.kafka();
+  if (use == AdminUse::reads) settings.timeout = std::min(settings.timeout, max_wait_of_readers);
+  auto kafka = KafkaAdmin::open(settings);
   if (!kafka) return std::unexpected(kafka.error());
   return kafka->cluster_id();
 }
@@ -38,24 +38,25 @@ Result<std::string> cluster_of(AdminClient& admin) {
   if (!body) return std::unexpected(body.error());
   const Json status = Json::parse(*body, nullptr, false);
   if (!status.is_object() || !status.contains("cluster_id") || !status["cluster_id"].is_string())
-    return fail(Errc::io, "the admin's /status tells no cluster id");
+    return fail(Errc::io, "the admin's /status has no cluster id");
   return status["cluster_id"].get<std::string>();
 }
 
-std::expected<AdminClient, NoAdmin> choose_admin(const BrokerOptions& options, AdminUse use) {
+std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& options,
+                                                          AdminUse use) {
   AdminClient admin(admin_settings(options));
   if (!options.brokers_given) return admin;
   const std::string brokers = printable(options.brokers), address = printable(options.admin);
-  const auto refuse = [&](const std::string& why) {
-    return std::unexpected(NoAdmin{
+  const auto refuse = [&](const std::string& reason) {
+    return std::unexpected(AdminChoiceError{
         wrong_usage,
         fmt::format("--admin: give the admin address of the broker at {}; the default {} {}",
-                    brokers, address, why)});
+                    brokers, address, reason)});
   };
   const auto of_admin = cluster_of(admin);
   if (!of_admin) {
     if (!options.admin_given) return refuse("is not known to be it: " + of_admin.error().message);
-    return std::unexpected(NoAdmin{failed, of_admin.error().message});
+    return std::unexpected(AdminChoiceError{failed, of_admin.error().message});
   }
   const auto of_kafka = kafka_cluster(options, use);
   if (!of_kafka) {
@@ -63,13 +64,13 @@ std::expected<AdminClient, NoAdmin> choose_admin(const BrokerOptions& options, A
     const std::string unknown = fmt::format("is the admin at {} that of the broker at {}? {}",
                                             address, brokers, of_kafka.error().message);
     if (use == AdminUse::changes)
-      return std::unexpected(NoAdmin{failed, unknown + "; nothing was changed"});
+      return std::unexpected(AdminChoiceError{failed, unknown + "; nothing was changed"});
     complain(unknown);
     return admin;
   }
   if (*of_kafka == *of_admin) return admin;
   if (!options.admin_given) return refuse("belongs to another broker");
-  return std::unexpected(NoAdmin{
+  return std::unexpected(AdminChoiceError{
       failed, fmt::format("the admin at {} is not that of the broker at {}: their cluster ids are "
                           "{} and {}",
                           address, brokers, printable(*of_admin), printable(*of_kafka))});

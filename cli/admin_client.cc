@@ -25,7 +25,8 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/token_proof.h"
-#include "cli/json.h"
+#include "cli/io/host_port.h"
+#include "cli/io/json.h"
 
 namespace tarry::cli {
 namespace {
@@ -43,9 +44,9 @@ using Request = http::request<http::empty_body>;
 using Parser = http::response_parser<http::string_body>;
 
 constexpr auto between_tries = std::chrono::milliseconds{100};
-constexpr std::size_t largest_proof = std::size_t{64} << 10;
+constexpr std::size_t max_proof_bytes = std::size_t{64} << 10;
 
-// What one question is, and what came of it.
+// One question, and its answer or error.
 struct Conversation {
   HostPort at;
   Request request;
@@ -53,14 +54,14 @@ struct Conversation {
   bool waits_for_start;
   Parser parser{};
   error_code error{};
-  std::string refused{};  // Why the token was not sent.
+  std::string refused{};  // The reason why the token was not sent; empty: none.
 };
 
 std::string host_of(const HostPort& at) {
   return (at.host.find(':') == std::string::npos ? at.host : "[" + at.host + "]") + ":" + at.port;
 }
 
-// As the admin names its end of the connection.
+// The address in the form in which the admin names its end of the connection.
 std::string text_of(const asio::ip::tcp::endpoint& endpoint) {
   auto address = endpoint.address();
   if (address.is_v6()) {
@@ -89,7 +90,7 @@ void set_fields(Request& request, const HostPort& at, bool last) {
   request.set(http::field::connection, last ? "close" : "keep-alive");
 }
 
-// Why the token may not be sent on this connection; empty when it may.
+// The reason not to send the token on this connection; empty when it may be sent.
 asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conversation& talk,
                                          beast::flat_buffer& buffer, error_code& error) {
   const std::string nonce = random_nonce();
@@ -97,7 +98,7 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
   set_fields(request, talk.at, false);
   co_await http::async_write(stream, request, into(error));
   Parser parser;
-  parser.body_limit(largest_proof);
+  parser.body_limit(max_proof_bytes);
   if (!error) co_await http::async_read(stream, buffer, parser, into(error));
   if (error) co_return "";
   const auto& answer = parser.get();
@@ -155,7 +156,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   co_await http::async_read(stream, buffer, talk.parser, into(error));
 }
 
-// It goes into a line of the request.
+// Whether it can be a token, and so a part of a header line.
 bool is_token(std::string_view text) {
   return text.size() >= 32 && text.size() <= 256 &&
          std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f; });
@@ -171,37 +172,6 @@ std::string first_line_of(const std::string& path) {
 
 }  // namespace
 
-Result<HostPort> parse_host_port(std::string_view text) {
-  std::string_view rest = text;
-  if (rest.starts_with("http://")) rest.remove_prefix(7);
-  while (rest.ends_with('/')) rest.remove_suffix(1);
-  const auto colon = rest.rfind(':');
-  const auto wrong = [&] {
-    return fail(Errc::invalid,
-                fmt::format("{}: give it as HOST:PORT, as in 127.0.0.1:8080", printable(text)));
-  };
-  if (colon == rest.npos || colon == 0) return wrong();
-  HostPort at{std::string(rest.substr(0, colon)), std::string(rest.substr(colon + 1))};
-  if (at.host.starts_with('[') && at.host.ends_with(']')) {
-    at.host = at.host.substr(1, at.host.size() - 2);
-  } else if (at.host.find_first_of(":/[]") != at.host.npos) {
-    return wrong();
-  }
-  const bool is_number = at.port.find_first_not_of("0123456789") == at.port.npos;
-  if (at.host.empty() || at.port.empty() || at.port.size() > 5 || !is_number ||
-      std::stoi(at.port) > 65535) {
-    return wrong();
-  }
-  return at;
-}
-
-bool HostPort::is_loopback() const {
-  if (host == "localhost") return true;
-  error_code error;
-  const auto address = asio::ip::make_address(host, error);
-  return !error && address.is_loopback();
-}
-
 AdminClient::AdminClient(AdminSettings settings)
     : settings_(std::move(settings)), address_(printable(settings_.address)) {}
 
@@ -213,7 +183,7 @@ Result<AdminClient::Answer> AdminClient::ask(std::string_view method, std::strin
   talk.request.method_string({method.data(), method.size()});
   talk.request.target({target.data(), target.size()});
   set_fields(talk.request, *at, true);
-  talk.parser.body_limit(largest_answer);
+  talk.parser.body_limit(max_answer_bytes);
   bool ended = false;
   asio::io_context io;  // Goes first: a conversation that did not end goes with it.
   asio::co_spawn(io, converse(io, talk), [&](std::exception_ptr thrown) {
@@ -254,7 +224,7 @@ Result<std::string> AdminClient::get(std::string_view target) {
   if (!reads_need_token_) {
     auto answer = ask("GET", target, "");
     if (!answer || answer->status != 401) return body_of(std::move(answer));
-    reads_need_token_ = true;  // It can be reached from elsewhere.
+    reads_need_token_ = true;  // An admin off loopback wants it for everything.
   }
   const auto token = this->token();
   if (!token) return std::unexpected(token.error());
@@ -264,7 +234,7 @@ Result<std::string> AdminClient::get(std::string_view target) {
 Result<std::string> AdminClient::remove(std::string_view target) {
   const auto token = this->token();
   if (!token) {
-    // That nobody is there is the more helpful answer.
+    // "Nobody listens" helps more than "no token".
     if (const auto there = ask("GET", "/healthz", ""); !there)
       return std::unexpected(there.error());
     return std::unexpected(token.error());
@@ -278,7 +248,7 @@ Result<std::string> AdminClient::token() {
   if (!settings_.data && given != nullptr && *given != '\0') {
     if (!is_token(given)) {
       return fail(Errc::invalid,
-                  "TARRY_ADMIN_TOKEN is no token: set it to what stands in admin.token in the "
+                  "TARRY_ADMIN_TOKEN is not a token: set it to what stands in admin.token in the "
                   "broker's data directory");
     }
     token_source_ = "$TARRY_ADMIN_TOKEN";

@@ -1,23 +1,23 @@
 #pragma once
 
-// AdminClient: asks a broker's admin over HTTP, one question after the other.
+// AdminClient: sends requests to a broker's admin over HTTP, one after the other.
 //
 //   AdminClient admin({.address = "127.0.0.1:8080", .timeout = 10s});
 //   const auto status = admin.get("/status");
 //   if (!status) return failure(status.error().message);
 //
-// A question that changes something carries the token, and so does one that the admin would not
-// answer without it.  The token is that of `data`, else $TARRY_ADMIN_TOKEN, else the one in the
-// default data directory; nothing that the other side says has a part in it.  It is sent only after
-// the other side has proved, on the same connection, that it knows it (base/token_proof.h): a
-// program that has merely taken the port gets nothing.
+// A request that changes something carries the token, and so does one that the admin would not
+// answer without it.  The token is the one in `data`, or $TARRY_ADMIN_TOKEN, or the one in the
+// default data directory; the other side has no influence on the choice.  It is sent only after the
+// other side has proved, on the same connection, that it knows the token (base/token_proof.h): a
+// program that has merely taken the port does not get it.
 //
-// A connection that is refused on loopback is an error at once, unless `waits_for_start`: then it
-// is tried again until the timeout, for a broker that is just starting.
+// A connection that is refused on loopback is an error at once.  With `waits_for_start` the client
+// tries again until the timeout, for a broker that is just starting.
 //
-// What always holds: no question takes longer than the timeout, no answer more than largest_answer
-// bytes.  Errors: io (no answer, or none that is HTTP), not_found (404), invalid (any other status
-// that is not 2xx; the message is the admin's own).
+// What always holds: no request takes longer than the timeout, no answer has more than
+// max_answer_bytes.  Errors: io (no answer, or none that is HTTP), not_found (404), invalid (any
+// other status that is not 2xx; the message is the admin's own).
 //
 // Blocks; one thread.
 
@@ -31,16 +31,7 @@
 
 namespace tarry::cli {
 
-// "127.0.0.1:8080", "[::1]:8080"; http:// before it does no harm.
-struct HostPort {
-  std::string host;  // Without brackets.
-  std::string port;
-
-  bool is_loopback() const;
-};
-Result<HostPort> parse_host_port(std::string_view text);
-
-// Where a broker that is told nothing keeps its data.
+// The data directory of a broker that was started without --data.
 inline constexpr const char* default_data_directory = "./tarry-data";
 
 struct AdminSettings {
@@ -52,7 +43,7 @@ struct AdminSettings {
 
 class AdminClient {
  public:
-  static constexpr std::size_t largest_answer = std::size_t{256} << 20;
+  static constexpr std::size_t max_answer_bytes = std::size_t{256} << 20;
 
   explicit AdminClient(AdminSettings settings);
 
@@ -70,8 +61,8 @@ class AdminClient {
   Result<std::string> token();
 
   const AdminSettings settings_;
-  const std::string address_;         // Of the settings, as it is shown.
-  std::optional<std::string> token_;  // Once it was needed.
+  const std::string address_;         // The address of the settings, printable.
+  std::optional<std::string> token_;  // Set when it is needed for the first time.
   std::string token_source_;
   bool reads_need_token_ = false;  // The admin has said so.
 };

@@ -29,7 +29,7 @@ Result<int> number(std::string_view what, std::string_view word) {
   std::int16_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (word.empty() || error != std::errc{} || end != word.data() + word.size())
-    return fail(Errc::invalid, fmt::format("{} is '{}', which is no number; a line is KEY q|p "
+    return fail(Errc::invalid, fmt::format("{} is '{}', which is not a number; a line is KEY q|p "
                                            "VERSION HEX",
                                            what, printable(word, 64)));
   return value;
@@ -50,7 +50,7 @@ Result<Buffer> bytes_of(std::string_view hex) {
   for (std::size_t i = 0; i < hex.size(); i += 2) {
     const int high = digit(hex[i]), low = digit(hex[i + 1]);
     if (high < 0 || low < 0) {
-      return fail(Errc::invalid, fmt::format("HEX has '{}' at {}, which is no byte",
+      return fail(Errc::invalid, fmt::format("HEX has '{}' at {}, which is not a byte",
                                              printable(hex.substr(i, 2)), i));
     }
     bytes.push_back(static_cast<std::uint8_t>(high << 4 | low));

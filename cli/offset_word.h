@@ -1,6 +1,7 @@
 #pragma once
 
-// Where in a partition: start, end, an offset, or @ and a time (the first record from then on).
+// OffsetWord: a place in a partition: start, end, an offset, or @ and a time (the first record from
+// then on).
 
 #include <optional>
 #include <string_view>
@@ -8,12 +9,12 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "cli/kafka_client.h"
+#include "cli/kafka/offsets.h"
 
 namespace tarry::cli {
 
 struct OffsetWord {
-  Offset offset = log_start;  // Or log_end; of no meaning with a time.
+  Offset offset = log_start;  // Or log_end; not used when there is a time.
   std::optional<WallTime> time;
 };
 

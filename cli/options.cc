@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <limits>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/admin_client.h"
-#include "cli/kafka_client.h"
-#include "cli/text.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/host_port.h"
+#include "cli/io/text.h"
+#include "cli/kafka/settings.h"
 
 namespace tarry::cli {
 namespace {
@@ -25,12 +28,12 @@ std::string error_of(const Result<T>& result) {
   return result ? std::string() : result.error().message;
 }
 
-std::string check_number(std::string_view word, std::int64_t least, std::int64_t most) {
+std::string check_number(std::string_view word, std::int64_t min, std::int64_t max) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error == std::errc{} && end == word.data() + word.size() && value >= least && value <= most)
+  if (error == std::errc{} && end == word.data() + word.size() && value >= min && value <= max)
     return {};
-  return fmt::format("{} is no number from {} to {}", printable(word), least, most);
+  return fmt::format("{} is not a number from {} to {}", printable(word), min, max);
 }
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
@@ -59,7 +62,7 @@ const CLI::Validator is_timeout = validator([](std::string_view word) -> std::st
   const auto duration = parse_duration(word);
   if (!duration) return duration.error().message;
   if (duration->count() > 0) return {};
-  return fmt::format("{}: no broker answers in no time; give 1ms or more", printable(word));
+  return fmt::format("{}: the timeout is too short; give 1ms or more", printable(word));
 });
 const CLI::Validator is_time =
     validator([](std::string_view word) { return error_of(parse_time(word)); });
@@ -71,7 +74,7 @@ const CLI::Validator is_key_value = validator([](std::string_view word) -> std::
 const CLI::Validator is_schedule_id = validator([](std::string_view word) -> std::string {
   if (word.empty() || word.size() > 249)
     return fmt::format("an id has 1 to 249 bytes, this one has {}", word.size());
-  if (!is_utf8(word)) return fmt::format("{} is no UTF-8", printable(word));
+  if (!is_utf8(word)) return fmt::format("{} is not UTF-8", printable(word));
   if (word[0] == '@')
     return fmt::format("{}: an id does not begin with @, a handle does", printable(word));
   return {};
@@ -99,27 +102,29 @@ const CLI::Validator is_topic = validator([](std::string_view word) -> std::stri
 const CLI::Validator is_group = validator([](std::string_view word) -> std::string {
   if (word.empty()) return "a group's name is not empty";
   if (word.size() > 32'767 || word.find('\0') != word.npos)
-    return fmt::format("{}...: no name of a group", printable(word, 32));
+    return fmt::format("{}...: a group's name has at most 32767 bytes and no NUL",
+                       printable(word, 32));
   return {};
 });
 
 void add_broker_options(CLI::App& command, BrokerOptions& options) {
   command
       .add_option("-b,--brokers", options.brokers,
-                  "Where the broker is (default $TARRY_BROKERS, or 127.0.0.1:9092)")
+                  "The broker's address (default $TARRY_BROKERS, or 127.0.0.1:9092)")
       ->option_text("HOST:PORT[,...]")
       ->envname("TARRY_BROKERS")
       ->each([&options](const std::string&) { options.brokers_given = true; })
       ->take_last();
   command
-      .add_option("--admin", options.admin,
-                  "Where the same broker's admin HTTP is (default $TARRY_ADMIN, or 127.0.0.1:8080)")
+      .add_option(
+          "--admin", options.admin,
+          "The address of the same broker's admin HTTP (default $TARRY_ADMIN, or 127.0.0.1:8080)")
       ->option_text("HOST:PORT")
       ->envname("TARRY_ADMIN")
       ->check(is_host_port)
       ->each([&options](const std::string&) { options.admin_given = true; })
       ->take_last();
-  command.add_flag("--json", options.json, "Prints JSON, one text a line");
+  command.add_flag("--json", options.json, "Prints JSON, one object per line");
   command
       .add_option_function<std::string>(
           "--timeout",
@@ -158,21 +163,21 @@ CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
                     const std::string& help) {
   auto* group = program.add_subcommand(name, help);
   group->require_subcommand(0, 1);
-  // So that the callback can name the choices; CLI11 only says that a word was not expected.  Not
-  // before the words are read: the group's commands would inherit it.
+  // Takes any word, so that the callback can name the choices; CLI11 would only say that the word
+  // was not expected.  Set here and not earlier, or the group's commands would inherit it.
   group->preparse_callback([group](std::size_t) { group->allow_extras(); });
   group->callback([group, name, &chosen] {
     const auto words = group->remaining();
     if (words.empty() && !group->get_subcommands().empty()) return;
     const std::string why = words.empty()
-                                ? fmt::format("{}: say what to do: {}", name, choices(*group))
-                                : not_a_command(*group, words.front());
+                                ? fmt::format("{}: a command is missing: {}", name, choices(*group))
+                                : unknown_command_text(*group, words.front());
     chosen.run = [why] { return usage_error(why); };
   });
   return group;
 }
 
-std::string not_a_command(const CLI::App& above, const std::string& word) {
+std::string unknown_command_text(const CLI::App& above, const std::string& word) {
   const std::string before = above.get_parent() == nullptr ? "" : above.get_name() + ": ";
   // "-bHOST", "--brokers=HOST"
   const bool is_long = word.starts_with("--");

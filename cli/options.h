@@ -1,7 +1,7 @@
 #pragma once
 
-// The flags that all commands share which talk to a broker, and checks of words as they are read:
-// what does not fit ends the program with status 2 and one line that has the word.
+// The flags that all commands share which talk to a broker, and checks of words as they are read: a
+// word that is not allowed ends the program with status 2 and one line that has the word.
 
 #include <chrono>
 #include <memory>
@@ -11,20 +11,23 @@
 #include <utility>
 #include <vector>
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
+#include "cli/kafka/settings.h"
 
 namespace tarry::cli {
 
 struct BrokerOptions {
   std::string brokers = "127.0.0.1:9092";
   std::string admin = "127.0.0.1:8080";
-  // By a flag or by a variable: no default.
+  // By a flag or by a variable, not by the default.
   bool brokers_given = false, admin_given = false;
   bool json = false;
   std::chrono::milliseconds timeout = std::chrono::seconds{10};
-  bool timeout_given = false;           // Then a broker that is just starting is waited for.
+  bool timeout_given = false;           // Then commands wait for a broker that is just starting.
   std::optional<std::string> data;      // Where the admin's token is; by add_data_option().
   std::vector<std::string> properties;  // key=value, checked.
+
+  KafkaSettings kafka() const { return {brokers, timeout, properties, timeout_given}; }
 };
 
 // -b, --admin, --json, --timeout, -X.  `options` must live as long as `command`.
@@ -41,11 +44,12 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& names,
 CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
                     const std::string& help);
 
-// Why `word` cannot stand before a command of `above`: an option of theirs, or nothing known.
-std::string not_a_command(const CLI::App& above, const std::string& word);
+// The error for a word that stands where a command of `above` should: it may be an option of
+// theirs.
+std::string unknown_command_text(const CLI::App& above, const std::string& word);
 
-// One of its commands: `run` with options of its own, of which BrokerOptions are the member
-// `broker`. Those that are returned live as long as the command.
+// Adds a command to a group.  Its options have a member `broker` of type BrokerOptions; the options
+// that are returned live as long as the command.
 template <typename Options>
 std::pair<CLI::App*, Options*> add_broker_command(CLI::App& group, Chosen& chosen,
                                                   const std::string& name, const std::string& help,
@@ -58,7 +62,8 @@ std::pair<CLI::App*, Options*> add_broker_command(CLI::App& group, Chosen& chose
   return {command, options.get()};
 }
 
-// For CLI::Option::check(): each refuses what the text is not, in words that show it.
+// For CLI::Option::check(): each refuses a word that is not of its kind, with an error that shows
+// the word.
 extern const CLI::Validator is_duration;
 extern const CLI::Validator is_timeout;  // A duration that is not 0.
 extern const CLI::Validator is_time;

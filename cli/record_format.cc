@@ -7,8 +7,8 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
-#include "cli/json.h"
-#include "cli/text.h"
+#include "cli/io/json.h"
+#include "cli/io/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -17,7 +17,7 @@ void append_text(std::string& to, const std::optional<std::string_view>& text) {
   if (text) to += *text;
 }
 
-// A backslash stands for itself: it is what the complaint is about.
+// The text for an error, in which a backslash stays single: the error is often about it.
 std::string as_typed(std::string_view text) {
   std::string shown;
   for (std::size_t from = 0;; ++from) {

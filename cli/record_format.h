@@ -1,6 +1,6 @@
 #pragma once
 
-// How `consume --format` prints a record, in kcat's words.
+// RecordFormat: how `consume --format` prints a record; its letters are kcat's.
 //
 //   %t topic    %p partition     %o offset    %T timestamp in epoch ms (-1: none)
 //   %k key      %K its length    %s value     %S its length (-1: null)
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/kafka_client.h"
+#include "cli/kafka/consumed_record.h"
 
 namespace tarry::cli {
 
@@ -33,7 +33,7 @@ class RecordFormat {
 };
 
 // {"topic":..,"partition":..,"offset":..,"timestamp":..,"key":..,"value":..,"headers":[{"name":..,
-// "value":..}]}.  What is no UTF-8 is base64, with "key_base64": true beside it.
+// "value":..}]}.  Bytes that are not UTF-8 become base64, with "key_base64": true beside them.
 std::string json_of(const ConsumedRecord& record, std::string_view topic);
 
 }  // namespace tarry::cli

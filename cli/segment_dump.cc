@@ -8,8 +8,8 @@
 #include <fmt/core.h>
 
 #include "base/bytes.h"
-#include "cli/json.h"
-#include "cli/output.h"
+#include "cli/io/json.h"
+#include "cli/io/output.h"
 #include "records/batch_check.h"
 #include "records/record_batch.h"
 #include "storage/segment.h"
@@ -20,8 +20,8 @@ namespace {
 using records::BatchView;
 using records::RecordView;
 
-// What a batch may unpack to here; brokers allow no more.
-constexpr std::size_t largest_unpacked = std::size_t{256} << 20;
+// The largest size to which a batch may decompress; brokers allow no more.
+constexpr std::size_t max_unpacked_bytes = std::size_t{256} << 20;
 
 const char* time_name(const BatchView& batch) {
   return batch.is_log_append_time() ? "LogAppendTime" : "CreateTime";
@@ -89,14 +89,14 @@ Json record_json(const BatchView& batch, const RecordView& record) {
   return json;
 }
 
-// Calls visit(record) for each; what is wrong with them otherwise.
+// Calls visit(record) for each record.  Errors: the batch cannot be read.
 template <typename Visit>
 Result<> for_each_record_of(const BatchView& batch, Visit visit) {
   const auto codec = batch.codec();
   if (!codec) return fail(Errc::unsupported, "its codec is none that Kafka has");
   if (*codec == records::Codec::none)
     return records::for_each_record(batch.records(), batch.record_count(), visit);
-  const auto unpacked = records::decompress(*codec, batch.records(), largest_unpacked);
+  const auto unpacked = records::decompress(*codec, batch.records(), max_unpacked_bytes);
   if (!unpacked) return std::unexpected(unpacked.error());
   return records::for_each_record(Bytes(*unpacked), batch.record_count(), visit);
 }

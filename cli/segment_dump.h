@@ -1,6 +1,6 @@
 #pragma once
 
-// What is in a segment file, in the words of Kafka's DumpLogSegments:
+// dump_segment(): prints the batches of a segment file, in the format of Kafka's DumpLogSegments:
 //
 //   Dumping logs/orders-0/00000000000000000000.log
 //   Log starting offset: 0
@@ -10,9 +10,9 @@
 //
 // As JSON a batch is one line: {"file":..,"baseOffset":..,...,"records":[..]}.
 //
-// What always holds: every batch up to the first bytes that are none is shown, also those whose
-// checksum is wrong (isvalid: false); what is wrong is told with file and position.  Nothing is
-// written.  Memory: one batch, as it lies there and unpacked.
+// What always holds: every batch up to the first bytes that are not a batch is printed, also one
+// with a wrong checksum (isvalid: false); a finding has its file and position.  No file is changed.
+// Memory holds one batch, as it is in the file and decompressed.
 
 #include <cstdint>
 #include <functional>
@@ -26,18 +26,18 @@ namespace tarry::cli {
 class Output;
 
 struct SegmentDump {
-  bool records = false;  // Their keys, headers and payloads too.
+  bool records = false;  // Also prints the records of each batch.
   bool json = false;
 };
 
-// What was wrong with a segment that could be read.
+// The findings in a segment that could be read.
 struct SegmentFindings {
   std::uint64_t batches = 0;
   std::uint64_t wrong = 0;
-  std::string first;  // Where and what the first of them was.
+  std::string first;  // The first of them, with its place.
 };
 
-// `step` is told the number of batches so far.  Errors: the file cannot be read.
+// Calls `step` with the number of batches so far.  Errors: the file cannot be read.
 Result<SegmentFindings> dump_segment(storage::Disk& disk, const std::string& path,
                                      const SegmentDump& how, Output& out,
                                      const std::function<void(std::uint64_t)>& step = {});

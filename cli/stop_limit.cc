@@ -10,17 +10,17 @@
 
 #include <fmt/format.h>
 
-#include "cli/commands/command.h"
+#include "cli/io/exit_status.h"
 
 namespace tarry::cli {
 namespace {
 
-// A handler formats nothing.
+// A signal handler may not format text, so it is made before.
 std::array<char, 160> text;
 std::size_t text_size = 0;
 
 void end_now(int) {
-  // A pipe that nobody reads does not hold up the end.
+  // A pipe that nobody reads must not delay the end.
   pollfd writable{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&writable, 1, 1000) != 1) ::_exit(failed);
   if (::write(STDERR_FILENO, text.data(), text_size) < 0) ::_exit(failed);

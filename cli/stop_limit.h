@@ -1,13 +1,14 @@
 #pragma once
 
-// How long a stop may take: a disk that answers no more holds up every thread that could say so.
+// A limit on how long a stop may take: a disk that does not answer any more blocks every thread
+// that could say so.
 
 #include <chrono>
 
 namespace tarry::cli {
 
-// When the process is still there after `limit` it says why on stderr and ends with `failed`.
-// Once a process; nothing of it waits for another thread.
+// A process that still runs after `limit` says why on stderr and ends with status `failed`.  Call
+// it once.  It works by a signal and waits for no other thread.
 void end_when_stop_takes(std::chrono::milliseconds limit);
 
 }  // namespace tarry::cli

@@ -45,7 +45,7 @@ auto run_on(asio::io_context& context, F work) {
 // In the order in which they are made; destroyed in reverse.
 struct Server::Parts {
   // Everything that one shard's thread runs.
-  struct Lane {
+  struct EventLoop {
     asio::io_context context{1};
     std::optional<WorkGuard> guard{asio::make_work_guard(context)};
     std::unique_ptr<Background> background;
@@ -53,10 +53,11 @@ struct Server::Parts {
     std::thread thread;
   };
   // The objects that use a shard and are destroyed before it.
-  struct Counter {
-    Counter(Lane& its_lane, broker::Broker& broker, broker::Shard& shard, SessionLimits limits)
-        : lane(its_lane), wheel(its_lane.context, shard), sessions(broker, shard, limits) {}
-    Lane& lane;
+  struct FrontEnd {
+    FrontEnd(EventLoop& its_loop, broker::Broker& broker, broker::Shard& shard,
+             SessionLimits limits)
+        : loop(its_loop), wheel(its_loop.context, shard), sessions(broker, shard, limits) {}
+    EventLoop& loop;
     WheelDriver wheel;
     Sessions sessions;
   };
@@ -66,10 +67,10 @@ struct Server::Parts {
   SystemClock clock;
   SystemRandom random;
   storage::PosixDisk disk;
-  std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<std::unique_ptr<EventLoop>> loops;
   std::unique_ptr<BlockingPool> pool;
   std::unique_ptr<broker::Broker> broker;
-  std::vector<std::unique_ptr<Counter>> counters;
+  std::vector<std::unique_ptr<FrontEnd>> front_ends;
   std::unique_ptr<Listener> listener;
   std::unique_ptr<admin::HttpServer> admin;  // Null: off.
   HostPort kafka;
@@ -78,8 +79,8 @@ struct Server::Parts {
 
   Result<> open(const BoundAddress& bound);
   std::size_t connection_limit() const;
-  void run_lane(Lane& lane, std::size_t index);
-  void give(std::size_t lane, Arrival arrival);
+  void run_loop(EventLoop& loop, std::size_t index);
+  void give(std::size_t index, Arrival arrival);
   Result<> end_sessions();
   void end_threads();
 };
@@ -129,7 +130,7 @@ std::size_t Server::Parts::connection_limit() const {
 
 // Broker, sessions and wheels, on threads that have not begun.
 Result<> Server::Parts::open(const BoundAddress& bound) {
-  pool = std::make_unique<BlockingPool>(BlockingPool::threads_for(lanes.size()));
+  pool = std::make_unique<BlockingPool>(BlockingPool::threads_for(loops.size()));
 
   broker::BrokerSetup setup;
   setup.config = config.broker;
@@ -141,11 +142,11 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
   setup.config.advertised_host = advertised.host;
   setup.config.advertised_port = advertised.port == 0 ? bound.address().port : advertised.port;
   for (std::uint32_t i = 0; i < config.shards; ++i) {
-    Lane& lane = *lanes[i];
-    lane.background = pool->background_for(lane.context);
-    lane.round_lane = pool->own_lane_for(lane.context, fmt::format("tarry-round-{}", i));
+    EventLoop& loop = *loops[i];
+    loop.background = pool->background_for(loop.context);
+    loop.round_lane = pool->own_lane_for(loop.context, fmt::format("tarry-round-{}", i));
     setup.shards.push_back(
-        {i, lane.context.get_executor(), lane.background.get(), lane.round_lane.get()});
+        {i, loop.context.get_executor(), loop.background.get(), loop.round_lane.get()});
   }
   auto opened = broker::Broker::open(std::move(setup));
   if (!opened) return std::unexpected(opened.error());
@@ -166,12 +167,12 @@ Result<> Server::start() {
   if (!bound) return std::unexpected(bound.error());
   parts.kafka = bound->address();
   for (std::uint32_t i = 0; i < parts.config.shards; ++i)
-    parts.lanes.push_back(std::make_unique<Parts::Lane>());
+    parts.loops.push_back(std::make_unique<Parts::EventLoop>());
   if (parts.config.admin) {
     admin::HttpOptions options;
     options.host = parts.config.admin->host;
     options.port = parts.config.admin->port;
-    auto taken = admin::HttpServer::open(parts.lanes[0]->context.get_executor(), options);
+    auto taken = admin::HttpServer::open(parts.loops[0]->context.get_executor(), options);
     if (!taken) return std::unexpected(taken.error());
     parts.admin = std::move(*taken);
   }
@@ -179,9 +180,9 @@ Result<> Server::start() {
     parts.end_threads();
     return opened;
   }
-  for (std::size_t i = 0; i < parts.lanes.size(); ++i) {
-    parts.counters.push_back(std::make_unique<Parts::Counter>(
-        *parts.lanes[i], *parts.broker, parts.broker->shard(i), parts.config.sessions));
+  for (std::size_t i = 0; i < parts.loops.size(); ++i) {
+    parts.front_ends.push_back(std::make_unique<Parts::FrontEnd>(
+        *parts.loops[i], *parts.broker, parts.broker->shard(i), parts.config.sessions));
   }
   if (!bound->is_loopback()) {
     log_warn("server",
@@ -191,29 +192,29 @@ Result<> Server::start() {
   }
   const std::size_t max_connections = parts.connection_limit();
   parts.listener = std::make_unique<Listener>(
-      parts.lanes[0]->context, parts.clock, std::move(*bound), max_connections,
+      parts.loops[0]->context, parts.clock, std::move(*bound), max_connections,
       [&parts, next = std::size_t{0}](int descriptor, asio::ip::tcp protocol,
                                       std::string peer) mutable {
         parts.give(next, {descriptor, protocol, std::move(peer)});
-        next = (next + 1) % parts.lanes.size();
+        next = (next + 1) % parts.loops.size();
       });
-  for (auto& counter : parts.counters) {
-    counter->sessions.on_ended = [&parts] { parts.listener->connection_ended(); };
-    counter->sessions.move_to = [&parts](broker::Shard& there, Arrival arrival) {
+  for (auto& front_end : parts.front_ends) {
+    front_end->sessions.on_ended = [&parts] { parts.listener->connection_ended(); };
+    front_end->sessions.move_to = [&parts](broker::Shard& there, Arrival arrival) {
       parts.give(there.index(), std::move(arrival));
     };
   }
 
-  for (std::size_t i = 0; i < parts.lanes.size(); ++i)
-    parts.lanes[i]->thread = std::thread([&parts, i] { parts.run_lane(*parts.lanes[i], i); });
+  for (std::size_t i = 0; i < parts.loops.size(); ++i)
+    parts.loops[i]->thread = std::thread([&parts, i] { parts.run_loop(*parts.loops[i], i); });
   parts.running = true;
   const auto ready = std::make_shared<std::promise<void>>();
   parts.broker->start([ready] { ready->set_value(); });
-  for (auto& counter : parts.counters)
-    run_on(counter->lane.context, [&counter] { counter->wheel.start(); });
-  // A disk without room may keep it waiting: what is there is served all the same.
+  for (auto& front_end : parts.front_ends)
+    run_on(front_end->loop.context, [&front_end] { front_end->wheel.start(); });
+  // A disk without space may delay the broker for ever; clients are served all the same.
   ready->get_future().wait_for(std::chrono::seconds{10});
-  const auto listening = run_on(parts.lanes[0]->context, [&]() -> Result<> {
+  const auto listening = run_on(parts.loops[0]->context, [&]() -> Result<> {
     if (parts.admin) {
       if (auto begun = parts.admin->start(*parts.broker, parts.kafka.text(), max_connections);
           !begun)
@@ -228,18 +229,18 @@ Result<> Server::start() {
   return listening;
 }
 
-void Server::Parts::run_lane(Lane& lane, std::size_t index) {
+void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   name_this_thread(fmt::format("tarry-shard-{}", index));
   try {
-    lane.context.run();
+    loop.context.run();
   } catch (const std::exception& e) {
     on_failure({Errc::io, fmt::format("shard {} ended: {}", index, e.what())});
   }
 }
 
 void Server::Parts::give(std::size_t index, Arrival arrival) {
-  Sessions& sessions = counters[index]->sessions;
-  asio::post(counters[index]->lane.context, [&sessions, arrival = std::move(arrival)]() mutable {
+  Sessions& sessions = front_ends[index]->sessions;
+  asio::post(front_ends[index]->loop.context, [&sessions, arrival = std::move(arrival)]() mutable {
     sessions.take(std::move(arrival));
   });
 }
@@ -247,10 +248,10 @@ void Server::Parts::give(std::size_t index, Arrival arrival) {
 // Closes all sessions and waits until the last of their requests has ended.
 Result<> Server::Parts::end_sessions() {
   if (ending.empty()) {
-    for (auto& counter : counters) {
+    for (auto& front_end : front_ends) {
       auto ended = std::make_shared<std::promise<void>>();
       ending.push_back(ended->get_future());
-      asio::post(counter->lane.context, [&sessions = counter->sessions, ended] {
+      asio::post(front_end->loop.context, [&sessions = front_end->sessions, ended] {
         sessions.end("the broker is stopping", [ended] { ended->set_value(); });
       });
     }
@@ -270,9 +271,9 @@ Result<> Server::Parts::end_sessions() {
 void Server::Parts::end_threads() {
   if (pool) pool->stop();
   // The guards go after the pool: its last results are still posted to the shards.
-  for (auto& lane : lanes) lane->guard.reset();
-  for (auto& lane : lanes) {
-    if (lane->thread.joinable()) lane->thread.join();
+  for (auto& loop : loops) loop->guard.reset();
+  for (auto& loop : loops) {
+    if (loop->thread.joinable()) loop->thread.join();
   }
 }
 
@@ -280,7 +281,7 @@ Result<> Server::stop() {
   Parts& parts = *parts_;
   if (!parts.running) return {};
   // New clients first: otherwise the sessions below would never become fewer.
-  run_on(parts.lanes[0]->context, [&] {
+  run_on(parts.loops[0]->context, [&] {
     parts.listener->stop();
     if (parts.admin) parts.admin->stop();
   });
@@ -289,8 +290,8 @@ Result<> Server::stop() {
   std::promise<void> stopped;
   parts.broker->stop([&] { stopped.set_value(); });
   stopped.get_future().wait();
-  for (auto& counter : parts.counters)
-    run_on(counter->lane.context, [&] { counter->wheel.stop(); });
+  for (auto& front_end : parts.front_ends)
+    run_on(front_end->loop.context, [&] { front_end->wheel.stop(); });
   parts.end_threads();
   return {};
 }

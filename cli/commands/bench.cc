@@ -6,17 +6,23 @@
 #include <string>
 #include <utility>
 
-#include "cli/json.h"
+#include <fmt/core.h>
+
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
+#include "cli/io/table.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "cli/timer_bench.h"
 
 namespace tarry::cli {
 namespace {
 
-// A thousand million timers are some 100 GB; what nobody can mean is refused, not tried.
-constexpr std::size_t most_pending = 100'000'000;
-constexpr unsigned most_threads = 64;
+// A thousand million timers take some 100 GB: a larger number is refused, not tried.
+constexpr std::size_t max_pending = 100'000'000;
+constexpr unsigned max_threads = 64;
 
 struct TimersOptions {
   TimerBenchOptions bench;
@@ -93,26 +99,27 @@ int run_timers(const TimersOptions& options) {
 }  // namespace
 
 void add_bench(CLI::App& program, Chosen& chosen) {
-  auto* group = add_group(program, chosen, "bench", "Measures what things cost on this machine");
+  auto* group = add_group(program, chosen, "bench", "Runs benchmarks on this machine");
   auto options = std::make_shared<TimersOptions>();
   auto* command = group->add_subcommand(
-      "timers", "The timing wheel beside a sorted map; ends with one line of JSON");
+      "timers", "Compares the timing wheel with a sorted map; ends with one line of JSON");
   command
-      ->add_option("--pending", options->bench.pending, "How many timers stand (default 1000000)")
+      ->add_option("--pending", options->bench.pending,
+                   "The number of pending timers (default 1000000)")
       ->option_text("N")
-      ->check(CLI::Range(std::size_t{1}, most_pending))
+      ->check(CLI::Range(std::size_t{1}, max_pending))
       ->take_last();
   command
       ->add_option("--budget", options->bench.budget,
-                   "How many timers a step of the wheel may touch (default 512)")
+                   "The largest number of timers in a step of the wheel (default 512)")
       ->option_text("N")
-      ->check(CLI::Range(std::size_t{1}, most_pending))
+      ->check(CLI::Range(std::size_t{1}, max_pending))
       ->take_last();
   command
       ->add_option("--threads", options->bench.threads,
-                   "How many threads share a TimerService (default 2; 0 leaves this out)")
+                   "The number of threads that share a TimerService (default 2; 0: none)")
       ->option_text("N")
-      ->check(CLI::Range(0U, most_threads))
+      ->check(CLI::Range(0U, max_threads))
       ->take_last();
   command->add_option("--seed", options->bench.seed, "Seed of the random deadlines (default 1)")
       ->option_text("N")

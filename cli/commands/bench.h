@@ -2,7 +2,7 @@
 
 // tarry bench: what things cost on this machine.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

@@ -9,16 +9,21 @@
 #include <string>
 #include <variant>
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/kafka_client.h"
-#include "cli/line_reader.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/interrupt.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/text.h"
+#include "cli/kafka/consumer.h"
+#include "cli/kafka/group_consumer.h"
 #include "cli/offset_word.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "cli/record_format.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -36,13 +41,9 @@ struct Options {
   std::optional<std::string> idle;
   std::string format = "%s\\n";
   std::optional<std::string> group;
-
-  KafkaSettings kafka() const {
-    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
-  }
 };
 
-// How much may be printed and not be written yet while more comes.
+// While records come, output is written when there is this much of it, or this often.
 constexpr std::size_t flush_bytes = 64 << 10;
 constexpr auto flush_every = 100ms;
 
@@ -68,9 +69,9 @@ class Printing {
   }
   int end(int status) { return out_.end(status); }
 
-  // From now on it counts as quiet when nothing comes.
-  void listens() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
-  // Whether it was the last one.
+  // The broker has answered, so --idle counts from now on.
+  void begin_quiet() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
+  // Returns whether it was the last one that was asked for.
   bool print(const ConsumedRecord& record) {
     quiet_since_ = steady_clock::now();
     text_.clear();
@@ -97,7 +98,7 @@ class Printing {
   Output out_;
 };
 
-// What is there, or, after a flush of what was printed, what comes next.
+// The next record; flushes what was printed before it waits for one.
 template <typename Consumer, typename Flush>
 Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   auto next = consumer.next(0ms);
@@ -108,20 +109,20 @@ Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   return next;
 }
 
-// Nobody knows what would have come over a connection that is lost.
+// An idle time without a connection says nothing about the topic, so it is an error.
 Result<> idle_end(bool is_lost) {
   if (!is_lost) return {};
   return fail(Errc::io, "nothing came for --idle because the connection to the broker is lost");
 }
 
-// Without a group.
+// Reads partitions without a group.
 class Consumption {
  public:
   Consumption(const Options& options, OffsetWord from, RecordFormat format)
       : options_(options), from_(from), printing_(options, std::move(format)) {}
 
   int run() {
-    auto consumer = KafkaConsumer::open(options_.kafka(), options_.topic);
+    auto consumer = KafkaConsumer::open(options_.broker.kafka(), options_.topic);
     if (!consumer) return failure(consumer.error().message);
     if (const auto started = start(*consumer); !started) return failure(started.error().message);
     end_in_order_on_signals();
@@ -160,7 +161,7 @@ class Consumption {
       const auto next = next_of(consumer, [this] { printing_.flush(); });
       if (!next) return std::unexpected(next.error());
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
-        printing_.listens();
+        printing_.begin_quiet();
         reading_.erase(end->partition);
         if (options_.until_end && reading_.empty()) return {};
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
@@ -174,12 +175,12 @@ class Consumption {
 
   const Options& options_;
   const OffsetWord from_;
-  std::set<PartitionIndex> reading_;  // Those whose end was not reached yet.
+  std::set<PartitionIndex> reading_;  // The partitions whose end was not reached yet.
   Printing printing_;
 };
 
-// As a member of a group: what was printed is committed once it is written, never before, and the
-// group is left in order.
+// Reads as a member of a group: commits records once they are written, never before, and leaves the
+// group in order.
 class GroupConsumption {
  public:
   GroupConsumption(const Options& options, bool from_end, RecordFormat format)
@@ -187,23 +188,23 @@ class GroupConsumption {
 
   int run() {
     auto consumer = KafkaGroupConsumer::open(
-        options_.kafka(), options_.topic, *options_.group, from_end_,
-        [this](const auto& lost, bool still_ours) { lose(lost, still_ours); });
+        options_.broker.kafka(), options_.topic, *options_.group, from_end_,
+        [this](const auto& lost, bool still_ours) { before_revoke(lost, still_ours); });
     if (!consumer) return failure(consumer.error().message);
-    consumer_ = &*consumer;
+    consumer_ = std::move(*consumer);
     end_in_order_on_signals();
-    const auto read = read_all(*consumer);
+    const auto read = read_all();
     flush();
     const int status = printing_.end(read ? done : failure(read.error().message));
     if (!read) return status;
-    const auto closed = consumer->close();
+    const auto closed = consumer_->close();
     return closed ? status : failure(closed.error().message);
   }
 
  private:
-  Result<> read_all(KafkaGroupConsumer& consumer) {
+  Result<> read_all() {
     while (!printing_.is_over()) {
-      const auto next = next_of(consumer, [this] { flush(); });
+      const auto next = next_of(*consumer_, [this] { flush(); });
       if (!next) return std::unexpected(next.error());
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
         at_end_.insert(end->partition);
@@ -215,10 +216,10 @@ class GroupConsumption {
         if (printing_.is_flush_due()) flush();
         continue;
       }
-      const auto assigned = consumer.assigned();
-      if (assigned && (assigned->empty() || !at_end_.empty())) printing_.listens();
+      const auto assigned = consumer_->assigned();
+      if (assigned && (assigned->empty() || !at_end_.empty())) printing_.begin_quiet();
       if (options_.until_end && assigned && all_read(*assigned)) return {};
-      if (printing_.is_idle()) return idle_end(consumer.is_lost());
+      if (printing_.is_idle()) return idle_end(consumer_->is_lost());
     }
     return {};
   }
@@ -234,27 +235,28 @@ class GroupConsumption {
         assigned, [this](PartitionIndex partition) { return at_end_.contains(partition); });
   }
 
-  void lose(const std::vector<PartitionIndex>& partitions, bool still_ours) {
+  void before_revoke(const std::vector<PartitionIndex>& partitions, bool still_ours) {
     if (still_ours) flush();
     for (const auto partition : partitions) {
       at_end_.erase(partition);
-      printed_.erase(partition);  // Another's to commit.
+      printed_.erase(partition);  // Another member commits them.
     }
   }
 
-  // What a full disk, or a reader that has gone away, did not take is not done with.
+  // Records that could not be written (a full disk, a reader that is gone) are not committed.
   void flush() {
     if (!printing_.flush()) return;
-    for (const auto& [partition, next] : printed_) consumer_->done_up_to(partition, next);
+    for (const auto& [partition, next] : printed_) consumer_->store_offset(partition, next);
     printed_.clear();
   }
 
   const Options& options_;
   const bool from_end_;
-  KafkaGroupConsumer* consumer_ = nullptr;
   std::set<PartitionIndex> at_end_;
-  std::map<PartitionIndex, Offset> printed_;  // What is not known to be written: the next offsets.
+  std::map<PartitionIndex, Offset>
+      printed_;  // Next offsets of records that may not be written yet.
   Printing printing_;
+  std::unique_ptr<KafkaGroupConsumer> consumer_;  // Calls before_revoke(), so it goes first.
 };
 
 int run(const Options& options) {
@@ -281,7 +283,7 @@ void add_consume(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("consume", "Reads the records of a topic");
   add_broker_options(*command, options->broker);
   command->add_option("TOPIC", options->topic, "The topic to read")->required()->check(is_topic);
-  command->add_option("--from", options->from, "Where to begin (default start)")
+  command->add_option("--from", options->from, "The offset to begin at (default start)")
       ->option_text("start|end|OFFSET|@TIME")
       ->take_last();
   command->add_option("-p,--partition", options->partition, "Only this partition (default: all)")

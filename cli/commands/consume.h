@@ -2,7 +2,7 @@
 
 // tarry consume: reads records of a topic.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

@@ -8,15 +8,19 @@
 #include <string>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
-#include "cli/json.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -66,7 +70,7 @@ Result<Json> parse(const Result<std::string>& body) {
   Json json = Json::parse(*body, nullptr, false);
   if (!json.is_object())
     return fail(Errc::io,
-                fmt::format("the admin's answer is no JSON object: {}", printable(*body)));
+                fmt::format("the admin's answer is not a JSON object: {}", printable(*body)));
   return json;
 }
 
@@ -84,7 +88,7 @@ int list(const Options& options) {
   if (options.glob) add("id", *options.glob);
 
   auto admin = choose_admin(options.broker, AdminUse::reads);
-  if (!admin) return admin.error().told();
+  if (!admin) return admin.error().report();
   Output out;
   Table table({{"TOPIC"},
                {"PARTITION", true},
@@ -127,7 +131,7 @@ int list(const Options& options) {
 int get(const Options& options) {
   const std::string& id = options.ids[0];
   auto admin = choose_admin(options.broker, AdminUse::reads);
-  if (!admin) return admin.error().told();
+  if (!admin) return admin.error().report();
   const auto record = parse(admin->get(path_of(options, id)));
   if (!record) return failure(fmt::format("{}: {}", cell(id), record.error().message));
   Output out;
@@ -161,20 +165,20 @@ int get(const Options& options) {
 
 int cancel(const Options& options) {
   auto admin = choose_admin(options.broker, AdminUse::changes);
-  if (!admin) return admin.error().told();
+  if (!admin) return admin.error().report();
   Output out;
   Table table({{"ID"}, {"RESULT"}});
-  std::string first_why;
+  std::string first_reason;
   std::size_t not_cancelled = 0;
   for (const auto& id : options.ids) {
     auto answer = parse(admin->remove(path_of(options, id)));
     std::string result = answer ? field(*answer, "result") : "error";
     if (result != "cancelled") {
-      const std::string why = !answer                         ? answer.error().message
-                              : result == "unknown"           ? "nothing is pending under this id"
-                              : result == "already_delivered" ? "it has been delivered already"
-                                                              : result;
-      if (not_cancelled++ == 0) first_why = fmt::format("{}: {}", cell(id), why);
+      const std::string reason = !answer               ? answer.error().message
+                                 : result == "unknown" ? "nothing is pending under this id"
+                                 : result == "already_delivered" ? "it has been delivered already"
+                                                                 : result;
+      if (not_cancelled++ == 0) first_reason = fmt::format("{}: {}", cell(id), reason);
     }
     if (options.broker.json) {
       Json json{{"topic", *options.topic}, {"id", id}};
@@ -188,31 +192,31 @@ int cancel(const Options& options) {
     } else {
       table.row({cell(id), result});
     }
-    // Nobody there: the others would wait as long.
+    // Nobody answers: each of the others would wait for the whole timeout again.
     if (!answer && answer.error().code == Errc::io) break;
   }
   table.print(out);
   out.flush();
   if (not_cancelled == 0) return out.end(done);
   return out.end(failure(options.ids.size() == 1
-                             ? first_why
+                             ? first_reason
                              : fmt::format("{} of {} not cancelled, the first of them {}",
-                                           not_cancelled, options.ids.size(), first_why)));
+                                           not_cancelled, options.ids.size(), first_reason)));
 }
 
-// "@4f2c" is a handle; anything else has to be able to be an id.
+// "@4f2c" is a handle; any other word has to be a possible id.
 const CLI::Validator is_id_or_handle(
     [](std::string& word) -> std::string {
       if (word.empty() || word.size() > 249)
         return fmt::format("an id has 1 to 249 bytes, this one has {}", word.size());
-      return is_utf8(word) ? std::string() : fmt::format("{} is no UTF-8", printable(word));
+      return is_utf8(word) ? std::string() : fmt::format("{} is not UTF-8", printable(word));
     },
     "");
 
 }  // namespace
 
 void add_delayed(CLI::App& program, Chosen& chosen) {
-  auto* group = add_group(program, chosen, "delayed", "Shows and cancels what waits for its time");
+  auto* group = add_group(program, chosen, "delayed", "Shows and cancels pending records");
   const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
     auto added = add_broker_command<Options>(*group, chosen, name, help, run);
     add_data_option(*added.first, added.second->broker);
@@ -231,18 +235,19 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
   };
 
   {
-    const auto [command, options] = add("list", "Lists what is pending, by due time", list);
+    const auto [command, options] = add("list", "Lists pending records by due time", list);
     command->add_option("TOPIC", options->topic, "Only records of this topic")->check(is_topic);
     const auto add_time = [command = command](const char* name, std::optional<std::string>& to,
                                               const char* help) {
       command->add_option(name, to, help)->option_text("T")->check(is_time)->take_last();
     };
-    add_time("--from", options->from, "Due at this time or later");
-    add_time("--to", options->to, "Due before this time");
-    command->add_option("--id", options->glob, "Ids like this, where * is any text and ? a letter")
+    add_time("--from", options->from, "Only records due at this time or later");
+    add_time("--to", options->to, "Only records due before this time");
+    command
+        ->add_option("--id", options->glob, "Only ids that match: * is any text, ? one character")
         ->option_text("GLOB")
         ->take_last();
-    command->add_option("--limit", options->limit, "At most this many (default: all)")
+    command->add_option("--limit", options->limit, "Lists at most this many (default: all)")
         ->option_text("N")
         ->check(is_count)
         ->take_last();

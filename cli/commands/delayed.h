@@ -2,7 +2,7 @@
 
 // tarry delayed: what waits for its delivery time: list, get, cancel.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

@@ -10,12 +10,16 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/bytes.h"
 #include "base/log.h"
-#include "cli/line_reader.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/line_reader.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
 #include "cli/message_dump.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "cli/segment_dump.h"
 #include "storage/file.h"
 
@@ -68,21 +72,23 @@ int dump_messages() {
 }  // namespace
 
 void add_dump(CLI::App& program, Chosen& chosen) {
-  auto* group = add_group(program, chosen, "dump", "Shows what is in files and messages, offline");
+  auto* group =
+      add_group(program, chosen, "dump", "Decodes segment files and protocol messages, offline");
   {
     auto options = std::make_shared<SegmentOptions>();
-    auto* command = group->add_subcommand("segment", "The batches of a partition's .log files");
+    auto* command =
+        group->add_subcommand("segment", "Prints the batches of a partition's .log files");
     command->add_option("FILE", options->files, "Segments, as in logs/orders-0/*.log")->required();
-    command->add_flag("--records", options->records, "With their records");
-    command->add_flag("--json", options->json, "Prints JSON, a batch a line");
+    command->add_flag("--records", options->records, "Prints the records of each batch too");
+    command->add_flag("--json", options->json, "Prints JSON, one batch per line");
     command->callback(
         [options, &chosen] { chosen.run = [options] { return dump_segments(*options); }; });
   }
   {
     auto* command = group->add_subcommand(
         "message",
-        "Messages of Kafka's protocol: reads lines KEY q|p VERSION HEX (q a request, p a "
-        "response), prints their fields as JSON, a tab, and their bytes encoded again");
+        "Decodes messages of Kafka's protocol: reads lines KEY q|p VERSION HEX (q a request, p a "
+        "response), prints the fields as JSON, a tab, and the bytes encoded again");
     command->callback([&chosen] { chosen.run = dump_messages; });
   }
 }

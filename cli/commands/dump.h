@@ -2,7 +2,7 @@
 
 // tarry dump: shows what is in files and messages, offline.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

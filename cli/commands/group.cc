@@ -8,13 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
-#include "cli/json.h"
-#include "cli/kafka_client.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
+#include "cli/kafka/admin.h"
 #include "cli/offset_word.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -26,14 +31,10 @@ struct Options {
   std::string to;
   std::optional<PartitionIndex> partition;
   bool dry_run = false;
-
-  KafkaSettings kafka() const {
-    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
-  }
 };
 
 int list(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto groups = admin->groups();
   if (!groups) return failure(groups.error().message);
@@ -56,7 +57,7 @@ struct Row {
   PartitionIndex partition = 0;
   std::optional<Offset> offset;
   std::optional<Offset> end;            // None: the topic is gone.
-  const GroupMember* member = nullptr;  // Who reads it.
+  const GroupMember* member = nullptr;  // The member that reads it.
 
   std::optional<Offset> lag() const {
     if (!offset || !end) return std::nullopt;
@@ -126,7 +127,7 @@ void print_json(const GroupInfo& group, const std::vector<Row>& rows, Output& ou
 }
 
 int describe(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto group = admin->group(options.name);
   if (!group) return failure(group.error().message);
@@ -159,7 +160,7 @@ int describe(const Options& options) {
                row.member ? cell(row.member->id) : "-", row.member ? cell(row.member->host) : "-",
                row.member ? cell(row.member->client) : "-"});
   }
-  // Members that have nothing to read are members too.
+  // Members without partitions come last.
   for (const auto& member : group->members) {
     if (!member.assigned.empty()) continue;
     table.row({"-", "-", "-", "-", "-", cell(member.id), cell(member.host), cell(member.client)});
@@ -168,7 +169,7 @@ int describe(const Options& options) {
   return out.end(done);
 }
 
-// Where each partition is to go; an offset that a partition does not hold is refused.
+// The offset to commit for each partition.  Refuses an offset that a partition does not hold.
 Result<PartitionOffsets> targets(KafkaAdmin& admin, const Options& options, const OffsetWord& to) {
   const auto info = admin.topic(options.topic);
   if (!info) return std::unexpected(info.error());
@@ -206,7 +207,7 @@ Result<PartitionOffsets> targets(KafkaAdmin& admin, const Options& options, cons
 int reset(const Options& options) {
   const auto to = parse_offset_word(options.to);
   if (!to) return usage_error(fmt::format("--to: {}", to.error().message));
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto group = admin->group(options.name);
   if (!group) return failure(group.error().message);
@@ -250,7 +251,7 @@ int reset(const Options& options) {
 }
 
 int remove(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto removed = admin->remove_group(options.name);
   if (!removed) return failure(removed.error().message);
@@ -277,15 +278,15 @@ void add_group_commands(CLI::App& program, Chosen& chosen) {
   add("list", "Lists all groups", list);
   {
     const auto [command, options] =
-        add("describe", "Shows its members, what it has committed and how far it lags", describe);
+        add("describe", "Shows the members, committed offsets and lag of a group", describe);
     add_name(*command, *options);
   }
   {
     const auto [command, options] = add(
-        "reset", "Moves what it has committed of a topic; its consumers must be stopped", reset);
+        "reset", "Moves the committed offsets of a topic; stop the group's consumers first", reset);
     add_name(*command, *options);
     command->add_option("TOPIC", options->topic, "The topic")->required()->check(is_topic);
-    command->add_option("--to", options->to, "Where the group continues")
+    command->add_option("--to", options->to, "The offset at which the group continues")
         ->option_text("start|end|OFFSET|@TIME")
         ->required()
         ->take_last();
@@ -293,12 +294,11 @@ void add_group_commands(CLI::App& program, Chosen& chosen) {
         ->option_text("PARTITION")
         ->check(is_partition)
         ->take_last();
-    command->add_flag("--dry-run", options->dry_run,
-                      "Shows what would change, and changes nothing");
+    command->add_flag("--dry-run", options->dry_run, "Shows the changes without making them");
   }
   {
     const auto [command, options] =
-        add("delete", "Deletes a group and what it has committed", remove);
+        add("delete", "Deletes a group and its committed offsets", remove);
     add_name(*command, *options);
   }
 }

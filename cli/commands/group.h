@@ -2,7 +2,7 @@
 
 // tarry group: lists, shows, resets and deletes consumer groups, over the Kafka protocol.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

@@ -15,15 +15,21 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/json.h"
-#include "cli/kafka_client.h"
-#include "cli/line_reader.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/interrupt.h"
+#include "cli/io/json.h"
+#include "cli/io/line_reader.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
+#include "cli/io/text.h"
+#include "cli/kafka/producer.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -47,7 +53,7 @@ Acks acks_of(const std::string& word) {
   return word == "1" ? Acks::leader : Acks::all;
 }
 
-// The headers that all records get: those given, then those that schedule.
+// The headers of every record: first those that were given, then those that schedule it.
 std::vector<KafkaHeader> headers_of(const Options& options) {
   std::vector<KafkaHeader> headers;
   for (const auto& word : options.headers) {
@@ -69,7 +75,7 @@ std::vector<KafkaHeader> headers_of(const Options& options) {
   return headers;
 }
 
-// What a broker of ours does with records that have these headers, which it accepts.
+// The request that these headers make of a Tarry broker, as far as the command can tell.
 enum class Asked {
   delivery,
   cancellation,
@@ -97,7 +103,7 @@ Asked asked_by(const std::vector<KafkaHeader>& headers) {
 }
 
 constexpr const char* several_of_one_id =
-    "--id: is the id of one record, and there are several: the last would replace the others; "
+    "--id: names one record, but several were given, and the last would replace the others; "
     "nothing was sent";
 
 class Descriptor {
@@ -131,25 +137,23 @@ class Production {
 
   int run() {
     auto producer =
-        KafkaProducer::open({options_.broker.brokers, options_.broker.timeout,
-                             options_.broker.properties, options_.broker.timeout_given},
-                            options_.topic, acks_of(options_.acks),
+        KafkaProducer::open(options_.broker.kafka(), options_.topic, acks_of(options_.acks),
                             [this](const Delivery& delivery) { on_delivery(delivery); });
     if (!producer) return failure(producer.error().message);
-    producer_ = &*producer;
+    producer_ = std::move(*producer);
     if (options_.partition &&
-        static_cast<std::size_t>(*options_.partition) >= producer->partition_count()) {
+        static_cast<std::size_t>(*options_.partition) >= producer_->partition_count()) {
       return failure(fmt::format("{}: there is no partition {}, it has {}", cell(options_.topic),
                                  *options_.partition,
-                                 counted(producer->partition_count(), "partition", "partitions")));
+                                 counted(producer_->partition_count(), "partition", "partitions")));
     }
     end_in_order_on_signals();
     auto sent = send_all();
     const bool interrupted = sent && was_interrupted();
     if (sent && held_ && !interrupted) sent = send_held();
     if (several_of_one_id_) return usage_error(sent.error().message);
-    // What was sent before something went wrong counts all the same.
-    const auto finished = producer->finish();
+    // Records that were sent before an error are reported like all others.
+    const auto finished = producer_->finish();
     if (sent && !finished) sent = finished;
     progress_.clear();
 
@@ -210,7 +214,7 @@ class Production {
     return {};
   }
 
-  // As kcat has it: a line without the separator has no key.
+  // A line without the separator has no key, as in kcat.
   Result<> send_line(std::string_view line) {
     if (!options_.key_separator) return send(options_.key, line);
     const auto at = line.find(*options_.key_separator);
@@ -220,12 +224,12 @@ class Production {
 
   Result<> send_whole(int descriptor, const std::string& path) {
     std::string value;
-    // Interrupted: it may be half of what was to come.
+    // An interrupted read may have half the value only, so nothing is sent then.
     while (true) {
       const std::size_t size = value.size();
-      if (size > LineReader::longest_line) {
-        return fail(Errc::too_large,
-                    fmt::format("{}: longer than {} bytes", cell(path), LineReader::longest_line));
+      if (size > LineReader::max_line_bytes) {
+        return fail(Errc::too_large, fmt::format("{}: longer than {} bytes", cell(path),
+                                                 LineReader::max_line_bytes));
       }
       value.resize(size + (256 << 10));
       const auto got = ::read(descriptor, value.data() + size, value.size() - size);
@@ -236,7 +240,7 @@ class Production {
     }
   }
 
-  // The one record of an id waits until it is known that there is no second one.
+  // A record with an id is held back until it is known that there is no second one.
   Result<> send(const std::optional<std::string_view>& key, std::string_view value) {
     if (!options_.id) return send_now(key, value);
     several_of_one_id_ = held_.has_value();
@@ -262,7 +266,7 @@ class Production {
     ++number_;
     auto sent = producer_->send(number_, key, value, headers_, options_.partition);
     if (!sent && sent.error().code != Errc::io) {
-      // This record's fault; the others may go.
+      // Only this record is wrong; the others are sent.
       on_delivery({number_, -1, std::nullopt, sent.error()});
       return {};
     }
@@ -289,7 +293,8 @@ class Production {
     out_.line(text_of(json));
   }
 
-  // What has no offset is delayed, as far as our own headers do not say something else.
+  // A record that was accepted without an offset is delayed, cancelled or expired: our own headers
+  // say which.
   std::string accepted() const {
     const std::string records = counted(accepted_, "record", "records");
     if (delayed_ == 0) return records + " accepted";
@@ -312,12 +317,12 @@ class Production {
   const Asked asked_;
   Output out_;
   Progress progress_;
-  KafkaProducer* producer_ = nullptr;
-  std::uint64_t number_ = 0;  // Of the last record that was given; the first is 1.
+  std::uint64_t number_ = 0;  // The number of the last record; the first has 1.
   std::uint64_t accepted_ = 0, delayed_ = 0, refused_ = 0;
   std::optional<std::pair<std::uint64_t, std::string>> first_error_;
   std::optional<std::pair<std::optional<std::string>, std::string>> held_;  // Key and value.
   bool several_of_one_id_ = false;
+  std::unique_ptr<KafkaProducer> producer_;  // Reports to us, so it goes first.
 };
 
 int run(const Options& options) {
@@ -330,9 +335,9 @@ int run(const Options& options) {
     return usage_error(several_of_one_id);
   if (options.whole && options.files.empty()) return usage_error("--whole: name the files");
   if (options.key_separator && (options.whole || !options.values.empty()))
-    return usage_error("--key-separator: is for records that are lines");
+    return usage_error("--key-separator: works only for records that are lines");
   if (options.key_separator && options.key_separator->empty())
-    return usage_error("--key-separator: is empty; give the text between key and value");
+    return usage_error("--key-separator: the text is empty; give the text between key and value");
   return Production(options).run();
 }
 
@@ -344,7 +349,8 @@ void add_produce(CLI::App& program, Chosen& chosen) {
   add_broker_options(*command, options->broker);
   command->add_option("TOPIC", options->topic, "The topic to send to")->required()->check(is_topic);
   command->add_option("FILE", options->files, "Files with one record a line (default: stdin)");
-  add_repeated(*command, "-v,--value", options->values, "One record with this value")
+  add_repeated(*command, "-v,--value", options->values,
+               "Sends one record with this value; may be repeated")
       ->option_text("VALUE");
   command->add_flag("--whole", options->whole, "Each FILE is one record");
   auto* key = command->add_option("-k,--key", options->key, "The key of every record")
@@ -366,27 +372,26 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->take_last();
   auto* delay = command
                     ->add_option("--delay", options->delay,
-                                 "Delivers them this long after they arrive, as in 30m")
+                                 "Delivers the records this long after they arrive, as in 30m")
                     ->option_text("D")
                     ->check(is_duration)
                     ->take_last();
   command
       ->add_option("--at", options->at,
-                   "Delivers them at this time, as in 2026-11-21T10:00:00+01:00")
+                   "Delivers the records at this time, as in 2026-11-21T10:00:00+01:00")
       ->option_text("T")
       ->check(is_time)
       ->take_last()
       ->excludes(delay);
   command
-      ->add_option(
-          "--id", options->id,
-          "Names the one record, to cancel it by; a pending record of that name is replaced")
+      ->add_option("--id", options->id,
+                   "The schedule id of the one record; replaces a pending record with this id")
       ->option_text("ID")
       ->check(is_schedule_id)
       ->take_last();
   command
       ->add_option("--expire-at", options->expire_at,
-                   "Drops them if they could not be delivered before this time")
+                   "Drops the records if they cannot be delivered before this time")
       ->option_text("T")
       ->check(is_time)
       ->take_last();

@@ -2,7 +2,7 @@
 
 // tarry produce: sends records, at once or with a delivery time.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

@@ -14,19 +14,26 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
 #include "base/log_thread.h"
 #include "base/memory.h"
+#include "cli/io/exit_status.h"
 #include "cli/stop_limit.h"
-#include "server/config.h"
+#include "server/config_help.h"
+#include "server/config_keys.h"
+#include "server/config_layers.h"
+#include "server/properties_file.h"
 #include "server/server.h"
+#include "server/setting.h"
 
 namespace tarry::cli {
 namespace {
 
 using server::Setting;
 
-// A flag of its own for a key of the configuration.
+// A key of the configuration that has a flag of its own.
 struct Flag {
   const char* name;
   const char* key;
@@ -34,14 +41,16 @@ struct Flag {
   const char* help;
 };
 constexpr Flag flags[] = {
-    {"--data", "tarry.data.dir", "DIR", "Where everything is kept (default ./tarry-data)"},
+    {"--data", "tarry.data.dir", "DIR", "The data directory (default ./tarry-data)"},
     {"--listen", "listeners", "HOST:PORT",
-     "Where clients connect (default localhost:9092; port 0 takes a free one)"},
-    {"--advertise", "advertised.listeners", "HOST:PORT", "The address that clients are told"},
+     "The address for clients (default localhost:9092; port 0: a free port)"},
+    {"--advertise", "advertised.listeners", "HOST:PORT",
+     "The address that the broker tells clients to connect to"},
     {"--admin", "tarry.admin.listener", "HOST:PORT|off",
-     "Where the admin's HTTP listens (default 127.0.0.1:8080)"},
-    {"--shards", "tarry.shards", "N", "Threads that serve (default: one a core)"},
-    {"--log-level", "tarry.log.level", "L", "debug, info, warn, error or off (default info)"},
+     "The address of the admin's HTTP (default 127.0.0.1:8080)"},
+    {"--shards", "tarry.shards", "N", "Threads that serve clients (default: one for each core)"},
+    {"--log-level", "tarry.log.level", "L",
+     "The lowest level to log: debug, info, warn, error or off (default info)"},
 };
 
 struct Options {
@@ -51,8 +60,8 @@ struct Options {
   bool help_config = false;
 };
 
-// When the process began, as well as the machine knows it: until main() it has only computed (it
-// was loaded and linked), so the time it has used is the time that has passed.
+// The time at which the process began.  Before main() it was only loaded and linked, so the CPU
+// time that it has used until now is the time that has passed.
 std::chrono::steady_clock::time_point process_start() {
   timespec used{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
@@ -61,7 +70,7 @@ std::chrono::steady_clock::time_point process_start() {
 }
 const auto started = process_start();
 
-// The rest of the process has nothing more to promise.
+// A failed journal: nothing may be acknowledged after it, not even while the process stops.
 [[noreturn]] void end_at_once(const Error& error) {
   log_error("server", "the broker ends at once, so that nothing is promised any more: {}",
             error.message);
@@ -86,16 +95,16 @@ sigset_t awaited_signals() {
   return signals;
 }
 
-// No signal ends the process without a line in the log.  Before there are threads, which inherit
-// both: what is ignored, and that the awaited ones stay pending until somebody waits for them.
-void take_signals() {
+// No signal ends the process without a line in the log.  Call it before there are threads: they
+// inherit which signals are ignored and which stay pending until wait_for_end().
+void block_signals() {
   for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) ::signal(ignored, SIG_IGN);
   const sigset_t signals = awaited_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-// SIGTERM or SIGINT.  SIGHUP comes from logrotate, from `systemctl reload` and from a terminal that
-// is closed; none of them means that the broker should stop.
+// Waits for SIGTERM or SIGINT.  SIGHUP comes from logrotate, from `systemctl reload` and from a
+// terminal that is closed; none of them means that the broker should stop.
 const char* wait_for_end() {
   const sigset_t signals = awaited_signals();
   for (;;) {
@@ -103,12 +112,12 @@ const char* wait_for_end() {
     if (::sigwait(&signals, &signal) != 0) continue;
     if (signal == SIGINT) return "SIGINT";
     if (signal == SIGTERM) return "SIGTERM";
-    log_info("server", "SIGHUP: nothing is read again; settings are read when the broker starts");
+    log_info("server", "SIGHUP is ignored: the broker reads its settings only when it starts");
   }
 }
 
-// Nothing is lost by it, and the next start has more to do.
-[[noreturn]] void end_without_the_rest(const std::string& why, int code) {
+// Loses nothing that was acknowledged; the next start has more to recover.
+[[noreturn]] void end_without_checkpoint(const std::string& why, int code) {
   log_warn("server",
            "{}: the broker ends without its last requests and checkpoint; what was acknowledged is "
            "in the journal, and the next start applies it",
@@ -117,16 +126,16 @@ const char* wait_for_end() {
   ::_exit(code);
 }
 
-// The next signal does not wait for the stop in order.
-void let_signals_hurry() {
+// A second signal does not wait for the stop in order.
+void end_on_second_signal() {
   std::thread([] {
     const std::string signal = wait_for_end();
-    end_without_the_rest("a second signal, " + signal, done);
+    end_without_checkpoint("a second signal, " + signal, done);
   }).detach();
 }
 
-// How long a stop in order may take: longer than a checkpoint of full journals.  Only a disk that
-// answers no more holds it up so long.
+// How long a stop in order may take.  A checkpoint of full journals takes less, so only a disk that
+// does not answer any more exceeds it.
 constexpr std::chrono::seconds stop_patience{120};
 
 int run(const Options& options) {
@@ -134,9 +143,9 @@ int run(const Options& options) {
     fmt::print("{}", server::config_help());
     return done;
   }
-  take_signals();
-  // Before all that may complain and after all that it says: a pipe that nobody reads holds up
-  // neither the shards nor the end.
+  block_signals();
+  // First made and last destroyed, so that a pipe that nobody reads delays neither the shards nor
+  // the end.
   const LogThread log;
   std::vector<std::vector<Setting>> layers;
   if (options.config) {
@@ -168,7 +177,7 @@ int run(const Options& options) {
   config->broker.version = TARRY_VERSION;
 
   set_log_level(config->log_level);
-  ::umask(077);  // What clients keep here is nobody else's.
+  ::umask(077);  // No other user may read the records.
   raise_open_files();
   limit_arenas(4);
 
@@ -184,10 +193,10 @@ int run(const Options& options) {
   std::fflush(stdout);
 
   log_info("server", "{}: stopping", wait_for_end());
-  let_signals_hurry();
+  end_on_second_signal();
   end_when_stop_takes(stop_patience);
   if (const auto stopped = broker.stop(); !stopped)
-    end_without_the_rest(stopped.error().message, failed);
+    end_without_checkpoint(stopped.error().message, failed);
   return done;
 }
 

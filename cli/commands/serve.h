@@ -2,7 +2,7 @@
 
 // tarry serve: runs a broker until SIGTERM or SIGINT.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

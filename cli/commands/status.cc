@@ -7,15 +7,20 @@
 #include <string>
 #include <thread>
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
-#include "cli/json.h"
-#include "cli/line_reader.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/interrupt.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -31,7 +36,7 @@ struct Options {
   bool watch = false;
 };
 
-// Values of the answer by their path; what is not there is "-".
+// The values of an answer by their path; "-" for a value that it does not have.
 class Answer {
  public:
   explicit Answer(const Json& json) : json_(json) {}
@@ -47,7 +52,7 @@ class Answer {
     if (value->is_number_float()) return fmt::format("{:.3g}", value->get<double>());
     return cell(value->is_string() ? value->get<std::string>() : text_of(*value));
   }
-  std::string number(const char* path) const {  // As it is: an id, a port.
+  std::string number(const char* path) const {  // Without grouping: an id, a port.
     const Json* value = find(path);
     return value == nullptr ? "-" : cell(text_of(*value));
   }
@@ -118,7 +123,7 @@ void show(const Json& json, Output& out) {
 
 int run(const Options& options) {
   auto admin = choose_admin(options.broker, AdminUse::reads);
-  if (!admin) return admin.error().told();
+  if (!admin) return admin.error().report();
   Output out;
   end_in_order_on_signals();
   for (bool first = true;; first = false) {
@@ -127,7 +132,7 @@ int run(const Options& options) {
     const Json status = Json::parse(*body, nullptr, false);
     if (!status.is_object())
       return out.end(
-          failure(fmt::format("the admin's answer is no JSON object: {}", printable(*body))));
+          failure(fmt::format("the admin's answer is not a JSON object: {}", printable(*body))));
     if (options.broker.json) {
       out.line(text_of(status));
     } else {
@@ -153,7 +158,7 @@ void add_status(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("status", "Shows what a broker is doing");
   add_broker_options(*command, options->broker);
   add_data_option(*command, options->broker);
-  command->add_flag("--watch", options->watch, "Shows it anew every second");
+  command->add_flag("--watch", options->watch, "Shows it again every second");
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }
 

@@ -2,7 +2,7 @@
 
 // tarry status: what a broker is doing.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

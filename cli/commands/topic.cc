@@ -7,15 +7,20 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
 #include "cli/admin_client.h"
-#include "cli/json.h"
-#include "cli/kafka_client.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
+#include "cli/kafka/admin.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/text.h"
 
 namespace tarry::cli {
 namespace {
@@ -26,14 +31,10 @@ struct Options {
   std::optional<std::int32_t> partitions;
   std::vector<std::string> configs;  // key=value, checked.
   bool force = false;
-
-  KafkaSettings kafka() const {
-    return {broker.brokers, broker.timeout, broker.properties, broker.timeout_given};
-  }
 };
 
-// A duration (30m) or a size (64KiB) is sent as the number that Kafka's protocol wants.  What is
-// neither is the broker's to refuse, by name.
+// Sends a duration (30m) or a size (64KiB) as the number that Kafka's protocol wants.  The broker
+// refuses any other text, by name.
 std::string config_value(std::string_view key, std::string_view value) {
   if (key.ends_with(".ms")) {
     if (const auto duration = parse_duration(value)) return std::to_string(duration->count());
@@ -60,7 +61,7 @@ std::string list_of(const std::vector<std::int32_t>& numbers) {
 }
 
 // "orders created", or {"topic":"orders","result":"created"}.
-int tell(const Options& options, const char* result) {
+int print_result(const Options& options, const char* result) {
   Output out;
   if (options.broker.json) {
     out.line(text_of(Json{{"topic", options.name}, {"result", result}}));
@@ -71,12 +72,12 @@ int tell(const Options& options, const char* result) {
 }
 
 int create(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto created =
       admin->create(options.name, options.partitions, config_list(options.configs));
   if (!created) return failure(created.error().message);
-  return tell(options, "created");
+  return print_result(options, "created");
 }
 
 Json json_of(const TopicInfo& topic) {
@@ -93,7 +94,7 @@ Json json_of(const TopicInfo& topic) {
 }
 
 int list(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto topics = admin->topics();
   if (!topics) return failure(topics.error().message);
@@ -114,7 +115,7 @@ int list(const Options& options) {
 }
 
 int describe(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto topic = admin->topic(options.name);
   if (!topic) return failure(topic.error().message);
@@ -140,7 +141,7 @@ int describe(const Options& options) {
   }
   partitions.print(out);
   out.line("");
-  // What was set for this topic comes first.
+  // The configs that were set for this topic come first.
   Table table({{"CONFIG"}, {"VALUE"}, {"FROM"}});
   for (const bool own : {true, false}) {
     for (const auto& config : *configs) {
@@ -153,15 +154,15 @@ int describe(const Options& options) {
 }
 
 int alter(const Options& options) {
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto altered = admin->alter(options.name, config_list(options.configs));
   if (!altered) return failure(altered.error().message);
-  return tell(options, "altered");
+  return print_result(options, "altered");
 }
 
-// What keeps a topic from being deleted, as far as the admin says it: librdkafka asks in a version
-// of DeleteTopics whose answers have no text.
+// How many pending records keep a topic from being deleted; nullopt when the admin does not say.
+// The admin is asked because librdkafka uses a version of DeleteTopics whose answers have no text.
 std::optional<std::uint64_t> pending_of(const Options& options, KafkaAdmin& kafka) {
   AdminClient admin(admin_settings(options.broker));
   const auto meant = kafka.cluster_id(), found = cluster_of(admin);
@@ -177,28 +178,28 @@ std::optional<std::uint64_t> pending_of(const Options& options, KafkaAdmin& kafk
 
 int remove(const Options& options) {
   if (options.force) {
-    // -b's default counts as given here: what `topic describe` shows is what this deletes.
+    // -b's default counts as given here, so that the topic that `topic describe` shows is deleted.
     BrokerOptions broker = options.broker;
     broker.brokers_given = broker.brokers_given || !broker.admin_given;
     auto admin = choose_admin(broker, AdminUse::changes);
-    if (!admin) return admin.error().told();
+    if (!admin) return admin.error().report();
     const auto removed =
         admin->remove(fmt::format("/topics/{}?force=true", percent_encoded(options.name)));
     if (!removed)
       return failure(fmt::format("{}: {}", cell(options.name), removed.error().message));
-    return tell(options, "deleted");
+    return print_result(options, "deleted");
   }
-  auto admin = KafkaAdmin::open(options.kafka());
+  auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto removed = admin->remove(options.name);
-  if (removed) return tell(options, "deleted");
+  if (removed) return print_result(options, "deleted");
   if (removed.error().code != Errc::in_use) return failure(removed.error().message);
   const auto pending = pending_of(options, *admin);
   if (!pending) {
     return failure(removed.error().message +
-                   "; --force deletes what is pending in it too, with --admin of this broker");
+                   "; --force also deletes its pending records, with --admin of this broker");
   }
-  return failure(fmt::format("{}; {} pending in it, --force deletes them too",
+  return failure(fmt::format("{}; {} pending in it, --force also deletes them",
                              removed.error().message,
                              counted(*pending, "record is", "records are")));
 }
@@ -206,7 +207,7 @@ int remove(const Options& options) {
 }  // namespace
 
 void add_topic(CLI::App& program, Chosen& chosen) {
-  auto* group = add_group(program, chosen, "topic", "Makes, shows, changes and deletes topics");
+  auto* group = add_group(program, chosen, "topic", "Creates, shows, changes and deletes topics");
   const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
     return add_broker_command<Options>(*group, chosen, name, help, run);
   };
@@ -220,9 +221,11 @@ void add_topic(CLI::App& program, Chosen& chosen) {
   };
 
   {
-    const auto [command, options] = add("create", "Makes a topic", create);
+    const auto [command, options] = add("create", "Creates a topic", create);
     add_name(*command, *options);
-    command->add_option("--partitions", options->partitions, "How many (default: the broker's)")
+    command
+        ->add_option("--partitions", options->partitions,
+                     "Number of partitions (default: the broker's)")
         ->option_text("N")
         ->check(is_count)
         ->take_last();
@@ -234,7 +237,7 @@ void add_topic(CLI::App& program, Chosen& chosen) {
     add_name(*command, *options);
   }
   {
-    const auto [command, options] = add("alter", "Sets configs, keeps the others", alter);
+    const auto [command, options] = add("alter", "Sets configs and keeps the others", alter);
     add_name(*command, *options);
     add_configs(*command, *options)->required();
   }

@@ -2,7 +2,7 @@
 
 // tarry topic: topics over the Kafka protocol: create, list, describe, alter, delete.
 
-#include "cli/commands/command.h"
+#include "cli/command.h"
 
 namespace tarry::cli {
 

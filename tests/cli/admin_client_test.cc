@@ -1,4 +1,4 @@
-// Whom the token is sent to, beside a program that is not the broker.
+// The client sends its token to the broker, and to no other program.
 
 #include "cli/admin_client.h"
 
@@ -18,7 +18,7 @@
 #include <fmt/core.h>
 
 #include "base/token_proof.h"
-#include "cli/refusal.h"
+#include "tests/cli/bound_socket.h"
 
 namespace tarry::cli {
 namespace {
@@ -26,18 +26,6 @@ namespace {
 using namespace std::chrono_literals;
 
 const std::string token = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
-int bound_socket(std::uint16_t& port) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&at), size) == 0);
-  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) == 0);
-  port = ntohs(at.sin_port);
-  return socket;
-}
 
 // Takes one connection after the other and answers each request on it with what `answer` says;
 // remembers all that it was sent.
@@ -140,7 +128,7 @@ TEST_SUITE("admin client") {
   }
 
   TEST_CASE(
-      "a program that relays the question to the real admin, at another port, gets no token") {
+      "a program that passes the request on to the real admin, at another port, gets no token") {
     const Data data;
     Server relay(admin_at("127.0.0.1:1"));
     AdminClient admin({relay.address(), 5s, false, data.path});
@@ -177,7 +165,7 @@ TEST_SUITE("admin client") {
     CHECK(server.received().find("Authorization: Bearer " + token) != std::string::npos);
   }
 
-  TEST_CASE("what is read goes without a token while nobody asks for one") {
+  TEST_CASE("a read carries no token until the admin asks for one") {
     const Data data;
     ::setenv("TARRY_ADMIN_TOKEN", token.c_str(), 1);
     Server impostor([](const std::string&) { return ok("{}"); });
@@ -194,7 +182,7 @@ TEST_SUITE("admin client") {
     ::unsetenv("TARRY_ADMIN_TOKEN");
   }
 
-  TEST_CASE("a token that is not there is told with its place and what to do") {
+  TEST_CASE("a missing token is an error with its place and what to do") {
     const Data data;
     Server server([](const std::string&) { return ok("{}"); });
     AdminClient admin({server.address(), 5s, false, data.path + "/nowhere"});
@@ -206,7 +194,9 @@ TEST_SUITE("admin client") {
     CHECK(server.received().find("DELETE") == std::string::npos);
   }
 
-  TEST_CASE("where nobody listens it is told at once, or waited for when that was asked for") {
+  TEST_CASE(
+      "where nobody listens the error comes at once, or after the timeout when waiting was asked "
+      "for") {
     const Data data;
     std::uint16_t port = 0;
     ::close(bound_socket(port));
@@ -221,24 +211,6 @@ TEST_SUITE("admin client") {
     const auto late = patient.get("/status");
     REQUIRE_FALSE(late.has_value());
     CHECK(late.error().message.find("within 300ms") != std::string::npos);
-  }
-
-  TEST_CASE("all brokers of a list refuse when nobody listens at any of them") {
-    std::uint16_t free = 0, taken = 0;
-    ::close(bound_socket(free));
-    const int listening = bound_socket(taken);
-    REQUIRE(::listen(listening, 1) == 0);
-    const auto nobody = fmt::format("127.0.0.1:{}", free);
-    const auto somebody = fmt::format("127.0.0.1:{}", taken);
-    CHECK(all_refused_on_loopback(nobody));
-    CHECK(all_refused_on_loopback(nobody + ", PLAINTEXT://" + nobody));
-    CHECK(all_refused_on_loopback(fmt::format("localhost:{}", free)));
-    CHECK(all_refused_on_loopback(nobody + ","));
-    CHECK_FALSE(all_refused_on_loopback(somebody));
-    CHECK_FALSE(all_refused_on_loopback(nobody + "," + somebody));
-    CHECK_FALSE(all_refused_on_loopback(nobody + ",192.0.2.1:9092"));
-    CHECK_FALSE(all_refused_on_loopback(""));
-    ::close(listening);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string>
 
-#include "cli/output.h"
+#include "cli/io/output.h"
 
 namespace tarry::cli {
 

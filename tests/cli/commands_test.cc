@@ -10,9 +10,8 @@
 
 #include <doctest/doctest.h>
 
-#include "cli/admin_client.h"
+#include "cli/command.h"
 #include "cli/commands/bench.h"
-#include "cli/commands/command.h"
 #include "cli/commands/consume.h"
 #include "cli/commands/delayed.h"
 #include "cli/commands/dump.h"
@@ -20,6 +19,7 @@
 #include "cli/commands/produce.h"
 #include "cli/commands/status.h"
 #include "cli/commands/topic.h"
+#include "cli/io/exit_status.h"
 
 namespace tarry::cli {
 namespace {
@@ -74,7 +74,7 @@ void check_refused(std::vector<std::string> words, const std::string& word, int 
 
 TEST_SUITE_BEGIN("commands");
 
-TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
+TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"topic"}, "create, list, describe, alter, delete");
   check_refused({"topic", "frobnicate"}, "frobnicate");
   for (const auto& [group, choice] : std::vector<std::pair<std::string, std::string>>{
@@ -149,13 +149,14 @@ TEST_CASE("a word that is wrong is usage, status 2, and stands in the line") {
   check_refused({"dump", "segment"}, "FILE");
 }
 
-TEST_CASE("a command that does not exist yet is unknown") {
+TEST_CASE("an option or command that does not exist yet is refused") {
   check_refused({"produce", "t", "--every", "1h"}, "--every");
   check_refused({"produce", "t", "--cron", "* * * * *"}, "--cron");
   check_refused({"delayed", "move", "t", "id", "--at", "0"}, "move");
 }
 
-TEST_CASE("nobody there is status 1, and the line has the address and the reason") {
+TEST_CASE(
+    "an address where nobody listens is status 1, and the error has the address and the reason") {
   // Port 1 is nobody's.
   check_refused({"topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"group", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
@@ -164,20 +165,6 @@ TEST_CASE("nobody there is status 1, and the line has the address and the reason
   check_refused({"status", "--admin", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"delayed", "cancel", "t", "a", "b", "--admin", "127.0.0.1:1"}, "127.0.0.1:1", 1);
   check_refused({"dump", "segment", "/no/such/file"}, "/no/such/file", 1);
-}
-
-TEST_CASE("an address is a host and a port") {
-  CHECK(parse_host_port("127.0.0.1:8080")->port == "8080");
-  CHECK(parse_host_port("[::1]:8080")->host == "::1");
-  CHECK(parse_host_port("http://localhost:8080/")->host == "localhost");
-  for (const auto* wrong : {"", "host", "host:", ":80", "host:80a", "host:65536", "::1:80", "[]:80",
-                            "host:80/path", "https://host:80"})
-    CHECK_FALSE(parse_host_port(wrong).has_value());
-  CHECK(parse_host_port("127.3.2.1:1")->is_loopback());
-  CHECK(parse_host_port("[::1]:1")->is_loopback());
-  CHECK(parse_host_port("localhost:1")->is_loopback());
-  CHECK_FALSE(parse_host_port("192.0.2.1:1")->is_loopback());
-  CHECK_FALSE(parse_host_port("localhost.example:1")->is_loopback());
 }
 
 TEST_SUITE_END();

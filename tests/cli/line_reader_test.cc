@@ -1,4 +1,4 @@
-#include "cli/line_reader.h"
+#include "cli/io/line_reader.h"
 
 #include <unistd.h>
 
@@ -8,6 +8,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+
+#include "cli/io/interrupt.h"
 
 namespace tarry::cli {
 namespace {
@@ -52,7 +54,7 @@ TEST_CASE("a line past the limit is refused by its number") {
   std::FILE* file = std::tmpfile();
   std::fputs("short\n", file);
   const std::string mebibyte(1 << 20, 'x');
-  for (std::size_t i = 0; i <= LineReader::longest_line >> 20; ++i)
+  for (std::size_t i = 0; i <= LineReader::max_line_bytes >> 20; ++i)
     std::fwrite(mebibyte.data(), 1, mebibyte.size(), file);
   std::fflush(file);
   std::rewind(file);
@@ -65,7 +67,7 @@ TEST_CASE("a line past the limit is refused by its number") {
   std::fclose(file);
 }
 
-TEST_CASE("while nothing comes its owner has his turns") {
+TEST_CASE("while nothing comes, the owner's callback runs again and again") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   int turns = 0;
@@ -81,7 +83,7 @@ TEST_CASE("while nothing comes its owner has his turns") {
   ::close(ends[0]);
 }
 
-TEST_CASE("a signal ends it, and half a line is no line then, though its writer is gone too") {
+TEST_CASE("a signal ends the reading and drops half a line, even when its writer is gone too") {
   struct sigaction before_int {
   }, before_term{};
   ::sigaction(SIGINT, nullptr, &before_int);

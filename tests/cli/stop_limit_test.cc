@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include "cli/commands/command.h"
+#include "cli/io/exit_status.h"
 
 namespace tarry::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/text.h"
+#include "cli/io/text.h"
 
 #include <doctest/doctest.h>
 

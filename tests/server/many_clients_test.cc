@@ -27,6 +27,7 @@
 #include "protocol/messages/produce.h"
 #include "protocol/messages/sync_group.h"
 #include "records/batch_builder.h"
+#include "server/config_layers.h"
 #include "server/server.h"
 #include "tests/server/world.h"
 

@@ -15,6 +15,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
+#include "server/config_layers.h"
 #include "tests/server/world.h"
 
 namespace tarry::server {

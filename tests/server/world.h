@@ -21,7 +21,7 @@
 
 #include "broker/broker.h"
 #include "server/blocking_pool.h"
-#include "server/config.h"
+#include "server/config_layers.h"
 #include "server/system_clock.h"
 #include "storage/file.h"
 

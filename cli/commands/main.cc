@@ -1,0 +1,81 @@
+// tarry: one binary, one sub-command for each thing that is done with it.
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/commands/bench.h"
+#include "cli/commands/consume.h"
+#include "cli/commands/delayed.h"
+#include "cli/commands/dump.h"
+#include "cli/commands/group.h"
+#include "cli/commands/produce.h"
+#include "cli/commands/serve.h"
+#include "cli/commands/status.h"
+#include "cli/commands/topic.h"
+#include "cli/io/exit_status.h"
+#include "cli/options.h"
+
+namespace tarry::cli {
+namespace {
+
+// In the order of the help.
+constexpr void (*commands[])(CLI::App& program, Chosen& chosen) = {
+    add_serve,          add_topic,  add_produce, add_consume, add_delayed,
+    add_group_commands, add_status, add_bench,   add_dump,
+};
+
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::ranges::replace(text, '\n', ' ');
+  return printable(text, 1000);
+}
+
+// The first word chooses the command; CLI11 would only say that one is missing.
+const char* unknown_command(const CLI::App& program, int count, char** words) {
+  if (count < 2 || program.get_option_no_throw(words[1]) != nullptr) return nullptr;
+  const auto known = program.get_subcommands([](const CLI::App*) { return true; });
+  const bool is_known = std::ranges::any_of(
+      known, [&](const CLI::App* command) { return command->get_name() == words[1]; });
+  return is_known ? nullptr : words[1];
+}
+
+int run(int count, char** words) {
+  CLI::App program{
+      "A message broker that speaks Kafka's protocol and can hold a record until its "
+      "delivery time",
+      "tarry"};
+  program.set_version_flag("--version", "tarry " TARRY_VERSION);
+  program.require_subcommand(1);
+  Chosen chosen;
+  for (const auto add : commands) add(program, chosen);
+
+  if (count < 2) return usage_error("a command is missing; `tarry --help` shows all");
+  if (const char* word = unknown_command(program, count, words)) {
+    return usage_error(unknown_command_text(program, word));
+  }
+  try {
+    program.parse(count, words);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+    return usage_error(one_line(error.what()));
+  }
+  return chosen.run();
+}
+
+}  // namespace
+}  // namespace tarry::cli
+
+// jemalloc reads it before anything runs.  Few arenas: memory that one thread frees, others use.
+extern "C" const char* malloc_conf;
+const char* malloc_conf = "narenas:4";
+
+int main(int count, char** words) {
+  try {
+    return tarry::cli::run(count, words);
+  } catch (const std::exception& error) {
+    return tarry::cli::failure(tarry::cli::one_line(error.what()));
+  }
+}

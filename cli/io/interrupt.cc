@@ -1,0 +1,25 @@
+#include "cli/io/interrupt.h"
+
+#include <csignal>
+
+namespace tarry::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+}  // namespace
+
+void end_in_order_on_signals() {
+  interrupted = 0;
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = SA_RESETHAND;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+bool was_interrupted() {
+  return interrupted != 0;
+}
+
+}  // namespace tarry::cli

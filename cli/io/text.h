@@ -1,0 +1,30 @@
+#pragma once
+
+// Conversions between bytes and text, for a command line, a URL, JSON and a table.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace tarry::cli {
+
+bool is_utf8(std::string_view text);
+
+std::string base64(std::string_view bytes);  // Standard alphabet, padded.
+// Errors: invalid.
+Result<std::string> from_base64(std::string_view text);
+
+// One part of a URL's path, or a value of its query: every byte other than letters, digits and -._~
+// becomes %NN.
+std::string percent_encoded(std::string_view text);
+
+// One cell of a table, always on one line.  Control characters, the backslash and bytes that
+// are not UTF-8 become \t, \n, \\, \xNN; other UTF-8 stays as it is.
+std::string cell(std::string_view text);
+
+// Code points, which a terminal shows in one column each, mostly.
+std::size_t width_of(std::string_view utf8);
+
+}  // namespace tarry::cli

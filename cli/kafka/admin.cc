@@ -1,0 +1,300 @@
+#include "cli/kafka/admin.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include <fmt/core.h>
+
+#include "cli/kafka/admin_request.h"
+#include "cli/kafka/error_text.h"
+#include "cli/kafka/group_lookup.h"
+#include "cli/kafka/handles.h"
+#include "cli/kafka/topic_lookup.h"
+
+namespace tarry::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// The error in the answer to a request about one topic.
+Result<> topic_result(KafkaConnection& connection, const std::string& topic,
+                      const rd_kafka_topic_result_t** results, std::size_t count) {
+  if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
+  const auto error = rd_kafka_topic_result_error(results[0]);
+  if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
+  return connection.error_of(name_text(topic), error,
+                             rd_kafka_topic_result_error_string(results[0]));
+}
+
+// The error in the answer to a request about one topic's configs.
+Result<> resource_result(KafkaConnection& connection, const std::string& topic,
+                         const rd_kafka_ConfigResource_t** results, std::size_t count) {
+  if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
+  const auto error = rd_kafka_ConfigResource_error(results[0]);
+  if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
+  return connection.error_of(name_text(topic), error,
+                             rd_kafka_ConfigResource_error_string(results[0]));
+}
+
+const char* source_text(rd_kafka_ConfigSource_t source) {
+  switch (source) {
+    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG:
+      return "topic";
+    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG:
+    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG:
+    case RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG:
+      return "broker";
+    case RD_KAFKA_CONFIG_SOURCE_DEFAULT_CONFIG:
+      return "default";
+    default:
+      return "unknown";
+  }
+}
+
+// The partitions in the answer to a request about one group; null when it has none.
+Result<const rd_kafka_topic_partition_list_t*> group_result(KafkaConnection& connection,
+                                                            const std::string& group,
+                                                            const rd_kafka_group_result_t** results,
+                                                            std::size_t count) {
+  if (count != 1) return fail(Errc::io, group + ": the broker's answer does not name it");
+  if (const auto* error = rd_kafka_group_result_error(results[0])) {
+    return connection.error_of(name_text(group), rd_kafka_error_code(error),
+                               rd_kafka_error_string(error));
+  }
+  const auto* partitions = rd_kafka_group_result_partitions(results[0]);
+  for (int i = 0; partitions != nullptr && i < partitions->cnt; ++i) {
+    const auto& one = partitions->elems[i];
+    if (one.err == RD_KAFKA_RESP_ERR_NO_ERROR) continue;
+    return connection.error_of(
+        fmt::format("{}: {} partition {}", name_text(group), name_text(one.topic), one.partition),
+        one.err);
+  }
+  return partitions;
+}
+
+}  // namespace
+
+Result<KafkaAdmin> KafkaAdmin::open(const KafkaSettings& settings) {
+  // A producer's metadata requests may create topics; a consumer's do not.
+  auto connection =
+      KafkaConnection::open(RD_KAFKA_CONSUMER, settings, {"allow.auto.create.topics=false"});
+  if (!connection) return std::unexpected(connection.error());
+  return KafkaAdmin(std::move(*connection));
+}
+
+Result<std::string> KafkaAdmin::cluster_id() {
+  const auto until = steady_clock::now() + connection_->timeout();
+  char* text = rd_kafka_clusterid(connection_->client(), in_ms(connection_->timeout()));
+  if (text == nullptr) {
+    if (steady_clock::now() >= until) return connection_->timeout_error();
+    return fail(Errc::invalid, "the broker gives no cluster id");
+  }
+  std::string id = text;
+  rd_kafka_mem_free(connection_->client(), text);
+  return id;
+}
+
+Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
+  const auto metadata = fetch_metadata(*connection_, nullptr, connection_->timeout());
+  if (!metadata) return std::unexpected(metadata.error());
+  std::vector<TopicInfo> topics;
+  for (int i = 0; i < (*metadata)->topic_cnt; ++i)
+    topics.push_back(topic_info((*metadata)->topics[i]));
+  std::ranges::sort(topics, {}, &TopicInfo::name);
+  return topics;
+}
+
+Result<TopicInfo> KafkaAdmin::topic(const std::string& name) {
+  const TopicHandle topic(rd_kafka_topic_new(connection_->client(), name.c_str(), nullptr));
+  if (!topic) return connection_->error_of(name_text(name), rd_kafka_last_error());
+  return find_topic(*connection_, name, topic.get(), 0ms);
+}
+
+Result<std::vector<ConfigEntry>> KafkaAdmin::configs(const std::string& topic) {
+  const ConfigResource resource(
+      rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic.c_str()));
+  const auto event =
+      ask_admin(*connection_, RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS, [&](auto* options, auto* queue) {
+        auto* one = resource.get();
+        rd_kafka_DescribeConfigs(connection_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto* result = rd_kafka_event_DescribeConfigs_result(event->get());
+  const auto** resources = rd_kafka_DescribeConfigs_result_resources(result, &count);
+  if (const auto ok = resource_result(*connection_, topic, resources, count); !ok)
+    return std::unexpected(ok.error());
+  const auto** entries = rd_kafka_ConfigResource_configs(resources[0], &count);
+  std::vector<ConfigEntry> configs;
+  for (std::size_t i = 0; i < count; ++i) {
+    const char* value = rd_kafka_ConfigEntry_value(entries[i]);
+    configs.push_back({rd_kafka_ConfigEntry_name(entries[i]),
+                       value == nullptr ? std::nullopt : std::optional<std::string>(value),
+                       source_text(rd_kafka_ConfigEntry_source(entries[i]))});
+  }
+  std::ranges::sort(configs, {}, &ConfigEntry::name);
+  return configs;
+}
+
+Result<> KafkaAdmin::create(const std::string& topic, std::optional<std::int32_t> partitions,
+                            const ConfigList& configs) {
+  std::array<char, 512> wrong{};
+  const NewTopic wanted(rd_kafka_NewTopic_new(topic.c_str(), partitions.value_or(-1), -1,
+                                              wrong.data(), wrong.size()));
+  if (!wanted) return fail(Errc::invalid, fmt::format("{}: {}", name_text(topic), wrong.data()));
+  for (const auto& [key, value] : configs)
+    rd_kafka_NewTopic_set_config(wanted.get(), key.c_str(), value.c_str());
+  const auto event =
+      ask_admin(*connection_, RD_KAFKA_ADMIN_OP_CREATETOPICS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_CreateTopics(connection_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results =
+      rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event->get()), &count);
+  return topic_result(*connection_, topic, results, count);
+}
+
+Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& changes) {
+  const auto current = configs(topic);
+  if (!current) return std::unexpected(current.error());
+  const ConfigResource resource(
+      rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic.c_str()));
+  const auto set = [&](const std::string& key, const std::string& value) {
+    rd_kafka_ConfigResource_set_config(resource.get(), key.c_str(), value.c_str());
+  };
+  for (const auto& entry : *current)
+    if (entry.source == "topic" && entry.value) set(entry.name, *entry.value);
+  for (const auto& [key, value] : changes) set(key, value);
+  const auto event =
+      ask_admin(*connection_, RD_KAFKA_ADMIN_OP_ALTERCONFIGS, [&](auto* options, auto* queue) {
+        auto* one = resource.get();
+        rd_kafka_AlterConfigs(connection_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results = rd_kafka_AlterConfigs_result_resources(
+      rd_kafka_event_AlterConfigs_result(event->get()), &count);
+  return resource_result(*connection_, topic, results, count);
+}
+
+Result<> KafkaAdmin::remove(const std::string& topic) {
+  const DeleteTopic wanted(rd_kafka_DeleteTopic_new(topic.c_str()));
+  const auto event =
+      ask_admin(*connection_, RD_KAFKA_ADMIN_OP_DELETETOPICS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_DeleteTopics(connection_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results =
+      rd_kafka_DeleteTopics_result_topics(rd_kafka_event_DeleteTopics_result(event->get()), &count);
+  return topic_result(*connection_, topic, results, count);
+}
+
+Result<PartitionOffsets> KafkaAdmin::offsets(const std::string& topic,
+                                             const std::vector<PartitionIndex>& partitions,
+                                             std::int64_t when) {
+  auto offsets = find_offsets(*connection_, topic, partitions, when);
+  if (!offsets || when < 0) return offsets;
+  std::vector<PartitionIndex> without;
+  for (const auto& [partition, offset] : *offsets)
+    if (offset < 0) without.push_back(partition);
+  if (without.empty()) return offsets;
+  const auto ends = find_offsets(*connection_, topic, without, log_end);
+  if (!ends) return ends;
+  for (const auto& [partition, end] : *ends) {
+    const auto place = std::ranges::find(*offsets, partition, &PartitionOffsets::value_type::first);
+    if (place != offsets->end()) place->second = end;
+  }
+  return offsets;
+}
+
+Result<std::vector<GroupListing>> KafkaAdmin::groups() {
+  const auto event = ask_admin(*connection_, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS,
+                               [&](auto* options, auto* queue) {
+                                 rd_kafka_ListConsumerGroups(connection_->client(), options, queue);
+                               });
+  if (!event) return std::unexpected(event.error());
+  const auto* result = rd_kafka_event_ListConsumerGroups_result(event->get());
+  std::size_t count = 0;
+  if (const auto** errors = rd_kafka_ListConsumerGroups_result_errors(result, &count); count > 0) {
+    return connection_->error_of("the broker", rd_kafka_error_code(errors[0]),
+                                 rd_kafka_error_string(errors[0]));
+  }
+  std::vector<GroupListing> groups;
+  const auto** listed = rd_kafka_ListConsumerGroups_result_valid(result, &count);
+  for (std::size_t i = 0; i < count; ++i) {
+    groups.push_back(
+        {rd_kafka_ConsumerGroupListing_group_id(listed[i]),
+         rd_kafka_consumer_group_state_name(rd_kafka_ConsumerGroupListing_state(listed[i]))});
+  }
+  std::ranges::sort(groups, {}, &GroupListing::name);
+  return groups;
+}
+
+Result<GroupInfo> KafkaAdmin::group(const std::string& name) {
+  return find_group(*connection_, name);
+}
+
+Result<std::vector<CommittedOffset>> KafkaAdmin::committed(const std::string& group) {
+  const ListGroupOffsets wanted(rd_kafka_ListConsumerGroupOffsets_new(group.c_str(), nullptr));
+  const auto event = ask_admin(
+      *connection_, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_ListConsumerGroupOffsets(connection_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results = rd_kafka_ListConsumerGroupOffsets_result_groups(
+      rd_kafka_event_ListConsumerGroupOffsets_result(event->get()), &count);
+  const auto partitions = group_result(*connection_, group, results, count);
+  if (!partitions) return std::unexpected(partitions.error());
+  std::vector<CommittedOffset> offsets;
+  for (int i = 0; *partitions != nullptr && i < (*partitions)->cnt; ++i) {
+    const auto& one = (*partitions)->elems[i];
+    if (one.offset >= 0) offsets.push_back({one.topic, one.partition, one.offset});
+  }
+  std::ranges::sort(offsets, {},
+                    [](const auto& one) { return std::pair(one.topic, one.partition); });
+  return offsets;
+}
+
+Result<> KafkaAdmin::commit(const std::string& group, const std::string& topic,
+                            const PartitionOffsets& offsets) {
+  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(offsets.size())));
+  for (const auto& [partition, offset] : offsets)
+    rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = offset;
+  const AlterGroupOffsets wanted(rd_kafka_AlterConsumerGroupOffsets_new(group.c_str(), list.get()));
+  const auto event = ask_admin(
+      *connection_, RD_KAFKA_ADMIN_OP_ALTERCONSUMERGROUPOFFSETS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_AlterConsumerGroupOffsets(connection_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results = rd_kafka_AlterConsumerGroupOffsets_result_groups(
+      rd_kafka_event_AlterConsumerGroupOffsets_result(event->get()), &count);
+  const auto answer = group_result(*connection_, group, results, count);
+  return answer ? Result<>{} : std::unexpected(answer.error());
+}
+
+Result<> KafkaAdmin::remove_group(const std::string& name) {
+  const DeleteGroup wanted(rd_kafka_DeleteGroup_new(name.c_str()));
+  const auto event =
+      ask_admin(*connection_, RD_KAFKA_ADMIN_OP_DELETEGROUPS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_DeleteGroups(connection_->client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results =
+      rd_kafka_DeleteGroups_result_groups(rd_kafka_event_DeleteGroups_result(event->get()), &count);
+  const auto answer = group_result(*connection_, name, results, count);
+  return answer ? Result<>{} : std::unexpected(answer.error());
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,172 @@
+#include "cli/kafka/connection.h"
+
+#include <array>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "base/time_text.h"
+#include "cli/io/exit_status.h"
+#include "cli/kafka/error_text.h"
+#include "cli/kafka/handles.h"
+#include "cli/kafka/loopback_check.h"
+
+namespace tarry::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long a lost broker is waited for, each time it is asked whether it is back.
+constexpr milliseconds lost_probe_timeout{200};
+
+Result<> set_property(rd_kafka_conf_t* config, std::string_view key_value) {
+  const auto equals = key_value.find('=');
+  const std::string key(key_value.substr(0, equals));
+  const std::string value(equals == key_value.npos ? "" : key_value.substr(equals + 1));
+  std::array<char, 512> wrong{};
+  if (rd_kafka_conf_set(config, key.c_str(), value.c_str(), wrong.data(), wrong.size()) ==
+      RD_KAFKA_CONF_OK) {
+    return {};
+  }
+  return fail(Errc::invalid, fmt::format("{}: {}", printable(key_value), wrong.data()));
+}
+
+Result<> set_properties(rd_kafka_conf_t* config, const std::vector<std::string>& properties) {
+  for (const auto& property : properties)
+    if (auto set = set_property(config, property); !set) return set;
+  return {};
+}
+
+}  // namespace
+
+Result<> check_property(std::string_view key_value) {
+  const ClientConfig config(rd_kafka_conf_new());
+  return set_property(config.get(), key_value);
+}
+
+KafkaConnection::KafkaConnection(KafkaSettings settings, KafkaCallbacks callbacks)
+    : settings_(std::move(settings)), callbacks_(std::move(callbacks)) {}
+
+KafkaConnection::~KafkaConnection() {
+  // Without the flag it would wait for an answer to what it is asking just now.
+  if (client_ != nullptr) rd_kafka_destroy_flags(client_, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+}
+
+Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
+                                                 const KafkaSettings& settings,
+                                                 const std::vector<std::string>& properties,
+                                                 KafkaCallbacks callbacks) {
+  if (!settings.waits_for_start && all_refused_on_loopback(settings.brokers)) {
+    return fail(Errc::io, fmt::format("nobody listens at {}: is `tarry serve` running?",
+                                      printable(settings.brokers)));
+  }
+  KafkaConnectionPtr connection(new KafkaConnection(settings, std::move(callbacks)));
+  ClientConfig config(rd_kafka_conf_new());
+  const std::vector<std::string> common{"client.id=tarry",
+                                        "log_level=0",
+                                        "broker.address.family=any",
+                                        "reconnect.backoff.ms=50",
+                                        "reconnect.backoff.max.ms=1000",
+                                        "bootstrap.servers=" + settings.brokers};
+  // The user's properties come last, because the last value of a key holds.
+  for (const auto* each : {&common, &properties, &settings.properties})
+    if (auto set = set_properties(config.get(), *each); !set) return std::unexpected(set.error());
+  connection->set_callbacks(config.get());
+  std::array<char, 512> wrong{};
+  connection->client_ = rd_kafka_new(type, config.get(), wrong.data(), wrong.size());
+  if (connection->client_ == nullptr) return fail(Errc::invalid, wrong.data());
+  static_cast<void>(config.release());  // The client owns it now.
+  if (rd_kafka_brokers_add(connection->client_, settings.brokers.c_str()) == 0) {
+    return fail(Errc::invalid, fmt::format("{}: no HOST:PORT in it", printable(settings.brokers)));
+  }
+  return connection;
+}
+
+void KafkaConnection::set_callbacks(rd_kafka_conf_t* config) {
+  rd_kafka_conf_set_opaque(config, this);
+  // librdkafka would write its own log to stderr, between our lines.
+  rd_kafka_conf_set_log_cb(config, nullptr);
+  rd_kafka_conf_set_error_cb(config, [](rd_kafka_t*, int error, const char* reason, void* us) {
+    static_cast<KafkaConnection*>(us)->on_error(static_cast<rd_kafka_resp_err_t>(error), reason);
+  });
+  if (callbacks_.delivered) {
+    rd_kafka_conf_set_dr_msg_cb(config,
+                                [](rd_kafka_t*, const rd_kafka_message_t* message, void* us) {
+                                  static_cast<KafkaConnection*>(us)->callbacks_.delivered(*message);
+                                });
+  }
+  if (callbacks_.rebalanced) {
+    rd_kafka_conf_set_rebalance_cb(
+        config, [](rd_kafka_t*, rd_kafka_resp_err_t what,
+                   rd_kafka_topic_partition_list_t* partitions, void* us) {
+          static_cast<KafkaConnection*>(us)->callbacks_.rebalanced(what, partitions);
+        });
+  }
+}
+
+void KafkaConnection::poll(milliseconds wait) {
+  rd_kafka_poll(client_, static_cast<int>(wait.count()));
+}
+
+std::unexpected<Error> KafkaConnection::timeout_error() {
+  poll();  // The reason may not have been taken yet.
+  return fail(Errc::io, fmt::format("no answer from {} within {}{}{}", printable(settings_.brokers),
+                                    format_duration(settings_.timeout),
+                                    last_failure_.empty() ? "" : ": ", last_failure_));
+}
+
+std::unexpected<Error> KafkaConnection::error_of(std::string_view thing, rd_kafka_resp_err_t error,
+                                                 const char* text) {
+  if (is_connection_error(error)) return timeout_error();
+  switch (error) {
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+      return fail(Errc::not_found, fmt::format("{}: there is no such topic", thing));
+    case RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND:
+      return fail(Errc::not_found, fmt::format("{}: there is no such group", thing));
+    case RD_KAFKA_RESP_ERR_NON_EMPTY_GROUP:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID:
+      return fail(Errc::in_use,
+                  fmt::format("{}: the group is active; stop its consumers first", thing));
+    default:
+      return fail(errc_of(error), fmt::format("{}: {}", thing, error_text(error, text)));
+  }
+}
+
+void KafkaConnection::on_error(rd_kafka_resp_err_t error, const char* reason) {
+  if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
+    all_down_ = true;  // The reasons came before it, one for each broker.
+    return;
+  }
+  last_failure_ = connection_error_text(reason);
+}
+
+void KafkaConnection::watch(rd_kafka_topic_t* topic) {
+  if (std::exchange(all_down_, false) && !is_lost_) {
+    is_lost_ = true;
+    complain(fmt::format("the connection to {} is lost{}{}; reading goes on when it is back",
+                         printable(settings_.brokers), last_failure_.empty() ? "" : ": ",
+                         last_failure_));
+  }
+  if (!is_lost_) return;
+  const struct rd_kafka_metadata* metadata = nullptr;
+  if (rd_kafka_metadata(client_, 0, topic, &metadata, in_ms(lost_probe_timeout)) !=
+      RD_KAFKA_RESP_ERR_NO_ERROR) {
+    answers_ = 0;
+    return;
+  }
+  const Metadata owned(metadata);
+  // The first answer is not enough: errors from before it may still be queued, and would look like
+  // another loss.  The caller polls before the second answer, which takes them.
+  if (++answers_ == 2) mark_connected();
+}
+
+void KafkaConnection::mark_connected() {
+  all_down_ = false;
+  answers_ = 0;
+  if (!std::exchange(is_lost_, false)) return;
+  complain(fmt::format("the connection to {} is back", printable(settings_.brokers)));
+}
+
+}  // namespace tarry::cli

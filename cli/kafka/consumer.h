@@ -1,0 +1,74 @@
+#pragma once
+
+// KafkaConsumer: reads partitions of one topic from given offsets, without a group.
+//
+//   open() --> start(partition, offset) for each --> next(), again and again
+//
+// What always holds
+//   - A partition's records come in the order of their offsets, each once.
+//   - A connection that is lost is no error: stderr says that it is lost and that it is back, one
+//     line each, and reading goes on.
+//
+// It belongs to one command.  One thread.
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "cli/kafka/connection.h"
+#include "cli/kafka/consumed_record.h"
+#include "cli/kafka/handles.h"
+#include "cli/kafka/offsets.h"
+#include "cli/kafka/settings.h"
+
+namespace tarry::cli {
+
+class KafkaConsumer {
+ public:
+  static Result<KafkaConsumer> open(const KafkaSettings& settings, const std::string& topic);
+  ~KafkaConsumer();
+  KafkaConsumer(KafkaConsumer&&) = default;
+
+  const std::vector<PartitionIndex>& partitions() const { return partitions_; }
+
+  // The first offset whose timestamp is not before `epoch_ms`, in each of these partitions; -1
+  // where no record is that late.
+  Result<PartitionOffsets> offsets_at(const std::vector<PartitionIndex>& partitions,
+                                      std::int64_t epoch_ms);
+
+  Result<> start(PartitionIndex partition, Offset from);
+
+  // std::monostate when nothing came for `wait`.  Errors: not_found, the offset does not exist or
+  // does not exist any more.
+  using Next = std::variant<std::monostate, ConsumedRecord, EndOfPartition>;
+  Result<Next> next(std::chrono::milliseconds wait);
+
+  bool is_lost() const { return connection_->is_lost(); }  // The connection.
+
+ private:
+  KafkaConsumer(KafkaConnectionPtr connection, std::string name);
+
+  std::unexpected<Error> error_of(const rd_kafka_message_t& message);
+  std::unexpected<Error> out_of_range_error(const std::string& where, PartitionIndex partition,
+                                            Offset low, Offset high) const;
+
+  KafkaConnectionPtr connection_;  // The members that follow are of its client.
+  std::string name_;               // The topic's.
+  TopicHandle topic_;              // Null after a move.
+  Queue queue_;                    // librdkafka puts the records of all partitions here.
+  std::vector<PartitionIndex> partitions_;
+  // The next offset of each partition that was started; log_start or log_end before its first
+  // record.
+  std::map<PartitionIndex, Offset> next_;
+  std::set<PartitionIndex> begun_;  // The partitions that have brought a record.
+  Message last_;                    // The record that next() gave last views it.
+};
+
+}  // namespace tarry::cli

@@ -1,0 +1,78 @@
+#include "cli/kafka/topic_lookup.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "cli/kafka/error_text.h"
+
+namespace tarry::cli {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+Result<Metadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
+                                milliseconds timeout) {
+  const struct rd_kafka_metadata* metadata = nullptr;
+  const auto error = rd_kafka_metadata(connection.client(), topic == nullptr ? 1 : 0, topic,
+                                       &metadata, in_ms(timeout));
+  if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return connection.error_of("metadata", error);
+  return Metadata(metadata);
+}
+
+Result<TopicInfo> find_topic(KafkaConnection& connection, const std::string& name,
+                             rd_kafka_topic_t* topic, milliseconds patience) {
+  const auto until = steady_clock::now() + std::min(patience, connection.timeout());
+  while (true) {
+    const auto found = fetch_metadata(connection, topic, connection.timeout());
+    if (!found) return std::unexpected(found.error());
+    if ((*found)->topic_cnt != 1)
+      return fail(Errc::io, fmt::format("{}: the broker's answer does not name it", name));
+    const auto& one = (*found)->topics[0];
+    if (one.err == RD_KAFKA_RESP_ERR_NO_ERROR) return topic_info(one);
+    const bool may_come = one.err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
+                          one.err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE;
+    if (!may_come || steady_clock::now() >= until)
+      return connection.error_of(name_text(name), one.err);
+    connection.poll(100ms);
+  }
+}
+
+TopicInfo topic_info(const rd_kafka_metadata_topic& topic) {
+  TopicInfo info;
+  info.name = topic.topic;
+  for (int i = 0; i < topic.partition_cnt; ++i) {
+    const auto& partition = topic.partitions[i];
+    PartitionInfo& one = info.partitions.emplace_back();
+    one.partition = partition.id;
+    one.leader = partition.leader;
+    one.replicas.assign(partition.replicas, partition.replicas + partition.replica_cnt);
+    one.in_sync.assign(partition.isrs, partition.isrs + partition.isr_cnt);
+  }
+  std::ranges::sort(info.partitions, {}, &PartitionInfo::partition);
+  return info;
+}
+
+Result<PartitionOffsets> find_offsets(KafkaConnection& connection, const std::string& topic,
+                                      const std::vector<PartitionIndex>& partitions,
+                                      std::int64_t when) {
+  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+  for (const auto partition : partitions)
+    rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = when;
+  const auto error =
+      rd_kafka_offsets_for_times(connection.client(), list.get(), in_ms(connection.timeout()));
+  if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return connection.error_of(name_text(topic), error);
+  PartitionOffsets offsets;
+  for (int i = 0; i < list->cnt; ++i) {
+    const auto& one = list->elems[i];
+    if (one.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+      return connection.error_of(fmt::format("{} partition {}", name_text(topic), one.partition),
+                                 one.err);
+    }
+    offsets.emplace_back(one.partition, one.offset);
+  }
+  return offsets;
+}
+
+}  // namespace tarry::cli

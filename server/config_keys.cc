@@ -1,0 +1,351 @@
+#include "server/config_keys.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/time_text.h"
+#include "broker/settings/topic_config.h"
+
+namespace tarry::server {
+namespace {
+
+using broker::BrokerConfig;
+using broker::ConfigType;
+
+constexpr std::string_view retention_reason =
+    "How long records are kept after their append; -1: for ever. log.retention.ms takes "
+    "precedence over .minutes, and .minutes over .hours.";
+constexpr std::string_view roll_reason =
+    "How old a segment may grow before the next one begins. log.roll.ms takes precedence over "
+    ".hours.";
+
+// The table: name, default, unit, type, reason, and the check that puts a value into the Config.
+// The rows of one subject stand together; config_keys() sorts them all.
+
+std::vector<ConfigKey> process_keys() {
+  return {
+      {"node.id", "1", "", ConfigType::integer,
+       "The broker's id in its cluster of one; the data directory keeps it, and it cannot be "
+       "changed later.",
+       number(1, 1, [](Config&, std::int64_t) {})},
+      {"tarry.log.level", "info", "", ConfigType::string,
+       "The lowest level of log lines that the broker writes to stderr.", set_log_level_key},
+      {"tarry.shards", "0", "", ConfigType::integer,
+       "The number of threads that serve clients; 0: one for each core. It may be changed at any "
+       "restart.",
+       number(0, 256,
+              [](Config& config, std::int64_t value) {
+                config.shards = static_cast<std::uint32_t>(value);
+              })},
+      {"tarry.shutdown.timeout.ms", "30000", "ms", ConfigType::long_,
+       "How long a stopping broker waits for the last requests; then it ends without them and says "
+       "so. Everything acknowledged is in the journal.",
+       number(1, max_time_ms,
+              [](Config& config, std::int64_t value) {
+                config.shutdown_timeout = std::chrono::milliseconds{value};
+              })},
+  };
+}
+
+std::vector<ConfigKey> listener_keys() {
+  return {
+      {"advertised.listeners", "", "", ConfigType::string,
+       "The address that the broker tells clients to connect to. Empty: 127.0.0.1 for a listener "
+       "on localhost, the machine's host name for any other.",
+       set_advertised_listeners},
+      {"listeners", "PLAINTEXT://localhost:9092", "", ConfigType::list,
+       "Where clients connect: one address. localhost is 127.0.0.1 and ::1, no host is any "
+       "address of the machine, port 0 a free one.",
+       set_listeners},
+      {"max.connections", "100000", "", ConfigType::integer,
+       "The largest number of open connections; the broker closes new ones above it. The limit of "
+       "open files, minus a reserve for the broker's own files, may lower it: a log line at the "
+       "start says so, and /status has the number.",
+       number(1, max_int,
+              [](Config& config, std::int64_t value) {
+                config.max_connections = static_cast<std::size_t>(value);
+              })},
+      {"connections.max.idle.ms", "600000", "ms", ConfigType::long_,
+       "The broker closes a connection that sends no request for this long.",
+       session_number(&SessionLimits::idle, 1, max_time_ms)},
+      {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
+       "Where the admin's HTTP listens, or off. Off loopback it asks for its token for reading "
+       "too.",
+       set_admin_listener},
+  };
+}
+
+std::vector<ConfigKey> request_keys() {
+  return {
+      {"fetch.max.bytes", "57671680", "bytes", ConfigType::integer,
+       "The most that one Fetch answer carries, whatever the client asks for.",
+       broker_number(&BrokerConfig::fetch_max_bytes, 1024, max_int)},
+      {"socket.request.max.bytes", "104857600", "bytes", ConfigType::integer,
+       "The largest request; the broker closes a connection that announces a larger one.",
+       session_number(&SessionLimits::frame_bytes, 1, max_int)},
+      {"tarry.connection.max.bytes", "134217728", "bytes", ConfigType::long_,
+       "The limit of bytes in flight on one connection, requests and answers together. At the "
+       "limit the broker neither reads from it nor begins a Fetch until answers have left.",
+       session_number(&SessionLimits::bytes_in_flight, 1, max_long)},
+      {"tarry.connection.max.requests", "1000", "", ConfigType::integer,
+       "The limit of requests in flight on one connection. At the limit the broker stops reading "
+       "from it until some are answered.",
+       session_number(&SessionLimits::requests_in_flight, 1, 1'000'000)},
+      {"tarry.connection.write.stall.ms", "60000", "ms", ConfigType::long_,
+       "The broker disconnects a client that reads none of its answers for this long.",
+       session_number(&SessionLimits::write_stall, 1, max_time_ms)},
+      {"tarry.unfinished.max.bytes", "268435456", "bytes", ConfigType::long_,
+       "The limit of bytes that unfinished requests hold on all connections of a shard; above it "
+       "the broker closes the connection with the largest one.",
+       session_number(&SessionLimits::unfinished_bytes, 1, max_long)},
+  };
+}
+
+std::vector<ConfigKey> topic_keys() {
+  return {
+      {"auto.create.topics.enable", "true", "", ConfigType::boolean,
+       "Whether a topic is made when a client asks for one that is not there.",
+       broker_flag(&BrokerConfig::auto_create_topics)},
+      {"default.replication.factor", "1", "", ConfigType::integer,
+       "There is one broker, so there is one copy.", number(1, 1, [](Config&, std::int64_t) {})},
+      {"delete.topic.enable", "true", "", ConfigType::boolean, "Whether topics may be deleted.",
+       broker_flag(&BrokerConfig::delete_topics)},
+      {"num.partitions", "1", "", ConfigType::integer,
+       "The number of partitions of a topic that is created without one.",
+       broker_number(&BrokerConfig::num_partitions, 1, 100'000)},
+      {"tarry.max.partitions", "200000", "", ConfigType::integer,
+       "The largest number of partitions of all topics together.",
+       broker_number(&BrokerConfig::max_partitions, 1, 10'000'000)},
+  };
+}
+
+std::vector<ConfigKey> producer_keys() {
+  return {
+      {"producer.id.expiration.ms", "86400000", "ms", ConfigType::integer,
+       "How long the broker remembers an idempotent producer that sends nothing, to recognise its "
+       "retries.",
+       broker_time(&BrokerConfig::producer_id_expiration, 1)},
+      {"tarry.decompressed.max.bytes", "134217728", "bytes", ConfigType::long_,
+       "The largest size to which a batch may decompress; a few kilobytes can claim gigabytes. One "
+       "shard holds at most twice as much of decompressed batches.",
+       broker_number(&BrokerConfig::decompressed_max_bytes, 1024, std::int64_t{1} << 31)},
+      {"tarry.delay.near.entries", "2000000", "", ConfigType::long_,
+       "The largest number of pending records that a shard keeps in memory; the others are on disk "
+       "until their due time is near.",
+       broker_number(&BrokerConfig::near_entries, 1000, 1'000'000'000)},
+      {"tarry.delay.remember.ms", "3600000", "ms", ConfigType::long_,
+       "How long the broker remembers that a schedule id was delivered, to answer a cancel that "
+       "comes too late.",
+       broker_time(&BrokerConfig::delay_remember, 0)},
+  };
+}
+
+std::vector<ConfigKey> group_keys() {
+  return {
+      {"group.initial.rebalance.delay.ms", "3000", "ms", ConfigType::integer,
+       "How long an empty group waits for more members after the first one; it waits again while "
+       "members keep coming.",
+       broker_time(&BrokerConfig::group_initial_rebalance_delay, 0)},
+      {"group.max.session.timeout.ms", "1800000", "ms", ConfigType::integer,
+       "The longest session timeout that a consumer may ask for.",
+       broker_time(&BrokerConfig::group_max_session_timeout, 1)},
+      {"group.max.size", "10000", "", ConfigType::integer,
+       "The largest number of members of a group; the broker refuses members above it.",
+       broker_number(&BrokerConfig::group_max_size, 1, 1'000'000)},
+      {"group.min.session.timeout.ms", "6000", "ms", ConfigType::integer,
+       "The shortest session timeout that a consumer may ask for.",
+       broker_time(&BrokerConfig::group_min_session_timeout, 1)},
+      {"tarry.group.max.bytes", "16777216", "bytes", ConfigType::long_,
+       "The largest size of what the members of a group send, subscriptions and assignments "
+       "together; the broker refuses members above it.",
+       broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
+      {"tarry.max.groups", "100000", "", ConfigType::integer,
+       "The largest number of consumer groups.",
+       broker_number(&BrokerConfig::max_groups, 1, 10'000'000)},
+  };
+}
+
+std::vector<ConfigKey> offset_keys() {
+  return {
+      {"offset.metadata.max.bytes", "4096", "bytes", ConfigType::integer,
+       "The longest text that a consumer may commit with an offset.",
+       broker_number(&BrokerConfig::offset_metadata_bytes, 0, 32'767)},
+      {"offsets.commit.timeout.ms", "5000", "ms", ConfigType::integer,
+       "How long a commit may take to become durable; after that the client is told to try again.",
+       broker_time(&BrokerConfig::offsets_commit_timeout, 1)},
+      {"offsets.retention.check.interval.ms", "600000", "ms", ConfigType::long_,
+       "How often the broker looks for committed offsets that have expired; those of one group "
+       "that expire within this time of each other go together.",
+       broker_time(&BrokerConfig::offsets_retention_check, 1)},
+      {"offsets.retention.minutes", "10080", "minutes", ConfigType::integer,
+       "How long the offsets of a group are kept after its last member has left; without members "
+       "of its own, after they were committed.",
+       number(1, max_int,
+              [](Config& config, std::int64_t value) {
+                config.broker.offsets_retention = std::chrono::minutes{value};
+              })},
+      {"tarry.group.offsets.bytes", "67108864", "bytes", ConfigType::long_,
+       "The memory that committed offsets of all groups may take on one shard; the broker refuses "
+       "commits above it.",
+       broker_number(&BrokerConfig::group_offsets_bytes, 4096, std::int64_t{1} << 40)},
+  };
+}
+
+std::vector<ConfigKey> log_keys() {
+  return {
+      {"log.retention.check.interval.ms", "300000", "ms", ConfigType::long_,
+       "How often retention looks for segments to delete.",
+       broker_time(&BrokerConfig::retention_check, 1)},
+      {"log.retention.hours", "168", "hours", ConfigType::integer, retention_reason,
+       optional_time(&Config::Times::retention_hours, -1, max_int)},
+      {"log.retention.minutes", "", "minutes", ConfigType::integer, retention_reason,
+       optional_time(&Config::Times::retention_minutes, -1, max_int)},
+      {"log.retention.ms", "", "ms", ConfigType::long_, retention_reason,
+       optional_time(&Config::Times::retention_ms, -1, max_long)},
+      {"log.roll.hours", "168", "hours", ConfigType::integer, roll_reason,
+       optional_time(&Config::Times::roll_hours, 1, max_int)},
+      {"log.roll.ms", "", "ms", ConfigType::long_, roll_reason,
+       optional_time(&Config::Times::roll_ms, 1, max_long)},
+      {"tarry.log.tail.bytes", "67108864", "bytes", ConfigType::long_,
+       "The memory in which a shard keeps the ends of its logs, from which consumers at the end "
+       "read.",
+       broker_number(&BrokerConfig::tail_bytes, 65'536, std::int64_t{1} << 40)},
+  };
+}
+
+std::vector<ConfigKey> storage_keys() {
+  return {
+      {"log.dirs", "", "", ConfigType::string,
+       "The directory of the segments. Empty: logs/ in tarry.data.dir.", set_log_directory},
+      {"tarry.data.dir", "./tarry-data", "", ConfigType::string,
+       "The data directory; one broker uses it at a time.", set_data_directory},
+      {"tarry.checkpoint.interval.ms", "60000", "ms", ConfigType::long_,
+       "The longest time between a change and the checkpoint that covers it; a shorter time leaves "
+       "less for recovery to read.",
+       broker_time(&BrokerConfig::checkpoint_interval, 1)},
+      {"tarry.disk.reserve.bytes", "268435456", "bytes", ConfigType::long_,
+       "The free space that the broker keeps for deliveries and checkpoints. With less free it "
+       "accepts no new records.",
+       broker_number(&BrokerConfig::disk_reserve_bytes, 0, max_long)},
+      {"tarry.journal.file.bytes", "33554432", "bytes", ConfigType::long_,
+       "The size of one journal file; at least two of them must fit into tarry.journal.max.bytes.",
+       set_journal_file_bytes},
+      {"tarry.journal.max.bytes", "268435456", "bytes", ConfigType::long_,
+       "The largest size of a shard's journal, which is what recovery reads at most.",
+       broker_number(&BrokerConfig::journal_max_bytes, 33'554'432, std::int64_t{1} << 40)},
+  };
+}
+
+std::string_view unit_of(std::string_view name) {
+  if (name.ends_with(".ms")) return "ms";
+  if (name.ends_with(".bytes")) return "bytes";
+  return "";
+}
+
+// The broker's defaults for what a topic may override: the topic's own checks hold for them.
+void add_topic_defaults(std::vector<ConfigKey>& keys) {
+  for (const auto& key : broker::topic_config_keys()) {
+    if (key.broker_name.empty() ||
+        std::ranges::any_of(keys, [&](const auto& own) { return own.name == key.broker_name; })) {
+      continue;  // It has no default, or stands in the table because Kafka gives it several names.
+    }
+    keys.push_back({key.broker_name, key.fallback, unit_of(key.broker_name), key.type, key.reason,
+                    [&key](Config& config, std::string_view value) -> Result<> {
+                      broker::TopicConfig checked;
+                      auto set = key.set(checked, value);
+                      if (!set) return std::unexpected(set.error());
+                      config.broker.topic_defaults[std::string(key.name)] = std::move(*set);
+                      return {};
+                    }});
+  }
+}
+
+std::vector<ConfigKey> make_keys() {
+  std::vector<ConfigKey> keys;
+  for (const auto table : {process_keys, listener_keys, request_keys, topic_keys, producer_keys,
+                           group_keys, offset_keys, log_keys, storage_keys})
+    std::ranges::move(table(), std::back_inserter(keys));
+  add_topic_defaults(keys);
+  std::ranges::sort(keys, [](const auto& a, const auto& b) {
+    return std::pair(a.name.starts_with("tarry."), a.name) <
+           std::pair(b.name.starts_with("tarry."), b.name);
+  });
+  return keys;
+}
+
+}  // namespace
+
+std::string ConfigKey::canonical(std::string_view value) const {
+  const bool is_address = name == "listeners" || name == "advertised.listeners";
+  if (is_address && !value.empty() && value.find("://") == value.npos)
+    return fmt::format("{}{}", plaintext_prefix, value);
+  if (type == ConfigType::boolean) {
+    std::string lower(value);
+    for (char& c : lower) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    return lower;
+  }
+  if (type == ConfigType::integer || type == ConfigType::long_) {
+    if (const auto parsed = parse_whole_number(value)) return std::to_string(*parsed);
+  }
+  if (type == ConfigType::double_) {
+    double parsed = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+    if (error == std::errc{} && end == value.data() + value.size())
+      return fmt::format("{}", parsed);
+  }
+  if (unit == "ms") {
+    if (const auto parsed = parse_duration(value)) return std::to_string(parsed->count());
+  } else if (unit == "bytes") {
+    if (const auto parsed = parse_size(value)) return std::to_string(*parsed);
+  }
+  return std::string(value);
+}
+
+Result<> ConfigKey::apply(Config& config, std::string_view value) const {
+  const auto put = set(config, canonical(value));
+  if (put) return put;
+  std::string allowed = put.error().message;
+  if (unit == "ms") allowed += ", in ms, or as in 90s and 7d";
+  if (unit == "bytes") allowed += ", in bytes, or as in 64KiB and 1GiB";
+  return fail(put.error().code, std::move(allowed));
+}
+
+std::string ConfigKey::allowed() const {
+  // No key takes a line feed, so each says what it would take.
+  Config scratch;
+  const auto said = set(scratch, "\n");
+  return said ? std::string() : said.error().message;
+}
+
+std::span<const ConfigKey> config_keys() {
+  static const std::vector<ConfigKey> keys = make_keys();
+  return keys;
+}
+
+const ConfigKey* find_config_key(std::string_view name) {
+  for (const auto& key : config_keys()) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+Result<> check_setting(std::string_view name, std::string_view value) {
+  const auto* key = find_config_key(name);
+  TARRY_ASSERT(key != nullptr, "callers check values of keys that exist");
+  Config scratch;
+  return key->apply(scratch, value);
+}
+
+}  // namespace tarry::server

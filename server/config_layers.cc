@@ -1,0 +1,179 @@
+#include "server/config_layers.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "broker/settings/topic_config.h"
+#include "server/config_keys.h"
+#include "server/edit_distance.h"
+
+namespace tarry::server {
+namespace {
+
+// Canonical values by key.
+using Values = std::map<std::string_view, std::string>;
+
+// Only a key this near to what was written can be what was meant.
+constexpr std::size_t max_typing_errors = 3;
+// A longer word is no key with a typing error, and would take long to compare.
+constexpr std::size_t max_compared = 99;
+
+// A setting as it was written: the value is the flag's own word, or follows the key.
+std::string setting_text(const Setting& setting) {
+  const std::string value = value_text(setting.value);
+  if (setting.where == "--set") return fmt::format("--set {}={}", printable(setting.key), value);
+  if (setting.where.starts_with("--")) return fmt::format("{} {}", setting.where, value);
+  return fmt::format("{}: {}={}", setting.where, printable(setting.key), value);
+}
+
+// Empty when no key is similar.
+std::string_view nearest_key(std::string_view word) {
+  std::string_view nearest;
+  if (word.size() > max_compared) return nearest;
+  std::size_t nearest_distance = max_typing_errors + 1;
+  for (const auto& key : config_keys()) {
+    const auto distance = edit_distance(word, key.name);
+    if (distance < nearest_distance) {
+      nearest_distance = distance;
+      nearest = key.name;
+    }
+  }
+  return nearest;
+}
+
+std::string unknown_key_text(const Setting& setting) {
+  const auto meant = nearest_key(setting.key);
+  return fmt::format("{}: there is no such key{}; `tarry serve --help-config` shows all",
+                     setting_text(setting),
+                     meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
+}
+
+// Puts one layer into `config` and `values`, over what lower layers have put there.
+Result<> apply_layer(const std::vector<Setting>& layer, Config& config, Values& values) {
+  std::map<std::string_view, const Setting*> seen;
+  for (const auto& setting : layer) {
+    const auto* key = find_config_key(setting.key);
+    if (key == nullptr) return fail(Errc::invalid, unknown_key_text(setting));
+    const auto [first, is_first] = seen.emplace(key->name, &setting);
+    if (!is_first) {
+      return fail(Errc::invalid, fmt::format("{}: the key is given twice, first as {}: keep one",
+                                             setting_text(setting), setting_text(*first->second)));
+    }
+    if (const auto set = key->apply(config, setting.value); !set) {
+      return fail(Errc::invalid,
+                  fmt::format("{}: allowed is {}", setting_text(setting), set.error().message));
+    }
+    values[key->name] = key->canonical(setting.value);
+  }
+  return {};
+}
+
+// Kafka has several keys for these times; the one with the finest unit counts.
+void choose_times(Config& config) {
+  const auto& times = config.times;
+  constexpr std::int64_t minute = 60'000, hour = 3'600'000;
+  const auto in_ms = [](std::int64_t value, std::int64_t unit) {
+    return value < 0 ? std::int64_t{-1} : value * unit;  // Cannot overflow: an int of hours.
+  };
+  std::int64_t retention = 168 * hour;
+  if (times.retention_ms) {
+    retention = *times.retention_ms;
+  } else if (times.retention_minutes) {
+    retention = in_ms(*times.retention_minutes, minute);
+  } else if (times.retention_hours) {
+    retention = in_ms(*times.retention_hours, hour);
+  }
+  std::int64_t roll = 168 * hour;
+  if (times.roll_ms) {
+    roll = *times.roll_ms;
+  } else if (times.roll_hours) {
+    roll = in_ms(*times.roll_hours, hour);
+  }
+  config.broker.topic_defaults["retention.ms"] = std::to_string(retention);
+  config.broker.topic_defaults["segment.ms"] = std::to_string(roll);
+}
+
+// --- Checks of keys that each are allowed, but not together
+
+Result<> check_journal_keys(const Config& config) {
+  if (config.broker.journal_max_bytes >= 2 * config.broker.journal_file_bytes) return {};
+  return fail(Errc::invalid,
+              fmt::format("tarry.journal.max.bytes={} with tarry.journal.file.bytes={}: at least "
+                          "two files have to fit",
+                          config.broker.journal_max_bytes, config.broker.journal_file_bytes));
+}
+
+Result<> check_flush_keys(const storage::Configs& topic_defaults) {
+  const auto config = broker::make_topic_config(topic_defaults, {});
+  if (!config) return std::unexpected(config.error());
+  for (const char* name : {"flush.messages", "flush.ms"}) {
+    auto conflict =
+        broker::flush_conflict(config->durability, broker::find_topic_config_key(name)->broker_name,
+                               topic_defaults.at(name));
+    if (!conflict.empty()) return fail(Errc::invalid, std::move(conflict));
+  }
+  return {};
+}
+
+Result<> check_addresses(const Config& config) {
+  const bool same_port = config.admin && config.admin->port != 0 &&
+                         config.admin->port == config.listen.port &&
+                         (config.admin->host == config.listen.host || config.admin->host.empty() ||
+                          config.listen.host.empty());
+  if (!same_port) return {};
+  return fail(Errc::in_use,
+              fmt::format("tarry.admin.listener={}: that is the port of listeners={}: give "
+                          "another",
+                          config.admin->text(), config.listen.text()));
+}
+
+// The entries that DescribeConfigs shows.
+std::vector<broker::ConfigEntry> make_entries(const Values& values) {
+  std::vector<broker::ConfigEntry> entries;
+  for (const auto& key : config_keys()) {
+    const auto found = values.find(key.name);
+    const std::string value = found == values.end() ? std::string(key.fallback) : found->second;
+    entries.push_back({.name = std::string(key.name),
+                       .value = value,
+                       .fallback = std::string(key.fallback),
+                       .type = key.type,
+                       .is_default = value == key.fallback,
+                       .is_sensitive = false,
+                       .reason = std::string(key.reason)});
+  }
+  return entries;
+}
+
+}  // namespace
+
+Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
+  Config config;
+  for (const auto& key : config_keys()) {
+    const auto set = key.apply(config, key.fallback);
+    TARRY_ASSERT(set.has_value(), "a key's default is allowed");
+  }
+  Values values;
+  for (const auto& layer : layers)
+    if (auto applied = apply_layer(layer, config, values); !applied)
+      return std::unexpected(applied.error());
+  choose_times(config);
+  if (config.shards == 0) config.shards = std::max(1u, std::thread::hardware_concurrency());
+  if (auto checked = check_journal_keys(config); !checked) return std::unexpected(checked.error());
+  if (auto checked = check_flush_keys(config.broker.topic_defaults); !checked)
+    return std::unexpected(checked.error());
+  if (auto checked = check_addresses(config); !checked) return std::unexpected(checked.error());
+  config.broker.entries = make_entries(values);
+  return config;
+}
+
+}  // namespace tarry::server

@@ -1,0 +1,152 @@
+#include "server/config_values.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "server/address.h"
+
+namespace tarry::server {
+namespace {
+
+using broker::BrokerConfig;
+
+std::string allowed_numbers(std::int64_t min, std::int64_t max) {
+  return min == max ? fmt::format("{}", min)
+                    : fmt::format("a whole number from {} to {}", min, max);
+}
+
+Result<> path_error() {
+  return fail(Errc::invalid, "the path of one directory, without a comma or control character");
+}
+bool is_path(std::string_view value) {
+  return std::ranges::none_of(
+      value, [](char c) { return c == ',' || static_cast<unsigned char>(c) < 0x20; });
+}
+
+Result<HostPort> parse_listener(std::string_view value) {
+  if (value.starts_with(plaintext_prefix)) value.remove_prefix(plaintext_prefix.size());
+  return parse_host_port(value);
+}
+
+constexpr std::array<std::pair<std::string_view, LogLevel>, 5> log_levels{
+    {{"debug", LogLevel::debug},
+     {"info", LogLevel::info},
+     {"warn", LogLevel::warn},
+     {"error", LogLevel::error},
+     {"off", LogLevel::off}}};
+
+}  // namespace
+
+std::optional<std::int64_t> parse_whole_number(std::string_view value) {
+  std::int64_t parsed = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+  if (error != std::errc{} || end != value.data() + value.size()) return std::nullopt;
+  return parsed;
+}
+
+SetValue number(std::int64_t min, std::int64_t max,
+                std::function<void(Config& config, std::int64_t value)> put) {
+  return [min, max, put = std::move(put)](Config& config, std::string_view value) -> Result<> {
+    const auto parsed = parse_whole_number(value);
+    if (!parsed || *parsed < min || *parsed > max)
+      return fail(Errc::invalid, allowed_numbers(min, max));
+    put(config, *parsed);
+    return {};
+  };
+}
+
+SetValue broker_time(std::chrono::milliseconds BrokerConfig::*member, std::int64_t min) {
+  return number(min, max_time_ms, [member](Config& config, std::int64_t value) {
+    config.broker.*member = std::chrono::milliseconds{value};
+  });
+}
+
+SetValue broker_flag(bool BrokerConfig::*member) {
+  return [member](Config& config, std::string_view value) -> Result<> {
+    if (value != "true" && value != "false") return fail(Errc::invalid, "true or false");
+    config.broker.*member = value == "true";
+    return {};
+  };
+}
+
+SetValue optional_time(std::optional<std::int64_t> Config::Times::*member, std::int64_t min,
+                       std::int64_t max) {
+  const auto given = number(
+      min, max, [member](Config& config, std::int64_t value) { config.times.*member = value; });
+  return [member, given](Config& config, std::string_view value) -> Result<> {
+    if (!value.empty()) return given(config, value);
+    config.times.*member = std::nullopt;
+    return {};
+  };
+}
+
+Result<> set_data_directory(Config& config, std::string_view value) {
+  if (value.empty() || !is_path(value)) return path_error();
+  config.broker.data_directory = value;
+  return {};
+}
+Result<> set_log_directory(Config& config, std::string_view value) {
+  if (!is_path(value)) return path_error();
+  config.broker.log_directory = value;
+  return {};
+}
+
+Result<> set_listeners(Config& config, std::string_view value) {
+  auto parsed = parse_listener(value);
+  if (!parsed) return std::unexpected(parsed.error());
+  config.listen = std::move(*parsed);
+  return {};
+}
+Result<> set_advertised_listeners(Config& config, std::string_view value) {
+  if (value.empty()) {
+    config.advertise.reset();
+    return {};
+  }
+  auto parsed = parse_listener(value);
+  if (!parsed) return std::unexpected(parsed.error());
+  if (parsed->host.empty()) {
+    return fail(Errc::invalid,
+                "HOST:PORT with a host that clients can reach (port 0: the "
+                "listener's)");
+  }
+  config.advertise = std::move(*parsed);
+  return {};
+}
+Result<> set_admin_listener(Config& config, std::string_view value) {
+  if (value == "off") {
+    config.admin.reset();
+    return {};
+  }
+  auto parsed = parse_host_port(value);
+  if (!parsed) return fail(Errc::invalid, parsed.error().message + ", or off");
+  config.admin = std::move(*parsed);
+  return {};
+}
+
+Result<> set_log_level_key(Config& config, std::string_view value) {
+  for (const auto& [name, level] : log_levels) {
+    if (value != name) continue;
+    config.log_level = level;
+    return {};
+  }
+  return fail(Errc::invalid, "debug, info, warn, error or off");
+}
+
+Result<> set_journal_file_bytes(Config& config, std::string_view value) {
+  // A journal file consists of whole blocks of the disk.
+  constexpr std::int64_t min = 65'536, max = 1 << 30, block = 4096;
+  const auto parsed = parse_whole_number(value);
+  if (!parsed || *parsed < min || *parsed > max || *parsed % block != 0) {
+    return fail(Errc::invalid, allowed_numbers(min, max) + ", a multiple of 4096");
+  }
+  config.broker.journal_file_bytes = *parsed;
+  return {};
+}
+
+}  // namespace tarry::server

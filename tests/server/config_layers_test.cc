@@ -1,0 +1,298 @@
+#include "server/config_layers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "server/config_keys.h"
+#include "server/properties_file.h"
+
+namespace tarry::server {
+namespace {
+
+using Layers = std::vector<std::vector<Setting>>;
+
+std::vector<Setting> file(std::string_view text) {
+  auto settings = parse_properties(text, "x.properties");
+  REQUIRE(settings.has_value());
+  return *settings;
+}
+std::vector<Setting> set(std::initializer_list<std::pair<const char*, const char*>> words) {
+  std::vector<Setting> settings;
+  for (const auto& [key, value] : words) settings.push_back({"--set", key, value});
+  return settings;
+}
+Config made(const Layers& layers) {
+  auto config = make_config(layers);
+  if (!config) FAIL(config.error().message);
+  return *config;
+}
+std::string refused(const Layers& layers) {
+  const auto config = make_config(layers);
+  REQUIRE_FALSE(config.has_value());
+  CHECK(config.error().message.find('\n') == std::string::npos);
+  return config.error().message;
+}
+const broker::ConfigEntry& entry(const Config& config, std::string_view name) {
+  const auto found = std::ranges::find(config.broker.entries, name, &broker::ConfigEntry::name);
+  REQUIRE(found != config.broker.entries.end());
+  return *found;
+}
+bool contains(const std::string& text, std::string_view part) {
+  INFO("text: ", text);
+  return text.find(part) != std::string::npos;
+}
+
+TEST_SUITE("config") {
+  TEST_CASE("without any setting the defaults hold") {
+    const auto config = made({});
+    CHECK(config.listen == HostPort{"localhost", 9092});
+    CHECK_FALSE(config.advertise.has_value());
+    CHECK(config.admin == HostPort{"127.0.0.1", 8080});
+    CHECK(config.shards == std::max(1u, std::thread::hardware_concurrency()));
+    CHECK(config.log_level == LogLevel::info);
+    CHECK(config.max_connections == 100'000);
+    CHECK(config.broker.data_directory == "./tarry-data");
+    CHECK(config.broker.log_directory.empty());
+    CHECK(config.broker.topic_defaults.at("retention.ms") == "604800000");
+    CHECK(config.broker.topic_defaults.at("segment.ms") == "604800000");
+    // The structs' own defaults are those of the table.
+    const broker::BrokerConfig plain;
+    CHECK(config.broker.num_partitions == plain.num_partitions);
+    CHECK(config.broker.auto_create_topics == plain.auto_create_topics);
+    CHECK(config.broker.delete_topics == plain.delete_topics);
+    CHECK(config.broker.fetch_max_bytes == plain.fetch_max_bytes);
+    CHECK(config.broker.retention_check == plain.retention_check);
+    CHECK(config.broker.producer_id_expiration == plain.producer_id_expiration);
+    CHECK(config.broker.offset_metadata_bytes == plain.offset_metadata_bytes);
+    CHECK(config.broker.offsets_commit_timeout == plain.offsets_commit_timeout);
+    CHECK(config.broker.offsets_retention == plain.offsets_retention);
+    CHECK(config.broker.offsets_retention_check == plain.offsets_retention_check);
+    CHECK(config.broker.group_offsets_bytes == plain.group_offsets_bytes);
+    CHECK(config.broker.max_partitions == plain.max_partitions);
+    CHECK(config.broker.decompressed_max_bytes == plain.decompressed_max_bytes);
+    CHECK(config.broker.tail_bytes == plain.tail_bytes);
+    CHECK(config.broker.journal_max_bytes == plain.journal_max_bytes);
+    CHECK(config.broker.journal_file_bytes == plain.journal_file_bytes);
+    CHECK(config.broker.checkpoint_interval == plain.checkpoint_interval);
+    CHECK(config.broker.disk_reserve_bytes == plain.disk_reserve_bytes);
+    CHECK(config.broker.near_entries == plain.near_entries);
+    CHECK(config.broker.delay_remember == plain.delay_remember);
+    const SessionLimits limits;
+    CHECK(config.sessions.frame_bytes == limits.frame_bytes);
+    CHECK(config.sessions.unfinished_bytes == limits.unfinished_bytes);
+    CHECK(config.sessions.requests_in_flight == limits.requests_in_flight);
+    CHECK(config.sessions.bytes_in_flight == limits.bytes_in_flight);
+    CHECK(config.sessions.idle == limits.idle);
+    CHECK(config.sessions.write_stall == limits.write_stall);
+  }
+
+  TEST_CASE("a file wins over the default, --set over the file, a flag over --set") {
+    const auto from_file = file("num.partitions=2\nfetch.max.bytes=5000\ntarry.shards=3\n");
+    const auto from_set = set({{"num.partitions", "4"}, {"tarry.shards", "5"}});
+    const std::vector<Setting> flags{{"--shards", "tarry.shards", "6"}};
+    const auto config = made({from_file, from_set, flags});
+    CHECK(config.broker.fetch_max_bytes == 5000);
+    CHECK(config.broker.num_partitions == 4);
+    CHECK(config.shards == 6);
+  }
+
+  TEST_CASE("an unknown key is refused by file, line, key and value, with the key that was meant") {
+    const auto said = refused({file("# one\n\nlog.retention.mss=5\n")});
+    CHECK(contains(said, "x.properties:3: log.retention.mss=5"));
+    CHECK(contains(said, "did you mean log.retention.ms?"));
+    CHECK(contains(said, "--help-config"));
+    const auto strange = refused({set({{"no.such.thing.at.all", "1"}})});
+    CHECK(contains(strange, "--set no.such.thing.at.all=1"));
+    CHECK_FALSE(contains(strange, "did you mean"));
+  }
+
+  TEST_CASE("a bad value is refused by place, key and value, with what is allowed") {
+    CHECK(contains(refused({file("a.b\n")}), "x.properties:1: a.b=(nothing)"));
+    auto said = refused({file("\nnum.partitions=abc")});
+    CHECK(said == "x.properties:2: num.partitions=abc: allowed is a whole number from 1 to 100000");
+    said = refused({set({{"log.segment.bytes", "-3"}})});
+    CHECK(said ==
+          "--set log.segment.bytes=-3: allowed is a whole number from 14 to 2147483647, in bytes, "
+          "or as in 64KiB and 1GiB");
+    CHECK(contains(refused({set({{"log.retention.ms", "forever"}})}), "or as in 90s and 7d"));
+    CHECK(contains(refused({set({{"listeners", "localhost:9999"},
+                                 {"tarry.admin.listener", "localhost:9999"}})}),
+                   "tarry.admin.listener=localhost:9999: that is the port of listeners"));
+    said = refused({{{"--shards", "tarry.shards", "many"}}});
+    CHECK(said == "--shards many: allowed is a whole number from 0 to 256");
+    for (const auto& [key, value] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"num.partitions", ""},
+             {"num.partitions", "0"},
+             {"num.partitions", "1.5"},
+             {"num.partitions", "99999999999999999999"},
+             {"auto.create.topics.enable", "yes"},
+             {"default.replication.factor", "3"},
+             {"node.id", "2"},
+             {"listeners", "localhost"},
+             {"listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2"},
+             {"listeners", "SSL://localhost:9093"},
+             {"advertised.listeners", ":9092"},
+             {"tarry.admin.listener", "on"},
+             {"tarry.durability", "sometimes"},
+             {"tarry.log.level", "loud"},
+             {"tarry.data.dir", ""},
+             {"log.dirs", "/a,/b"},
+             {"log.cleanup.policy", "compact"},
+             {"log.retention.ms", "-2"},
+             {"log.retention.ms", "a week"},
+             {"socket.request.max.bytes", "3GiB"},
+             {"tarry.journal.file.bytes", "100000"},
+             {"connections.max.idle.ms", "0"},
+         }) {
+      INFO(key, "=", value);
+      const auto bad = refused({set({{key, value}})});
+      CHECK(contains(bad, key));
+      CHECK(contains(bad, *value == 0 ? "(nothing)" : value));
+      CHECK(contains(bad, "allowed is "));
+    }
+  }
+
+  TEST_CASE("a value cannot make a line of its own in the error") {
+    CHECK(contains(refused({file("num.partitions=a\\nb")}), "num.partitions=a\\x0ab"));
+  }
+
+  TEST_CASE("a key that stands twice in one place is refused with both lines") {
+    const auto said = refused({file("num.partitions=1\n\nnum.partitions=2")});
+    CHECK(contains(said, "x.properties:3: num.partitions=2"));
+    CHECK(contains(said, "x.properties:1: num.partitions=1"));
+    CHECK(contains(refused({set({{"num.partitions", "1"}, {"num.partitions", "1"}})}), "twice"));
+  }
+
+  TEST_CASE("a bad value is refused though a higher layer overrides it") {
+    CHECK(contains(refused({file("num.partitions=x"), set({{"num.partitions", "1"}})}), "=x"));
+  }
+
+  TEST_CASE("times and sizes are plain numbers or have units") {
+    const auto config = made({set({{"connections.max.idle.ms", "1h30m"},
+                                   {"tarry.checkpoint.interval.ms", "250"},
+                                   {"log.retention.ms", "7d"},
+                                   {"tarry.disk.reserve.bytes", "2GiB"},
+                                   {"log.segment.bytes", "64KiB"},
+                                   {"log.retention.bytes", "-1"}})});
+    CHECK(config.sessions.idle == std::chrono::minutes{90});
+    CHECK(config.broker.checkpoint_interval == std::chrono::milliseconds{250});
+    CHECK(config.broker.topic_defaults.at("retention.ms") == "604800000");
+    CHECK(config.broker.disk_reserve_bytes == std::int64_t{2} << 30);
+    CHECK(config.broker.topic_defaults.at("segment.bytes") == "65536");
+    CHECK(config.broker.topic_defaults.at("retention.bytes") == "-1");
+    CHECK(entry(config, "connections.max.idle.ms").value == "5400000");
+  }
+
+  TEST_CASE(
+      "log.retention.ms wins over .minutes and .minutes over .hours, whichever layer they are in") {
+    const auto retention = [](const Layers& layers) {
+      return made(layers).broker.topic_defaults.at("retention.ms");
+    };
+    CHECK(retention({file("log.retention.hours=2")}) == "7200000");
+    CHECK(retention({file("log.retention.minutes=3\nlog.retention.hours=2")}) == "180000");
+    CHECK(retention({file("log.retention.ms=4"), set({{"log.retention.minutes", "3"}})}) == "4");
+    CHECK(retention({file("log.retention.ms=4"), set({{"log.retention.ms", ""}})}) == "604800000");
+    CHECK(retention({file("log.retention.hours=-1")}) == "-1");
+    CHECK(retention({file("log.retention.ms=-1")}) == "-1");
+    CHECK(retention({file("log.retention.hours=2147483647")}) == "7730941129200000");
+  }
+
+  TEST_CASE("log.roll.ms wins over log.roll.hours") {
+    CHECK(made({file("log.roll.hours=1")}).broker.topic_defaults.at("segment.ms") == "3600000");
+    CHECK(made({file("log.roll.hours=1\nlog.roll.ms=5")}).broker.topic_defaults.at("segment.ms") ==
+          "5");
+  }
+
+  TEST_CASE("a journal that does not hold two of its files is refused with both keys") {
+    const auto said = refused({set({{"tarry.journal.max.bytes", "40MiB"}})});
+    CHECK(contains(said, "tarry.journal.max.bytes=41943040"));
+    CHECK(contains(said, "tarry.journal.file.bytes=33554432"));
+  }
+
+  TEST_CASE("a journal that is too small for its reserve is refused") {
+    const auto said = refused({set({{"tarry.journal.max.bytes", "33554431"}})});
+    CHECK(contains(said, "tarry.journal.max.bytes"));
+    CHECK(contains(said, "33554432"));
+    CHECK(made({set({{"tarry.journal.max.bytes", "32MiB"}, {"tarry.journal.file.bytes", "64KiB"}})})
+              .broker.journal_max_bytes == 33'554'432);
+  }
+
+  TEST_CASE("Kafka's form of a listener is understood, and off switches the admin off") {
+    const auto config = made({set({{"listeners", "PLAINTEXT://:9093"},
+                                   {"advertised.listeners", "PLAINTEXT://broker:9094"},
+                                   {"tarry.admin.listener", "off"}})});
+    CHECK(config.listen == HostPort{"", 9093});
+    CHECK(config.advertise == HostPort{"broker", 9094});
+    CHECK_FALSE(config.admin.has_value());
+  }
+
+  TEST_CASE("DescribeConfigs shows a listener with its protocol, however it was given") {
+    const auto config =
+        made({set({{"listeners", "127.0.0.1:9093"}, {"advertised.listeners", "broker:9094"}})});
+    CHECK(config.listen == HostPort{"127.0.0.1", 9093});
+    CHECK(entry(config, "listeners").value == "PLAINTEXT://127.0.0.1:9093");
+    CHECK(entry(config, "advertised.listeners").value == "PLAINTEXT://broker:9094");
+    CHECK(entry(made({set({{"listeners", "PLAINTEXT://[::1]:1"}})}), "listeners").value ==
+          "PLAINTEXT://[::1]:1");
+    const auto plain = made({set({{"listeners", "localhost:9092"}})});
+    CHECK(entry(plain, "listeners").is_default);
+    CHECK(entry(plain, "advertised.listeners").value == "");
+  }
+
+  TEST_CASE("DescribeConfigs shows a value in one form, however it was written") {
+    const auto config = made({set({{"num.partitions", "0003"},
+                                   {"message.max.bytes", "0001000"},
+                                   {"auto.create.topics.enable", "False"},
+                                   {"log.preallocate", "FALSE"},
+                                   {"log.cleaner.min.cleanable.ratio", "0.250"},
+                                   {"tarry.data.dir", "007"}})});
+    CHECK(entry(config, "num.partitions").value == "3");
+    CHECK(entry(config, "message.max.bytes").value == "1000");
+    CHECK(config.broker.topic_defaults.at("max.message.bytes") == "1000");
+    CHECK(entry(config, "auto.create.topics.enable").value == "false");
+    CHECK_FALSE(config.broker.auto_create_topics);
+    CHECK(entry(config, "log.preallocate").is_default);
+    CHECK(entry(config, "log.cleaner.min.cleanable.ratio").value == "0.25");
+    CHECK(config.broker.topic_defaults.at("min.cleanable.dirty.ratio") == "0.25");
+    CHECK(config.broker.data_directory == "007");
+    CHECK(entry(config, "tarry.data.dir").value == "007");
+  }
+
+  TEST_CASE(
+      "Kafka's keys without a meaning here are accepted, unless their value asks for what is "
+      "missing") {
+    made({set({{"log.flush.interval.messages", "10000"},
+               {"log.flush.interval.ms", "1s"},
+               {"log.cleaner.delete.retention.ms", "1d"},
+               {"log.cleaner.max.compaction.lag.ms", "1"},
+               {"log.roll.jitter.ms", "0"},
+               {"unclean.leader.election.enable", "true"}})});
+    CHECK(contains(refused({set({{"log.preallocate", "true"}})}), "log.preallocate=true"));
+    const auto said =
+        refused({set({{"tarry.durability", "os"}, {"log.flush.interval.messages", "1"}})});
+    CHECK(contains(said, "log.flush.interval.messages"));
+    CHECK(contains(said, "tarry.durability=os"));
+  }
+
+  TEST_CASE("DescribeConfigs gets every key, with its value and whether it is the default") {
+    const auto config = made({set({{"num.partitions", "3"}, {"fetch.max.bytes", "57671680"}})});
+    CHECK(config.broker.entries.size() == config_keys().size());
+    CHECK(entry(config, "num.partitions").value == "3");
+    CHECK(entry(config, "num.partitions").fallback == "1");
+    CHECK_FALSE(entry(config, "num.partitions").is_default);
+    CHECK(entry(config, "fetch.max.bytes").is_default);
+    CHECK(entry(config, "message.max.bytes").type == broker::ConfigType::integer);
+    CHECK_FALSE(entry(config, "message.max.bytes").reason.empty());
+  }
+}
+
+}  // namespace
+}  // namespace tarry::server
