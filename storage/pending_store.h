@@ -162,10 +162,10 @@ class PendingStore {
   Result<bool> sweep(WallTime now, std::size_t limit);
 
  private:
-  struct Inside;
-  explicit PendingStore(std::unique_ptr<Inside> inside);
+  struct Impl;
+  explicit PendingStore(std::unique_ptr<Impl> impl);
 
-  const std::unique_ptr<Inside> inside_;
+  const std::unique_ptr<Impl> impl_;
 };
 
 // A record's handle: what people and programs call a pending record that may have no id.  It is

@@ -60,9 +60,10 @@ struct Rocks {
                    rocksdb::PinnableSlice& value) const;
 };
 
-// A pointer that one thread replaces and others read.
+// An atomic snapshot: one thread replaces it, others read what was there at that moment and keep it
+// for as long as they need it.
 template <typename T>
-class Published {
+class AtomicSnapshot {
  public:
   std::shared_ptr<const T> load() const {
     const std::lock_guard lock(mutex_);
@@ -80,7 +81,7 @@ class Published {
 
 // What a column family's compaction filter asks; empty until the pending store is there.
 struct GarbageSlot {
-  Published<Garbage> garbage;
+  AtomicSnapshot<Garbage> garbage;
 };
 
 Error rocks_error(const rocksdb::Status& status, const std::string& directory);
