@@ -28,7 +28,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "bench/peers.h"
-#include "timing/timer_service.h"
+#include "timing/service/timer_service.h"
 
 namespace tarry::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "timing/timer_service.h"
+#include "timing/service/timer_service.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::cli {

@@ -261,6 +261,63 @@ std::vector<Bytes> RecordBuilder::pieces() const {
   return out;
 }
 
+namespace {
+
+// Empty: a type that this version does not know.
+std::optional<Operation> read_operation(std::uint8_t type, Body& body) {
+  // Braced lists are evaluated in order, which is the order of the fields.
+  switch (type) {
+    case log_appended:
+      return LogAppended{body.partition(), body.time(), body.rest()};
+    case parked:
+      return Parked{body.partition(), body.number<std::uint64_t>(),
+                    body.time(),      body.time(),
+                    body.time(),      body.short_text(),
+                    body.rest()};
+    case gone:
+      return Gone{body.partition(), body.number<std::uint64_t>(),
+                  body.time(),      static_cast<GoneHow>(body.number<std::uint8_t>()),
+                  body.time(),      body.short_text()};
+    case producer_answered:
+      return ProducerAnswered{body.partition(),
+                              body.number<std::int64_t>(),
+                              body.number<std::int16_t>(),
+                              body.number<std::int32_t>(),
+                              body.number<std::int32_t>(),
+                              body.number<std::int64_t>(),
+                              body.time()};
+    case topic_created:
+      return TopicCreated{body.topic(), body.number<std::int32_t>(), body.short_text(),
+                          body.configs()};
+    case topic_deleted:
+      return TopicDeleted{body.topic()};
+    case partitions_added:
+      return PartitionsAdded{body.topic(), body.number<std::int32_t>()};
+    case configs_set:
+      return ConfigsSet{body.topic(), body.configs()};
+    case producer_ids_given:
+      return ProducerIdsGiven{body.number<std::int64_t>()};
+    case sequences_given:
+      return SequencesGiven{body.number<std::uint64_t>()};
+    case log_start_moved:
+      return LogStartMoved{body.partition(), body.number<std::int64_t>()};
+    case broker_configs_set:
+      return BrokerConfigsSet{body.configs()};
+    case group_stored:
+      return GroupStored{body.short_text(), body.rest()};
+    case group_removed:
+      return GroupRemoved{body.short_text()};
+    case offsets_committed:
+      return OffsetsCommitted{body.short_text(), body.committed_offsets()};
+    case offsets_removed:
+      return OffsetsRemoved{body.short_text(), body.partitions()};
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
 Result<> for_each_operation(Bytes record, const std::function<Result<>(const Operation&)>& take) {
   while (!record.empty()) {
     if (record.size() < operation_header)
@@ -277,81 +334,19 @@ Result<> for_each_operation(Bytes record, const std::function<Result<>(const Ope
     Body body(record.subspan(operation_header, length));
     record = record.subspan(operation_header + length);
 
-    // Braced lists are evaluated in order, which is the order of the fields.
-    Operation op;
-    switch (type) {
-      case log_appended:
-        op = LogAppended{body.partition(), body.time(), body.rest()};
-        break;
-      case parked:
-        op = Parked{body.partition(), body.number<std::uint64_t>(),
-                    body.time(),      body.time(),
-                    body.time(),      body.short_text(),
-                    body.rest()};
-        break;
-      case gone:
-        op = Gone{body.partition(), body.number<std::uint64_t>(),
-                  body.time(),      static_cast<GoneHow>(body.number<std::uint8_t>()),
-                  body.time(),      body.short_text()};
-        break;
-      case producer_answered:
-        op = ProducerAnswered{body.partition(),
-                              body.number<std::int64_t>(),
-                              body.number<std::int16_t>(),
-                              body.number<std::int32_t>(),
-                              body.number<std::int32_t>(),
-                              body.number<std::int64_t>(),
-                              body.time()};
-        break;
-      case topic_created:
-        op = TopicCreated{body.topic(), body.number<std::int32_t>(), body.short_text(),
-                          body.configs()};
-        break;
-      case topic_deleted:
-        op = TopicDeleted{body.topic()};
-        break;
-      case partitions_added:
-        op = PartitionsAdded{body.topic(), body.number<std::int32_t>()};
-        break;
-      case configs_set:
-        op = ConfigsSet{body.topic(), body.configs()};
-        break;
-      case producer_ids_given:
-        op = ProducerIdsGiven{body.number<std::int64_t>()};
-        break;
-      case sequences_given:
-        op = SequencesGiven{body.number<std::uint64_t>()};
-        break;
-      case log_start_moved:
-        op = LogStartMoved{body.partition(), body.number<std::int64_t>()};
-        break;
-      case broker_configs_set:
-        op = BrokerConfigsSet{body.configs()};
-        break;
-      case group_stored:
-        op = GroupStored{body.short_text(), body.rest()};
-        break;
-      case group_removed:
-        op = GroupRemoved{body.short_text()};
-        break;
-      case offsets_committed:
-        op = OffsetsCommitted{body.short_text(), body.committed_offsets()};
-        break;
-      case offsets_removed:
-        op = OffsetsRemoved{body.short_text(), body.partitions()};
-        break;
-      default:
-        return fail(
-            Errc::unsupported,
-            fmt::format(
-                "a journal record holds an operation of type {}, which this version does not know; "
-                "start the Tarry that wrote it",
-                type));
+    auto op = read_operation(type, body);
+    if (!op) {
+      return fail(
+          Errc::unsupported,
+          fmt::format(
+              "a journal record holds an operation of type {}, which this version does not know; "
+              "start the Tarry that wrote it",
+              type));
     }
     if (!body.good())
       return fail(Errc::corrupt,
                   fmt::format("an operation of type {} has a body that does not fit it", type));
-    if (const auto taken = take(op); !taken) return taken;
+    if (const auto taken = take(*op); !taken) return taken;
   }
   return {};
 }

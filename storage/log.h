@@ -85,6 +85,9 @@ class DiskRead {
   friend class Log;
   class Hints;
 
+  std::shared_ptr<const Piece> find_piece() const;
+  std::vector<SharedBytes> take_from_piece(std::size_t wanted) const;
+
   Disk* disk_ = nullptr;
   std::string directory_;
   std::vector<SegmentState> segments_;  // One, or two: the first may end before from_.

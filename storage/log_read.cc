@@ -1,6 +1,6 @@
 #include "storage/log.h"
 
-// What of a log is read: the pieces of work that do it, and how the Log makes them.
+// How a log is read: the pieces of work that do it, and how the Log makes them.
 
 #include <algorithm>
 #include <array>
@@ -20,11 +20,11 @@ namespace {
 
 // A read from disk brings at most so much (or one batch, if that is larger): memory for a fetch
 // is bounded by it, whatever the client asks for.
-constexpr std::size_t most_read_bytes = 4 << 20;
+constexpr std::size_t max_read_bytes = 4 << 20;
 // Read on top of what was asked for when the place is known by the sparse index alone.
 constexpr std::size_t read_slack = 16 << 10;
-// What a batch may unpack to when it is searched by time.
-constexpr std::size_t most_unpacked_bytes = std::size_t{64} << 20;
+// The limit of what a batch may unpack to when it is searched by time.
+constexpr std::size_t max_unpacked_bytes = std::size_t{64} << 20;
 // A batch's maximum timestamp is that of one of its records, so the first batch that has it is the
 // answer, but for the one that start_offset() may cut.
 constexpr std::size_t search_candidates = 2;
@@ -44,7 +44,7 @@ Result<std::optional<TimestampedOffset>> find_record(Bytes bytes, Offset from, O
   Buffer unpacked;
   Bytes records = batch->records();
   if (*codec != records::Codec::none) {
-    auto opened = records::decompress(*codec, records, most_unpacked_bytes);
+    auto opened = records::decompress(*codec, records, max_unpacked_bytes);
     if (!opened) return std::unexpected(opened.error());
     unpacked = std::move(*opened);
     records = unpacked;
@@ -163,163 +163,249 @@ void AheadRead::run() {
   pieces.done(log_, from_, std::move(piece));
 }
 
-Result<std::vector<SharedBytes>> DiskRead::run() {
-  const std::size_t wanted = std::min(max_bytes_, most_read_bytes);
-  std::vector<SharedBytes> batches;
-  // Somebody goes on where one has ended before: a whole piece, of which the next read has the
-  // rest. Not when it is a small rest of a segment, nor for who wants a batch that no piece has.
+namespace {
+
+// A read of whole batches of one segment, from the one that contains an offset on.
+//
+//    [ skipped ][ taken, from begin_ on ][ position_: the batch to look at next
+//
+// It has one buffer, so what is taken is what one read brought: a batch that is not whole in it
+// ends the read, unless it is the first.
+class SegmentRead {
+ public:
+  struct Wanted {
+    Offset from, below;
+    std::size_t bytes;
+    bool at_least_one;
+  };
+  // Where to begin: at a batch, or as far before it as the sparse index says.
+  struct Place {
+    std::uint64_t position = 0;
+    bool by_index = false;
+  };
+
+  SegmentRead(File& log, const SegmentState& segment, const Wanted& wanted, const Place& place)
+      : log_(log),
+        segment_(segment),
+        wanted_(wanted),
+        slack_(place.by_index ? read_slack : 0),
+        by_index_(place.by_index && place.position > 0),
+        position_(place.position),
+        next_(wanted.from),
+        previous_(segment.base - 1) {}
+
+  Result<> run();
+
+  bool took_any() const { return taken_ > 0; }
+  bool reached_limit() const { return reached_limit_; }  // What comes next may not be returned.
+  Offset next() const { return next_; }                  // Behind what is taken.
+  std::uint64_t end_position() const { return begin_ + taken_; }
+  SharedBytes batches() && {
+    const Bytes whole = rest(begin_).first(taken_);
+    return {std::shared_ptr<const void>(std::move(buffer_)), whole};
+  }
+
+ private:
+  struct Batch {
+    Offset first, last;
+    std::size_t size;
+  };
+
+  Result<> read_at(std::uint64_t at, std::uint64_t count);
+  Result<Batch> batch_at(Bytes bytes) const;
+  Result<> scan_from_front(const Error& why);
+  // The bytes in the buffer from `at` on; empty when it has none.
+  Bytes rest(std::uint64_t at) const {
+    return at < buffer_at_ || at > buffer_at_ + buffer_->size()
+               ? Bytes{}
+               : buffer_->view().subspan(static_cast<std::size_t>(at - buffer_at_));
+  }
+  void skip(const Batch& batch) {
+    previous_ = batch.last;
+    position_ += batch.size;
+  }
+  void take(const Batch& batch) {
+    if (taken_ == 0) begin_ = position_;
+    taken_ += batch.size;
+    next_ = batch.last + 1;
+    skip(batch);
+  }
+
+  File& log_;
+  const SegmentState& segment_;
+  const Wanted wanted_;
+  const std::size_t slack_;  // Read on top, because the place is not exact.
+  bool by_index_;            // No batch has been found yet where the index said.
+  std::uint64_t position_;
+  std::uint64_t begin_ = 0;
+  std::size_t taken_ = 0;
+  Offset next_;
+  Offset previous_;  // The last offset of the batch before position_.
+  bool reached_limit_ = false;
+  std::shared_ptr<AlignedBuffer> buffer_ = std::make_shared<AlignedBuffer>();
+  std::uint64_t buffer_at_ = 0;
+};
+
+Result<> SegmentRead::read_at(std::uint64_t at, std::uint64_t count) {
+  buffer_at_ = at / block_bytes * block_bytes;
+  const std::uint64_t end = std::min<std::uint64_t>(at + count, segment_.bytes);
+  buffer_->clear();
+  buffer_->resize_for_overwrite(static_cast<std::size_t>(round_up_to_block(end - buffer_at_)));
+  const auto got = log_.pread(buffer_at_, buffer_->span());
+  if (!got) return std::unexpected(got.error());
+  if (buffer_at_ + *got < end) {
+    return fail(Errc::corrupt, fmt::format("{}: ends at {}, {} bytes were written to it",
+                                           log_.path(), buffer_at_ + *got, segment_.bytes));
+  }
+  buffer_->resize(static_cast<std::size_t>(end - buffer_at_));
+  return {};
+}
+
+// The batch that stands at position_, as the header in `bytes` says; the error says why none does.
+Result<SegmentRead::Batch> SegmentRead::batch_at(Bytes bytes) const {
+  const std::uint64_t left = segment_.bytes - position_;
+  if (bytes.size() < records::batch_header_size)
+    return fail(Errc::corrupt, fmt::format("only {} bytes are left", left));
+  const auto size = records::batch_size(bytes);
+  if (!size) return std::unexpected(size.error());
+  const Offset first = load_be<std::int64_t>(bytes.data());
+  const Offset last =
+      first + load_be<std::int32_t>(bytes.data() + records::field::last_offset_delta);
+  if (*size > left || first <= previous_ || last < first) {
+    return fail(Errc::corrupt,
+                fmt::format("it would have {} bytes and the offsets {} to {}, behind {}", *size,
+                            first, last, previous_));
+  }
+  return Batch{first, last, *size};
+}
+
+// No batch is where the index said: a damaged index costs time, no data.  Without an index there is
+// no other place to look.
+Result<> SegmentRead::scan_from_front(const Error& why) {
+  if (!by_index_) {
+    return fail(Errc::corrupt, fmt::format("{}: no batch at position {}: {}", log_.path(),
+                                           position_, why.message));
+  }
+  log_warn("storage", "{}: its index names position {}, where no batch is; scanning", log_.path(),
+           position_);
+  by_index_ = false;
+  position_ = 0;
+  previous_ = segment_.base - 1;
+  return {};
+}
+
+Result<> SegmentRead::run() {
+  while (position_ < segment_.bytes) {
+    Bytes bytes = rest(position_);
+    if (bytes.size() < records::batch_header_size && bytes.size() < segment_.bytes - position_) {
+      if (taken_ > 0) return {};
+      if (auto read = read_at(position_, wanted_.bytes + slack_ + records::batch_header_size);
+          !read)
+        return read;
+      bytes = rest(position_);
+    }
+    const auto batch = batch_at(bytes);
+    if (!batch) {
+      if (auto scanning = scan_from_front(batch.error()); !scanning) return scanning;
+      continue;
+    }
+    if (std::exchange(by_index_, false) && batch->first > wanted_.from) {
+      position_ = 0;  // The index names a batch too far on: as if it were damaged.
+      continue;
+    }
+    if (batch->last < wanted_.from) {
+      skip(*batch);
+      continue;
+    }
+    // The answer begins here or goes on.
+    const bool fits =
+        taken_ + batch->size <= wanted_.bytes || (taken_ == 0 && wanted_.at_least_one);
+    if (batch->last >= wanted_.below || !fits) {
+      reached_limit_ = true;
+      return {};
+    }
+    if (bytes.size() >= batch->size) {
+      take(*batch);
+      continue;
+    }
+    if (taken_ > 0) return {};
+    if (auto read = read_at(position_, std::max(wanted_.bytes, batch->size)); !read) return read;
+  }
+  return {};
+}
+
+}  // namespace
+
+// A piece that has from_.  When a read goes on where one has ended before, the piece is read here:
+// the next read has the rest of it.  Not when it is a small rest of a segment, nor for a reader
+// that wants a batch which no piece has.
+std::shared_ptr<const Piece> DiskRead::find_piece() const {
   auto& pieces = ReadAhead::of_the_process();
-  auto piece = pieces.find_or_wait(hints_->log, from_);
-  if (piece == nullptr && !segments_.empty()) {
-    if (const auto position = hints_->find(from_, segments_.front().base);
-        position && *position < segments_.front().bytes && pieces.plan(hints_->log, from_) &&
-        pieces.begin(hints_->log, from_)) {
-      // Whatever comes of it is said: others may wait for it.
-      try {
-        AheadRead read;
-        read.disk_ = disk_;
-        read.directory_ = directory_;
-        read.segment_ = segments_.front();
-        read.from_ = from_;
-        read.position_ = *position;
-        piece = read.read();
-      } catch (...) {
-        pieces.done(hints_->log, from_, nullptr);
-        throw;
-      }
-      pieces.done(hints_->log, from_, piece);
-    }
+  if (auto piece = pieces.find_or_wait(hints_->log, from_)) return piece;
+  if (segments_.empty()) return nullptr;
+  const auto position = hints_->find(from_, segments_.front().base);
+  if (!position || *position >= segments_.front().bytes || !pieces.plan(hints_->log, from_) ||
+      !pieces.begin(hints_->log, from_))
+    return nullptr;
+  AheadRead read;
+  std::shared_ptr<const Piece> piece;
+  // Whatever comes of it is said: others may wait for it.
+  try {
+    read.disk_ = disk_;
+    read.directory_ = directory_;
+    read.segment_ = segments_.front();
+    read.from_ = from_;
+    read.position_ = *position;
+    piece = read.read();
+  } catch (...) {
+    pieces.done(hints_->log, from_, nullptr);
+    throw;
   }
-  if (piece != nullptr) {
-    std::size_t bytes = 0;
-    Offset next = from_;
-    take_from(piece, below_, wanted, at_least_one_, next, bytes, batches);
-    if (next == piece->end()) pieces.used_up(hints_->log, piece->begin());
-    if (bytes > 0) {
-      if (next == piece->end()) hints_->add(next, piece->segment, piece->end_position);
-      return batches;
-    }
+  pieces.done(hints_->log, from_, piece);
+  return piece;
+}
+
+// The part of the answer that a piece in memory has.
+std::vector<SharedBytes> DiskRead::take_from_piece(std::size_t wanted) const {
+  std::vector<SharedBytes> batches;
+  const auto piece = find_piece();
+  if (piece == nullptr) return batches;
+  std::size_t bytes = 0;
+  Offset next = from_;
+  take_from(piece, below_, wanted, at_least_one_, next, bytes, batches);
+  if (next == piece->end()) {
+    ReadAhead::of_the_process().used_up(hints_->log, piece->begin());
+    if (bytes > 0) hints_->add(next, piece->segment, piece->end_position);
   }
+  return batches;
+}
+
+Result<std::vector<SharedBytes>> DiskRead::run() {
+  const std::size_t wanted = std::min(max_bytes_, max_read_bytes);
+  auto batches = take_from_piece(wanted);
+  if (!batches.empty()) return batches;
 
   for (const auto& segment : segments_) {
     auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
     if (!log) return std::unexpected(log.error());
-
-    std::uint64_t position = 0;
-    std::size_t slack = 0;
-    bool searched = false;
+    SegmentRead::Place place;
     if (const auto hint = hints_->find(from_, segment.base)) {
-      position = *hint;
+      place.position = *hint;
     } else {
       const auto found = position_before(*disk_, directory_, segment, from_);
       if (!found) return std::unexpected(found.error());
-      position = *found;
-      slack = read_slack;
-      searched = position > 0;
+      place = {*found, true};
     }
-
-    // The batch to begin with.
-    auto buffer = std::make_shared<AlignedBuffer>();
-    std::uint64_t buffer_at = 0;
-    const auto read_at = [&](std::uint64_t at, std::uint64_t count) -> Result<> {
-      buffer_at = at / block_bytes * block_bytes;
-      const std::uint64_t end = std::min<std::uint64_t>(at + count, segment.bytes);
-      buffer->clear();
-      buffer->resize_for_overwrite(static_cast<std::size_t>(round_up_to_block(end - buffer_at)));
-      const auto got = (*log)->pread(buffer_at, buffer->span());
-      if (!got) return std::unexpected(got.error());
-      if (buffer_at + *got < end) {
-        return fail(Errc::corrupt, fmt::format("{}: ends at {}, {} bytes were written to it",
-                                               (*log)->path(), buffer_at + *got, segment.bytes));
-      }
-      buffer->resize(static_cast<std::size_t>(end - buffer_at));
-      return {};
-    };
-    // What the buffer has from `at` on.
-    const auto rest = [&](std::uint64_t at) {
-      return at < buffer_at || at > buffer_at + buffer->size()
-                 ? Bytes{}
-                 : buffer->view().subspan(static_cast<std::size_t>(at - buffer_at));
-    };
-    const auto no_batch = [&](const std::string& why) {
-      return fail(Errc::corrupt,
-                  fmt::format("{}: no batch at position {}: {}", (*log)->path(), position, why));
-    };
-
-    std::uint64_t begin = 0;  // Of the first batch that is returned.
-    std::size_t taken = 0;    // Bytes from there on.
-    Offset next = from_;      // Behind what is taken.
-    Offset previous = segment.base - 1;
-    bool done = false;
-    while (!done && position < segment.bytes) {
-      const std::uint64_t left = segment.bytes - position;
-      Bytes bytes = rest(position);
-      if (bytes.size() < records::batch_header_size && bytes.size() < left) {
-        if (taken > 0) break;
-        if (auto read = read_at(position, wanted + slack + records::batch_header_size); !read)
-          return std::unexpected(read.error());
-        bytes = rest(position);
-      }
-      const auto size = bytes.size() < records::batch_header_size
-                            ? fail(Errc::corrupt, fmt::format("only {} bytes are left", left))
-                            : records::batch_size(bytes);
-      const Offset first = size ? load_be<std::int64_t>(bytes.data()) : 0;
-      const Offset last =
-          size ? first + load_be<std::int32_t>(bytes.data() + records::field::last_offset_delta)
-               : 0;
-      if (!size || *size > left || first <= previous || last < first) {
-        if (searched) {  // An index that is damaged costs time, no data.
-          log_warn("storage", "{}: its index names position {}, where no batch is; scanning",
-                   (*log)->path(), position);
-          searched = false;
-          position = 0;
-          previous = segment.base - 1;
-          continue;
-        }
-        return no_batch(!size
-                            ? size.error().message
-                            : fmt::format("it would have {} bytes and the offsets {} to {}, behind "
-                                          "{}",
-                                          *size, first, last, previous));
-      }
-      if (searched && first > from_) {  // Too far: the same.
-        searched = false;
-        position = 0;
-        continue;
-      }
-      searched = false;
-      if (last < from_) {
-        previous = last;
-        position += *size;
-        continue;
-      }
-      // The answer begins here or goes on.
-      const bool fits = taken + *size <= wanted || (taken == 0 && at_least_one_);
-      if (last >= below_ || !fits) {
-        done = true;
-        break;
-      }
-      if (bytes.size() < *size) {
-        if (taken > 0) break;
-        if (auto read = read_at(position, std::max(wanted, *size)); !read)
-          return std::unexpected(read.error());
-        continue;
-      }
-      if (taken == 0) begin = position;
-      taken += *size;
-      previous = last;
-      position += *size;
-      next = last + 1;
-    }
-    if (taken > 0) {
-      hints_->add(next, segment.base, begin + taken);
-      const Bytes whole = rest(begin).first(taken);
-      batches.emplace_back(std::shared_ptr<const void>(std::move(buffer)), whole);
+    SegmentRead read(**log, segment, {from_, below_, wanted, at_least_one_}, place);
+    if (auto done = read.run(); !done) return std::unexpected(done.error());
+    if (read.took_any()) {
+      hints_->add(read.next(), segment.base, read.end_position());
+      batches.push_back(std::move(read).batches());
       return batches;
     }
-    if (done) break;
+    if (read.reached_limit()) break;
   }
-  return std::vector<SharedBytes>{};
+  return batches;
 }
 
 // --- TimestampSearch
@@ -444,13 +530,13 @@ std::vector<SharedBytes> Log::read_pieces(Offset from, Offset below, std::size_t
   std::shared_ptr<const Piece> last;
   while (const auto piece = pieces.find(hints_->log, from)) {
     const std::size_t before = bytes;
-    take_from(piece, below, std::min(max_bytes, most_read_bytes), at_least_one, from, bytes,
+    take_from(piece, below, std::min(max_bytes, max_read_bytes), at_least_one, from, bytes,
               batches);
     if (bytes == before) break;
     last = piece;
     if (from < piece->end()) break;
     pieces.used_up(hints_->log, piece->begin());
-    // Who goes on behind it, when no piece is there by then, need not search.
+    // A reader that goes on behind it, when no piece is there by then, need not search.
     hints_->add(from, piece->segment, piece->end_position);
   }
   if (last != nullptr) want_piece(last->end(), last->segment, last->end_position);

@@ -180,7 +180,7 @@ class PendingGarbage final : public Garbage {
     return row.state != id_is_pending && now >= row.ended && now - row.ended >= remember_;
   }
 
-  Published<Topics> dropped;
+  AtomicSnapshot<Topics> dropped;
   std::atomic<std::int64_t> swept_at{0};  // Wall ms of the last sweep().
 
  private:
@@ -189,8 +189,10 @@ class PendingGarbage final : public Garbage {
 
 }  // namespace
 
-struct PendingStore::Inside {
-  Inside(Rocks& where, const Limits& bounds)
+struct PendingStore::Impl {
+  class Applying;
+
+  Impl(Rocks& where, const Limits& bounds)
       : rocks(where), limits(bounds), garbage(std::make_shared<PendingGarbage>(bounds.remember)) {}
 
   Rocks& rocks;
@@ -229,10 +231,10 @@ struct PendingStore::Inside {
                                          Take take);
 };
 
-PendingStore::PendingStore(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
+PendingStore::PendingStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 PendingStore::~PendingStore() {
-  inside_->rocks.garbage->garbage.store(nullptr);
+  impl_->rocks.garbage->garbage.store(nullptr);
 }
 
 Result<std::unique_ptr<PendingStore>> PendingStore::open(Database& pending) {
@@ -240,13 +242,13 @@ Result<std::unique_ptr<PendingStore>> PendingStore::open(Database& pending) {
 }
 
 Result<std::unique_ptr<PendingStore>> PendingStore::open(Database& pending, const Limits& limits) {
-  auto inside = std::make_unique<Inside>(pending.rocks(), limits);
-  if (const auto loaded = inside->load(); !loaded) return std::unexpected(loaded.error());
-  pending.rocks().garbage->garbage.store(inside->garbage);
-  return std::unique_ptr<PendingStore>(new PendingStore(std::move(inside)));
+  auto impl = std::make_unique<Impl>(pending.rocks(), limits);
+  if (const auto loaded = impl->load(); !loaded) return std::unexpected(loaded.error());
+  pending.rocks().garbage->garbage.store(impl->garbage);
+  return std::unique_ptr<PendingStore>(new PendingStore(std::move(impl)));
 }
 
-Result<> PendingStore::Inside::load() {
+Result<> PendingStore::Impl::load() {
   Topics dropped;
   BoundedIterator at(rocks, pending_family::counts, {}, Buffer(1, 0xff));
   for (at.seek_to_first(); at.valid(); at.next()) {
@@ -270,7 +272,7 @@ Result<> PendingStore::Inside::load() {
   return at.status();
 }
 
-Result<std::optional<IdRow>> PendingStore::Inside::id_row(const Buffer& key) const {
+Result<std::optional<IdRow>> PendingStore::Impl::id_row(const Buffer& key) const {
   rocksdb::PinnableSlice value;
   const auto found = rocks.get(pending_family::ids, slice(key), value);
   if (!found) return std::unexpected(found.error());
@@ -280,121 +282,160 @@ Result<std::optional<IdRow>> PendingStore::Inside::id_row(const Buffer& key) con
   return row;
 }
 
-void PendingStore::Inside::put_floor(rocksdb::WriteBatch& batch) {
+void PendingStore::Impl::put_floor(rocksdb::WriteBatch& batch) {
   if (floor == floor_written) return;
   batch.Put(rocks.family(pending_family::counts), slice(as_bytes(floor_key)),
             slice(entry_key(floor)));
   floor_written = floor;
 }
 
-Result<> PendingStore::apply(std::span<const Operation> operations) {
-  Inside& in = *inside_;
-  rocksdb::WriteBatch batch;
-  Family* const entries = in.rocks.family(pending_family::entries);
-  Family* const ids = in.rocks.family(pending_family::ids);
-  rocksdb::PinnableSlice value;
+// The changes of one apply(), under the mutex.  A look into the database does not show what the
+// same call has put into its batch, so that is kept beside it.
+class PendingStore::Impl::Applying {
+ public:
+  explicit Applying(Impl& store) : store_(store) {}
 
-  const std::lock_guard lock(in.mutex);
-  const auto dropped = in.garbage->dropped.load();
+  Result<> park(const Parked& parked);
+  Result<> take_out(const Gone& gone);
+  Result<> write();
 
+ private:
+  Result<bool> is_there(PendingKey key, const Buffer& bytes);
+  Result<std::optional<IdRow>> row_of(const Buffer& name);
+  void put_row(const Buffer& name, const IdRow& row);
+  Result<> put_counts();
+  void set_counts();
+
+  Impl& store_;
+  const std::shared_ptr<const Topics> dropped_ = store_.garbage->dropped.load();
+  Family* const entries_ = store_.rocks.family(pending_family::entries);
+  Family* const ids_ = store_.rocks.family(pending_family::ids);
+  rocksdb::WriteBatch batch_;
+  rocksdb::PinnableSlice value_;
   // The rows that this call has put into its batch; the database does not show them yet.
-  std::map<PendingKey, bool> there;
-  std::map<Buffer, IdRow> rows;
-  std::map<TopicId, std::int64_t> changes;
+  std::map<PendingKey, bool> there_;
+  std::map<Buffer, IdRow> rows_;
+  std::map<TopicId, std::int64_t> changes_;
+  std::vector<std::pair<TopicId, std::uint64_t>> counts_;
+};
 
-  const auto is_there = [&](PendingKey key, const Buffer& bytes) -> Result<bool> {
-    if (const auto written = there.find(key); written != there.end()) return written->second;
-    return in.rocks.get(pending_family::entries, slice(bytes), value);
-  };
-  const auto row_of = [&](const Buffer& key) -> Result<std::optional<IdRow>> {
-    if (const auto written = rows.find(key); written != rows.end()) return written->second;
-    return in.id_row(key);
-  };
-  const auto put_row = [&](const Buffer& key, const IdRow& row) {
-    batch.Put(ids, slice(key), slice(encode(row)));
-    rows.insert_or_assign(key, row);
-  };
+Result<bool> PendingStore::Impl::Applying::is_there(PendingKey key, const Buffer& bytes) {
+  if (const auto written = there_.find(key); written != there_.end()) return written->second;
+  return store_.rocks.get(pending_family::entries, slice(bytes), value_);
+}
 
-  for (const Operation& operation : operations) {
-    if (const auto* parked = std::get_if<Parked>(&operation)) {
-      if (dropped->contains(parked->partition.topic)) continue;
-      const PendingKey key{parked->due, parked->sequence};
-      const Buffer bytes = entry_key(key);
-      const auto known = is_there(key, bytes);
-      if (!known) return std::unexpected(known.error());
-      if (!*known) {
-        batch.Put(entries, slice(bytes), slice(entry_value(*parked)));
-        there.insert_or_assign(key, true);
-        ++changes[parked->partition.topic];
-        if (key < in.floor) in.floor = key;
-        if (key < in.parked_since) in.parked_since = key;
-      }
-      if (!parked->id.empty()) {
-        const Buffer name = id_key(parked->partition, parked->id);
-        const auto row = row_of(name);
-        if (!row) return std::unexpected(row.error());
-        if (!*row || (*row)->key.sequence <= parked->sequence)
-          put_row(name, {id_is_pending, key, {}});
-      }
-    } else if (const auto* gone = std::get_if<Gone>(&operation)) {
-      if (gone->how < GoneHow::delivered || gone->how > GoneHow::expired) {
-        return fail(Errc::corrupt, fmt::format("a journal record says that record {} ended in way "
-                                               "{}, which there is not",
-                                               gone->sequence, static_cast<int>(gone->how)));
-      }
-      if (dropped->contains(gone->partition.topic)) continue;
-      const PendingKey key{gone->due, gone->sequence};
-      const Buffer bytes = entry_key(key);
-      const auto known = is_there(key, bytes);
-      if (!known) return std::unexpected(known.error());
-      if (*known) {
-        batch.Delete(entries, slice(bytes));
-        there.insert_or_assign(key, false);
-        --changes[gone->partition.topic];
-      }
-      if (!gone->id.empty()) {
-        const Buffer name = id_key(gone->partition, gone->id);
-        const auto row = row_of(name);
-        if (!row) return std::unexpected(row.error());
-        // What never waited has no row before its end.
-        if (!*row || (*row)->key.sequence < gone->sequence ||
-            ((*row)->key == key && (*row)->state == id_is_pending))
-          put_row(name, {static_cast<std::uint8_t>(gone->how), key, gone->at});
-      }
-    }
+Result<std::optional<IdRow>> PendingStore::Impl::Applying::row_of(const Buffer& name) {
+  if (const auto written = rows_.find(name); written != rows_.end()) return written->second;
+  return store_.id_row(name);
+}
+
+void PendingStore::Impl::Applying::put_row(const Buffer& name, const IdRow& row) {
+  batch_.Put(ids_, slice(name), slice(encode(row)));
+  rows_.insert_or_assign(name, row);
+}
+
+Result<> PendingStore::Impl::Applying::park(const Parked& parked) {
+  if (dropped_->contains(parked.partition.topic)) return {};
+  const PendingKey key{parked.due, parked.sequence};
+  const Buffer bytes = entry_key(key);
+  const auto known = is_there(key, bytes);
+  if (!known) return std::unexpected(known.error());
+  if (!*known) {
+    batch_.Put(entries_, slice(bytes), slice(entry_value(parked)));
+    there_.insert_or_assign(key, true);
+    ++changes_[parked.partition.topic];
+    if (key < store_.floor) store_.floor = key;
+    if (key < store_.parked_since) store_.parked_since = key;
   }
+  if (parked.id.empty()) return {};
+  const Buffer name = id_key(parked.partition, parked.id);
+  const auto row = row_of(name);
+  if (!row) return std::unexpected(row.error());
+  // When an id was given again the latest record counts, in whatever order replay brings them.
+  if (!*row || (*row)->key.sequence <= parked.sequence) put_row(name, {id_is_pending, key, {}});
+  return {};
+}
 
-  std::vector<std::pair<TopicId, std::uint64_t>> counted;
-  for (const auto& [topic, change] : changes) {
+Result<> PendingStore::Impl::Applying::take_out(const Gone& gone) {
+  if (gone.how < GoneHow::delivered || gone.how > GoneHow::expired) {
+    return fail(Errc::corrupt, fmt::format("a journal record says that record {} ended in way {}, "
+                                           "which there is not",
+                                           gone.sequence, static_cast<int>(gone.how)));
+  }
+  if (dropped_->contains(gone.partition.topic)) return {};
+  const PendingKey key{gone.due, gone.sequence};
+  const Buffer bytes = entry_key(key);
+  const auto known = is_there(key, bytes);
+  if (!known) return std::unexpected(known.error());
+  if (*known) {
+    batch_.Delete(entries_, slice(bytes));
+    there_.insert_or_assign(key, false);
+    --changes_[gone.partition.topic];
+  }
+  if (gone.id.empty()) return {};
+  const Buffer name = id_key(gone.partition, gone.id);
+  const auto row = row_of(name);
+  if (!row) return std::unexpected(row.error());
+  // A record that never waited has no row before its end.
+  if (!*row || (*row)->key.sequence < gone.sequence ||
+      ((*row)->key == key && (*row)->state == id_is_pending))
+    put_row(name, {static_cast<std::uint8_t>(gone.how), key, gone.at});
+  return {};
+}
+
+// The topics' new counts go into the batch, and are said once it is written.
+Result<> PendingStore::Impl::Applying::put_counts() {
+  Family* const family = store_.rocks.family(pending_family::counts);
+  for (const auto& [topic, change] : changes_) {
     if (change == 0) continue;
-    const auto at = in.counts.find(topic);
-    const std::uint64_t before = at == in.counts.end() ? 0 : at->second;
+    const auto at = store_.counts.find(topic);
+    const std::uint64_t before = at == store_.counts.end() ? 0 : at->second;
     const std::uint64_t now = before + static_cast<std::uint64_t>(change);
-    if (change < 0 && now >= before) return in.bad("counts", topic_key(count_mark, topic));
     const Buffer key = topic_key(count_mark, topic);
+    if (change < 0 && now >= before) return store_.bad("counts", key);
     Buffer bytes;
     append_be(bytes, now);
-    Family* const family = in.rocks.family(pending_family::counts);
     if (now == 0)
-      batch.Delete(family, slice(key));
+      batch_.Delete(family, slice(key));
     else
-      batch.Put(family, slice(key), slice(bytes));
-    counted.emplace_back(topic, now);
-  }
-  in.put_floor(batch);
-  if (const auto written = in.rocks.write(batch); !written) return written;
-
-  for (const auto& [topic, now] : counted) {
-    std::uint64_t& count = in.counts[topic];
-    in.total += now - count;
-    count = now;
-    if (now == 0) in.counts.erase(topic);
+      batch_.Put(family, slice(key), slice(bytes));
+    counts_.emplace_back(topic, now);
   }
   return {};
 }
 
+void PendingStore::Impl::Applying::set_counts() {
+  for (const auto& [topic, now] : counts_) {
+    std::uint64_t& count = store_.counts[topic];
+    store_.total += now - count;
+    count = now;
+    if (now == 0) store_.counts.erase(topic);
+  }
+}
+
+Result<> PendingStore::Impl::Applying::write() {
+  if (auto put = put_counts(); !put) return put;
+  store_.put_floor(batch_);
+  if (auto written = store_.rocks.write(batch_); !written) return written;
+  set_counts();
+  return {};
+}
+
+Result<> PendingStore::apply(std::span<const Operation> operations) {
+  const std::lock_guard lock(impl_->mutex);
+  Impl::Applying applying(*impl_);
+  for (const Operation& operation : operations) {
+    if (const auto* parked = std::get_if<Parked>(&operation)) {
+      if (auto done = applying.park(*parked); !done) return done;
+    } else if (const auto* gone = std::get_if<Gone>(&operation)) {
+      if (auto done = applying.take_out(*gone); !done) return done;
+    }
+  }
+  return applying.write();
+}
+
 Result<> PendingStore::drop_topic(const TopicId& topic) {
-  Inside& in = *inside_;
+  Impl& in = *impl_;
   const std::lock_guard lock(in.mutex);
   auto dropped = *in.garbage->dropped.load();
   dropped.insert(topic);
@@ -416,8 +457,8 @@ Result<> PendingStore::drop_topic(const TopicId& topic) {
 }
 
 template <typename Take>
-Result<std::optional<PendingKey>> PendingStore::Inside::scan(PendingKey from, PendingKey until,
-                                                             std::size_t limit, Take take) {
+Result<std::optional<PendingKey>> PendingStore::Impl::scan(PendingKey from, PendingKey until,
+                                                           std::size_t limit, Take take) {
   if (!(from < until)) return std::nullopt;
   {
     const std::lock_guard lock(mutex);
@@ -438,7 +479,7 @@ Result<std::optional<PendingKey>> PendingStore::Inside::scan(PendingKey from, Pe
 
 Result<PendingWindow> PendingStore::window(PendingKey from, WallTime until, std::size_t limit) {
   PendingWindow out;
-  const auto stopped = inside_->scan(from, {until, 0}, limit, [&](const EntryView& entry) {
+  const auto stopped = impl_->scan(from, {until, 0}, limit, [&](const EntryView& entry) {
     out.locators.push_back(entry.locator());
     return true;
   });
@@ -449,7 +490,7 @@ Result<PendingWindow> PendingStore::window(PendingKey from, WallTime until, std:
 
 Result<std::vector<std::optional<PendingRecord>>> PendingStore::read(
     std::span<const PendingKey> keys) {
-  const Inside& in = *inside_;
+  const Impl& in = *impl_;
   std::vector<Buffer> bytes;
   std::vector<rocksdb::Slice> slices;
   bytes.reserve(keys.size());
@@ -483,12 +524,12 @@ Result<std::optional<PendingRecord>> PendingStore::get(PendingKey key) {
 
 Result<IdState> PendingStore::find_id(const TopicPartition& partition, std::string_view id,
                                       WallTime now) {
-  const auto row = inside_->id_row(id_key(partition, id));
+  const auto row = impl_->id_row(id_key(partition, id));
   if (!row) return std::unexpected(row.error());
-  if (!*row || inside_->is_dropped(partition.topic)) return IdUnknown{};
+  if (!*row || impl_->is_dropped(partition.topic)) return IdUnknown{};
   const IdRow& found = **row;
   if (found.state == id_is_pending) return IdPending{found.key};
-  if (inside_->garbage->is_forgotten(found, now)) return IdUnknown{};
+  if (impl_->garbage->is_forgotten(found, now)) return IdUnknown{};
   return IdEnded{static_cast<GoneHow>(found.state), found.ended, found.key};
 }
 
@@ -497,7 +538,7 @@ Result<PendingPage> PendingStore::list(const PendingQuery& query) {
   if (query.limit == 0) return page;
   PendingKey from{query.from, 0};
   if (query.after) from = std::max(from, behind(*query.after));
-  const Limits& limits = inside_->limits;
+  const Limits& limits = impl_->limits;
   std::size_t bytes = 0;
   const auto take = [&](const EntryView& entry) {
     const bool fits = (!query.topic || entry.partition.topic == *query.topic) &&
@@ -509,31 +550,31 @@ Result<PendingPage> PendingStore::list(const PendingQuery& query) {
     }
     return page.records.size() < query.limit && bytes < limits.bytes_per_page;
   };
-  const auto stopped = inside_->scan(from, {query.until, 0}, limits.scanned_per_page, take);
+  const auto stopped = impl_->scan(from, {query.until, 0}, limits.scanned_per_page, take);
   if (!stopped) return std::unexpected(stopped.error());
   page.next = *stopped;
   return page;
 }
 
 std::vector<TopicId> PendingStore::topics() const {
-  const std::lock_guard lock(inside_->mutex);
+  const std::lock_guard lock(impl_->mutex);
   std::vector<TopicId> out;
-  for (const auto& [topic, count] : inside_->counts) out.push_back(topic);
+  for (const auto& [topic, count] : impl_->counts) out.push_back(topic);
   return out;
 }
 
 std::uint64_t PendingStore::pending_of(const TopicId& topic) const {
-  const std::lock_guard lock(inside_->mutex);
-  const auto at = inside_->counts.find(topic);
-  return at == inside_->counts.end() ? 0 : at->second;
+  const std::lock_guard lock(impl_->mutex);
+  const auto at = impl_->counts.find(topic);
+  return at == impl_->counts.end() ? 0 : at->second;
 }
 
 std::uint64_t PendingStore::total() const {
-  const std::lock_guard lock(inside_->mutex);
-  return inside_->total;
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->total;
 }
 
-Result<PendingFirst> PendingStore::Inside::first_entry(std::size_t limit) {
+Result<PendingFirst> PendingStore::Impl::first_entry(std::size_t limit) {
   bool moves_floor = false;
   {
     const std::lock_guard lock(mutex);
@@ -563,11 +604,11 @@ Result<PendingFirst> PendingStore::Inside::first_entry(std::size_t limit) {
 }
 
 Result<PendingFirst> PendingStore::next_due() {
-  return inside_->first_entry(inside_->limits.scanned_per_page);
+  return impl_->first_entry(impl_->limits.scanned_per_page);
 }
 
 Result<bool> PendingStore::sweep(WallTime now, std::size_t limit) {
-  Inside& in = *inside_;
+  Impl& in = *impl_;
   in.garbage->swept_at.store(to_ms(now));
   if (const auto first = in.first_entry(limit); !first) return std::unexpected(first.error());
 

@@ -163,10 +163,10 @@ class PendingStore {
   Result<bool> sweep(WallTime now, std::size_t limit);
 
  private:
-  struct Inside;
-  explicit PendingStore(std::unique_ptr<Inside> inside);
+  struct Impl;
+  explicit PendingStore(std::unique_ptr<Impl> impl);
 
-  const std::unique_ptr<Inside> inside_;
+  const std::unique_ptr<Impl> impl_;
 };
 
 // A record's handle, by which people and programs name a pending record, with an id or without.  It

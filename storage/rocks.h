@@ -62,10 +62,10 @@ struct Rocks {
                    rocksdb::PinnableSlice& value) const;
 };
 
-// An atomic snapshot: one thread replaces the pointer, others read it.  (g++ 12's
-// std::atomic<std::shared_ptr> has a lock too.)
+// An atomic snapshot: one thread replaces the pointer, others read it and keep what they read as
+// long as they need it.  (g++ 12's std::atomic<std::shared_ptr> has a lock too.)
 template <typename T>
-class Published {
+class AtomicSnapshot {
  public:
   std::shared_ptr<const T> load() const {
     const std::lock_guard lock(mutex_);
@@ -83,7 +83,7 @@ class Published {
 
 // The object that a column family's compaction filter asks; empty until the pending store is open.
 struct GarbageSlot {
-  Published<Garbage> garbage;
+  AtomicSnapshot<Garbage> garbage;
 };
 
 Error rocks_error(const rocksdb::Status& status, const std::string& directory);

@@ -1,6 +1,6 @@
 // Three reminders, of which one is moved and one is cancelled, and an alarm on another thread.
 
-#include <timing/timer_service.h>
+#include <timing/service/timer_service.h>
 #include <timing/timing_wheel.h>
 
 #include <chrono>

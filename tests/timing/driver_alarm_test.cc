@@ -4,7 +4,7 @@
 // a real sleep takes a hundred; so there are a million.  (With real threads: in
 // timer_service_threads_test.cc.)
 
-#include "timing/driver_alarm.h"
+#include "timing/service/driver_alarm.h"
 
 #include <doctest/doctest.h>
 #include <ucontext.h>

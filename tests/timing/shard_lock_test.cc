@@ -1,7 +1,7 @@
 // ShardLock between real threads, its owner among them.  Runs under ThreadSanitizer too, which has
 // another fence (see UnevenFence); that of production is tried by all other builds.
 
-#include "timing/shard_lock.h"
+#include "timing/service/shard_lock.h"
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // TimerService by hand, under a clock that the test sets: nothing here sleeps.  What threads do
 // to each other is in timer_service_threads_test.cc.
 
-#include "timing/timer_service.h"
+#include "timing/service/timer_service.h"
 
 #include <doctest/doctest.h>
 

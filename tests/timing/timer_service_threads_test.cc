@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "timing/timer_service.h"
-#include "timing/timer_service_asio.h"
+#include "timing/service/timer_service.h"
+#include "timing/service/timer_service_asio.h"
 
 namespace tarry::timing {
 namespace {

@@ -33,8 +33,8 @@
 //     scheduled run as soon as they can.  Between the timers of different threads, if they are
 //     due by the same wake-up, there is no promised order.
 //   - Time in which the machine is suspended does not count.
-//   - schedule_after() reads the clock, schedule_at() does not: who schedules millions a second
-//     and knows the time already saves half of the cost.
+//   - schedule_after() reads the clock, schedule_at() does not: a thread that schedules millions
+//     a second and knows the time already saves half of the cost.
 //
 // Threads
 //   - Every function may be called from any thread, callbacks included, but for run_due() (one
@@ -72,187 +72,34 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
-#include "base/assert.h"
-#include "timing/driver_alarm.h"
+#include "timing/service/driver_alarm.h"
+#include "timing/service/tick_clock.h"
+#include "timing/service/timer_callback.h"
+#include "timing/service/timer_descriptor.h"
+#include "timing/service/timer_id.h"
+#include "timing/service/timer_keys.h"
+#include "timing/service/timer_places.h"
+#include "timing/service/timer_results.h"
+#include "timing/service/timer_service_options.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::timing {
 
-// Names a timer for as long as the service lives; is never used for another one.  The id of no
-// timer when made by default.
-struct TimerId {
-  std::uint64_t sequence = 0;  // Unique in its shard, counted from 1.
-  std::uint32_t index = 0;     // Of the node in its shard's pool.
-  std::uint32_t shard = 0;
-
-  bool operator==(const TimerId&) const = default;
-};
-
-enum class Refusal {
-  full,      // max_pending timers exist.
-  stopped,   // stop() was called.
-  no_period  // A period has to be longer than nothing.
-};
-std::string_view to_string(Refusal refusal);
-
-// A timer's id, or why it was refused; used like a std::expected, and returned in two registers.
-class Scheduled {
- public:
-  Scheduled(TimerId id) : id_(id) {}
-  Scheduled(Refusal refusal) : id_{.sequence = 0, .shard = static_cast<std::uint32_t>(refusal)} {}
-
-  bool has_value() const { return id_.sequence != 0; }
-  explicit operator bool() const { return has_value(); }
-  TimerId operator*() const {
-    TARRY_ASSERT(has_value(), "a refused timer has no id");
-    return id_;
-  }
-  Refusal error() const {
-    TARRY_ASSERT(!has_value(), "a scheduled timer was not refused");
-    return static_cast<Refusal>(id_.shard);
-  }
-
- private:
-  TimerId id_;
-};
-
-// What a timer runs: anything that can be called with nothing or with the timer's own id.  What
-// is small and has only trivial copies, such as a lambda that captures up to three pointers, is
-// kept inside, everything else on the heap; so to move one is to copy four words.
-class TimerCallback {
- public:
-  TimerCallback() = default;
-  template <class F>
-  requires(!std::same_as<std::remove_cvref_t<F>, TimerCallback> &&
-           (std::invocable<std::decay_t<F>&> || std::invocable<std::decay_t<F>&, TimerId>))
-      TimerCallback(F&& callback)
-      : kind_(&kind_of<std::decay_t<F>>) {
-    using Stored = std::decay_t<F>;
-    if constexpr (is_kept_inside<Stored>) {
-      ::new (static_cast<void*>(words_.data())) Stored(std::forward<F>(callback));
-    } else {
-      words_[0] = reinterpret_cast<std::uintptr_t>(new Stored(std::forward<F>(callback)));
-    }
-  }
-  TimerCallback(TimerCallback&& other) noexcept
-      : kind_(std::exchange(other.kind_, nullptr)), words_(other.words_) {}
-  TimerCallback& operator=(TimerCallback&& other) noexcept {
-    TimerCallback old(std::move(*this));
-    kind_ = std::exchange(other.kind_, nullptr);
-    words_ = other.words_;
-    return *this;
-  }
-  ~TimerCallback() {
-    if (kind_ != nullptr && kind_->destroy != nullptr) kind_->destroy(words_);
-  }
-
-  void operator()(TimerId id) { kind_->call(words_, id); }  // Not when there is none.
-  explicit operator bool() const { return kind_ != nullptr; }
-
- private:
-  friend class TimerService;
-
-  using Words = std::array<std::uint64_t, 3>;
-  struct Kind {
-    void (*call)(Words&, TimerId);
-    void (*destroy)(Words&);  // Null when there is nothing to do.
-  };
-
-  template <class F>
-  static constexpr bool is_kept_inside = std::is_trivially_copyable_v<F> &&
-                                         sizeof(F) <= sizeof(Words) && alignof(F) <= alignof(Words);
-
-  template <class F>
-  static F& stored(Words& words) {
-    if constexpr (is_kept_inside<F>) {
-      return *std::launder(reinterpret_cast<F*>(words.data()));
-    } else {
-      return *reinterpret_cast<F*>(words[0]);
-    }
-  }
-  template <class F>
-  static void call(Words& words, TimerId id) {
-    if constexpr (std::invocable<F&, TimerId>) {
-      stored<F>(words)(id);
-    } else {
-      stored<F>(words)();
-    }
-  }
-  template <class F>
-  static void destroy(Words& words) {
-    delete &stored<F>(words);
-  }
-  template <class F>
-  static constexpr Kind kind_of{&call<F>, is_kept_inside<F> ? nullptr : &destroy<F>};
-
-  const Kind* kind_ = nullptr;
-  Words words_;
-};
-
-enum class CancelResult { cancelled, running, gone };
-std::string_view to_string(CancelResult result);
-
-enum class RescheduleResult {
-  moved,    // It was waiting, and waits for the new deadline now.
-  running,  // Its callback is running; it runs once more at the new deadline.
-  gone      // As for cancelling; also while a cancelled callback is still running.
-};
-std::string_view to_string(RescheduleResult result);
-
-enum class Repeat {
-  never,
-  // Due every period from the first deadline on, without drift.  A run that is late by whole
-  // periods stands for those that were missed: they are counted, not made up for.
-  fixed_rate,
-  // Due one period after the last run ended.
-  fixed_delay
-};
-
-// Who calls run_due().
-enum class Drive {
-  own_thread,  // A thread of the service.
-  descriptor,  // The owner, when fd() is readable: from epoll, or timer_service_asio.h.
-  manual       // The owner, by next_due() or the `alarm`.  The only one with a clock of one's own.
-};
-
-struct TimerServiceOptions {
-  using TimePoint = std::chrono::steady_clock::time_point;
-
-  Drive drive = Drive::own_thread;
-  std::chrono::nanoseconds tick = std::chrono::milliseconds(1);  // At least 1 us.
-  std::size_t max_pending = 1 << 20;
-  unsigned shards = 0;  // Rounded up to a power of two, at most 256.  0: two for each processor.
-
-  // With Drive::manual alone.  `clock` never goes back; steady_clock when there is none.  It is
-  // called on any thread and may not call the service.  `alarm` says that run_due() has work at
-  // that time, which is earlier than what was said before or follows a run_due(); time_point::max()
-  // when there is none.  It is called on any thread, one call at a time, and may not call the
-  // service either.
-  std::function<TimePoint()> clock{};
-  std::function<void(TimePoint)> alarm{};
-
-  // Called on the driver's thread for what a callback threw, in its catch; must not throw.
-  // Without it a line goes to stderr.
-  std::function<void(TimerId, std::exception_ptr)> on_throw{};
-};
+// In timer_shard.h, which is not installed.
+struct TimerExtra;
+struct TimerNode;
+struct TimerShard;
 
 class TimerService {
  public:
@@ -344,60 +191,44 @@ class TimerService {
   Stats stats() const;
 
  private:
-  struct Extra;
-  struct Node;
-  struct Shard;
-  struct Keys;
-
-  TimePoint now() const;
-  TimePoint after(Duration delay) const;
-  Tick due_tick(TimePoint deadline) const;
-  TimePoint time_of(Tick tick) const;
-
-  Shard& own_shard();
+  TimerShard& own_shard();
   Scheduled add_periodic(TimePoint first, Duration period, Repeat repeat, TimerCallback& callback);
   Scheduled add_keyed(std::string_view key, TimePoint first, Duration period, Repeat repeat,
                       TimerCallback& callback);
-  Scheduled add(TimePoint deadline, TimerCallback& callback, std::unique_ptr<Extra> extra) noexcept;
+  Scheduled add(TimePoint deadline, TimerCallback& callback,
+                std::unique_ptr<TimerExtra> extra) noexcept;
   std::optional<TimerId> replace(TimerId old, TimePoint deadline, TimerCallback& callback,
-                                 std::unique_ptr<Extra>& extra) noexcept;
-  void find_places(Shard& shard);
-  void share_places(Shard& shard);
+                                 std::unique_ptr<TimerExtra>& extra) noexcept;
+  void find_places(TimerShard& shard);
   CancelResult take_out(TimerId id, bool wait, TimerCallback& callback,
-                        std::unique_ptr<Extra>& extra);
+                        std::unique_ptr<TimerExtra>& extra);
   CancelResult cancel(TimerId id, bool wait);
   CancelResult cancel(std::string_view key, bool wait);
   void wait_until_returned(TimerId id);
-  Keys& keys_of(std::string_view key) const;
-  void forget_key(const Extra& extra, TimerId id);
 
   Progress pass(std::size_t budget);
-  std::size_t run_shard(Shard& shard, std::size_t& budget) noexcept;
-  void run(Node& node);
-  TimePoint next_run(Shard& shard, const Node& node, TimePoint returned);
+  std::size_t run_shard(TimerShard& shard, std::size_t& budget) noexcept;
+  void run(TimerNode& node);
+  TimePoint next_run(TimerShard& shard, const TimerNode& node, TimePoint returned);
   void report(TimerId id) const noexcept;
   void begin_pass();
   bool end_pass();
   bool on_driver_thread() const;
-  Tick current_tick() const;
   Tick earliest() const;
   void told_of(Tick deadline);
   void set_alarm(Tick at);
   Tick after_stop() const;
   void drive();
-  void drain(Shard& shard, std::vector<Unprocessed>& unprocessed);
+  void drain(TimerShard& shard, std::vector<Unprocessed>& unprocessed);
 
   const TimerServiceOptions options_;
-  const TimePoint epoch_;  // Tick 0.
-  const int fd_;           // The timerfd; -1 with Drive::manual.
+  const TickClock clock_;
+  TimerDescriptor descriptor_;  // None with Drive::manual.
   const std::uint32_t shard_mask_;
-  const std::unique_ptr<Shard[]> shards_;
-  const std::unique_ptr<Keys[]> keys_;
+  const std::unique_ptr<TimerShard[]> shards_;
+  TimerKeys keys_;
 
-  const std::size_t places_at_once_;
-
-  // Places that no shard holds for its own; a shard fetches and returns some at a time.
-  alignas(64) std::atomic<std::size_t> places_;
+  alignas(64) TimerPlaces places_;  // Those that no shard holds for its own.
   std::atomic<std::uint64_t> refused_{0};
 
   alignas(64) DriverAlarm<> alarm_;

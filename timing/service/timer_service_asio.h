@@ -23,7 +23,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
-#include "timing/timer_service.h"
+#include "timing/service/timer_service.h"
 
 namespace tarry::timing {
 

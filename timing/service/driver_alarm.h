@@ -3,10 +3,10 @@
 // DriverAlarm: how threads that schedule wake a driver that sleeps, or goes to sleep just now.
 //
 // Every shard has an `earliest`, which is not later than any timer in it.  The driver looks at all
-// of them, sets its alarm to the least and sleeps until then.  Who schedules something earlier than
-// its shard's earliest lowers that, and sets the alarm earlier if need be.
+// of them, sets its alarm to the least and sleeps until then.  A thread that schedules something
+// earlier than its shard's earliest lowers that, and sets the alarm earlier if need be.
 //
-//    who schedules                 the driver, before it sleeps
+//    a thread that schedules       the driver, before it sleeps
 //    1. writes `earliest`          1. writes at_, what its alarm will be
 //    2. reads at_: late enough?    2. reads every `earliest` again: late enough?
 //

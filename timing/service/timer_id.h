@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tarry::timing {
+
+// Names a timer for as long as the service lives; is never used for another one.  The id of no
+// timer when made by default.
+struct TimerId {
+  std::uint64_t sequence = 0;  // Unique in its shard, counted from 1.
+  std::uint32_t index = 0;     // Of the node in its shard's pool.
+  std::uint32_t shard = 0;
+
+  bool operator==(const TimerId&) const = default;
+};
+
+}  // namespace tarry::timing
