@@ -334,62 +334,43 @@ class Struct:
         return {"bool": 1, "uuid": 16}.get(f.type) or (1 if compact else 4)
 
     def decode_field(self, f):
-        if f.is_array:
-            element = {
-                "struct": "it.decode(reader, version)",
-                "str": "reader.string(flexible, it)",
-                "uuid": "reader.uuid(it)",
-            }.get(f.type, "reader.number(it)")
-            each = f"[&]({self.element_type(f)}& it) {{ {element}; }}"
-            size = self.minimum(f)
-            into = f"{f.name}.emplace()" if f.nullable else f.name
-            return self.by_nullability(
-                f,
-                f"reader.nullable_array(flexible, {size}, {f.name}, {each});",
-                f"reader.array(flexible, {size}, {into}, {each});")
-        if f.type == "struct":
-            if not f.nullable:
-                return [f"{f.name}.decode(reader, version);"]
-            each = f"[&]({f.struct_name}& it) {{ it.decode(reader, version); }}"
-            return [f"reader.nullable_struct({f.name}, {each});"]
-        if f.type == "records" and not self.is_request:
-            return [f"reader.nullable_records(flexible, {f.name});"]
-        if f.type in ("str", "bytes", "records"):
-            call = "string" if f.type == "str" else "bytes"
-            return self.by_nullability(
-                f,
-                f"reader.nullable_{call}(flexible, {f.name});",
-                f"reader.{call}(flexible, {f.name}{'.emplace()' if f.nullable else ''});")
-        call = {"bool": "boolean", "uuid": "uuid"}.get(f.type, "number")
-        return [f"reader.{call}({f.name});"]
+        return self.code_field(f, "reader", "decode", "")
 
     def encode_field(self, f):
+        return self.code_field(f, "writer", "encode", "const ")
+
+    def code_field(self, f, coder, verb, const):
+        """The same calls read and write; but a reader makes what may be null, and is told how few
+        bytes an element of an array can take."""
+        reads = coder == "reader"
+        into = f"{f.name}.emplace()" if reads and f.nullable else f.name
         if f.is_array:
             element = {
-                "struct": "it.encode(writer, version)",
-                "str": "writer.string(flexible, it)",
-                "uuid": "writer.uuid(it)",
-            }.get(f.type, "writer.number(it)")
-            each = f"[&](const {self.element_type(f)}& it) {{ {element}; }}"
+                "struct": f"it.{verb}({coder}, version)",
+                "str": f"{coder}.string(flexible, it)",
+                "uuid": f"{coder}.uuid(it)",
+            }.get(f.type, f"{coder}.number(it)")
+            each = f"[&]({const}{self.element_type(f)}& it) {{ {element}; }}"
+            size = f"{self.minimum(f)}, " if reads else ""
             return self.by_nullability(
                 f,
-                f"writer.nullable_array(flexible, {f.name}, {each});",
-                f"writer.array(flexible, {f.name}, {each});")
+                f"{coder}.nullable_array(flexible, {size}{f.name}, {each});",
+                f"{coder}.array(flexible, {size}{into}, {each});")
         if f.type == "struct":
             if not f.nullable:
-                return [f"{f.name}.encode(writer, version);"]
-            each = f"[&](const {f.struct_name}& it) {{ it.encode(writer, version); }}"
-            return [f"writer.nullable_struct({f.name}, {each});"]
+                return [f"{f.name}.{verb}({coder}, version);"]
+            each = f"[&]({const}{f.struct_name}& it) {{ it.{verb}({coder}, version); }}"
+            return [f"{coder}.nullable_struct({f.name}, {each});"]
         if f.type == "records" and not self.is_request:
-            return [f"writer.nullable_records(flexible, {f.name});"]
+            return [f"{coder}.nullable_records(flexible, {f.name});"]
         if f.type in ("str", "bytes", "records"):
             call = "string" if f.type == "str" else "bytes"
             return self.by_nullability(
                 f,
-                f"writer.nullable_{call}(flexible, {f.name});",
-                f"writer.{call}(flexible, {f.name});")
+                f"{coder}.nullable_{call}(flexible, {f.name});",
+                f"{coder}.{call}(flexible, {into});")
         call = {"bool": "boolean", "uuid": "uuid"}.get(f.type, "number")
-        return [f"writer.{call}({f.name});"]
+        return [f"{coder}.{call}({f.name});"]
 
     def print_field(self, f):
         key = f'json.key("{lower_camel(f.name)}")'

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "storage/database.h"
+#include "storage/fields.h"
 #include "storage/producer_states.h"
 #include "storage/rocks.h"
 

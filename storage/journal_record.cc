@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/assert.h"
+#include "storage/fields.h"
 
 namespace tarry::storage {
 namespace {
@@ -28,21 +29,6 @@ enum Type : std::uint8_t {
 
 constexpr std::size_t operation_header = 1 + 4;
 
-void put(Buffer& out, const TopicId& topic) {
-  append_bytes(out, topic.bytes);
-}
-void put(Buffer& out, const TopicPartition& tp) {
-  put(out, tp.topic);
-  append_be(out, tp.partition);
-}
-void put(Buffer& out, WallTime time) {
-  append_be(out, to_ms(time));
-}
-void put_short(Buffer& out, std::string_view text) {
-  TARRY_ASSERT(text.size() <= 0xffff, "names are checked before they are kept");
-  append_be(out, static_cast<std::uint16_t>(text.size()));
-  append_bytes(out, as_bytes(text));
-}
 void put(Buffer& out, const Configs& configs) {
   append_be(out, static_cast<std::uint32_t>(configs.size()));
   for (const auto& [key, value] : configs) {
@@ -52,69 +38,30 @@ void put(Buffer& out, const Configs& configs) {
   }
 }
 
-// Reads the body of one operation; past its end everything is zero and good() is false.
-class Body {
- public:
-  explicit Body(Bytes bytes) : left_(bytes) {}
-
-  template <typename T>
-  T number() {
-    const Bytes bytes = take(sizeof(T));
-    return bytes.empty() ? T{} : load_be<T>(bytes.data());
+Configs take_configs(Fields& body) {
+  Configs out;
+  for (auto count = body.number<std::uint32_t>(); count > 0 && body.whole(); --count) {
+    std::string key{body.short_text()};
+    out.insert_or_assign(std::move(key),
+                         std::string{as_text(body.take(body.number<std::uint32_t>()))});
   }
-  TopicId topic() {
-    TopicId id;
-    const Bytes bytes = take(id.bytes.size());
-    if (!bytes.empty()) std::memcpy(id.bytes.data(), bytes.data(), bytes.size());
-    return id;
+  return out;
+}
+// Nothing is reserved for `count`: a corrupt count could claim gigabytes.
+std::vector<CommittedOffset> take_offsets(Fields& body) {
+  std::vector<CommittedOffset> out;
+  for (auto count = body.number<std::uint32_t>(); count > 0 && body.whole(); --count) {
+    out.push_back({body.partition(), body.number<std::int64_t>(), body.number<std::int32_t>(),
+                   body.time(), body.time(), body.short_text()});
   }
-  TopicPartition partition() {
-    const TopicId id = topic();
-    return {id, number<std::int32_t>()};
-  }
-  WallTime time() { return from_ms(number<std::int64_t>()); }
-  std::string_view short_text() { return as_text(take(number<std::uint16_t>())); }
-  Configs configs() {
-    Configs out;
-    for (auto count = number<std::uint32_t>(); count > 0 && good_; --count) {
-      std::string key{short_text()};
-      out.insert_or_assign(std::move(key), std::string{as_text(take(number<std::uint32_t>()))});
-    }
-    return out;
-  }
-  // Nothing is reserved for `count`: a corrupt count could claim gigabytes.
-  std::vector<CommittedOffset> committed_offsets() {
-    std::vector<CommittedOffset> out;
-    for (auto count = number<std::uint32_t>(); count > 0 && good_; --count) {
-      out.push_back({partition(), number<std::int64_t>(), number<std::int32_t>(), time(), time(),
-                     short_text()});
-    }
-    return out;
-  }
-  std::vector<TopicPartition> partitions() {
-    std::vector<TopicPartition> out;
-    for (auto count = number<std::uint32_t>(); count > 0 && good_; --count)
-      out.push_back(partition());
-    return out;
-  }
-  Bytes rest() { return take(left_.size()); }
-  bool good() const { return good_ && left_.empty(); }
-
- private:
-  Bytes take(std::size_t count) {
-    if (count > left_.size()) {
-      good_ = false;
-      left_ = {};
-      return {};
-    }
-    const Bytes taken = left_.first(count);
-    left_ = left_.subspan(count);
-    return taken;
-  }
-
-  Bytes left_;
-  bool good_ = true;
-};
+  return out;
+}
+std::vector<TopicPartition> take_partitions(Fields& body) {
+  std::vector<TopicPartition> out;
+  for (auto count = body.number<std::uint32_t>(); count > 0 && body.whole(); --count)
+    out.push_back(body.partition());
+  return out;
+}
 
 }  // namespace
 
@@ -264,7 +211,7 @@ std::vector<Bytes> RecordBuilder::pieces() const {
 namespace {
 
 // Empty: a type that this version does not know.
-std::optional<Operation> read_operation(std::uint8_t type, Body& body) {
+std::optional<Operation> read_operation(std::uint8_t type, Fields& body) {
   // Braced lists are evaluated in order, which is the order of the fields.
   switch (type) {
     case log_appended:
@@ -288,13 +235,13 @@ std::optional<Operation> read_operation(std::uint8_t type, Body& body) {
                               body.time()};
     case topic_created:
       return TopicCreated{body.topic(), body.number<std::int32_t>(), body.short_text(),
-                          body.configs()};
+                          take_configs(body)};
     case topic_deleted:
       return TopicDeleted{body.topic()};
     case partitions_added:
       return PartitionsAdded{body.topic(), body.number<std::int32_t>()};
     case configs_set:
-      return ConfigsSet{body.topic(), body.configs()};
+      return ConfigsSet{body.topic(), take_configs(body)};
     case producer_ids_given:
       return ProducerIdsGiven{body.number<std::int64_t>()};
     case sequences_given:
@@ -302,15 +249,15 @@ std::optional<Operation> read_operation(std::uint8_t type, Body& body) {
     case log_start_moved:
       return LogStartMoved{body.partition(), body.number<std::int64_t>()};
     case broker_configs_set:
-      return BrokerConfigsSet{body.configs()};
+      return BrokerConfigsSet{take_configs(body)};
     case group_stored:
       return GroupStored{body.short_text(), body.rest()};
     case group_removed:
       return GroupRemoved{body.short_text()};
     case offsets_committed:
-      return OffsetsCommitted{body.short_text(), body.committed_offsets()};
+      return OffsetsCommitted{body.short_text(), take_offsets(body)};
     case offsets_removed:
-      return OffsetsRemoved{body.short_text(), body.partitions()};
+      return OffsetsRemoved{body.short_text(), take_partitions(body)};
     default:
       return std::nullopt;
   }
@@ -331,7 +278,7 @@ Result<> for_each_operation(Bytes record, const std::function<Result<>(const Ope
               "an operation of type {} claims {} bytes, but its journal record has only {} left",
               type, length, record.size() - operation_header));
     }
-    Body body(record.subspan(operation_header, length));
+    Fields body(record.subspan(operation_header, length));
     record = record.subspan(operation_header + length);
 
     auto op = read_operation(type, body);

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "storage/database.h"
+#include "storage/fields.h"
 #include "storage/rocks.h"
 
 namespace tarry::storage {
@@ -17,8 +18,7 @@ namespace {
 Buffer group_key(std::string_view group) {
   TARRY_ASSERT(group.size() <= 0x7fff, "a group's id is checked before it is kept");
   Buffer key;
-  append_be(key, static_cast<std::uint16_t>(group.size()));
-  append_bytes(key, as_bytes(group));
+  put_short(key, group);
   return key;
 }
 
@@ -47,12 +47,11 @@ struct Row {
 Row decode(Bytes key, Bytes value) {
   Row row;
   Fields fields(key);
-  const auto length = fields.number<std::uint16_t>();
-  fields.take(length);
+  const std::string_view id = fields.short_text();
   row.offset.partition = fields.partition();
   row.good = fields.good();
   if (!row.good) return row;
-  row.group = key.first(sizeof(length) + length);
+  row.group = key.first(sizeof(std::uint16_t) + id.size());
   Fields what(value);
   row.offset.offset = what.number<Offset>();
   row.offset.leader_epoch = what.number<std::int32_t>();

@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "storage/database.h"
+#include "storage/fields.h"
 #include "storage/rocks.h"
 
 namespace tarry::storage {
@@ -55,8 +56,7 @@ Buffer entry_value(const Parked& parked) {
   put(out, parked.partition);
   put(out, parked.accepted);
   put(out, parked.expires);
-  append_be(out, static_cast<std::uint16_t>(parked.id.size()));
-  append_bytes(out, as_bytes(parked.id));
+  put_short(out, parked.id);
   append_bytes(out, parked.record);
   return out;
 }
@@ -86,7 +86,7 @@ std::optional<EntryView> decode_entry(Bytes key, Bytes value) {
   out.partition = fields.partition();
   out.accepted = fields.time();
   out.expires = fields.time();
-  out.id = as_text(fields.take(fields.number<std::uint16_t>()));
+  out.id = fields.short_text();
   out.record = fields.rest();
   if (!key_fields.good() || !fields.good()) return std::nullopt;
   return out;

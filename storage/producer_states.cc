@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "records/record_batch.h"
 #include "storage/database.h"
+#include "storage/fields.h"
 #include "storage/rocks.h"
 
 namespace tarry::storage {

@@ -19,8 +19,6 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/clock.h"
-#include "base/ids.h"
 #include "base/result.h"
 
 namespace tarry::storage {
@@ -117,56 +115,6 @@ class BoundedIterator {
   const rocksdb::Slice lower_, upper_;
   std::unique_ptr<rocksdb::Iterator> iterator_;
 };
-
-// Reads the fields of a key or value; past its end everything is zero and good() is false.
-class Fields {
- public:
-  explicit Fields(Bytes bytes) : left_(bytes) {}
-
-  template <typename T>
-  T number() {
-    const Bytes bytes = take(sizeof(T));
-    return bytes.empty() ? T{} : load_be<T>(bytes.data());
-  }
-  TopicId topic() {
-    TopicId id;
-    const Bytes bytes = take(id.bytes.size());
-    if (!bytes.empty()) std::memcpy(id.bytes.data(), bytes.data(), bytes.size());
-    return id;
-  }
-  TopicPartition partition() {
-    const TopicId id = topic();
-    return {id, number<PartitionIndex>()};
-  }
-  WallTime time() { return from_ms(number<std::int64_t>()); }
-  Bytes take(std::size_t count) {
-    if (count > left_.size()) {
-      good_ = false;
-      left_ = {};
-      return {};
-    }
-    const Bytes taken = left_.first(count);
-    left_ = left_.subspan(count);
-    return taken;
-  }
-  Bytes rest() { return take(left_.size()); }
-  bool good() const { return good_ && left_.empty(); }
-
- private:
-  Bytes left_;
-  bool good_ = true;
-};
-
-inline void put(Buffer& out, const TopicId& topic) {
-  append_bytes(out, topic.bytes);
-}
-inline void put(Buffer& out, const TopicPartition& partition) {
-  put(out, partition.topic);
-  append_be(out, partition.partition);
-}
-inline void put(Buffer& out, WallTime time) {
-  append_be(out, to_ms(time));
-}
 
 // The first key behind all that begin with `prefix`; empty: there is none.
 Buffer behind_prefix(Bytes prefix);

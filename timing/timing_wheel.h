@@ -183,7 +183,7 @@ class TimingWheel {
   friend class Timer;
 
   // The address of an array's element, and above it the number of the bucket that the array is in.
-  // Addresses have 48 bits on the machines that we run on (next_slab() makes sure).
+  // Addresses have 48 bits on the machines that we run on (ChunkPool::add_slab() makes sure).
   using Place = std::uint64_t;
   static constexpr unsigned address_bits = 48;
 

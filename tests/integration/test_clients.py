@@ -26,7 +26,7 @@ def kcat_produce(broker, topic, lines, *more):
 
 
 def check_delivery(row, due_from, due_to, schedule_id=None):
-    """row: a delivered record of any client as {timestamp, headers}: headers as INTERFACE says."""
+    """row: a delivered record of any client as {timestamp, headers}: its headers as docs/life_of_a_delayed_message.md says."""
     headers = dict(row["headers"])
     due = int(headers.pop("x-scheduled-for"))
     assert due_from <= due <= due_to, f"due {due} is not within {due_from} and {due_to}"

@@ -586,7 +586,7 @@ def _(ctx):
         assert empty not in client.metadata()
 
 
-@case("/status, /topics, /wheel, /purgatory, /metrics, /healthz and /readyz answer with what INTERFACE names")
+@case("/status, /topics, /wheel, /purgatory, /metrics, /healthz and /readyz answer with the fields that docs/http.md names")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:

@@ -141,7 +141,7 @@ def _(ctx):
 
 @case("three of confluent-kafka in a cooperative group, one killed and one joining: each record once, and who stays keeps some")
 def _(ctx):
-    # A commit in mid-rebalance makes librdkafka 2.0.2 give up all it has (its issue 4059): one joins while nothing comes.
+    # A commit in mid-rebalance makes librdkafka 2.0.2 give up all it has (librdkafka issue 4059): one joins while nothing comes.
     def look(broker, group, others):
         assert broker.get(f"/groups/{group}")["assignor"] == "cooperative-sticky"
         kept = [pair for each in others for pair in each.kept]

@@ -1,5 +1,5 @@
-"""The traps of Kafka's protocol that brokers fell into before us, each by its number and name in
-`kafka-protocol` section 0, and what holds for every connection."""
+"""The traps of Kafka's protocol that brokers fell into before us, and what holds for every
+connection."""
 
 import time
 

@@ -16,7 +16,7 @@
 //    thread 2 --schedule--> [lock | wheel | earliest] <--+-- run_due() -- own thread, epoll loop,
 //    thread 3 --schedule--> [lock | wheel | earliest] <--+                io_context, or a test
 //                              ^
-//    any thread --cancel(id)---+   the id names the shard
+//    any thread -- cancel(id) -+   the id names the shard
 //
 // The driver looks at a shard whose `earliest` has come, without a lock at the others.  It takes
 // due timers out of the wheel in small batches, and runs each callback with no lock held.  It
