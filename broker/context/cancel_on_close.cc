@@ -6,10 +6,18 @@
 
 namespace tarry::broker {
 
-CancelOnClose::CancelOnClose(Connection& connection, ShardContext& here, ShardContext& there)
-    : on_close_(connection, [token = token_, same = &here == &there, &there] {
-        if (same) return token->cancel();
-        boost::asio::post(there.executor(), [token] { token->cancel(); });
-      }) {}
+CancelOnClose::CancelOnClose(Connection* connection, ShardContext& here, ShardContext& there)
+    : CloseListener(connection),
+      there_(there),
+      // A shared pointer that owns nothing needs no allocation.
+      token_(&here == &there ? std::shared_ptr<CancellationToken>(std::shared_ptr<void>(), &own_)
+                             : std::make_shared<CancellationToken>()) {
+  if (connection != nullptr && connection->closed()) on_close();
+}
+
+void CancelOnClose::on_close() {
+  if (token_.get() == &own_) return own_.cancel();
+  boost::asio::post(there_.executor(), [token = token_] { token->cancel(); });
+}
 
 }  // namespace tarry::broker

@@ -1,12 +1,18 @@
 #pragma once
 
-// CancelOnClose: cancels what waits for a client on another shard when the client goes.
+// CancelOnClose: a request's cancellation token on one shard, cancelled when the client goes.
 //
-//   connection's shard                                            the other shard
-//   CancelOnClose on_close(connection, here, there) ----------->  on_close.token(), by value
-//   connection.close() ------------- post --------------------->  token->cancel()
+//   CancelOnClose cancel_on_close(context.connection, context.shard, there);
 //
-// When both are one shard nothing is posted.  It lives in the coroutine that answers the request.
+//   connection's shard                                          the shard `there`
+//   *cancel_on_close.token() ------ with the work ---------->   Attached(token, operation)
+//   connection.close() --+-- is `there` here? a call ------->   token.cancel()
+//                        '-- no: a post -------------------->   token.cancel()
+//
+// It lives in the coroutine that answers the request, and outlives the work that has its token. The
+// token for the connection's own shard lies in it, because thousands of Fetches wait with one and a
+// Produce should not pay for an allocation.  The token for another shard is shared with the post,
+// which may arrive when the request has been answered.
 
 #include <memory>
 
@@ -17,16 +23,23 @@ namespace tarry::broker {
 
 class ShardContext;
 
-class CancelOnClose {
+class CancelOnClose final : private Connection::CloseListener {
  public:
-  CancelOnClose(Connection& connection, ShardContext& here, ShardContext& there);
+  // On the thread of `here`, the connection's shard.
+  CancelOnClose(Connection& connection, ShardContext& here, ShardContext& there)
+      : CancelOnClose(&connection, here, there) {}
+  // Null: the request has no client that could go, and its token is never cancelled.
+  CancelOnClose(Connection* connection, ShardContext& here, ShardContext& there);
 
-  // For the other shard alone.
+  // Used on the thread of `there` alone.
   const std::shared_ptr<CancellationToken>& token() const { return token_; }
 
  private:
-  const std::shared_ptr<CancellationToken> token_ = std::make_shared<CancellationToken>();
-  const Connection::OnClose on_close_;
+  void on_close() override;
+
+  ShardContext& there_;
+  CancellationToken own_;  // Unused for another shard.
+  const std::shared_ptr<CancellationToken> token_;
 };
 
 }  // namespace tarry::broker

@@ -2,12 +2,12 @@
 
 // CancellationToken: ends what a request waits for on a shard when its client goes.
 //
-//   if (token->cancelled()) give up;
-//   CancellationToken::Attached attached(*token, operation);
+//   if (token.cancelled()) give up;
+//   CancellationToken::Attached attached(token, operation);
 //   co_await operation.wait();                      // cancel() ends it with Outcome::cancelled.
 //
-// Shared by the shard that waits and by what cancels it (cancel_on_close.h); everything else runs
-// on the shard that waits.
+// A request has one token for each shard that it waits on, made by a CancelOnClose; everything in
+// it runs on that shard.
 
 #include "purgatory/delayed_operation.h"
 

@@ -5,13 +5,10 @@
 // It belongs to the session that reads the requests (server/session) and lives until the last of
 // them is answered or given up.  Runs on the session's shard.
 
-#include <functional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <boost/intrusive/list.hpp>
-
-#include "purgatory/delayed_operation.h"
 
 namespace tarry::broker {
 
@@ -26,42 +23,30 @@ class Connection {
   std::string host() const;
   bool closed() const { return closed_; }
 
-  // A Produce or Fetch says where its partitions are; null: on several shards.
-  void asked_of(Shard* shard);
-  // Where all of the last requests were; null: there is no such shard.
-  Shard* better_shard() const { return in_a_row_ >= a_habit ? asked_ : nullptr; }
+  // Each Produce and Fetch says which shard has all of its partitions; null: several shards do.
+  void note_shard(Shard* shard);
+  // The shard that the last requests were for; null: there is no such shard.
+  Shard* better_shard() const { return in_a_row_ >= min_in_a_row ? noted_ : nullptr; }
 
-  // The client has gone: what it waits for is cancelled, at once.
+  // The client has gone: what it waits for is cancelled.
   void close();
 
-  // An operation that is cancelled when the client goes; leaves with its Parking.
-  class Parking : public boost::intrusive::list_base_hook<
-                      boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+  // Is called when the client goes, unless the listener goes first.
+  class CloseListener : public boost::intrusive::list_base_hook<
+                            boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
    public:
-    Parking(Connection& connection, purgatory::DelayedOperation& operation)
-        : operation_(operation) {
-      connection.parked_.push_back(*this);
+    CloseListener(const CloseListener&) = delete;
+    CloseListener& operator=(const CloseListener&) = delete;
+
+    // Adds and removes no listeners.
+    virtual void on_close() = 0;
+
+   protected:
+    // Null: there is nobody who could go.
+    explicit CloseListener(Connection* connection) {
+      if (connection != nullptr) connection->listeners_.push_back(*this);
     }
-    Parking(const Parking&) = delete;
-    Parking& operator=(const Parking&) = delete;
-
-   private:
-    friend class Connection;
-    purgatory::DelayedOperation& operation_;
-  };
-
-  // `then` is called when the client goes, at once when it has gone; unless this goes first.
-  class OnClose {
-   public:
-    OnClose(Connection& connection, std::move_only_function<void()> then);
-    ~OnClose();
-    OnClose(const OnClose&) = delete;
-    OnClose& operator=(const OnClose&) = delete;
-
-   private:
-    friend class Connection;
-    Connection& connection_;
-    std::move_only_function<void()> then_;  // Changes nothing that belongs to the connection.
+    ~CloseListener() = default;
   };
 
   // As ApiVersions said it; empty until then.
@@ -69,17 +54,15 @@ class Connection {
   std::string client_software_version;
 
  private:
-  // So many requests for one shard: what a client with partitions on two of them, that asks for one
-  // at a time, hardly ever does.
-  static constexpr unsigned a_habit = 8;
+  // A client that has partitions on two shards and asks for one at a time hardly ever names the
+  // same shard so often.
+  static constexpr unsigned min_in_a_row = 8;
 
   const std::string peer_;
-  Shard* asked_ = nullptr;
-  unsigned in_a_row_ = 0;  // Requests for asked_.
+  Shard* noted_ = nullptr;
+  unsigned in_a_row_ = 0;  // Requests for noted_.
   bool closed_ = false;
-  // A handful: requests in flight are bounded.
-  boost::intrusive::list<Parking, boost::intrusive::constant_time_size<false>> parked_;
-  std::vector<OnClose*> on_close_;
+  boost::intrusive::list<CloseListener, boost::intrusive::constant_time_size<false>> listeners_;
 };
 
 }  // namespace tarry::broker

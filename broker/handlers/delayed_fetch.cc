@@ -10,10 +10,10 @@
 
 namespace tarry::broker {
 
-DelayedFetch::Count::Count(OnShard there) : there_(std::move(there)) {}
+DelayedFetch::Count::Count(OnShard<SeenPartition> there) : there_(std::move(there)) {}
 
 bool DelayedFetch::Count::is_readable(std::size_t i) const {
-  const auto& seen = there_.partitions[i];
+  const auto& seen = there_.items[i];
   const auto* partition = there_.shard->partitions().find(seen.id);
   return partition != nullptr && !partition->retired() && !partition->fenced() &&
          partition->log_start() <= seen.from;
@@ -27,7 +27,7 @@ bool DelayedFetch::Count::all_readable() const {
 }
 
 std::int64_t DelayedFetch::Count::take(std::size_t i) {
-  auto& seen = there_.partitions[i];
+  auto& seen = there_.items[i];
   const auto* partition = there_.shard->partitions().find(seen.id);
   if (partition == nullptr) return 0;
   const std::int64_t grown = std::min(partition->visible_bytes() - seen.bytes, seen.room);
@@ -43,15 +43,15 @@ std::int64_t DelayedFetch::Count::take_all() {
 }
 
 purgatory::Threshold DelayedFetch::Count::threshold(std::size_t i, std::int64_t step) const {
-  const auto& seen = there_.partitions[i];
+  const auto& seen = there_.items[i];
   return seen.room > 0 ? seen.bytes + std::min(step, seen.room) : purgatory::never_reached;
 }
 
 void DelayedFetch::Count::add_watching(std::int64_t step,
                                        std::vector<purgatory::Watching>& watching) const {
   for (std::size_t i = 0; i < size(); ++i) {
-    // One that is gone has nothing to watch; then not all are readable, and nobody waits.
-    if (auto* partition = there_.shard->partitions().find(there_.partitions[i].id))
+    // A partition that is gone has nothing to watch; then not all are readable, and nobody waits.
+    if (auto* partition = there_.shard->partitions().find(there_.items[i].id))
       watching.push_back({partition->fetches, threshold(i, step)});
   }
 }
@@ -59,7 +59,7 @@ void DelayedFetch::Count::add_watching(std::int64_t step,
 // The part of a fetch that stands on another shard.  Made at home; used and let go over there.
 class DelayedFetch::Away final : public purgatory::DelayedOperation {
  public:
-  Away(OnShard there, Shard& home, std::shared_ptr<Address> address)
+  Away(OnShard<SeenPartition> there, Shard& home, std::shared_ptr<Address> address)
       : DelayedOperation(purgatory::Kind::fetch_watch),
         count_(std::move(there)),
         home_(home),
@@ -72,7 +72,7 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
     tell(count_.take_all());
     std::vector<purgatory::Watching> watching;
     count_.add_watching(step_, watching);
-    // Whose end is the home operation's.
+    // The home operation ends this one.
     start(shard().purgatory(), shard().tick(), purgatory::no_deadline, watching);
   }
 
@@ -84,7 +84,7 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
   }
 
  private:
-  // Satisfied only by what ends the whole fetch.  What its partitions grow by is told on the way.
+  // Only what ends the whole fetch satisfies it.  Asked for growth, it tells it home and waits on.
   bool is_satisfied() override {
     const auto which = asked_for();
     if (!which) return !count_.all_readable();
@@ -113,12 +113,12 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
   std::int64_t step_ = 0;
 };
 
-DelayedFetch::DelayedFetch(Shard& home, std::span<OnShard> seen, std::int64_t missing)
+DelayedFetch::DelayedFetch(Shard& home, ByShard<SeenPartition>&& seen, std::int64_t missing)
     : DelayedOperation(purgatory::Kind::fetch), home_(home), own_({&home, {}}), missing_(missing) {
   std::int64_t room = 0;
   for (auto& there : seen) {
-    partitions_ += there.partitions.size();
-    for (const auto& each : there.partitions) room += each.room;
+    partitions_ += there.items.size();
+    for (const auto& each : there.items) room += each.room;
     if (there.shard == &home_) {
       own_ = Count(std::move(there));
     } else {

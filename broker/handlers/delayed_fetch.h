@@ -10,9 +10,9 @@
 //   expired     max_wait_ms has passed: answered with what there is
 //   cancelled   the client has gone, or the broker stops
 //
-// A log that is rolled is no case: bytes are counted over the borders of segments.  Who was
-// satisfied or has expired reads once more, and answers with that; who was cancelled has nobody to
-// answer.
+// A log that is rolled changes nothing: bytes are counted over the borders of segments.  A fetch
+// that was satisfied or has expired reads once more, and answers with that; a cancelled one has
+// nobody to answer.
 //
 // Nothing is read to find out how much has come.  A partition counts the bytes that become visible,
 // and the fetch knows the count that belongs to what it has seen:
@@ -40,18 +40,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
-
-#include <boost/container/small_vector.hpp>
 
 #include "base/ids.h"
 #include "broker/context/one_shot_event.h"
+#include "broker/scatter.h"
 #include "purgatory/delayed_operation.h"
 
 namespace tarry::broker {
-
-class Shard;
 
 // A partition as it was at the first look.
 struct SeenPartition {
@@ -63,18 +59,11 @@ struct SeenPartition {
 
 class DelayedFetch final : public purgatory::DelayedOperation {
  public:
-  // The partitions of one shard.
-  struct OnShard {
-    Shard* shard;
-    boost::container::small_vector<SeenPartition, 1> partitions;
-  };
-
   // `missing`: bytes.  More than there is room for are not waited for.
-  DelayedFetch(Shard& home, std::span<OnShard> seen, std::int64_t missing);
+  DelayedFetch(Shard& home, ByShard<SeenPartition>&& seen, std::int64_t missing);
   ~DelayedFetch() override;
 
-  // Begins to wait; the one who begins goes on from answered() when it is satisfied, expired or
-  // cancelled.
+  // Begins to wait.  answered() is awaited then, until it is satisfied, expired or cancelled.
   void begin(purgatory::Tick deadline);
   auto answered() { return answered_.wait(); }
 
@@ -86,9 +75,9 @@ class DelayedFetch final : public purgatory::DelayedOperation {
   // The partitions of one shard, counted there.
   class Count {
    public:
-    explicit Count(OnShard there);
+    explicit Count(OnShard<SeenPartition> there);
     Shard& shard() const { return *there_.shard; }
-    std::size_t size() const { return there_.partitions.size(); }
+    std::size_t size() const { return there_.items.size(); }
     bool is_readable(std::size_t i) const;
     bool all_readable() const;
     std::int64_t take(std::size_t i);  // What it has grown by since the last time.
@@ -97,7 +86,7 @@ class DelayedFetch final : public purgatory::DelayedOperation {
     purgatory::Threshold threshold(std::size_t i, std::int64_t step) const;
 
    private:
-    OnShard there_;
+    OnShard<SeenPartition> there_;
   };
   class Away;
 

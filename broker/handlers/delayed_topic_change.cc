@@ -7,6 +7,7 @@
 #include <boost/asio/detached.hpp>
 
 #include "broker/broker.h"
+#include "broker/context/cancel_on_close.h"
 #include "broker/context/request_context.h"
 #include "broker/context/yield_budget.h"
 #include "broker/shard.h"
@@ -53,7 +54,8 @@ asio::awaitable<std::vector<TopicResult<TopicPtr>>> change_topics(RequestContext
   asio::co_spawn(context.shard.executor(),
                  make_all(context.broker, context.shard, std::move(changes), made), asio::detached);
   DelayedTopicChange waiting(context.shard, kind, *made, count);
-  Connection::Parking parking(context.connection, waiting);
+  const CancelOnClose cancel_on_close(context.connection, context.shard, context.shard);
+  const CancellationToken::Attached attached(*cancel_on_close.token(), waiting);
   co_await waiting.wait(deadline);
   made->given_up = true;
   co_return std::move(made->results);

@@ -9,18 +9,21 @@
 // which may begin before it; clients skip what they did not ask for.
 
 #include <algorithm>
-#include <memory>
+#include <chrono>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include <boost/container/small_vector.hpp>
+#include <fmt/core.h>
 
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/delayed_fetch.h"
+#include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
+#include "broker/scatter.h"
 #include "protocol/messages/fetch.h"
 #include "records/record_batch.h"
 
@@ -35,21 +38,12 @@ struct Item {
   TopicPartition id;
   Offset from = 0;
   std::size_t max_bytes = 0;
-  std::int32_t leader_epoch = -1;
   protocol::FetchResponse::Partition* answer = nullptr;
   std::int64_t seen_bytes = 0;  // Partition::visible_bytes(), with the high watermark.
   bool from_disk = false;
 };
 
-struct Group {
-  Shard* shard;
-  boost::container::small_vector<Item, 1> items;
-};
-
-// Most requests are of one shard, and many of one partition.
-using Groups = boost::container::small_vector<Group, 1>;
-
-// What has been read so far, over all groups.
+// What has been read so far, on all shards.
 struct Read {
   std::size_t bytes = 0;
   bool any_error = false;
@@ -89,10 +83,8 @@ std::optional<storage::DiskRead> read_memory(Partition& partition, Item& item,
   return std::nullopt;
 }
 
-// One that has to be opened, or is on disk.  On the item's shard.
+// Reads a partition that may have to be opened first, or be read from disk.  On its shard.
 asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes, Read& read) {
-  // One epoch for ever: there is one broker.
-  if (item.leader_epoch > 0) co_return refuse(item, ErrorCode::unknown_leader_epoch, read);
   const auto opened = co_await shard.partitions().open(item.id);
   if (!opened) co_return refuse(item, opened.error(), read);
   // Retention may be faster than a read of an old segment; then the second look says so.
@@ -120,19 +112,18 @@ asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes,
   }
 }
 
-asio::awaitable<Read> read_group(Group& group, std::size_t max_bytes, Read read) {
-  for (auto& item : group.items) co_await read_item(*group.shard, item, max_bytes, read);
+asio::awaitable<Read> read_all(OnShard<Item>& there, std::size_t max_bytes, Read read) {
+  for (auto& item : there.items) co_await read_item(*there.shard, item, max_bytes, read);
   co_return read;
 }
 
-// The same for a group that is open and in memory, as most are: nothing is waited for.  False: it
-// is not so, and `read` is as it was.
-bool read_at_once(Group& group, std::size_t max_bytes, Read& read) {
+// The same for partitions that are open and in memory, as most are: nothing is waited for.  False:
+// they are not so, and `read` is as it was.
+bool read_at_once(OnShard<Item>& there, std::size_t max_bytes, Read& read) {
   const Read before = read;
-  for (auto& item : group.items) {
-    Partition* const partition = group.shard->partitions().find(item.id);
-    const bool can_be = partition != nullptr && !partition->retired() && !partition->fenced() &&
-                        item.leader_epoch <= 0;
+  for (auto& item : there.items) {
+    Partition* const partition = there.shard->partitions().find(item.id);
+    const bool can_be = partition != nullptr && !partition->retired() && !partition->fenced();
     if (!can_be || read_memory(*partition, item, max_bytes, read)) {
       read = before;
       return false;
@@ -156,7 +147,7 @@ Offset next_offset(const Item& item) {
 
 // What a first look without errors leaves to be waited for.
 struct Wanting {
-  boost::container::small_vector<DelayedFetch::OnShard, 1> seen;
+  ByShard<SeenPartition> seen;
   std::int64_t missing = 0;
   std::int64_t room = 0;
   bool more_is_there = false;
@@ -164,12 +155,11 @@ struct Wanting {
   bool worth_waiting() const { return missing > 0 && room > 0 && !more_is_there; }
 };
 
-Wanting what_is_missing(const Groups& groups, std::size_t min_bytes) {
+Wanting find_missing(const ByShard<Item>& items, std::size_t min_bytes) {
   Wanting out;
   out.missing = static_cast<std::int64_t>(min_bytes);
-  for (const auto& group : groups) {
-    auto& there = out.seen.emplace_back(DelayedFetch::OnShard{group.shard, {}});
-    for (const auto& item : group.items) {
+  for (const auto& there : items) {
+    for (const auto& item : there.items) {
       // One batch is always returned, however little was asked for.
       const auto most = std::max<std::int64_t>(static_cast<std::int64_t>(item.max_bytes), 1);
       const auto read = static_cast<std::int64_t>(item.answer->records.size());
@@ -180,7 +170,7 @@ Wanting what_is_missing(const Groups& groups, std::size_t min_bytes) {
         out.missing -= std::exchange(room, 0);  // It has them, the limits left them out.
       }
       out.room += room;
-      there.partitions.push_back({item.id, item.from, item.seen_bytes, room});
+      out.seen.add(*there.shard, {item.id, item.from, item.seen_bytes, room});
     }
   }
   return out;
@@ -192,13 +182,13 @@ storage::TopicsImage::TopicPtr find_topic(const storage::TopicsImage& topics,
   return version >= 13 ? topics.find(asked.topic_id) : topics.find(asked.topic);
 }
 
-// What a request names is looked at and kept while it waits; consumers have some thousands of
-// partitions at the most.
-constexpr std::size_t most_partitions = 50'000;
+// A request's partitions are looked at together and kept while it waits; consumers have some
+// thousands of them at the most.
+constexpr std::size_t max_partitions = 50'000;
 
 // A request, taken apart.
 struct Wanted {
-  Groups groups;
+  ByShard<Item> items;
   Read refused;  // What is wrong with the request itself.
   std::size_t max_bytes = 0;
   std::size_t min_bytes = 0;
@@ -213,9 +203,9 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
   const auto& request = *decoded;
   std::size_t partitions = 0;
   for (const auto& topic : request.topics) partitions += topic.partitions.size();
-  if (partitions > most_partitions) {
-    return fail(Errc::too_large, fmt::format("it names {} partitions; the limit is {}", partitions,
-                                             most_partitions));
+  if (partitions > max_partitions) {
+    return fail(Errc::too_large,
+                fmt::format("it names {} partitions; the limit is {}", partitions, max_partitions));
   }
   Wanted wanted;
   response.responses.reserve(request.topics.size());
@@ -229,21 +219,17 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition;
       answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1;
-      if (!known || partition.partition < 0 || partition.partition >= known->partitions) {
-        answer.error_code = !known && context.version() >= 13
-                                ? ErrorCode::unknown_topic_id
-                                : ErrorCode::unknown_topic_or_partition;
+      const auto id = resolve(known, partition.partition, partition.current_leader_epoch);
+      if (!id) {
+        answer.error_code =
+            !known && context.version() >= 13 ? ErrorCode::unknown_topic_id : id.error();
         wanted.refused.any_error = true;
         continue;
       }
-      const TopicPartition id{known->id, partition.partition};
-      Shard* const shard = &context.broker.shard_of(id);
-      auto group = std::ranges::find(wanted.groups, shard, &Group::shard);
-      if (group == wanted.groups.end())
-        group = wanted.groups.insert(wanted.groups.end(), Group{shard, {}});
-      group->items.push_back({id, partition.fetch_offset,
-                              static_cast<std::size_t>(std::max(partition.partition_max_bytes, 0)),
-                              partition.current_leader_epoch, &answer});
+      wanted.items.add(
+          context.broker.shard_of(*id),
+          {*id, partition.fetch_offset,
+           static_cast<std::size_t>(std::max(partition.partition_max_bytes, 0)), &answer});
     }
   }
   wanted.max_bytes = static_cast<std::size_t>(
@@ -254,11 +240,11 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
   return wanted;
 }
 
-// A partition's own shard knows sooner than ours that its topic is gone, and not how it was asked
-// for.
-void call_unknown_ids(Wanted& wanted) {
-  for (auto& group : wanted.groups) {
-    for (auto& item : group.items) {
+// A partition's own shard knows sooner than ours that its topic is gone, but not that the request
+// named it by its id.
+void answer_unknown_ids(ByShard<Item>& items) {
+  for (auto& there : items) {
+    for (auto& item : there.items) {
       if (item.answer->error_code == ErrorCode::unknown_topic_or_partition)
         item.answer->error_code = ErrorCode::unknown_topic_id;
     }
@@ -267,16 +253,18 @@ void call_unknown_ids(Wanted& wanted) {
 
 asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context);
 
-// Looks, waits on `home` for what is missing, and looks again.  Where that is not the connection's
-// shard, the token says that its client has gone.
+// Looks, waits on `home` for what is missing, and looks again.  `given`: the client's token, where
+// `home` is not its connection's shard; null: it is, and this has a token of its own.
 //
-// Thousands wait at a time, and what has lain for as long as they do is in no cache.  So they wait
-// with what has to be there alone: each look takes the request apart and makes an answer anew.
+// Thousands wait at a time, and their memory is in no cache when they go on.  So they wait in this
+// one frame, with what has to be there alone: each look takes the request apart and makes an answer
+// anew.
 asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
-                                      std::shared_ptr<CancellationToken> token) {
-  const auto nobody_waits = [&] {
-    return (token ? token->cancelled() : context.connection.closed()) || home.stopping();
-  };
+                                      CancellationToken* given) {
+  std::optional<CancelOnClose> own;
+  CancellationToken& token =
+      given != nullptr ? *given : *own.emplace(context.connection, home, home).token();
+  const auto is_abandoned = [&] { return token.cancelled() || home.stopping(); };
   std::optional<purgatory::Tick> deadline;  // Of the first look.
   for (;;) {
     std::optional<DelayedFetch> waiting;
@@ -287,41 +275,35 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
       if (!wanted) co_return undecodable(context, wanted.error());
       const bool first_look = !deadline;
       if (first_look) deadline = home.tick_after(wanted->max_wait);
-      if (first_look && !token) {
-        Shard* const only = wanted->groups.size() == 1 ? wanted->groups[0].shard : nullptr;
-        context.connection.asked_of(only);
+      if (first_look && own) {
+        Shard* const only = wanted->items.only_shard();
+        context.connection.note_shard(only);
         if (only != &home) elsewhere = only;
       }
       if (elsewhere == nullptr) {
         Read read = wanted->refused;
-        for (auto& group : wanted->groups) {
-          if (group.shard == &home && read_at_once(group, wanted->max_bytes, read)) continue;
-          auto work = [&group, &wanted, read] {
-            return read_group(group, wanted->max_bytes, read);
-          };
-          read = co_await context.broker.on(home, *group.shard, std::move(work));
+        // One shard after the other, because what one returns is taken off what the next may
+        // return.
+        for (auto& there : wanted->items) {
+          if (there.shard == &home && read_at_once(there, wanted->max_bytes, read)) continue;
+          auto work = [&there, &wanted, read] { return read_all(there, wanted->max_bytes, read); };
+          read = co_await context.broker.on(home, *there.shard, std::move(work));
         }
-        if (context.version() >= 13) call_unknown_ids(*wanted);
+        if (context.version() >= 13) answer_unknown_ids(wanted->items);
         if (!first_look || wanted->max_wait.count() == 0 || read.any_error ||
             read.bytes >= wanted->min_bytes)
           co_return answer_with(context, response);
-        Wanting wanting = what_is_missing(wanted->groups, wanted->min_bytes);
+        Wanting wanting = find_missing(wanted->items, wanted->min_bytes);
         if (!wanting.worth_waiting()) co_return answer_with(context, response);
-        if (nobody_waits()) co_return Answer{};
-        waiting.emplace(home, wanting.seen, wanting.missing);
+        if (is_abandoned()) co_return Answer{};
+        waiting.emplace(home, std::move(wanting.seen), wanting.missing);
       }
     }
     if (elsewhere != nullptr) co_return co_await fetch_on(*elsewhere, context);
-    std::optional<Connection::Parking> parking;
-    std::optional<CancellationToken::Attached> attached;
-    if (token) {
-      attached.emplace(*token, *waiting);
-    } else {
-      parking.emplace(context.connection, *waiting);
-    }
+    const CancellationToken::Attached attached(token, *waiting);
     waiting->begin(*deadline);
     co_await waiting->answered();
-    if (nobody_waits()) co_return Answer{};
+    if (is_abandoned()) co_return Answer{};
   }
 }
 
@@ -329,7 +311,7 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
 asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context) {
   const CancelOnClose cancel_on_close(context.connection, context.shard, there);
   auto work = [&context, &there, token = cancel_on_close.token()] {
-    return look_and_wait(there, context, token);
+    return look_and_wait(there, context, token.get());
   };
   co_return co_await context.broker.on(context.shard, there, std::move(work));
 }

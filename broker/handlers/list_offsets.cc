@@ -4,12 +4,17 @@
 // local (8), -5 latest tiered (9, of which there is none); a timestamp: the first record, not
 // batch, that is not older.  None is offset -1 without an error.
 
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "broker/broker.h"
+#include "broker/context/cancellation_token.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
+#include "broker/scatter.h"
 #include "protocol/messages/list_offsets.h"
 
 namespace tarry::broker {
@@ -24,6 +29,16 @@ constexpr std::int64_t earliest = -2;
 constexpr std::int64_t max_timestamp = -3;
 constexpr std::int64_t earliest_local = -4;
 constexpr std::int64_t latest_tiered = -5;
+
+using Request = protocol::ListOffsetsRequest;
+using Response = protocol::ListOffsetsResponse;
+
+// One partition that is asked about.
+struct Item {
+  TopicPartition id;
+  std::int64_t target;  // A timestamp, or one of the above.
+  Response::Partition* answer;
+};
 
 struct Found {
   ErrorCode error = ErrorCode::none;
@@ -66,46 +81,55 @@ asio::awaitable<Found> find_offset(Shard& shard, TopicPartition id, std::int64_t
   co_return Found{ErrorCode::none, (*found)->offset, (*found)->timestamp};
 }
 
-asio::awaitable<protocol::ListOffsetsResponse> list_offsets(
-    RequestContext& context, const protocol::ListOffsetsRequest& request) {
-  protocol::ListOffsetsResponse response;
+// On the items' shard.  A search of old segments is waited for before the next one begins, so a
+// request keeps no more than one thread of the pool from others.
+asio::awaitable<void> find_offsets(OnShard<Item>& there, CancellationToken& token) {
+  YieldBudget budget(*there.shard, nullptr);
+  for (Item& item : there.items) {
+    if (budget.spend() && !co_await budget.yield()) co_return;
+    if (token.cancelled()) co_return;
+    const Found found = co_await find_offset(*there.shard, item.id, item.target);
+    item.answer->error_code = found.error;
+    item.answer->offset = found.offset;
+    item.answer->timestamp = found.timestamp;
+    item.answer->leader_epoch = found.offset >= 0 ? 0 : -1;
+  }
+}
+
+asio::awaitable<Response> list_offsets(RequestContext& context, const Request& request) {
+  Response response;
+  ByShard<Item> items;
   YieldBudget budget(context.shard, &context.connection);
+  response.topics.reserve(request.topics.size());
   for (const auto& topic : request.topics) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
+    answers.partitions.reserve(topic.partitions.size());  // The items point to them.
     const auto known = context.shard.topics().find(topic.name);
     for (const auto& partition : topic.partitions) {
       if (budget.spend() && !co_await budget.yield()) co_return response;
-      protocol::ListOffsetsResponse::Partition answer;
+      auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
-      if (!known || partition.partition_index < 0 ||
-          partition.partition_index >= known->partitions) {
-        answer.error_code = ErrorCode::unknown_topic_or_partition;
-      } else if (partition.current_leader_epoch > 0) {
-        answer.error_code = ErrorCode::unknown_leader_epoch;
-      } else {
-        const TopicPartition id{known->id, partition.partition_index};
-        Shard& there = context.broker.shard_of(id);
-        auto work = [&there, id, target = partition.timestamp] {
-          return find_offset(there, id, target);
-        };
-        const Found found = co_await context.broker.on(context.shard, there, std::move(work));
-        answer.error_code = found.error;
-        answer.offset = found.offset;
-        answer.timestamp = found.timestamp;
-        answer.leader_epoch = found.offset >= 0 ? 0 : -1;
+      const auto id = resolve(known, partition.partition_index, partition.current_leader_epoch);
+      if (!id) {
+        answer.error_code = id.error();
+        continue;
       }
-      answers.partitions.push_back(answer);
+      items.add(context.broker.shard_of(*id), {*id, partition.timestamp, &answer});
     }
   }
+  const auto work = [](OnShard<Item>& there, CancellationToken& token) {
+    return find_offsets(there, token);
+  };
+  co_await scatter(context.shard, &context.connection, items, work);
   co_return response;
 }
 
 }  // namespace
 
 asio::awaitable<Answer> run_list_offsets(RequestContext context) {
-  return run<protocol::ListOffsetsRequest, list_offsets>(context);
+  return run<Request, list_offsets>(context);
 }
 
 }  // namespace tarry::broker

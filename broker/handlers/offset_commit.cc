@@ -16,6 +16,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/offset_commit.h"
 
@@ -82,19 +83,18 @@ asio::awaitable<Response> offset_commit(RequestContext& context, const Request& 
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       const auto metadata = partition.committed_metadata.value_or("");
-      if (!known || partition.partition_index < 0 ||
-          partition.partition_index >= known->partitions) {
-        answer.error_code = ErrorCode::unknown_topic_or_partition;
+      const auto place = resolve(known, partition.partition_index);
+      if (!place) {
+        answer.error_code = place.error();
       } else if (metadata.size() > longest) {
         answer.error_code = ErrorCode::offset_metadata_too_large;
       } else {
-        const TopicPartition place{known->id, partition.partition_index};
         const CommittedOffset offset{partition.committed_offset, partition.committed_leader_epoch,
                                      now, expires, std::string(metadata)};
         // Of one that is there twice the last one holds.
-        const auto [known_at, is_new] = places.try_emplace(place, commits.size());
+        const auto [known_at, is_new] = places.try_emplace(*place, commits.size());
         if (is_new) {
-          commits.emplace_back(place, offset);
+          commits.emplace_back(*place, offset);
         } else {
           commits[known_at->second].second = offset;
         }

@@ -13,6 +13,7 @@
 #include "broker/groups/groups.h"
 #include "broker/groups/subscription.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "protocol/consumer_protocol.h"
 #include "protocol/messages/offset_delete.h"
@@ -48,13 +49,13 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response
     for (const auto& partition : topic.partitions) {
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
-      if (!known || partition.partition_index < 0 ||
-          partition.partition_index >= known->partitions) {
-        answer.error_code = ErrorCode::unknown_topic_or_partition;
+      const auto place = resolve(known, partition.partition_index);
+      if (!place) {
+        answer.error_code = place.error();
       } else if (in_use) {
         answer.error_code = ErrorCode::group_subscribed_to_topic;
       } else {
-        gone.push_back({known->id, partition.partition_index});
+        gone.push_back(*place);
       }
     }
   }

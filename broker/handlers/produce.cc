@@ -1,30 +1,31 @@
 // Produce (key 0), versions 3 to 12 (advertised from 0, see table.cc).
 //
 // Every partition's batch takes its place in that partition's order before the request waits for
-// anything; then the request waits, on each shard it has partitions on, until what it appended
-// there is durable.  acks=1 and acks=all are the same here: there is one copy.  acks=0 is not
-// answered, and an error ends its connection, as in Kafka.  Other acks are refused after everything
-// else was checked and before anything is taken, so that a client can ask what is wrong with a
-// batch (cli/dry_run.h).
+// anything (broker/scatter.h).  Then the request waits, on each shard that has partitions of it,
+// until what it appended there is durable.  acks=1 and acks=all are the same here, because there is
+// one copy.  acks=0 is not answered, and an error ends its connection, as in Kafka.  Other acks are
+// refused after everything else was checked and before anything is taken, so that a client can ask
+// what is wrong with a batch (cli/dry_run.h).
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/core.h>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/post.hpp>
 
 #include "base/log.h"
 #include "broker/broker.h"
-#include "broker/context/cancel_on_close.h"
+#include "broker/context/cancellation_token.h"
+#include "broker/context/countdown.h"
 #include "broker/context/durability_wait.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
+#include "broker/scatter.h"
 #include "protocol/messages/produce.h"
 
 namespace tarry::broker {
@@ -34,24 +35,17 @@ namespace asio = boost::asio;
 
 namespace {
 
-// A producer sends one batch a partition at a time; more cost their shard more than its producers
-// notice.
-constexpr std::size_t most_batches = 50'000;
+// A producer sends one batch for each partition at a time.  A request with more batches than this
+// would hold its shards for longer than their other clients should notice.
+constexpr std::size_t max_batches = 50'000;
 
 // One partition of a request, from its bytes to its answer.
 struct Item {
   TopicPartition id;
   Bytes records;
-  std::shared_ptr<void> memory;  // What keeps them, where they are most of the request.
+  std::shared_ptr<void> memory;  // Keeps the records' bytes, where they are most of the request.
   Appended result;
   protocol::ProduceResponse::PartitionResponse* answer;
-};
-
-// The items of one shard.
-struct Group {
-  Shard* shard;
-  std::vector<Item*> items;
-  std::unique_ptr<CancelOnClose> cancel_on_close = nullptr;  // Of another shard's.
 };
 
 struct Terms {
@@ -69,76 +63,62 @@ Appended failed_with(ErrorCode code, std::string why = {}) {
   return failed;
 }
 
-// Counts what is under way elsewhere; its OneShotEvent fires on the thread that the last one ends
-// on.
-struct Countdown {
-  std::size_t left;
-  OneShotEvent all_done;
-  void one_done() {
-    if (--left == 0) all_done.fire();
-  }
-};
-
-// On the group's shard; one of the two, where its wait is cancelled from.
-asio::awaitable<void> append_group(Group& group, const Terms& terms, Connection* connection,
-                                   std::shared_ptr<CancellationToken> token) {
-  Shard& shard = *group.shard;
-  const auto deadline = shard.tick_after(terms.timeout);
-  // No wait between the items: a partition that has to be opened first must not let a later
-  // request overtake this one in the others.
-  Countdown appended{group.items.size(), {}};
-  for (Item* item : group.items) {
-    const auto tell = [item, &appended](Appended result) {
-      item->result = std::move(result);
-      appended.one_done();
+// On the items' shard: each batch takes its place in its partition's order, without a wait in
+// between.  A partition that has to be opened first keeps the place for its batch itself, so that a
+// later request overtakes this one in no partition.
+void append_all(OnShard<Item>& there, const Terms& terms, Countdown& appended) {
+  for (Item& item : there.items) {
+    const auto tell = [&item, &appended](Appended result) {
+      item.result = std::move(result);
+      appended.one_ended();
     };
-    // Whoever throws does not tell; the others still point to what is here.
+    const auto append = [&item, tell, &terms](Partitions::Found partition) {
+      if (!partition) return tell(failed_with(partition.error()));
+      try {
+        (*partition)
+            ->append(item.records, terms.zstd_allowed, tell, std::move(item.memory),
+                     !terms.are_acks_valid());
+      } catch (const std::exception& error) {
+        tell(failed_with(ErrorCode::unknown_server_error, error.what()));
+      }
+    };
+    // Only an item that did not throw is told its result later, so each is told once.
     try {
-      shard.partitions().with(item->id,
-                              [item, tell, &terms](std::expected<Partition*, ErrorCode> partition) {
-                                if (!partition) return tell(failed_with(partition.error()));
-                                try {
-                                  (*partition)
-                                      ->append(item->records, terms.zstd_allowed, tell,
-                                               std::move(item->memory), !terms.are_acks_valid());
-                                } catch (const std::exception& error) {
-                                  tell(failed_with(ErrorCode::unknown_server_error, error.what()));
-                                }
-                              });
+      there.shard->partitions().with(item.id, append);
     } catch (const std::exception& error) {
       tell(failed_with(ErrorCode::unknown_server_error, error.what()));
     }
   }
-  if (!appended.all_done.fired()) co_await appended.all_done.wait();
+}
+
+// On the items' shard: appends, and waits until what was appended is durable.
+asio::awaitable<void> produce(OnShard<Item>& there, const Terms& terms, CancellationToken& token) {
+  Shard& shard = *there.shard;
+  const auto deadline = shard.tick_after(terms.timeout);
+  Countdown appended(there.items.size());
+  append_all(there, terms, appended);
+  if (!appended.all_ended()) co_await appended.wait();
   if (terms.acks == 0) co_return;
 
   std::optional<Lsn> durable, written;
-  for (const Item* item : group.items) {
-    if (!item->result.wait_for) continue;
-    auto& last = item->result.durability == storage::Durability::fsync ? durable : written;
-    last = std::max(last.value_or(0), *item->result.wait_for);
+  for (const Item& item : there.items) {
+    if (!item.result.wait_for) continue;
+    auto& last = item.result.durability == storage::Durability::fsync ? durable : written;
+    last = std::max(last.value_or(0), *item.result.wait_for);
   }
-  if (!durable && !written) co_return;
-  if (token ? token->cancelled() : connection->closed()) co_return;
+  if ((!durable && !written) || token.cancelled()) co_return;
   DurabilityWait waiting(shard, durable, written);
-  std::optional<Connection::Parking> parking;
-  std::optional<CancellationToken::Attached> attached;
-  if (token) {
-    attached.emplace(*token, waiting);
-  } else {
-    parking.emplace(*connection, waiting);
-  }
+  const CancellationToken::Attached attached(token, waiting);
   if (co_await waiting.wait(deadline) == purgatory::Outcome::satisfied) co_return;
-  for (Item* item : group.items) {
-    if (!item->result.wait_for) continue;
-    const Lsn lsn = *item->result.wait_for;
-    const bool there = item->result.durability == storage::Durability::fsync
-                           ? waiting.is_durable(lsn)
-                           : waiting.is_written(lsn);
-    if (!there) {
-      item->result.error = ErrorCode::request_timed_out;
-      item->result.message = "the batch was not durable within the request's timeout";
-    }
+  for (Item& item : there.items) {
+    if (!item.result.wait_for) continue;
+    const Lsn lsn = *item.result.wait_for;
+    const bool is_safe = item.result.durability == storage::Durability::fsync
+                             ? waiting.is_durable(lsn)
+                             : waiting.is_written(lsn);
+    if (is_safe) continue;
+    item.result.error = ErrorCode::request_timed_out;
+    item.result.message = "the batch was not durable within the request's timeout";
   }
 }
 
@@ -172,27 +152,25 @@ std::size_t batches_in(const protocol::ProduceRequest& request) {
   return count;
 }
 
-asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
-                                                   const protocol::ProduceRequest& request,
-                                                   const Terms& terms) {
-  Broker& broker = context.broker;
-  protocol::ProduceResponse response;
-  std::vector<Item> items;
-  items.reserve(batches_in(request));  // They are pointed to.
-  std::vector<Group> groups;
-
+// The batches of a request by the shards of their partitions.  `response` gets a place for each,
+// and the errors of those whose partition does not exist.
+ByShard<Item> resolve_batches(const RequestContext& context,
+                              const protocol::ProduceRequest& request,
+                              protocol::ProduceResponse& response) {
+  ByShard<Item> items;
   response.responses.reserve(request.topic_data.size());
   for (const auto& topic : request.topic_data) {
     auto& answers = response.responses.emplace_back();
     answers.name = topic.name;
-    answers.partition_responses.reserve(topic.partition_data.size());  // They are pointed to.
+    answers.partition_responses.reserve(topic.partition_data.size());  // The items point to them.
     const auto known = context.shard.topics().find(topic.name);
     for (const auto& partition : topic.partition_data) {
       auto& answer = answers.partition_responses.emplace_back();
       answer.index = partition.index;
       answer.base_offset = -1;
-      if (!known || partition.index < 0 || partition.index >= known->partitions) {
-        answer.error_code = ErrorCode::unknown_topic_or_partition;
+      const auto id = resolve(known, partition.index);
+      if (!id) {
+        answer.error_code = id.error();
         answer.error_message =
             known ? fmt::format("partition {} of topic {} does not exist; the last one is {}",
                                 partition.index, printable(topic.name), known->partitions - 1)
@@ -202,62 +180,14 @@ asio::awaitable<protocol::ProduceResponse> produce(RequestContext& context,
       const Bytes records = partition.records.value_or(Bytes{});
       // A log that keeps the request instead of a copy keeps at most twice what it counts.
       const bool is_most = records.size() >= context.frame_bytes / 2;
-      items.push_back(
-          {{known->id, partition.index}, records, is_most ? context.frame : nullptr, {}, &answer});
-      Shard* const shard = &broker.shard_of(items.back().id);
-      auto group = std::ranges::find(groups, shard, &Group::shard);
-      if (group == groups.end()) group = groups.insert(groups.end(), Group{shard, {}});
-      group->items.push_back(&items.back());
+      items.add(context.broker.shard_of(*id),
+                {*id, records, is_most ? context.frame : nullptr, {}, &answer});
     }
   }
-
-  context.connection.asked_of(groups.size() == 1 ? groups[0].shard : nullptr);
-  // The other shards first, so that they work while this one does, and in the order of requests.
-  Group* own = nullptr;
-  Countdown elsewhere{0, {}};
-  for (auto& group : groups) {
-    if (group.shard == &context.shard) {
-      own = &group;
-    } else {
-      ++elsewhere.left;
-    }
-  }
-  std::exception_ptr failed;
-  for (auto& group : groups) {
-    if (&group == own) continue;
-    try {
-      group.cancel_on_close =
-          std::make_unique<CancelOnClose>(context.connection, context.shard, *group.shard);
-      asio::co_spawn(group.shard->executor(),
-                     append_group(group, terms, nullptr, group.cancel_on_close->token()),
-                     [&elsewhere, &failed, &home = context.shard](std::exception_ptr error) {
-                       asio::post(home.executor(), [&elsewhere, &failed, error] {
-                         if (error) failed = error;
-                         elsewhere.one_done();
-                       });
-                     });
-    } catch (...) {
-      failed = std::current_exception();
-      --elsewhere.left;
-    }
-  }
-  const bool any_elsewhere = elsewhere.left > 0;
-  const std::shared_ptr<CancellationToken> here;
-  if (own != nullptr) {
-    try {
-      co_await append_group(*own, terms, &context.connection, here);
-    } catch (...) {
-      failed = std::current_exception();
-    }
-  }
-  // Whatever became of the others: they work with what is here.
-  if (any_elsewhere && !elsewhere.all_done.fired()) co_await elsewhere.all_done.wait();
-  if (failed) std::rethrow_exception(failed);
-  for (const auto& item : items) fill_in(item, terms);
-  co_return response;
+  return items;
 }
 
-// What a client chose is printable in it already.
+// The text of an answer's error.  What a client chose is printable in it already.
 std::string reason_of(const protocol::ProduceResponse::PartitionResponse& answer) {
   constexpr std::size_t longest = 1000;
   // The first bad record says more than "3 records are not valid".
@@ -269,18 +199,19 @@ std::string reason_of(const protocol::ProduceResponse::PartitionResponse& answer
 // Counts the batches that failed, and logs them.
 void note_errors(RequestContext& context, const Terms& terms,
                  const protocol::ProduceResponse& response) {
-  // With acks=0 the end of the connection is logged.
+  // With acks=0 an error ends the connection, and that end is logged.
   const bool logged = terms.acks != 0;
   for (const auto& topic : response.responses) {
     for (const auto& partition : topic.partition_responses) {
       if (partition.error_code == ErrorCode::none) continue;
-      // The client wanted to know, and not to have it taken.
+      // A client that sends such acks asks what is wrong with its batch; it is told, and that is
+      // all.
       if (!terms.are_acks_valid() && partition.error_code != ErrorCode::invalid_required_acks)
         continue;
       auto& errors = context.shard.produce_errors[partition.error_code];
       ++errors.batches;
       if (!logged) continue;
-      // A request has thousands of batches, and lines that are not written are not made.
+      // A request may have thousands of batches: a line is only made if it is written.
       const auto unwritten = errors.log.admit(context.shard.clock().mono());
       if (!unwritten) continue;
       log_warn(
@@ -298,14 +229,23 @@ void note_errors(RequestContext& context, const Terms& terms,
 asio::awaitable<Answer> run_produce(RequestContext context) {
   const auto request = decode_request<protocol::ProduceRequest>(context);
   if (!request) co_return undecodable(context, request.error());
-  if (const auto batches = batches_in(*request); batches > most_batches) {
+  if (const auto batches = batches_in(*request); batches > max_batches) {
     co_return Answer{{},
                      fmt::format("a Produce request has {} topics and batches; the limit is {}",
-                                 batches, most_batches)};
+                                 batches, max_batches)};
   }
   const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),
                     context.version() >= 7};
-  const auto response = co_await produce(context, *request, terms);
+  protocol::ProduceResponse response;
+  ByShard<Item> items = resolve_batches(context, *request, response);
+  context.connection.note_shard(items.only_shard());
+  const auto work = [&terms](OnShard<Item>& there, CancellationToken& token) {
+    return produce(there, terms, token);
+  };
+  co_await scatter(context.shard, &context.connection, items, work);
+  for (const auto& there : items) {
+    for (const Item& item : there.items) fill_in(item, terms);
+  }
   note_errors(context, terms, response);
   if (request->acks != 0) co_return answer_with(context, response);
   for (const auto& topic : response.responses) {

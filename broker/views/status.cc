@@ -7,6 +7,9 @@
 #include <utility>
 
 #include "broker/broker.h"
+#include "broker/context/cancellation_token.h"
+#include "broker/context/countdown.h"
+#include "broker/scatter.h"
 
 namespace tarry::broker {
 namespace {
@@ -17,8 +20,8 @@ using std::chrono::milliseconds;
 // Partitions that one step on a shard looks at, so that it does not hold the shard for long.
 constexpr std::size_t partitions_per_step = 1024;
 
-// Which of the asked ones a shard has, by their places in the question.
-using Places = std::vector<std::size_t>;
+// A partition's place in the question and in the answer.
+using Place = std::size_t;
 
 PartitionStatus status_of(const Shard& shard, Partition* partition) {
   PartitionStatus status;
@@ -34,29 +37,25 @@ PartitionStatus status_of(const Shard& shard, Partition* partition) {
 }
 
 // On the shard's thread; writes to places that nobody else looks at meanwhile.
-asio::awaitable<int> look_at(Shard& shard, std::span<const TopicPartition> partitions,
-                             std::span<const std::size_t> places, std::size_t open_up_to,
-                             std::span<PartitionStatus> statuses) {
-  std::size_t left = 1;
-  OneShotEvent done;
-  for (const std::size_t place : places) {
+asio::awaitable<void> look_at(Shard& shard, std::span<const TopicPartition> partitions,
+                              std::span<const Place> places, std::size_t open_up_to,
+                              std::span<PartitionStatus> statuses) {
+  Countdown opened;
+  opened.one_begun();  // Our own loop, so that nothing is waited for inside it.
+  for (const Place place : places) {
     Partition* const open = shard.partitions().find(partitions[place]);
     if (open != nullptr || place >= open_up_to) {
       statuses[place] = status_of(shard, open);
       continue;
     }
-    ++left;
-    shard.partitions().with(partitions[place],
-                            [&, place](std::expected<Partition*, protocol::ErrorCode> partition) {
-                              statuses[place] = status_of(shard, partition.value_or(nullptr));
-                              if (--left == 0) done.fire();
-                            });
+    opened.one_begun();
+    shard.partitions().with(partitions[place], [&, place](Partitions::Found partition) {
+      statuses[place] = status_of(shard, partition.value_or(nullptr));
+      opened.one_ended();
+    });
   }
-  if (--left == 0) co_return 0;
-  co_await done.wait();
-  // We are inside what opened the last one, and have more to do than it wants to wait for.
-  co_await asio::post(shard.executor(), asio::use_awaitable);
-  co_return 0;
+  opened.one_ended();
+  if (!opened.all_ended()) co_await opened.wait();
 }
 
 std::uint64_t size_of(const std::string& directory) {
@@ -131,20 +130,20 @@ delay::LagHistogram lag_of(std::span<const ShardStatus> shards) {
 asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
     Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to) {
   std::vector<PartitionStatus> statuses(partitions.size());
-  std::vector<Places> of_shard(broker.shard_count());
-  for (std::size_t place = 0; place < partitions.size(); ++place)
-    of_shard[broker.shard_of(partitions[place]).index()].push_back(place);
-  for (std::size_t i = 0; i < of_shard.size(); ++i) {
-    Shard& shard = broker.shard(i);
-    std::span<const std::size_t> places = of_shard[i];
-    while (!places.empty()) {
-      const auto some = places.first(std::min(places.size(), partitions_per_step));
-      places = places.subspan(some.size());
-      co_await broker.on(here, shard, [&, some]() -> asio::awaitable<int> {
-        return look_at(shard, partitions, some, open_up_to, statuses);
-      });
+  ByShard<Place> items;
+  for (Place place = 0; place < partitions.size(); ++place)
+    items.add(broker.shard_of(partitions[place]), place);
+  const auto work = [&](OnShard<Place>& there, CancellationToken&) -> asio::awaitable<void> {
+    std::span<const Place> left = there.items;
+    while (!left.empty()) {
+      const auto some = left.first(std::min(left.size(), partitions_per_step));
+      left = left.subspan(some.size());
+      co_await look_at(*there.shard, partitions, some, open_up_to, statuses);
+      // Others have their turn; and we may be inside what opened the last partition.
+      co_await asio::post(there.shard->executor(), asio::use_awaitable);
     }
-  }
+  };
+  co_await scatter(here, nullptr, items, work);
   co_return statuses;
 }
 

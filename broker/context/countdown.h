@@ -1,0 +1,35 @@
+#pragma once
+
+// Countdown: a coroutine waits until several things have ended.
+//
+//   Countdown opened(partitions.size());
+//   for (auto& each : partitions) open(each, [&] { opened.one_ended(); });
+//   if (!opened.all_ended()) co_await opened.wait();
+//
+// As with OneShotEvent, the coroutine goes on inside the last one_ended(), so that call comes last
+// in its caller; and everything happens on one thread.
+
+#include <cstddef>
+
+#include "broker/context/one_shot_event.h"
+
+namespace tarry::broker {
+
+class Countdown {
+ public:
+  explicit Countdown(std::size_t count = 0) : left_(count) {}
+
+  void one_begun() { ++left_; }
+  void one_ended() {
+    if (--left_ == 0) event_.fire();
+  }
+  bool all_ended() const { return left_ == 0; }
+  // Not when all have ended.
+  auto wait() { return event_.wait(); }
+
+ private:
+  std::size_t left_;
+  OneShotEvent event_;
+};
+
+}  // namespace tarry::broker
