@@ -179,10 +179,7 @@ Json quantiles_json(const purgatory::Histogram& histogram) {
 
 template <typename Visit>
 void for_each_kind(const Shards& shards, Visit visit) {
-  for (std::size_t i = 0; i < purgatory::kind_count; ++i) {
-    const auto kind = static_cast<purgatory::Kind>(i);
-    visit(purgatory::name_of(kind), broker::sum_of(shards, kind));
-  }
+  for (const auto kind : purgatory::kinds()) visit(kind.name(), broker::sum_of(shards, kind));
 }
 
 // --- Topics -------------------------------------------------------------------------------------

@@ -16,16 +16,17 @@
 //
 // It owns none of the operations, and counts them all, per kind.  One per shard, on its thread.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <boost/intrusive/list.hpp>
 
+#include "base/assert.h"
 #include "purgatory/histogram.h"
 #include "purgatory/kind.h"
 #include "timing/timing_wheel.h"
@@ -127,7 +128,7 @@ class Purgatory {
   // Completes everyone who waits with `cancelled`: the shard stops.
   void cancel_all();
 
-  const KindMetrics& metrics(Kind kind) const { return metrics_[static_cast<std::size_t>(kind)]; }
+  const KindMetrics& metrics(Kind kind) const { return metrics_.at(kind.index()); }
 
  private:
   friend class DelayedOperation;
@@ -136,7 +137,8 @@ class Purgatory {
       boost::intrusive::member_hook<Parked, decltype(Parked::queue_hook_), &Parked::queue_hook_>>;
 
   KindMetrics& of(const Parked& operation) {
-    return metrics_[static_cast<std::size_t>(operation.kind())];
+    TARRY_ASSERT(operation.kind().index() < metrics_.size(), "a kind is older than the purgatory");
+    return metrics_[operation.kind().index()];
   }
   void enqueue(Parked& operation);
   void answer(Parked& operation, Tick now) noexcept;
@@ -147,7 +149,7 @@ class Purgatory {
   Operations running_;  // The part of the queue that the run in progress has still to answer.
   bool in_run_ = false;
   std::move_only_function<void()> ready_;
-  std::array<KindMetrics, kind_count> metrics_;
+  std::vector<KindMetrics> metrics_{kind_count()};  // By the kind's index.
 };
 
 }  // namespace tarry::purgatory

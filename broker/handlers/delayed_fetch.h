@@ -53,6 +53,10 @@ namespace tarry::broker {
 
 class Shard;
 
+inline const purgatory::Kind fetch_kind{"fetch"};
+// What a fetch leaves on another shard, to be woken from there.
+inline const purgatory::Kind fetch_watch_kind{"fetch_watch"};
+
 // A partition as it was at the first look.
 struct SeenPartition {
   TopicPartition id;

@@ -66,7 +66,7 @@ asio::awaitable<int> finish(Group& group, MonoTime deadline,
     if (item.wait_for) last = std::max(last.value_or(0), *item.wait_for);
   }
   if (last && !token->cancelled() && !shard.stopping()) {
-    DurabilityWait waiting(shard, *last, std::nullopt, purgatory::Kind::delete_records);
+    DurabilityWait waiting(shard, *last, std::nullopt, delete_records_kind);
     CancellationToken::Attached attached(*token, waiting);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - shard.clock().mono());
     co_await waiting.wait(shard.tick_after(left));

@@ -98,8 +98,9 @@ ShardStatus status_of(Shard& shard) {
     status.wheel_next_due = shard.clock().wall() + wait;
   }
   status.delay = shard.engine().stats();
-  for (std::size_t kind = 0; kind < purgatory::kind_count; ++kind)
-    status.purgatory[kind] = shard.purgatory().metrics(static_cast<purgatory::Kind>(kind));
+  status.purgatory.resize(purgatory::kind_count());
+  for (const auto kind : purgatory::kinds())
+    status.purgatory[kind.index()] = shard.purgatory().metrics(kind);
   return status;
 }
 
@@ -118,7 +119,7 @@ asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, Shard& 
 
 purgatory::KindMetrics sum_of(std::span<const ShardStatus> shards, purgatory::Kind kind) {
   purgatory::KindMetrics sum;
-  for (const auto& shard : shards) sum.add(shard.purgatory[static_cast<std::size_t>(kind)]);
+  for (const auto& shard : shards) sum.add(shard.purgatory[kind.index()]);
   return sum;
 }
 

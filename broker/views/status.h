@@ -8,7 +8,6 @@
 // The copies are of one moment in each shard, not of one moment in all.  Everything here starts
 // and ends on the thread of `here`; nothing looks into another shard from outside.
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -47,10 +46,10 @@ struct ShardStatus {
   storage::JournalStats journal;
   std::uint64_t journal_live_bytes = 0;  // What a recovery would read.
 
-  timing::TimingWheel::Stats wheel;        // Of requests and of the shard's own deadlines.
-  std::optional<WallTime> wheel_next_due;  // In wall time, as the clock stood.
-  delay::Engine::Stats delay;              // With the wheel of what is due soon.
-  std::array<purgatory::KindMetrics, purgatory::kind_count> purgatory;
+  timing::TimingWheel::Stats wheel;               // Of requests and of the shard's own deadlines.
+  std::optional<WallTime> wheel_next_due;         // In wall time, as the clock stood.
+  delay::Engine::Stats delay;                     // With the wheel of what is due soon.
+  std::vector<purgatory::KindMetrics> purgatory;  // By the kind's index.
 };
 
 // On the shard's thread.

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+#include <string>
+
 #include "tests/admin/client.h"
 
 namespace tarry::admin::test {
@@ -12,6 +15,9 @@ using broker::test::batch_of;
 using broker::test::create_topic;
 using broker::test::fetch_request;
 using broker::test::produce;
+
+// Nothing ever waits as one of these.
+const purgatory::Kind test_kind{"kind_of_a_test"};
 
 bool has(const Json& json, std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -112,6 +118,27 @@ TEST_SUITE("status routes") {
     CHECK(fetch["waited_ms"]["buckets"].size() == 1);
     CHECK(fetch["late_ms"]["max"].get<int>() <= 1);
     CHECK(waiting->answer.has_value());
+  }
+
+  TEST_CASE("a kind of delayed operation is on every page from the start, wherever it stands") {
+    Admin admin;
+    const std::string name(test_kind.name());
+    CHECK(admin.get_json("/status")["purgatory"][name]["waiting"] == 0);
+    CHECK(admin.get_json("/purgatory")[name]["waited_ms"]["count"] == 0);
+    CHECK(admin.get("/metrics").body.find("\ntarry_purgatory_waiting{kind=\"" + name + "\"} 0\n") !=
+          std::string::npos);
+  }
+
+  TEST_CASE("the kinds that /status tells of are those that docs/http.md names") {
+    Admin admin;
+    std::set<std::string> told;
+    for (const auto& [kind, figures] : admin.get_json("/status")["purgatory"].items())
+      told.insert(kind);
+    told.erase(std::string(test_kind.name()));
+    CHECK(told == std::set<std::string>{"alter_configs", "create_partitions", "create_topics",
+                                        "delete_groups", "delete_records", "delete_topics", "fetch",
+                                        "fetch_watch", "heartbeat", "init_producer_id", "join",
+                                        "offset_commit", "offset_delete", "produce", "sync"});
   }
 
   TEST_CASE("/wheel shows both wheels of every shard and what is on disk alone") {

@@ -13,13 +13,13 @@ namespace tarry::broker::test {
 namespace {
 
 const purgatory::KindMetrics& joins(GroupWorld& world) {
-  return world.purgatory().metrics(purgatory::Kind::join);
+  return world.purgatory().metrics(join_kind);
 }
 const purgatory::KindMetrics& syncs(GroupWorld& world) {
-  return world.purgatory().metrics(purgatory::Kind::sync);
+  return world.purgatory().metrics(sync_kind);
 }
 const purgatory::KindMetrics& heartbeats(GroupWorld& world) {
-  return world.purgatory().metrics(purgatory::Kind::heartbeat);
+  return world.purgatory().metrics(heartbeat_kind);
 }
 
 ErrorCode error_of(const Join& join) {

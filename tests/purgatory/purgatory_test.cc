@@ -18,6 +18,12 @@
 namespace tarry::purgatory {
 namespace {
 
+// Not in the order of their names.
+const Kind sync_kind{"sync"};
+const Kind join_kind{"join"};
+const Kind fetch_kind{"fetch"};
+const Kind heartbeat_kind{"heartbeat"};
+
 class Waiter final : public DelayedOperation {
  public:
   explicit Waiter(Kind kind) : DelayedOperation(kind) {}
@@ -86,25 +92,24 @@ TEST_SUITE("purgatory") {
     timing::TimingWheel wheel(100);
     Purgatory purgatory(wheel);
     WatchList list;
-    Waiter join(Kind::join), fetch(Kind::fetch);
+    Waiter join(join_kind), fetch(fetch_kind);
     const std::array watching{Watching{list, 1}};
     join.start(purgatory, 100, 300, watching);
     fetch.start(purgatory, 150, 1000, watching);
     wheel.advance(307);
     fetch.cancel();
     purgatory.run_completions(310);
-    CHECK(purgatory.metrics(Kind::join).waited_ms.max() == 210);
-    CHECK(purgatory.metrics(Kind::join).late_ms.max() == 10);
-    CHECK(purgatory.metrics(Kind::fetch).waited_ms.max() == 160);
-    CHECK(purgatory.metrics(Kind::fetch).late_ms.count() == 0);
-    CHECK(purgatory.metrics(Kind::fetch).cancelled == 1);
-    CHECK(purgatory.metrics(Kind::sync).started == 0);
-    CHECK(name_of(Kind::delete_records) == "delete_records");
+    CHECK(purgatory.metrics(join_kind).waited_ms.max() == 210);
+    CHECK(purgatory.metrics(join_kind).late_ms.max() == 10);
+    CHECK(purgatory.metrics(fetch_kind).waited_ms.max() == 160);
+    CHECK(purgatory.metrics(fetch_kind).late_ms.count() == 0);
+    CHECK(purgatory.metrics(fetch_kind).cancelled == 1);
+    CHECK(purgatory.metrics(sync_kind).started == 0);
   }
 
   TEST_CASE("one that is prolonged at its deadline waits on, and has not expired until it is not") {
     struct Patient final : DelayedOperation {
-      Patient() : DelayedOperation(Kind::heartbeat) {}
+      Patient() : DelayedOperation(heartbeat_kind) {}
       std::optional<Tick> later;
       std::optional<Outcome> answer;
 
@@ -122,18 +127,29 @@ TEST_SUITE("purgatory") {
     CHECK_FALSE(purgatory.has_completions());
     CHECK(patient.waiting());
     CHECK(patient.Parked::deadline() == 30);
-    CHECK(purgatory.metrics(Kind::heartbeat).expired == 0);
+    CHECK(purgatory.metrics(heartbeat_kind).expired == 0);
     wheel.advance(30);
     purgatory.run_completions(30);
     CHECK(patient.answer == Outcome::expired);
-    CHECK(purgatory.metrics(Kind::heartbeat).expired == 1);
+    CHECK(purgatory.metrics(heartbeat_kind).expired == 1);
   }
 
-  TEST_CASE("every kind has a name of its own") {
+  TEST_CASE("every kind has a name of its own, and all are told in the order of their names") {
+    CHECK(heartbeat_kind.name() == "heartbeat");
+    const auto all = kinds();
+    REQUIRE(all.size() == kind_count());
     std::set<std::string_view> names;
-    for (std::size_t i = 0; i < kind_count; ++i) names.insert(name_of(static_cast<Kind>(i)));
-    CHECK(names.size() == kind_count);
-    CHECK_FALSE(names.contains("unknown"));
+    for (const Kind kind : all) names.insert(kind.name());
+    CHECK(names.size() == kind_count());
+    CHECK(std::ranges::is_sorted(all, {}, &Kind::name));
+    for (const Kind kind : {sync_kind, join_kind, fetch_kind, heartbeat_kind})
+      CHECK(std::ranges::count(all, kind) == 1);
+  }
+
+  TEST_CASE("a purgatory has figures of every kind, also of those that nothing has happened to") {
+    timing::TimingWheel wheel;
+    Purgatory purgatory(wheel);
+    for (const Kind kind : kinds()) CHECK(purgatory.metrics(kind).started == 0);
   }
 
   TEST_CASE("cancel_all() answers everyone who waits") {
@@ -142,8 +158,9 @@ TEST_SUITE("purgatory") {
     WatchList list;
     std::vector<std::unique_ptr<Waiter>> waiters;
     const std::array watching{Watching{list, 1}};
+    const auto all = kinds();
     for (std::size_t i = 0; i < 100; ++i) {
-      waiters.push_back(std::make_unique<Waiter>(static_cast<Kind>(i % kind_count)));
+      waiters.push_back(std::make_unique<Waiter>(all[i % all.size()]));
       waiters.back()->start(purgatory, 0, 1000, watching);
     }
     purgatory.cancel_all();
@@ -156,7 +173,7 @@ TEST_SUITE("purgatory") {
   TEST_CASE("operations that outlive their purgatory are withdrawn, not answered") {
     timing::TimingWheel wheel;
     WatchList list;
-    Waiter waiting(Kind::fetch), queued(Kind::fetch);
+    Waiter waiting(fetch_kind), queued(fetch_kind);
     {
       Purgatory purgatory(wheel);
       const std::array watching{Watching{list, 1}};
@@ -178,7 +195,7 @@ TEST_SUITE("purgatory against a model") {
     static constexpr std::size_t list_count = 5;
 
     struct Operation final : DelayedOperation {
-      Operation(Model& m, std::size_t n) : DelayedOperation(Kind::fetch), model(m), number(n) {}
+      Operation(Model& m, std::size_t n) : DelayedOperation(fetch_kind), model(m), number(n) {}
       bool is_satisfied() override {
         ++model.asked;
         return holds();
@@ -270,7 +287,7 @@ TEST_SUITE("purgatory against a model") {
         REQUIRE(operation->waiting() == !operation->decided);
         waiting += operation->waiting() ? 1U : 0U;
       }
-      REQUIRE(purgatory.metrics(Kind::fetch).waiting == waiting);
+      REQUIRE(purgatory.metrics(fetch_kind).waiting == waiting);
       REQUIRE(wheel.size() == waiting);
     }
 
@@ -340,7 +357,7 @@ TEST_SUITE("purgatory against a model") {
         if (model.below(4) == 0) model.turn();
       }
       while (model.purgatory.has_completions()) model.purgatory.run_completions(model.now);
-      const KindMetrics& metrics = model.purgatory.metrics(Kind::fetch);
+      const KindMetrics& metrics = model.purgatory.metrics(fetch_kind);
       REQUIRE(metrics.queued == 0);
       REQUIRE(metrics.started == metrics.answered_at_once + metrics.waiting + metrics.satisfied +
                                      metrics.expired + metrics.cancelled + metrics.withdrawn);

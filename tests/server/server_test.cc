@@ -15,6 +15,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
+#include "broker/handlers/delayed_fetch.h"
 #include "tests/server/world.h"
 
 namespace tarry::server {
@@ -184,9 +185,8 @@ TEST_SUITE("server") {
       for (std::size_t i = 0; i < 2; ++i) {
         std::promise<std::uint64_t> here;
         auto& shard = server.broker().shard(i);
-        asio::post(shard.executor(), [&] {
-          here.set_value(shard.purgatory().metrics(purgatory::Kind::fetch).waiting);
-        });
+        asio::post(shard.executor(),
+                   [&] { here.set_value(shard.purgatory().metrics(broker::fetch_kind).waiting); });
         sum += here.get_future().get();
       }
       return sum;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "broker/handlers/delayed_fetch.h"
 #include "records/batch_builder.h"
 #include "tests/captured_log.h"
 #include "tests/server/world.h"
@@ -539,10 +540,10 @@ TEST_SUITE("session") {
         for (int i = 0; i < sent; ++i) append_bytes(frames, ask_fetch(i, "t", 3'600'000));
         client.send(frames);
         sitting.has_taken(2 + 3);
-        CHECK(sitting.shard().purgatory().metrics(purgatory::Kind::fetch).waiting == 3);
+        CHECK(sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == 3);
       }
       sitting.until([&] { return sitting.sessions.size() == 0; });
-      CHECK(sitting.shard().purgatory().metrics(purgatory::Kind::fetch).waiting == 0);
+      CHECK(sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == 0);
     }
   }
 
