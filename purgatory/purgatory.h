@@ -27,38 +27,11 @@
 #include <boost/intrusive/list.hpp>
 
 #include "base/assert.h"
-#include "purgatory/histogram.h"
 #include "purgatory/kind.h"
+#include "purgatory/kind_metrics.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::purgatory {
-
-// started = answered at once + waiting + queued + satisfied + expired + cancelled + withdrawn.
-struct KindMetrics {
-  std::uint64_t started = 0;
-  std::uint64_t answered_at_once = 0;  // Satisfied when they were started; never waited.
-  std::uint64_t waiting = 0;           // Now.
-  std::uint64_t queued = 0;            // Now: decided, and not yet answered.
-  std::uint64_t satisfied = 0;         // Answered after waiting.
-  std::uint64_t expired = 0;
-  std::uint64_t cancelled = 0;
-  std::uint64_t withdrawn = 0;  // Never answered: destroyed or withdrawn first.
-  Histogram waited_ms;          // From start to answer, of all that were answered after waiting.
-  Histogram late_ms;            // From deadline to answer, of those that expired.
-
-  void add(const KindMetrics& other) {
-    started += other.started;
-    answered_at_once += other.answered_at_once;
-    waiting += other.waiting;
-    queued += other.queued;
-    satisfied += other.satisfied;
-    expired += other.expired;
-    cancelled += other.cancelled;
-    withdrawn += other.withdrawn;
-    waited_ms.add(other.waited_ms);
-    late_ms.add(other.late_ms);
-  }
-};
 
 using timing::Tick;  // A millisecond of monotonic time.
 
@@ -129,6 +102,8 @@ class Purgatory {
   void cancel_all();
 
   const KindMetrics& metrics(Kind kind) const { return metrics_.at(kind.index()); }
+  // Of every kind, by its index, as they are at `now`.
+  std::vector<KindStats> stats(Tick now) const;
 
  private:
   friend class DelayedOperation;

@@ -36,7 +36,6 @@
 // which shares nothing with it.  May be destroyed at any time outside its own callbacks: what is
 // in flight ends alone and nobody is told.  The directory may be opened again when it has ended.
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -56,6 +55,7 @@
 #include "storage/file.h"
 #include "storage/journal_format.h"
 #include "storage/journal_recovery.h"
+#include "storage/journal_stats.h"
 
 namespace tarry::storage {
 
@@ -114,17 +114,7 @@ enum class JournalUse : std::uint8_t {
   delivery,  // Frees space, and may use the reserve.
 };
 
-struct JournalStats {
-  std::uint64_t rounds = 0;      // With records in them.
-  std::uint64_t idle_notes = 0;  // Rounds without.
-  std::uint64_t syncs = 0;
-  std::uint64_t records = 0;
-  std::uint64_t bytes = 0;       // Of records.
-  std::uint64_t disk_bytes = 0;  // Written: headers and zeros between records too.
-  std::uint64_t files = 0;       // Begun.
-  // Of write and sync of a round: bucket i counts those below 2^i us and not below 2^(i-1).
-  std::array<std::uint64_t, 32> round_us{};
-};
+;
 
 class Journal {
  public:
@@ -193,7 +183,7 @@ class Journal {
   void checkpoint(Lsn lsn, Completion then);
 
   bool has_failed() const { return failure_.has_value(); }
-  const JournalStats& stats() const { return stats_; }
+  JournalStats stats() const;
   std::uint64_t incarnation() const { return incarnation_; }
 
  private:
@@ -276,7 +266,8 @@ class Journal {
   bool told_pressure_ = false;
   bool checkpointing_ = false;
   std::optional<Error> failure_;
-  JournalStats stats_;
+  JournalStats stats_;  // But for what stats() adds.
+  WindowedHistogram round_us_;
 
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // For what comes back too late.
 };

@@ -455,7 +455,7 @@ TEST_SUITE("delayed fetch") {
       REQUIRE(waiting->answer.has_value());
       CHECK(bytes(*waiting) == 200);
       CHECK(metrics(fetch_kind, where).expired == 1);
-      CHECK(metrics(fetch_kind, where).late_ms.max() == 0);
+      CHECK(metrics(fetch_kind, where).late_ms.total().max() == 0);
       CHECK(nothing_left());
     }
   }

@@ -159,7 +159,7 @@ TEST_SUITE("delayed operation") {
     CHECK(notes.answered.empty());
     CHECK(turn() == 1);
     CHECK(operation->outcome() == Outcome::expired);
-    CHECK(purgatory.metrics(produce_kind).late_ms.max() == 5);
+    CHECK(purgatory.metrics(produce_kind).late_ms.total().max() == 5);
   }
 
   TEST_CASE_FIXTURE(OnePartition, "one that is cancelled is answered so, once") {
@@ -302,7 +302,7 @@ TEST_SUITE("delayed operation") {
     const Tick deadline = operation->Parked::deadline();
     CHECK(turn(deadline - 1) == 0);
     CHECK(turn(deadline) == 1);
-    CHECK(purgatory.metrics(produce_kind).late_ms.max() == 0);
+    CHECK(purgatory.metrics(produce_kind).late_ms.total().max() == 0);
     CHECK_FALSE(operation->move_deadline(deadline + 10));
   }
 
@@ -572,7 +572,7 @@ TEST_SUITE("many delayed operations") {
     const KindMetrics& metrics = purgatory.metrics(produce_kind);
     CHECK(metrics.expired == count - satisfied);
     CHECK(metrics.satisfied == satisfied);
-    CHECK(metrics.waited_ms.count() == count);
+    CHECK(metrics.waited_ms.total().count() == count);
   }
 }
 

@@ -34,59 +34,6 @@ class Waiter final : public DelayedOperation {
   void on_complete(Outcome) override { ++answers; }
 };
 
-TEST_SUITE("histogram") {
-  TEST_CASE("every value lies in the bucket that its bounds say, to the ends of the range") {
-    std::vector<std::uint64_t> values{0, 1, 7, 8, 9, 15, 16, 17, 18, 1000, 0xffff'ffff};
-    for (unsigned shift = 3; shift < 32; ++shift) {
-      const std::uint64_t power = std::uint64_t{1} << shift;
-      values.insert(values.end(), {power - 1, power, power + 1});
-    }
-    for (const std::uint64_t value : values) {
-      if (value > 0xffff'ffff) continue;
-      CAPTURE(value);
-      Histogram histogram;
-      histogram.add(value);
-      std::size_t bucket = 0;
-      while (histogram.in_bucket(bucket) == 0) ++bucket;
-      CHECK(value <= Histogram::upper_bound(bucket));
-      if (bucket > 0) CHECK(value > Histogram::upper_bound(bucket - 1));
-      CHECK(histogram.p50() == value);
-      CHECK(histogram.max() == value);
-    }
-    Histogram histogram;
-    histogram.add(~std::uint64_t{0});
-    CHECK(histogram.in_bucket(Histogram::bucket_count - 1) == 1);
-    CHECK(Histogram::upper_bound(Histogram::bucket_count - 1) == 0xffff'ffff);
-  }
-
-  TEST_CASE("a quantile is too large by an eighth at most, and never too small") {
-    Histogram histogram;
-    CHECK(histogram.p99() == 0);
-    for (std::uint64_t i = 1; i <= 10'000; ++i) histogram.add(i);
-    CHECK(histogram.p50() >= 5000);
-    CHECK(histogram.p50() <= 5625);
-    CHECK(histogram.p99() >= 9900);
-    CHECK(histogram.p99() <= 10'000);
-    CHECK(histogram.sum() == 50'005'000);
-  }
-
-  TEST_CASE("two histograms added are one that counted what both did") {
-    Histogram low, high, both;
-    for (std::uint64_t i = 1; i <= 1000; ++i) {
-      low.add(i);
-      high.add(i * 1000);
-      both.add(i);
-      both.add(i * 1000);
-    }
-    low.add(high);
-    for (std::size_t i = 0; i < Histogram::bucket_count; ++i)
-      CHECK(low.in_bucket(i) == both.in_bucket(i));
-    CHECK(low.count() == both.count());
-    CHECK(low.sum() == both.sum());
-    CHECK(low.max() == both.max());
-  }
-}
-
 TEST_SUITE("purgatory") {
   TEST_CASE("waited time and lateness are counted up to the answer, per kind") {
     timing::TimingWheel wheel(100);
@@ -99,10 +46,10 @@ TEST_SUITE("purgatory") {
     wheel.advance(307);
     fetch.cancel();
     purgatory.run_completions(310);
-    CHECK(purgatory.metrics(join_kind).waited_ms.max() == 210);
-    CHECK(purgatory.metrics(join_kind).late_ms.max() == 10);
-    CHECK(purgatory.metrics(fetch_kind).waited_ms.max() == 160);
-    CHECK(purgatory.metrics(fetch_kind).late_ms.count() == 0);
+    CHECK(purgatory.metrics(join_kind).waited_ms.total().max() == 210);
+    CHECK(purgatory.metrics(join_kind).late_ms.total().max() == 10);
+    CHECK(purgatory.metrics(fetch_kind).waited_ms.total().max() == 160);
+    CHECK(purgatory.metrics(fetch_kind).late_ms.total().count() == 0);
     CHECK(purgatory.metrics(fetch_kind).cancelled == 1);
     CHECK(purgatory.metrics(sync_kind).started == 0);
   }
@@ -149,7 +96,22 @@ TEST_SUITE("purgatory") {
   TEST_CASE("a purgatory has figures of every kind, also of those that nothing has happened to") {
     timing::TimingWheel wheel;
     Purgatory purgatory(wheel);
-    for (const Kind kind : kinds()) CHECK(purgatory.metrics(kind).started == 0);
+    CHECK(purgatory.stats(0).size() == kind_count());
+    for (const Kind kind : kinds()) CHECK(purgatory.stats(0)[kind.index()].started == 0);
+  }
+
+  TEST_CASE("what was waited long ago is in the total and not in the last minutes") {
+    timing::TimingWheel wheel;
+    Purgatory purgatory(wheel);
+    Waiter waiter(join_kind);
+    waiter.start(purgatory, 0, 1'000, {});
+    wheel.advance(1'000);
+    purgatory.run_completions(1'000);
+    const auto at = [&](Tick now) { return purgatory.stats(now)[join_kind.index()]; };
+    CHECK(at(1'000).waited_ms.recent.max() == 1'000);
+    CHECK(at(240'000).late_ms.recent.count() == 1);
+    CHECK(at(301'000).waited_ms.recent.count() == 0);
+    CHECK(at(301'000).waited_ms.total.max() == 1'000);
   }
 
   TEST_CASE("cancel_all() answers everyone who waits") {

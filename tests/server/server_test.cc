@@ -119,7 +119,7 @@ std::array<std::string, 2> topics_on_both(Server& server) {
 std::size_t connections_on(Server& server, std::size_t shard) {
   std::promise<std::size_t> count;
   asio::post(server.broker().shard(shard).executor(),
-             [&] { count.set_value(server.broker().shard(shard).connections); });
+             [&] { count.set_value(server.broker().shard(shard).counters.connections); });
   return count.get_future().get();
 }
 template <typename Condition>
