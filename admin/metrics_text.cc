@@ -1,6 +1,14 @@
 #include "admin/metrics_text.h"
 
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <variant>
+
 #include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
 
 namespace tarry::admin {
 namespace {
@@ -19,32 +27,103 @@ void append_escaped(std::string& to, std::string_view text, bool quotes) {
   }
 }
 
+std::string number_text(bool value) {
+  return value ? "1" : "0";
+}
+std::string number_text(std::uint64_t value) {
+  return std::to_string(value);
+}
+std::string number_text(double value) {
+  return fmt::format("{}", value);
+}
+std::string number_text(const std::optional<WallTime>& time) {
+  return number_text(static_cast<double>(to_ms(time.value())) / 1e3);
+}
+
+bool says_nothing(const MetricValue& value) {
+  const auto* time = std::get_if<std::optional<WallTime>>(&value);
+  return time != nullptr && !time->has_value();
+}
+
+// One line; `suffix` is of the name, `le` a bucket's bound.
+template <typename Number>
+void append_sample(std::string& to, std::string_view name, std::string_view suffix,
+                   std::string_view labels, std::string_view le, const Number& value) {
+  to += name;
+  to += suffix;
+  if (!labels.empty() || !le.empty()) {
+    to += '{';
+    to += labels;
+    if (!le.empty())
+      fmt::format_to(std::back_inserter(to), "{}le=\"{}\"", labels.empty() ? "" : ",", le);
+    to += '}';
+  }
+  to += ' ';
+  to += number_text(value);
+  to += '\n';
+}
+
+void append_histogram(std::string& to, std::string_view name, std::string_view labels,
+                      const Histogram& values, double units_per_second) {
+  values.for_each_exported([&](std::uint64_t bound, std::uint64_t up_to) {
+    const auto le = number_text(static_cast<double>(bound) / units_per_second);
+    append_sample(to, name, "_bucket", labels, le, up_to);
+  });
+  append_sample(to, name, "_bucket", labels, "+Inf", values.count());
+  append_sample(to, name, "_sum", labels, {}, static_cast<double>(values.sum()) / units_per_second);
+  append_sample(to, name, "_count", labels, {}, values.count());
+}
+
 }  // namespace
 
-void MetricsText::family(std::string_view name, std::string_view type, std::string_view help) {
-  name_ = name;
-  text_ += fmt::format("# HELP {} ", name);
-  append_escaped(text_, help, false);
-  text_ += fmt::format("\n# TYPE {} {}\n", name, type);
+MetricsText::Family& MetricsText::family(const Metric& metric, std::string_view type) {
+  const auto [place, is_new] = places_.try_emplace(std::string(metric.name), families_.size());
+  if (is_new)
+    families_.push_back({std::string(metric.name), std::string(metric.help), type, {}, {}});
+  Family& family = families_[place->second];
+  TARRY_ASSERT(family.type == type && family.help == metric.help, "a metric is stated once");
+  return family;
 }
 
-void MetricsText::sample(double value, Labels labels, std::string_view suffix) {
-  begin_sample(labels, suffix);
-  text_ += fmt::format("{}\n", value);
-}
-
-void MetricsText::begin_sample(Labels labels, std::string_view suffix) {
-  text_ += name_;
-  text_ += suffix;
-  char separator = '{';
-  for (const auto& [name, value] : labels) {
-    text_ += std::exchange(separator, ',');
-    text_ += name;
-    text_ += "=\"";
-    append_escaped(text_, value, true);
-    text_ += '"';
+std::string MetricsText::label_text(std::string_view left_out) const {
+  std::string text;
+  for (const auto& [name, value] : labels()) {
+    if (name == left_out) continue;
+    if (!text.empty()) text += ',';
+    text += name + "=\"";
+    append_escaped(text, value, true);
+    text += '"';
   }
-  text_ += labels.size() == 0 ? " " : "} ";
+  return text;
+}
+
+void MetricsText::put(MetricType type, const Metric& metric, const MetricValue& value) {
+  if (says_nothing(value)) return;
+  auto& values = family(metric, type == MetricType::counter ? "counter" : "gauge").values;
+  const auto [sample, is_new] = values.try_emplace(label_text(), value);
+  if (!is_new) add_to(sample->second, value);
+}
+
+void MetricsText::histogram(const Metric& metric, const Distribution& values, TimeUnit unit) {
+  Family& of = family(metric, "histogram");
+  of.units_per_second = unit == TimeUnit::microseconds ? 1e6 : 1e3;
+  of.histograms[label_text("shard")].add(values.total);
+}
+
+std::string MetricsText::text() const {
+  std::string text;
+  for (const auto& family : families_) {
+    text += fmt::format("# HELP {} ", family.name);
+    append_escaped(text, family.help, false);
+    text += fmt::format("\n# TYPE {} {}\n", family.name, family.type);
+    for (const auto& [labels, value] : family.values) {
+      std::visit([&](const auto& held) { append_sample(text, family.name, {}, labels, {}, held); },
+                 value);
+    }
+    for (const auto& [labels, values] : family.histograms)
+      append_histogram(text, family.name, labels, values, family.units_per_second);
+  }
+  return text;
 }
 
 }  // namespace tarry::admin

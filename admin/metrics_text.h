@@ -1,42 +1,53 @@
 #pragma once
 
-// MetricsText: Prometheus' text format, version 0.0.4.
+// MetricsText: writes the figures that it is told in Prometheus' text format, version 0.0.4.
 //
-//   text.family("tarry_delay_pending", "gauge", "Records that wait for their time.");
-//   text.sample(7);
-//   text.sample(7, {{"topic", "orders"}});
-//   text.sample(7, {{"le", "0.5"}}, "_bucket");     // tarry_..._bucket{le="0.5"} 7
+//   MetricsText text;
+//   const MetricLabel label(text, "shard", "0");
+//   journal.report(text);            // tarry_storage_fsyncs_total{shard="0"} 7
+//   text.text();
+//
+// Families stand in the order in which they were first reported, with one HELP and one TYPE, and
+// their samples by their labels.  A histogram is one for all shards, since it is 35 lines: its
+// label of the shard is left out.
 //
 // https://prometheus.io/docs/instrumenting/exposition_formats/
 
-#include <concepts>
-#include <cstdint>
-#include <initializer_list>
+#include <cstddef>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
+
+#include "base/histogram.h"
+#include "base/metrics.h"
 
 namespace tarry::admin {
 
-class MetricsText {
+class MetricsText final : public MetricSink {
  public:
-  using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
+  void histogram(const Metric& metric, const Distribution& values, TimeUnit unit) override;
 
-  // The samples that follow are of this one.
-  void family(std::string_view name, std::string_view type, std::string_view help);
-  void sample(std::integral auto value, Labels labels = {}, std::string_view suffix = {}) {
-    begin_sample(labels, suffix);
-    text_ += std::to_string(value) + "\n";
-  }
-  void sample(double value, Labels labels = {}, std::string_view suffix = {});
-
-  std::string take() { return std::move(text_); }
+  std::string text() const;
 
  private:
-  void begin_sample(Labels labels, std::string_view suffix);
+  // Samples by their labels as they are written, without braces.
+  struct Family {
+    std::string name;
+    std::string help;
+    std::string_view type;
+    std::map<std::string, MetricValue> values;
+    std::map<std::string, Histogram> histograms;
+    double units_per_second = 1;  // Of the histograms.
+  };
 
-  std::string text_;
-  std::string name_;
+  void put(MetricType type, const Metric& metric, const MetricValue& value) override;
+  Family& family(const Metric& metric, std::string_view type);
+  std::string label_text(std::string_view left_out = {}) const;
+
+  std::vector<Family> families_;
+  std::map<std::string, std::size_t, std::less<>> places_;  // In families_, by name.
 };
 
 }  // namespace tarry::admin

@@ -15,6 +15,13 @@ double seconds(const timeval& time) {
 
 }  // namespace
 
+// The names that every exporter has for them.
+void ProcessStatus::report(MetricSink& sink) const {
+  sink.gauge({"process_resident_memory_bytes", "Memory that is in use.", "rss_bytes"}, rss_bytes);
+  sink.counter({"process_cpu_seconds_total", "User and system time.", "cpu_seconds"}, cpu_seconds);
+  sink.gauge({"process_open_fds", "Open files and sockets.", "open_fds"}, open_fds);
+}
+
 ProcessStatus process_status() {
   ProcessStatus status;
   if (std::FILE* file = std::fopen("/proc/self/statm", "re")) {

@@ -5,12 +5,16 @@
 
 #include <cstdint>
 
+#include "base/metrics.h"
+
 namespace tarry::admin {
 
 struct ProcessStatus {
   std::uint64_t rss_bytes = 0;
   double cpu_seconds = 0;  // User and system, since the process began.
   std::uint64_t open_fds = 0;
+
+  void report(MetricSink& sink) const;
 };
 
 ProcessStatus process_status();

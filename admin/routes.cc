@@ -10,7 +10,12 @@
 
 #include "admin/delayed_routes.h"
 #include "admin/group_routes.h"
+#include "admin/health_routes.h"
+#include "admin/metrics_routes.h"
+#include "admin/purgatory_routes.h"
 #include "admin/status_routes.h"
+#include "admin/topic_routes.h"
+#include "admin/wheel_routes.h"
 #include "base/log.h"
 
 namespace tarry::admin {

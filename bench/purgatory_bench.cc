@@ -21,8 +21,10 @@
 namespace tarry::purgatory {
 namespace {
 
+const Kind waiter_kind{"waiter"};
+
 struct Waiter final : DelayedOperation {
-  Waiter() : DelayedOperation(Kind::produce) {}
+  Waiter() : DelayedOperation(waiter_kind) {}
   const Threshold* number = nullptr;
   Threshold wanted = 0;
 

@@ -312,8 +312,8 @@ asio::awaitable<Result<ProducerId>> Broker::next_producer_id(
     });
     const auto lsn = shards_[0]->commit(std::move(transaction));
     if (!lsn) co_return std::unexpected(lsn.error());
-    if (!co_await wait_until_durable(*shards_[0], *lsn, purgatory::Kind::init_producer_id,
-                                     producer_ids_timeout, *token)) {
+    if (!co_await wait_until_durable(*shards_[0], *lsn, init_producer_id_kind, producer_ids_timeout,
+                                     *token)) {
       co_return fail(Errc::stopped,
                      "the journal did not make the new producer ids durable in time");
     }

@@ -28,6 +28,7 @@
 #include "broker/partitions/partition_host.h"
 #include "broker/partitions/partition_sink.h"
 #include "broker/partitions/partitions.h"
+#include "broker/shard_counters.h"
 #include "delay/engine.h"
 #include "protocol/error_code.h"
 #include "storage/catalog.h"
@@ -58,9 +59,7 @@ class Shard final : public ShardContext, private PartitionHost {
   // Takes a new image: partitions of deleted topics go, those who wait for them are answered.
   void set_topics(std::shared_ptr<const storage::TopicsImage> topics);
 
-  // For /status and /metrics; written by the session layer.
-  std::size_t connections = 0;
-  std::uint64_t requests_total = 0;
+  ShardCounters counters;
 
   // Batches of this shard's clients that were answered with an error, by error code.
   struct ProduceErrors {

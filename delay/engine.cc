@@ -520,6 +520,7 @@ Engine::Stats Engine::stats() const {
   if (const auto due = far_.first_far()) consider(*due);
   stats.wheel = near_.wheel_stats();
   stats.bytes = near_.bytes();
+  stats.lag_us = lag_us_.distribution(clock_.mono());
   return stats;
 }
 

@@ -69,12 +69,13 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "base/ids.h"
+#include "base/metrics.h"
 #include "base/result.h"
 #include "delay/batch_schedules.h"
 #include "delay/believed_wall.h"
 #include "delay/far_tier.h"
-#include "delay/histogram.h"
 #include "delay/near_tier.h"
 #include "delay/schedule.h"
 #include "delay/sink.h"
@@ -236,10 +237,13 @@ class Engine {
     std::uint64_t dropped_total = 0;  // Their topic was gone.
     std::uint64_t damaged_total = 0;  // Kept, but cannot be read (logged).
     std::uint64_t refused_total =
-        0;             // Deliveries that the sink refused, and that were tried again.
-    LagHistogram lag;  // From due to durable.
+        0;                // Deliveries that the sink refused, and that were tried again.
+    Distribution lag_us;  // From due to durable.
     timing::TimingWheel::Stats wheel;
     std::size_t bytes = 0;  // Of the near tier.
+
+    // But for those of the wheel.
+    void report(MetricSink& sink) const;
   };
   Stats stats() const;
 
@@ -395,6 +399,7 @@ class Engine {
 
   std::vector<NearEntry*> fired_;  // Of step(), kept for its memory.
   mutable Stats stats_;            // The totals.
+  WindowedHistogram lag_us_;
 
   // What callbacks that outlive us look at.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/histogram.h"
 #include "base/log.h"
 #include "delay/engine.h"
 #include "delay/parked_record.h"
@@ -230,7 +231,7 @@ void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
     const MonoTime mono = clock_.mono();
     for (NearEntry* entry : delivery->entries) {
       const Sequence sequence = entry->key().sequence;
-      stats_.lag.add(wall_.since(entry->key().due, mono));
+      lag_us_.add(whole_microseconds(wall_.since(entry->key().due, mono)), mono);
       if (!delivery->waiters.empty()) sequences.push_back(sequence);
       if (const auto leaving = leaving_.find(sequence); leaving != leaving_.end()) {
         leaving->second.delivered = true;

@@ -1,41 +1,43 @@
 #include "purgatory/kind.h"
 
+#include <algorithm>
+#include <limits>
+
+#include "base/assert.h"
+
 namespace tarry::purgatory {
 
-std::string_view name_of(Kind kind) {
-  switch (kind) {
-    case Kind::fetch:
-      return "fetch";
-    case Kind::produce:
-      return "produce";
-    case Kind::join:
-      return "join";
-    case Kind::sync:
-      return "sync";
-    case Kind::heartbeat:
-      return "heartbeat";
-    case Kind::delete_records:
-      return "delete_records";
-    case Kind::create_topics:
-      return "create_topics";
-    case Kind::delete_topics:
-      return "delete_topics";
-    case Kind::create_partitions:
-      return "create_partitions";
-    case Kind::alter_configs:
-      return "alter_configs";
-    case Kind::offset_commit:
-      return "offset_commit";
-    case Kind::offset_delete:
-      return "offset_delete";
-    case Kind::delete_groups:
-      return "delete_groups";
-    case Kind::init_producer_id:
-      return "init_producer_id";
-    case Kind::fetch_watch:
-      return "fetch_watch";
-  }
-  return "unknown";
+namespace {
+
+// The name of every kind, at its index.  It changes before main() alone, so threads may read it.
+// It stands in a function, since a kind of another file may come before this file's variables.
+std::vector<std::string_view>& names() {
+  static std::vector<std::string_view> names;
+  return names;
+}
+
+}  // namespace
+
+Kind::Kind(std::string_view name) : index_(static_cast<std::uint8_t>(names().size())) {
+  TARRY_ASSERT(names().size() < std::numeric_limits<std::uint8_t>::max(), "a kind fits a byte");
+  TARRY_ASSERT(std::ranges::find(names(), name) == names().end(), "a kind is registered once");
+  names().push_back(name);
+}
+
+std::string_view Kind::name() const {
+  return names()[index_];
+}
+
+std::size_t kind_count() {
+  return names().size();
+}
+
+std::vector<Kind> kinds() {
+  std::vector<Kind> kinds;
+  for (std::size_t i = 0; i < kind_count(); ++i)
+    kinds.push_back(Kind(static_cast<std::uint8_t>(i)));
+  std::ranges::sort(kinds, {}, &Kind::name);
+  return kinds;
 }
 
 std::string_view name_of(Outcome outcome) {

@@ -1,10 +1,18 @@
 #include "purgatory/purgatory.h"
 
+#include <chrono>
+
 #include "base/assert.h"
+#include "base/clock.h"
 
 namespace tarry::purgatory {
 
 namespace {
+
+// The histograms' window may count from any moment, so a tick will do.
+MonoTime time_of(Tick tick) {
+  return MonoTime{std::chrono::milliseconds{tick}};
+}
 
 // An operation that has waited long is no longer in the processor's caches, nor is the coroutine
 // frame around it.  Fetching both while the one before it is answered hides most of that latency.
@@ -42,6 +50,13 @@ void Purgatory::cancel_all() {
   while (!waiting_.empty()) waiting_.front().cancel();
 }
 
+std::vector<KindStats> Purgatory::stats(Tick now) const {
+  std::vector<KindStats> stats;
+  stats.reserve(metrics_.size());
+  for (const auto& metrics : metrics_) stats.emplace_back(metrics, time_of(now));
+  return stats;
+}
+
 void Purgatory::enqueue(Parked& operation) {
   const bool first = queue_.empty() && !in_run_;
   queue_.push_back(operation);
@@ -55,7 +70,7 @@ void Purgatory::answer(Parked& operation, Tick now) noexcept {
   operation.state_ = Parked::State::idle;
   KindMetrics& metrics = of(operation);
   --metrics.queued;
-  metrics.waited_ms.add(now > operation.started_ ? now - operation.started_ : 0);
+  metrics.waited_ms.add(now > operation.started_ ? now - operation.started_ : 0, time_of(now));
   const Outcome outcome = *operation.outcome_;
   switch (outcome) {
     case Outcome::satisfied:
@@ -66,7 +81,7 @@ void Purgatory::answer(Parked& operation, Tick now) noexcept {
       break;
     case Outcome::expired:
       ++metrics.expired;
-      metrics.late_ms.add(now > operation.until_ ? now - operation.until_ : 0);
+      metrics.late_ms.add(now > operation.until_ ? now - operation.until_ : 0, time_of(now));
   }
   operation.on_complete(outcome);  // May destroy it.
 }

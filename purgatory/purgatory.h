@@ -16,48 +16,22 @@
 // It owns none of the operations and counts all of them by kind.  Each shard has one and uses it on
 // its thread.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <boost/intrusive/list.hpp>
 
-#include "purgatory/histogram.h"
+#include "base/assert.h"
 #include "purgatory/kind.h"
+#include "purgatory/kind_metrics.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::purgatory {
-
-// started = answered at once + waiting + queued + satisfied + expired + cancelled + withdrawn.
-struct KindMetrics {
-  std::uint64_t started = 0;
-  std::uint64_t answered_at_once = 0;  // Satisfied at their start; never waited.
-  std::uint64_t waiting = 0;           // Now.
-  std::uint64_t queued = 0;            // Now: decided, and not yet answered.
-  std::uint64_t satisfied = 0;         // Answered after waiting.
-  std::uint64_t expired = 0;
-  std::uint64_t cancelled = 0;
-  std::uint64_t withdrawn = 0;  // Never answered: destroyed or withdrawn first.
-  Histogram waited_ms;          // From start to answer, of all that were answered after waiting.
-  Histogram late_ms;            // From deadline to answer, of those that expired.
-
-  void add(const KindMetrics& other) {
-    started += other.started;
-    answered_at_once += other.answered_at_once;
-    waiting += other.waiting;
-    queued += other.queued;
-    satisfied += other.satisfied;
-    expired += other.expired;
-    cancelled += other.cancelled;
-    withdrawn += other.withdrawn;
-    waited_ms.add(other.waited_ms);
-    late_ms.add(other.late_ms);
-  }
-};
 
 using timing::Tick;  // A millisecond of monotonic time.
 
@@ -127,7 +101,9 @@ class Purgatory {
   // Completes every waiting operation with `cancelled`; the shard calls it when it stops.
   void cancel_all();
 
-  const KindMetrics& metrics(Kind kind) const { return metrics_[static_cast<std::size_t>(kind)]; }
+  const KindMetrics& metrics(Kind kind) const { return metrics_.at(kind.index()); }
+  // Of every kind, by its index, as they are at `now`.
+  std::vector<KindStats> stats(Tick now) const;
 
  private:
   friend class DelayedOperation;
@@ -136,7 +112,8 @@ class Purgatory {
       boost::intrusive::member_hook<Parked, decltype(Parked::queue_hook_), &Parked::queue_hook_>>;
 
   KindMetrics& of(const Parked& operation) {
-    return metrics_[static_cast<std::size_t>(operation.kind())];
+    TARRY_ASSERT(operation.kind().index() < metrics_.size(), "a kind is older than the purgatory");
+    return metrics_[operation.kind().index()];
   }
   void enqueue(Parked& operation);
   void answer(Parked& operation, Tick now) noexcept;
@@ -147,7 +124,7 @@ class Purgatory {
   Operations running_;  // The part of the queue that the run in progress has still to answer.
   bool in_run_ = false;
   std::move_only_function<void()> ready_;
-  std::array<KindMetrics, kind_count> metrics_;
+  std::vector<KindMetrics> metrics_{kind_count()};  // By the kind's index.
 };
 
 }  // namespace tarry::purgatory

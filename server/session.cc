@@ -101,7 +101,7 @@ void Sessions::end(std::string_view reason, std::move_only_function<void()> then
 
 void Sessions::ended_one() {
   --open_;
-  shard_.connections = open_;
+  shard_.counters.connections = open_;
   if (open_ > 0 || !then_ended_) return;
   std::exchange(then_ended_, nullptr)();
 }
@@ -135,7 +135,7 @@ Session::Session(Sessions& owner, asio::ip::tcp::socket socket, Arrival arrival)
   if (next_ != nullptr) next_->previous_ = &next_;
   owner_.first_ = this;
   ++owner_.open_;
-  owner_.shard_.connections = owner_.open_;
+  owner_.shard_.counters.connections = owner_.open_;
 }
 
 Session::~Session() {
@@ -294,7 +294,7 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::why_refused(*header) : header.error().message;
   if (!refused.empty()) return close(refused, Ending::bad_request);
-  ++owner_.shard_.requests_total;
+  ++owner_.shard_.counters.requests_total;
   const auto* handler = broker::find_handler(header->key);
   const std::size_t bytes = frame->size();
   requests_bytes_ += bytes;

@@ -1,7 +1,7 @@
 #include "storage/journal.h"
 
 #include <algorithm>
-#include <bit>
+#include <chrono>
 #include <utility>
 
 #include <fmt/core.h>
@@ -510,9 +510,7 @@ void Journal::finish_round(Outcome outcome) {
   }
   ++stats_.syncs;
   ++(round->records > 0 ? stats_.rounds : stats_.idle_notes);
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(outcome.took).count();
-  const auto bucket = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(us)));
-  ++stats_.round_us[std::min(bucket, stats_.round_us.size() - 1)];
+  round_us_.add(whole_microseconds(outcome.took), clock_.mono());
 
   // Ahead: not for a broker that hardly writes, and long before the file is full.
   if (spares_.empty() && !disk_is_full_ && !spare_postponed_ &&
@@ -628,6 +626,13 @@ void Journal::retry_space() {
 
 bool Journal::needs_idle_note() const {
   return !failure_ && is_idle() && stated_ < data_end_;
+}
+
+JournalStats Journal::stats() const {
+  JournalStats stats = stats_;
+  stats.live_bytes = live_bytes();
+  stats.round_us = round_us_.distribution(clock_.mono());
+  return stats;
 }
 
 void Journal::note_idle() {

@@ -37,7 +37,6 @@
 // in flight finishes by itself and no completion runs.  The directory may be opened again when it
 // has finished.
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -58,6 +57,7 @@
 #include "storage/file.h"
 #include "storage/journal_format.h"
 #include "storage/journal_recovery.h"
+#include "storage/journal_stats.h"
 
 namespace tarry::storage {
 
@@ -113,19 +113,6 @@ inline constexpr std::uint64_t delivery_overhead_bytes = 4096;
 enum class Reserve : std::uint8_t {
   keep,  // New work: refused while only the reserve is left.
   use,   // A delivery or a removal: it frees space, and may use the reserve.
-};
-
-struct JournalStats {
-  std::uint64_t rounds = 0;      // With records in them.
-  std::uint64_t idle_notes = 0;  // Rounds without.
-  std::uint64_t syncs = 0;
-  std::uint64_t records = 0;
-  std::uint64_t bytes = 0;       // Record bytes.
-  std::uint64_t disk_bytes = 0;  // Written: headers and zeros between records too.
-  std::uint64_t files = 0;       // Begun.
-  // Durations of write and sync: bucket i counts the rounds that took 2^(i-1) us or more and less
-  // than 2^i us.
-  std::array<std::uint64_t, 32> round_us{};
 };
 
 class Journal {
@@ -195,7 +182,7 @@ class Journal {
   void checkpoint(Lsn lsn, Completion then);
 
   bool has_failed() const { return failure_.has_value(); }
-  const JournalStats& stats() const { return stats_; }
+  JournalStats stats() const;
   std::uint64_t incarnation() const { return incarnation_; }
 
  private:
@@ -279,7 +266,8 @@ class Journal {
   bool told_pressure_ = false;
   bool checkpointing_ = false;
   std::optional<Error> failure_;
-  JournalStats stats_;
+  JournalStats stats_;  // But for what stats() adds.
+  WindowedHistogram round_us_;
 
   std::shared_ptr<bool> alive_ =
       std::make_shared<bool>(true);  // Lets a result that comes back after our end see that.

@@ -37,11 +37,15 @@ namespace tarry::broker {
 
 class ShardContext;
 
+inline const purgatory::Kind produce_kind{"produce"};
+inline const purgatory::Kind delete_records_kind{"delete_records"};
+inline const purgatory::Kind init_producer_id_kind{"init_producer_id"};
+
 class DurabilityWait final : public purgatory::DelayedOperation {
  public:
   // Waits for these two, as far as they are given.
   DurabilityWait(ShardContext& shard, std::optional<Lsn> durable, std::optional<Lsn> written,
-                 purgatory::Kind kind = purgatory::Kind::produce);
+                 purgatory::Kind kind = produce_kind);
 
   boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
   boost::asio::awaitable<purgatory::Outcome> wait(std::chrono::milliseconds timeout);

@@ -9,7 +9,7 @@ namespace tarry::broker {
 
 DelayedHeartbeat::DelayedHeartbeat(GroupWaits& group, std::string member_id,
                                    std::chrono::milliseconds timeout)
-    : DelayedOperation(purgatory::Kind::heartbeat),
+    : DelayedOperation(heartbeat_kind),
       group_(group),
       member_id_(std::move(member_id)),
       timeout_(timeout) {

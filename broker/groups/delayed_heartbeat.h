@@ -22,6 +22,8 @@ namespace tarry::broker {
 
 class GroupWaits;
 
+inline const purgatory::Kind heartbeat_kind{"heartbeat"};
+
 class DelayedHeartbeat final : public purgatory::DelayedOperation {
  public:
   // The group outlives it.

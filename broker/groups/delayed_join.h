@@ -22,9 +22,11 @@
 
 namespace tarry::broker {
 
+inline const purgatory::Kind join_kind{"join"};
+
 class DelayedJoin final : public GroupReply<protocol::JoinGroupResponse> {
  public:
-  DelayedJoin() : GroupReply(purgatory::Kind::join) {}
+  DelayedJoin() : GroupReply(join_kind) {}
   ~DelayedJoin() override;
 
  private:

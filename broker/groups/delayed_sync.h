@@ -17,9 +17,11 @@
 
 namespace tarry::broker {
 
+inline const purgatory::Kind sync_kind{"sync"};
+
 class DelayedSync final : public GroupReply<protocol::SyncGroupResponse> {
  public:
-  DelayedSync() : GroupReply(purgatory::Kind::sync) {}
+  DelayedSync() : GroupReply(sync_kind) {}
   ~DelayedSync() override;
 
  private:

@@ -131,6 +131,10 @@ class GroupOffsets {
   timing::CallbackTimer timer_;
 };
 
+inline const purgatory::Kind offset_commit_kind{"offset_commit"};
+inline const purgatory::Kind offset_delete_kind{"offset_delete"};
+inline const purgatory::Kind delete_groups_kind{"delete_groups"};
+
 // Waits until what a group has written at `lsn` is durable: NONE, or COORDINATOR_NOT_AVAILABLE.
 boost::asio::awaitable<protocol::ErrorCode> wait_for_offsets(ShardContext& shard, Lsn lsn,
                                                              purgatory::Kind kind,

@@ -259,7 +259,7 @@ asio::awaitable<ErrorCode> Groups::remove(std::string id,
   if (!group->is(GroupState::empty)) co_return ErrorCode::non_empty_group;
   const auto written = write_removal(*group);
   if (!written) co_return written.error();
-  co_return co_await wait_for_offsets(shard_, *written, purgatory::Kind::delete_groups, *token);
+  co_return co_await wait_for_offsets(shard_, *written, delete_groups_kind, *token);
 }
 
 void Groups::look_at_unused() {

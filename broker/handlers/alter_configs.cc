@@ -70,8 +70,8 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
       return broker.topics().change_configs(name, std::move(how), only_check);
     });
   }
-  const auto changed = co_await change_topics(context, purgatory::Kind::alter_configs,
-                                              std::move(changes), purgatory::no_deadline);
+  const auto changed = co_await change_topics(context, alter_configs_kind, std::move(changes),
+                                              purgatory::no_deadline);
   for (std::size_t i = 0; i < std::min(places.size(), changed.size()); ++i) {
     if (changed[i]) continue;
     auto& answer = response.responses[places[i]];

@@ -67,8 +67,8 @@ asio::awaitable<Response> create_partitions(RequestContext& context, const Reque
       return broker.topics().add_partitions(name, count, only_check);
     });
   }
-  const auto added = co_await change_topics(context, purgatory::Kind::create_partitions,
-                                            std::move(additions), deadline);
+  const auto added =
+      co_await change_topics(context, create_partitions_kind, std::move(additions), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
     auto& answer = response.results[places[i]];
     if (i >= added.size()) {

@@ -122,7 +122,7 @@ asio::awaitable<Response> create_topics(RequestContext& context, const Request& 
         [&broker, topic = std::move(*topic)] { return broker.topics().create(topic); });
   }
   const auto created =
-      co_await change_topics(context, purgatory::Kind::create_topics, std::move(wanted), deadline);
+      co_await change_topics(context, create_topics_kind, std::move(wanted), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
     auto& answer = response.topics[places[i]];
     if (i >= created.size()) {

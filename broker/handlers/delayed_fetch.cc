@@ -60,7 +60,7 @@ void DelayedFetch::Count::add_watching(std::int64_t step,
 class DelayedFetch::Away final : public purgatory::DelayedOperation {
  public:
   Away(OnShard<SeenPartition> there, Shard& home, std::shared_ptr<Address> address)
-      : DelayedOperation(purgatory::Kind::fetch_watch),
+      : DelayedOperation(fetch_watch_kind),
         count_(std::move(there)),
         home_(home),
         address_(std::move(address)) {}
@@ -114,7 +114,7 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
 };
 
 DelayedFetch::DelayedFetch(Shard& home, ByShard<SeenPartition>&& seen, std::int64_t missing)
-    : DelayedOperation(purgatory::Kind::fetch), home_(home), own_({&home, {}}), missing_(missing) {
+    : DelayedOperation(fetch_kind), home_(home), own_({&home, {}}), missing_(missing) {
   std::int64_t room = 0;
   for (auto& there : seen) {
     partitions_ += there.items.size();

@@ -49,6 +49,10 @@
 
 namespace tarry::broker {
 
+inline const purgatory::Kind fetch_kind{"fetch"};
+// The part of a fetch on another shard, which is woken from there.
+inline const purgatory::Kind fetch_watch_kind{"fetch_watch"};
+
 // A partition as it was at the first look.
 struct SeenPartition {
   TopicPartition id;

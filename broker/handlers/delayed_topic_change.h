@@ -36,6 +36,11 @@ namespace tarry::broker {
 class Shard;
 struct RequestContext;
 
+inline const purgatory::Kind create_topics_kind{"create_topics"};
+inline const purgatory::Kind delete_topics_kind{"delete_topics"};
+inline const purgatory::Kind create_partitions_kind{"create_partitions"};
+inline const purgatory::Kind alter_configs_kind{"alter_configs"};
+
 // What has become of a request's changes so far, in the order in which they were asked for.
 struct TopicChanges {
   void add(TopicResult<TopicPtr> result) {

@@ -76,8 +76,8 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
     places.push_back(response.responses.size() - 1);
     removals.push_back([&broker, id = known->id] { return broker.topics().remove(id, false); });
   }
-  const auto removed = co_await change_topics(context, purgatory::Kind::delete_topics,
-                                              std::move(removals), deadline);
+  const auto removed =
+      co_await change_topics(context, delete_topics_kind, std::move(removals), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
     auto& answer = response.responses[places[i]];
     if (i >= removed.size()) {

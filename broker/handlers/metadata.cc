@@ -115,9 +115,8 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
       std::vector<TopicChange> creation;
       creation.push_back(
           [&broker, wanted = std::move(wanted)] { return broker.topics().create(wanted); });
-      const auto created =
-          co_await change_topics(context, purgatory::Kind::create_topics, std::move(creation),
-                                 context.shard.tick_after(longest_creation));
+      const auto created = co_await change_topics(context, create_topics_kind, std::move(creation),
+                                                  context.shard.tick_after(longest_creation));
       if (context.connection.closed()) co_return response;
       // Somebody else may have been faster.
       topic = context.shard.topics().find(*asked.name);

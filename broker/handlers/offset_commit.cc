@@ -56,8 +56,7 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
   if (code == ErrorCode::none) {
     group->heard_of(request.member_id);
     const auto lsn = group->offsets.commit(std::move(commits));
-    if (lsn)
-      co_return co_await wait_for_offsets(shard, *lsn, purgatory::Kind::offset_commit, *token);
+    if (lsn) co_return co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);
     code = lsn.error();
   }
   groups.drop_if_unused(*group);  // It may have been made for nothing.

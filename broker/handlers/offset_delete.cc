@@ -62,7 +62,7 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response
   const auto lsn = group->offsets.remove(std::move(gone));
   if (!lsn) co_return lsn.error();
   if (*lsn == 0) co_return ErrorCode::none;  // None of them was there.
-  co_return co_await wait_for_offsets(shard, *lsn, purgatory::Kind::offset_delete, *token);
+  co_return co_await wait_for_offsets(shard, *lsn, offset_delete_kind, *token);
 }
 
 asio::awaitable<Response> offset_delete(RequestContext& context, const Request& request) {

@@ -76,12 +76,31 @@ std::uint64_t size_of(const std::string& directory) {
 
 }  // namespace
 
+void ShardStatus::report(MetricSink& sink) const {
+  counters.report(sink);
+  sink.gauge({"tarry_broker_partitions_open", "Partitions that were used since the start."},
+             partitions_open);
+  sink.gauge({"tarry_broker_has_room", "0: the disk is full, no records are taken."}, has_room);
+  sink.counter({"tarry_storage_checkpoints_total", "Checkpoints."}, checkpoints_total);
+  delay.report(sink);
+  journal.report(sink);
+}
+
+void ShardStatus::report_produce_errors(MetricSink& sink) const {
+  for (const auto& [error, batches] : produce_errors) {
+    const MetricLabel label(sink, "error", protocol::name(error));
+    sink.counter(
+        {"tarry_broker_produce_errors_total",
+         "Batches of producers that were answered with an error, by error.", protocol::name(error)},
+        batches);
+  }
+}
+
 ShardStatus status_of(Shard& shard) {
   ShardStatus status;
   status.index = shard.index();
   status.partitions_open = shard.partitions().all().size();
-  status.connections = shard.connections;
-  status.requests_total = shard.requests_total;
+  status.counters = shard.counters;
   status.checkpoints_total = shard.checkpointer().checkpoints_total();
   for (const auto& [error, seen] : shard.produce_errors)
     status.produce_errors[error] = seen.batches;
@@ -90,15 +109,13 @@ ShardStatus status_of(Shard& shard) {
   status.has_room = shard.has_room() && !journal.disk_is_full();
   status.failed = journal.has_failed();
   status.journal = journal.stats();
-  status.journal_live_bytes = journal.end_lsn() - journal.checkpoint_lsn();
   status.wheel = shard.wheel().stats();
   if (const auto due = shard.wheel().next_due()) {
     const auto wait = std::chrono::floor<milliseconds>(shard.time_of(*due) - shard.clock().mono());
     status.wheel_next_due = shard.clock().wall() + wait;
   }
   status.delay = shard.engine().stats();
-  for (std::size_t kind = 0; kind < purgatory::kind_count; ++kind)
-    status.purgatory[kind] = shard.purgatory().metrics(static_cast<purgatory::Kind>(kind));
+  status.purgatory = shard.purgatory().stats(shard.tick());
   return status;
 }
 
@@ -106,25 +123,13 @@ asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, Shard& 
   std::vector<ShardStatus> statuses(broker.shard_count());
   for (std::size_t i = 0; i < statuses.size(); ++i) {
     Shard& shard = broker.shard(i);
-    // Written where it belongs: 30 KiB are too much for the frames of coroutines.
+    // Written where it belongs: its histograms are too large for the frames of coroutines.
     co_await broker.on(here, shard, [&shard, &status = statuses[i]]() -> asio::awaitable<int> {
       status = status_of(shard);
       co_return 0;
     });
   }
   co_return statuses;
-}
-
-purgatory::KindMetrics sum_of(std::span<const ShardStatus> shards, purgatory::Kind kind) {
-  purgatory::KindMetrics sum;
-  for (const auto& shard : shards) sum.add(shard.purgatory[static_cast<std::size_t>(kind)]);
-  return sum;
-}
-
-delay::LagHistogram lag_of(std::span<const ShardStatus> shards) {
-  delay::LagHistogram sum;
-  for (const auto& shard : shards) sum.add(shard.delay.lag);
-  return sum;
 }
 
 asio::awaitable<std::vector<PartitionStatus>> partition_statuses(

@@ -8,12 +8,10 @@
 // The copies are of one moment in each shard, not of one moment in all.  Everything here starts
 // and ends on the thread of `here`; nothing looks into another shard from outside.
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -21,12 +19,14 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/metrics.h"
+#include "broker/shard_counters.h"
 #include "delay/engine.h"
-#include "delay/histogram.h"
 #include "protocol/error_code.h"
 #include "purgatory/purgatory.h"
-#include "storage/journal.h"
+#include "storage/journal_stats.h"
 #include "timing/timing_wheel.h"
+#include "timing/wheel_metrics.h"
 
 namespace tarry::broker {
 
@@ -35,9 +35,8 @@ class Shard;
 
 struct ShardStatus {
   std::uint32_t index = 0;
-  std::size_t partitions_open = 0;  // The others have not been used since the start.
-  std::size_t connections = 0;
-  std::uint64_t requests_total = 0;
+  ShardCounters counters;
+  std::uint64_t partitions_open = 0;  // The others have not been used since the start.
   std::uint64_t checkpoints_total = 0;
   std::map<protocol::ErrorCode, std::uint64_t> produce_errors;  // Batches, by their error.
   bool has_room = true;   // False: the disk is full, no records are taken.
@@ -45,12 +44,16 @@ struct ShardStatus {
   bool failed = false;    // Its journal could not be written.
 
   storage::JournalStats journal;
-  std::uint64_t journal_live_bytes = 0;  // What a recovery would read.
 
-  timing::TimingWheel::Stats wheel;        // Of requests and of the shard's own deadlines.
-  std::optional<WallTime> wheel_next_due;  // In wall time, as the clock stood.
-  delay::Engine::Stats delay;              // With the wheel of what is due soon.
-  std::array<purgatory::KindMetrics, purgatory::kind_count> purgatory;
+  timing::TimingWheel::Stats wheel;             // Of requests and of the shard's own deadlines.
+  std::optional<WallTime> wheel_next_due;       // In wall time, as the clock stood.
+  delay::Engine::Stats delay;                   // With the wheel of what is due soon.
+  std::vector<purgatory::KindStats> purgatory;  // By the kind's index.
+
+  // The shard's own figures, its journal's and its engine's.  The others need a label: each of
+  // `purgatory` its kind, each level of a wheel both, each error its name.
+  void report(MetricSink& sink) const;
+  void report_produce_errors(MetricSink& sink) const;
 };
 
 // On the shard's thread.
@@ -58,10 +61,6 @@ ShardStatus status_of(Shard& shard);
 
 // In the order of their indexes.
 boost::asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, Shard& here);
-
-// Sums over all shards.
-purgatory::KindMetrics sum_of(std::span<const ShardStatus> shards, purgatory::Kind kind);
-delay::LagHistogram lag_of(std::span<const ShardStatus> shards);
 
 struct PartitionStatus {
   std::uint32_t shard = 0;

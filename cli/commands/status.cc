@@ -102,8 +102,9 @@ void show(const Json& json, Output& out) {
   row("delivered", fmt::format("{}, {} of them early", status.text("/delayed/delivered_total"),
                                status.text("/delayed/early_total")));
   row("cancelled", status.text("/delayed/cancelled_total"));
-  row("lag", fmt::format("p50 {} ms, p99 {} ms, max {} ms", status.text("/delayed/lag_ms/p50"),
-                         status.text("/delayed/lag_ms/p99"), status.text("/delayed/lag_ms/max")));
+  row("lag", fmt::format("p50 {} ms, p99 {} ms, max {} ms, in the last {}",
+                         status.text("/delayed/lag_ms/p50"), status.text("/delayed/lag_ms/p99"),
+                         status.text("/delayed/lag_ms/max"), status.duration("/window_ms")));
   row("wheel", fmt::format("{} timers", status.text("/wheel/timers")));
   if (const Json* purgatory = status.find("/purgatory");
       purgatory != nullptr && purgatory->is_object()) {

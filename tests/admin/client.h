@@ -112,6 +112,16 @@ class Connection {
   std::string received_;
 };
 
+// Whether `json` has all of these fields; each that is missing is a failed check.
+inline bool has(const Json& json, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    INFO(name);
+    CHECK(json.contains(name));
+    if (!json.contains(name)) return false;
+  }
+  return true;
+}
+
 // A broker and its admin.
 class Admin {
  public:

@@ -4,6 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include "broker/context/durability_wait.h"
+#include "broker/groups/group_offsets.h"
+#include "broker/handlers/delayed_topic_change.h"
 #include "protocol/messages/create_partitions.h"
 #include "protocol/messages/delete_topics.h"
 #include "protocol/messages/incremental_alter_configs.h"
@@ -42,7 +45,7 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(delete_request({"a", "b", "no"}, 500), 6);
     world.pass(499ms);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, Kind::delete_topics) == 1);
+    CHECK(waiting(world, delete_topics_kind) == 1);
     world.pass(1ms);
     REQUIRE(pending->answer.has_value());
     const auto answer = world.read<protocol::DeleteTopicsResponse>(*pending, 6);
@@ -77,7 +80,7 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(request, 3);
     world.pass(499ms);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, Kind::create_partitions) == 1);
+    CHECK(waiting(world, create_partitions_kind) == 1);
     world.pass(1ms);
     REQUIRE(pending->answer.has_value());
     CHECK(world.read<protocol::CreatePartitionsResponse>(*pending, 3).results[0].error_code ==
@@ -100,11 +103,11 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(request, 1, 1);
     world.pass(1h);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, Kind::alter_configs) == 1);
+    CHECK(waiting(world, alter_configs_kind) == 1);
     world.connection(1).close();
     world.run();
     CHECK(pending->answer.has_value());
-    CHECK(waiting(world, Kind::alter_configs) == 0);
+    CHECK(waiting(world, alter_configs_kind) == 0);
     world.background_stands_still = false;
     world.run();
     CHECK(world.shard().topics().find("a")->configs.at("retention.ms") == "86400000");
@@ -135,7 +138,7 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(protocol::InitProducerIdRequest{}, 4, 1);
     world.pass(29s);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, Kind::init_producer_id) == 1);
+    CHECK(waiting(world, init_producer_id_kind) == 1);
     world.pass(1s);
     REQUIRE(pending->answer.has_value());
     CHECK(world.read<protocol::InitProducerIdResponse>(*pending, 4).error_code ==
@@ -171,12 +174,12 @@ TEST_SUITE("changes that wait") {
       const auto pending = world.begin(commit_request("g", "t", 0, 2), 9, home);
       world.run();
       CHECK_FALSE(pending->answer.has_value());
-      CHECK(waiting(world, Kind::offset_commit) == 1);
-      CHECK(waiting(world, Kind::produce) == 0);
+      CHECK(waiting(world, offset_commit_kind) == 1);
+      CHECK(waiting(world, produce_kind) == 0);
       world.connection(home).close();
       world.run();
       CHECK(pending->answer.has_value());
-      CHECK(waiting(world, Kind::offset_commit) == 0);
+      CHECK(waiting(world, offset_commit_kind) == 0);
     }
     world.background_stands_still = false;
     world.run();
@@ -185,8 +188,8 @@ TEST_SUITE("changes that wait") {
     const auto forgotten = world.begin(forget, 0);
     const auto removed = world.begin(remove, 2);
     world.run();
-    CHECK(waiting(world, Kind::offset_delete) == 1);
-    CHECK(waiting(world, Kind::delete_groups) == 1);
+    CHECK(waiting(world, offset_delete_kind) == 1);
+    CHECK(waiting(world, delete_groups_kind) == 1);
     world.pass(4'999ms);
     CHECK_FALSE(forgotten->answer.has_value());
     CHECK_FALSE(removed->answer.has_value());

@@ -108,7 +108,7 @@ struct Fetches : World {
   bool nothing_left() {
     run();
     for (std::size_t i = 0; i < broker().shard_count(); ++i) {
-      if (metrics(Kind::fetch, i).waiting + metrics(Kind::fetch_watch, i).waiting > 0) return false;
+      if (metrics(fetch_kind, i).waiting + metrics(fetch_watch_kind, i).waiting > 0) return false;
       for (const auto& [tp, partition] : shard(i).partitions().all())
         if (!partition->fetches.empty()) return false;
     }
@@ -412,7 +412,7 @@ TEST_SUITE("delayed fetch") {
     const auto waiting = world.fetch({0}, 900, 10'000);
     REQUIRE(waiting->answer.has_value());
     CHECK(world.bytes(*waiting) == 200);
-    CHECK(world.metrics(Kind::fetch).started == 0);
+    CHECK(world.metrics(fetch_kind).started == 0);
   }
 
   TEST_CASE_FIXTURE(Fetches, "satisfied: nothing that comes could still be returned") {
@@ -455,8 +455,8 @@ TEST_SUITE("delayed fetch") {
       pass(1ms);
       REQUIRE(waiting->answer.has_value());
       CHECK(bytes(*waiting) == 200);
-      CHECK(metrics(Kind::fetch, where).expired == 1);
-      CHECK(metrics(Kind::fetch, where).late_ms.max() == 0);
+      CHECK(metrics(fetch_kind, where).expired == 1);
+      CHECK(metrics(fetch_kind, where).late_ms.total().max() == 0);
       CHECK(nothing_left());
     }
   }
@@ -466,21 +466,21 @@ TEST_SUITE("delayed fetch") {
     create_topic(*this, "t", 8);
     const auto waiting = fetch({0, 1, 2, 3, 4, 5, 6, 7}, 1000);
     const auto here = fetch({own()}, 1000), away = fetch({other()}, 1000);
-    CHECK(metrics(Kind::fetch).waiting == 2);
-    CHECK(metrics(Kind::fetch, 1).waiting == 1);
-    CHECK(metrics(Kind::fetch_watch, 1).waiting == 1);
+    CHECK(metrics(fetch_kind).waiting == 2);
+    CHECK(metrics(fetch_kind, 1).waiting == 1);
+    CHECK(metrics(fetch_watch_kind, 1).waiting == 1);
     connection().close();
-    CHECK(metrics(Kind::fetch).waiting == 0);
+    CHECK(metrics(fetch_kind).waiting == 0);
     run();
     CHECK(says_nothing(*waiting));
     CHECK(says_nothing(*here));
     CHECK(says_nothing(*away));
-    CHECK(metrics(Kind::fetch).cancelled == 2);
-    CHECK(metrics(Kind::fetch, 1).cancelled == 1);
+    CHECK(metrics(fetch_kind).cancelled == 2);
+    CHECK(metrics(fetch_kind, 1).cancelled == 1);
     CHECK(nothing_left());
     // And it parks nothing any more.
     CHECK(says_nothing(*fetch({0, 1}, 1000)));
-    CHECK(metrics(Kind::fetch).started == 2);
+    CHECK(metrics(fetch_kind).started == 2);
   }
 
   TEST_CASE("cancelled: the broker stops, and nobody waits for max_wait, nor is told anything") {
@@ -492,7 +492,7 @@ TEST_SUITE("delayed fetch") {
     world.broker().stop([&] { stopped = true; });
     for (int i = 0; i < 1000 && !stopped; ++i) world.pass(1ms);
     CHECK(stopped);
-    for (const std::size_t where : {0, 1}) CHECK(world.metrics(Kind::fetch, where).cancelled == 1);
+    for (const std::size_t where : {0, 1}) CHECK(world.metrics(fetch_kind, where).cancelled == 1);
     CHECK(Fetches::says_nothing(*here));
     CHECK(Fetches::says_nothing(*away));
     CHECK(world.nothing_left());
@@ -547,8 +547,8 @@ TEST_SUITE("delayed fetch") {
     background_stands_still = false;
     run();
     REQUIRE(waiting->answer.has_value());
-    CHECK(metrics(Kind::fetch).satisfied == 1);
-    CHECK(metrics(Kind::fetch).started == 1);
+    CHECK(metrics(fetch_kind).satisfied == 1);
+    CHECK(metrics(fetch_kind).started == 1);
     CHECK(nothing_left());
   }
 
@@ -560,7 +560,7 @@ TEST_SUITE("delayed fetch") {
     nothing.max_bytes = 1000;
     CHECK(begin(nothing, fetch_version)->answer.has_value());
     CHECK(fetch({0}, 1, 0)->answer.has_value());
-    CHECK(metrics(Kind::fetch).started == 0);
+    CHECK(metrics(fetch_kind).started == 0);
   }
 
   TEST_CASE(

@@ -220,11 +220,11 @@ TEST_SUITE("groups") {
       CAPTURE(home);
       auto& shard = world.broker().shard_of_group("g");
       const auto waits = world.begin(join_request("g"), 3, home);
-      CHECK(shard.purgatory().metrics(purgatory::Kind::join).waiting == 1);
+      CHECK(shard.purgatory().metrics(join_kind).waiting == 1);
       world.connection(home).close();
       world.run();
-      CHECK(shard.purgatory().metrics(purgatory::Kind::join).waiting == 0);
-      CHECK(shard.purgatory().metrics(purgatory::Kind::join).cancelled == home + 1);
+      CHECK(shard.purgatory().metrics(join_kind).waiting == 0);
+      CHECK(shard.purgatory().metrics(join_kind).cancelled == home + 1);
       // It was not told its member id: nobody is left of it.
       CHECK(shard.groups().find("g")->members().empty());
       world.pass(61s);
@@ -295,12 +295,12 @@ TEST_SUITE("groups") {
     const auto waits = world.begin(sync, 3);
     world.pass(1s);
     CHECK_FALSE(waits->answer.has_value());
-    CHECK(world.shard().purgatory().metrics(purgatory::Kind::sync).waiting == 1);
+    CHECK(world.shard().purgatory().metrics(sync_kind).waiting == 1);
     bool stopped = false;
     world.background_stands_still = true;
     world.broker().stop([&] { stopped = true; });
     world.pass(1ms);
-    CHECK(world.shard().purgatory().metrics(purgatory::Kind::sync).cancelled == 1);
+    CHECK(world.shard().purgatory().metrics(sync_kind).cancelled == 1);
     CHECK(world.read<SyncGroupResponse>(*waits, 3).error_code ==
           ErrorCode::coordinator_not_available);
     // The member stays: when the broker is back it is to find itself in its group.

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "broker/handlers/delayed_fetch.h"
 #include "broker/views/status.h"
 #include "protocol/messages/init_producer_id.h"
 #include "protocol/messages/list_offsets.h"
@@ -110,7 +111,7 @@ TEST_SUITE("produce and fetch") {
     CHECK(waiting->answer.has_value());
     CHECK(other->answer.has_value());
     for (std::size_t i = 0; i < 2; ++i)
-      CHECK(world.shard(i).purgatory().metrics(purgatory::Kind::fetch).waiting == 0);
+      CHECK(world.shard(i).purgatory().metrics(fetch_kind).waiting == 0);
   }
 
   TEST_CASE("an offset outside the log is refused, one at its end is empty") {

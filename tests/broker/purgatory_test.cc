@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include "broker/context/durability_wait.h"
+#include "broker/handlers/delayed_fetch.h"
+#include "broker/handlers/delayed_topic_change.h"
 #include "protocol/messages/delete_topics.h"
 #include "protocol/messages/init_producer_id.h"
 #include "tests/broker/batches.h"
@@ -56,7 +59,7 @@ TEST_SUITE("delayed produce") {
     const auto pending = world.begin(produce_to_all(8, batch, 30'000), 9);
     world.pass(5s);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, Kind::produce) == 2);  // One a shard, however many partitions.
+    CHECK(waiting(world, produce_kind) == 2);  // One a shard, however many partitions.
     world.background_stands_still = false;
     world.run();
     REQUIRE(pending->answer.has_value());
@@ -65,7 +68,7 @@ TEST_SUITE("delayed produce") {
       CHECK(each.error_code == ErrorCode::none);
       CHECK(each.base_offset == 0);
     }
-    CHECK(waiting(world, Kind::produce) == 0);
+    CHECK(waiting(world, produce_kind) == 0);
   }
 
   TEST_CASE("expired: REQUEST_TIMED_OUT at timeout_ms; a retry is then told what became of it") {
@@ -87,7 +90,7 @@ TEST_SUITE("delayed produce") {
       CHECK(each.error_code == ErrorCode::request_timed_out);
       CHECK(each.base_offset == -1);
     }
-    CHECK(world.shard().purgatory().metrics(Kind::produce).expired == 1);
+    CHECK(world.shard().purgatory().metrics(produce_kind).expired == 1);
 
     // A retry while it is still not durable waits for the same round, and is no second append.
     const auto retry = world.begin(produce_to_all(8, batch, 30'000), 9);
@@ -121,7 +124,7 @@ TEST_SUITE("delayed produce") {
       world.background(1 - slow).run_all();
       world.pass(499ms);
       CHECK_FALSE(pending->answer.has_value());
-      CHECK(waiting(world, Kind::produce) == 1);
+      CHECK(waiting(world, produce_kind) == 1);
       world.pass(1ms);
       REQUIRE(pending->answer.has_value());
       const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
@@ -130,8 +133,8 @@ TEST_SUITE("delayed produce") {
       CHECK(answers[0].base_offset == 0);
       CHECK(answers[1].error_code == ErrorCode::request_timed_out);
       CHECK(answers[1].base_offset == -1);
-      CHECK(world.shard(1 - slow).purgatory().metrics(Kind::produce).satisfied == 1);
-      CHECK(world.shard(slow).purgatory().metrics(Kind::produce).expired == 1);
+      CHECK(world.shard(1 - slow).purgatory().metrics(produce_kind).satisfied == 1);
+      CHECK(world.shard(slow).purgatory().metrics(produce_kind).expired == 1);
       world.background_stands_still = false;
       world.run();
     }
@@ -159,7 +162,7 @@ TEST_SUITE("delayed produce") {
       const TopicPartition tp{world.shard().topics().find("t")->id, 1};
       world.turn();
       CHECK(world.shard().partitions().find(tp)->log_end() == 1);
-      CHECK(waiting(world, Kind::produce) == 1);
+      CHECK(waiting(world, produce_kind) == 1);
       world.pass(100ms);
       REQUIRE(pending->answer.has_value());
       const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
@@ -200,13 +203,13 @@ TEST_SUITE("delayed produce") {
     world.background_stands_still = true;
     const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
     const auto pending = world.begin(produce_to_all(8, batch, 3'600'000), 9);
-    CHECK(waiting(world, Kind::produce) == 2);
+    CHECK(waiting(world, produce_kind) == 2);
     world.connection().close();
     world.run();
-    CHECK(waiting(world, Kind::produce) == 0);
+    CHECK(waiting(world, produce_kind) == 0);
     CHECK(pending->answer.has_value());  // Its frame and all that it held are let go.
     for (std::size_t i = 0; i < 2; ++i)
-      CHECK(world.shard(i).purgatory().metrics(Kind::produce).cancelled == 1);
+      CHECK(world.shard(i).purgatory().metrics(produce_kind).cancelled == 1);
     // What was appended stays so.
     world.background_stands_still = false;
     world.run();
@@ -226,7 +229,7 @@ TEST_SUITE("delayed produce") {
       request.timeout_ms = 3'600'000;
       world.background_stands_still = true;
       const auto pending = world.begin(request, 9);
-      CHECK(world.shard(where).purgatory().metrics(Kind::produce).waiting == 1);
+      CHECK(world.shard(where).purgatory().metrics(produce_kind).waiting == 1);
       bool stopped = false;
       world.broker().stop([&] { stopped = true; });
       for (int i = 0; i < 1000 && !pending->answer; ++i) {
@@ -234,7 +237,7 @@ TEST_SUITE("delayed produce") {
         world.background(1 - where).run_all();  // The shards stop one after the other.
       }
       CHECK_FALSE(stopped);
-      CHECK(world.shard(where).purgatory().metrics(Kind::produce).cancelled == 1);
+      CHECK(world.shard(where).purgatory().metrics(produce_kind).cancelled == 1);
       const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
       CHECK(answer.responses[0].partition_responses[0].error_code == ErrorCode::request_timed_out);
       world.background_stands_still = false;
@@ -266,8 +269,8 @@ TEST_SUITE("delayed produce") {
           ErrorCode::none);
     CHECK_FALSE(world.shard(1).topics().find("t"));
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(world.shard(0).purgatory().metrics(Kind::produce).satisfied == 1);
-    CHECK(world.shard(1).purgatory().metrics(Kind::produce).waiting == 1);
+    CHECK(world.shard(0).purgatory().metrics(produce_kind).satisfied == 1);
+    CHECK(world.shard(1).purgatory().metrics(produce_kind).waiting == 1);
     world.background_stands_still = false;
     world.run();
     const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
@@ -276,7 +279,7 @@ TEST_SUITE("delayed produce") {
       CHECK(each.error_code == ErrorCode::none);
       CHECK(each.base_offset == 0);
     }
-    CHECK(waiting(world, Kind::produce) == 0);
+    CHECK(waiting(world, produce_kind) == 0);
   }
 
   TEST_CASE("a batch whose partition is gone before it is taken is answered as of no topic") {
@@ -349,7 +352,7 @@ TEST_SUITE("delayed create topics") {
     const auto pending = world.begin(create_request({"a", "old", "b"}, 30'000), 7, 1);
     world.pass(1s);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(world.shard(1).purgatory().metrics(Kind::create_topics).waiting == 1);
+    CHECK(world.shard(1).purgatory().metrics(create_topics_kind).waiting == 1);
     world.background_stands_still = false;
     world.run();
     REQUIRE(pending->answer.has_value());
@@ -379,7 +382,7 @@ TEST_SUITE("delayed create topics") {
       CHECK(topic.error_code == ErrorCode::request_timed_out);
       CHECK(topic.error_message.has_value());
     }
-    CHECK(world.shard().purgatory().metrics(Kind::create_topics).expired == 1);
+    CHECK(world.shard().purgatory().metrics(create_topics_kind).expired == 1);
     world.background_stands_still = false;
     world.run();
     CHECK(world.shard(1).topics().find("a"));
@@ -394,7 +397,7 @@ TEST_SUITE("delayed create topics") {
     world.connection(1).close();
     world.run();
     CHECK(pending->answer.has_value());
-    CHECK(waiting(world, Kind::create_topics) == 0);
+    CHECK(waiting(world, create_topics_kind) == 0);
     world.background_stands_still = false;
     world.run();
     CHECK_FALSE(world.shard().topics().find("b"));
@@ -410,13 +413,13 @@ TEST_SUITE("what a broker parks") {
     std::vector<std::shared_ptr<World::Pending>> all;
     for (PartitionIndex p = 0; p < 8; ++p)
       all.push_back(world.begin(fetch_request("t", p, 0, 3'600'000), 12));
-    CHECK(waiting(world, Kind::fetch) == 8);
+    CHECK(waiting(world, fetch_kind) == 8);
     world.connection().close();
     // Here at once, before anything else runs; on the other shard when it has been told.
-    CHECK(world.shard(0).purgatory().metrics(Kind::fetch).waiting == 0);
-    CHECK(waiting(world, Kind::fetch) > 0);
+    CHECK(world.shard(0).purgatory().metrics(fetch_kind).waiting == 0);
+    CHECK(waiting(world, fetch_kind) > 0);
     world.run();
-    CHECK(waiting(world, Kind::fetch) == 0);
+    CHECK(waiting(world, fetch_kind) == 0);
     for (const auto& one : all) CHECK(one->answer.has_value());
     for (std::size_t i = 0; i < 2; ++i) {
       CHECK_FALSE(world.shard(i).purgatory().has_completions());
@@ -441,7 +444,7 @@ TEST_SUITE("what a broker parks") {
       CHECK(pending->answer.has_value());
       CHECK(world.shard().partitions().find(quiet)->fetches.empty());
     }
-    CHECK(waiting(world, Kind::fetch) == 0);
+    CHECK(waiting(world, fetch_kind) == 0);
   }
 
   TEST_CASE("the wall clock's jumps neither expire nor hold what waits") {

@@ -604,14 +604,14 @@ def _(ctx):
     delayed = status["delayed"]
     assert delayed["pending"] == 1 and delayed["delivered_total"] == 1 and delayed["early_total"] == 0
     assert set("pending next_due overdue delivered_total early_total cancelled_total lag_ms".split()) <= set(delayed)
-    assert set("p50 p99 max".split()) <= set(delayed["lag_ms"])
+    assert set("p50 p99 max".split()) <= set(delayed["lag_ms"]) and delayed["lag_ms"]["count"] == 1
     assert status["storage"]["fsyncs_total"] > 0 and status["process"]["rss_bytes"] > 0
     assert len(status["shards"]) == 2 and "levels" in status["wheel"]
     assert broker.get("/healthz") is not None and broker.get("/readyz") is not None
     assert topic in json.dumps(broker.get("/topics")) and topic in json.dumps(broker.get(f"/topics/{topic}"))
     assert broker.get("/wheel") and broker.get("/purgatory")
     metrics = broker.get("/metrics")
-    assert "# TYPE" in metrics and "delayed" in metrics
+    assert "# TYPE tarry_delay_lag_seconds histogram\n" in metrics and "\ntarry_delay_lag_seconds_count 1\n" in metrics
     code, body = broker.http("GET", "/nowhere", token=False)
     assert code == 404 and "error" in body
     assert broker.http("GET", "/topics/nobody", token=False)[0] == 404

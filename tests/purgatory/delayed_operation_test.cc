@@ -14,6 +14,9 @@
 namespace tarry::purgatory {
 namespace {
 
+const Kind produce_kind{"test_produce"};
+const Kind fetch_kind{"test_fetch"};
+
 // A partition reduced to what an operation sees of it.
 struct FakePartition {
   Threshold end = 0;
@@ -34,8 +37,7 @@ struct Notes {
 // Waits for whatever its condition says.
 class TestOperation final : public DelayedOperation {
  public:
-  TestOperation(Notes& notes, int number, std::function<bool()> condition,
-                Kind kind = Kind::produce)
+  TestOperation(Notes& notes, int number, std::function<bool()> condition, Kind kind = produce_kind)
       : DelayedOperation(kind), notes_(notes), number_(number), condition_(std::move(condition)) {}
 
   std::function<void(Outcome)> then;  // Runs in on_complete(); may destroy us.
@@ -72,7 +74,7 @@ struct Shard {
   }
 
   std::unique_ptr<TestOperation> waiter(int number, FakePartition& partition, Threshold threshold,
-                                        Kind kind = Kind::produce) {
+                                        Kind kind = produce_kind) {
     return std::make_unique<TestOperation>(
         notes, number, [&partition, threshold] { return partition.end >= threshold; }, kind);
   }
@@ -96,8 +98,8 @@ TEST_SUITE("delayed operation") {
 
     bool left_nothing_behind() {
       return a.watchers.empty() && wheel.empty() && !purgatory.has_completions() &&
-             purgatory.metrics(Kind::produce).waiting == 0 &&
-             purgatory.metrics(Kind::produce).queued == 0;
+             purgatory.metrics(produce_kind).waiting == 0 &&
+             purgatory.metrics(produce_kind).queued == 0;
     }
   };
 
@@ -108,8 +110,8 @@ TEST_SUITE("delayed operation") {
     CHECK(operation->outcome() == Outcome::satisfied);
     CHECK(rings == 0);
     CHECK(left_nothing_behind());
-    CHECK(purgatory.metrics(Kind::produce).answered_at_once == 1);
-    CHECK(purgatory.metrics(Kind::produce).satisfied == 0);
+    CHECK(purgatory.metrics(produce_kind).answered_at_once == 1);
+    CHECK(purgatory.metrics(produce_kind).satisfied == 0);
   }
 
   TEST_CASE_FIXTURE(OnePartition, "one that is answered at once may be destroyed by its answer") {
@@ -157,7 +159,7 @@ TEST_SUITE("delayed operation") {
     CHECK(notes.answered.empty());
     CHECK(turn() == 1);
     CHECK(operation->outcome() == Outcome::expired);
-    CHECK(purgatory.metrics(Kind::produce).late_ms.max() == 5);
+    CHECK(purgatory.metrics(produce_kind).late_ms.total().max() == 5);
   }
 
   TEST_CASE_FIXTURE(OnePartition, "one that is cancelled is answered so, once") {
@@ -180,7 +182,7 @@ TEST_SUITE("delayed operation") {
     turn(start_time + 1000);
     CHECK(operation->outcome() == Outcome::satisfied);
     CHECK(notes.answered.size() == 1);
-    CHECK(purgatory.metrics(Kind::produce).satisfied == 1);
+    CHECK(purgatory.metrics(produce_kind).satisfied == 1);
   }
 
   TEST_CASE_FIXTURE(OnePartition, "one that is destroyed while it waits is never answered") {
@@ -190,7 +192,7 @@ TEST_SUITE("delayed operation") {
     a.append(1000);
     turn(start_time + 1000);
     CHECK(notes.answered.empty());
-    CHECK(purgatory.metrics(Kind::produce).withdrawn == 1);
+    CHECK(purgatory.metrics(produce_kind).withdrawn == 1);
   }
 
   TEST_CASE_FIXTURE(OnePartition, "one that is destroyed between its change and the turn, too") {
@@ -273,8 +275,8 @@ TEST_SUITE("delayed operation") {
     for (Tick now = start_time; now <= start_time + 100; ++now) turn(now);
     CHECK(rounds == 3);
     CHECK(left_nothing_behind());
-    CHECK(purgatory.metrics(Kind::produce).started == 3);
-    CHECK(purgatory.metrics(Kind::produce).expired == 3);
+    CHECK(purgatory.metrics(produce_kind).started == 3);
+    CHECK(purgatory.metrics(produce_kind).expired == 3);
   }
 
   TEST_CASE_FIXTURE(OnePartition, "one that is started anew on another list is asked by that one") {
@@ -300,7 +302,7 @@ TEST_SUITE("delayed operation") {
     const Tick deadline = operation->Parked::deadline();
     CHECK(turn(deadline - 1) == 0);
     CHECK(turn(deadline) == 1);
-    CHECK(purgatory.metrics(Kind::produce).late_ms.max() == 0);
+    CHECK(purgatory.metrics(produce_kind).late_ms.total().max() == 0);
     CHECK_FALSE(operation->move_deadline(deadline + 10));
   }
 
@@ -308,7 +310,7 @@ TEST_SUITE("delayed operation") {
     FakePartition a, b;
     // A fetch: enough bytes in both together.  Any new byte in either may be the last one needed.
     std::unique_ptr<TestOperation> fetch = std::make_unique<TestOperation>(
-        notes, 1, [this] { return a.end + b.end >= 100; }, Kind::fetch);
+        notes, 1, [this] { return a.end + b.end >= 100; }, fetch_kind);
 
     bool start_fetch() {
       const std::array watching{Watching{a.watchers, 1}, Watching{b.watchers, 1}};
@@ -530,7 +532,7 @@ TEST_SUITE("many delayed operations") {
       REQUIRE(wheel.empty());
       turn();
     }
-    const KindMetrics& metrics = purgatory.metrics(Kind::produce);
+    const KindMetrics& metrics = purgatory.metrics(produce_kind);
     CHECK(metrics.satisfied == 3334);
     CHECK(metrics.cancelled == 3333);
     CHECK(metrics.withdrawn == 3333);
@@ -563,14 +565,14 @@ TEST_SUITE("many delayed operations") {
     CHECK(static_cast<std::size_t>(notes.asked) == satisfied);
     CHECK(satisfied > 500);
     CHECK(turn() == satisfied);
-    CHECK(purgatory.metrics(Kind::produce).waiting == count - satisfied);
+    CHECK(purgatory.metrics(produce_kind).waiting == count - satisfied);
     CHECK(turn(start_time + 1000 + count) == count - satisfied);
     CHECK(partition.watchers.empty());
     CHECK(wheel.empty());
-    const KindMetrics& metrics = purgatory.metrics(Kind::produce);
+    const KindMetrics& metrics = purgatory.metrics(produce_kind);
     CHECK(metrics.expired == count - satisfied);
     CHECK(metrics.satisfied == satisfied);
-    CHECK(metrics.waited_ms.count() == count);
+    CHECK(metrics.waited_ms.total().count() == count);
   }
 }
 

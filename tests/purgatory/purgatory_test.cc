@@ -18,6 +18,12 @@
 namespace tarry::purgatory {
 namespace {
 
+// Not in the order of their names.
+const Kind sync_kind{"sync"};
+const Kind join_kind{"join"};
+const Kind fetch_kind{"fetch"};
+const Kind heartbeat_kind{"heartbeat"};
+
 class Waiter final : public DelayedOperation {
  public:
   explicit Waiter(Kind kind) : DelayedOperation(kind) {}
@@ -28,83 +34,29 @@ class Waiter final : public DelayedOperation {
   void on_complete(Outcome) override { ++answers; }
 };
 
-TEST_SUITE("histogram") {
-  TEST_CASE("every value lies in the bucket that its bounds say, to the ends of the range") {
-    std::vector<std::uint64_t> values{0, 1, 7, 8, 9, 15, 16, 17, 18, 1000, 0xffff'ffff};
-    for (unsigned shift = 3; shift < 32; ++shift) {
-      const std::uint64_t power = std::uint64_t{1} << shift;
-      values.insert(values.end(), {power - 1, power, power + 1});
-    }
-    for (const std::uint64_t value : values) {
-      if (value > 0xffff'ffff) continue;
-      CAPTURE(value);
-      Histogram histogram;
-      histogram.add(value);
-      std::size_t bucket = 0;
-      while (histogram.in_bucket(bucket) == 0) ++bucket;
-      CHECK(value <= Histogram::upper_bound(bucket));
-      if (bucket > 0) CHECK(value > Histogram::upper_bound(bucket - 1));
-      CHECK(histogram.p50() == value);
-      CHECK(histogram.max() == value);
-    }
-    Histogram histogram;
-    histogram.add(~std::uint64_t{0});
-    CHECK(histogram.in_bucket(Histogram::bucket_count - 1) == 1);
-    CHECK(Histogram::upper_bound(Histogram::bucket_count - 1) == 0xffff'ffff);
-  }
-
-  TEST_CASE("a quantile is too large by an eighth at most, and never too small") {
-    Histogram histogram;
-    CHECK(histogram.p99() == 0);
-    for (std::uint64_t i = 1; i <= 10'000; ++i) histogram.add(i);
-    CHECK(histogram.p50() >= 5000);
-    CHECK(histogram.p50() <= 5625);
-    CHECK(histogram.p99() >= 9900);
-    CHECK(histogram.p99() <= 10'000);
-    CHECK(histogram.sum() == 50'005'000);
-  }
-
-  TEST_CASE("two histograms added are one that counted what both did") {
-    Histogram low, high, both;
-    for (std::uint64_t i = 1; i <= 1000; ++i) {
-      low.add(i);
-      high.add(i * 1000);
-      both.add(i);
-      both.add(i * 1000);
-    }
-    low.add(high);
-    for (std::size_t i = 0; i < Histogram::bucket_count; ++i)
-      CHECK(low.in_bucket(i) == both.in_bucket(i));
-    CHECK(low.count() == both.count());
-    CHECK(low.sum() == both.sum());
-    CHECK(low.max() == both.max());
-  }
-}
-
 TEST_SUITE("purgatory") {
   TEST_CASE("waited time and lateness are counted up to the answer, per kind") {
     timing::TimingWheel wheel(100);
     Purgatory purgatory(wheel);
     WatchList list;
-    Waiter join(Kind::join), fetch(Kind::fetch);
+    Waiter join(join_kind), fetch(fetch_kind);
     const std::array watching{Watching{list, 1}};
     join.start(purgatory, 100, 300, watching);
     fetch.start(purgatory, 150, 1000, watching);
     wheel.advance(307);
     fetch.cancel();
     purgatory.run_completions(310);
-    CHECK(purgatory.metrics(Kind::join).waited_ms.max() == 210);
-    CHECK(purgatory.metrics(Kind::join).late_ms.max() == 10);
-    CHECK(purgatory.metrics(Kind::fetch).waited_ms.max() == 160);
-    CHECK(purgatory.metrics(Kind::fetch).late_ms.count() == 0);
-    CHECK(purgatory.metrics(Kind::fetch).cancelled == 1);
-    CHECK(purgatory.metrics(Kind::sync).started == 0);
-    CHECK(name_of(Kind::delete_records) == "delete_records");
+    CHECK(purgatory.metrics(join_kind).waited_ms.total().max() == 210);
+    CHECK(purgatory.metrics(join_kind).late_ms.total().max() == 10);
+    CHECK(purgatory.metrics(fetch_kind).waited_ms.total().max() == 160);
+    CHECK(purgatory.metrics(fetch_kind).late_ms.total().count() == 0);
+    CHECK(purgatory.metrics(fetch_kind).cancelled == 1);
+    CHECK(purgatory.metrics(sync_kind).started == 0);
   }
 
   TEST_CASE("one that is prolonged at its deadline waits on, and has not expired until it is not") {
     struct Patient final : DelayedOperation {
-      Patient() : DelayedOperation(Kind::heartbeat) {}
+      Patient() : DelayedOperation(heartbeat_kind) {}
       std::optional<Tick> later;
       std::optional<Outcome> answer;
 
@@ -122,18 +74,44 @@ TEST_SUITE("purgatory") {
     CHECK_FALSE(purgatory.has_completions());
     CHECK(patient.waiting());
     CHECK(patient.Parked::deadline() == 30);
-    CHECK(purgatory.metrics(Kind::heartbeat).expired == 0);
+    CHECK(purgatory.metrics(heartbeat_kind).expired == 0);
     wheel.advance(30);
     purgatory.run_completions(30);
     CHECK(patient.answer == Outcome::expired);
-    CHECK(purgatory.metrics(Kind::heartbeat).expired == 1);
+    CHECK(purgatory.metrics(heartbeat_kind).expired == 1);
   }
 
-  TEST_CASE("every kind has a name of its own") {
+  TEST_CASE("every kind has a name of its own, and all are told in the order of their names") {
+    CHECK(heartbeat_kind.name() == "heartbeat");
+    const auto all = kinds();
+    REQUIRE(all.size() == kind_count());
     std::set<std::string_view> names;
-    for (std::size_t i = 0; i < kind_count; ++i) names.insert(name_of(static_cast<Kind>(i)));
-    CHECK(names.size() == kind_count);
-    CHECK_FALSE(names.contains("unknown"));
+    for (const Kind kind : all) names.insert(kind.name());
+    CHECK(names.size() == kind_count());
+    CHECK(std::ranges::is_sorted(all, {}, &Kind::name));
+    for (const Kind kind : {sync_kind, join_kind, fetch_kind, heartbeat_kind})
+      CHECK(std::ranges::count(all, kind) == 1);
+  }
+
+  TEST_CASE("a purgatory has figures of every kind, also of those that nothing has happened to") {
+    timing::TimingWheel wheel;
+    Purgatory purgatory(wheel);
+    CHECK(purgatory.stats(0).size() == kind_count());
+    for (const Kind kind : kinds()) CHECK(purgatory.stats(0)[kind.index()].started == 0);
+  }
+
+  TEST_CASE("what was waited long ago is in the total and not in the last minutes") {
+    timing::TimingWheel wheel;
+    Purgatory purgatory(wheel);
+    Waiter waiter(join_kind);
+    waiter.start(purgatory, 0, 1'000, {});
+    wheel.advance(1'000);
+    purgatory.run_completions(1'000);
+    const auto at = [&](Tick now) { return purgatory.stats(now)[join_kind.index()]; };
+    CHECK(at(1'000).waited_ms.recent.max() == 1'000);
+    CHECK(at(240'000).late_ms.recent.count() == 1);
+    CHECK(at(301'000).waited_ms.recent.count() == 0);
+    CHECK(at(301'000).waited_ms.total.max() == 1'000);
   }
 
   TEST_CASE("cancel_all() answers everyone who waits") {
@@ -142,8 +120,9 @@ TEST_SUITE("purgatory") {
     WatchList list;
     std::vector<std::unique_ptr<Waiter>> waiters;
     const std::array watching{Watching{list, 1}};
+    const auto all = kinds();
     for (std::size_t i = 0; i < 100; ++i) {
-      waiters.push_back(std::make_unique<Waiter>(static_cast<Kind>(i % kind_count)));
+      waiters.push_back(std::make_unique<Waiter>(all[i % all.size()]));
       waiters.back()->start(purgatory, 0, 1000, watching);
     }
     purgatory.cancel_all();
@@ -156,7 +135,7 @@ TEST_SUITE("purgatory") {
   TEST_CASE("operations that outlive their purgatory are withdrawn, not answered") {
     timing::TimingWheel wheel;
     WatchList list;
-    Waiter waiting(Kind::fetch), queued(Kind::fetch);
+    Waiter waiting(fetch_kind), queued(fetch_kind);
     {
       Purgatory purgatory(wheel);
       const std::array watching{Watching{list, 1}};
@@ -178,7 +157,7 @@ TEST_SUITE("purgatory against a model") {
     static constexpr std::size_t list_count = 5;
 
     struct Operation final : DelayedOperation {
-      Operation(Model& m, std::size_t n) : DelayedOperation(Kind::fetch), model(m), number(n) {}
+      Operation(Model& m, std::size_t n) : DelayedOperation(fetch_kind), model(m), number(n) {}
       bool is_satisfied() override {
         ++model.asked;
         return holds();
@@ -270,7 +249,7 @@ TEST_SUITE("purgatory against a model") {
         REQUIRE(operation->waiting() == !operation->decided);
         waiting += operation->waiting() ? 1U : 0U;
       }
-      REQUIRE(purgatory.metrics(Kind::fetch).waiting == waiting);
+      REQUIRE(purgatory.metrics(fetch_kind).waiting == waiting);
       REQUIRE(wheel.size() == waiting);
     }
 
@@ -340,7 +319,7 @@ TEST_SUITE("purgatory against a model") {
         if (model.below(4) == 0) model.turn();
       }
       while (model.purgatory.has_completions()) model.purgatory.run_completions(model.now);
-      const KindMetrics& metrics = model.purgatory.metrics(Kind::fetch);
+      const KindMetrics& metrics = model.purgatory.metrics(fetch_kind);
       REQUIRE(metrics.queued == 0);
       REQUIRE(metrics.started == metrics.answered_at_once + metrics.waiting + metrics.satisfied +
                                      metrics.expired + metrics.cancelled + metrics.withdrawn);

@@ -15,6 +15,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
+#include "broker/handlers/delayed_fetch.h"
 #include "server/config_layers.h"
 #include "tests/server/world.h"
 
@@ -119,7 +120,7 @@ std::array<std::string, 2> topics_on_both(Server& server) {
 std::size_t connections_on(Server& server, std::size_t shard) {
   std::promise<std::size_t> count;
   asio::post(server.broker().shard(shard).executor(),
-             [&] { count.set_value(server.broker().shard(shard).connections); });
+             [&] { count.set_value(server.broker().shard(shard).counters.connections); });
   return count.get_future().get();
 }
 template <typename Condition>
@@ -185,9 +186,8 @@ TEST_SUITE("server") {
       for (std::size_t i = 0; i < 2; ++i) {
         std::promise<std::uint64_t> here;
         auto& shard = server.broker().shard(i);
-        asio::post(shard.executor(), [&] {
-          here.set_value(shard.purgatory().metrics(purgatory::Kind::fetch).waiting);
-        });
+        asio::post(shard.executor(),
+                   [&] { here.set_value(shard.purgatory().metrics(broker::fetch_kind).waiting); });
         sum += here.get_future().get();
       }
       return sum;

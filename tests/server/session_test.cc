@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "broker/handlers/delayed_fetch.h"
 #include "records/batch_builder.h"
 #include "tests/captured_log.h"
 #include "tests/server/world.h"
@@ -97,9 +98,9 @@ struct Sitting : TestWorld {
   // The kernel hands over what was sent when it likes to: so many requests are with the session,
   // and all that can be done is done.
   void has_taken(std::uint64_t requests) {
-    until([&] { return shard().requests_total >= requests; });
+    until([&] { return shard().counters.requests_total >= requests; });
     settle();
-    CHECK(shard().requests_total == requests);
+    CHECK(shard().counters.requests_total == requests);
   }
   // Makes a topic whose partition is open.
   void make_topic(struct Client& client, const std::string& name);
@@ -227,7 +228,7 @@ TEST_SUITE("session") {
     for (int i = 0; i < 900; ++i) append_bytes(frames, ask_versions(i));
     client.send(frames);
     for (int i = 0; i < 900; ++i) REQUIRE(client.answer() == i);
-    CHECK(sitting.shard().requests_total == 900);
+    CHECK(sitting.shard().counters.requests_total == 900);
   }
 
   TEST_CASE("a frame larger than one read comes whole") {
@@ -539,10 +540,10 @@ TEST_SUITE("session") {
         for (int i = 0; i < sent; ++i) append_bytes(frames, ask_fetch(i, "t", 3'600'000));
         client.send(frames);
         sitting.has_taken(2 + 3);
-        CHECK(sitting.shard().purgatory().metrics(purgatory::Kind::fetch).waiting == 3);
+        CHECK(sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == 3);
       }
       sitting.until([&] { return sitting.sessions.size() == 0; });
-      CHECK(sitting.shard().purgatory().metrics(purgatory::Kind::fetch).waiting == 0);
+      CHECK(sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == 0);
     }
   }
 

@@ -1,0 +1,47 @@
+#include "admin/health_routes.h"
+
+#include <string>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "admin/json_reply.h"
+#include "admin/overview.h"
+#include "base/token_proof.h"
+#include "broker/broker.h"
+
+namespace tarry::admin {
+
+namespace asio = boost::asio;
+
+asio::awaitable<Reply> get_health(Call&) {
+  // Shard 0 has its turn: the process lives and does not hang.
+  co_return json_reply(Json{{"status", "ok"}});
+}
+
+asio::awaitable<Reply> get_readiness(Call& call) {
+  const auto shards = co_await broker::shard_statuses(call.context.broker, call.context.here);
+  const auto state = state_of(shards);
+  Json body;
+  body["status"] = state;
+  if (state != "running") {
+    body["error"] = state == disk_full ? "disk full: the broker takes no records"
+                                       : fmt::format("the broker is {}", state);
+    co_return json_reply(body, 503);
+  }
+  co_return json_reply(body);
+}
+
+asio::awaitable<Reply> get_proof(Call& call) {
+  const auto* nonce = call.parameter("nonce");
+  if (nonce == nullptr || !is_proof_nonce(*nonce)) {
+    throw Refused{400,
+                  "give a nonce of 64 hexadecimal digits (0-9a-f), as in "
+                  "/proof?nonce=" +
+                      std::string(64, '0')};
+  }
+  co_return json_reply(
+      Json{{"proof", call.context.token.proof(*nonce, call.local)}, {"address", call.local}});
+}
+
+}  // namespace tarry::admin

@@ -1,0 +1,58 @@
+#pragma once
+
+// JsonFields: makes the figures that it is told the fields of one JSON object, in their order.
+//
+//   JsonFields delayed;
+//   for (const auto& shard : shards) shard.delay.report(delayed);    // Added up.
+//   body["delayed"] = delayed.object();
+//
+// Labels are left out: a handler makes one object for each thing that it shows on its own.  A
+// histogram becomes p50, p99 and max in milliseconds, and the count of its values.
+//
+// For .cc files alone: it brings nlohmann/json with it.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "admin/json_reply.h"
+#include "base/histogram.h"
+#include "base/metrics.h"
+
+namespace tarry::admin {
+
+class JsonFields final : public MetricSink {
+ public:
+  enum class Histograms : std::uint8_t {
+    recent,  // Of the last minutes.
+    whole,   // Since the start, with sum and buckets; `recent` beside them.
+  };
+
+  explicit JsonFields(Histograms histograms = Histograms::recent) : histograms_(histograms) {}
+
+  void histogram(const Metric& metric, const Distribution& values, TimeUnit unit) override;
+
+  void put_into(Json& object) const;
+  Json object() const;
+
+ private:
+  struct TimeDistribution {
+    Distribution values;
+    TimeUnit unit = TimeUnit::milliseconds;
+  };
+  struct Field {
+    std::string name;
+    std::string metric;  // The one that it is of.
+    std::variant<MetricValue, TimeDistribution> value;
+  };
+
+  void put(MetricType type, const Metric& metric, const MetricValue& value) override;
+  // The field of `metric`, if it was reported before.
+  Field* find(const Metric& metric);
+
+  const Histograms histograms_;
+  std::vector<Field> fields_;
+};
+
+}  // namespace tarry::admin

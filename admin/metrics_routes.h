@@ -1,0 +1,13 @@
+#pragma once
+
+// Every figure, for Prometheus.
+
+#include <boost/asio/awaitable.hpp>
+
+#include "admin/call.h"
+
+namespace tarry::admin {
+
+boost::asio::awaitable<Reply> get_metrics(Call& call);
+
+}  // namespace tarry::admin

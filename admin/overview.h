@@ -1,0 +1,57 @@
+#pragma once
+
+// Overview: the whole broker at one moment, for the pages that show all of it.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "admin/call.h"
+#include "admin/process_status.h"
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "broker/views/status.h"
+
+namespace tarry::admin {
+
+struct PendingStatus {
+  std::uint64_t total = 0;
+  std::optional<WallTime> next_due;
+
+  void report(MetricSink& sink) const;
+};
+
+struct TopicTotals {
+  std::uint64_t topics = 0;
+  std::uint64_t partitions = 0;
+
+  void report(MetricSink& sink) const;
+};
+
+struct DiskStatus {
+  std::uint64_t bytes = 0;
+
+  void report(MetricSink& sink) const;
+};
+
+struct Overview {
+  std::vector<broker::ShardStatus> shards;
+  PendingStatus pending;
+  TopicTotals topics;
+  DiskStatus disk;
+  ProcessStatus process;
+};
+
+// Looks at the disk and asks every shard.
+boost::asio::awaitable<Overview> overview(Context& context);
+
+boost::asio::awaitable<PendingStatus> pending_status(Context& context);
+
+// "running", or the first of these that is true of any shard: failed, stopping, disk_full.
+inline constexpr std::string_view disk_full = "disk full";
+std::string_view state_of(const std::vector<broker::ShardStatus>& shards);
+
+}  // namespace tarry::admin

@@ -1,0 +1,19 @@
+#pragma once
+
+// The requests that wait, by kind, as /status and /purgatory show them.
+//
+// For .cc files alone: it brings nlohmann/json with it.
+
+#include <vector>
+
+#include "admin/json_fields.h"
+#include "admin/json_reply.h"
+#include "broker/views/status.h"
+
+namespace tarry::admin {
+
+// Every kind of delayed operation, whether it has ever waited or not; all shards together.
+Json purgatory_json(const std::vector<broker::ShardStatus>& shards,
+                    JsonFields::Histograms histograms);
+
+}  // namespace tarry::admin

@@ -1,0 +1,151 @@
+#include "admin/topic_routes.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "admin/json_reply.h"
+#include "base/log.h"
+#include "broker/broker.h"
+#include "broker/views/status.h"
+
+namespace tarry::admin {
+namespace {
+
+namespace asio = boost::asio;
+using broker::PartitionStatus;
+
+// A page that shows partitions opens so many of them: a log's directory is read for each.
+constexpr std::size_t opened_at_most = 1000;
+
+Json topic_json(Context& context, const storage::Topic& topic) {
+  Json json;
+  json["name"] = topic.name;
+  json["id"] = topic.id.text();
+  json["partitions"] = topic.partitions;
+  json["configs"] = Json::object();
+  for (const auto& [key, value] : topic.configs) json["configs"][key] = value;
+  json["pending"] = context.broker.pending().pending_of(topic.id);
+  return json;
+}
+
+// Sums of the partitions that are open.
+void put_sums(Json& to, std::span<const PartitionStatus> partitions) {
+  std::uint64_t bytes = 0;
+  std::int64_t offsets = 0;
+  std::size_t open = 0;
+  for (const auto& partition : partitions) {
+    if (!partition.open) continue;
+    ++open;
+    bytes += partition.bytes;
+    offsets += partition.high_watermark - partition.log_start;
+  }
+  to["partitions_open"] = open;
+  to["bytes"] = bytes;
+  to["offsets"] = offsets;
+}
+
+std::vector<TopicPartition> partitions_of(const storage::Topic& topic) {
+  std::vector<TopicPartition> partitions;
+  for (PartitionIndex p = 0; p < topic.partitions; ++p) partitions.push_back({topic.id, p});
+  return partitions;
+}
+
+broker::TopicPtr topic_of(Call& call) {
+  auto topic = call.context.here.topics().find(call.part(1));
+  if (!topic) throw Refused{404, fmt::format("there is no topic '{}'", printable(call.part(1)))};
+  return topic;
+}
+
+}  // namespace
+
+asio::awaitable<Reply> get_topics(Call& call) {
+  auto& context = call.context;
+  // A topic that is deleted meanwhile is shown as it was.
+  const auto topics = context.here.topics().by_name();
+  std::vector<TopicPartition> partitions;
+  for (const auto& topic : topics) {
+    const auto more = partitions_of(*topic);
+    partitions.insert(partitions.end(), more.begin(), more.end());
+  }
+  const auto statuses =
+      co_await broker::partition_statuses(context.broker, context.here, partitions, opened_at_most);
+  Json body;
+  body["topics"] = Json::array();
+  std::span<const PartitionStatus> rest = statuses;
+  for (const auto& topic : topics) {
+    const auto count = static_cast<std::size_t>(topic->partitions);
+    Json each = topic_json(context, *topic);
+    put_sums(each, rest.first(count));
+    rest = rest.subspan(count);
+    body["topics"].push_back(std::move(each));
+  }
+  co_return json_reply(body);
+}
+
+asio::awaitable<Reply> get_topic(Call& call) {
+  auto& context = call.context;
+  const auto topic = topic_of(call);
+  const auto statuses = co_await broker::partition_statuses(context.broker, context.here,
+                                                            partitions_of(*topic), opened_at_most);
+  Json body = topic_json(context, *topic);
+  put_sums(body, statuses);
+  body["partitions"] = Json::array();
+  for (std::size_t i = 0; i < statuses.size(); ++i) {
+    const auto& status = statuses[i];
+    Json each;
+    each["partition"] = i;
+    each["shard"] = status.shard;
+    each["open"] = status.open;
+    if (status.open) {
+      each["fenced"] = status.fenced;
+      each["log_start"] = status.log_start;
+      each["high_watermark"] = status.high_watermark;
+      each["log_end"] = status.log_end;
+      each["bytes"] = status.bytes;
+    }
+    body["partitions"].push_back(std::move(each));
+  }
+  co_return json_reply(body);
+}
+
+asio::awaitable<Reply> delete_topic(Call& call) {
+  auto& context = call.context;
+  auto& broker = context.broker;
+  bool force = false;
+  if (const auto* given = call.parameter("force")) {
+    if (*given != "true" && *given != "false") {
+      throw Refused{400, fmt::format("force={}: true or false is expected, as in force=true",
+                                     printable(*given))};
+    }
+    force = *given == "true";
+  }
+  if (!broker.config().delete_topics) throw Refused{403, "delete.topic.enable is false"};
+  const auto topic = topic_of(call);
+  const auto pending = broker.pending().pending_of(topic->id);
+  const auto removed = co_await broker.topics().remove(topic->id, force);
+  if (!removed) {
+    using protocol::ErrorCode;
+    const auto& refused = removed.error();
+    if (refused.code == ErrorCode::policy_violation) {
+      Json body{{"error", refused.message}};
+      body["pending"] = pending;
+      co_return json_reply(body, 409);
+    }
+    throw Refused{refused.code == ErrorCode::unknown_topic_id ? 404u : 500u, refused.message};
+  }
+  Json body;
+  body["result"] = "deleted";
+  body["topic"] = topic->name;
+  body["id"] = topic->id.text();
+  body["pending_dropped"] = pending;
+  co_return json_reply(body);
+}
+
+}  // namespace tarry::admin

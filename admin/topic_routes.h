@@ -1,0 +1,15 @@
+#pragma once
+
+// Topics: listed, looked at, deleted with all that waits in them.  docs/http.md has the fields.
+
+#include <boost/asio/awaitable.hpp>
+
+#include "admin/call.h"
+
+namespace tarry::admin {
+
+boost::asio::awaitable<Reply> get_topics(Call& call);
+boost::asio::awaitable<Reply> get_topic(Call& call);
+boost::asio::awaitable<Reply> delete_topic(Call& call);
+
+}  // namespace tarry::admin

@@ -1,0 +1,14 @@
+#pragma once
+
+// The wheels' levels, and how many records wait in memory and on disk.  docs/http.md has the
+// fields.
+
+#include <boost/asio/awaitable.hpp>
+
+#include "admin/call.h"
+
+namespace tarry::admin {
+
+boost::asio::awaitable<Reply> get_wheel(Call& call);
+
+}  // namespace tarry::admin

@@ -1,0 +1,22 @@
+#pragma once
+
+// ShardCounters: a shard's clients and their requests.  The session layer writes them.
+
+#include <cstdint>
+
+#include "base/metrics.h"
+
+namespace tarry::broker {
+
+struct ShardCounters {
+  std::uint64_t connections = 0;  // Now.
+  std::uint64_t requests_total = 0;
+
+  void report(MetricSink& sink) const {
+    sink.gauge({"tarry_broker_connections", "Clients that are connected."}, connections);
+    sink.counter({"tarry_broker_requests_total", "Requests over the Kafka protocol."},
+                 requests_total);
+  }
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,208 @@
+// Every figure, over HTTP: the text itself, and that it says what the JSON pages say.
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "admin/process_status.h"
+#include "broker/views/status.h"
+#include "tests/admin/client.h"
+
+namespace tarry::admin::test {
+namespace {
+
+using namespace std::chrono_literals;
+using broker::test::batch_of;
+using broker::test::create_topic;
+using broker::test::fetch_request;
+using broker::test::produce;
+
+// Nothing ever waits as one of these.
+const purgatory::Kind test_kind{"kind_of_a_test"};
+
+// /metrics taken apart.
+struct Scrape {
+  explicit Scrape(const std::string& body) {
+    std::istringstream lines(body);
+    std::string family;
+    for (std::string line; std::getline(lines, line);) {
+      INFO(line);
+      if (line.starts_with("# HELP ")) {
+        family = line.substr(7, line.find(' ', 7) - 7);
+        CHECK(line.size() > 8 + family.size());
+        CHECK(types.try_emplace(family).second);
+      } else if (line.starts_with("# TYPE ")) {
+        REQUIRE(line.starts_with("# TYPE " + family + " "));
+        CHECK(types[family].empty());
+        types[family] = line.substr(8 + family.size());
+      } else {
+        CHECK(line.starts_with(family));
+        const auto blank = line.rfind(' ');
+        const auto value = line.substr(blank + 1);
+        std::size_t read = 0;
+        samples.emplace_back(line.substr(0, blank), std::stod(value, &read));
+        CHECK(read == value.size());
+        CHECK(names.insert(line.substr(0, blank)).second);
+      }
+    }
+  }
+  double value(const std::string& sample) const {
+    for (const auto& [name, value] : samples)
+      if (name == sample) return value;
+    FAIL("no sample " << sample);
+    return 0;
+  }
+
+  std::map<std::string, std::string> types;
+  std::vector<std::pair<std::string, double>> samples;
+  std::set<std::string> names;
+};
+
+// Which names and fields a folder states.
+class StatementSink final : public MetricSink {
+ public:
+  void histogram(const Metric& metric, const Distribution&, TimeUnit) override { note(metric); }
+  std::map<std::string, std::string> fields;  // By name.
+
+ private:
+  void put(MetricType, const Metric& metric, const MetricValue&) override { note(metric); }
+  void note(const Metric& metric) {
+    fields[std::string(metric.name)] = std::string(metric.json_field());
+  }
+};
+
+TEST_SUITE("metrics routes") {
+  TEST_CASE("/metrics is Prometheus' text: a help and a type for each name, a value a line") {
+    Admin admin;
+    create_topic(admin.world, "orders");
+    produce(admin.world, "orders", 0,
+            batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "1h"}}}}));
+    const auto answer = admin.get("/metrics");
+    CHECK(answer.status == 200);
+    CHECK(answer.headers.at("Content-Type") == "text/plain; version=0.0.4; charset=utf-8");
+    const Scrape scrape(answer.body);
+    for (const auto& [family, type] : scrape.types) {
+      INFO(family);
+      const std::set<std::string> known{"counter", "gauge", "histogram"};
+      CHECK(known.contains(type));
+      CHECK((type == "counter") == family.ends_with("_total"));
+    }
+    CHECK(scrape.value("tarry_delay_pending") == 1);
+    CHECK(scrape.value("tarry_delay_topic_pending{topic=\"orders\"}") == 1);
+    CHECK(scrape.value("tarry_purgatory_late_seconds_count{kind=\"join\"}") == 0);
+    CHECK(scrape.types.contains("tarry_timing_timers"));
+    CHECK(scrape.types.contains("tarry_purgatory_waited_seconds"));
+    CHECK(scrape.types.contains("tarry_storage_fsyncs_total"));
+  }
+
+  TEST_CASE("the buckets of a histogram are cumulative, and the last one, +Inf, is its count") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    const auto waiting = admin.world.begin(fetch_request("t", 0, 0, 20'000), 12);
+    admin.world.pass(21s);
+    const Scrape scrape(admin.get("/metrics").body);
+    std::map<std::string, double> last;  // By all that stands before the bucket's bound.
+    std::size_t buckets = 0;
+    for (const auto& [name, value] : scrape.samples) {
+      INFO(name);
+      if (const auto bound = name.find("le=\""); bound != name.npos) {
+        const auto series = name.substr(0, bound);
+        CHECK(value >= last[series]);
+        last[series] = name.ends_with("le=\"+Inf\"}") ? -1 : value;
+        ++buckets;
+      }
+    }
+    CHECK(buckets > 0);
+    for (const auto& [series, value] : last) {
+      INFO(series);
+      CHECK(value == -1);  // Ended in +Inf.
+    }
+    const std::string waited = "tarry_purgatory_waited_seconds";
+    CHECK(scrape.value(waited + "_bucket{kind=\"fetch\",le=\"16.383\"}") == 0);
+    CHECK(scrape.value(waited + "_bucket{kind=\"fetch\",le=\"32.767\"}") == 1);
+    CHECK(scrape.value(waited + "_bucket{kind=\"fetch\",le=\"+Inf\"}") == 1);
+    CHECK(scrape.value(waited + "_count{kind=\"fetch\"}") == 1);
+    CHECK(scrape.value(waited + "_sum{kind=\"fetch\"}") >= 20);
+  }
+
+  TEST_CASE("what a folder states once is in /metrics and in /status") {
+    Admin admin;
+    create_topic(admin.world, "t");  // For a level of a wheel.
+    produce(admin.world, "t", 0, batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "5s"}}}}));
+    const Scrape scrape(admin.get("/metrics").body);
+    const Json status = admin.get_json("/status");
+    const auto in_both = [&](const Json& object, const std::function<void(MetricSink&)>& report) {
+      StatementSink stated;
+      report(stated);
+      CHECK(!stated.fields.empty());
+      for (const auto& [name, field] : stated.fields) {
+        INFO(name);
+        CHECK(scrape.types.contains(name));
+        CHECK(object.contains(field));
+      }
+    };
+    const broker::ShardStatus shard;
+    in_both(status["shards"][1], [&](MetricSink& sink) { shard.report(sink); });
+    in_both(status["delayed"], [&](MetricSink& sink) { shard.delay.report(sink); });
+    in_both(status["storage"], [&](MetricSink& sink) { shard.journal.report(sink); });
+    in_both(status["process"], [&](MetricSink& sink) { ProcessStatus().report(sink); });
+    in_both(status["wheel"]["levels"][0],
+            [&](MetricSink& sink) { timing::report(timing::TimingWheel::LevelStats(), sink); });
+    const purgatory::KindStats kind(purgatory::KindMetrics{}, MonoTime{});
+    in_both(status["purgatory"]["fetch"], [&](MetricSink& sink) { kind.report(sink); });
+    in_both(admin.get_json("/purgatory")["fetch"], [&](MetricSink& sink) { kind.report(sink); });
+  }
+
+  TEST_CASE("a kind of delayed operation is on every page from the start, wherever it stands") {
+    Admin admin;
+    const std::string name(test_kind.name());
+    CHECK(admin.get_json("/status")["purgatory"][name]["waiting"] == 0);
+    CHECK(admin.get_json("/purgatory")[name]["waited_ms"]["count"] == 0);
+    const Scrape scrape(admin.get("/metrics").body);
+    CHECK(scrape.value("tarry_purgatory_waiting{kind=\"" + name + "\"}") == 0);
+    CHECK(scrape.value("tarry_purgatory_answered_total{kind=\"" + name +
+                       "\",outcome=\"expired\"}") == 0);
+    CHECK(scrape.value("tarry_purgatory_late_seconds_count{kind=\"" + name + "\"}") == 0);
+  }
+
+  TEST_CASE("the kinds that /status tells of are those that docs/http.md names") {
+    Admin admin;
+    std::set<std::string> told;
+    for (const auto& [kind, figures] : admin.get_json("/status")["purgatory"].items())
+      told.insert(kind);
+    told.erase(std::string(test_kind.name()));
+    CHECK(told == std::set<std::string>{"alter_configs", "create_partitions", "create_topics",
+                                        "delete_groups", "delete_records", "delete_topics", "fetch",
+                                        "fetch_watch", "heartbeat", "init_producer_id", "join",
+                                        "offset_commit", "offset_delete", "produce", "sync"});
+  }
+
+  TEST_CASE("the lag is a histogram since the start in /metrics, and of the last minutes in JSON") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    produce(admin.world, "t", 0, batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "2s"}}}}));
+    admin.world.pass(3s);
+    const auto lag = [&] { return admin.get_json("/status")["delayed"]["lag_ms"]; };
+    const auto count = [&] {
+      const Scrape scrape(admin.get("/metrics").body);
+      CHECK(scrape.types.at("tarry_delay_lag_seconds") == "histogram");
+      return scrape.value("tarry_delay_lag_seconds_count");
+    };
+    CHECK(lag()["count"] == 1);
+    CHECK(count() == 1);
+    CHECK(admin.get_json("/status")["window_ms"] == 300'000);
+    admin.world.pass(301s);
+    CHECK(lag() == Json{{"p50", 0.0}, {"p99", 0.0}, {"max", 0.0}, {"count", 0}});
+    CHECK(count() == 1);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::admin::test

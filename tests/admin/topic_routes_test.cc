@@ -1,0 +1,68 @@
+// Topics over HTTP: listed, looked at, deleted.
+
+#include <doctest/doctest.h>
+
+#include "tests/admin/client.h"
+
+namespace tarry::admin::test {
+namespace {
+
+using broker::test::batch_of;
+using broker::test::create_topic;
+using broker::test::produce;
+
+TEST_SUITE("topic routes") {
+  TEST_CASE("/topics lists every topic with what is in its partitions, /topics/NAME each of them") {
+    Admin admin;
+    CHECK(admin.get_json("/topics")["topics"].empty());
+    create_topic(admin.world, "orders", 3, {{"retention.ms", "123456"}});
+    create_topic(admin.world, "bills");
+    produce(admin.world, "orders", 1, batch_of(admin.world.clock.wall(), {{"a"}, {"b"}}));
+    produce(admin.world, "orders", 2,
+            batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "1h"}}}}));
+    const auto topics = admin.get_json("/topics")["topics"];
+    REQUIRE(topics.size() == 2);
+    CHECK(topics[0]["name"] == "bills");
+    CHECK(topics[1]["name"] == "orders");
+    CHECK(topics[1]["partitions"] == 3);
+    CHECK(topics[1]["id"].get<std::string>().size() == 22);
+    CHECK(topics[1]["configs"]["retention.ms"] == "123456");
+    CHECK(topics[1]["pending"] == 1);
+    CHECK(topics[1]["offsets"] == 2);
+    CHECK(topics[1]["bytes"].get<int>() > 60);
+    const auto orders = admin.get_json("/topics/orders");
+    REQUIRE(orders["partitions"].size() == 3);
+    CHECK(orders["partitions"][1]["log_end"] == 2);
+    CHECK(orders["partitions"][1]["high_watermark"] == 2);
+    CHECK(orders["partitions"][0]["log_end"] == 0);
+    CHECK(orders["partitions"][0]["fenced"] == false);
+    CHECK(admin.get("/topics/nobody").status == 404);
+    CHECK(admin.get("/topics/..").status == 404);
+    CHECK(admin.get("/topics/%2e%2e%2fadmin.token").status == 404);
+  }
+
+  TEST_CASE("a topic with pending records is deleted by force alone: 409 and their number") {
+    Admin admin;
+    create_topic(admin.world, "orders", 2);
+    for (PartitionIndex p : {0, 1}) {
+      produce(admin.world, "orders", p,
+              batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "1h"}}}}));
+    }
+    CHECK(admin.ask("DELETE", "/topics/orders?force=true").status == 401);
+    const auto refused = admin.remove("/topics/orders");
+    CHECK(refused.status == 409);
+    CHECK(refused.error().find("2 pending") != std::string::npos);
+    CHECK(refused.json()["pending"] == 2);
+    CHECK(admin.remove("/topics/orders?force=yes").status == 400);
+    CHECK(admin.remove("/topics/nobody?force=true").status == 404);
+    const auto deleted = admin.remove("/topics/orders?force=true");
+    CHECK(deleted.status == 200);
+    CHECK(deleted.json()["result"] == "deleted");
+    CHECK(deleted.json()["pending_dropped"] == 2);
+    CHECK(admin.get_json("/delayed")["records"].empty());
+    CHECK(admin.get("/topics/orders").status == 404);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::admin::test

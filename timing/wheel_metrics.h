@@ -1,0 +1,25 @@
+#pragma once
+
+// The figures of a wheel, level by level; reported under the labels of the wheel and the level.
+//
+// The sink is any class with gauge() and counter(), in the broker that of base/metrics.h: timing/
+// is installed with base/assert.h alone and may not include more.  This file is not installed.
+
+#include "timing/timing_wheel.h"
+
+namespace tarry::timing {
+
+template <typename Sink>
+void report(const TimingWheel::LevelStats& level, Sink& sink) {
+  sink.gauge({"tarry_timing_timers", "Timers in a wheel's level."}, level.timers);
+  sink.gauge({"tarry_timing_buckets", "Buckets in use in a wheel's level.", "buckets_in_use"},
+             level.buckets);
+  sink.counter({"tarry_timing_upgrades_total",
+                "Timers that overflowed, or were moved later, up to the level.", "upgrades"},
+               level.upgrades);
+  sink.counter({"tarry_timing_downgrades_total",
+                "Timers that came down to the level from a higher one.", "downgrades"},
+               level.downgrades);
+}
+
+}  // namespace tarry::timing
