@@ -108,7 +108,7 @@ Result<Lsn> ShardContext::append(const storage::RecordBuilder& record, storage::
 }
 
 void ShardContext::journal_failed(const Error& error) {
-  has_room_ = false;
+  failed_ = true;
   broker_.on_failure(error);
 }
 
