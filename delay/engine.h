@@ -68,7 +68,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "delay/believed_wall.h"
+#include "delay/clock_step_filter.h"
 #include "delay/far_tier.h"
 #include "delay/histogram.h"
 #include "delay/near_tier.h"
@@ -347,6 +347,12 @@ class Engine {
   // --- engine_deliver.cc
   bool dispatch(WallTime now);
   void deliver_from(PartitionSlot slot, WallTime now, std::size_t& records, std::size_t& bytes);
+  struct Filling;
+  bool fill(Filling& filling);
+  void take_for_read(Filling& filling);
+  std::size_t add_to(Filling& filling, NearEntry& entry,
+                     std::optional<storage::PendingRecord>& record);
+  std::size_t send(Filling& filling);
   NearEntry* take_ready(PartitionSlot slot);
   void drop_all(PartitionSlot slot);
   void delivered(PartitionSlot slot, const Result<Offset>& result);
@@ -358,7 +364,7 @@ class Engine {
   Sink& sink_;
   const Options options_;
 
-  BelievedWall wall_;
+  ClockStepFilter wall_;
   timing::CallbackTimer alarm_;
   NearTier near_;
   FarTier far_;
