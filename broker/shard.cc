@@ -26,7 +26,12 @@ Shard::Shard(const BrokerContext& broker, ShardSetup setup,
             [this, want = std::move(want_sequences)]() mutable { want(*this); }),
       engine_(clock(), wheel(), *broker.pending, sink_, engine_options(config(), time_of(0))),
       groups_(*this),
-      checkpointer_(*this, partitions_) {}
+      shortage_(*this, [this] { checkpointer_.retry(); }),
+      free_space_(*this, [this] { checkpointer_.run_now(); }),
+      checkpointer_(*this, partitions_, free_space_, shortage_,
+                    [this] { stop_drain_.checkpoint_ended(); }),
+      retention_(*this, partitions_, checkpointer_, free_space_),
+      stop_drain_(*this, checkpointer_, shortage_) {}
 
 Shard::~Shard() = default;
 
@@ -43,12 +48,12 @@ void Shard::record_told() {
 void Shard::journal_is_full() {
   // A large record is refused long before the journal is half full: a checkpoint makes room.
   checkpointer_.hurry();
-  checkpointer_.look_at_free_space();
+  free_space_.look();
 }
 
 void Shard::journal_under_pressure() {
   checkpointer_.hurry();
-  checkpointer_.look_at_free_space();  // It looks again until there is some.
+  free_space_.look();  // It looks again until there is some.
 }
 
 // --- Topics
@@ -75,6 +80,7 @@ void Shard::drop_partitions(const storage::Topic& topic) {
   for (PartitionIndex p = 0; p < topic.partitions; ++p) {
     partitions_.drop(topic, p);
     checkpointer_.forget({topic.id, p});
+    retention_.forget({topic.id, p});
   }
   remove_retired_partitions();
 }
@@ -89,6 +95,8 @@ void Shard::remove_retired_partitions() {
 void Shard::start() {
   engine_.start();
   checkpointer_.start();
+  retention_.look_later();
+  free_space_.look();
   if (index() != 0) return;
   background().run(
       [disk = broker_context().disk, logs = config().log_directory] {
@@ -105,7 +113,10 @@ void Shard::stop(std::move_only_function<void()> then) {
   begin_to_stop();
   groups_.stop();
   purgatory().cancel_all();
-  checkpointer_.stop(std::move(then));
+  free_space_.stop();
+  retention_.stop();
+  checkpointer_.stop();
+  stop_drain_.start(std::move(then));
 }
 
 }  // namespace tarry::broker

@@ -4,7 +4,9 @@
 //
 //   io_context -- ShardContext: TimingWheel, Purgatory, Journal
 //                      |
-//        Partitions  delay::Engine  Groups  Checkpointer
+//        Partitions  delay::Engine  Groups
+//                      |
+//        Checkpointer  FreeSpace  ShortageRetry  Retention  StopDrain
 //
 // It owns them and tells each what concerns it; what any of them does stands in its own file.
 // Another shard's work comes in as a coroutine or a post (Broker::on), and what blocks goes out
@@ -22,6 +24,10 @@
 #include "base/ids.h"
 #include "base/log_throttle.h"
 #include "broker/checkpoint/checkpointer.h"
+#include "broker/checkpoint/free_space.h"
+#include "broker/checkpoint/retention.h"
+#include "broker/checkpoint/shortage_retry.h"
+#include "broker/checkpoint/stop_drain.h"
 #include "broker/context/shard_context.h"
 #include "broker/groups/groups.h"
 #include "broker/partitions/batch_checks.h"
@@ -55,6 +61,7 @@ class Shard final : public ShardContext, private PartitionHost {
   delay::Engine& engine() override { return engine_; }
   Groups& groups() { return groups_; }  // Those that this shard owns.
   Checkpointer& checkpointer() { return checkpointer_; }
+  FreeSpace& free_space() { return free_space_; }
 
   // Takes a new image: partitions of deleted topics go, those who wait for them are answered.
   void set_topics(std::shared_ptr<const storage::TopicsImage> topics);
@@ -72,21 +79,22 @@ class Shard final : public ShardContext, private PartitionHost {
 
  private:
   // --- ShardContext
-  void record_appended(Lsn lsn) override { checkpointer_.appended(lsn); }
+  void record_appended(Lsn lsn) override {
+    checkpointer_.appended(lsn);
+    free_space_.appended(lsn);
+  }
   void record_told() override;
   void journal_is_full() override;
   void journal_under_pressure() override;
-  void journal_postponed(const Error& error) override { checkpointer_.retry_later(error); }
+  void journal_postponed(const Error& error) override { shortage_.later(error); }
 
   // --- PartitionHost
   BatchChecks& checks() override { return checks_; }
-  void opened(Partition&) override { checkpointer_.retention_soon(); }
+  void opened(Partition&) override { retention_.look_later(); }
   void log_is_dirty(Partition& partition, std::size_t bytes) override {
     checkpointer_.note_dirty(partition, bytes);
   }
-  void log_start_moved(Partition& partition) override {
-    checkpointer_.remove_old_segments(partition);
-  }
+  void log_start_moved(Partition& partition) override { retention_.remove_old_segments(partition); }
 
   void drop_partitions(const storage::Topic& topic);
   void remove_retired_partitions();
@@ -96,7 +104,11 @@ class Shard final : public ShardContext, private PartitionHost {
   PartitionSink sink_;
   delay::Engine engine_;
   Groups groups_;
+  ShortageRetry shortage_;
+  FreeSpace free_space_;
   Checkpointer checkpointer_;
+  Retention retention_;
+  StopDrain stop_drain_;
 };
 
 }  // namespace tarry::broker

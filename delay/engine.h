@@ -74,7 +74,7 @@
 #include "base/metrics.h"
 #include "base/result.h"
 #include "delay/batch_schedules.h"
-#include "delay/believed_wall.h"
+#include "delay/clock_step_filter.h"
 #include "delay/far_tier.h"
 #include "delay/near_tier.h"
 #include "delay/schedule.h"
@@ -196,7 +196,7 @@ class Engine {
   // --- Accepting (above).
 
   // What is taken as the time for what has arrived: never later than `arrived`, nor than the time
-  // that is certain to have come (believed_wall.h).
+  // that is certain to have come (clock_step_filter.h).
   WallTime believed(WallTime arrived) { return std::min(arrived, wall_.observe(clock_)); }
   // `batch` must be opened when there are `schedules`, which are of its records.
   std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
@@ -352,6 +352,12 @@ class Engine {
   // --- engine_deliver.cc
   bool dispatch(WallTime now);
   void deliver_from(PartitionSlot slot, WallTime now, std::size_t& records, std::size_t& bytes);
+  struct Filling;
+  bool fill(Filling& filling);
+  void take_for_read(Filling& filling);
+  std::size_t add_to(Filling& filling, NearEntry& entry,
+                     std::optional<storage::PendingRecord>& record);
+  std::size_t send(Filling& filling);
   NearEntry* take_ready(PartitionSlot slot);
   void drop_all(PartitionSlot slot);
   void delivered(PartitionSlot slot, const Result<Offset>& result);
@@ -363,7 +369,7 @@ class Engine {
   Sink& sink_;
   const Options options_;
 
-  BelievedWall wall_;
+  ClockStepFilter wall_;
   timing::CallbackTimer alarm_;
   NearTier near_;
   FarTier far_;

@@ -14,7 +14,7 @@ namespace tarry::delay {
 namespace {
 
 // Bodies read at once: a batch is filled by a few reads, whatever the records' size.
-constexpr std::size_t most_read_at_once = 256;
+constexpr std::size_t max_read_at_once = 256;
 
 bool leaves_later(const NearEntry* a, const NearEntry* b) {
   return b->key() < a->key();
@@ -58,10 +58,28 @@ NearEntry* Engine::take_ready(PartitionSlot slot) {
   return nullptr;
 }
 
+// A batch of one partition's records while it is filled.
+struct Engine::Filling {
+  const PartitionSlot slot;
+  const TopicDelay& topic;
+  const WallTime now;     // Records that are due by then leave.
+  const WallTime latest;  // The same, unless the clock was set back.
+  const WallTime wall;
+  const std::size_t max_bytes;
+  records::BatchBuilder batch;
+  std::unique_ptr<Delivery> delivery = std::make_unique<Delivery>();
+  std::unique_ptr<Removal> expired{};  // Null: none is.
+  std::size_t seen = 0;
+  bool full = false;
+  // The entries of one read, and their keys.
+  std::vector<NearEntry*> entries{};
+  std::vector<PendingKey> keys{};
+};
+
 // One batch of what `slot` has ready.
 void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records,
                           std::size_t& bytes) {
-  Partition& partition = partitions_[slot];
+  const Partition& partition = partitions_[slot];
   const auto topic = partition.deleted ? std::nullopt : sink_.target(partition.id);
   if (!topic) {
     drop_all(slot);
@@ -69,116 +87,139 @@ void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records
     return;
   }
   const WallTime wall = clock_.wall();
-  const WallTime latest = std::min(now, wall);
-  const std::size_t most_bytes = std::min(topic->max_message_bytes, options_.step_bytes);
-
   records::BatchOptions batch_options;
   if (topic->log_append_time) batch_options.log_append_time = wall;
-  records::BatchBuilder batch(batch_options);
-  auto delivery = std::make_unique<Delivery>();
-  std::unique_ptr<Removal> expired;
+  Filling filling{.slot = slot,
+                  .topic = *topic,
+                  .now = now,
+                  .latest = std::min(now, wall),
+                  .wall = wall,
+                  .max_bytes = std::min(topic->max_message_bytes, options_.step_bytes),
+                  .batch = records::BatchBuilder(batch_options)};
+  if (!fill(filling)) return;
+  if (filling.expired) {
+    filling.expired->partition = partition.id;
+    filling.expired->how = storage::GoneHow::expired;
+    remove(std::move(filling.expired));
+  }
+  records += filling.seen;
+  if (!filling.batch.empty()) bytes += send(filling);
+}
 
-  std::vector<NearEntry*> entries;
-  std::vector<PendingKey> keys;
-  std::size_t seen = 0;
-  bool full = false;
-  while (!full && seen < options_.batch_records) {
-    // As many as will fit if they are like those before them.
-    const std::size_t room = most_bytes - std::min(most_bytes, batch.size());
-    const std::size_t wanted = std::min(
-        {most_read_at_once, options_.batch_records - seen,
-         std::max<std::size_t>(1, room / std::max<std::size_t>(1, partition.typical_bytes))});
-    entries.clear();
-    keys.clear();
-    while (entries.size() < wanted) {
-      NearEntry* const entry = take_ready(slot);
-      if (entry == nullptr) break;
-      if (entry->key().due > latest) {  // The clock was set back since it became ready.
-        near_.set_early(*entry);
-        continue;
-      }
-      entries.push_back(entry);
-      keys.push_back(entry->key());
-    }
+// Reads what is ready into the batch until it is full.  False: the store has failed.
+bool Engine::fill(Filling& filling) {
+  Partition& partition = partitions_[filling.slot];
+  while (!filling.full && filling.seen < options_.batch_records) {
+    take_for_read(filling);
+    const auto& entries = filling.entries;
     if (entries.empty()) break;
-    seen += entries.size();
-    auto found = store_.read(keys);
+    filling.seen += entries.size();
+    auto found = store_.read(filling.keys);
     if (!found) {
       failed(found.error());
-      return;
+      return false;
     }
     std::size_t read_bytes = 0;
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      NearEntry& entry = *entries[i];
-      auto& record = (*found)[i];
-      if (full) {
-        partition.ready.push_back(&entry);
-        std::push_heap(partition.ready.begin(), partition.ready.end(), leaves_later);
-        continue;
-      }
-      if (!record) {  // Its topic was dropped.
-        ++stats_.dropped_total;
-        near_.erase(entry);
-        --partition.entries;
-        continue;
-      }
-      if (record->expires <= now) {
-        if (!expired) expired = std::make_unique<Removal>();
-        expired->keys.push_back(entry.key());
-        expired->ids.push_back(record->id);
-        near_.erase(entry);
-        --partition.entries;
-        continue;
-      }
-      const auto parked = ParkedRecord::parse(record->record);
-      if (!parked) {
-        // Its bytes stay where they are, for the operator; the others go on.
-        log_error("delay", "pending record {} cannot be delivered: {}",
-                  storage::encode_handle(entry.key()), parked.error().message);
-        ++stats_.damaged_total;
-        near_.erase(entry);
-        --partition.entries;
-        continue;
-      }
-      const std::size_t size = record->record.size() + delivered_overhead;
-      read_bytes += size;
-      if (!batch.empty() && batch.size() + size > most_bytes) {
-        full = true;
-        partition.ready.push_back(&entry);
-        std::push_heap(partition.ready.begin(), partition.ready.end(), leaves_later);
-        continue;
-      }
-      append_delivered(batch,
-                       delivered_time(topic->timestamp, record->key.due, parked->original, wall),
-                       parked->record.key_value, parked->record.headers.size(),
-                       parked->record.headers.encoded(), record->key);
-      near_.set_in_flight(entry);
-      delivery->entries.push_back(&entry);
-      record->record = {};  // It is in the batch.
-      delivery->records.push_back(std::move(*record));
+      read_bytes += add_to(filling, *entries[i], (*found)[i]);
     }
     if (read_bytes != 0) {
       partition.typical_bytes = (partition.typical_bytes + 3 * read_bytes / entries.size()) / 4;
     }
   }
+  return true;
+}
 
-  if (expired) {
-    expired->partition = partition.id;
-    expired->how = storage::GoneHow::expired;
-    remove(std::move(expired));
+// Takes as many off the queue as will fit if they are like those before them.
+void Engine::take_for_read(Filling& filling) {
+  const std::size_t room = filling.max_bytes - std::min(filling.max_bytes, filling.batch.size());
+  const std::size_t typical = std::max<std::size_t>(1, partitions_[filling.slot].typical_bytes);
+  const std::size_t wanted = std::min({max_read_at_once, options_.batch_records - filling.seen,
+                                       std::max<std::size_t>(1, room / typical)});
+  filling.entries.clear();
+  filling.keys.clear();
+  while (filling.entries.size() < wanted) {
+    NearEntry* const entry = take_ready(filling.slot);
+    if (entry == nullptr) break;
+    if (entry->key().due > filling.latest) {  // The clock was set back since it became ready.
+      near_.set_early(*entry);
+      continue;
+    }
+    filling.entries.push_back(entry);
+    filling.keys.push_back(entry->key());
   }
-  records += seen;
-  if (batch.empty()) return;
+}
 
-  Buffer buffer = batch.finish();
-  bytes += buffer.size();
-  delivery->bytes = buffer.size();
-  in_flight_bytes_ += buffer.size();
+// Adds one record to the batch, or settles why it is not delivered now.  Returns how many bytes it
+// would take in a batch; 0 when that was not looked at.
+std::size_t Engine::add_to(Filling& filling, NearEntry& entry,
+                           std::optional<storage::PendingRecord>& record) {
+  Partition& partition = partitions_[filling.slot];
+  const auto put_back = [&] {
+    partition.ready.push_back(&entry);
+    std::push_heap(partition.ready.begin(), partition.ready.end(), leaves_later);
+  };
+  const auto forget = [&] {
+    near_.erase(entry);
+    --partition.entries;
+  };
+  if (filling.full) {
+    put_back();
+    return 0;
+  }
+  if (!record) {  // Its topic was dropped.
+    ++stats_.dropped_total;
+    forget();
+    return 0;
+  }
+  if (record->expires <= filling.now) {
+    if (!filling.expired) filling.expired = std::make_unique<Removal>();
+    filling.expired->keys.push_back(entry.key());
+    filling.expired->ids.push_back(record->id);
+    forget();
+    return 0;
+  }
+  const auto parked = ParkedRecord::parse(record->record);
+  if (!parked) {
+    // Its bytes stay where they are, for the operator; the others go on.
+    log_error("delay", "pending record {} cannot be delivered: {}",
+              storage::encode_handle(entry.key()), parked.error().message);
+    ++stats_.damaged_total;
+    forget();
+    return 0;
+  }
+  const std::size_t size = record->record.size() + delivered_overhead;
+  if (!filling.batch.empty() && filling.batch.size() + size > filling.max_bytes) {
+    filling.full = true;
+    put_back();
+    return size;
+  }
+  append_delivered(
+      filling.batch,
+      delivered_time(filling.topic.timestamp, record->key.due, parked->original, filling.wall),
+      parked->record.key_value, parked->record.headers.size(), parked->record.headers.encoded(),
+      record->key);
+  near_.set_in_flight(entry);
+  filling.delivery->entries.push_back(&entry);
+  record->record = {};  // It is in the batch.
+  filling.delivery->records.push_back(std::move(*record));
+  return size;
+}
+
+// Hands the batch to the sink, with the removal of its records.  Returns its bytes.
+std::size_t Engine::send(Filling& filling) {
+  const PartitionSlot slot = filling.slot;
+  Partition& partition = partitions_[slot];
+  auto delivery = std::move(filling.delivery);
+  Buffer buffer = filling.batch.finish();
+  const std::size_t size = buffer.size();
+  delivery->bytes = size;
+  in_flight_bytes_ += size;
   std::vector<storage::Gone> gone;
   gone.reserve(delivery->records.size());
   for (const auto& record : delivery->records) {
     gone.push_back({partition.id, record.key.sequence, record.key.due, storage::GoneHow::delivered,
-                    wall, record.id});
+                    filling.wall, record.id});
     if (record.key.due > clock_.wall()) ++stats_.early_total;
   }
   TARRY_ASSERT(!partition.in_flight, "one batch of a partition is in flight");
@@ -187,6 +228,7 @@ void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records
                 [this, alive = alive_, slot](Result<Offset> result) {
                   if (*alive) delivered(slot, result);
                 });
+  return size;
 }
 
 // Its topic is gone, and so is what waited for it.

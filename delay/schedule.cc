@@ -1,9 +1,11 @@
 #include "delay/schedule.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -136,9 +138,67 @@ struct Given {
 
 struct GivenHeaders {
   Given deliver_at, delay, id, action, expire_at;
+
+  bool has_time() const { return deliver_at.present || delay.present; }
+  std::array<std::pair<const Given*, std::string_view>, 5> named() const {
+    return {{{&deliver_at, header::deliver_at},
+             {&delay, header::delay},
+             {&id, header::schedule_id},
+             {&action, header::schedule_action},
+             {&expire_at, header::expire_at}}};
+  }
 };
 
-// As a sum, or what is wrong with it.
+std::expected<GivenHeaders, std::string> take_headers(const records::RecordView& record) {
+  std::expected<GivenHeaders, std::string> given;
+  for (const auto& each : record.headers) {
+    if (!each.name.starts_with("x-")) continue;
+    if (each.name == header::deliver_at) given->deliver_at.take(each.value);
+    if (each.name == header::delay) given->delay.take(each.value);
+    if (each.name == header::schedule_id) given->id.take(each.value);
+    if (each.name == header::schedule_action) given->action.take(each.value);
+    if (each.name == header::expire_at) given->expire_at.take(each.value);
+    if (is_recurring(each.name)) {
+      return std::unexpected(
+          wrong(each.name, each.value, "asks for recurring delivery, which is not supported yet"));
+    }
+  }
+  return given;
+}
+
+// The error of headers that do not go together, whatever their values say.
+std::optional<std::string> conflict_in(const GivenHeaders& given) {
+  for (const auto& [header, name] : given.named()) {
+    if (header->twice) {
+      return fmt::format("{}: given twice, as {} and as {}", name, shown(header->value),
+                         shown(header->second));
+    }
+  }
+  if (given.deliver_at.present && given.delay.present) {
+    return fmt::format("{}: {} cannot be combined with {}: {}; give one of them",
+                       header::deliver_at, shown(given.deliver_at.value), header::delay,
+                       shown(given.delay.value));
+  }
+  return std::nullopt;
+}
+
+// The error of a wish to cancel.
+std::optional<std::string> cancel_error(const GivenHeaders& given) {
+  if (!given.action.value || as_text(*given.action.value) != "cancel")
+    return wrong(header::schedule_action, given.action.value,
+                 "is not an action: the only action is cancel");
+  for (const auto& [header, name] : given.named()) {
+    if (header->present && header != &given.id && header != &given.action) {
+      return fmt::format("{}: \"cancel\" cannot be combined with {}: {}", header::schedule_action,
+                         name, shown(header->value));
+    }
+  }
+  if (!given.id.present)
+    return wrong(header::schedule_action, given.action.value, "needs an x-schedule-id");
+  return std::nullopt;
+}
+
+// The sum, or an error that names the header.
 std::expected<WallTime, std::string> later(WallTime from, milliseconds by, std::string_view name,
                                            std::string_view value) {
   std::int64_t sum = 0;
@@ -149,6 +209,44 @@ std::expected<WallTime, std::string> later(WallTime from, milliseconds by, std::
         fmt::format("{}: {} is too far in the future to be stored", name, value));
   }
   return from_ms(sum);
+}
+
+// Sets when the record is due and whether that is now; or returns the error.
+std::optional<std::string> set_due(Schedule& schedule, const GivenHeaders& given,
+                                   const TopicDelay& topic, WallTime arrived, WallTime believed) {
+  WallTime from = arrived;
+  milliseconds delay =
+      given.has_time() ? milliseconds{0} : std::max(topic.default_delay, milliseconds{0});
+  // For the errors: the last header that counts.
+  std::string_view name = "tarry.delay.ms";
+  std::string value = std::to_string(topic.default_delay.count());
+  if (given.delay.present) {
+    name = header::delay;
+    value = shown(given.delay.value);
+    const auto duration = duration_in(name, given.delay.value);
+    if (!duration) return duration.error();
+    delay = *duration;
+  }
+  if (given.deliver_at.present) {
+    name = header::deliver_at;
+    value = shown(given.deliver_at.value);
+    const auto time = time_in(name, given.deliver_at.value);
+    if (!time) return time.error();
+    from = *time;
+  }
+  const auto due = later(from, delay, name, value);
+  if (!due) return due.error();
+  schedule.due = *due;
+  schedule.kind = *due <= believed || (!given.deliver_at.present && delay.count() == 0)
+                      ? Schedule::Kind::immediate
+                      : Schedule::Kind::delayed;
+  // `due` may lie far below zero; what is compared lies above.
+  if (given.has_time() && topic.max_delay && *due > arrived && *due - arrived > *topic.max_delay) {
+    return fmt::format(
+        "{}: {} is further in the future than this topic's tarry.delay.max.ms={} allows", name,
+        value, topic.max_delay->count());
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -186,105 +284,29 @@ bool may_schedule(Bytes records) {
 std::expected<Schedule, std::string> read_schedule(const records::RecordView& record,
                                                    const TopicDelay& topic, WallTime arrived,
                                                    WallTime believed) {
-  GivenHeaders given;
-  for (const auto& each : record.headers) {
-    if (!each.name.starts_with("x-")) continue;
-    if (each.name == header::deliver_at) given.deliver_at.take(each.value);
-    if (each.name == header::delay) given.delay.take(each.value);
-    if (each.name == header::schedule_id) given.id.take(each.value);
-    if (each.name == header::schedule_action) given.action.take(each.value);
-    if (each.name == header::expire_at) given.expire_at.take(each.value);
-    if (is_recurring(each.name)) {
-      return std::unexpected(
-          wrong(each.name, each.value, "asks for recurring delivery, which is not supported yet"));
-    }
-  }
-
-  const bool has_time = given.deliver_at.present || given.delay.present;
-  const bool by_default = !has_time && topic.default_delay > milliseconds{0};
-  const bool asks = has_time || given.action.present || given.expire_at.present || by_default;
+  const auto given = take_headers(record);
+  if (!given) return std::unexpected(given.error());
+  const bool by_default = !given->has_time() && topic.default_delay > milliseconds{0};
+  const bool asks =
+      given->has_time() || given->action.present || given->expire_at.present || by_default;
   if (!asks) return Schedule{};  // An id alone schedules nothing.
-
-  const std::pair<const Given*, std::string_view> singles[] = {
-      {&given.deliver_at, header::deliver_at},
-      {&given.delay, header::delay},
-      {&given.id, header::schedule_id},
-      {&given.action, header::schedule_action},
-      {&given.expire_at, header::expire_at}};
-  for (const auto& [header, name] : singles) {
-    if (header->twice) {
-      return std::unexpected(fmt::format("{}: given twice, as {} and as {}", name,
-                                         shown(header->value), shown(header->second)));
-    }
-  }
-  if (given.deliver_at.present && given.delay.present) {
-    return std::unexpected(fmt::format("{}: {} cannot be combined with {}: {}; give one of them",
-                                       header::deliver_at, shown(given.deliver_at.value),
-                                       header::delay, shown(given.delay.value)));
-  }
+  if (auto conflict = conflict_in(*given)) return std::unexpected(std::move(*conflict));
 
   Schedule schedule;
-  if (given.id.present) {
-    const auto id = id_in(given.id.value);
+  if (given->id.present) {
+    const auto id = id_in(given->id.value);
     if (!id) return std::unexpected(id.error());
     schedule.id = *id;
   }
-
-  if (given.action.present) {
-    if (!given.action.value || as_text(*given.action.value) != "cancel") {
-      return std::unexpected(wrong(header::schedule_action, given.action.value,
-                                   "is not an action: the only action is cancel"));
-    }
-    for (const auto& [header, name] : singles) {
-      if (header->present &&
-          (header == &given.deliver_at || header == &given.delay || header == &given.expire_at)) {
-        return std::unexpected(fmt::format("{}: \"cancel\" cannot be combined with {}: {}",
-                                           header::schedule_action, name, shown(header->value)));
-      }
-    }
-    if (!given.id.present) {
-      return std::unexpected(
-          wrong(header::schedule_action, given.action.value, "needs an x-schedule-id"));
-    }
+  if (given->action.present) {
+    if (auto error = cancel_error(*given)) return std::unexpected(std::move(*error));
     schedule.kind = Schedule::Kind::cancel;
     return schedule;
   }
-
-  schedule.due = arrived;
-  std::string_view name = "tarry.delay.ms";
-  std::string value = std::to_string(topic.default_delay.count());
-  milliseconds delay = by_default ? topic.default_delay : milliseconds{0};
-  if (given.delay.present) {
-    name = header::delay;
-    value = shown(given.delay.value);
-    const auto duration = duration_in(name, given.delay.value);
-    if (!duration) return std::unexpected(duration.error());
-    delay = *duration;
-  }
-  if (given.deliver_at.present) {
-    name = header::deliver_at;
-    value = shown(given.deliver_at.value);
-    const auto time = time_in(name, given.deliver_at.value);
-    if (!time) return std::unexpected(time.error());
-    schedule.due = *time;
-  }
-  const auto due = later(schedule.due, delay, name, value);
-  if (!due) return std::unexpected(due.error());
-  schedule.due = *due;
-  schedule.kind = schedule.due <= believed || (!given.deliver_at.present && delay.count() == 0)
-                      ? Schedule::Kind::immediate
-                      : Schedule::Kind::delayed;
-
-  // `due` may lie far below zero; what is compared lies above.
-  if (has_time && topic.max_delay && schedule.due > arrived &&
-      schedule.due - arrived > *topic.max_delay) {
-    return std::unexpected(fmt::format(
-        "{}: {} is further in the future than this topic's tarry.delay.max.ms={} allows", name,
-        value, topic.max_delay->count()));
-  }
-
-  if (given.expire_at.present) {
-    const auto expires = time_in(header::expire_at, given.expire_at.value);
+  if (auto error = set_due(schedule, *given, topic, arrived, believed))
+    return std::unexpected(std::move(*error));
+  if (given->expire_at.present) {
+    const auto expires = time_in(header::expire_at, given->expire_at.value);
     if (!expires) return std::unexpected(expires.error());
     // It can never be delivered before that, or not any more.
     if (*expires <= schedule.due || *expires <= believed) schedule.kind = Schedule::Kind::expired;

@@ -67,7 +67,7 @@ struct Schedule {
 bool may_schedule(Bytes records);
 
 // What `record` asks for.  A delay counts from `arrived`, by the clock on the wall; what is due by
-// `believed` (believed_wall.h, never later) is immediate.  The error is for the producer.
+// `believed` (clock_step_filter.h, never later) is immediate.  The error is for the producer.
 std::expected<Schedule, std::string> read_schedule(const records::RecordView& record,
                                                    const TopicDelay& topic, WallTime arrived,
                                                    WallTime believed);

@@ -52,7 +52,9 @@ class Removal {
           std::optional<Offset> create);
 
   const std::vector<Offset>& bases() const { return bases_; }
-  Result<> run();  // Once.  Errc::io, Errc::no_space: what is left is removed at the next start.
+  // A run that failed is repeated; until one succeeds, the removals of later segments wait.
+  // Segments that no run has removed are there after the next start.
+  Result<> run();
 
  private:
   Disk* disk_;

@@ -112,7 +112,7 @@ void ShardContext::told_through(Lsn lsn, storage::Durability durability) {
 }
 
 void ShardContext::journal_failed(const Error& error) {
-  has_room_ = false;
+  failed_ = true;
   broker_.on_failure(error);
 }
 

@@ -98,12 +98,13 @@ class ShardContext {
   // Everything before has been told to its completion.
   Lsn durable_through() const { return durable_through_; }
   Lsn written_through() const { return written_through_; }
-  // Nothing can be promised any more: no work is taken, and the process ends.
+  // Nothing can be promised any more: no work is taken from here on, and the process ends.
   void journal_failed(const Error& error);
+  bool failed() const { return failed_; }
 
   // Enough of the disk is free for new work; deliveries and checkpoints go on without.  Written by
-  // the Checkpointer.
-  bool has_room() const { return has_room_; }
+  // FreeSpace.
+  bool has_room() const { return has_room_ && !failed_; }
   void set_has_room(bool has_room) { has_room_ = has_room; }
 
   // --- Topics, as this shard knows them
@@ -153,6 +154,7 @@ class ShardContext {
   std::unordered_map<TopicId, std::shared_ptr<const TopicConfig>> configs_;
   std::unordered_set<TopicId> refused_;
   bool has_room_ = true;
+  bool failed_ = false;
   bool stopping_ = false;
 };
 

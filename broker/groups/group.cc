@@ -23,15 +23,12 @@ using std::chrono::milliseconds;
 // A client id may have 32 KiB, and a member's id is told to everybody.
 constexpr std::size_t longest_prefix = 255;
 
-// Where everybody is gone whose sessions go on: how often it is looked whether somebody is back.
+// While all members are gone and their sessions go on: how often the group looks whether one is
+// back.
 constexpr milliseconds look_again{1000};
 
-bool offers(std::span<const GroupProtocol> protocols, std::string_view name) {
-  return std::ranges::find(protocols, name, &GroupProtocol::name) != protocols.end();
-}
-
 // Clients offer one to three.
-constexpr std::size_t most_protocols = 100;
+constexpr std::size_t max_protocols = 100;
 
 std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
   std::vector<GroupProtocol> protocols;
@@ -43,17 +40,7 @@ std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
   return protocols;
 }
 
-// What a member costs us.
-std::size_t bytes_of(const GroupRecord::Member& member) {
-  std::size_t bytes = sizeof(GroupMember) + 2 * member.id.size() + member.client_id.size() +
-                      member.client_host.size();
-  if (member.instance_id) bytes += 2 * member.instance_id->size();
-  for (const auto& protocol : member.protocols) {
-    bytes += sizeof(GroupProtocol) + protocol.name.size() + protocol.metadata.size();
-  }
-  return bytes;
-}
-
+// The memory that a member with this request would take.
 std::size_t bytes_of(const JoinGroupRequest& request) {
   std::size_t bytes = sizeof(GroupMember) + 2 * request.member_id.size();
   if (request.group_instance_id) bytes += 2 * request.group_instance_id->size();
@@ -95,7 +82,7 @@ Group::Group(GroupHost& host, std::string id)
       phase_timer_([this] { phase_timer_fired(); }) {}
 
 Group::~Group() {
-  for (auto& [id, member] : members_) {
+  for (auto& [id, member] : members_.all()) {
     if (member.joining != nullptr) member.joining->forget();
     if (member.syncing != nullptr) member.syncing->forget();
   }
@@ -111,7 +98,7 @@ Bytes Group::metadata_of(const GroupMember& member) const {
 void Group::join(const JoinGroupRequest& request, const JoinTerms& terms, DelayedJoin& reply) {
   if (is(GroupState::dead)) return refuse(reply, request, ErrorCode::coordinator_not_available);
   // Before the first look at them, which compares each with all others.
-  if (request.protocols.size() > most_protocols)
+  if (request.protocols.size() > max_protocols)
     return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
   auto protocols = protocols_of(request);
   if (request.member_id.empty()) {
@@ -123,13 +110,12 @@ void Group::join(const JoinGroupRequest& request, const JoinTerms& terms, Delaye
     if (!supports(request.protocol_type, protocols, nullptr)) {
       return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
     }
-    if (bytes_ + bytes_of(request) > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+    if (!has_room_for(request, nullptr))
       return refuse(reply, request, ErrorCode::group_max_size_reached);
-    }
     pending_.erase(pending_.find(request.member_id));
     return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
   }
-  const auto member = find(request.member_id, request.group_instance_id);
+  const auto member = members_.identify(request.member_id, request.group_instance_id);
   if (!member) return refuse(reply, request, member.error());
   join_again(**member, request, terms, std::move(protocols), reply);
 }
@@ -137,18 +123,13 @@ void Group::join(const JoinGroupRequest& request, const JoinTerms& terms, Delaye
 void Group::join_newcomer(const JoinGroupRequest& request, const JoinTerms& terms,
                           std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
   const BrokerConfig& config = host_.config();
-  GroupMember* place = nullptr;
-  if (request.group_instance_id) {
-    const auto known = statics_.find(*request.group_instance_id);
-    if (known != statics_.end()) place = &members_.find(known->second)->second;
-  }
+  GroupMember* const place =
+      request.group_instance_id ? members_.find_static(*request.group_instance_id) : nullptr;
   if (!supports(request.protocol_type, protocols, place)) {
     return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
   }
-  const auto limit = static_cast<std::size_t>(config.group_max_bytes);
-  if (bytes_ - (place != nullptr ? bytes_of(*place) : 0) + bytes_of(request) > limit) {
+  if (!has_room_for(request, place))
     return refuse(reply, request, ErrorCode::group_max_size_reached);
-  }
   if (place != nullptr) return replace_static(*place, request, terms, std::move(protocols), reply);
   if (members_.size() + pending_.size() >= static_cast<std::size_t>(config.group_max_size)) {
     return refuse(reply, request, ErrorCode::group_max_size_reached);
@@ -171,10 +152,8 @@ void Group::join_again(GroupMember& member, const JoinGroupRequest& request, con
   if (!supports(request.protocol_type, protocols, &member)) {
     return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
   }
-  if (bytes_ - bytes_of(member) + bytes_of(request) >
-      static_cast<std::size_t>(host_.config().group_max_bytes)) {
+  if (!has_room_for(request, &member))
     return refuse(reply, request, ErrorCode::group_max_size_reached);
-  }
   const bool same = member.protocols == protocols && protocol_type_ == request.protocol_type;
   const bool leads = member.id == leader_;
   // A generation that has begun is told once more to a member that has missed the answer.
@@ -207,30 +186,25 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   if (member.syncing != nullptr) {
     std::exchange(member.syncing, nullptr)->refuse(ErrorCode::fenced_instance_id);
   }
-  bytes_ -= bytes_of(member);
-  auto place = members_.extract(old_id);
-  place.key() = new_id;
-  GroupMember& now = members_.insert(std::move(place)).position->second;
-  now.id = new_id;
-  bytes_ += bytes_of(now);
+  GroupMember& now = members_.rename(member, new_id);
   now.knows_its_id = false;
-  statics_[*now.instance_id] = new_id;
   if (leader_ == old_id) leader_ = new_id;
   now.session = nullptr;  // update() makes one of the new id.
   update(now, request, terms, std::move(protocols));
   park(now, reply);
 
-  if (!is(GroupState::stable) || vote() != protocol_name_) return membership_changed();
+  if (!is(GroupState::stable) || members_.vote(leader_) != protocol_name_)
+    return membership_changed();
   host_.state_changed(*this);
   reply.park(*this, now, host_.tick_after(host_.config().offsets_commit_timeout));
   // It goes on with what it had, once a restart would know it under its new id.
   was_stored_ = true;
   host_.store(*this, record(),
               [this, new_id, old_leader, can_skip = terms.can_skip](ErrorCode error) {
-                const auto found = members_.find(new_id);
-                if (found == members_.end() || found->second.joining == nullptr) return;
+                GroupMember* const found = members_.find(new_id);
+                if (found == nullptr || found->joining == nullptr) return;
                 if (!is(GroupState::stable)) return;  // It joins the generation that comes.
-                GroupMember& back = found->second;
+                GroupMember& back = *found;
                 --joined_;
                 DelayedJoin& waiting = *std::exchange(back.joining, nullptr);
                 back.session->heard();
@@ -254,13 +228,9 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
 void Group::add_member(std::string id, const JoinGroupRequest& request, const JoinTerms& terms,
                        std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
   if (leader_.empty()) leader_ = id;
-  GroupMember& member = members_[id];
-  member.id = std::move(id);
-  if (request.group_instance_id) {
-    member.instance_id = *request.group_instance_id;
-    statics_[*member.instance_id] = member.id;
-  }
-  bytes_ += bytes_of(member);  // update() takes off what it replaces.
+  std::optional<std::string> instance_id;
+  if (request.group_instance_id) instance_id = *request.group_instance_id;
+  GroupMember& member = members_.add(std::move(id), std::move(instance_id));
   member.knows_its_id = !request.member_id.empty();
   update(member, request, terms, std::move(protocols));
   park(member, reply);
@@ -268,13 +238,10 @@ void Group::add_member(std::string id, const JoinGroupRequest& request, const Jo
   membership_changed();
 }
 
-// What the request says of the member holds from now on.
+// The member is from now on as the request says.
 void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinTerms& terms,
                    std::vector<GroupProtocol> protocols) {
-  bytes_ -= bytes_of(member);
-  count_protocols(member, -1);
-  member.client_id = terms.client_id;
-  member.client_host = terms.client_host;
+  members_.describe(member, terms.client_id, terms.client_host, std::move(protocols));
   if (members_.size() == 1) protocol_type_ = request.protocol_type;
   const milliseconds session{request.session_timeout_ms};
   // Version 0 has one timeout for both.
@@ -286,9 +253,6 @@ void Group::update(GroupMember& member, const JoinGroupRequest& request, const J
   } else {
     member.session->heard();
   }
-  member.protocols = std::move(protocols);
-  count_protocols(member, +1);
-  bytes_ += bytes_of(member);
 }
 
 void Group::park(GroupMember& member, DelayedJoin& reply) {
@@ -300,9 +264,9 @@ void Group::park(GroupMember& member, DelayedJoin& reply) {
   }
   member.joining = &reply;
   // When a rebalance begins now, it ends then too.
-  reply.park(
-      *this, member,
-      is(GroupState::preparing_rebalance) ? phase_end_ : host_.tick_after(rebalance_timeout()));
+  reply.park(*this, member,
+             is(GroupState::preparing_rebalance) ? phase_end_
+                                                 : host_.tick_after(members_.rebalance_timeout()));
 }
 
 JoinGroupResponse Group::join_answer(const GroupMember& member) const {
@@ -317,7 +281,7 @@ JoinGroupResponse Group::join_answer(const GroupMember& member) const {
 
 void Group::add_members_to(JoinGroupResponse& answer) const {
   answer.members.reserve(members_.size());
-  for (const auto& [id, member] : members_) {
+  for (const auto& [id, member] : members_.all()) {
     const Bytes metadata = metadata_of(member);
     answer.members.push_back({id, member.instance_id, Buffer(metadata.begin(), metadata.end())});
   }
@@ -327,7 +291,7 @@ void Group::add_members_to(JoinGroupResponse& answer) const {
 
 void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
   if (is(GroupState::dead)) return reply.refuse(ErrorCode::coordinator_not_available);
-  const auto found = find(request.member_id, request.group_instance_id);
+  const auto found = members_.identify(request.member_id, request.group_instance_id);
   if (!found) return reply.refuse(found.error());
   if (request.generation_id != generation_) return reply.refuse(ErrorCode::illegal_generation);
   if ((request.protocol_type && *request.protocol_type != protocol_type_) ||
@@ -360,7 +324,7 @@ void Group::take_assignments(const SyncGroupRequest& request) {
   std::map<std::string, Buffer> assignments;
   std::size_t bytes = 0;
   for (const auto& [member_id, assignment] : request.assignments) {
-    if (!members_.contains(member_id)) continue;
+    if (members_.find(member_id) == nullptr) continue;
     bytes += assignment.size();
     assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
   }
@@ -396,8 +360,8 @@ void Group::assignments_stored(std::int32_t generation, std::map<std::string, Bu
     return rebalance();
   }
   become(GroupState::stable);
-  for (auto& [id, member] : members_) {
-    // Who gets nothing gets empty bytes.
+  for (auto& [id, member] : members_.all()) {
+    // A member without an assignment gets empty bytes.
     if (const auto found = assignments.find(id); found != assignments.end()) {
       member.assignment = std::move(found->second);
     }
@@ -409,7 +373,7 @@ void Group::assignments_stored(std::int32_t generation, std::map<std::string, Bu
 }
 
 void Group::refuse_syncs(ErrorCode code) {
-  for (auto& [id, member] : members_) {
+  for (auto& [id, member] : members_.all()) {
     if (member.syncing == nullptr) continue;
     member.session->heard();
     std::exchange(member.syncing, nullptr)->refuse(code);
@@ -423,7 +387,7 @@ void Group::settle_sync(GroupMember& member) {
   // The leader has asked too, so only the journal is waited for: that takes as long as it takes for
   // a commit, whatever the members' own timeouts.
   phase_end_ = host_.tick_after(host_.config().offsets_commit_timeout);
-  for (auto& [id, each] : members_) {
+  for (auto& [id, each] : members_.all()) {
     if (each.syncing != nullptr) each.syncing->move_deadline(phase_end_);
   }
   arm_phase_timer();
@@ -434,7 +398,7 @@ void Group::settle_sync(GroupMember& member) {
 ErrorCode Group::heartbeat(std::int32_t generation, std::string_view member_id,
                            std::optional<std::string_view> instance_id) {
   if (is(GroupState::dead)) return ErrorCode::coordinator_not_available;
-  const auto member = find(member_id, instance_id);
+  const auto member = members_.identify(member_id, instance_id);
   if (!member) return member.error();
   if (generation != generation_) return ErrorCode::illegal_generation;
   (*member)->session->heard();
@@ -457,10 +421,9 @@ std::vector<ErrorCode> Group::leave(std::span<const Leaving> members) {
     }
     std::string_view who = member_id;
     if (who.empty() && instance_id) {
-      const auto known = statics_.find(*instance_id);
-      if (known != statics_.end()) who = known->second;
+      if (const auto* known = members_.find_static(*instance_id)) who = known->id;
     }
-    const auto member = find(who, instance_id);
+    const auto member = members_.identify(who, instance_id);
     results.push_back(member ? ErrorCode::none : member.error());
     if (!member) continue;
     log_debug("broker", "group {}: {} leaves", printable(id_), printable((*member)->id));
@@ -469,7 +432,7 @@ std::vector<ErrorCode> Group::leave(std::span<const Leaving> members) {
   }
   if (changed) membership_changed();
   complete_join_if_all_are_in();
-  became_unused_perhaps();
+  release_if_unused();
   return results;
 }
 
@@ -478,7 +441,7 @@ ErrorCode Group::check_commit(std::int32_t generation, std::string_view member_i
   if (is(GroupState::dead)) return ErrorCode::coordinator_not_available;
   if (generation < 0 && members_.empty()) return ErrorCode::none;
   if (generation < 0 && member_id.empty() && !instance_id) return ErrorCode::unknown_member_id;
-  const auto member = find(member_id, instance_id);
+  const auto member = members_.identify(member_id, instance_id);
   if (!member) return member.error();
   if (generation != generation_) return ErrorCode::illegal_generation;
   // It has joined and does not know yet what it has.
@@ -487,8 +450,7 @@ ErrorCode Group::check_commit(std::int32_t generation, std::string_view member_i
 }
 
 void Group::heard_of(std::string_view member_id) {
-  const auto member = members_.find(member_id);
-  if (member != members_.end()) member->second.session->heard();
+  if (auto* member = members_.find(member_id)) member->session->heard();
 }
 
 // --- The state machine
@@ -506,16 +468,16 @@ void Group::rebalance() {
   refuse_syncs(ErrorCode::rebalance_in_progress);
   initial_ = is(GroupState::empty) && host_.config().group_initial_rebalance_delay.count() > 0;
   grew_ = false;
-  for (auto& [id, member] : members_) member.owes_sync = false;
+  for (auto& [id, member] : members_.all()) member.owes_sync = false;
   owing_ = 0;
   become(GroupState::preparing_rebalance);
-  phase_end_ = host_.tick_after(rebalance_timeout());
+  phase_end_ = host_.tick_after(members_.rebalance_timeout());
   const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
   // The first delay is waited for in any case; the rebalance timeout bounds its extensions.
   if (initial_) phase_end_ = std::max(phase_end_, delay_end);
-  // Who caused it was parked a moment ago, which may have been a tick ago; a static member that
+  // The member that caused it was parked up to a tick ago; a static member that
   // came back may be waiting for the journal, and now waits for the generation.
-  for (auto& [id, member] : members_) {
+  for (auto& [id, member] : members_.all()) {
     if (member.joining == nullptr) continue;
     member.joining->park(*this, member, phase_end_);
     member.joining->move_deadline(phase_end_);
@@ -561,8 +523,8 @@ void Group::join_time_is_over() {
 void Group::begin_generation() {
   phase_timer_.cancel();
   initial_ = false;
-  // Who has an instance id may come back within its session; the others' places are lost.
-  for (auto next = members_.begin(); next != members_.end();) {
+  // A static member may come back within its session; the others' places are lost.
+  for (auto next = members_.all().begin(); next != members_.all().end();) {
     GroupMember& member = (next++)->second;
     if (member.joining != nullptr || member.instance_id) continue;
     log_info("broker", "group {}: {} did not rejoin in time", printable(id_), printable(member.id));
@@ -570,22 +532,22 @@ void Group::begin_generation() {
   }
   if (!members_.empty() && !elect_joined_leader()) {
     // Nobody is there who could assign anything: the sessions will tell.
-    phase_end_ = host_.tick_after(std::max(rebalance_timeout(), look_again));
+    phase_end_ = host_.tick_after(std::max(members_.rebalance_timeout(), look_again));
     return arm_phase_timer();
   }
   generation_ = generation_ == std::numeric_limits<std::int32_t>::max() ? 1 : generation_ + 1;
   if (members_.empty()) {
     protocol_name_.clear();
     become(GroupState::empty);
-    // Else a restart would bring its last members back.
+    // Without this a restart would bring its last members back.
     if (was_stored_) host_.store(*this, record(), [](ErrorCode) {});
-    return became_unused_perhaps();
+    return release_if_unused();
   }
-  protocol_name_ = vote();
+  protocol_name_ = members_.vote(leader_);
   become(GroupState::completing_rebalance);
-  phase_end_ = host_.tick_after(rebalance_timeout());
+  phase_end_ = host_.tick_after(members_.rebalance_timeout());
   arm_phase_timer();
-  for (auto& [id, member] : members_) {
+  for (auto& [id, member] : members_.all()) {
     member.assignment.clear();
     if (member.joining == nullptr) continue;
     auto answer = join_answer(member);
@@ -600,9 +562,9 @@ void Group::begin_generation() {
 }
 
 bool Group::elect_joined_leader() {
-  const auto leader = members_.find(leader_);
-  if (leader != members_.end() && leader->second.joining != nullptr) return true;
-  for (const auto& [id, member] : members_) {
+  const auto* leader = members_.find(leader_);
+  if (leader != nullptr && leader->joining != nullptr) return true;
+  for (const auto& [id, member] : members_.all()) {
     if (member.joining == nullptr) continue;
     leader_ = id;
     return true;
@@ -620,7 +582,7 @@ void Group::sync_time_is_over() {
     refuse_syncs(ErrorCode::coordinator_not_available);
     return rebalance();
   }
-  for (auto next = members_.begin(); next != members_.end();) {
+  for (auto next = members_.all().begin(); next != members_.all().end();) {
     GroupMember& member = (next++)->second;
     if (!member.owes_sync) continue;
     log_info("broker", "group {}: {} did not send SyncGroup in time", printable(id_),
@@ -659,22 +621,21 @@ void Group::sync_given_up(GroupMember& member) {
 }
 
 bool Group::is_parked(std::string_view member_id) const {
-  const auto found = members_.find(member_id);
-  return found != members_.end() &&
-         (found->second.joining != nullptr || found->second.syncing != nullptr);
+  const auto* member = members_.find(member_id);
+  return member != nullptr && (member->joining != nullptr || member->syncing != nullptr);
 }
 
 void Group::session_ended(const std::string& member_id) {
   if (is_pending(member_id)) {
     forget_pending(member_id);
     complete_join_if_all_are_in();
-    return became_unused_perhaps();
+    return release_if_unused();
   }
-  const auto found = members_.find(member_id);
-  TARRY_ASSERT(found != members_.end(), "a session goes with its member");
+  GroupMember* const member = members_.find(member_id);
+  TARRY_ASSERT(member != nullptr, "a session goes with its member");
   log_info("broker", "group {}: no heartbeat from {} for {} ms", printable(id_),
-           printable(member_id), found->second.session_timeout.count());
-  remove(found->second, ErrorCode::unknown_member_id);
+           printable(member_id), member->session_timeout.count());
+  remove(*member, ErrorCode::unknown_member_id);
   membership_changed();
 }
 
@@ -685,19 +646,16 @@ void Group::remove(GroupMember& member, ErrorCode told) {
   }
   if (member.syncing != nullptr) std::exchange(member.syncing, nullptr)->refuse(told);
   if (member.owes_sync) --owing_;
-  count_protocols(member, -1);
-  bytes_ -= bytes_of(member);
-  if (member.instance_id) statics_.erase(*member.instance_id);
   const bool led = member.id == leader_;
-  members_.erase(members_.find(member.id));
-  if (led) leader_ = members_.empty() ? std::string() : members_.begin()->first;
+  members_.remove(member);
+  if (led) leader_ = members_.empty() ? std::string() : members_.all().begin()->first;
 }
 
 void Group::forget_pending(std::string_view id) {
   pending_.erase(pending_.find(id));
 }
 
-void Group::became_unused_perhaps() {
+void Group::release_if_unused() {
   if (is(GroupState::empty) && has_nobody()) host_.became_unused(*this);
 }
 
@@ -717,7 +675,8 @@ GroupRecord Group::record() const {
   out.protocol_type = protocol_type_;
   out.protocol_name = protocol_name_;
   out.leader = leader_;
-  out.members.assign(std::views::values(members_).begin(), std::views::values(members_).end());
+  out.members.assign(std::views::values(members_.all()).begin(),
+                     std::views::values(members_.all()).end());
   return out;
 }
 
@@ -740,12 +699,12 @@ Result<> Group::restore(GroupRecord record) {
   protocol_name_ = std::move(record.protocol_name);
   leader_ = std::move(record.leader);
   for (auto& stored : record.members) {
-    GroupMember& member = members_[stored.id];
-    static_cast<GroupRecord::Member&>(member) = std::move(stored);
+    GroupMember& member = members_.add(std::move(stored.id), std::move(stored.instance_id));
+    members_.describe(member, stored.client_id, stored.client_host, std::move(stored.protocols));
+    member.session_timeout = stored.session_timeout;
+    member.rebalance_timeout = stored.rebalance_timeout;
+    member.assignment = std::move(stored.assignment);
     member.knows_its_id = true;
-    if (member.instance_id) statics_[*member.instance_id] = member.id;
-    count_protocols(member, +1);
-    bytes_ += bytes_of(member);
     member.session = std::make_unique<DelayedHeartbeat>(*this, member.id, member.session_timeout);
   }
   if (!members_.empty()) become(GroupState::stable);
@@ -756,80 +715,23 @@ Result<> Group::restore(GroupRecord record) {
 
 // --- Members
 
-Group::Or<const GroupMember*> Group::find(std::string_view id,
-                                          std::optional<std::string_view> instance_id) const {
-  if (instance_id) {
-    const auto known = statics_.find(*instance_id);
-    if (known == statics_.end()) return std::unexpected(ErrorCode::unknown_member_id);
-    if (known->second != id) return std::unexpected(ErrorCode::fenced_instance_id);
-  }
-  const auto found = members_.find(id);
-  if (found == members_.end()) return std::unexpected(ErrorCode::unknown_member_id);
-  return &found->second;
-}
-
-Group::Or<GroupMember*> Group::find(std::string_view id,
-                                    std::optional<std::string_view> instance_id) {
-  const auto found = std::as_const(*this).find(id, instance_id);
-  if (!found) return std::unexpected(found.error());
-  return const_cast<GroupMember*>(*found);
-}
-
-// Whether somebody with these can be a member: all must have one protocol in common.
-// `instead_of` is the member that he is or replaces.
+// Whether a client with these can be a member: all must have one protocol in common.  `instead_of`
+// is the member that it is or replaces.
 bool Group::supports(std::string_view type, std::span<const GroupProtocol> protocols,
                      const GroupMember* instead_of) const {
   if (type.empty() || protocols.empty()) return false;
-  const std::size_t others = members_.size() - (instead_of != nullptr ? 1 : 0);
-  if (others == 0) return true;
-  if (type != protocol_type_) return false;
-  return std::ranges::any_of(protocols, [&](const GroupProtocol& protocol) {
-    const auto found = supported_.find(protocol.name);
-    if (found == supported_.end()) return false;
-    const bool by_himself = instead_of != nullptr && offers(instead_of->protocols, protocol.name);
-    return found->second - (by_himself ? 1 : 0) == others;
-  });
+  if (members_.size() == (instead_of != nullptr ? 1U : 0U)) return true;
+  return type == protocol_type_ && members_.share_one_of(protocols, instead_of);
 }
 
-void Group::count_protocols(const GroupMember& member, int by) {
-  for (const auto& protocol : member.protocols) {
-    auto& count = supported_[protocol.name];
-    count += static_cast<std::size_t>(by);
-    if (count == 0) supported_.erase(protocol.name);
-  }
+// Whether a client that says this may be a member, or take the place of one.
+bool Group::has_room_for(const JoinGroupRequest& request, const GroupMember* instead_of) const {
+  const std::size_t freed = instead_of != nullptr ? GroupMembers::bytes_of(*instead_of) : 0;
+  return members_.bytes() - freed + bytes_of(request) <=
+         static_cast<std::size_t>(host_.config().group_max_bytes);
 }
 
-// Each member votes for the first of its protocols that all have; a tie is the leader's.
-const std::string& Group::vote() const {
-  std::map<std::string_view, std::size_t> votes;
-  const auto all_have = [this](const GroupProtocol& protocol) {
-    return supported_.find(protocol.name)->second == members_.size();
-  };
-  for (const auto& [id, member] : members_) {
-    const auto choice = std::ranges::find_if(member.protocols, all_have);
-    TARRY_ASSERT(choice != member.protocols.end(), "members have a protocol in common");
-    ++votes[choice->name];
-  }
-  const auto& leaders = members_.find(leader_)->second.protocols;
-  const GroupProtocol* best = nullptr;
-  std::size_t most = 0;
-  for (const auto& protocol : leaders) {
-    const auto found = votes.find(protocol.name);
-    if (found == votes.end() || found->second <= most) continue;
-    best = &protocol;
-    most = found->second;
-  }
-  TARRY_ASSERT(best != nullptr, "what is voted for is the leader's too");
-  return best->name;
-}
-
-milliseconds Group::rebalance_timeout() const {
-  milliseconds longest{0};
-  for (const auto& [id, member] : members_) longest = std::max(longest, member.rebalance_timeout);
-  return longest;
-}
-
-// As Kafka's: what it is told by, and a random UUID.
+// Kafka's form: the client's id or the instance id, and a random UUID.
 std::string Group::new_member_id(std::string_view prefix) {
   const TopicId uuid = host_.random().topic_id();
   std::string id(prefix.substr(0, longest_prefix));

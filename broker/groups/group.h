@@ -20,7 +20,7 @@
 //   ------------------------------------------> |       Stable        | -------+
 //                                               +---------------------+
 //
-//   (1)       Time is up, and of the members who are left, static ones all, none has come: it
+//   (1)       Time is up, the members who are left are all static, and none has come: the group
 //             waits as long again, until one has come or their sessions have ended.
 //   (2), (3)  A member comes, leaves, is lost, offers something else, or does not sync in time.
 //   (2)       A static member comes back; the assignments are too large, or the journal refuses
@@ -30,8 +30,8 @@
 //   A member:  JoinGroup -> parked until the generation begins -> SyncGroup -> parked until Stable
 //              -> Heartbeat ... -> LeaveGroup
 //   Pending:   was given a member id (MEMBER_ID_REQUIRED) and is expected to join with it.
-//   Static:    has an instance id; who comes with it takes the member's place under a new member
-//              id, and the one before is fenced.
+//   Static:    has an instance id; a client that comes with it takes the member's place under a
+//              new member id, and the one before is fenced.
 //
 // What always holds
 //   - A generation's members and their assignments never change: each change is a rebalance.  (Only
@@ -39,21 +39,20 @@
 //   - In Empty and Dead there are no members; else there is one or more, but for the time between
 //     the last one's leaving and the end of the rebalance.
 //   - Nobody is told assignments that are not durable.
-//   - Every state that waits for somebody ends by itself: sessions, the rebalance timeout from the
-//     beginning of a rebalance, and again from the beginning of a generation.  A first rebalance
-//     lasts for the initial delay at least, and the journal is waited for as a commit waits for it
-//     (offsets.commit.timeout.ms): neither depends on what members say.
+//   - Every state that waits for somebody ends by itself: by sessions, or by the rebalance timeout,
+//     which counts from the beginning of a rebalance and again from that of a generation.  A first
+//     rebalance lasts for the initial delay at least, and the journal is waited for as a commit
+//     waits for it (offsets.commit.timeout.ms): neither depends on what members say.
 //   - A parked JoinGroup's member counts as in; when its client goes it does not any more.
 //
-// What survives a restart is group_record.h's: the last generation that became Stable, with all its
-// members; their sessions begin anew, and a member goes on with its generation.
+// A GroupRecord survives a restart: the last generation that became Stable, with all its members.
+// Their sessions begin anew, and a member goes on with its generation.
 //
 // Belongs to Groups; everything runs on its shard's thread.  A group never waits: requests that it
 // cannot answer yet are kept with their members (DelayedJoin, DelayedSync).
 
 #include <chrono>
 #include <cstdint>
-#include <expected>
 #include <functional>
 #include <map>
 #include <memory>
@@ -70,6 +69,7 @@
 #include "broker/groups/delayed_join.h"
 #include "broker/groups/delayed_sync.h"
 #include "broker/groups/group_host.h"
+#include "broker/groups/group_members.h"
 #include "broker/groups/group_record.h"
 #include "broker/groups/group_waits.h"
 #include "protocol/error_code.h"
@@ -89,24 +89,12 @@ enum class GroupState : std::uint8_t {
 };
 std::string_view name_of(GroupState state);  // Kafka's: "PreparingRebalance".
 
-struct GroupMember : GroupRecord::Member {
-  DelayedJoin* joining = nullptr;  // Parked.
-  DelayedSync* syncing = nullptr;
-  bool owes_sync = false;     // It was told this generation and has not asked what it gets.
-  bool knows_its_id = false;  // It was told its id: its client can come back.
-  std::unique_ptr<DelayedHeartbeat> session;
-};
-
 class Group : public GroupWaits {
  public:
   Group(GroupHost& host, std::string id);
   virtual ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-
-  using Members = std::map<std::string, GroupMember, std::less<>>;  // By member id.
-  template <typename T>
-  using Or = std::expected<T, protocol::ErrorCode>;
 
   const std::string& id() const { return id_; }
   GroupState state() const { return state_; }
@@ -116,10 +104,10 @@ class Group : public GroupWaits {
   const std::string& protocol_name() const { return protocol_name_; }  // Of this generation.
   const std::string& leader() const { return leader_; }                // A member's id.
   WallTime changed() const { return changed_; }  // When it became what state() says.
-  const Members& members() const { return members_; }
+  const GroupMembers::Map& members() const { return members_.all(); }
   std::size_t pending_members() const { return pending_.size(); }
 
-  // What a member offers for the generation's protocol; empty while there is none.
+  // The member's metadata for the generation's protocol; empty while there is none.
   Bytes metadata_of(const GroupMember& member) const;
 
   // --- Requests.  What the group cannot answer yet it keeps; the caller then waits.
@@ -128,7 +116,7 @@ class Group : public GroupWaits {
   struct JoinTerms {
     std::string_view client_id;
     std::string_view client_host;
-    bool needs_known_id = false;  // Version 4 on: who has no member id is given one first.
+    bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
   };
   // Group id and session timeout were checked.
@@ -145,7 +133,7 @@ class Group : public GroupWaits {
 
   // --- For the offsets
 
-  // Whether offsets may be committed by who says that he is this member of this generation.  A
+  // Whether a client that says it is this member of this generation may commit offsets.  A
   // generation of -1 without a member is an operator's tool or a consumer that assigns itself:
   // only while the group has no members.
   protocol::ErrorCode check_commit(std::int32_t generation, std::string_view member_id,
@@ -159,10 +147,10 @@ class Group : public GroupWaits {
   // contradicts itself.
   Result<> restore(GroupRecord record);
   GroupRecord record() const;
-  // Neither members nor somebody who is expected.
+  // It has no members, and expects none.
   bool has_nobody() const { return members_.empty() && pending_.empty(); }
-  // It is removed: whoever comes is refused (COORDINATOR_NOT_AVAILABLE, and tries again), those who
-  // were given a member id are forgotten.  Only without members.
+  // It is removed: a client that comes is refused (COORDINATOR_NOT_AVAILABLE, and tries again), and
+  // those that were given a member id are forgotten.  Only without members.
   void die();
   // A GroupStored of it may be in the journal or in db/meta.
   bool was_stored() const { return was_stored_; }
@@ -215,20 +203,15 @@ class Group : public GroupWaits {
   void phase_timer_fired();
 
   // --- Members
-  Or<GroupMember*> find(std::string_view id, std::optional<std::string_view> instance_id);
-  Or<const GroupMember*> find(std::string_view id,
-                              std::optional<std::string_view> instance_id) const;
   void remove(GroupMember& member, protocol::ErrorCode told);
   bool is_pending(std::string_view id) const { return pending_.contains(id); }
   void forget_pending(std::string_view id);
   bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
                 const GroupMember* instead_of) const;
-  void count_protocols(const GroupMember& member, int by);
-  const std::string& vote() const;
-  std::chrono::milliseconds rebalance_timeout() const;
+  bool has_room_for(const protocol::JoinGroupRequest& request, const GroupMember* instead_of) const;
   MonoTime mono() const { return MonoTime{std::chrono::milliseconds{host_.tick()}}; }
   std::string new_member_id(std::string_view prefix);
-  void became_unused_perhaps();
+  void release_if_unused();
 
   GroupHost& host_;
   const std::string id_;
@@ -240,17 +223,14 @@ class Group : public GroupWaits {
   std::string leader_;
   bool was_stored_ = false;
 
-  Members members_;
-  std::map<std::string, std::string, std::less<>> statics_;  // Instance id to member id.
+  GroupMembers members_;
   std::map<std::string, std::unique_ptr<DelayedHeartbeat>, std::less<>> pending_;
-  std::map<std::string, std::size_t, std::less<>> supported_;  // How many offer a protocol.
-  std::size_t bytes_ = 0;                                      // Of what the members have told.
-  std::size_t joined_ = 0;                                     // Members with a parked JoinGroup.
-  std::size_t owing_ = 0;                                      // Members that owe a SyncGroup.
+  std::size_t joined_ = 0;  // Members with a parked JoinGroup.
+  std::size_t owing_ = 0;   // Members that owe a SyncGroup.
 
   // PreparingRebalance: it ends at phase_end_ at the latest.  While it is the initial one it ends
   // with the timer alone, which waits on while newcomers come.  CompletingRebalance and Stable:
-  // who still owes a SyncGroup then is removed; when nobody does, the journal was late.
+  // a member that still owes a SyncGroup then is removed; when none does, the journal was late.
   timing::Tick phase_end_ = 0;
   bool initial_ = false;
   bool grew_ = false;

@@ -21,7 +21,7 @@ TEST_SUITE("health routes") {
     CHECK(answer.json()["status"] == "disk full");
     CHECK(answer.error().starts_with("disk full"));
     CHECK(admin.get("/healthz").status == 200);
-    shard.checkpointer().look_at_free_space();
+    shard.free_space().look();
     admin.world.run();
     CHECK(admin.get_json("/status")["state"] == "running");
     CHECK(admin.get("/readyz").status == 200);

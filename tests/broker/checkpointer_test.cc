@@ -6,6 +6,7 @@
 
 #include "broker/views/status.h"
 #include "tests/broker/batches.h"
+#include "tests/broker/crowded_disk.h"
 #include "tests/captured_log.h"
 
 namespace tarry::broker::test {
@@ -13,57 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Strings = std::vector<std::string>;
-
-// The machine's disk with as much room as a test says, to those who ask first and to those who try.
-class CrowdedDisk final : public storage::Disk {
- public:
-  std::uint64_t free = std::uint64_t{1} << 40;
-  std::string full_for;  // Paths that end so cannot be opened for writing; empty: none.
-
-  // No room for another file of the journal, nor for a checkpoint, which would free one.
-  void fill() {
-    full_for = ".spare";
-    free = 1000;
-  }
-  void make_room() {
-    full_for.clear();
-    free = std::uint64_t{1} << 40;
-  }
-  bool without_files = false;  // No file can be opened, but for reading records.
-  int refused = 0;             // How often that was so.
-  int asked = 0;               // How often somebody wanted to know.
-
-  Result<std::unique_ptr<storage::File>> open(const std::string& path,
-                                              storage::OpenOptions options) override {
-    if (without_files) {
-      ++refused;
-      return fail(Errc::exhausted, path + ": open: Too many open files");
-    }
-    if (options.write && !full_for.empty() && path.ends_with(full_for))
-      return fail(Errc::no_space, path + ": No space left on device");
-    return disk_.open(path, options);
-  }
-  Result<std::vector<storage::DirectoryEntry>> list(const std::string& directory) override {
-    return disk_.list(directory);
-  }
-  Result<> make_directories(const std::string& directory) override {
-    return disk_.make_directories(directory);
-  }
-  Result<> rename(const std::string& from, const std::string& to) override {
-    return disk_.rename(from, to);
-  }
-  Result<> remove(const std::string& file) override { return disk_.remove(file); }
-  Result<> remove_directory(const std::string& directory) override {
-    return disk_.remove_directory(directory);
-  }
-  Result<> sync_directory(const std::string& directory) override {
-    return disk_.sync_directory(directory);
-  }
-  Result<std::uint64_t> free_space(const std::string&) override { return ++asked, free; }
-
- private:
-  storage::PosixDisk disk_;
-};
 
 // In this turn, as far as the journal's round that is gathered.
 ErrorCode append(Partition& partition, Bytes batch) {
@@ -98,6 +48,41 @@ TEST_SUITE("checkpointer") {
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).base_offset == 1);
     world.restart();
     CHECK(values(read_all(world, "t")) == Strings{"late", "a"});
+  }
+
+  TEST_CASE("a full disk says what a checkpoint needs beside the reserve, and says it once") {
+    CrowdedDisk disk;
+    World world({.shards = 1,
+                 .configure = [](BrokerConfig& config) { config.disk_reserve_bytes = 1000; },
+                 .disk = &disk});
+    CapturedLog log;
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "90s"}}}}));
+    disk.free = 500;
+    world.pass(60s);
+    CHECK(log.count("500 bytes are free, tarry.disk.reserve.bytes is 1000") == 1);
+    disk.free = 2000;  // Enough for the reserve, and not for a checkpoint.
+    world.pass(60s);
+    CHECK_FALSE(world.shard().has_room());
+    const auto text = log.text();
+    const auto line = text.substr(text.find("no space for a checkpoint"));
+    CHECK(line.find("are to be written") < line.find('\n'));
+    CHECK(line.find("tarry.disk.reserve.bytes is 1000") < line.find('\n'));
+    CHECK(log.count("no space for a checkpoint") == 1);
+  }
+
+  TEST_CASE("a shard that has failed takes no records, however much room there is on the disk") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    world.shard().journal_failed({Errc::io, "the disk is gone"});
+    CHECK(world.failure.has_value());
+    for (int looks = 0; looks < 3; ++looks) {
+      world.shard().free_space().look();
+      world.pass(2s);
+      CHECK_FALSE(world.shard().has_room());
+    }
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).error_code ==
+          ErrorCode::kafka_storage_error);
   }
 
   TEST_CASE("a position that a full disk does not take is noted when there is room") {

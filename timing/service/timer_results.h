@@ -1,6 +1,6 @@
 #pragma once
 
-// What the functions of a TimerService answer: values, never exceptions.
+// The answers of a TimerService: values, never exceptions.
 
 #include <cstdint>
 #include <string_view>

@@ -109,7 +109,7 @@ Scheduled TimerService::add_keyed(std::string_view key, TimePoint first, Duratio
   extra->period = period;
   extra->keyed = true;
   extra->key = key;
-  // What the old timer had; destroyed when the lock is released.
+  // The old timer's; destroyed when the lock is released.
   TimerCallback old_callback;
   std::unique_ptr<TimerExtra> old_extra;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a TimerService is made with, and what its periodic timers are scheduled with.
+// How a TimerService is driven and bounded, and how its periodic timers repeat.
 
 #include <chrono>
 #include <cstddef>
@@ -20,7 +20,7 @@ enum class Repeat {
   fixed_delay
 };
 
-// Who calls run_due().
+// The thread that calls run_due().
 enum class Drive {
   own_thread,  // A thread of the service.
   descriptor,  // The owner, when fd() is readable: from epoll, or timer_service_asio.h.

@@ -35,7 +35,7 @@ namespace tarry::timing {
 
 struct TimerShard;
 
-// What few timers have.
+// Periods and keys: few timers have one.
 struct TimerExtra {
   Repeat repeat = Repeat::never;
   std::chrono::nanoseconds period{};
@@ -123,7 +123,7 @@ struct alignas(128) TimerShard {
     return node;
   }
 
-  // Of a timer whose callback and extra were moved out or destroyed.
+  // The timer's callback and extra were moved out or destroyed.
   void give_back(TimerNode& node) {
     node.sequence = 0;
     node.state = TimerNode::State::free;

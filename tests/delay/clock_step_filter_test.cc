@@ -1,16 +1,16 @@
-#include "delay/believed_wall.h"
+#include "delay/clock_step_filter.h"
 
 #include "tests/delay/host.h"
 
 namespace tarry::delay {
 namespace {
 
-TEST_SUITE("believed_wall") {
+TEST_SUITE("clock_step_filter") {
   TEST_CASE(
       "time that passes alike on both clocks is accepted, however long the pause between "
       "observations") {
     TestClock clock;
-    BelievedWall wall;
+    ClockStepFilter wall;
     CHECK(wall.observe(clock) == clock.wall());
     for (const int pause : {1, 1'000, 86'400'000}) {
       clock.pass(milliseconds{pause});
@@ -21,7 +21,7 @@ TEST_SUITE("believed_wall") {
 
   TEST_CASE("a step ahead by a minute is believed at once") {
     TestClock clock;
-    BelievedWall wall;
+    ClockStepFilter wall;
     wall.observe(clock);
     clock.wall_now += milliseconds{60'000};
     CHECK(wall.observe(clock) == clock.wall());
@@ -29,7 +29,7 @@ TEST_SUITE("believed_wall") {
 
   TEST_CASE("a jump ahead is believed when it has lasted a second, and not before") {
     TestClock clock;
-    BelievedWall wall;
+    ClockStepFilter wall;
     const WallTime before = wall.observe(clock);
     clock.wall_now += std::chrono::hours{2};
     CHECK(wall.observe(clock) == before);
@@ -44,7 +44,7 @@ TEST_SUITE("believed_wall") {
 
   TEST_CASE("a jump ahead that is taken back within a second was never believed") {
     TestClock clock;
-    BelievedWall wall;
+    ClockStepFilter wall;
     const WallTime before = wall.observe(clock);
     clock.wall_now += std::chrono::hours{2};
     wall.observe(clock);
@@ -56,7 +56,7 @@ TEST_SUITE("believed_wall") {
 
   TEST_CASE("a step back is believed at once") {
     TestClock clock;
-    BelievedWall wall;
+    ClockStepFilter wall;
     wall.observe(clock);
     clock.wall_now -= std::chrono::hours{5};
     CHECK(wall.observe(clock) == clock.wall());
@@ -68,7 +68,7 @@ TEST_SUITE("believed_wall") {
     TestClock clock;
     clock.mono_now =
         std::chrono::nanoseconds{7'000'400'000};  // The wall is at .4 of its millisecond.
-    BelievedWall wall;
+    ClockStepFilter wall;
     wall.observe(clock);
     clock.mono_now += std::chrono::nanoseconds{600'000};
     clock.wall_now += milliseconds{1};  // And begins another one now.
@@ -84,7 +84,7 @@ TEST_SUITE("believed_wall") {
 
   TEST_CASE("a due time beyond what nanoseconds can count is a year away") {
     TestClock clock;
-    BelievedWall wall;
+    ClockStepFilter wall;
     wall.observe(clock);
     CHECK(wall.mono_of(from_ms(9'000'000'000'000'000'000)) ==
           clock.mono() + std::chrono::hours{24 * 365});

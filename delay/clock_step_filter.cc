@@ -1,4 +1,4 @@
-#include "delay/believed_wall.h"
+#include "delay/clock_step_filter.h"
 
 #include "base/log.h"
 
@@ -6,7 +6,7 @@ namespace tarry::delay {
 
 using std::chrono::nanoseconds;
 
-WallTime BelievedWall::observe(const Clock& clock) {
+WallTime ClockStepFilter::observe(const Clock& clock) {
   // In this order: whatever comes between makes the wall look earlier, never later.
   const WallTime wall = clock.wall();
   const MonoTime mono = clock.mono();
@@ -47,7 +47,7 @@ WallTime BelievedWall::observe(const Clock& clock) {
   return now_;
 }
 
-MonoTime BelievedWall::mono_of(WallTime due) const {
+MonoTime ClockStepFilter::mono_of(WallTime due) const {
   // Due times may lie beyond what nanoseconds can count.
   constexpr std::chrono::milliseconds far{std::chrono::hours{24 * 365}};
   const auto wait = due - now_;
@@ -55,11 +55,11 @@ MonoTime BelievedWall::mono_of(WallTime due) const {
   return MonoTime(nanoseconds(due.time_since_epoch()) - offset_);
 }
 
-nanoseconds BelievedWall::since(WallTime due, MonoTime mono) const {
+nanoseconds ClockStepFilter::since(WallTime due, MonoTime mono) const {
   return mono.time_since_epoch() + offset_ - nanoseconds(due.time_since_epoch());
 }
 
-std::optional<MonoTime> BelievedWall::decides_at() const {
+std::optional<MonoTime> ClockStepFilter::decides_at() const {
   if (!doubt_since_) return std::nullopt;
   return *doubt_since_ + time_in_doubt;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// BelievedWall: the wall clock, without jumps ahead that may be mistakes.
+// ClockStepFilter: the wall clock, without jumps ahead that may be mistakes.
 //
 //   wall clock     ...100  101  102 | 7 300 103 ...           a jump of two hours
 //   believed       ...100  101  102 | 103 ... 1 102 | 7 301 103 ...
@@ -14,8 +14,8 @@
 // What always holds: now() is never later than what the wall clock said in the same observation,
 // so what is due by it is due by the clock on the wall.
 //
-// It also knows the wall clock finer than its milliseconds: when a millisecond begins is seen by
-// watching, and mono_of() uses it, so that a wake-up for a due time is not half a millisecond late.
+// It also knows the wall clock finer than its milliseconds: watching shows when a millisecond
+// begins, and mono_of() uses that, so that a wake-up for a due time is not half a millisecond late.
 //
 // Belongs to one thread.
 
@@ -26,7 +26,7 @@
 
 namespace tarry::delay {
 
-class BelievedWall {
+class ClockStepFilter {
  public:
   static constexpr std::chrono::milliseconds doubtful_jump{60'000};
   static constexpr std::chrono::milliseconds time_in_doubt{1'000};

@@ -1,0 +1,142 @@
+#include "broker/checkpoint/dirty_logs.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/background.h"
+#include "broker/checkpoint/shortage_retry.h"
+#include "broker/context/shard_context.h"
+#include "broker/partitions/partition.h"
+#include "broker/partitions/partitions.h"
+
+namespace tarry::broker {
+namespace {
+
+// Logs written by one piece of background work: few enough that others get their turn.
+constexpr std::size_t logs_per_batch = 64;
+
+// However many partitions there are, each keeps this much in memory for the readers behind it.
+constexpr std::size_t min_tail_share = 16 * 1024;
+
+}  // namespace
+
+struct DirtyLogs::LogFlush {
+  TopicPartition tp;
+  storage::Flush flush;
+  Result<storage::FlushDone> done = fail(Errc::exhausted, "not run yet");
+
+  bool is_to_run() const { return !done && done.error().code == Errc::exhausted; }
+};
+
+struct DirtyLogs::Run {
+  std::vector<TopicPartition> logs;
+  std::size_t next = 0;  // The first of `logs` that no batch has had.
+  std::vector<LogFlush> batch;
+  std::move_only_function<void(Result<>)> done;
+};
+
+DirtyLogs::DirtyLogs(ShardContext& shard, Partitions& partitions, ShortageRetry& shortage)
+    : shard_(shard), partitions_(partitions), shortage_(shortage) {}
+
+DirtyLogs::~DirtyLogs() = default;
+
+void DirtyLogs::note(Partition& partition, std::size_t bytes) {
+  if (partition.retired()) return;
+  dirty_.insert(partition.id());
+  bytes_ += bytes;
+}
+
+void DirtyLogs::clear() {
+  dirty_.clear();
+  bytes_ = 0;
+}
+
+void DirtyLogs::flush(std::move_only_function<void(Result<>)> done) {
+  auto run = std::make_shared<Run>();
+  run->logs.assign(dirty_.begin(), dirty_.end());
+  run->done = std::move(done);
+  clear();
+  next_batch(std::move(run));
+}
+
+void DirtyLogs::next_batch(std::shared_ptr<Run> run) {
+  run->batch.clear();
+  for (; run->next < run->logs.size() && run->batch.size() < logs_per_batch; ++run->next) {
+    const auto& tp = run->logs[run->next];
+    auto* partition = partitions_.find(tp);
+    if (partition == nullptr) continue;
+    if (auto flush = partition->plan_flush()) run->batch.push_back({tp, std::move(*flush)});
+    // Visible before it is durable: a later checkpoint writes it.
+    if (partition->has_more_to_flush()) note(*partition, 0);
+  }
+  if (run->batch.empty()) return run->done({});
+  run_batch(std::move(run));
+}
+
+void DirtyLogs::run_batch(std::shared_ptr<Run> run) {
+  shard_.background().run(
+      [run] {
+        for (auto& one : run->batch) {
+          if (one.is_to_run()) one.done = Background::caught([&] { return one.flush.run(true); });
+        }
+        return 0;
+      },
+      [this, run](int) mutable {
+        const auto postponed = std::ranges::find_if(run->batch, &LogFlush::is_to_run);
+        if (postponed == run->batch.end() || !shortage_.may_wait())
+          return batch_ran(std::move(run));
+        // A flush that was begun is finished, not given up: it may have written a part already.
+        const Error error = postponed->done.error();
+        waiting_ = std::move(run);
+        shortage_.later(error);
+      });
+}
+
+bool DirtyLogs::resume() {
+  if (!waiting_) return false;
+  run_batch(std::exchange(waiting_, nullptr));
+  return true;
+}
+
+void DirtyLogs::batch_ran(std::shared_ptr<Run> run) {
+  std::optional<Error> failed;
+  for (auto& one : run->batch) {
+    auto* partition = partitions_.find(one.tp);
+    if (partition == nullptr) {
+      // Deleted meanwhile: its files go when the flush is over, whatever came of this.
+      partition = partitions_.retired(one.tp);
+      TARRY_ASSERT(partition != nullptr, "a log that is being flushed is kept");
+      one.done ? partition->flushed(std::move(*one.done))
+               : partition->flush_failed(one.done.error());
+      continue;
+    }
+    if (one.done) {
+      partition->flushed(std::move(*one.done));
+      partition->trim_tail(tail_share());
+    } else {
+      partition->flush_failed(one.done.error());
+      note(*partition, 0);
+      failed = one.done.error();
+    }
+  }
+  if (!failed) return next_batch(std::move(run));
+  note_rest(*run);
+  run->done(std::unexpected(*failed));
+}
+
+void DirtyLogs::note_rest(const Run& run) {
+  for (auto i = run.next; i < run.logs.size(); ++i) {
+    if (auto* partition = partitions_.find(run.logs[i])) note(*partition, 0);
+  }
+}
+
+std::size_t DirtyLogs::tail_share() const {
+  // Half of the budget is for what is not written yet; the rest is shared by those who read behind.
+  const auto share = static_cast<std::size_t>(shard_.config().tail_bytes) / 2 /
+                     std::max<std::size_t>(partitions_.all().size(), 1);
+  return std::max(share, min_tail_share);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,70 @@
+#pragma once
+
+// DirtyLogs: the logs of a shard that have something their segments do not have, and how it gets
+// there.
+//
+//    note(partition) --> set --flush()--> 64 logs at a time on the background --> done(result)
+//                         ^                  |                  |
+//                         '---- failed, or --'                  '-- no descriptor: waits for
+//                         resume()
+//                               not to be written yet
+//
+// What always holds
+//   - A log with something to write is in the set, or in the flush that is under way.
+//   - While a flush is under way the partitions that it points to are kept (Partitions::retired).
+//   - A flush ends once, with the first error; logs that it did not get to are in the set again.
+//
+// Belongs to its shard and its thread; files are written on the shard's background.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace tarry::broker {
+
+class Partition;
+class Partitions;
+class ShardContext;
+class ShortageRetry;
+
+class DirtyLogs {
+ public:
+  DirtyLogs(ShardContext& shard, Partitions& partitions, ShortageRetry& shortage);
+  ~DirtyLogs();
+
+  void note(Partition& partition, std::size_t bytes);
+  // Its topic is deleted.
+  void forget(const TopicPartition& tp) { dirty_.erase(tp); }
+  // Noted since the last flush began.
+  std::size_t bytes() const { return bytes_; }
+  void clear();
+
+  // Writes and syncs all that is in the set now; one at a time.
+  void flush(std::move_only_function<void(Result<>)> done);
+  // Goes on with a flush that found no descriptor; false: there is none.
+  bool resume();
+
+ private:
+  struct LogFlush;
+  struct Run;  // A flush that is under way.
+
+  void next_batch(std::shared_ptr<Run> run);
+  void run_batch(std::shared_ptr<Run> run);
+  void batch_ran(std::shared_ptr<Run> run);
+  void note_rest(const Run& run);
+  std::size_t tail_share() const;
+
+  ShardContext& shard_;
+  Partitions& partitions_;
+  ShortageRetry& shortage_;
+  std::unordered_set<TopicPartition> dirty_;
+  std::size_t bytes_ = 0;
+  std::shared_ptr<Run> waiting_;  // For a descriptor.
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,102 @@
+#include "broker/checkpoint/free_space.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/background.h"
+#include "base/log.h"
+#include "broker/context/shard_context.h"
+
+namespace tarry::broker {
+namespace {
+
+// While the disk is full: how often it is looked at.
+constexpr std::chrono::milliseconds look_every{1000};
+
+// RocksDB's memory is written before it gets larger than this, whatever the journals say.
+constexpr std::uint64_t max_unflushed_bytes = 32 << 20;
+
+}  // namespace
+
+FreeSpace::FreeSpace(ShardContext& shard, std::move_only_function<void()> want_checkpoint)
+    : shard_(shard), want_checkpoint_(std::move(want_checkpoint)), timer_([this] { look(); }) {}
+
+void FreeSpace::look() {
+  if (is_looking_ || shard_.stopping() || shard_.failed()) return;
+  is_looking_ = true;
+  shard_.background().run(
+      [broker = &shard_.broker_context()] {
+        const auto free = [&] { return broker->disk->free_space(broker->config.data_directory); };
+        return Found{Background::caught(free), broker->pending_database->unflushed_bytes()};
+      },
+      [this](Found found) {
+        is_looking_ = false;
+        if (!shard_.stopping() && !shard_.failed()) looked(found);
+      });
+}
+
+void FreeSpace::looked(const Found& found) {
+  auto& journal = shard_.journal();
+  journal.retry_space();
+  const auto free = found.free.value_or(0);
+  if (free < static_cast<std::uint64_t>(shard_.config().disk_reserve_bytes)) {
+    set_lack(Lack::reserve, free);
+  } else if (journal.disk_is_full()) {
+    set_lack(Lack::journal_file, free);
+  } else {
+    set_lack(refused_checkpoint_ ? Lack::checkpoint : Lack::none, free);
+  }
+  // Before the timer is armed: a checkpoint that waited for this look is tried now.
+  if (lack_ != Lack::none || found.unflushed > max_unflushed_bytes) want_checkpoint_();
+  if (lack_ != Lack::none) look_again_later();
+}
+
+void FreeSpace::set_lack(Lack lack, std::uint64_t free) {
+  shard_.set_has_room(lack == Lack::none);
+  if (std::exchange(lack_, lack) == lack) return;  // The operator knows.
+  const auto& config = shard_.config();
+  switch (lack) {
+    case Lack::none:
+      log_info("broker", "there is space on the disk again: shard {} takes records",
+               shard_.index());
+      break;
+    case Lack::reserve:
+      log_error("broker",
+                "disk full, no space in {}: {} bytes are free, tarry.disk.reserve.bytes is {}; "
+                "shard {} takes no records until there is more",
+                config.data_directory, free, config.disk_reserve_bytes, shard_.index());
+      break;
+    case Lack::journal_file:
+      log_error("broker",
+                "disk full, no space for the next file of the journal in {}: {} bytes are free; "
+                "shard {} takes no records until there is more",
+                config.data_directory, free, shard_.index());
+      break;
+    case Lack::checkpoint:
+      // Both numbers: it may need more than the reserve, which alone would look like room enough.
+      log_error("broker",
+                "disk full, no space for a checkpoint (its last try: {}); tarry.disk.reserve.bytes "
+                "is {}; shard {} takes no records until there is more",
+                *refused_checkpoint_, config.disk_reserve_bytes, shard_.index());
+      break;
+  }
+}
+
+void FreeSpace::look_again_later() {
+  shard_.wheel().schedule(timer_, shard_.tick_after(look_every));
+}
+
+void FreeSpace::checkpoint_refused(const Error& error) {
+  refused_checkpoint_ = error.message;
+  shard_.set_has_room(false);
+  if (shard_.stopping()) return set_lack(Lack::checkpoint, 0);
+  look_again_later();
+  // The reserve may be short too, which is the reason to tell then.
+  if (lack_ == Lack::none) look();
+}
+
+void FreeSpace::checkpoint_made() {
+  if (std::exchange(refused_checkpoint_, std::nullopt)) look();
+}
+
+}  // namespace tarry::broker

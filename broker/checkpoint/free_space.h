@@ -1,0 +1,83 @@
+#pragma once
+
+// FreeSpace: whether a shard has room on the disk for new records.
+//
+//    every 8 MB that are appended --.
+//    every second while full -------+--> look() --> ShardContext::has_room()
+//    a checkpoint that failed ------'
+//
+// There is room when all of these hold
+//   - tarry.disk.reserve.bytes are free,
+//   - the journal found space for its next file,
+//   - the last checkpoint was not given up for want of space.
+//
+// A full disk ends nothing.  Records are refused, deliveries and checkpoints go on with the
+// reserve, and each look asks for a checkpoint, which lets journal files be used again.  The
+// operator is told when the disk becomes full, when another of the three is the reason, and when
+// there is room again.
+//
+// A shard that has failed (ShardContext::failed()) never has room again, and is not looked at.
+//
+// Belongs to its shard and its thread; what asks the disk runs on the shard's background.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class ShardContext;
+
+class FreeSpace {
+ public:
+  // `want_checkpoint` is called when one would help: it frees journal files, or writes what RocksDB
+  // holds in memory.
+  FreeSpace(ShardContext& shard, std::move_only_function<void()> want_checkpoint);
+
+  void stop() { timer_.cancel(); }
+
+  // A record is in the journal.
+  void appended(Lsn lsn) {
+    if (lsn < looked_at_ + look_every_bytes) return;
+    looked_at_ = lsn;
+    look();
+  }
+
+  // Asks the disk; the answer comes in a later turn.
+  void look();
+
+  // A checkpoint was given up for want of space: no records are taken until one is made.
+  void checkpoint_refused(const Error& error);
+  void checkpoint_made();
+  // The refused checkpoint is tried again with the next look.
+  bool will_retry_checkpoint() const { return refused_checkpoint_ && timer_.armed(); }
+
+ private:
+  // The reserve is many times larger than this, so a lack is noticed before the reserve is used up.
+  static constexpr std::uint64_t look_every_bytes = 8 << 20;
+
+  // Why there is no room.
+  enum class Lack { none, reserve, journal_file, checkpoint };
+  struct Found {
+    Result<std::uint64_t> free;
+    std::uint64_t unflushed;  // Bytes that RocksDB holds in memory.
+  };
+  void looked(const Found& found);
+  void set_lack(Lack lack, std::uint64_t free);
+  void look_again_later();
+
+  ShardContext& shard_;
+  std::move_only_function<void()> want_checkpoint_;
+  Lack lack_ = Lack::none;
+  std::optional<std::string> refused_checkpoint_;  // How much it needs, and how much is free.
+  bool is_looking_ = false;
+  Lsn looked_at_ = 0;  // The last look that was due to what was appended.
+  timing::CallbackTimer timer_;
+};
+
+}  // namespace tarry::broker

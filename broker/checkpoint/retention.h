@@ -1,0 +1,73 @@
+#pragma once
+
+// Retention: when a shard looks for segments to delete, and how they are taken off the disk.
+//
+//    every retention_check --.
+//    the log start moved  ---+--> Log::plan_retention --> Removal --> background
+//                                 the log forgets them       |
+//                                                            '-- failed: again in some seconds,
+//                                                                and later ones wait behind it
+//
+// What always holds
+//   - The segments of a partition leave the disk in the order of their offsets.  A removal that
+//     fails holds up those behind it: what a restart finds then has no hole, and its log start is
+//     that of the first segment which is still there.
+//   - One removal of a partition runs at a time.
+//   - A partition whose topic is deleted has none: its directory goes as a whole.
+//
+// Belongs to its shard and its thread; files are deleted on the shard's background.
+
+#include <deque>
+#include <optional>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/retention.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class Checkpointer;
+class FreeSpace;
+class Partition;
+class Partitions;
+class ShardContext;
+
+class Retention {
+ public:
+  Retention(ShardContext& shard, Partitions& partitions, Checkpointer& checkpointer,
+            FreeSpace& free_space);
+
+  // Looks at every partition after the configured time, as often as there is something to expire.
+  void look_later();
+  void stop();
+
+  // Deletes what may go of one partition; when time makes its next segment go.
+  std::optional<WallTime> remove_old_segments(Partition& partition);
+  // Its topic is deleted.
+  void forget(const TopicPartition& tp) { removals_.erase(tp); }
+
+ private:
+  struct Removals {
+    std::deque<storage::Removal> waiting;  // By offset.
+    bool is_running = false;               // The first of them.
+    bool has_failed = false;               // The last try of the first one; the operator knows.
+  };
+
+  void look();
+  void run_first(const TopicPartition& tp);
+  void ran(const TopicPartition& tp, const Result<>& removed);
+  void retry();
+
+  ShardContext& shard_;
+  Partitions& partitions_;
+  Checkpointer& checkpointer_;
+  FreeSpace& free_space_;
+  std::unordered_map<TopicPartition, Removals> removals_;
+  timing::CallbackTimer look_timer_;
+  timing::CallbackTimer retry_timer_;
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,55 @@
+#pragma once
+
+// ShortageRetry: tries work again that found no file descriptor or no memory (Errc::exhausted).
+//
+//    later(error) --> one second --> the journal, then again() --> later(error), or over()
+//
+// A shortage ends nothing: records are taken as long as the journal has room, and what could not be
+// opened is tried once a second.  The operator is told when a shortage begins and when it is over.
+// Nothing is tried again in the next turn, where it would fail as well.
+//
+// Before a stop the patience has an end: some seconds for all that waits together.
+//
+// Belongs to its shard and its thread.
+
+#include <chrono>
+#include <functional>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "timing/timing_wheel.h"
+
+namespace tarry::broker {
+
+class ShardContext;
+
+class ShortageRetry {
+ public:
+  // A stop tries more often than a broker that serves, and gives up in the end.
+  static constexpr std::chrono::milliseconds stop_retry_every{100};
+  static constexpr std::chrono::milliseconds stop_patience{10'000};
+
+  // `again` tries the work that waits beside the journal, and may call later().
+  ShortageRetry(ShardContext& shard, std::move_only_function<void()> again);
+
+  void later(const Error& error);
+  bool is_waiting() const { return timer_.armed(); }
+  // A checkpoint was made, which needs more files than anything else.
+  void over();
+
+  // Whether work that found none may wait on.  While the shard stops it may for some seconds from
+  // the first question, whichever work asks.
+  bool may_wait();
+
+ private:
+  void retry();
+
+  ShardContext& shard_;
+  std::move_only_function<void()> again_;
+  bool is_told_ = false;                // The operator knows of it.
+  std::optional<MonoTime> wait_until_;  // In a stop, once something waits.
+  timing::CallbackTimer timer_;
+};
+
+}  // namespace tarry::broker

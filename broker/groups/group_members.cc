@@ -1,0 +1,154 @@
+#include "broker/groups/group_members.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+using std::chrono::milliseconds;
+
+bool offers(std::span<const GroupProtocol> protocols, std::string_view name) {
+  return std::ranges::find(protocols, name, &GroupProtocol::name) != protocols.end();
+}
+
+std::size_t GroupMembers::bytes_of(const GroupRecord::Member& member) {
+  std::size_t bytes = sizeof(GroupMember) + 2 * member.id.size() + member.client_id.size() +
+                      member.client_host.size();
+  if (member.instance_id) bytes += 2 * member.instance_id->size();
+  for (const auto& protocol : member.protocols) {
+    bytes += sizeof(GroupProtocol) + protocol.name.size() + protocol.metadata.size();
+  }
+  return bytes;
+}
+
+// --- Look-up
+
+GroupMember* GroupMembers::find(std::string_view id) {
+  const auto found = members_.find(id);
+  return found != members_.end() ? &found->second : nullptr;
+}
+
+const GroupMember* GroupMembers::find(std::string_view id) const {
+  const auto found = members_.find(id);
+  return found != members_.end() ? &found->second : nullptr;
+}
+
+GroupMember* GroupMembers::find_static(std::string_view instance_id) {
+  const auto known = instances_.find(instance_id);
+  return known != instances_.end() ? find(known->second) : nullptr;
+}
+
+GroupMembers::Or<const GroupMember*> GroupMembers::identify(
+    std::string_view id, std::optional<std::string_view> instance_id) const {
+  if (instance_id) {
+    const auto known = instances_.find(*instance_id);
+    if (known == instances_.end()) return std::unexpected(ErrorCode::unknown_member_id);
+    if (known->second != id) return std::unexpected(ErrorCode::fenced_instance_id);
+  }
+  const auto* found = find(id);
+  if (found == nullptr) return std::unexpected(ErrorCode::unknown_member_id);
+  return found;
+}
+
+GroupMembers::Or<GroupMember*> GroupMembers::identify(std::string_view id,
+                                                      std::optional<std::string_view> instance_id) {
+  const auto found = std::as_const(*this).identify(id, instance_id);
+  if (!found) return std::unexpected(found.error());
+  return const_cast<GroupMember*>(*found);
+}
+
+// --- Changes
+
+GroupMember& GroupMembers::add(std::string id, std::optional<std::string> instance_id) {
+  GroupMember& member = members_[id];
+  member.id = std::move(id);
+  if (instance_id) instances_[*instance_id] = member.id;
+  member.instance_id = std::move(instance_id);
+  bytes_ += bytes_of(member);
+  return member;
+}
+
+void GroupMembers::describe(GroupMember& member, std::string_view client_id,
+                            std::string_view client_host, std::vector<GroupProtocol> protocols) {
+  bytes_ -= bytes_of(member);
+  count_protocols(member, -1);
+  member.client_id = client_id;
+  member.client_host = client_host;
+  member.protocols = std::move(protocols);
+  count_protocols(member, +1);
+  bytes_ += bytes_of(member);
+}
+
+GroupMember& GroupMembers::rename(GroupMember& member, const std::string& new_id) {
+  bytes_ -= bytes_of(member);
+  // The node moves with all that points to the member: requests that are parked, its session.
+  auto place = members_.extract(member.id);
+  place.key() = new_id;
+  GroupMember& now = members_.insert(std::move(place)).position->second;
+  now.id = new_id;
+  bytes_ += bytes_of(now);
+  instances_[*now.instance_id] = new_id;
+  return now;
+}
+
+void GroupMembers::remove(GroupMember& member) {
+  count_protocols(member, -1);
+  bytes_ -= bytes_of(member);
+  if (member.instance_id) instances_.erase(*member.instance_id);
+  members_.erase(members_.find(member.id));
+}
+
+void GroupMembers::count_protocols(const GroupMember& member, int by) {
+  for (const auto& protocol : member.protocols) {
+    auto& count = offers_[protocol.name];
+    count += static_cast<std::size_t>(by);
+    if (count == 0) offers_.erase(protocol.name);
+  }
+}
+
+// --- What they have in common
+
+bool GroupMembers::share_one_of(std::span<const GroupProtocol> protocols,
+                                const GroupMember* instead_of) const {
+  const std::size_t others = members_.size() - (instead_of != nullptr ? 1 : 0);
+  return std::ranges::any_of(protocols, [&](const GroupProtocol& protocol) {
+    const auto found = offers_.find(protocol.name);
+    const std::size_t all = found == offers_.end() ? 0 : found->second;
+    const bool itself = instead_of != nullptr && offers(instead_of->protocols, protocol.name);
+    return all - (itself ? 1 : 0) == others;
+  });
+}
+
+const std::string& GroupMembers::vote(std::string_view leader) const {
+  std::map<std::string_view, std::size_t> votes;
+  const auto all_have = [this](const GroupProtocol& protocol) {
+    return offers_.find(protocol.name)->second == members_.size();
+  };
+  for (const auto& [id, member] : members_) {
+    const auto choice = std::ranges::find_if(member.protocols, all_have);
+    TARRY_ASSERT(choice != member.protocols.end(), "members have a protocol in common");
+    ++votes[choice->name];
+  }
+  const auto& leaders = members_.find(leader)->second.protocols;
+  const GroupProtocol* best = nullptr;
+  std::size_t most = 0;
+  for (const auto& protocol : leaders) {
+    const auto found = votes.find(protocol.name);
+    if (found == votes.end() || found->second <= most) continue;
+    best = &protocol;
+    most = found->second;
+  }
+  TARRY_ASSERT(best != nullptr, "what is voted for is the leader's too");
+  return best->name;
+}
+
+milliseconds GroupMembers::rebalance_timeout() const {
+  milliseconds longest{0};
+  for (const auto& [id, member] : members_) longest = std::max(longest, member.rebalance_timeout);
+  return longest;
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,98 @@
+#pragma once
+
+// GroupMembers: the members of a consumer group, found by member id and by instance id, and the
+// protocols that all of them offer.
+//
+//    members     member id   --> GroupMember
+//    instances   instance id --> member id           static members
+//    offers      protocol    --> how many members offer it
+//
+// What always holds
+//   - An instance id stands for one member.  A client that comes back with it takes the member's
+//     place under a new member id, and the one before is fenced (FENCED_INSTANCE_ID).
+//   - All members have a protocol in common: share_one_of() is asked before one is added or
+//     described anew.
+//   - bytes() is what the members have told of themselves; a group bounds it (group.max.bytes).
+//
+// Belongs to its Group.
+
+#include <chrono>
+#include <cstddef>
+#include <expected>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "broker/groups/delayed_heartbeat.h"
+#include "broker/groups/group_record.h"
+#include "protocol/error_code.h"
+
+namespace tarry::broker {
+
+class DelayedJoin;
+class DelayedSync;
+
+struct GroupMember : GroupRecord::Member {
+  DelayedJoin* joining = nullptr;  // Parked.
+  DelayedSync* syncing = nullptr;
+  bool owes_sync = false;     // It was told this generation and has not asked what it gets.
+  bool knows_its_id = false;  // It was told its id: its client can come back.
+  std::unique_ptr<DelayedHeartbeat> session;
+};
+
+bool offers(std::span<const GroupProtocol> protocols, std::string_view name);
+
+class GroupMembers {
+ public:
+  using Map = std::map<std::string, GroupMember, std::less<>>;  // By member id.
+  template <typename T>
+  using Or = std::expected<T, protocol::ErrorCode>;
+
+  // For the flags and the sessions; what a member tells of itself changes through describe().
+  Map& all() { return members_; }
+  const Map& all() const { return members_; }
+  std::size_t size() const { return members_.size(); }
+  bool empty() const { return members_.empty(); }
+  std::size_t bytes() const { return bytes_; }
+
+  // Null: there is none.
+  GroupMember* find(std::string_view id);
+  const GroupMember* find(std::string_view id) const;
+  GroupMember* find_static(std::string_view instance_id);
+  // The member that a request comes from, or why it does not come from one.
+  Or<GroupMember*> identify(std::string_view id, std::optional<std::string_view> instance_id);
+  Or<const GroupMember*> identify(std::string_view id,
+                                  std::optional<std::string_view> instance_id) const;
+
+  GroupMember& add(std::string id, std::optional<std::string> instance_id);
+  void describe(GroupMember& member, std::string_view client_id, std::string_view client_host,
+                std::vector<GroupProtocol> protocols);
+  // A static member comes back: the same place, under another id.
+  GroupMember& rename(GroupMember& member, const std::string& new_id);
+  void remove(GroupMember& member);
+
+  // Whether every member, but for `instead_of`, offers one and the same of these.
+  bool share_one_of(std::span<const GroupProtocol> protocols, const GroupMember* instead_of) const;
+  // Each member votes for the first of its protocols that all have; a tie is the leader's.
+  const std::string& vote(std::string_view leader) const;
+
+  // The longest of any member.
+  std::chrono::milliseconds rebalance_timeout() const;
+
+  // The memory that a member takes.
+  static std::size_t bytes_of(const GroupRecord::Member& member);
+
+ private:
+  void count_protocols(const GroupMember& member, int by);
+
+  Map members_;
+  std::map<std::string, std::string, std::less<>> instances_;
+  std::map<std::string, std::size_t, std::less<>> offers_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,118 @@
+// Segments that cannot be deleted when they should be.
+
+#include "broker/checkpoint/retention.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "protocol/messages/delete_topics.h"
+#include "tests/broker/batches.h"
+#include "tests/broker/crowded_disk.h"
+#include "tests/captured_log.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+void delete_topic(World& world, std::string_view name) {
+  protocol::DeleteTopicsRequest request;
+  request.topics.push_back({name, {}});
+  request.timeout_ms = 1000;
+  const auto response = world.call<protocol::DeleteTopicsResponse>(request, 6);
+  REQUIRE(response.responses[0].error_code == ErrorCode::none);
+}
+
+struct Small {
+  CrowdedDisk disk;
+  World world{{.shards = 1, .disk = &disk}};
+
+  Small() { create_topic(world, "t", 1, {{"segment.bytes", "2000"}, {"retention.bytes", "5000"}}); }
+
+  // Some segments, and as much time as retention needs to look at them.
+  void fill() {
+    for (int i = 0; i < 20; ++i) {
+      produce(world, "t", 0, batch_of(world.clock.wall(), {{std::string(400, 'x')}}));
+      if (i % 10 == 9) world.pass(70s);  // Checkpoints write segments, and roll.
+    }
+    world.pass(400s);
+  }
+
+  Offset log_start() { return world.shard().partitions().all().begin()->second->log_start(); }
+
+  // By their names on the disk.
+  std::vector<Offset> segments() const {
+    std::vector<Offset> bases;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(world.directory() + "/data/logs/t-0")) {
+      if (entry.path().extension() != ".log") continue;
+      const std::string name = entry.path().stem().string();
+      Offset base = 0;
+      std::from_chars(name.data(), name.data() + name.size(), base);
+      bases.push_back(base);
+    }
+    std::ranges::sort(bases);
+    return bases;
+  }
+};
+
+TEST_SUITE("retention") {
+  TEST_CASE("segments that cannot be deleted go when they can be, without a restart") {
+    Small small;
+    CapturedLog log;
+    small.disk.without_deletions = true;
+    small.fill();
+    const Offset first = small.log_start();
+    REQUIRE(first > 0);
+    CHECK(small.segments().front() == 0);
+    CHECK(log.count("cannot be deleted") == 1);
+    small.fill();
+    REQUIRE(small.log_start() > first);
+    CHECK(small.segments().front() == 0);
+    CHECK(log.count("cannot be deleted") == 1);
+    small.disk.without_deletions = false;
+    small.world.pass(15s);
+    CHECK(small.segments().front() == small.log_start());
+    CHECK(log.count("deleted again") == 1);
+    small.world.restart();
+    CHECK(read_all(small.world, "t", 0, small.segments().front()).size() ==
+          40 - static_cast<std::size_t>(small.segments().front()));
+  }
+
+  TEST_CASE("while segments cannot be deleted later ones stay too: a restart finds no hole") {
+    Small small;
+    small.disk.without_deletions = true;
+    small.fill();
+    REQUIRE(small.log_start() > 0);
+    small.disk.without_deletions = false;
+    small.world.run();
+    small.fill();
+    small.disk.without_deletions = true;
+    small.fill();
+    REQUIRE(small.segments().front() < small.log_start());
+    const Offset kept = small.segments().front();
+    small.world.restart();
+    CHECK(read_all(small.world, "t", 0, kept).size() == 60 - static_cast<std::size_t>(kept));
+  }
+
+  TEST_CASE("a topic that is deleted while its segments cannot be takes nothing of its successor") {
+    Small small;
+    small.disk.without_deletions = true;
+    small.fill();
+    REQUIRE(small.log_start() > 0);
+    delete_topic(small.world, "t");
+    create_topic(small.world, "t");
+    produce(small.world, "t", 0, batch_of(small.world.clock.wall(), {{"new"}}));
+    small.world.pass(70s);  // It has a segment of offset 0, as the one before it.
+    small.disk.without_deletions = false;
+    small.world.pass(60s);
+    small.world.restart();
+    CHECK(values(read_all(small.world, "t")) == std::vector<std::string>{"new"});
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test
