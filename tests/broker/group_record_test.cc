@@ -45,7 +45,7 @@ TEST_SUITE("group_record") {
     auto longer = bytes;
     longer.push_back(0);
     CHECK(decode_group(longer).error().message ==
-          "a group's record of " + std::to_string(longer.size()) + " bytes has 1 too many");
+          "the group's record of " + std::to_string(longer.size()) + " bytes has 1 bytes too many");
   }
 
   TEST_CASE("a later version is refused by its number") {

@@ -274,7 +274,7 @@ def _(ctx):
     sent = now_ms()
     delayed = producer.send(topic, b"late", headers=[("x-delay", b"1s")]).get(20)
     took = now_ms()
-    assert delayed.offset < 0, f"a parked record has no offset yet, not {delayed.offset}"
+    assert delayed.offset < 0, f"a pending record has no offset yet, not {delayed.offset}"
     producer.send(topic, b"at once").get(20)
     producer.close()
     messages = kafka_python_consume(broker, topic, 2)

@@ -358,7 +358,7 @@ def _(ctx):
             assert broker.pending(topic) == []
 
 
-@case("parked, delivered and plain records survive checkpoints and kill -9 in turn")
+@case("pending, delivered and plain records survive checkpoints and kill -9 in turn")
 def _(ctx):
     broker = ctx.broker(settings={"tarry.checkpoint.interval.ms": 200})
     expected = []

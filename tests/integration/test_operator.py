@@ -410,8 +410,8 @@ def _(ctx):
         started = subprocess.run(broker.command(), stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
         said = started.stderr.decode(errors="replace").strip()
         assert started.returncode == 1 and started.stdout == b"" and len(said.splitlines()) == 1, f"{started.returncode}:\n{said}"
-        assert str(broker.data) in said and re.search(r"has \d+ bytes free.* takes \d+", said), said
-        return int(re.search(r" takes (\d+)", said)[1])
+        assert str(broker.data) in said and re.search(r"has \d+ bytes free.* needs \d+", said), said
+        return int(re.search(r" needs (\d+)", said)[1])
 
     try:
         broker = ctx.broker(start=False, shards=1, settings={

@@ -124,7 +124,7 @@ def _(ctx):
             for _ in range(3):
                 result = client.produce(topic, sent)
                 assert (result.base_offset, result.record_errors) == (-count, []), result
-        assert client.end_offset(topic) == 1, "a parked record took an offset"
+        assert client.end_offset(topic) == 1, "a pending record took an offset"
         assert len(broker.pending(topic)) == 9
         values = [rec.value.decode() for rec in client.consume(topic, 10)]
         assert values == ["before", "1.0", "3.0", "3.1", "3.2", "5.0", "5.1", "5.2", "5.3", "5.4"], values

@@ -250,7 +250,7 @@ TEST_SUITE("batch_check") {
     CHECK(error.records[0].index == 1);
     CHECK(error.records[1].index == 3);
     CHECK(error.records[0].message.find("key") != std::string::npos);
-    CHECK(error.message.starts_with("2 of the batch's records cannot be taken; record 1:"));
+    CHECK(error.message.starts_with("2 records of the batch are invalid; record 1:"));
   }
 
   TEST_CASE("timestamps outside their bounds are told, the bounds themselves and none are fine") {
@@ -273,7 +273,7 @@ TEST_SUITE("batch_check") {
     const Buffer batch = builder.finish();
     const auto error = refused(batch, {.key_required = true});
     CHECK(error.records.size() == most_bad_records_told);
-    CHECK(error.message.starts_with("1000 of the batch's records"));
+    CHECK(error.message.starts_with("1000 records of the batch are invalid"));
   }
 
   TEST_CASE("with open_compressed off a compressed batch is trusted, an uncompressed one is not") {
