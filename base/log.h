@@ -20,7 +20,7 @@ void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 void write_log(LogLevel level, const char* category, std::string_view line);
 
-// At most `limit` bytes of `text`; what is no printable ASCII is written as \xNN.
+// At most `limit` bytes of `text`; control characters, backslashes and what is no UTF-8 as \xNN.
 std::string printable(std::string_view text, std::size_t limit = 256);
 
 template <typename... Args>

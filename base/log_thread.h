@@ -49,8 +49,8 @@ bool flush_log(std::chrono::milliseconds patience = LogThread::patience);
 // A line that is no line of the log, behind those that are; without its newline.
 void write_to_stderr(std::string_view line);
 
-// Control characters of ASCII and of UTF-8 as \xNN, all else as it is.  printable() is for single
-// values; this is for whole lines, in case that a value came without it.
+// What printable() does, for a whole line in case that a value came without it.  Only backslashes
+// stay as they are: those of values that went through printable() begin its escapes.
 std::string escape_control_characters(std::string_view line);
 
 }  // namespace tarry

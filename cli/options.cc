@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/time_text.h"
+#include "base/utf8.h"
 #include "cli/admin_client.h"
 #include "cli/kafka_client.h"
 #include "cli/text.h"

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/time_text.h"
+#include "base/utf8.h"
 #include "cli/admin_choice.h"
 #include "cli/json.h"
 #include "cli/options.h"
