@@ -11,6 +11,7 @@
 #include "admin/json_reply.h"
 #include "base/log.h"
 #include "base/time_text.h"
+#include "base/utf8.h"
 #include "broker/broker.h"
 #include "broker/views/delayed_records.h"
 

@@ -5,8 +5,8 @@
 
 #include <fmt/core.h>
 
-#include "admin/encoding.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 namespace tarry::admin {
 namespace {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
@@ -18,6 +19,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/log_thread.h"
+#include "base/utf8.h"
 
 namespace tarry {
 namespace {
@@ -163,6 +165,27 @@ class LogQueue {
 
 namespace {
 
+enum class Backslash { escaped, kept };
+
+// The one rule for values and for lines: a control character, and a byte that is not UTF-8, is
+// written as \xNN.
+std::string escape(std::string_view text, Backslash backslash) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t size = utf8_character_size(text);
+    const auto character = text.substr(0, std::max<std::size_t>(1, size));
+    if (size == 0 || is_control_character(character) ||
+        (character == "\\" && backslash == Backslash::escaped)) {
+      for (const char c : character) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += character;
+    }
+    text.remove_prefix(character.size());
+  }
+  return out;
+}
+
 // The logger of all threads.  It is never destroyed, because a thread may log while the process
 // ends.
 struct Stderr {
@@ -256,41 +279,13 @@ void write_log(LogLevel level, const char* category, std::string_view line) {
 }
 
 std::string printable(std::string_view text, std::size_t limit) {
-  std::string out;
-  for (const char c : text.substr(0, limit)) {
-    if (c >= 0x20 && c < 0x7f && c != '\\') {
-      out += c;
-    } else {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    }
-  }
+  std::string out = escape(text.substr(0, limit), Backslash::escaped);
   if (text.size() > limit) out += "...";
   return out;
 }
 
 std::string escape_control_characters(std::string_view line) {
-  std::string out;
-  out.reserve(line.size());
-  unsigned char before = 0;
-  int expected = 0;  // Bytes that the UTF-8 character that has begun is still to have.
-  for (const char c : line) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool follows = (byte & 0xc0) == 0x80 && expected > 0;
-    // U+0080 to U+009F, as UTF-8 or as single bytes, are control characters to some terminals.
-    const bool is_c1 = byte >= 0x80 && byte < 0xa0 && (!follows || before == 0xc2);
-    if (byte < 0x20 || byte == 0x7f || is_c1) {
-      if (follows) {  // Else the line would hold half a character.
-        out.pop_back();
-        out += "\\xc2";
-      }
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-    expected = follows ? expected - 1 : byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : byte >= 0xc0 ? 1 : 0;
-    before = byte;
-  }
-  return out;
+  return escape(line, Backslash::kept);
 }
 
 }  // namespace tarry

@@ -20,7 +20,8 @@ void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 void write_log(LogLevel level, const char* category, std::string_view line);
 
-// Returns at most `limit` bytes of `text`; bytes that are not printable ASCII are written as \xNN.
+// Returns at most `limit` bytes of `text`.  Control characters, backslashes and bytes that are not
+// UTF-8 are written as \xNN.
 std::string printable(std::string_view text, std::size_t limit = 256);
 
 template <typename... Args>

@@ -51,9 +51,9 @@ bool flush_log(std::chrono::milliseconds patience = LogThread::patience);
 // newline.
 void write_to_stderr(std::string_view line);
 
-// Writes control characters of ASCII and of UTF-8 as \xNN and leaves everything else unchanged.
-// printable() is for single values; this is for whole lines, in case a value was not passed through
-// printable().
+// Does what printable() does for a whole line, in case a value was not passed through it.
+// Backslashes stay as they are: those in values that were passed through printable() begin its
+// escapes.
 std::string escape_control_characters(std::string_view line);
 
 }  // namespace tarry

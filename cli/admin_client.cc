@@ -23,6 +23,7 @@
 #include <boost/beast/http.hpp>
 
 #include "base/log.h"
+#include "base/log_thread.h"
 #include "base/time_text.h"
 #include "base/token_proof.h"
 #include "cli/io/host_port.h"
@@ -215,7 +216,7 @@ Result<std::string> AdminClient::body_of(Result<Answer> answer) const {
   const Json body = Json::parse(answer->body, nullptr, false);
   std::string why =
       body.is_object() && body.contains("error") && body["error"].is_string()
-          ? cell(body["error"].get<std::string>())
+          ? escape_control_characters(body["error"].get<std::string>())
           : fmt::format("the admin at {} answers with status {}", address_, answer->status);
   return fail(answer->status == 404 ? Errc::not_found : Errc::invalid, std::move(why));
 }

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/log_thread.h"
 #include "base/result.h"
 #include "protocol/dump.h"
 
@@ -76,7 +77,7 @@ Result<protocol::Dumped> dump(std::string_view line) {
 
 std::string dumped_message(std::string_view line) {
   const auto dumped = dump(line);
-  if (!dumped) return "error: " + printable(dumped.error().message, 1000);
+  if (!dumped) return "error: " + escape_control_characters(dumped.error().message);
   std::string text = dumped->json + '\t';
   if (dumped->bytes.empty()) text += '-';
   constexpr char digits[] = "0123456789abcdef";

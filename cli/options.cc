@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/time_text.h"
+#include "base/utf8.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/host_port.h"
 #include "cli/io/text.h"

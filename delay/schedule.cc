@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/time_text.h"
+#include "base/utf8.h"
 
 namespace tarry::delay {
 namespace {
@@ -61,26 +62,6 @@ std::string wrong(std::string_view name, const std::optional<Bytes>& value, std:
 
 bool is_binary(Bytes value) {
   return value.size() == 8 && value[0] == 0;
-}
-
-bool is_utf8(std::string_view text) {
-  const auto* at = reinterpret_cast<const std::uint8_t*>(text.data());
-  const auto* const end = at + text.size();
-  while (at < end) {
-    const std::uint8_t first = *at++;
-    if (first < 0x80) continue;
-    const int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
-    if (first < 0xc2 || first > 0xf4 || end - at < more) return false;
-    // The second byte's bounds keep out overlong forms, surrogates and what is above U+10FFFF.
-    const std::uint8_t low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-    const std::uint8_t high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-    if (*at < low || *at > high) return false;
-    for (int i = 1; i < more; ++i) {
-      if ((at[i] & 0xc0) != 0x80) return false;
-    }
-    at += more;
-  }
-  return true;
 }
 
 std::expected<WallTime, std::string> time_in(std::string_view name,

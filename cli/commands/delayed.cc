@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/time_text.h"
+#include "base/utf8.h"
 #include "cli/admin_choice.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"

@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "base/log.h"
+#include "base/log_thread.h"
 #include "cli/command.h"
 #include "cli/commands/bench.h"
 #include "cli/commands/consume.h"
@@ -27,10 +27,11 @@ constexpr void (*commands[])(CLI::App& program, Chosen& chosen) = {
     add_group_commands, add_status, add_bench,   add_dump,
 };
 
+// Words in it may be printable already.
 std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::ranges::replace(text, '\n', ' ');
-  return printable(text, 1000);
+  return escape_control_characters(text.substr(0, 1000));
 }
 
 // The first word chooses the command; CLI11 would only say that one is missing.

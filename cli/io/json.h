@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "cli/io/text.h"
 
 namespace tarry::cli {

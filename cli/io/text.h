@@ -10,8 +10,6 @@
 
 namespace tarry::cli {
 
-bool is_utf8(std::string_view text);
-
 std::string base64(std::string_view bytes);  // Standard alphabet, padded.
 // Errors: invalid.
 Result<std::string> from_base64(std::string_view text);

@@ -16,14 +16,6 @@ TEST_CASE("base64 goes there and back, at every length and for every byte") {
     CHECK_FALSE(from_base64(wrong).has_value());
 }
 
-TEST_CASE("only well-formed UTF-8 is UTF-8") {
-  for (const auto* good : {"", "abc", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"})
-    CHECK(is_utf8(good));
-  for (const auto* bad : {"\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff",
-                          "\xe2\x82", "\xf0\x80\x80\x80"})
-    CHECK_FALSE(is_utf8(bad));
-}
-
 TEST_CASE("a cell is one line without tabs, whatever comes, and keeps its letters") {
   CHECK(cell("größe €") == "größe €");
   CHECK(cell("a\tb\nc\\") == "a\\tb\\nc\\\\");

@@ -10,7 +10,7 @@ import threading
 import time
 
 import wire
-from harness import case, eventually, now_ms, run
+from harness import ROOT, case, eventually, now_ms, run
 
 
 def one_line(done, code, *words):
@@ -119,6 +119,19 @@ def _(ctx):
     errors = broker.get("/status")["produce_errors"]
     assert set(errors) == {"INVALID_RECORD"} and 7 <= errors["INVALID_RECORD"] <= 8, f"asking for the reason was counted: {errors}"
     assert f"for {topic}-0 failed: INVALID_RECORD: " in broker.log() and "tarry.delay.max.ms" in broker.log(), broker.log()
+
+
+@case("what is escaped for the terminal is escaped once, and a backslash that was typed is told from an escape")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    for typed, shown in (("no\non", "no\\x0aon"), ("no\\x0aon", "no\\x5cx0aon"), ("\x1b[2Jgröße", "\\x1b[2Jgröße")):
+        # From the words themselves, from the admin's answer, and from the broker's.
+        one_line(broker.cli("produce", topic, "-v", "x", "--at", typed, check=False), 2, f'"{shown}"')
+        one_line(broker.cli("delayed", "list", typed, check=False), 1, f"'{shown}'")
+        one_line(broker.cli("produce", topic, "-v", "x", "-H", f"x-delay={typed}", check=False), 1, f'"{shown}"')
+        lines = [line for line in broker.log().splitlines() if f"for {topic}-0 failed: INVALID_RECORD" in line]
+        assert f'"{shown}"' in lines[-1], lines
 
 
 @case("a topic with pending records is deleted from the command line by force alone")
@@ -409,6 +422,20 @@ def _(ctx):
     nobody = {"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""}
     one_line(run(broker.binary, "status", "--admin", admin, check=False, env=nobody), 1, "--data", "TARRY_ADMIN_TOKEN")
     assert "running" in run(broker.binary, "status", "--admin", admin, "--data", broker.data, env=nobody).stdout
+
+
+@case("the first delayed record of README's tour is delivered within ten seconds")
+def _(ctx):
+    broker = ctx.broker()
+    tour = (ROOT / "README.md").read_text().split("## Three ways to send a delayed record")[1].split("\n## ")[0]
+    commands = [line.strip() for line in tour.splitlines() if line.startswith("    ")]
+    upto = next(i for i, each in enumerate(commands) if "consume payments" in each)
+    began = time.monotonic()
+    for command in commands[:upto + 1]:
+        command = command.replace("build/release/tarry", str(broker.binary)).replace("127.0.0.1:9092", broker.brokers)
+        said = run("bash", "-c", command, env={"TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin}, within=30)
+    assert said.stdout == "pay up\n" and 1 < time.monotonic() - began < 10, (said, time.monotonic() - began)
+    assert broker.get("/status")["delayed"]["delivered_total"] == 1
 
 
 @case("with no broker there every command says so at once, and waits for one when --timeout is given", alone=True)

@@ -334,14 +334,14 @@ TEST_SUITE("session") {
                     .be<std::int16_t>(0)   // acks
                     .be<std::int32_t>(1000)
                     .be<std::int32_t>(1)
-                    .text("a\n2026 E forged \x1b[2J")
+                    .text("a\n2026 E forged \x1b[2J \\x0a")
                     .be<std::int32_t>(1)
                     .be<std::int32_t>(0)
                     .be<std::int32_t>(-1)
                     .done());
     client.wait_for_end();
     const auto text = log.text();
-    CHECK(text.find("a\\x0a2026 E forged \\x1b[2J-0") != text.npos);
+    CHECK(text.find("a\\x0a2026 E forged \\x1b[2J \\x5cx0a-0") != text.npos);
     CHECK(std::ranges::count(text, '\n') == 1);
     CHECK(text.find('\x1b') == text.npos);
   }

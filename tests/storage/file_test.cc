@@ -1,14 +1,22 @@
 #include "storage/file.h"
 
+#include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/given.h"
@@ -94,6 +102,33 @@ void check_disk(Disk& disk, const std::string& root) {
   CHECK(*disk.free_space(root) > 0);
 }
 
+// What the disk says in a process whose every open() fails with this error.
+Errc code_of_open(int error) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{std::size(program), program};
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+      ::_exit(255);
+    }
+    PosixDisk disk;
+    const auto opened = disk.open("/dev/null", {});
+    ::_exit(opened ? 254 : static_cast<int>(opened.error().code));
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  REQUIRE(WEXITSTATUS(status) != 255);  // The kernel has no such filters.
+  return static_cast<Errc>(WEXITSTATUS(status));
+}
+
 TEST_SUITE("file") {
   TEST_CASE("the machine's disk and the disk of memory do the same") {
     const TemporaryDirectory directory;
@@ -147,6 +182,11 @@ TEST_SUITE("file") {
     CHECK(listed.error().code == Errc::exhausted);
     CHECK(synced.error().code == Errc::exhausted);
     CHECK(disk.list(scratch.path())->empty());
+  }
+
+  TEST_CASE("an open that lacks memory, or descriptors of the whole machine, may pass too") {
+    for (const int error : {EMFILE, ENFILE, ENOMEM}) CHECK(code_of_open(error) == Errc::exhausted);
+    CHECK(code_of_open(EACCES) == Errc::io);
   }
 
   TEST_CASE("an error names path, call and reason") {
