@@ -3,6 +3,8 @@
 
 #include "broker/scatter.h"
 
+#include <chrono>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -12,9 +14,12 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/core.h>
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "broker/context/durability_wait.h"
 #include "broker/context/one_shot_event.h"
