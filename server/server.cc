@@ -79,7 +79,7 @@ struct Server::Parts {
   Result<> open(const BoundAddress& bound);
   std::size_t connection_limit() const;
   void run_lane(Lane& lane, std::size_t index);
-  void give(std::size_t lane, Arrival arrival);
+  void give(std::size_t index, Arrival arrival);
   Result<> end_sessions();
   void end_threads();
 };

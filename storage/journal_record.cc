@@ -29,7 +29,7 @@ enum Type : std::uint8_t {
 
 constexpr std::size_t operation_header = 1 + 4;
 
-void put(Buffer& out, const Configs& configs) {
+void put_operation_configs(Buffer& out, const Configs& configs) {
   append_be(out, static_cast<std::uint32_t>(configs.size()));
   for (const auto& [key, value] : configs) {
     put_short(out, key);
@@ -38,7 +38,7 @@ void put(Buffer& out, const Configs& configs) {
   }
 }
 
-Configs take_configs(Fields& body) {
+Configs take_operation_configs(Fields& body) {
   Configs out;
   for (auto count = body.number<std::uint32_t>(); count > 0 && body.whole(); --count) {
     std::string key{body.short_text()};
@@ -61,6 +61,63 @@ std::vector<TopicPartition> take_partitions(Fields& body) {
   for (auto count = body.number<std::uint32_t>(); count > 0 && body.whole(); --count)
     out.push_back(body.partition());
   return out;
+}
+
+Result<Operation> take_operation(std::uint8_t type, Fields& body) {
+  // Braced lists are evaluated in order, which is the order of the fields.
+  switch (type) {
+    case log_appended:
+      return LogAppended{body.partition(), body.time(), body.rest()};
+    case parked:
+      return Parked{body.partition(), body.number<std::uint64_t>(),
+                    body.time(),      body.time(),
+                    body.time(),      body.short_text(),
+                    body.rest()};
+    case gone:
+      return Gone{body.partition(), body.number<std::uint64_t>(),
+                  body.time(),      static_cast<GoneHow>(body.number<std::uint8_t>()),
+                  body.time(),      body.short_text()};
+    case producer_answered:
+      return ProducerAnswered{body.partition(),
+                              body.number<std::int64_t>(),
+                              body.number<std::int16_t>(),
+                              body.number<std::int32_t>(),
+                              body.number<std::int32_t>(),
+                              body.number<std::int64_t>(),
+                              body.time()};
+    case topic_created:
+      return TopicCreated{body.topic(), body.number<std::int32_t>(), body.short_text(),
+                          take_operation_configs(body)};
+    case topic_deleted:
+      return TopicDeleted{body.topic()};
+    case partitions_added:
+      return PartitionsAdded{body.topic(), body.number<std::int32_t>()};
+    case configs_set:
+      return ConfigsSet{body.topic(), take_operation_configs(body)};
+    case producer_ids_given:
+      return ProducerIdsGiven{body.number<std::int64_t>()};
+    case sequences_given:
+      return SequencesGiven{body.number<std::uint64_t>()};
+    case log_start_moved:
+      return LogStartMoved{body.partition(), body.number<std::int64_t>()};
+    case broker_configs_set:
+      return BrokerConfigsSet{take_operation_configs(body)};
+    case group_stored:
+      return GroupStored{body.short_text(), body.rest()};
+    case group_removed:
+      return GroupRemoved{body.short_text()};
+    case offsets_committed:
+      return OffsetsCommitted{body.short_text(), take_offsets(body)};
+    case offsets_removed:
+      return OffsetsRemoved{body.short_text(), take_partitions(body)};
+    default:
+      return fail(
+          Errc::unsupported,
+          fmt::format(
+              "a journal record holds an operation of type {}, which this version does not know; "
+              "start the Tarry that wrote it",
+              type));
+  }
 }
 
 }  // namespace
@@ -122,7 +179,7 @@ void RecordBuilder::add(const TopicCreated& op) {
   put(own_, op.topic);
   append_be(own_, op.partitions);
   put_short(own_, op.name);
-  put(own_, op.configs);
+  put_operation_configs(own_, op.configs);
   end(at, {});
 }
 void RecordBuilder::add(const TopicDeleted& op) {
@@ -139,7 +196,7 @@ void RecordBuilder::add(const PartitionsAdded& op) {
 void RecordBuilder::add(const ConfigsSet& op) {
   const auto at = begin(configs_set);
   put(own_, op.topic);
-  put(own_, op.configs);
+  put_operation_configs(own_, op.configs);
   end(at, {});
 }
 void RecordBuilder::add(const ProducerIdsGiven& op) {
@@ -160,7 +217,7 @@ void RecordBuilder::add(const LogStartMoved& op) {
 }
 void RecordBuilder::add(const BrokerConfigsSet& op) {
   const auto at = begin(broker_configs_set);
-  put(own_, op.configs);
+  put_operation_configs(own_, op.configs);
   end(at, {});
 }
 void RecordBuilder::add(const GroupStored& op) {
@@ -223,81 +280,12 @@ Result<> for_each_operation(Bytes record, const std::function<Result<>(const Ope
     Fields body(record.subspan(operation_header, length));
     record = record.subspan(operation_header + length);
 
-    // Braced lists are evaluated in order, which is the order of the fields.
-    Operation op;
-    switch (type) {
-      case log_appended:
-        op = LogAppended{body.partition(), body.time(), body.rest()};
-        break;
-      case parked:
-        op = Parked{body.partition(), body.number<std::uint64_t>(),
-                    body.time(),      body.time(),
-                    body.time(),      body.short_text(),
-                    body.rest()};
-        break;
-      case gone:
-        op = Gone{body.partition(), body.number<std::uint64_t>(),
-                  body.time(),      static_cast<GoneHow>(body.number<std::uint8_t>()),
-                  body.time(),      body.short_text()};
-        break;
-      case producer_answered:
-        op = ProducerAnswered{body.partition(),
-                              body.number<std::int64_t>(),
-                              body.number<std::int16_t>(),
-                              body.number<std::int32_t>(),
-                              body.number<std::int32_t>(),
-                              body.number<std::int64_t>(),
-                              body.time()};
-        break;
-      case topic_created:
-        op = TopicCreated{body.topic(), body.number<std::int32_t>(), body.short_text(),
-                          take_configs(body)};
-        break;
-      case topic_deleted:
-        op = TopicDeleted{body.topic()};
-        break;
-      case partitions_added:
-        op = PartitionsAdded{body.topic(), body.number<std::int32_t>()};
-        break;
-      case configs_set:
-        op = ConfigsSet{body.topic(), take_configs(body)};
-        break;
-      case producer_ids_given:
-        op = ProducerIdsGiven{body.number<std::int64_t>()};
-        break;
-      case sequences_given:
-        op = SequencesGiven{body.number<std::uint64_t>()};
-        break;
-      case log_start_moved:
-        op = LogStartMoved{body.partition(), body.number<std::int64_t>()};
-        break;
-      case broker_configs_set:
-        op = BrokerConfigsSet{take_configs(body)};
-        break;
-      case group_stored:
-        op = GroupStored{body.short_text(), body.rest()};
-        break;
-      case group_removed:
-        op = GroupRemoved{body.short_text()};
-        break;
-      case offsets_committed:
-        op = OffsetsCommitted{body.short_text(), take_offsets(body)};
-        break;
-      case offsets_removed:
-        op = OffsetsRemoved{body.short_text(), take_partitions(body)};
-        break;
-      default:
-        return fail(
-            Errc::unsupported,
-            fmt::format(
-                "a journal record holds an operation of type {}, which this version does not know; "
-                "start the Tarry that wrote it",
-                type));
-    }
+    const auto op = take_operation(type, body);
+    if (!op) return std::unexpected(op.error());
     if (!body.good())
       return fail(Errc::corrupt,
                   fmt::format("an operation of type {} has a body that does not fit it", type));
-    if (const auto taken = take(op); !taken) return taken;
+    if (const auto taken = take(*op); !taken) return taken;
   }
   return {};
 }

@@ -227,6 +227,8 @@ struct PendingStore::Inside {
   template <typename Take>
   Result<std::optional<PendingKey>> scan(PendingKey from, PendingKey until, std::size_t limit,
                                          Take take);
+
+  struct Change;
 };
 
 PendingStore::PendingStore(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
@@ -287,85 +289,99 @@ void PendingStore::Inside::put_floor(rocksdb::WriteBatch& batch) {
   floor_written = floor;
 }
 
-Result<> PendingStore::apply(std::span<const Operation> operations) {
-  Inside& in = *inside_;
-  rocksdb::WriteBatch batch;
+// What one apply() writes, under the mutex.
+struct PendingStore::Inside::Change {
+  explicit Change(Inside& inside) : in(inside), dropped(in.garbage->dropped.load()) {}
+
+  Inside& in;
+  const std::shared_ptr<const Topics> dropped;
   Family* const entries = in.rocks.family(pending_family::entries);
   Family* const ids = in.rocks.family(pending_family::ids);
-  rocksdb::PinnableSlice value;
+  rocksdb::WriteBatch batch;
 
-  const std::lock_guard lock(in.mutex);
-  const auto dropped = in.garbage->dropped.load();
-
-  // What this call has written so far, which a look into the database does not show.
+  // What it has written so far, which a look into the database does not show.
   std::map<PendingKey, bool> there;
   std::map<Buffer, IdRow> rows;
-  std::map<TopicId, std::int64_t> changes;
+  std::map<TopicId, std::int64_t> counts;
 
-  const auto is_there = [&](PendingKey key, const Buffer& bytes) -> Result<bool> {
-    if (const auto written = there.find(key); written != there.end()) return written->second;
-    return in.rocks.get(pending_family::entries, slice(bytes), value);
-  };
-  const auto row_of = [&](const Buffer& key) -> Result<std::optional<IdRow>> {
-    if (const auto written = rows.find(key); written != rows.end()) return written->second;
-    return in.id_row(key);
-  };
-  const auto put_row = [&](const Buffer& key, const IdRow& row) {
-    batch.Put(ids, slice(key), slice(encode(row)));
-    rows.insert_or_assign(key, row);
-  };
+  Result<> park(const Parked& parked);
+  Result<> end(const Gone& gone);
+  Result<> write();
 
-  for (const Operation& operation : operations) {
-    if (const auto* parked = std::get_if<Parked>(&operation)) {
-      if (dropped->contains(parked->partition.topic)) continue;
-      const PendingKey key{parked->due, parked->sequence};
-      const Buffer bytes = entry_key(key);
-      const auto known = is_there(key, bytes);
-      if (!known) return std::unexpected(known.error());
-      if (!*known) {
-        batch.Put(entries, slice(bytes), slice(entry_value(*parked)));
-        there.insert_or_assign(key, true);
-        ++changes[parked->partition.topic];
-        if (key < in.floor) in.floor = key;
-        if (key < in.parked_since) in.parked_since = key;
-      }
-      if (!parked->id.empty()) {
-        const Buffer name = id_key(parked->partition, parked->id);
-        const auto row = row_of(name);
-        if (!row) return std::unexpected(row.error());
-        if (!*row || (*row)->key.sequence <= parked->sequence)
-          put_row(name, {id_is_pending, key, {}});
-      }
-    } else if (const auto* gone = std::get_if<Gone>(&operation)) {
-      if (gone->how < GoneHow::delivered || gone->how > GoneHow::expired) {
-        return fail(Errc::corrupt, fmt::format("a journal record says that record {} ended in way "
-                                               "{}, which there is not",
-                                               gone->sequence, static_cast<int>(gone->how)));
-      }
-      if (dropped->contains(gone->partition.topic)) continue;
-      const PendingKey key{gone->due, gone->sequence};
-      const Buffer bytes = entry_key(key);
-      const auto known = is_there(key, bytes);
-      if (!known) return std::unexpected(known.error());
-      if (*known) {
-        batch.Delete(entries, slice(bytes));
-        there.insert_or_assign(key, false);
-        --changes[gone->partition.topic];
-      }
-      if (!gone->id.empty()) {
-        const Buffer name = id_key(gone->partition, gone->id);
-        const auto row = row_of(name);
-        if (!row) return std::unexpected(row.error());
-        // What never waited has no row before its end.
-        if (!*row || (*row)->key.sequence < gone->sequence ||
-            ((*row)->key == key && (*row)->state == id_is_pending))
-          put_row(name, {static_cast<std::uint8_t>(gone->how), key, gone->at});
-      }
-    }
+ private:
+  Result<bool> is_there(PendingKey key, const Buffer& bytes) const;
+  Result<std::optional<IdRow>> row_of(const Buffer& key) const;
+  void put_row(const Buffer& key, const IdRow& row);
+};
+
+Result<bool> PendingStore::Inside::Change::is_there(PendingKey key, const Buffer& bytes) const {
+  if (const auto written = there.find(key); written != there.end()) return written->second;
+  rocksdb::PinnableSlice value;
+  return in.rocks.get(pending_family::entries, slice(bytes), value);
+}
+
+Result<std::optional<IdRow>> PendingStore::Inside::Change::row_of(const Buffer& key) const {
+  if (const auto written = rows.find(key); written != rows.end()) return written->second;
+  return in.id_row(key);
+}
+
+void PendingStore::Inside::Change::put_row(const Buffer& key, const IdRow& row) {
+  batch.Put(ids, slice(key), slice(encode(row)));
+  rows.insert_or_assign(key, row);
+}
+
+Result<> PendingStore::Inside::Change::park(const Parked& parked) {
+  if (dropped->contains(parked.partition.topic)) return {};
+  const PendingKey key{parked.due, parked.sequence};
+  const Buffer bytes = entry_key(key);
+  const auto known = is_there(key, bytes);
+  if (!known) return std::unexpected(known.error());
+  if (!*known) {
+    batch.Put(entries, slice(bytes), slice(entry_value(parked)));
+    there.insert_or_assign(key, true);
+    ++counts[parked.partition.topic];
+    if (key < in.floor) in.floor = key;
+    if (key < in.parked_since) in.parked_since = key;
   }
+  if (parked.id.empty()) return {};
+  const Buffer name = id_key(parked.partition, parked.id);
+  const auto row = row_of(name);
+  if (!row) return std::unexpected(row.error());
+  if (!*row || (*row)->key.sequence <= parked.sequence) put_row(name, {id_is_pending, key, {}});
+  return {};
+}
 
+Result<> PendingStore::Inside::Change::end(const Gone& gone) {
+  if (gone.how < GoneHow::delivered || gone.how > GoneHow::expired) {
+    return fail(Errc::corrupt,
+                fmt::format("a journal record says that record {} ended in way {}, which there is "
+                            "not",
+                            gone.sequence, static_cast<int>(gone.how)));
+  }
+  if (dropped->contains(gone.partition.topic)) return {};
+  const PendingKey key{gone.due, gone.sequence};
+  const Buffer bytes = entry_key(key);
+  const auto known = is_there(key, bytes);
+  if (!known) return std::unexpected(known.error());
+  if (*known) {
+    batch.Delete(entries, slice(bytes));
+    there.insert_or_assign(key, false);
+    --counts[gone.partition.topic];
+  }
+  if (gone.id.empty()) return {};
+  const Buffer name = id_key(gone.partition, gone.id);
+  const auto row = row_of(name);
+  if (!row) return std::unexpected(row.error());
+  // What never waited has no row before its end.
+  if (!*row || (*row)->key.sequence < gone.sequence ||
+      ((*row)->key == key && (*row)->state == id_is_pending))
+    put_row(name, {static_cast<std::uint8_t>(gone.how), key, gone.at});
+  return {};
+}
+
+Result<> PendingStore::Inside::Change::write() {
   std::vector<std::pair<TopicId, std::uint64_t>> counted;
-  for (const auto& [topic, change] : changes) {
+  for (const auto& [topic, change] : counts) {
     if (change == 0) continue;
     const auto at = in.counts.find(topic);
     const std::uint64_t before = at == in.counts.end() ? 0 : at->second;
@@ -391,6 +407,20 @@ Result<> PendingStore::apply(std::span<const Operation> operations) {
     if (now == 0) in.counts.erase(topic);
   }
   return {};
+}
+
+Result<> PendingStore::apply(std::span<const Operation> operations) {
+  Inside& in = *inside_;
+  const std::lock_guard lock(in.mutex);
+  Inside::Change change(in);
+  for (const Operation& operation : operations) {
+    if (const auto* parked = std::get_if<Parked>(&operation)) {
+      if (auto taken = change.park(*parked); !taken) return taken;
+    } else if (const auto* gone = std::get_if<Gone>(&operation)) {
+      if (auto taken = change.end(*gone); !taken) return taken;
+    }
+  }
+  return change.write();
 }
 
 Result<> PendingStore::drop_topic(const TopicId& topic) {
