@@ -25,8 +25,7 @@ bool may_stand_in_ipv6(char c) {
 }  // namespace
 
 std::string HostPort::text() const {
-  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
-                                             : fmt::format("[{}]:{}", host, port);
+  return host.contains(':') ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
 Result<HostPort> parse_host_port(std::string_view text) {
@@ -43,7 +42,7 @@ Result<HostPort> parse_host_port(std::string_view text) {
   if (host.starts_with('[')) {
     if (!host.ends_with(']')) return refuse();
     host = host.substr(1, host.size() - 2);
-    if (host.find(':') == std::string_view::npos || !std::ranges::all_of(host, may_stand_in_ipv6)) {
+    if (!host.contains(':') || !std::ranges::all_of(host, may_stand_in_ipv6)) {
       return refuse();
     }
   } else if (!std::ranges::all_of(host, may_stand_in_host)) {

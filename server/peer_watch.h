@@ -24,7 +24,7 @@ namespace tarry::server {
 
 class PeerWatch {
  public:
-  explicit PeerWatch(boost::asio::any_io_executor executor) : waiting_(std::move(executor)) {}
+  explicit PeerWatch(const boost::asio::any_io_executor& executor) : waiting_(executor) {}
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 

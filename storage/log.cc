@@ -234,13 +234,12 @@ void Log::append(SharedBytes batches, Offset first, Offset last, std::int64_t ma
       tail_.erase(tail_.begin(), tail_.begin() + static_cast<std::ptrdiff_t>(tail_head_));
       tail_head_ = 0;
     }
-    tail_.push_back({alone ? std::move(batches) : batches.part(at, header->bytes), header->first,
-                     header->last, alone ? max_timestamp : header->max_timestamp, appended});
+    tail_.push_back({batches.part(at, header->bytes), header->first, header->last,
+                     alone ? max_timestamp : header->max_timestamp, appended});
     at += header->bytes;
     tail_bytes_ += header->bytes;
     unflushed_bytes_ += header->bytes;
     end_offset_ = header->last + 1;
-    if (alone) break;
   }
   TARRY_ASSERT(end_offset_ == last + 1, "an append ends with the offset that its caller says");
 }

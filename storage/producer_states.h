@@ -93,14 +93,13 @@ class ProducerStates {
   explicit ProducerStates(const Limits& limits);
 
   // Records `count` >= 1 of a batch that begins with sequence `first`.
-  Verdict check(ProducerId producer, std::int16_t epoch, std::int32_t first,
-                std::int32_t count) const;
+  Verdict check(ProducerId id, std::int16_t epoch, std::int32_t first, std::int32_t count) const;
 
   // After check() said `append`.
-  void add(ProducerId producer, const Answered& answered, Lsn lsn);
+  void add(ProducerId id, const Answered& answered, Lsn lsn);
 
   // From the journal: what is durable and perhaps known.
-  void replay(ProducerId producer, const Answered& answered);
+  void replay(ProducerId id, const Answered& answered);
 
   // The producer fields of every batch in `batches` (LogAppended::batches); batches without a
   // producer are passed over.  Errc::corrupt when they are no batches.

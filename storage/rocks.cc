@@ -21,7 +21,7 @@ Error rocks_error(const rocksdb::Status& status, const std::string& directory) {
   if (status.IsCorruption() || status.IsPathNotFound())
     return damaged_database(directory, status.ToString());
   const std::string text = status.ToString();
-  if (text.find("lock") != std::string::npos) {
+  if (text.contains("lock")) {
     return {Errc::in_use,
             fmt::format("database {} is in use: {}; stop the other process", directory, text)};
   }

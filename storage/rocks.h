@@ -56,8 +56,7 @@ struct Rocks {
   // To RocksDB's memory; durable after a flush.
   Result<> write(rocksdb::WriteBatch& batch);
   // Empty when the key is not there.
-  Result<bool> get(std::size_t family_index, rocksdb::Slice key,
-                   rocksdb::PinnableSlice& value) const;
+  Result<bool> get(std::size_t which, rocksdb::Slice key, rocksdb::PinnableSlice& value) const;
 };
 
 // An atomic snapshot: one thread replaces the pointer, others read it and keep what they read as
@@ -93,7 +92,7 @@ inline rocksdb::Slice slice(Bytes bytes) {
   if (bytes.empty()) return {"", 0};
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
-inline Bytes bytes_of(rocksdb::Slice slice) {
+inline Bytes bytes_of(const rocksdb::Slice& slice) {
   return {reinterpret_cast<const std::uint8_t*>(slice.data()), slice.size()};
 }
 
