@@ -10,11 +10,13 @@ std::string Connection::host() const {
 }
 
 void Connection::asked_of(Shard* shard) {
+  thread_.check();
   in_a_row_ = shard == asked_ ? in_a_row_ + 1 : 1;
   asked_ = shard;
 }
 
 void Connection::close() {
+  thread_.check();
   closed_ = true;
   // Cancelling queues the answer, which comes when the closer is done; the list stays as it is.
   for (auto& parked : parked_) parked.operation_.cancel();
@@ -23,6 +25,7 @@ void Connection::close() {
 
 Connection::OnClose::OnClose(Connection& connection, std::move_only_function<void()> then)
     : connection_(connection), then_(std::move(then)) {
+  connection_.thread_.check();
   connection_.on_close_.push_back(this);
   if (connection_.closed_) then_();
 }

@@ -3,7 +3,7 @@
 // Connection: what a handler may know of the client whose request it answers.
 //
 // It belongs to the session that reads the requests (server/session) and lives until the last of
-// them is answered or given up.  Runs on the session's shard.
+// them is answered or given up.  Runs on the session's shard, and asserts that.
 
 #include <functional>
 #include <string>
@@ -11,6 +11,7 @@
 
 #include <boost/intrusive/list.hpp>
 
+#include "base/owner_thread.h"
 #include "purgatory/delayed_operation.h"
 
 namespace tarry::broker {
@@ -19,7 +20,7 @@ class Shard;
 
 class Connection {
  public:
-  explicit Connection(std::string peer) : peer_(std::move(peer)) {}
+  explicit Connection(std::string peer) : peer_(std::move(peer)) { thread_.bind(); }
 
   const std::string& peer() const { return peer_; }  // "127.0.0.1:40312"
   // As Kafka shows it: "/127.0.0.1".
@@ -40,6 +41,7 @@ class Connection {
    public:
     Parking(Connection& connection, purgatory::DelayedOperation& operation)
         : operation_(operation) {
+      connection.thread_.check();
       connection.parked_.push_back(*this);
     }
     Parking(const Parking&) = delete;
@@ -73,6 +75,7 @@ class Connection {
   // at a time, hardly ever does.
   static constexpr unsigned a_habit = 8;
 
+  OwnerThread thread_;
   const std::string peer_;
   Shard* asked_ = nullptr;
   unsigned in_a_row_ = 0;  // Requests for asked_.

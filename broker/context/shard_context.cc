@@ -74,6 +74,7 @@ Result<> ShardContext::open_journal(const storage::RecoveredJournal& recovered) 
 
 Result<Lsn> ShardContext::append(const storage::RecordBuilder& record, storage::When when,
                                  storage::JournalUse use, storage::Journal::Completion completion) {
+  assert_on_shard();
   const auto pieces = record.pieces();
   // The LSN is known when append() returns, and the completion does not run before that.
   auto at = std::make_shared<Lsn>();
@@ -120,6 +121,7 @@ void ShardContext::arm_idle_note() {
 // --- Topics
 
 std::shared_ptr<const TopicConfig> ShardContext::config_of(const storage::Topic& topic) {
+  assert_on_shard();
   auto& config = configs_[topic.id];
   if (!config) {
     const auto& defaults = broker_.config.topic_defaults;
