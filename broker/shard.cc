@@ -93,6 +93,7 @@ void Shard::remove_retired_partitions() {
 // --- Start and stop
 
 void Shard::start() {
+  bind_to_this_thread();
   engine_.start();
   checkpointer_.start();
   retention_.look_later();

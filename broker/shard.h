@@ -56,12 +56,31 @@ class Shard final : public ShardContext, private PartitionHost {
   // Writes what is dirty, notes a checkpoint and calls `then`; nothing is accepted any more.
   void stop(std::move_only_function<void()> then);
 
-  Partitions& partitions() { return partitions_; }
-  const Partitions& partitions() const { return partitions_; }
-  delay::Engine& engine() override { return engine_; }
-  Groups& groups() { return groups_; }  // Those that this shard owns.
-  Checkpointer& checkpointer() { return checkpointer_; }
-  FreeSpace& free_space() { return free_space_; }
+  Partitions& partitions() {
+    assert_on_shard();
+    return partitions_;
+  }
+  const Partitions& partitions() const {
+    assert_on_shard();
+    return partitions_;
+  }
+  delay::Engine& engine() override {
+    assert_on_shard();
+    return engine_;
+  }
+  // Those that this shard owns.
+  Groups& groups() {
+    assert_on_shard();
+    return groups_;
+  }
+  Checkpointer& checkpointer() {
+    assert_on_shard();
+    return checkpointer_;
+  }
+  FreeSpace& free_space() {
+    assert_on_shard();
+    return free_space_;
+  }
 
   // Takes a new image: partitions of deleted topics go, those who wait for them are answered.
   void set_topics(std::shared_ptr<const storage::TopicsImage> topics);

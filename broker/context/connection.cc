@@ -7,11 +7,13 @@ std::string Connection::host() const {
 }
 
 void Connection::note_shard(Shard* shard) {
+  thread_.check();
   in_a_row_ = shard == noted_ ? in_a_row_ + 1 : 1;
   noted_ = shard;
 }
 
 void Connection::close() {
+  thread_.check();
   closed_ = true;
   for (auto& listener : listeners_) listener.on_close();
 }

@@ -3,12 +3,14 @@
 // Connection: what a handler may know of the client whose request it answers.
 //
 // It belongs to the session that reads the requests (server/session) and lives until the last of
-// them is answered or given up.  Runs on the session's shard.
+// them is answered or given up.  Runs on the session's shard, and asserts that.
 
 #include <string>
 #include <utility>
 
 #include <boost/intrusive/list.hpp>
+
+#include "base/owner_thread.h"
 
 namespace tarry::broker {
 
@@ -16,7 +18,7 @@ class Shard;
 
 class Connection {
  public:
-  explicit Connection(std::string peer) : peer_(std::move(peer)) {}
+  explicit Connection(std::string peer) : peer_(std::move(peer)) { thread_.bind(); }
 
   const std::string& peer() const { return peer_; }  // "127.0.0.1:40312"
   // As Kafka shows it: "/127.0.0.1".
@@ -44,7 +46,9 @@ class Connection {
    protected:
     // Null: there is nobody who could go.
     explicit CloseListener(Connection* connection) {
-      if (connection != nullptr) connection->listeners_.push_back(*this);
+      if (connection == nullptr) return;
+      connection->thread_.check();
+      connection->listeners_.push_back(*this);
     }
     ~CloseListener() = default;
   };
@@ -58,6 +62,7 @@ class Connection {
   // same shard so often.
   static constexpr unsigned min_in_a_row = 8;
 
+  OwnerThread thread_;
   const std::string peer_;
   Shard* noted_ = nullptr;
   unsigned in_a_row_ = 0;  // Requests for noted_.

@@ -73,6 +73,7 @@ Result<> ShardContext::open_journal(const storage::RecoveredJournal& recovered) 
 }
 
 Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
+  assert_on_shard();
   const auto reserve = transaction.reserve();
   const auto durability = transaction.durability();
   // The journal drops what it refuses, and its parts are still to be told.
@@ -124,6 +125,7 @@ void ShardContext::arm_idle_note() {
 // --- Topics
 
 std::shared_ptr<const TopicConfig> ShardContext::config_of(const storage::Topic& topic) {
+  assert_on_shard();
   auto& config = configs_[topic.id];
   if (!config) {
     const auto& defaults = broker_.config.topic_defaults;

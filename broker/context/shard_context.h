@@ -13,7 +13,8 @@
 // What the journal has made durable is applied in the order of the records: the parts of a
 // transaction are told, then the requests that wait for its LSN are asked.
 //
-// Everything runs on the shard's thread, so nothing in it has a lock.
+// Everything runs on the shard's thread, so nothing in it has a lock; from start() on the doors
+// assert it.
 
 #include <chrono>
 #include <cstddef>
@@ -22,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -33,6 +35,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log_throttle.h"
+#include "base/owner_thread.h"
 #include "broker/context/broker_context.h"
 #include "broker/context/one_shot_event.h"
 #include "purgatory/purgatory.h"
@@ -62,16 +65,26 @@ class ShardContext {
   const BrokerContext& broker_context() const { return broker_; }
   const BrokerConfig& config() const { return broker_.config; }
   bool owns(const TopicPartition& tp) const { return broker_.shard_index_of(tp) == index(); }
+  // `door` is what another thread may not call.
+  void assert_on_shard(std::source_location door = std::source_location::current()) const {
+    thread_.check(door);
+  }
 
   // --- Time.  Ticks are milliseconds of monotonic time since the shard was made; now is rounded
   // down, deadlines up.
 
   const Clock& clock() const { return *broker_.clock; }
-  timing::TimingWheel& wheel() { return wheel_; }
+  timing::TimingWheel& wheel() {
+    assert_on_shard();
+    return wheel_;
+  }
   timing::Tick tick() const;
   timing::Tick tick_after(std::chrono::milliseconds wait) const;
   MonoTime time_of(timing::Tick tick) const;
-  purgatory::Purgatory& purgatory() { return purgatory_; }
+  purgatory::Purgatory& purgatory() {
+    assert_on_shard();
+    return purgatory_;
+  }
 
   // --- Work that blocks
 
@@ -110,7 +123,10 @@ class ShardContext {
   // --- Topics, as this shard knows them
 
   // The same pointer until the Shard takes a new image.
-  const storage::TopicsImage& topics() const { return *topics_; }
+  const storage::TopicsImage& topics() const {
+    assert_on_shard();
+    return *topics_;
+  }
   std::shared_ptr<const TopicConfig> config_of(const storage::Topic& topic);
   // While a topic is being deleted nothing is taken for it.
   void refuse_topic(const TopicId& topic, bool refuse);
@@ -124,6 +140,8 @@ class ShardContext {
   ShardContext(const BrokerContext& broker, ShardSetup setup);
   ~ShardContext() = default;
 
+  // From here on the shard is used on this thread alone.
+  void bind_to_this_thread() { thread_.bind(); }
   Result<> open_journal(const storage::RecoveredJournal& recovered);
   void begin_to_stop();
   std::shared_ptr<const storage::TopicsImage> exchange_topics(
@@ -143,6 +161,7 @@ class ShardContext {
 
   const BrokerContext& broker_;
   const ShardSetup setup_;
+  OwnerThread thread_;
   const MonoTime epoch_;  // Tick 0.
   timing::TimingWheel wheel_;
   purgatory::Purgatory purgatory_;

@@ -119,6 +119,7 @@ void Groups::became_unused(Group& group) {
 // --- Which there are
 
 KeptGroup* Groups::find(std::string_view id) const {
+  shard_.assert_on_shard();
   const auto found = groups_.find(id);
   return found == groups_.end() ? nullptr : found->second.get();
 }

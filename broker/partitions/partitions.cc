@@ -20,6 +20,7 @@ std::string Partitions::directory_of(const storage::Topic& topic, PartitionIndex
 }
 
 Partition* Partitions::find(const TopicPartition& tp) const {
+  shard_.assert_on_shard();
   const auto found = open_.find(tp);
   return found == open_.end() ? nullptr : found->second.get();
 }
@@ -57,6 +58,7 @@ std::optional<Partitions::Loading> Partitions::loading_of(const TopicPartition& 
 }
 
 void Partitions::with(TopicPartition tp, Take take) {
+  shard_.assert_on_shard();
   // Also while those who waited are being told: who comes then stands behind them.
   if (const auto opening = opening_.find(tp); opening != opening_.end()) {
     opening->second.waiting.push_back(std::move(take));

@@ -1,0 +1,67 @@
+// A shard's objects are used on its thread: every door asserts it, in production too.
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <doctest/doctest.h>
+
+#include "broker/context/connection.h"
+#include "broker/shard.h"
+#include "tests/broker/world.h"
+#include "tests/death.h"
+
+namespace tarry::broker::test {
+namespace {
+
+struct Door {
+  std::string_view name;
+  std::function<void(Shard&)> knock;
+};
+
+TEST_SUITE("ownership") {
+  TEST_CASE("a shard that has started ends the process when another thread comes to a door") {
+    World world({.shards = 1});
+    Shard& shard = world.shard();
+    Partitions& partitions = shard.partitions();
+    Groups& groups = shard.groups();
+    const Door doors[] = {
+        {"partitions", [](Shard& s) { s.partitions(); }},
+        {"groups", [](Shard& s) { s.groups(); }},
+        {"engine", [](Shard& s) { s.engine(); }},
+        {"checkpointer", [](Shard& s) { s.checkpointer(); }},
+        {"wheel", [](Shard& s) { s.wheel(); }},
+        {"purgatory", [](Shard& s) { s.purgatory(); }},
+        {"topics", [](Shard& s) { s.topics(); }},
+        {"Partitions::find", [&](Shard&) { partitions.find({}); }},
+        {"Partitions::with", [&](Shard&) { partitions.with({}, [](auto) {}); }},
+        {"Groups::find", [&](Shard&) { groups.find("g"); }},
+        {"append",
+         [](Shard& s) {
+           storage::RecordBuilder record;
+           record.add(storage::SequencesGiven{1});
+           (void)s.append(record, storage::When::written, storage::JournalUse::delivery,
+                          [](const Result<>&) {});
+         }},
+    };
+    for (const auto& door : doors) {
+      CAPTURE(door.name);
+      const std::string said = last_words([&] { std::thread(door.knock, std::ref(shard)).join(); });
+      CHECK(said.find("used on another thread than its own") != std::string::npos);
+      const auto name = door.name.substr(door.name.rfind(':') + 1);
+      CHECK(said.find(name) != std::string::npos);
+      door.knock(shard);  // On its own thread nothing is asked of anybody.
+    }
+  }
+
+  TEST_CASE("a connection that is closed on another thread than its session's ends the process") {
+    Connection connection("127.0.0.1:40312");
+    const std::string said = last_words([&] { std::thread([&] { connection.close(); }).join(); });
+    CHECK(said.find("Connection::close") != std::string::npos);
+    connection.close();
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test
