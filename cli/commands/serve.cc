@@ -103,21 +103,6 @@ void block_signals() {
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-// A service manager may reload a broker that it has just started.  The constructors of the
-// libraries and the command line take ten milliseconds, in which SIGHUP would end the process, so
-// these signals are taken before all of them.  The other commands keep what they were started with.
-void take_first_signals(int count, char** words, char** /*environment*/) {
-  if (count < 2 || std::string_view(words[1]) != "serve") return;
-  for (const int ignored : {SIGUSR1, SIGUSR2}) ::signal(ignored, SIG_IGN);
-  sigset_t hangup;
-  ::sigemptyset(&hangup);
-  ::sigaddset(&hangup, SIGHUP);
-  ::pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
-}
-// The dynamic linker calls the functions in this section before any constructor.
-[[gnu::section(".preinit_array"),
-  gnu::used]] void (*before_constructors)(int, char**, char**) = take_first_signals;
-
 // Waits for SIGTERM or SIGINT.  SIGHUP comes from logrotate, from `systemctl reload` and from a
 // terminal that is closed; none of them means that the broker should stop.
 const char* wait_for_end() {
