@@ -17,8 +17,8 @@ namespace tarry::admin {
 namespace {
 
 // An operator may put a token of his own there; a shorter one could be guessed.
-constexpr std::size_t shortest_token = 32;
-constexpr std::size_t longest_token = 256;
+constexpr std::size_t min_token_bytes = 32;
+constexpr std::size_t max_token_bytes = 256;
 
 class Descriptor {
  public:
@@ -42,7 +42,7 @@ std::unexpected<Error> failed(const std::string& path, const char* call) {
 }
 
 bool is_token(std::string_view text) {
-  return text.size() >= shortest_token && text.size() <= longest_token &&
+  return text.size() >= min_token_bytes && text.size() <= max_token_bytes &&
          std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
@@ -98,7 +98,7 @@ Result<Token> Token::open(const std::string& path, Random& random) {
                             "it, or remove it and a new one is made",
                             path, about.st_mode & 07777));
   }
-  std::string text(longest_token + 2, '\0');
+  std::string text(max_token_bytes + 2, '\0');
   const auto got = ::read(file.get(), text.data(), text.size());
   if (got < 0) return failed(path, "read");
   text.resize(static_cast<std::size_t>(got));
@@ -106,7 +106,7 @@ Result<Token> Token::open(const std::string& path, Random& random) {
   if (!is_token(text)) {
     return fail(Errc::invalid, fmt::format("{} does not hold a token ({} to {} printable "
                                            "characters): remove it, and a new one is made",
-                                           path, shortest_token, longest_token));
+                                           path, min_token_bytes, max_token_bytes));
   }
   return Token(std::move(text));
 }

@@ -22,8 +22,8 @@ namespace asio = boost::asio;
 using broker::CancelOutcome;
 using broker::DelayedRecord;
 
-constexpr std::size_t largest_page = 1000;
-constexpr std::size_t longest_id = 249;
+constexpr std::size_t max_page_records = 1000;
+constexpr std::size_t max_id_bytes = 249;
 
 // --- What the client gives ---------------------------------------------------------------------
 
@@ -61,8 +61,8 @@ WallTime time_of(const char* name, const std::string& text) {
 
 std::string name_of_record(Call& call) {
   const std::string& name = call.part(2);
-  if (name.size() > longest_id) {
-    throw Refused{400, fmt::format("the limit of an id is {} bytes; '{}' has {}", longest_id,
+  if (name.size() > max_id_bytes) {
+    throw Refused{400, fmt::format("the limit of an id is {} bytes; '{}' has {}", max_id_bytes,
                                    printable(name, 64), name.size())};
   }
   return name;
@@ -142,7 +142,7 @@ asio::awaitable<Reply> list_delayed(Call& call) {
     query.id = *id;
   }
   if (const auto* limit = call.parameter("limit"))
-    query.limit = number<std::size_t>("limit", *limit, 1, largest_page);
+    query.limit = number<std::size_t>("limit", *limit, 1, max_page_records);
   if (const auto* after = call.parameter("after")) {
     if (!broker::is_delayed_cursor(*after)) {
       throw Refused{400, fmt::format("after={}: give the `next` of the page before, as in "

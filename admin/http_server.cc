@@ -195,15 +195,15 @@ class Listed {
 }  // namespace
 
 // Each coroutine is given the shared_ptr that keeps what it works on.
-struct HttpServer::Inside {
-  Inside(asio::any_io_executor on, HttpOptions given)
+struct HttpServer::Impl {
+  Impl(asio::any_io_executor on, HttpOptions given)
       : executor(std::move(on)), options(std::move(given)) {}
 
   Result<> bind();
-  asio::awaitable<void> accept(std::shared_ptr<Inside> self, tcp::acceptor& acceptor);
-  asio::awaitable<void> serve(std::shared_ptr<Inside> self, tcp::socket socket);
-  asio::awaitable<void> serve_health_check(std::shared_ptr<Inside> self, tcp::socket socket);
-  void push_out_health_check();
+  asio::awaitable<void> accept(std::shared_ptr<Impl> self, tcp::acceptor& acceptor);
+  asio::awaitable<void> serve(std::shared_ptr<Impl> self, tcp::socket socket);
+  asio::awaitable<void> serve_health_check(std::shared_ptr<Impl> self, tcp::socket socket);
+  void evict_health_check();
   asio::awaitable<bool> answer_one(Stream& stream, beast::flat_buffer& buffer, HealthCheck* check);
   asio::awaitable<bool> write(Stream& stream, Response response, bool is_head);
   asio::awaitable<void> end(Stream& stream);
@@ -224,7 +224,7 @@ struct HttpServer::Inside {
 // --- Listening
 // ------------------------------------------------------------------------------------
 
-Result<> HttpServer::Inside::bind() {
+Result<> HttpServer::Impl::bind() {
   auto endpoints = endpoints_of(executor, options);
   if (!endpoints) return std::unexpected(endpoints.error());
   const bool spare_family = options.host.empty() || options.host == "localhost";
@@ -269,8 +269,8 @@ Result<> HttpServer::Inside::bind() {
   }
 }
 
-asio::awaitable<void> HttpServer::Inside::accept(std::shared_ptr<Inside> self,
-                                                 tcp::acceptor& acceptor) {
+asio::awaitable<void> HttpServer::Impl::accept(std::shared_ptr<Impl> self,
+                                               tcp::acceptor& acceptor) {
   while (!stopped) {
     error_code error;
     tcp::socket socket = co_await acceptor.async_accept(into(error));
@@ -283,7 +283,7 @@ asio::awaitable<void> HttpServer::Inside::accept(std::shared_ptr<Inside> self,
       continue;
     }
     const bool full = streams.size() >= options.max_connections;
-    if (full) push_out_health_check();
+    if (full) evict_health_check();
     asio::co_spawn(
         executor,
         full ? serve_health_check(self, std::move(socket)) : serve(self, std::move(socket)),
@@ -299,7 +299,7 @@ asio::awaitable<void> HttpServer::Inside::accept(std::shared_ptr<Inside> self,
 }
 
 // The oldest that is silent, else the oldest: it has had most of its time.
-void HttpServer::Inside::push_out_health_check() {
+void HttpServer::Impl::evict_health_check() {
   const auto stays = [](const HealthCheck& check) { return !check.pushed_out; };
   const auto count = std::ranges::count_if(health_checks, stays);
   if (static_cast<std::size_t>(count) < options.health_connections) return;
@@ -310,8 +310,8 @@ void HttpServer::Inside::push_out_health_check() {
   oldest->stream.close();
 }
 
-asio::awaitable<void> HttpServer::Inside::serve_health_check(std::shared_ptr<Inside>,
-                                                             tcp::socket socket) {
+asio::awaitable<void> HttpServer::Impl::serve_health_check(std::shared_ptr<Impl>,
+                                                           tcp::socket socket) {
   Stream stream(std::move(socket));
   const auto check = health_checks.insert(health_checks.end(), HealthCheck{stream});
   const std::shared_ptr<void> listed(nullptr, [&](void*) { health_checks.erase(check); });
@@ -323,7 +323,7 @@ asio::awaitable<void> HttpServer::Inside::serve_health_check(std::shared_ptr<Ins
 // --- One connection
 // -------------------------------------------------------------------------------
 
-asio::awaitable<void> HttpServer::Inside::serve(std::shared_ptr<Inside>, tcp::socket socket) {
+asio::awaitable<void> HttpServer::Impl::serve(std::shared_ptr<Impl>, tcp::socket socket) {
   Stream stream(std::move(socket));
   const Listed listed(streams, stream);
   error_code ignored;
@@ -347,8 +347,8 @@ asio::awaitable<void> HttpServer::Inside::serve(std::shared_ptr<Inside>, tcp::so
 }
 
 // Reads a request and answers it; whether another one may follow.
-asio::awaitable<bool> HttpServer::Inside::answer_one(Stream& stream, beast::flat_buffer& buffer,
-                                                     HealthCheck* check) {
+asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_buffer& buffer,
+                                                   HealthCheck* check) {
   http::request_parser<http::string_body> parser;
   parser.header_limit(static_cast<std::uint32_t>(options.header_bytes));
   parser.body_limit(options.body_bytes);
@@ -399,7 +399,7 @@ asio::awaitable<bool> HttpServer::Inside::answer_one(Stream& stream, beast::flat
   co_return written&& keep_alive;
 }
 
-asio::awaitable<bool> HttpServer::Inside::write(Stream& stream, Response response, bool is_head) {
+asio::awaitable<bool> HttpServer::Impl::write(Stream& stream, Response response, bool is_head) {
   stream.expires_after(options.request_timeout);
   error_code error;
   http::response_serializer<http::string_body> serializer(response);
@@ -412,7 +412,7 @@ asio::awaitable<bool> HttpServer::Inside::write(Stream& stream, Response respons
   co_return !error;
 }
 
-asio::awaitable<void> HttpServer::Inside::end(Stream& stream) {
+asio::awaitable<void> HttpServer::Impl::end(Stream& stream) {
   error_code error;
   stream.socket().shutdown(tcp::socket::shutdown_send, error);
   stream.expires_after(lingering);
@@ -424,7 +424,7 @@ asio::awaitable<void> HttpServer::Inside::end(Stream& stream) {
 // --- From outside
 // -----------------------------------------------------------------------------------
 
-HttpServer::HttpServer(std::shared_ptr<Inside> inside) : inside_(std::move(inside)) {}
+HttpServer::HttpServer(std::shared_ptr<Impl> inside) : impl_(std::move(inside)) {}
 
 HttpServer::~HttpServer() {
   stop();
@@ -432,14 +432,14 @@ HttpServer::~HttpServer() {
 
 Result<std::unique_ptr<HttpServer>> HttpServer::open(boost::asio::any_io_executor executor,
                                                      HttpOptions options) {
-  auto inside = std::make_shared<Inside>(std::move(executor), std::move(options));
+  auto inside = std::make_shared<Impl>(std::move(executor), std::move(options));
   if (const auto bound = inside->bind(); !bound) return std::unexpected(bound.error());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(inside)));
 }
 
 Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address,
                            std::size_t max_kafka_connections) {
-  Inside& in = *inside_;
+  Impl& in = *impl_;
   auto token = Token::open(broker.config().data_directory + "/admin.token", broker.random());
   if (!token) return std::unexpected(token.error());
   in.context.emplace(Context{broker,
@@ -456,12 +456,12 @@ Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address,
     }
   }
   for (auto& acceptor : in.acceptors)
-    asio::co_spawn(in.executor, in.accept(inside_, acceptor), asio::detached);
+    asio::co_spawn(in.executor, in.accept(impl_, acceptor), asio::detached);
   return {};
 }
 
 void HttpServer::stop() {
-  Inside& in = *inside_;
+  Impl& in = *impl_;
   if (std::exchange(in.stopped, true)) return;
   error_code ignored;
   for (auto& acceptor : in.acceptors) acceptor.close(ignored);
@@ -471,7 +471,7 @@ void HttpServer::stop() {
 }
 
 const std::string& HttpServer::address() const {
-  return inside_->address;
+  return impl_->address;
 }
 
 }  // namespace tarry::admin

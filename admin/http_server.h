@@ -73,10 +73,10 @@ class HttpServer {
   const std::string& address() const;
 
  private:
-  struct Inside;
-  explicit HttpServer(std::shared_ptr<Inside> inside);
+  struct Impl;
+  explicit HttpServer(std::shared_ptr<Impl> inside);
 
-  const std::shared_ptr<Inside> inside_;  // Its connections hold it, too.
+  const std::shared_ptr<Impl> impl_;  // Its connections hold it, too.
 };
 
 }  // namespace tarry::admin

@@ -20,7 +20,7 @@ struct Machine {
   DiskStatus disk;
 };
 
-asio::awaitable<Machine> look_at_machine(Context& context) {
+asio::awaitable<Machine> read_process_status(Context& context) {
   auto& use = context.disk_use;
   const MonoTime now = context.broker.clock().mono();
   const bool stale = !use.looking && (!use.at || now - *use.at >= disk_use_kept);
@@ -65,7 +65,7 @@ void DiskStatus::report(MetricSink& sink) const {
 
 asio::awaitable<Overview> overview(Context& context) {
   Overview overview;
-  const auto machine = co_await look_at_machine(context);
+  const auto machine = co_await read_process_status(context);
   overview.disk = machine.disk;
   overview.process = machine.process;
   overview.pending = co_await pending_status(context);

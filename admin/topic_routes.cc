@@ -36,7 +36,7 @@ Json topic_json(Context& context, const storage::Topic& topic) {
 }
 
 // Sums of the partitions that are open.
-void put_sums(Json& to, std::span<const PartitionStatus> partitions) {
+void put_totals(Json& to, std::span<const PartitionStatus> partitions) {
   std::uint64_t bytes = 0;
   std::int64_t offsets = 0;
   std::size_t open = 0;
@@ -82,7 +82,7 @@ asio::awaitable<Reply> get_topics(Call& call) {
   for (const auto& topic : topics) {
     const auto count = static_cast<std::size_t>(topic->partitions);
     Json each = topic_json(context, *topic);
-    put_sums(each, rest.first(count));
+    put_totals(each, rest.first(count));
     rest = rest.subspan(count);
     body["topics"].push_back(std::move(each));
   }
@@ -95,7 +95,7 @@ asio::awaitable<Reply> get_topic(Call& call) {
   const auto statuses = co_await broker::partition_statuses(context.broker, context.here,
                                                             partitions_of(*topic), opened_at_most);
   Json body = topic_json(context, *topic);
-  put_sums(body, statuses);
+  put_totals(body, statuses);
   body["partitions"] = Json::array();
   for (std::size_t i = 0; i < statuses.size(); ++i) {
     const auto& status = statuses[i];

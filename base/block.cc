@@ -45,7 +45,7 @@ struct Kept {
 
   // Makes room for one more of this size, at the cost of others; false when there is none.
   bool make_room(std::size_t index) {
-    while (bytes + size_of(index) > Block::most_kept_bytes) {
+    while (bytes + size_of(index) > Block::max_kept_bytes) {
       std::size_t fullest = index;
       for (std::size_t i = 0; i < sizes; ++i) {
         if (i == index || blocks[i].empty()) continue;

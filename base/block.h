@@ -38,7 +38,7 @@ class Block {
   std::size_t capacity() const { return capacity_; }
 
   // The memory of freed blocks that is kept: the bound, and the bytes that are kept now.
-  static constexpr std::size_t most_kept_bytes = std::size_t{32} << 20;
+  static constexpr std::size_t max_kept_bytes = std::size_t{32} << 20;
   static std::size_t kept_bytes();
 
  private:

@@ -48,8 +48,8 @@ std::uint32_t by_table(std::uint32_t crc, Bytes bytes) {
 }
 
 std::uint32_t short_input(std::uint32_t crc, Bytes bytes) {
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
-  return has_instruction ? by_instruction(crc, bytes) : by_table(crc, bytes);
+  static const bool has_sse42 = __builtin_cpu_supports("sse4.2") != 0;
+  return has_sse42 ? by_instruction(crc, bytes) : by_table(crc, bytes);
 }
 #else
 std::uint32_t short_input(std::uint32_t crc, Bytes bytes) {

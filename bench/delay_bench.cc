@@ -55,7 +55,7 @@ class Host final : public Sink {
 
   std::optional<TopicDelay> target(const TopicPartition&) override { return TopicDelay{}; }
   bool owns(const TopicPartition&) override { return true; }
-  void deliver(const TopicPartition&, Buffer, std::vector<storage::Gone>,
+  void deliver(const TopicPartition&, Buffer, std::vector<storage::PendingRemoved>,
                std::move_only_function<void(Result<Offset>)> done) override {
     done_.push_back(std::move(done));
   }
@@ -63,7 +63,7 @@ class Host final : public Sink {
     transaction.tell_appended(++appended_);
     transaction.tell_settled({});
   }
-  void want_sequences() override {
+  void request_sequences() override {
     engine->give_sequences(next_, next_ + 10'000'000);
     next_ += 10'000'000;
   }
@@ -74,7 +74,7 @@ class Host final : public Sink {
     const auto schedules = read_schedules(batch, {}, arrived, engine->believed(arrived));
     auto accepted = engine->accept({}, batch, *schedules, {}, arrived);
     storage::JournalTransaction transaction;
-    engine->park(transaction, std::move(*accepted));
+    engine->add_to(transaction, std::move(*accepted));
     commit(std::move(transaction));
   }
   // The longest piece of work that the engine did at once.

@@ -438,7 +438,7 @@ void add_all(bool with_ten_million) {
          [=](benchmark::State& state) { function.template operator()<Peers>(state); }),
      ...);
   };
-  const auto of_those_that_cancel = [](const char* row, auto function) {
+  const auto for_each_cancelling_peer = [](const char* row, auto function) {
     const auto one = [&]<class Peer>() {
       if constexpr (Peer::can_cancel && Peer::can_move) {
         add(row, Peer::name,
@@ -453,9 +453,9 @@ void add_all(bool with_ten_million) {
   if (with_ten_million) {
     of_each("insert_10M", []<class Peer>(State& state) { insert<Peer>(state, scale.ten_million); });
   }
-  of_those_that_cancel("hot_pair", []<class Peer>(State& state) { hot_pair<Peer>(state); });
-  of_those_that_cancel("cold_pair", []<class Peer>(State& state) { cold_pair<Peer>(state); });
-  of_those_that_cancel("reschedule", []<class Peer>(State& state) { reschedule<Peer>(state); });
+  for_each_cancelling_peer("hot_pair", []<class Peer>(State& state) { hot_pair<Peer>(state); });
+  for_each_cancelling_peer("cold_pair", []<class Peer>(State& state) { cold_pair<Peer>(state); });
+  for_each_cancelling_peer("reschedule", []<class Peer>(State& state) { reschedule<Peer>(state); });
   of_each("expire_10s", []<class Peer>(State& state) { expire<Peer>(state, 10'000); });
   of_each("expire_1h", []<class Peer>(State& state) { expire<Peer>(state, hour); });
   of_each("expire_tick", []<class Peer>(State& state) { burst<Peer>(state); });

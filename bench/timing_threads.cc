@@ -37,11 +37,11 @@ using peers::Tick;
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr std::size_t most_threads = 2;
+constexpr std::size_t max_threads = 2;
 constexpr std::size_t window = 1024;             // Pairs from arming to cancelling.
 constexpr std::size_t short_timers = 64 * 1024;  // A thread's; far more than are pending at once.
 constexpr std::size_t timers_a_thread = window + short_timers;
-constexpr std::size_t timers = most_threads * timers_a_thread;
+constexpr std::size_t timers = max_threads * timers_a_thread;
 
 struct Owner {
   std::uint32_t count = 0;

@@ -137,13 +137,13 @@ Result<> Broker::open_stores() {
   return {};
 }
 
-void Broker::show_topics() {
+void Broker::publish_initial_topics() {
   const auto image = catalog_->image();
   for (auto& shard : shards_) shard->set_topics(image);
 }
 
 Result<> Broker::recover() {
-  show_topics();
+  publish_initial_topics();
   Replay replay(context_, shards_, *catalog_);
   auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, *pending_,
                                     *offset_store_, replay);
@@ -158,7 +158,7 @@ Result<> Broker::recover() {
              "only the journal held are lost",
              directory_.journal_root());
   }
-  show_topics();
+  publish_initial_topics();
   for (auto& shard : shards_) {
     for (const auto& [tp, partition] : shard->partitions().all()) partition->fence_if_damaged();
   }
@@ -224,7 +224,7 @@ void Broker::stop(std::move_only_function<void()> then) {
 
 // --- What every shard is told of topics
 
-asio::awaitable<void> Broker::show_everywhere(std::shared_ptr<const storage::TopicsImage> image) {
+asio::awaitable<void> Broker::publish_topics(std::shared_ptr<const storage::TopicsImage> image) {
   for (auto& shard : shards_) {
     auto work = [&shard = *shard, image]() -> asio::awaitable<int> {
       shard.set_topics(image);
@@ -234,11 +234,11 @@ asio::awaitable<void> Broker::show_everywhere(std::shared_ptr<const storage::Top
   }
 }
 
-asio::awaitable<std::uint64_t> Broker::refuse_everywhere(TopicId topic) {
+asio::awaitable<std::uint64_t> Broker::fence_topic(TopicId topic) {
   std::uint64_t arriving = 0;
   for (auto& shard : shards_) {
     auto work = [&shard = *shard, topic]() -> asio::awaitable<std::size_t> {
-      shard.refuse_topic(topic, true);
+      shard.set_topic_refused(topic, true);
       co_return shard.engine().arriving_of(topic);
     };
     arriving += co_await on(*shards_[0], *shard, std::move(work));
@@ -246,10 +246,10 @@ asio::awaitable<std::uint64_t> Broker::refuse_everywhere(TopicId topic) {
   co_return arriving;
 }
 
-void Broker::stop_refusing(const TopicId& topic, bool deleted) {
+void Broker::unfence_topic(const TopicId& topic, bool deleted) {
   for (auto& shard : shards_) {
     asio::post(shard->executor(), [&shard = *shard, topic, deleted] {
-      shard.refuse_topic(topic, false);
+      shard.set_topic_refused(topic, false);
       // Once more, for what it has seen of the topic's records until they were dropped.
       if (deleted) shard.engine().topic_deleted(topic);
     });

@@ -90,7 +90,7 @@ class Broker final : public TopicsHost {
   Shard& shard_of_group(std::string_view id) { return *shards_[context_.shard_index_of_group(id)]; }
   Topics& topics() { return *topics_; }  // On shard 0's thread.
   // Hands every shard the catalog's image; in recovery, before the threads run.
-  void show_topics();
+  void publish_initial_topics();
 
   // Runs `work` (a callable that gives an awaitable) on `there` and comes back to the caller's
   // shard with its result.  Hops to one shard arrive in the order in which they were begun.
@@ -112,10 +112,10 @@ class Broker final : public TopicsHost {
  private:
   Broker(BrokerSetup setup, storage::DataDirectory directory);
   // --- TopicsHost
-  boost::asio::awaitable<void> show_everywhere(
+  boost::asio::awaitable<void> publish_topics(
       std::shared_ptr<const storage::TopicsImage> image) override;
-  boost::asio::awaitable<std::uint64_t> refuse_everywhere(TopicId topic) override;
-  void stop_refusing(const TopicId& topic, bool deleted) override;
+  boost::asio::awaitable<std::uint64_t> fence_topic(TopicId topic) override;
+  void unfence_topic(const TopicId& topic, bool deleted) override;
 
   Result<> open_stores();
   Result<> recover();

@@ -18,12 +18,12 @@ delay::Engine::Options engine_options(const BrokerConfig& config, MonoTime wheel
 }  // namespace
 
 Shard::Shard(const BrokerContext& broker, ShardSetup setup,
-             std::move_only_function<void(Shard&)> want_sequences)
+             std::move_only_function<void(Shard&)> request_sequences)
     : ShardContext(broker, std::move(setup)),
       checks_(background(), static_cast<std::size_t>(config().decompressed_max_bytes)),
       partitions_(*this, *this),
       sink_(*this, partitions_,
-            [this, want = std::move(want_sequences)]() mutable { want(*this); }),
+            [this, want = std::move(request_sequences)]() mutable { want(*this); }),
       engine_(clock(), wheel(), *broker.pending, sink_, engine_options(config(), time_of(0))),
       groups_(*this),
       shortage_(*this, [this] { checkpointer_.retry(); }),
@@ -41,17 +41,17 @@ Result<> Shard::open_journal(const storage::RecoveredJournal& recovered) {
   return {};
 }
 
-void Shard::record_told() {
+void Shard::record_completed() {
   if (partitions_.any_retired()) remove_retired_partitions();
 }
 
-void Shard::journal_is_full() {
+void Shard::on_journal_full() {
   // A large record is refused long before the journal is half full: a checkpoint makes room.
   checkpointer_.hurry();
   free_space_.look();
 }
 
-void Shard::journal_under_pressure() {
+void Shard::on_journal_pressure() {
   checkpointer_.hurry();
   free_space_.look();  // It looks again until there is some.
 }

@@ -44,9 +44,9 @@ namespace tarry::broker {
 
 class Shard final : public ShardContext, private PartitionHost {
  public:
-  // `want_sequences` is called when the engine needs a block of sequence numbers.
+  // `request_sequences` is called when the engine needs a block of sequence numbers.
   Shard(const BrokerContext& broker, ShardSetup setup,
-        std::move_only_function<void(Shard&)> want_sequences);
+        std::move_only_function<void(Shard&)> request_sequences);
   ~Shard();
 
   // Opens the journal behind what recovery found.  Blocks; before the threads run.
@@ -102,10 +102,10 @@ class Shard final : public ShardContext, private PartitionHost {
     checkpointer_.appended(lsn);
     free_space_.appended(lsn);
   }
-  void record_told() override;
-  void journal_is_full() override;
-  void journal_under_pressure() override;
-  void journal_postponed(const Error& error) override { shortage_.later(error); }
+  void record_completed() override;
+  void on_journal_full() override;
+  void on_journal_pressure() override;
+  void on_journal_postponed(const Error& error) override { shortage_.later(error); }
 
   // --- PartitionHost
   BatchChecks& checks() override { return checks_; }

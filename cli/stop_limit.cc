@@ -29,7 +29,7 @@ void end_now(int) {
 
 }  // namespace
 
-void end_when_stop_takes(std::chrono::milliseconds limit) {
+void exit_after(std::chrono::milliseconds limit) {
   const auto end = fmt::format_to_n(
       text.data(), text.size(),
       "tarry: the stop did not end within {} ms; what was acknowledged is in the journal\n",

@@ -9,6 +9,6 @@ namespace tarry::cli {
 
 // A process that still runs after `limit` says why on stderr and ends with status `failed`.  Call
 // it once.  It works by a signal and waits for no other thread.
-void end_when_stop_takes(std::chrono::milliseconds limit);
+void exit_after(std::chrono::milliseconds limit);
 
 }  // namespace tarry::cli

@@ -40,7 +40,7 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
               "a delay, x-schedule-action or x-expire-at in a transaction is not supported");
         }
         if (!schedule) {
-          if (bad++ < records::most_bad_records_told)
+          if (bad++ < records::max_bad_records_told)
             errors.records.push_back({record.offset_delta, std::move(schedule.error())});
           return true;
         }

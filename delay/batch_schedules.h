@@ -36,7 +36,7 @@ struct ScheduleErrors {
   };
   Kind kind = Kind::invalid;
   std::string message;                      // Says what is wrong with the batch.
-  std::vector<records::BadRecord> records;  // The bad ones, at most most_bad_records_told.
+  std::vector<records::BadRecord> records;  // The bad ones, at most max_bad_records_told.
 };
 
 struct BatchSchedules {

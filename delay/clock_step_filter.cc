@@ -13,15 +13,15 @@ WallTime ClockStepFilter::observe(const Clock& clock) {
   const nanoseconds offset = nanoseconds(wall.time_since_epoch()) - mono.time_since_epoch();
   const nanoseconds step = offset - offset_;
 
-  if (started_ && step > nanoseconds(doubtful_jump)) {
-    if (!doubt_since_) {
-      doubt_since_ = mono;
+  if (started_ && step > nanoseconds(max_accepted_jump)) {
+    if (!jump_since_) {
+      jump_since_ = mono;
       log_warn(
           "delay",
           "the wall clock jumped ahead by {} ms; deliveries follow it if the jump lasts a second",
           std::chrono::duration_cast<std::chrono::milliseconds>(step).count());
     }
-    if (mono - *doubt_since_ < nanoseconds(time_in_doubt)) {
+    if (mono - *jump_since_ < nanoseconds(confirmation_time)) {
       now_ = std::chrono::floor<std::chrono::milliseconds>(
           std::chrono::sys_time<nanoseconds>(mono.time_since_epoch() + offset_));
       return now_;
@@ -42,7 +42,7 @@ WallTime ClockStepFilter::observe(const Clock& clock) {
     offset_ = offset;
   }
   started_ = true;
-  doubt_since_.reset();
+  jump_since_.reset();
   now_ = wall;
   return now_;
 }
@@ -59,9 +59,9 @@ nanoseconds ClockStepFilter::since(WallTime due, MonoTime mono) const {
   return mono.time_since_epoch() + offset_ - nanoseconds(due.time_since_epoch());
 }
 
-std::optional<MonoTime> ClockStepFilter::decides_at() const {
-  if (!doubt_since_) return std::nullopt;
-  return *doubt_since_ + time_in_doubt;
+std::optional<MonoTime> ClockStepFilter::confirms_at() const {
+  if (!jump_since_) return std::nullopt;
+  return *jump_since_ + confirmation_time;
 }
 
 }  // namespace tarry::delay

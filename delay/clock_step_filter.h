@@ -28,8 +28,8 @@ namespace tarry::delay {
 
 class ClockStepFilter {
  public:
-  static constexpr std::chrono::milliseconds doubtful_jump{60'000};
-  static constexpr std::chrono::milliseconds time_in_doubt{1'000};
+  static constexpr std::chrono::milliseconds max_accepted_jump{60'000};
+  static constexpr std::chrono::milliseconds confirmation_time{1'000};
 
   // Looks at the clock; what now() says afterwards.
   WallTime observe(const Clock& clock);
@@ -42,7 +42,7 @@ class ClockStepFilter {
   std::chrono::nanoseconds since(WallTime due, MonoTime mono) const;
 
   // While a jump is in doubt: when to observe again.
-  std::optional<MonoTime> decides_at() const;
+  std::optional<MonoTime> confirms_at() const;
 
  private:
   MonoTime mono_at_now() const {
@@ -51,9 +51,9 @@ class ClockStepFilter {
 
   bool started_ = false;
   WallTime now_{};
-  MonoTime mono_{};                      // Of the last observation.
-  std::chrono::nanoseconds offset_{0};   // Believed wall minus monotonic time.
-  std::optional<MonoTime> doubt_since_;  // A jump was first seen then.
+  MonoTime mono_{};                     // Of the last observation.
+  std::chrono::nanoseconds offset_{0};  // Believed wall minus monotonic time.
+  std::optional<MonoTime> jump_since_;  // A jump was first seen then.
 };
 
 }  // namespace tarry::delay

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 // While anything is pending a step of the wall clock is noticed within this (docs/adr/0001).
-constexpr milliseconds longest_sleep{1'000};
+constexpr milliseconds max_sleep{1'000};
 
 // The share of the near budget that loading may fill, so that newly accepted records find room.
 constexpr std::size_t load_share_percent = 75;
@@ -51,7 +51,7 @@ Engine::~Engine() {
 void Engine::start() {
   TARRY_ASSERT(!started_, "an engine is started once");
   started_ = true;
-  want_sequences_if_low();
+  request_sequences_if_low();
   more_ = true;
   set_alarm();
 }
@@ -108,14 +108,14 @@ bool Engine::load_step(WallTime now) {
     loading_ = *loaded;
     more = loading_;
   }
-  if (!far_.knows_first_far() && !loading_) {
-    const auto looked = far_.look_ahead(
+  if (!far_.first_far_known() && !loading_) {
+    const auto looked = far_.search_first(
         [this](const storage::PendingLocator& locator) { return sink_.owns(locator.partition); });
     if (!looked) {
       failed(looked.error());
       return false;
     }
-    more |= !far_.knows_first_far();
+    more |= !far_.first_far_known();
   }
   return more;
 }
@@ -183,16 +183,16 @@ void Engine::set_alarm() {
     consider(wall_.mono_of(*due - options_.near_window / 2));
   }
   if (!backing_off_.empty()) consider(backing_off_.begin()->first);
-  if (!next && !wall_.decides_at()) {
+  if (!next && !wall_.confirms_at()) {
     alarm_.cancel();
     return;
   }
   if (next) {
-    consider(now + longest_sleep);
+    consider(now + max_sleep);
     // A time that has come already and found nothing to do is a matter of rounding.
     next = std::max(*next, now + nanoseconds{100'000});
   }
-  if (const auto decides = wall_.decides_at()) consider(*decides);
+  if (const auto decides = wall_.confirms_at()) consider(*decides);
   shard_wheel_.schedule(alarm_, tick_of(*next));
 }
 
@@ -315,7 +315,7 @@ void Engine::release_if_idle(PartitionSlot slot) {
   free_slots_.push_back(slot);
 }
 
-// Its Gone is appended: it is handed out no more.
+// Its removal is appended: it is handed out no more.
 void Engine::begin_leaving(const PendingKey& key) {
   leaving_.try_emplace(key.sequence);
   NearEntry* const entry = near_.find(key.sequence);
@@ -332,7 +332,7 @@ void Engine::begin_leaving(const PendingKey& key) {
       break;
     }
     default:
-      break;  // In flight: the Gone behind it tells nothing new, or holds if it is refused.
+      break;  // In flight: the removal behind it tells nothing new, or holds if it is refused.
   }
 }
 
@@ -407,7 +407,7 @@ void Engine::cancel(const TopicPartition& partition, std::string_view name, Canc
   }
   auto removal = std::make_unique<Removal>();
   removal->partition = partition;
-  removal->how = storage::GoneHow::cancelled;
+  removal->how = storage::RemovalReason::cancelled;
   removal->keys.push_back(found->key);
   removal->ids.push_back(found->id);
   removal->done = std::move(done);
@@ -439,9 +439,9 @@ void Engine::removed(Removal& removal, const Result<>& result) {
       failed(applied.error());
       return;
     }
-    auto& total = removal.how == storage::GoneHow::expired ? stats_.expired_total
-                  : removal.topic_gone                     ? stats_.dropped_total
-                                                           : stats_.cancelled_total;
+    auto& total = removal.how == storage::RemovalReason::expired ? stats_.expired_total
+                  : removal.topic_gone                           ? stats_.dropped_total
+                                                                 : stats_.cancelled_total;
     total += removal.keys.size();
     for (const PendingKey& key : removal.keys) far_.left(key);
   } else {
@@ -465,7 +465,7 @@ void Engine::removed(Removal& removal, const Result<>& result) {
       removal.done(std::unexpected(result.error()));
     }
   }
-  more_ |= !turns_.empty() || !far_.knows_first_far();
+  more_ |= !turns_.empty() || !far_.first_far_known();
   set_alarm();
 }
 

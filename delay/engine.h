@@ -20,16 +20,16 @@
 //   auto accepted = engine.accept(partition, checked, *schedules, topic, arrived);
 //   if (!accepted) answer(accepted.error());                     // Nothing was changed.
 //   storage::JournalTransaction transaction;
-//   if (!accepted->logs_nothing()) transaction.add(LogAppended{...});  // As it is, or immediate().
-//   engine.park(transaction, std::move(*accepted));              // Before anything else is
-//   commit(std::move(transaction));                              // accepted.
+//   if (!accepted->appends_nothing()) transaction.add(LogAppended{...});
+//   engine.add_to(transaction, std::move(*accepted));
+//   commit(std::move(transaction));                      // Before anything else is accepted.
 //
 // The states of an entry, and when it can still be removed:
 //
 //   accepted, not durable --> pending --> ready --> in flight --> gone (delivered)
 //           \__________________\__________\___ cancel, replace, expire: leaving --> gone
 //
-//   leaving    its Gone is in the journal and not durable yet: it is not handed to the sink now
+//   leaving    its removal is in the journal and not durable yet: it is not handed to the sink now
 //              (with an id also what was due on arrival, which goes to the log at once: a cancel
 //              waits, and is told that it came too late)
 //   in flight  its delivery stands in the journal, or will be refused: who wants to cancel waits
@@ -93,7 +93,7 @@ class Accepted {
   // No record in it asks for anything: the batch goes to the log as it came.
   bool untouched() const { return kind_ == Kind::untouched; }
   // All records are delayed, or cancel: nothing goes to the log.
-  bool logs_nothing() const { return kind_ == Kind::nothing; }
+  bool appends_nothing() const { return kind_ == Kind::nothing; }
 
   // When neither of these: what goes to the log instead, at once.  The producer's fields, codec,
   // deltas and last offset delta are the batch's; what is delayed or cancels is a hole.
@@ -105,31 +105,31 @@ class Accepted {
   std::int32_t records() const { return records_; }  // In the producer's batch.
 
   std::size_t parked() const;  // How many are.
-  bool changes_nothing() const { return parked_.empty() && gone_.empty(); }
+  bool is_empty() const { return added_.empty() && removed_.empty(); }
 
  private:
   friend class Engine;
   enum class Kind { untouched, rewritten, nothing };
-  struct Parked {
+  struct Added {
     PendingKey key;
     WallTime expires;
     std::size_t id_at = 0, id_size = 0;          // In bytes_.
     std::size_t record_at = 0, record_size = 0;  // In bytes_.
     bool dropped = false;                        // Replaced or cancelled later in the same batch.
   };
-  struct Gone {
+  struct Removed {
     PendingKey key;
-    storage::GoneHow how;
+    storage::RemovalReason how;
     std::size_t id_at = 0, id_size = 0;  // In bytes_.
   };
 
   std::string_view id(std::size_t at, std::size_t size) const {
     return as_text(Bytes(bytes_).subspan(at, size));
   }
-  storage::Parked parked_operation(const Parked& parked) const;
-  storage::Gone gone_operation(const Gone& gone) const;
+  storage::PendingAdded added_operation(const Added& parked) const;
+  storage::PendingRemoved removed_operation(const Removed& gone) const;
   // Keep a copy of the bytes in bytes_.
-  void add_gone(const PendingKey& key, storage::GoneHow how, std::string_view id);
+  void add_gone(const PendingKey& key, storage::RemovalReason how, std::string_view id);
   void add_parked(const PendingKey& key, const Schedule& schedule, WallTime original,
                   const records::RecordView& record);
 
@@ -139,10 +139,10 @@ class Accepted {
   std::int32_t records_ = 0;
   Buffer immediate_;
   Buffer bytes_;  // Ids and records of what follows.
-  std::vector<Parked> parked_;
+  std::vector<Added> added_;
   // They precede the pending records, in the journal too.  `delivered`: was due on arrival, and is
   // in `immediate_`; its id is remembered.
-  std::vector<Gone> gone_;
+  std::vector<Removed> removed_;
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t expired_ = 0;           // On arrival.
   std::uint32_t cancelled_within_ = 0;  // Records that were added and cancelled in this batch.
@@ -190,8 +190,8 @@ class Engine {
 
   // Sequence numbers first .. end-1 are ours alone, for ever; blocks come in rising order.
   void give_sequences(Sequence first, Sequence end);
-  // Sink::want_sequences() came to nothing: it is asked again when somebody wants one.
-  void sequences_refused() { sequences_wanted_ = false; }
+  // Sink::request_sequences() came to nothing: it is asked again when somebody wants one.
+  void sequences_refused() { sequences_requested_ = false; }
 
   // --- Accepting (above).
 
@@ -205,7 +205,7 @@ class Engine {
                                                  const TopicDelay& topic, WallTime arrived);
   // Adds what is parked and what is gone.  When the transaction is appended their ids are known,
   // when it is durable they are in the store and armed.
-  void park(storage::JournalTransaction& transaction, Accepted accepted);
+  void add_to(storage::JournalTransaction& transaction, Accepted accepted);
 
   // --- For people (admin).
   using CancelDone = std::move_only_function<void(Result<CancelOutcome>)>;
@@ -271,7 +271,7 @@ class Engine {
     std::unique_ptr<Delivery> in_flight;
   };
 
-  // Its Gone is appended and not durable.
+  // Its removal is appended and not durable.
   struct Leaving {
     bool delivered = false;                                // It was in flight, and that went well.
     std::vector<std::move_only_function<void()>> waiters;  // Who wants to cancel it too.
@@ -280,14 +280,14 @@ class Engine {
   // What is taken away by a journal record of our own.
   struct Removal {
     TopicPartition partition;
-    storage::GoneHow how;
+    storage::RemovalReason how;
     std::vector<PendingKey> keys;
     std::vector<std::string> ids;  // As many; empty: none.
     WallTime at{};
     CancelDone done;          // May be empty.
     bool topic_gone = false;  // That is why.
 
-    storage::Gone operation(std::size_t index) const {
+    storage::PendingRemoved operation(std::size_t index) const {
       return {partition, keys[index].sequence, keys[index].due, how, at, ids[index]};
     }
   };
@@ -335,19 +335,19 @@ class Engine {
   // --- engine_accept.cc
   // While a batch is taken apart: who has an id that it uses.
   struct Intake {
-    std::map<std::string_view, std::size_t> parked;  // Id -> index in Accepted::parked_.
+    std::map<std::string_view, std::size_t> parked;  // Id -> index in Accepted::added_.
     std::set<std::string_view> gone;
   };
   Result<bool> take_id(Accepted& accepted, Intake& intake, std::string_view id,
-                       storage::GoneHow how);
+                       storage::RemovalReason how);
   void appended(const Accepted& accepted) noexcept;
   void durable(const Accepted& accepted);
   void store_accepted(const Accepted& accepted, bool deleted);
-  void has_arrived(const TopicPartition& partition, std::string_view id, const PendingKey& key);
+  void note_arriving(const TopicPartition& partition, std::string_view id, const PendingKey& key);
   std::uint64_t sequences_left() const;
   Sequence next_sequence();
   Result<Found> find_id(const TopicPartition& partition, std::string_view id);
-  void want_sequences_if_low();
+  void request_sequences_if_low();
 
   // --- engine_deliver.cc
   bool dispatch(WallTime now);
@@ -389,7 +389,7 @@ class Engine {
   };
   std::deque<Block> blocks_;
   std::uint64_t last_block_size_ = 0;
-  bool sequences_wanted_ = false;
+  bool sequences_requested_ = false;
 
   std::deque<Partition> partitions_;  // By slot.
   std::vector<PartitionSlot> free_slots_;

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "delay/engine.h"
-#include "delay/parked_record.h"
+#include "delay/pending_record.h"
 #include "records/batch_builder.h"
 
 namespace tarry::delay {
@@ -22,7 +22,7 @@ std::unexpected<ScheduleErrors> refuse(ScheduleErrors::Kind kind, std::string me
 
 }  // namespace
 
-storage::Parked Accepted::parked_operation(const Parked& parked) const {
+storage::PendingAdded Accepted::added_operation(const Added& parked) const {
   return {partition_,
           parked.key.sequence,
           parked.key.due,
@@ -32,42 +32,43 @@ storage::Parked Accepted::parked_operation(const Parked& parked) const {
           Bytes(bytes_).subspan(parked.record_at, parked.record_size)};
 }
 
-storage::Gone Accepted::gone_operation(const Gone& gone) const {
+storage::PendingRemoved Accepted::removed_operation(const Removed& gone) const {
   return {partition_, gone.key.sequence, gone.key.due,
           gone.how,   arrived_,          id(gone.id_at, gone.id_size)};
 }
 
-void Accepted::add_gone(const PendingKey& key, storage::GoneHow how, std::string_view id) {
-  gone_.push_back({key, how, bytes_.size(), id.size()});
+void Accepted::add_gone(const PendingKey& key, storage::RemovalReason how, std::string_view id) {
+  removed_.push_back({key, how, bytes_.size(), id.size()});
   append_bytes(bytes_, as_bytes(id));
 }
 
 void Accepted::add_parked(const PendingKey& key, const Schedule& schedule, WallTime original,
                           const records::RecordView& record) {
-  Parked& parked = parked_.emplace_back();
+  Added& parked = added_.emplace_back();
   parked.key = key;
   parked.expires = schedule.expires;
   parked.id_at = bytes_.size();
   parked.id_size = schedule.id.size();
   append_bytes(bytes_, as_bytes(schedule.id));
   parked.record_at = bytes_.size();
-  append_parked(bytes_, original, record, plain_headers(record));
+  append_pending_body(bytes_, original, record, plain_headers(record));
   parked.record_size = bytes_.size() - parked.record_at;
 }
 
 std::size_t Accepted::parked() const {
   return static_cast<std::size_t>(
-      std::ranges::count_if(parked_, [](const Parked& parked) { return !parked.dropped; }));
+      std::ranges::count_if(added_, [](const Added& parked) { return !parked.dropped; }));
 }
 
 // Takes `id` from the record that has it: one that is pending, or one that this batch parks. False:
 // no record has it.
 Result<bool> Engine::take_id(Accepted& accepted, Intake& intake, std::string_view id,
-                             storage::GoneHow how) {
+                             storage::RemovalReason how) {
   if (const auto here = intake.parked.find(id); here != intake.parked.end()) {
-    accepted.parked_[here->second].dropped = true;
+    accepted.added_[here->second].dropped = true;
     intake.parked.erase(here);
-    ++(how == storage::GoneHow::cancelled ? accepted.cancelled_within_ : accepted.replaced_within_);
+    ++(how == storage::RemovalReason::cancelled ? accepted.cancelled_within_
+                                                : accepted.replaced_within_);
     return true;
   }
   if (!intake.gone.insert(id).second) return false;  // A record goes once.
@@ -92,7 +93,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
 
   if (stopped_) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
   if (sequences_left() < schedules.sequences) {
-    want_sequences_if_low();
+    request_sequences_if_low();
     return refuse(ScheduleErrors::Kind::busy,
                   "the broker has no sequence numbers ready for delayed records; try again");
   }
@@ -119,9 +120,9 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
         }
         if (!schedule.id.empty() && schedule.kind != Kind::expired) {
           const bool cancels = schedule.kind == Kind::cancel;
-          const auto taken =
-              take_id(accepted, intake, schedule.id,
-                      cancels ? storage::GoneHow::cancelled : storage::GoneHow::replaced);
+          const auto taken = take_id(
+              accepted, intake, schedule.id,
+              cancels ? storage::RemovalReason::cancelled : storage::RemovalReason::replaced);
           if (!taken) {
             looked_up = std::unexpected(taken.error());
             return false;
@@ -131,7 +132,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
         if (schedule.kind == Kind::immediate) {
           const PendingKey key{schedule.due, next_sequence()};
           if (!schedule.id.empty())
-            accepted.add_gone(key, storage::GoneHow::delivered, schedule.id);
+            accepted.add_gone(key, storage::RemovalReason::delivered, schedule.id);
           const PlainHeaders headers = plain_headers(record);
           append_delivered(immediate,
                            delivered_time(topic.timestamp, schedule.due, original, arrived),
@@ -141,11 +142,11 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
         immediate.skip();
         if (schedule.kind == Kind::expired) ++accepted.expired_;
         if (schedule.kind != Kind::delayed) return true;
-        if (!schedule.id.empty()) intake.parked[schedule.id] = accepted.parked_.size();
+        if (!schedule.id.empty()) intake.parked[schedule.id] = accepted.added_.size();
         accepted.add_parked({schedule.due, next_sequence()}, schedule, original, record);
         return true;
       });
-  want_sequences_if_low();
+  request_sequences_if_low();
   if (!looked_up) {
     failed(looked_up.error());
     return refuse(ScheduleErrors::Kind::failed, looked_up.error().message);
@@ -155,12 +156,12 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
   return accepted;
 }
 
-void Engine::park(storage::JournalTransaction& transaction, Accepted accepted) {
+void Engine::add_to(storage::JournalTransaction& transaction, Accepted accepted) {
   // The operations view it until they are appended; then it waits to be durable.
   auto kept = std::make_unique<Accepted>(std::move(accepted));
-  for (const auto& gone : kept->gone_) transaction.add(kept->gone_operation(gone));
-  for (const auto& parked : kept->parked_) {
-    if (!parked.dropped) transaction.add(kept->parked_operation(parked));
+  for (const auto& gone : kept->removed_) transaction.add(kept->removed_operation(gone));
+  for (const auto& parked : kept->added_) {
+    if (!parked.dropped) transaction.add(kept->added_operation(parked));
   }
   transaction.on_appended([this, here = kept.get()](Lsn) noexcept { appended(*here); });
   transaction.on_durable([this, alive = alive_, kept = std::move(kept)] {
@@ -171,14 +172,14 @@ void Engine::park(storage::JournalTransaction& transaction, Accepted accepted) {
 // Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
 // next start reads it from the journal.
 void Engine::appended(const Accepted& accepted) noexcept {
-  for (const auto& gone : accepted.gone_) {
+  for (const auto& gone : accepted.removed_) {
     begin_leaving(gone.key);
-    if (gone.how == storage::GoneHow::delivered) {
+    if (gone.how == storage::RemovalReason::delivered) {
       arriving_ids_[accepted.partition_].insert_or_assign(
           std::string(accepted.id(gone.id_at, gone.id_size)), gone.key);
     }
   }
-  for (const auto& parked : accepted.parked_) {
+  for (const auto& parked : accepted.added_) {
     if (parked.dropped) continue;
     std::string id(accepted.id(parked.id_at, parked.id_size));
     if (!id.empty()) arriving_ids_[accepted.partition_].insert_or_assign(id, parked.key);
@@ -190,7 +191,7 @@ void Engine::durable(const Accepted& accepted) {
   if (stopped_) return;
   // By force, while this was on its way.  The store has dropped its topic and may have forgotten
   // that it did.
-  const bool deleted = !accepted.changes_nothing() && !sink_.target(accepted.partition_);
+  const bool deleted = !accepted.is_empty() && !sink_.target(accepted.partition_);
   if (deleted) stats_.dropped_total += accepted.parked();
   store_accepted(accepted, deleted);
   if (stopped_) return;
@@ -198,40 +199,40 @@ void Engine::durable(const Accepted& accepted) {
   stats_.replaced_total += accepted.replaced_within_;
   stats_.cancel_unknown_total += accepted.unknown_cancels_;
   stats_.expired_total += accepted.expired_;
-  if (accepted.changes_nothing()) return;
+  if (accepted.is_empty()) return;
 
   wall_.observe(clock_);
-  for (const auto& parked : accepted.parked_) {
+  for (const auto& parked : accepted.added_) {
     if (parked.dropped) continue;
     arriving_.erase(parked.key.sequence);
-    has_arrived(accepted.partition_, accepted.id(parked.id_at, parked.id_size), parked.key);
+    note_arriving(accepted.partition_, accepted.id(parked.id_at, parked.id_size), parked.key);
     if (!deleted && !leaving_.contains(parked.key.sequence)) arm(parked.key, accepted.partition_);
   }
-  for (const auto& gone : accepted.gone_) {
-    if (gone.how == storage::GoneHow::delivered)
-      has_arrived(accepted.partition_, accepted.id(gone.id_at, gone.id_size), gone.key);
+  for (const auto& gone : accepted.removed_) {
+    if (gone.how == storage::RemovalReason::delivered)
+      note_arriving(accepted.partition_, accepted.id(gone.id_at, gone.id_size), gone.key);
     end_leaving(gone.key.sequence);
   }
-  more_ |= !turns_.empty() || !far_.knows_first_far();
+  more_ |= !turns_.empty() || !far_.first_far_known();
   set_alarm();
 }
 
 // Into the store, in one write: what went first, then what is parked.
 void Engine::store_accepted(const Accepted& accepted, bool deleted) {
   std::vector<storage::Operation> operations;
-  for (const auto& gone : accepted.gone_) {
+  for (const auto& gone : accepted.removed_) {
     const auto leaving = leaving_.find(gone.key.sequence);
     if (leaving != leaving_.end() && leaving->second.delivered) {
-      if (gone.how == storage::GoneHow::cancelled) ++stats_.cancel_late_total;
+      if (gone.how == storage::RemovalReason::cancelled) ++stats_.cancel_late_total;
       continue;
     }
-    if (gone.how == storage::GoneHow::cancelled) ++stats_.cancelled_total;
-    if (gone.how == storage::GoneHow::replaced) ++stats_.replaced_total;
-    if (!deleted) operations.emplace_back(accepted.gone_operation(gone));
+    if (gone.how == storage::RemovalReason::cancelled) ++stats_.cancelled_total;
+    if (gone.how == storage::RemovalReason::replaced) ++stats_.replaced_total;
+    if (!deleted) operations.emplace_back(accepted.removed_operation(gone));
     far_.left(gone.key);
   }
-  for (const auto& parked : accepted.parked_) {
-    if (!parked.dropped && !deleted) operations.emplace_back(accepted.parked_operation(parked));
+  for (const auto& parked : accepted.added_) {
+    if (!parked.dropped && !deleted) operations.emplace_back(accepted.added_operation(parked));
   }
   if (operations.empty()) return;
   if (const auto applied = store_.apply(operations); !applied) failed(applied.error());
@@ -240,8 +241,8 @@ void Engine::store_accepted(const Accepted& accepted, bool deleted) {
 // --- Ids and sequence numbers.
 
 // The store knows the id now; unless a later record that is arriving has taken it already.
-void Engine::has_arrived(const TopicPartition& partition, std::string_view id,
-                         const PendingKey& key) {
+void Engine::note_arriving(const TopicPartition& partition, std::string_view id,
+                           const PendingKey& key) {
   const auto ids = arriving_ids_.find(partition);
   if (ids == arriving_ids_.end()) return;
   const auto known = ids->second.find(id);
@@ -261,7 +262,7 @@ Result<Engine::Found> Engine::find_id(const TopicPartition& partition, std::stri
     return Found{Found::State::pending, pending->key, std::string(id)};
   }
   if (const auto* ended = std::get_if<storage::IdEnded>(&*state)) {
-    if (ended->how == storage::GoneHow::delivered) {
+    if (ended->how == storage::RemovalReason::delivered) {
       return Found{Found::State::delivered, ended->key, std::string(id)};
     }
   }
@@ -273,7 +274,7 @@ void Engine::give_sequences(Sequence first, Sequence end) {
   TARRY_ASSERT(blocks_.empty() || blocks_.back().end <= first, "blocks come in rising order");
   blocks_.push_back({first, end});
   last_block_size_ = end - first;
-  sequences_wanted_ = false;
+  sequences_requested_ = false;
 }
 
 std::uint64_t Engine::sequences_left() const {
@@ -289,10 +290,10 @@ Sequence Engine::next_sequence() {
   return sequence;
 }
 
-void Engine::want_sequences_if_low() {
-  if (sequences_wanted_ || sequences_left() > last_block_size_ / 2) return;
-  sequences_wanted_ = true;
-  sink_.want_sequences();
+void Engine::request_sequences_if_low() {
+  if (sequences_requested_ || sequences_left() > last_block_size_ / 2) return;
+  sequences_requested_ = true;
+  sink_.request_sequences();
 }
 
 }  // namespace tarry::delay

@@ -7,7 +7,7 @@
 #include "base/histogram.h"
 #include "base/log.h"
 #include "delay/engine.h"
-#include "delay/parked_record.h"
+#include "delay/pending_record.h"
 #include "records/batch_builder.h"
 
 namespace tarry::delay {
@@ -99,7 +99,7 @@ void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records
   if (!fill(filling)) return;
   if (filling.expired) {
     filling.expired->partition = partition.id;
-    filling.expired->how = storage::GoneHow::expired;
+    filling.expired->how = storage::RemovalReason::expired;
     remove(std::move(filling.expired));
   }
   records += filling.seen;
@@ -179,7 +179,7 @@ std::size_t Engine::add_to(Filling& filling, NearEntry& entry,
     forget();
     return 0;
   }
-  const auto parked = ParkedRecord::parse(record->record);
+  const auto parked = PendingRecordBody::parse(record->record);
   if (!parked) {
     // Its bytes stay where they are, for the operator; the others go on.
     log_error("delay", "pending record {} cannot be delivered: {}",
@@ -215,11 +215,11 @@ std::size_t Engine::send(Filling& filling) {
   const std::size_t size = buffer.size();
   delivery->bytes = size;
   in_flight_bytes_ += size;
-  std::vector<storage::Gone> gone;
+  std::vector<storage::PendingRemoved> gone;
   gone.reserve(delivery->records.size());
   for (const auto& record : delivery->records) {
-    gone.push_back({partition.id, record.key.sequence, record.key.due, storage::GoneHow::delivered,
-                    filling.wall, record.id});
+    gone.push_back({partition.id, record.key.sequence, record.key.due,
+                    storage::RemovalReason::delivered, filling.wall, record.id});
     if (record.key.due > clock_.wall()) ++stats_.early_total;
   }
   TARRY_ASSERT(!partition.in_flight, "one batch of a partition is in flight");
@@ -236,7 +236,7 @@ void Engine::drop_all(PartitionSlot slot) {
   Partition& partition = partitions_[slot];
   auto removal = std::make_unique<Removal>();
   removal->partition = partition.id;
-  removal->how = storage::GoneHow::cancelled;
+  removal->how = storage::RemovalReason::cancelled;
   removal->topic_gone = true;
   for (std::size_t i = 0; i < options_.batch_records; ++i) {
     NearEntry* const entry = take_ready(slot);
@@ -262,8 +262,9 @@ void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
     std::vector<storage::Operation> operations;
     operations.reserve(delivery->records.size());
     for (const auto& record : delivery->records) {
-      operations.emplace_back(storage::Gone{partition.id, record.key.sequence, record.key.due,
-                                            storage::GoneHow::delivered, at, record.id});
+      operations.emplace_back(
+          storage::PendingRemoved{partition.id, record.key.sequence, record.key.due,
+                                  storage::RemovalReason::delivered, at, record.id});
     }
     if (const auto applied = store_.apply(operations); !applied) {
       failed(applied.error());

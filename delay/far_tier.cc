@@ -7,47 +7,47 @@ namespace tarry::delay {
 Result<bool> FarTier::load(WallTime until, const Take& take) {
   const PendingKey end{until, 0};
   // Nothing of ours is in between.
-  horizon_ = std::max(horizon_, std::min(end, first_.empty() ? looked_to_ : *first_.begin()));
+  horizon_ = std::max(horizon_, std::min(end, first_.empty() ? searched_until_ : *first_.begin()));
   if (horizon_ >= end) return false;
   auto found = store_.window(horizon_, until, step_);
   if (!found) return std::unexpected(found.error());
   for (const auto& locator : found->locators) take(locator);
   horizon_ = found->next.value_or(end);
   first_.erase(first_.begin(), first_.lower_bound(horizon_));
-  looked_to_ = std::max(looked_to_, horizon_);
+  searched_until_ = std::max(searched_until_, horizon_);
   return found->next.has_value();
 }
 
 void FarTier::pull_back(const PendingKey& horizon) {
   horizon_ = std::min(horizon_, horizon);
   first_ = {horizon_};  // Or near it, which is as good: loading will tell.
-  looked_to_ = behind(horizon_);
+  searched_until_ = behind(horizon_);
   // What was held back behind it is far like everything else.
   std::erase_if(held_, [this](const auto& held) { return held.second >= horizon_; });
 }
 
 void FarTier::parked(const PendingKey& key) {
-  if (key >= looked_to_) return;  // The next look finds it.
+  if (key >= searched_until_) return;  // The next look finds it.
   first_.insert(key);
   if (first_.size() <= step_) return;
-  looked_to_ = *first_.rbegin();
-  first_.erase(looked_to_);
+  searched_until_ = *first_.rbegin();
+  first_.erase(searched_until_);
 }
 
 void FarTier::look_again() {
   if (first_.empty()) return;
-  looked_to_ = *first_.begin();
+  searched_until_ = *first_.begin();
   first_.clear();
 }
 
-Result<> FarTier::look_ahead(const std::function<bool(const storage::PendingLocator&)>& ours) {
-  if (knows_first_far()) return {};
-  auto found = store_.window(looked_to_, WallTime::max(), std::min(look_, step_));
+Result<> FarTier::search_first(const std::function<bool(const storage::PendingLocator&)>& ours) {
+  if (first_far_known()) return {};
+  auto found = store_.window(searched_until_, WallTime::max(), std::min(look_, step_));
   if (!found) return std::unexpected(found.error());
   for (const auto& locator : found->locators) {
     if (ours(locator)) first_.insert(locator.key);
   }
-  looked_to_ = found->next.value_or(PendingKey{WallTime::max(), 0});
+  searched_until_ = found->next.value_or(PendingKey{WallTime::max(), 0});
   look_ = first_.empty() ? std::min(2 * look_, step_) : first_look;
   return {};
 }

@@ -64,9 +64,9 @@ class FarTier {
   std::optional<WallTime> first_far() const {
     return first_.empty() ? std::nullopt : std::optional(first_.begin()->due);
   }
-  bool knows_first_far() const { return !first_.empty() || looked_to_.due == WallTime::max(); }
+  bool first_far_known() const { return !first_.empty() || searched_until_.due == WallTime::max(); }
   // A step towards knowing it.  `ours` tells whose an entry is.
-  Result<> look_ahead(const std::function<bool(const storage::PendingLocator&)>& ours);
+  Result<> search_first(const std::function<bool(const storage::PendingLocator&)>& ours);
 
   // Per partition.
   void hold_back(PartitionSlot partition, const PendingKey& from);
@@ -92,11 +92,11 @@ class FarTier {
   const std::size_t step_;
   PendingKey horizon_{WallTime::min(), 0};
 
-  // What is ours from the horizon to `looked_to_`: all of it, at most a step.  When the first one
-  // leaves, the next is known, or looked for from where the last look ended: from the horizon on
-  // it would pass over all that has left since, each time.
+  // What is ours from the horizon to `searched_until_`: all of it, at most a step.  When the first
+  // one leaves, the next is known, or looked for from where the last look ended: from the horizon
+  // on it would pass over all that has left since, each time.
   std::set<PendingKey> first_;
-  PendingKey looked_to_{WallTime::min(), 0};  // Never before the horizon.
+  PendingKey searched_until_{WallTime::min(), 0};  // Never before the horizon.
   std::size_t look_ = first_look;
 
   std::map<PartitionSlot, PendingKey> held_;  // All before the horizon.

@@ -3,7 +3,7 @@
 // Sink: the engine's host, as the engine sees it.  Where due records go, where what must survive
 // is written, and who is asked about topics.
 //
-//   engine --deliver(batch, gone)--> sink: one journal record [LogAppended, Gone...]
+//   engine --deliver(batch, gone)--> sink: one journal record [LogAppended, PendingRemoved...]
 //   engine <-------done(offset)----- sink: that record is durable
 //
 // The broker's Sink is a partition and its shard's journal; a relay beside an existing Kafka would
@@ -59,7 +59,7 @@ class Sink {
   // tries again later (Errc::not_found: the topic is gone).  What is not due by the wall clock at
   // the time of appending is not written: a sink that makes a batch wait looks at the clock again.
   virtual void deliver(const TopicPartition& partition, Buffer batch,
-                       std::vector<storage::Gone> gone,
+                       std::vector<storage::PendingRemoved> gone,
                        std::move_only_function<void(Result<Offset>)> done) = 0;
 
   // Commits what the engine takes away.
@@ -67,7 +67,7 @@ class Sink {
 
   // Sequence numbers run low: note a block durably, then Engine::give_sequences().  Asked once
   // until they come.
-  virtual void want_sequences() = 0;
+  virtual void request_sequences() = 0;
 
   // What is durable could not be written to the pending store or be read from it: the incarnation
   // is over, and the engine does nothing any more.  Told once.

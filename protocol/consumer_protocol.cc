@@ -5,11 +5,11 @@
 namespace tarry::protocol {
 namespace {
 
-constexpr std::size_t longest_name = 249;
-constexpr std::size_t least_name = 3;  // Bytes: a length, and one letter.
-constexpr std::size_t least_topic = least_name + 4;
+constexpr std::size_t max_name_bytes = 249;
+constexpr std::size_t min_name_bytes = 3;  // Bytes: a length, and one letter.
+constexpr std::size_t min_topic_bytes = min_name_bytes + 4;
 // A bound on what few bytes may become.
-constexpr std::size_t most_topics = 100'000;
+constexpr std::size_t max_topics = 100'000;
 
 void read_version(Reader& reader) {
   std::int16_t version = 0;
@@ -20,14 +20,14 @@ void read_version(Reader& reader) {
 template <typename Text>
 void read_name(Reader& reader, Text& name) {
   reader.string(false, name);
-  if (reader.ok() && (name.empty() || name.size() > longest_name))
+  if (reader.ok() && (name.empty() || name.size() > max_name_bytes))
     reader.fail("a topic's name of {} bytes", name.size());
 }
 
 template <typename T, typename Read>
-void read_topics(Reader& reader, std::size_t least_size, std::vector<T>& topics, Read read) {
-  reader.array(false, least_size, topics, [&](T& topic) {
-    if (topics.size() > most_topics) return reader.fail("more than {} topics", most_topics);
+void read_topics(Reader& reader, std::size_t min_encoded_bytes, std::vector<T>& topics, Read read) {
+  reader.array(false, min_encoded_bytes, topics, [&](T& topic) {
+    if (topics.size() > max_topics) return reader.fail("more than {} topics", max_topics);
     read(topic);
   });
 }
@@ -38,7 +38,7 @@ std::optional<std::vector<std::string_view>> subscribed_topics(Bytes subscriptio
   Reader reader(subscription);
   std::vector<std::string_view> topics;
   read_version(reader);
-  read_topics(reader, least_name, topics,
+  read_topics(reader, min_name_bytes, topics,
               [&](std::string_view& topic) { read_name(reader, topic); });
   if (!reader.ok()) return std::nullopt;
   return topics;
@@ -48,7 +48,7 @@ std::optional<std::vector<AssignedTopic>> assigned_partitions(Bytes assignment) 
   Reader reader(assignment);
   std::vector<AssignedTopic> topics;
   read_version(reader);
-  read_topics(reader, least_topic, topics, [&](AssignedTopic& topic) {
+  read_topics(reader, min_topic_bytes, topics, [&](AssignedTopic& topic) {
     read_name(reader, topic.topic);
     reader.array(false, sizeof(PartitionIndex), topic.partitions, [&](PartitionIndex& partition) {
       reader.number(partition);

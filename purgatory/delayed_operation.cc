@@ -25,7 +25,7 @@ bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
   watch_count_ = static_cast<std::uint32_t>(watching.size());
   for (std::size_t i = 0; i < watching.size(); ++i) {
     Watch& watch = watches()[i];
-    watch.asked_in_ = 0;  // No pass of this list; the watch may have served on another.
+    watch.last_pass_ = 0;  // No pass of this list; the watch may have served on another.
     watching[i].list.add(watch, *this, watching[i].threshold);
   }
   purgatory.waiting_.push_back(*this);

@@ -59,9 +59,9 @@ struct Watching {
   Threshold threshold;
 };
 
-class DelayedOperation : public Parked, private timing::Timer, private Watcher {
+class DelayedOperation : public ParkedOperation, private timing::Timer, private Watcher {
  public:
-  explicit DelayedOperation(Kind kind) : Parked(kind) {}
+  explicit DelayedOperation(Kind kind) : ParkedOperation(kind) {}
   ~DelayedOperation() override { withdraw(); }
 
   // Waits on all of `watching` until `deadline`.  When the condition holds already, on_complete()

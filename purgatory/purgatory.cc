@@ -16,7 +16,7 @@ MonoTime time_of(Tick tick) {
 
 // An operation that has waited long is no longer in the processor's caches, nor is the coroutine
 // frame around it.  Fetching both while the one before it is answered hides most of that latency.
-void fetch_ahead(const Parked& operation) {
+void fetch_ahead(const ParkedOperation& operation) {
   constexpr int lines = 16;
   const auto* at = reinterpret_cast<const char*>(&operation);
   for (int line = -2; line < lines; ++line) __builtin_prefetch(at + 64 * line);
@@ -36,7 +36,7 @@ std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
   running_.splice(running_.end(), queue_);
   std::size_t answered = 0;
   for (; answered < budget && !running_.empty(); ++answered) {
-    Parked& first = running_.front();
+    ParkedOperation& first = running_.front();
     if (const auto next = std::next(running_.begin()); next != running_.end()) fetch_ahead(*next);
     answer(first, now);
   }
@@ -57,7 +57,7 @@ std::vector<KindStats> Purgatory::stats(Tick now) const {
   return stats;
 }
 
-void Purgatory::enqueue(Parked& operation) {
+void Purgatory::enqueue(ParkedOperation& operation) {
   const bool first = queue_.empty() && !in_run_;
   queue_.push_back(operation);
   ++of(operation).queued;
@@ -65,9 +65,9 @@ void Purgatory::enqueue(Parked& operation) {
 }
 
 // noexcept: an answer that throws would leave others unanswered.
-void Purgatory::answer(Parked& operation, Tick now) noexcept {
+void Purgatory::answer(ParkedOperation& operation, Tick now) noexcept {
   operation.queue_hook_.unlink();
-  operation.state_ = Parked::State::idle;
+  operation.state_ = ParkedOperation::State::idle;
   KindMetrics& metrics = of(operation);
   --metrics.queued;
   metrics.waited_ms.add(now > operation.started_ ? now - operation.started_ : 0, time_of(now));

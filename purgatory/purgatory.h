@@ -36,11 +36,11 @@ namespace tarry::purgatory {
 using timing::Tick;  // A millisecond of monotonic time.
 
 // The part of a delayed operation that the purgatory uses; DelayedOperation is derived from it.
-class Parked {
+class ParkedOperation {
  public:
-  virtual ~Parked() = default;
-  Parked(const Parked&) = delete;
-  Parked& operator=(const Parked&) = delete;
+  virtual ~ParkedOperation() = default;
+  ParkedOperation(const ParkedOperation&) = delete;
+  ParkedOperation& operator=(const ParkedOperation&) = delete;
 
   bool waiting() const { return state_ == State::waiting; }
   // The outcome.  It is set when it is decided, which is before the answer.
@@ -55,7 +55,7 @@ class Parked {
   virtual void withdraw() = 0;
 
  protected:
-  explicit Parked(Kind kind) : kind_(kind) {}
+  explicit ParkedOperation(Kind kind) : kind_(kind) {}
 
  private:
   friend class DelayedOperation;
@@ -108,15 +108,16 @@ class Purgatory {
  private:
   friend class DelayedOperation;
   using Operations = boost::intrusive::list<
-      Parked, boost::intrusive::constant_time_size<false>,
-      boost::intrusive::member_hook<Parked, decltype(Parked::queue_hook_), &Parked::queue_hook_>>;
+      ParkedOperation, boost::intrusive::constant_time_size<false>,
+      boost::intrusive::member_hook<ParkedOperation, decltype(ParkedOperation::queue_hook_),
+                                    &ParkedOperation::queue_hook_>>;
 
-  KindMetrics& of(const Parked& operation) {
+  KindMetrics& of(const ParkedOperation& operation) {
     TARRY_ASSERT(operation.kind().index() < metrics_.size(), "a kind is older than the purgatory");
     return metrics_[operation.kind().index()];
   }
-  void enqueue(Parked& operation);
-  void answer(Parked& operation, Tick now) noexcept;
+  void enqueue(ParkedOperation& operation);
+  void answer(ParkedOperation& operation, Tick now) noexcept;
 
   timing::TimingWheel& wheel_;
   Operations waiting_;  // In the order of starting.

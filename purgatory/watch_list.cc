@@ -27,8 +27,8 @@ std::size_t WatchList::visit(Threshold up_to) {
     Watch& watch = *next_++;
     // A watch that rewatch() moved forward in this pass was asked already; asking it again could
     // not give another answer, because nothing changes while we visit.
-    if (watch.asked_in_ == pass_) continue;
-    watch.asked_in_ = pass_;
+    if (watch.last_pass_ == pass_) continue;
+    watch.last_pass_ = pass_;
     if (watch.watcher_->reached(watch)) ++satisfied;
   }
   visiting_ = false;

@@ -64,7 +64,7 @@ class Watch : public boost::intrusive::set_base_hook<boost::intrusive::optimize_
   WatchList* list_ = nullptr;  // Null while on none.
   Watcher* watcher_ = nullptr;
   Threshold threshold_ = 0;
-  std::uint64_t asked_in_ = 0;  // The list's pass in which it was last asked.
+  std::uint64_t last_pass_ = 0;  // The list's pass in which it was last asked.
 };
 
 class WatchList {

@@ -10,7 +10,7 @@ namespace tarry::records {
 namespace {
 
 // A body that is longer cannot stand in any batch: batchLength has 31 bits.
-constexpr std::size_t longest_batch = std::numeric_limits<std::int32_t>::max();
+constexpr std::size_t max_batch_bytes = std::numeric_limits<std::int32_t>::max();
 
 std::uint64_t zigzag(std::int64_t value) {
   return (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63);
@@ -33,7 +33,7 @@ std::uint8_t* put(std::uint8_t* to, Bytes bytes) {
 }
 
 std::int64_t length_of(Bytes bytes) {
-  TARRY_ASSERT(bytes.size() <= longest_batch, "a key, a value and a header fit into a batch");
+  TARRY_ASSERT(bytes.size() <= max_batch_bytes, "a key, a value and a header fit into a batch");
   return static_cast<std::int64_t>(bytes.size());
 }
 std::int64_t length_of(const std::optional<Bytes>& bytes) {
@@ -93,7 +93,7 @@ std::uint8_t* BatchBuilder::begin_record(WallTime timestamp, std::size_t body_si
   const std::size_t length =
       1 + varint_size(timestamp_delta) + varint_size(next_delta_) + body_size;
   const std::size_t whole = varint_size(static_cast<std::int64_t>(length)) + length;
-  TARRY_ASSERT(whole <= longest_batch - buffer_.size(), "a batch stays below 2 GiB");
+  TARRY_ASSERT(whole <= max_batch_bytes - buffer_.size(), "a batch stays below 2 GiB");
   TARRY_ASSERT(next_delta_ < std::numeric_limits<std::int32_t>::max(),
                "a batch spans fewer than 2^31 offsets");
   std::uint8_t* to = extend(buffer_, whole);
@@ -137,7 +137,7 @@ Buffer BatchBuilder::finish() {
   } else {
     batch.resize(batch_header_size);
     compress_onto(options_.codec, Bytes(buffer_).subspan(batch_header_size), batch);
-    TARRY_ASSERT(batch.size() <= longest_batch, "a batch stays below 2 GiB");
+    TARRY_ASSERT(batch.size() <= max_batch_bytes, "a batch stays below 2 GiB");
     buffer_ = {};
   }
   std::int16_t attributes = static_cast<std::int16_t>(options_.codec);

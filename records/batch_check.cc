@@ -20,7 +20,7 @@ class BadRecords {
   void add(std::int32_t index, bool is_timestamp, std::string message) {
     ++count_;
     any_timestamp_ = any_timestamp_ || is_timestamp;
-    if (told_.size() < most_bad_records_told) told_.push_back({index, std::move(message)});
+    if (told_.size() < max_bad_records_told) told_.push_back({index, std::move(message)});
   }
   bool empty() const { return count_ == 0; }
   BatchError error() && {
@@ -72,7 +72,7 @@ std::expected<Codec, BatchError> known_codec(const BatchView& batch, const Check
   return *codec;
 }
 
-std::expected<void, BatchError> header_makes_sense(const BatchView& batch) {
+std::expected<void, BatchError> check_header(const BatchView& batch) {
   const auto invalid = [](std::string message) {
     return refuse(Refusal::invalid_record, std::move(message));
   };
@@ -135,7 +135,7 @@ std::expected<CheckedBatch, BatchError> check_produced(Bytes records, const Chec
   if (!batch) return std::unexpected(batch.error());
   const auto codec = known_codec(*batch, limits);
   if (!codec) return std::unexpected(codec.error());
-  if (const auto sense = header_makes_sense(*batch); !sense) return std::unexpected(sense.error());
+  if (const auto sense = check_header(*batch); !sense) return std::unexpected(sense.error());
 
   CheckedBatch checked;
   checked.batch = *batch;

@@ -52,7 +52,7 @@ struct BatchError {
   std::int16_t kafka_code() const { return static_cast<std::int16_t>(reason); }
 };
 
-inline constexpr std::size_t most_bad_records_told = 100;
+inline constexpr std::size_t max_bad_records_told = 100;
 
 struct CheckLimits {
   std::size_t max_message_bytes = 1'048'588;  // The whole batch as it came: max.message.bytes.

@@ -18,7 +18,7 @@
 namespace tarry::records {
 namespace {
 
-constexpr std::size_t longest_input = std::numeric_limits<std::int32_t>::max();
+constexpr std::size_t max_input_bytes = std::numeric_limits<std::int32_t>::max();
 
 // The output of a decompression, up to a cap.  Grows with what was written, by doubling; at the cap
 // the codec gets one byte that does not count, which it must leave alone.
@@ -357,7 +357,7 @@ const char* name_of(Codec codec) {
 }
 
 Result<Buffer> decompress(Codec codec, Bytes input, std::size_t cap) {
-  if (input.size() > longest_input)
+  if (input.size() > max_input_bytes)
     return fail(Errc::too_large, fmt::format("{} bytes are more than a batch holds", input.size()));
   if (codec != Codec::none && input.empty()) return corrupt(codec, "it is empty");
   switch (codec) {
@@ -377,7 +377,7 @@ Result<Buffer> decompress(Codec codec, Bytes input, std::size_t cap) {
 }
 
 void compress_onto(Codec codec, Bytes input, Buffer& to) {
-  TARRY_ASSERT(input.size() <= longest_input, "what is compressed has to fit into a batch");
+  TARRY_ASSERT(input.size() <= max_input_bytes, "what is compressed has to fit into a batch");
   switch (codec) {
     case Codec::none:
       return append_bytes(to, input);

@@ -61,9 +61,9 @@ class Reader {
     return static_cast<std::int32_t>((raw >> 1) ^ (0 - (raw & 1)));
   }
 
-  bool take_raw(std::uint64_t& value, unsigned most_bytes) {
+  bool take_raw(std::uint64_t& value, unsigned max_bytes) {
     value = 0;
-    for (unsigned i = 0; i < most_bytes && at_ != end_; ++i) {
+    for (unsigned i = 0; i < max_bytes && at_ != end_; ++i) {
       const std::uint8_t byte = *at_++;
       // The tenth byte has room for the 64th bit alone.
       if (i == 9 && byte > 1) return false;

@@ -9,7 +9,7 @@ namespace tarry::server {
 namespace {
 
 // DNS allows 253.
-constexpr std::size_t longest_host = 253;
+constexpr std::size_t max_host_bytes = 253;
 
 constexpr const char* allowed =
     "HOST:PORT, as in localhost:9092 or [::1]:9092, PORT from 0 to 65535";
@@ -48,7 +48,7 @@ Result<HostPort> parse_host_port(std::string_view text) {
   } else if (!std::ranges::all_of(host, may_stand_in_host)) {
     return refuse();
   }
-  if (host.size() > longest_host) return refuse();
+  if (host.size() > max_host_bytes) return refuse();
   parsed.host = host;
   return parsed;
 }

@@ -42,7 +42,7 @@ class Frame {
     const std::size_t taken = std::min(bytes.size(), size_ - come_);
     const std::size_t then = come_ + taken;
     if (then > capacity_)
-      grow_to(std::max({2 * come_, then, then >= least_worth_place ? first_bytes : 0}));
+      grow_to(std::max({2 * come_, then, then >= min_reserve_bytes ? first_bytes : 0}));
     if (taken > 0) std::memcpy(data_ + come_, bytes.data(), taken);
     come_ += taken;
     return taken;
@@ -51,17 +51,17 @@ class Frame {
  private:
   // Memory that is not written yet costs nothing, so most frames get all of theirs at once.
   static constexpr std::size_t first_bytes = std::size_t{2} << 20;
-  static constexpr std::size_t least_worth_place = 4096;
+  static constexpr std::size_t min_reserve_bytes = 4096;
 
   // A small request takes no more memory than it needs, because thousands may wait at a time.
-  static constexpr std::size_t least_block = std::size_t{64} << 10;
+  static constexpr std::size_t min_block_bytes = std::size_t{64} << 10;
 
   void grow_to(std::size_t bytes) {
     bytes = std::min(bytes, size_);
     std::unique_ptr<std::uint8_t[]> small;
     Block large;
     std::uint8_t* data = here_.data();
-    if (bytes >= least_block) {
+    if (bytes >= min_block_bytes) {
       large = Block(bytes);
       data = large.data();
     } else if (bytes > here_.size()) {

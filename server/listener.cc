@@ -241,13 +241,13 @@ void Listener::accept_some(Door& door) {
       const int error = errno;
       if (error == EAGAIN || error == EWOULDBLOCK) break;
       if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-        switch (turn_away(door, error)) {
+        switch (reject_connection(door, error)) {
           case Turned::away:
             continue;
-          case Turned::nobody_there:
+          case Turned::none_waiting:
             return wait(door);
           case Turned::not_possible:
-            return wait_a_while(door);
+            return pause_accepting(door);
         }
       }
       continue;  // It went before it was accepted, or its network did: the next may be well.
@@ -270,7 +270,7 @@ void Listener::accept_some(Door& door) {
   wait(door);
 }
 
-Listener::Turned Listener::turn_away(Door& door, int why) {
+Listener::Turned Listener::reject_connection(Door& door, int why) {
   // The reserve may be gone since the last time; perhaps a descriptor is free now.
   if (reserve_ < 0) reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (reserve_ < 0) return Turned::not_possible;
@@ -282,7 +282,7 @@ Listener::Turned Listener::turn_away(Door& door, int why) {
   // Without a free descriptor the kernel fails before it looks for a client, so only EAGAIN means
   // that there is none.
   if (socket < 0)
-    return error == EAGAIN || error == EWOULDBLOCK ? Turned::nobody_there : Turned::not_possible;
+    return error == EAGAIN || error == EWOULDBLOCK ? Turned::none_waiting : Turned::not_possible;
   no_descriptor_.warn(
       clock_.mono(), "server",
       fmt::format(
@@ -291,7 +291,7 @@ Listener::Turned Listener::turn_away(Door& door, int why) {
   return Turned::away;
 }
 
-void Listener::wait_a_while(Door& door) {
+void Listener::pause_accepting(Door& door) {
   door.pause.expires_after(pause);
   door.pause.async_wait([this, &door](const boost::system::error_code& error) {
     if (!error && !stopped_) wait(door);

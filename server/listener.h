@@ -94,9 +94,9 @@ class Listener {
   void wait(Door& door);
   void accept_some(Door& door);
   // Accepts and closes what cannot be served, with the reserve.
-  enum class Turned { away, nobody_there, not_possible };
-  Turned turn_away(Door& door, int why);
-  void wait_a_while(Door& door);
+  enum class Turned { away, none_waiting, not_possible };
+  Turned reject_connection(Door& door, int why);
+  void pause_accepting(Door& door);
 
   const Clock& clock_;
   const std::size_t max_connections_;

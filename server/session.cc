@@ -26,10 +26,10 @@ constexpr std::size_t scratch_bytes = 256 * 1024;
 
 // From this size on, the rest of an unfinished frame is read straight into the frame; below it, one
 // read into the shared buffer may take several frames at once.
-constexpr std::size_t least_partial = 4096;
+constexpr std::size_t min_partial_bytes = 4096;
 
 // One gather write.  IOV_MAX is 1024; a Fetch answer has two pieces a batch.
-constexpr std::size_t most_pieces = 128;
+constexpr std::size_t max_pieces = 128;
 
 }  // namespace
 
@@ -95,15 +95,15 @@ void Sessions::end_largest_unfinished() {
 void Sessions::end(std::string_view reason, std::move_only_function<void()> then) {
   ending_ = true;
   if (open_ == 0) return then();
-  then_ended_ = std::move(then);
+  on_all_ended_ = std::move(then);
   close_all(reason);
 }
 
 void Sessions::ended_one() {
   --open_;
   shard_.counters.connections = open_;
-  if (open_ > 0 || !then_ended_) return;
-  std::exchange(then_ended_, nullptr)();
+  if (open_ > 0 || !on_all_ended_) return;
+  std::exchange(on_all_ended_, nullptr)();
 }
 
 void Sessions::log_ending(Ending kind, std::string_view peer, std::string_view reason) {
@@ -142,7 +142,7 @@ Session::~Session() {
   *previous_ = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
   // A connection that moved to another shard has not ended: the listener counts it still.
-  if (!gone_over_ && owner_.on_ended) owner_.on_ended();
+  if (!moved_away_ && owner_.on_ended) owner_.on_ended();
   owner_.ended_one();
 }
 
@@ -234,7 +234,7 @@ void Session::watch_peer(bool watched) {
 void Session::read_some() {
   boost::system::error_code error;
   // The rest of a large frame is read to where it belongs, so that it is copied once only.
-  if (unread_.partial && unread_.partial->come() >= least_partial) {
+  if (unread_.partial && unread_.partial->come() >= min_partial_bytes) {
     const auto room = unread_.partial->room();
     unread_.partial->came(socket_.read_some(asio::buffer(room.data(), room.size()), error));
     if (unread_.partial->whole()) admit(std::exchange(unread_.partial, nullptr));
@@ -292,7 +292,7 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   unread_.size_come = 0;
   arm(idle_, owner_.limits_.idle);
   auto header = protocol::parse_request_header(frame->view());
-  std::string refused = header ? broker::why_refused(*header) : header.error().message;
+  std::string refused = header ? broker::refusal_reason(*header) : header.error().message;
   if (!refused.empty()) return close(refused, Ending::bad_request);
   ++owner_.shard_.counters.requests_total;
   const auto* handler = broker::find_handler(header->key);
@@ -300,10 +300,10 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   requests_bytes_ += bytes;
   slots_.push_back({.request_bytes = bytes, .reserved = 0, .answered = false, .answer = {}});
   broker::RequestContext context{owner_.broker_, owner_.shard_, connection_, *header, frame, bytes};
-  const std::size_t most_answered =
-      handler->most_answered == nullptr ? 0 : handler->most_answered(context);
+  const std::size_t max_answered =
+      handler->max_answered == nullptr ? 0 : handler->max_answered(context);
   waiting_.push_back({std::move(frame), std::move(context), handler,
-                      first_slot_ + slots_.size() - 1, most_answered});
+                      first_slot_ + slots_.size() - 1, max_answered});
 }
 
 bool Session::is_full() const {
@@ -315,8 +315,8 @@ bool Session::is_full() const {
 bool Session::has_room_for_answer_of(const Request& request) const {
   const std::size_t answers = answers_bytes_ + reserved_bytes_;
   if (answers == 0) return true;
-  if (request.most_answered == 0) return answers < owner_.limits_.bytes_in_flight;
-  return requests_bytes_ + answers + request.most_answered <= owner_.limits_.bytes_in_flight;
+  if (request.max_answered == 0) return answers < owner_.limits_.bytes_in_flight;
+  return requests_bytes_ + answers + request.max_answered <= owner_.limits_.bytes_in_flight;
 }
 
 void Session::pump() {
@@ -329,8 +329,8 @@ void Session::pump() {
     waiting_.pop_front();
     exclusive_running_ = !pipelined;
     ++running_;
-    slots_[request.number - first_slot_].reserved = request.most_answered;
-    reserved_bytes_ += request.most_answered;
+    slots_[request.number - first_slot_].reserved = request.max_answered;
+    reserved_bytes_ += request.max_answered;
     run(std::move(request));
   }
   pumping_ = false;
@@ -380,7 +380,7 @@ void Session::write_answers() {
   if (writing_) return;
   while (!closed_) {
     // Ready answers join the pieces that are being sent, in the order of the requests.
-    while (!slots_.empty() && slots_.front().answered && out_.size() < most_pieces) {
+    while (!slots_.empty() && slots_.front().answered && out_.size() < max_pieces) {
       Slot slot = std::move(slots_.front());
       slots_.pop_front();
       ++first_slot_;
@@ -392,10 +392,10 @@ void Session::write_answers() {
     }
     if (out_.empty()) return stalled_.cancel();
 
-    std::array<asio::const_buffer, most_pieces> buffers;
+    std::array<asio::const_buffer, max_pieces> buffers;
     std::size_t count = 0;
     for (const auto& piece : out_) {
-      if (count == most_pieces) break;
+      if (count == max_pieces) break;
       const std::size_t skip = count == 0 ? out_sent_ : 0;
       buffers[count++] = asio::const_buffer(piece.data() + skip, piece.size() - skip);
     }
@@ -439,7 +439,7 @@ bool Session::moved() {
   if (error) return false;
   arrival.unread = std::exchange(unread_, {});
   count_unfinished();
-  closed_ = gone_over_ = true;
+  closed_ = moved_away_ = true;
   idle_.cancel();
   stalled_.cancel();
   owner_.move_to(*there, std::move(arrival));

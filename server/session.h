@@ -142,8 +142,8 @@ class Sessions {
   std::unique_ptr<std::uint8_t[]> scratch_;  // The shared buffer that sockets are read into.
   Session* first_ = nullptr;                 // The head of the list of sessions.
   std::size_t open_ = 0;
-  std::size_t unfinished_bytes_ = 0;            // The sum over all sessions.
-  std::move_only_function<void()> then_ended_;  // The callback of end().
+  std::size_t unfinished_bytes_ = 0;              // The sum over all sessions.
+  std::move_only_function<void()> on_all_ended_;  // The callback of end().
   bool ending_ = false;
 
   // A client can cause these lines over and over; this many are enough to identify it.
@@ -180,7 +180,7 @@ class Session : public std::enable_shared_from_this<Session> {
     broker::RequestContext context;
     const broker::Handler* handler;
     std::uint64_t number;  // Its slot's.
-    std::size_t most_answered;
+    std::size_t max_answered;
   };
   // Closes the session when its deadline passes.
   class Deadline final : public timing::Timer {
@@ -247,7 +247,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Session* next_ = nullptr;  // In the owner's list.
   Session** previous_ = nullptr;
   bool closed_ = false;  // Its socket is closed, or another session's.
-  bool gone_over_ = false;
+  bool moved_away_ = false;
 };
 
 }  // namespace tarry::server

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view directory_version = "1";
-constexpr std::size_t most_properties_bytes = 64 << 10;
+constexpr std::size_t max_properties_bytes = 64 << 10;
 
 std::unexpected<Error> refused(Errc code, const std::string& path, std::string_view why) {
   return fail(code, fmt::format("data directory {} {}", path, why));
@@ -78,7 +78,7 @@ Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& p
 
   Seen seen;
   seen.creating = fs::exists(path + "/.creating");
-  const auto text = read_file(disk, path + "/meta.properties", most_properties_bytes);
+  const auto text = read_file(disk, path + "/meta.properties", max_properties_bytes);
   if (!text && text.error().code != Errc::not_found) return std::unexpected(text.error());
   if (!text) {
     for (const std::string_view part : {"journal", "logs", "db"}) {

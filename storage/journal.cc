@@ -13,7 +13,7 @@
 namespace tarry::storage {
 namespace {
 
-constexpr std::uint64_t smallest_file_bytes = 64 << 10;
+constexpr std::uint64_t min_file_bytes = 64 << 10;
 constexpr std::uint64_t zeros_bytes =
     1 << 20;  // Written in one piece.  A round may have to wait for one piece.
 constexpr std::string_view spare_extension = ".spare";
@@ -78,7 +78,7 @@ Journal::Journal(Disk& disk, Background& background, const Clock& clock, Journal
       hooks_(std::move(hooks)) {
   TARRY_ASSERT(options_.file_bytes % block_bytes == 0 && options_.first_lsn % block_bytes == 0,
                "files begin and end between two blocks");
-  TARRY_ASSERT(options_.file_bytes >= smallest_file_bytes, "a file has room for some rounds");
+  TARRY_ASSERT(options_.file_bytes >= min_file_bytes, "a file has room for some rounds");
   TARRY_ASSERT(options_.max_bytes >= 2 * options_.file_bytes,
                "one file can be released while another is written");
   TARRY_ASSERT(options_.reserve_bytes <= options_.max_bytes / 2, "the reserve is the lesser part");
@@ -122,9 +122,9 @@ Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
     file->bytes = options_.file_bytes;
     auto made = make_file(disk_, file->path, file->bytes);
     // On a full disk a small file will do to begin with: deliveries free space.
-    while (!made && made.error().code == Errc::no_space && file->bytes > smallest_file_bytes) {
+    while (!made && made.error().code == Errc::no_space && file->bytes > min_file_bytes) {
       disk_is_full_ = true;
-      file->bytes = std::max(smallest_file_bytes, round_up_to_block(file->bytes / 4));
+      file->bytes = std::max(min_file_bytes, round_up_to_block(file->bytes / 4));
       made = make_file(disk_, file->path, file->bytes);
     }
     if (!made) return made;
@@ -262,7 +262,7 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
   }
   if (!has_room(bytes, reserve)) {
     // A refused append is also a reason for a checkpoint, which frees files.
-    tell_pressure();
+    notify_pressure();
     return fail(
         Errc::no_space,
         fmt::format("{}{}: no room for a record of {} bytes: {} of {} bytes wait for a checkpoint",
@@ -285,8 +285,8 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
       round.waiters.push_back({std::move(completion), durability});
       if (durability == Durability::os) round.some_wait_for_write = true;
     }
-    tell_ready();
-    tell_pressure();
+    notify_ready();
+    notify_pressure();
     return lsn;
   }();
 }
@@ -297,9 +297,9 @@ Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
   const auto open_end = open_first_ + open_bytes_;
   if (!rounds_.empty()) {
     auto& last = *rounds_.back();
-    const auto with_it = last.buffer.size() + bytes;
-    if ((last.records == 0 || with_it <= options_.round_bytes) &&
-        last.lsn + round_up_to_block(with_it) <= open_end)
+    const auto bytes_with_record = last.buffer.size() + bytes;
+    if ((last.records == 0 || bytes_with_record <= options_.round_bytes) &&
+        last.lsn + round_up_to_block(bytes_with_record) <= open_end)
       return last;
   }
 
@@ -336,20 +336,20 @@ std::shared_ptr<Journal::JournalFile> Journal::take_spare(std::uint64_t bytes) {
   return spare;
 }
 
-void Journal::tell_ready() {
-  if (told_ready_ || in_flight_ || rounds_.empty() || failure_) return;
-  told_ready_ = true;
+void Journal::notify_ready() {
+  if (ready_notified_ || in_flight_ || rounds_.empty() || failure_) return;
+  ready_notified_ = true;
   if (hooks_.on_ready) hooks_.on_ready();
 }
 
-void Journal::tell_pressure() {
-  if (told_pressure_ || live_bytes() < options_.max_bytes / 2 || failure_) return;
-  told_pressure_ = true;
+void Journal::notify_pressure() {
+  if (pressure_notified_ || live_bytes() < options_.max_bytes / 2 || failure_) return;
+  pressure_notified_ = true;
   if (hooks_.on_pressure) hooks_.on_pressure();
 }
 
 void Journal::start_round() {
-  told_ready_ = false;
+  ready_notified_ = false;
   if (failure_ || in_flight_ || rounds_.empty()) return;
   auto& round = *rounds_.front();
   if (round.begins_file > 0) {
@@ -529,7 +529,7 @@ void Journal::finish_round(Outcome outcome) {
     round->waiters = std::move(waiters);
     used_ = round;
   }
-  tell_ready();
+  notify_ready();
 }
 
 // In the order of the appends.  Not `all`: those that wait for the write.
@@ -586,7 +586,7 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
         const bool wanted_now = std::ranges::any_of(
             rounds_, [](const auto& round) { return round->begins_file > 0 && !round->new_file; });
         if (ahead && !wanted_now) fill_with_zeros(spare, 0);
-        tell_ready();
+        notify_ready();
       });
 }
 
@@ -608,9 +608,9 @@ void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t 
         if (failure_) return;
         // A spare without zeros will do: syncs over it cost more.
         if (!filled && filled.error().code != Errc::exhausted) return fail_all(filled.error());
-        if (!filled) return tell_ready();
+        if (!filled) return notify_ready();
         if (!spare->taken && end < spare->bytes) return fill_with_zeros(spare, end);
-        tell_ready();
+        notify_ready();
       });
 }
 
@@ -689,9 +689,9 @@ void Journal::release(Lsn lsn) {
             log_warn("storage", "journal {}: {}", options_.directory, removed.error().message);
         });
   retry_space();
-  told_pressure_ = false;
-  tell_pressure();
-  tell_ready();
+  pressure_notified_ = false;
+  notify_pressure();
+  notify_ready();
 }
 
 }  // namespace tarry::storage

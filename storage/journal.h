@@ -205,8 +205,8 @@ class Journal {
   std::uint64_t live_bytes() const { return gathered_end() - checkpoint_; }
   Round& round_for(std::uint64_t record_bytes);
   std::shared_ptr<JournalFile> take_spare(std::uint64_t bytes);
-  void tell_ready();
-  void tell_pressure();
+  void notify_ready();
+  void notify_pressure();
   void write_round(bool also_sync);
   void run_round(std::shared_ptr<RoundTask> task, bool also_sync);
   void sync_round(std::shared_ptr<RoundTask> task, std::chrono::nanoseconds took);
@@ -262,8 +262,8 @@ class Journal {
   bool disk_is_full_ = false;              // The last try to make one found no space.
   bool spare_postponed_ = false;           // It found no descriptor or no memory.
   std::function<void()> postponed_round_;  // Goes on with in_flight_.
-  bool told_ready_ = false;
-  bool told_pressure_ = false;
+  bool ready_notified_ = false;
+  bool pressure_notified_ = false;
   bool checkpointing_ = false;
   std::optional<Error> failure_;
   JournalStats stats_;  // But for what stats() adds.

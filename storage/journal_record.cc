@@ -86,7 +86,7 @@ void RecordBuilder::add(const LogAppended& op) {
   put(own_, op.appended);
   end(at, op.batches);
 }
-void RecordBuilder::add(const Parked& op) {
+void RecordBuilder::add(const PendingAdded& op) {
   const auto at = begin(parked);
   put(own_, op.partition);
   append_be(own_, op.sequence);
@@ -96,7 +96,7 @@ void RecordBuilder::add(const Parked& op) {
   put_short(own_, op.id);
   end(at, op.record);
 }
-void RecordBuilder::add(const Gone& op) {
+void RecordBuilder::add(const PendingRemoved& op) {
   const auto at = begin(gone);
   put(own_, op.partition);
   append_be(own_, op.sequence);
@@ -217,14 +217,15 @@ std::optional<Operation> read_operation(std::uint8_t type, Fields& body) {
     case log_appended:
       return LogAppended{body.partition(), body.time(), body.rest()};
     case parked:
-      return Parked{body.partition(), body.number<std::uint64_t>(),
-                    body.time(),      body.time(),
-                    body.time(),      body.short_text(),
-                    body.rest()};
+      return PendingAdded{body.partition(), body.number<std::uint64_t>(),
+                          body.time(),      body.time(),
+                          body.time(),      body.short_text(),
+                          body.rest()};
     case gone:
-      return Gone{body.partition(), body.number<std::uint64_t>(),
-                  body.time(),      static_cast<GoneHow>(body.number<std::uint8_t>()),
-                  body.time(),      body.short_text()};
+      return PendingRemoved{
+          body.partition(), body.number<std::uint64_t>(),
+          body.time(),      static_cast<RemovalReason>(body.number<std::uint8_t>()),
+          body.time(),      body.short_text()};
     case producer_answered:
       return ProducerAnswered{body.partition(),
                               body.number<std::int64_t>(),

@@ -3,19 +3,19 @@
 // A journal record: what belongs together, as a list of operations.
 //
 // The journal writes a record whole or not at all, so operations that must not be separated by a
-// crash are in one record: a mixed batch is [LogAppended, Parked...], a delivery is [LogAppended,
-// Gone...], a delayed batch of an idempotent producer is [Parked..., ProducerAnswered].  A record
-// that is due on arrival and has an id is delivered at once: [LogAppended, Gone], without a Parked
-// before.
+// crash are in one record: a mixed batch is [LogAppended, PendingAdded...], a delivery is
+// [LogAppended, PendingRemoved...], a delayed batch of an idempotent producer is [PendingAdded...,
+// ProducerAnswered].  A record that is due on arrival and has an id is delivered at once:
+// [LogAppended, PendingRemoved], without a PendingAdded before.
 //
 //   record      operation*                     as many as fill the record
 //   operation   type u8, length u32, body      big-endian throughout
 //
 //   1 LogAppended       topic 16, partition i32, appended_ms i64, batches (the rest)
-//   2 Parked            topic 16, partition i32, sequence u64, due_ms i64, accepted_ms i64,
+//   2 PendingAdded      topic 16, partition i32, sequence u64, due_ms i64, accepted_ms i64,
 //                       expires_ms i64 (max: never), id (u16 length, bytes; 0: none),
 //                       record (the rest: key, value and headers as encoded by the delay engine)
-//   3 Gone              topic 16, partition i32, sequence u64, due_ms i64, how u8, at_ms i64,
+//   3 PendingRemoved    topic 16, partition i32, sequence u64, due_ms i64, how u8, at_ms i64,
 //                       id (u16 length, bytes; 0: none)
 //   4 ProducerAnswered  topic 16, partition i32, producer_id i64, epoch i16, first_sequence i32,
 //                       last_sequence i32, base_offset i64, at_ms i64
@@ -59,7 +59,7 @@ namespace tarry::storage {
 using Configs = std::map<std::string, std::string, std::less<>>;
 
 // Why a record is no longer pending.
-enum class GoneHow : std::uint8_t { delivered = 1, cancelled = 2, replaced = 3, expired = 4 };
+enum class RemovalReason : std::uint8_t { delivered = 1, cancelled = 2, replaced = 3, expired = 4 };
 
 constexpr WallTime never_expires{
     std::chrono::milliseconds{std::numeric_limits<std::int64_t>::max()}};
@@ -70,7 +70,7 @@ struct LogAppended {
   WallTime appended;
   Bytes batches;  // Whole batches, offsets filled in, as they stand in the log.
 };
-struct Parked {
+struct PendingAdded {
   TopicPartition partition;
   Sequence sequence = 0;
   WallTime due;
@@ -79,11 +79,11 @@ struct Parked {
   std::string_view id;
   Bytes record;
 };
-struct Gone {
+struct PendingRemoved {
   TopicPartition partition;
   Sequence sequence = 0;
   WallTime due;
-  GoneHow how = GoneHow::delivered;
+  RemovalReason how = RemovalReason::delivered;
   WallTime at;
   std::string_view id;
 };
@@ -152,19 +152,19 @@ struct OffsetsRemoved {
   std::vector<TopicPartition> partitions;
 };
 
-using Operation =
-    std::variant<LogAppended, Parked, Gone, ProducerAnswered, TopicCreated, TopicDeleted,
-                 PartitionsAdded, ConfigsSet, ProducerIdsGiven, SequencesGiven, LogStartMoved,
-                 BrokerConfigsSet, GroupStored, GroupRemoved, OffsetsCommitted, OffsetsRemoved>;
+using Operation = std::variant<LogAppended, PendingAdded, PendingRemoved, ProducerAnswered,
+                               TopicCreated, TopicDeleted, PartitionsAdded, ConfigsSet,
+                               ProducerIdsGiven, SequencesGiven, LogStartMoved, BrokerConfigsSet,
+                               GroupStored, GroupRemoved, OffsetsCommitted, OffsetsRemoved>;
 
 // Builds a record as a list of pieces, so that a batch is copied once: into the journal's buffer.
-// The memory that LogAppended::batches, Parked::record and GroupStored::value view must live until
-// the record is appended.
+// The memory that LogAppended::batches, PendingAdded::record and GroupStored::value view must live
+// until the record is appended.
 class RecordBuilder {
  public:
   void add(const LogAppended&);
-  void add(const Parked&);
-  void add(const Gone&);
+  void add(const PendingAdded&);
+  void add(const PendingRemoved&);
   void add(const ProducerAnswered&);
   void add(const TopicCreated&);
   void add(const TopicDeleted&);

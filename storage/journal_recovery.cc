@@ -165,8 +165,8 @@ class Recovery {
     const bool new_incarnation =
         header_ && header.incarnation > header_->incarnation && header.begin == first;
     const bool very_first = found_.checkpoint < first && header.begin == first;
-    const bool where_we_start = file_ == first_file_ && (found_.checkpoint >= first || very_first);
-    if (!goes_on && !new_incarnation && !(where_we_start && !header_))
+    const bool is_start = file_ == first_file_ && (found_.checkpoint >= first || very_first);
+    if (!goes_on && !new_incarnation && !(is_start && !header_))
       return fail(
           Errc::corrupt,
           fmt::format("{}: incarnation {} (begun at LSN {:016x}) cannot follow here; a file "

@@ -4,9 +4,10 @@
 //
 //   JournalTransaction transaction;
 //   transaction.add(LogAppended{...});                    // Operations, in the order of replay.
-//   engine.park(transaction, std::move(accepted));        // Another part of the shard adds its
-//   own. transaction.on_appended([&](Lsn lsn) noexcept { ... }); transaction.on_settled([...](const
-//   Result<>& safe) { ... }); shard.commit(std::move(transaction));
+//   engine.add_to(transaction, std::move(accepted));      // Another part adds its own.
+//   transaction.on_appended([&](Lsn lsn) noexcept { ... });
+//   transaction.on_settled([...](const Result<>& safe) { ... });
+//   shard.commit(std::move(transaction));
 //
 //   commit() --- the journal refuses ------> settled(error)   inside commit(): nothing has changed
 //       |

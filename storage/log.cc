@@ -43,7 +43,7 @@ Result<std::string> read_value(Disk& disk, const std::string& path, std::string_
 }
 
 // A file that a removal was about to unlink, or an index without its segment.
-bool is_left_over(std::string_view name, const std::vector<Offset>& bases) {
+bool is_orphan(std::string_view name, const std::vector<Offset>& bases) {
   if (name.ends_with(".deleted")) return true;
   if (!name.ends_with(".index") && !name.ends_with(".timeindex")) return false;
   const auto base = segment_base(std::string(name.substr(0, name.rfind('.'))) + ".log");
@@ -151,7 +151,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
       if (const auto base = segment_base(entry.name)) bases.push_back(*base);
     }
     for (const auto& entry : *entries) {  // Files that a Removal had no time to unlink.
-      if (!is_left_over(entry.name, bases)) continue;
+      if (!is_orphan(entry.name, bases)) continue;
       if (auto removed = disk.remove(path + "/" + entry.name); !removed)
         return std::unexpected(removed.error());
     }

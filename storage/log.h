@@ -53,7 +53,7 @@ namespace tarry::storage {
 
 // A piece of a segment that a consumer will probably ask for soon (read_ahead.h). run() once, on
 // any thread.
-class AheadRead {
+class ReadAheadTask {
  public:
   void run();
 
@@ -123,8 +123,8 @@ class TimestampSearch {
   Result<std::optional<TimestampedOffset>> run_max();
   Result<Offset> below_target(const SegmentState& segment) const;
   template <typename IsWorth, typename Consider>
-  Result<> look_through(const SegmentState& segment, Offset begin, IsWorth is_worth,
-                        Consider consider);
+  Result<> search_segment(const SegmentState& segment, Offset begin, IsWorth is_worth,
+                          Consider consider);
 
   Disk* disk_ = nullptr;
   std::string directory_;
@@ -221,7 +221,7 @@ class Log {
   // below the start or behind the end.
   LogRead read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one);
   // The read-ahead that the last read() asks for; mostly none.
-  std::unique_ptr<AheadRead> take_read_ahead() { return std::move(ahead_); }
+  std::unique_ptr<ReadAheadTask> take_read_ahead() { return std::move(ahead_); }
 
   // The first record with a timestamp of `target` or later.
   TimestampSearch find_timestamp(std::int64_t target, Offset below) const;
@@ -284,7 +284,7 @@ class Log {
   std::span<const TailBatch> tail() const { return std::span(tail_).subspan(tail_head_); }
   std::vector<SharedBytes> read_pieces(Offset from, Offset below, std::size_t max_bytes,
                                        bool at_least_one);
-  void want_piece(Offset from, Offset segment, std::uint64_t position);
+  void plan_read_ahead(Offset from, Offset segment, std::uint64_t position);
   Offset tail_start() const;  // First offset that is in memory; end_offset_ when the tail is empty.
 
   Disk* disk_;
@@ -308,7 +308,7 @@ class Log {
   std::vector<Offset> unsynced_;   // Segments written since they were synced, ascending.
 
   std::shared_ptr<DiskRead::Hints> hints_;  // Made by the first disk read.
-  std::unique_ptr<AheadRead> ahead_;
+  std::unique_ptr<ReadAheadTask> ahead_;
 };
 
 // A log as open() found it.

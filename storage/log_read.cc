@@ -69,7 +69,7 @@ Result<std::optional<TimestampedOffset>> find_record(Bytes bytes, Offset from, O
 // log on whatever threads they run, hence the lock.
 class DiskRead::Hints {
  public:
-  ~Hints() { ReadAhead::of_the_process().forget(log); }
+  ~Hints() { ReadAhead::instance().forget(log); }
 
   void add(Offset next, Offset segment, std::uint64_t position) {
     const std::lock_guard lock(mutex_);
@@ -82,7 +82,7 @@ class DiskRead::Hints {
     return std::nullopt;
   }
 
-  const std::uint64_t log = ReadAhead::of_the_process().new_log();
+  const std::uint64_t log = ReadAhead::instance().new_log();
 
  private:
   struct Hint {
@@ -116,7 +116,7 @@ void take_from(const std::shared_ptr<const Piece>& piece, Offset below, std::siz
 
 }  // namespace
 
-std::shared_ptr<const Piece> AheadRead::read() const {
+std::shared_ptr<const Piece> ReadAheadTask::read() const {
   const auto log = disk_->open(segment_path(directory_, segment_.base, ".log"), {.direct = true});
   if (!log) return nullptr;
   const std::uint64_t begin = position_ / block_bytes * block_bytes;
@@ -152,8 +152,8 @@ std::shared_ptr<const Piece> AheadRead::read() const {
   return piece;
 }
 
-void AheadRead::run() {
-  auto& pieces = ReadAhead::of_the_process();
+void ReadAheadTask::run() {
+  auto& pieces = ReadAhead::instance();
   if (!pieces.begin(log_, from_)) return;
   std::shared_ptr<const Piece> piece;
   try {
@@ -340,14 +340,14 @@ Result<> SegmentRead::run() {
 // the next read has the rest of it.  Not when it is a small rest of a segment, nor for a reader
 // that wants a batch which no piece has.
 std::shared_ptr<const Piece> DiskRead::find_piece() const {
-  auto& pieces = ReadAhead::of_the_process();
+  auto& pieces = ReadAhead::instance();
   if (auto piece = pieces.find_or_wait(hints_->log, from_)) return piece;
   if (segments_.empty()) return nullptr;
   const auto position = hints_->find(from_, segments_.front().base);
   if (!position || *position >= segments_.front().bytes || !pieces.plan(hints_->log, from_) ||
       !pieces.begin(hints_->log, from_))
     return nullptr;
-  AheadRead read;
+  ReadAheadTask read;
   std::shared_ptr<const Piece> piece;
   // Whatever comes of it is said: others may wait for it.
   try {
@@ -374,7 +374,7 @@ std::vector<SharedBytes> DiskRead::take_from_piece(std::size_t wanted) const {
   Offset next = from_;
   take_from(piece, below_, wanted, at_least_one_, next, bytes, batches);
   if (next == piece->end()) {
-    ReadAhead::of_the_process().used_up(hints_->log, piece->begin());
+    ReadAhead::instance().used_up(hints_->log, piece->begin());
     if (bytes > 0) hints_->add(next, piece->segment, piece->end_position);
   }
   return batches;
@@ -417,8 +417,8 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run() {
 // Shows `consider` the bytes of the batches of `segment` that have `begin` or what is behind it,
 // and whose largest timestamp is worth it, until it says that it has seen enough.
 template <typename IsWorth, typename Consider>
-Result<> TimestampSearch::look_through(const SegmentState& segment, Offset begin, IsWorth is_worth,
-                                       Consider consider) {
+Result<> TimestampSearch::search_segment(const SegmentState& segment, Offset begin,
+                                         IsWorth is_worth, Consider consider) {
   const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
   if (!log) return std::unexpected(log.error());
   const auto position = checked_position_before(*disk_, directory_, **log, segment, begin);
@@ -460,7 +460,7 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run_first() {
   for (const auto& segment : segments_) {
     const auto begin = below_target(segment);
     if (!begin) return std::unexpected(begin.error());
-    const auto looked = look_through(segment, *begin, is_worth, look_at);
+    const auto looked = search_segment(segment, *begin, is_worth, look_at);
     if (!looked) return std::unexpected(looked.error());
     if (found) return found;
   }
@@ -492,7 +492,7 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run_max() {
       return !cut;
     };
     const Offset begin = cut ? from_ : segment.max_timestamp_offset;
-    if (auto looked = look_through(segment, begin, is_worth, look_at); !looked)
+    if (auto looked = search_segment(segment, begin, is_worth, look_at); !looked)
       return std::unexpected(looked.error());
   }
   for (const auto& batch : batches_) {
@@ -504,15 +504,15 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run_max() {
 
 // --- Log
 
-void Log::want_piece(Offset from, Offset segment, std::uint64_t position) {
+void Log::plan_read_ahead(Offset from, Offset segment, std::uint64_t position) {
   auto found = std::ranges::find(segments_, segment, &SegmentState::base);
   if (found == segments_.end()) return;
   if (position >= found->bytes) {  // The next one begins where this one ends.
     if (++found == segments_.end() || found->base != from) return;
     position = 0;
   }
-  if (position >= found->bytes || !ReadAhead::of_the_process().plan(hints_->log, from)) return;
-  ahead_ = std::make_unique<AheadRead>();
+  if (position >= found->bytes || !ReadAhead::instance().plan(hints_->log, from)) return;
+  ahead_ = std::make_unique<ReadAheadTask>();
   ahead_->disk_ = disk_;
   ahead_->directory_ = directory_;
   ahead_->segment_ = *found;
@@ -524,7 +524,7 @@ void Log::want_piece(Offset from, Offset segment, std::uint64_t position) {
 // From what was read ahead, as much of it as is there; and what comes next is to be read.
 std::vector<SharedBytes> Log::read_pieces(Offset from, Offset below, std::size_t max_bytes,
                                           bool at_least_one) {
-  auto& pieces = ReadAhead::of_the_process();
+  auto& pieces = ReadAhead::instance();
   std::vector<SharedBytes> batches;
   std::size_t bytes = 0;
   std::shared_ptr<const Piece> last;
@@ -539,7 +539,7 @@ std::vector<SharedBytes> Log::read_pieces(Offset from, Offset below, std::size_t
     // A reader that goes on behind it, when no piece is there by then, need not search.
     hints_->add(from, piece->segment, piece->end_position);
   }
-  if (last != nullptr) want_piece(last->end(), last->segment, last->end_position);
+  if (last != nullptr) plan_read_ahead(last->end(), last->segment, last->end_position);
   return batches;
 }
 

@@ -25,7 +25,7 @@ constexpr char count_mark = 'c';             // c topic 16 -> u64: what is pendi
 constexpr char dropped_mark = 'd';           // d topic 16 -> nothing: its entries are garbage
 constexpr std::string_view floor_key = "f";  // -> entry key: nothing is pending below
 
-constexpr std::uint8_t id_is_pending = 0;  // Else the GoneHow of its end.
+constexpr std::uint8_t id_is_pending = 0;  // Else the RemovalReason of its end.
 
 constexpr PendingKey first_key{WallTime::min(), 0};
 constexpr PendingKey last_key{WallTime::max(), std::numeric_limits<Sequence>::max()};
@@ -50,7 +50,7 @@ PendingKey take_entry_key(Fields& fields) {
   return {from_ms(static_cast<std::int64_t>(due)), fields.number<std::uint64_t>()};
 }
 
-Buffer entry_value(const Parked& parked) {
+Buffer entry_value(const PendingAdded& parked) {
   Buffer out;
   out.reserve(38 + parked.id.size() + parked.record.size());
   put(out, parked.partition);
@@ -121,7 +121,7 @@ std::optional<IdRow> decode_id(Bytes value) {
   row.key.due = fields.time();
   row.key.sequence = fields.number<Sequence>();
   if (row.state != id_is_pending) row.ended = fields.time();
-  if (!fields.good() || row.state > static_cast<std::uint8_t>(GoneHow::expired))
+  if (!fields.good() || row.state > static_cast<std::uint8_t>(RemovalReason::expired))
     return std::nullopt;
   return row;
 }
@@ -295,8 +295,8 @@ class PendingStore::Impl::Applying {
  public:
   explicit Applying(Impl& store) : store_(store) {}
 
-  Result<> park(const Parked& parked);
-  Result<> take_out(const Gone& gone);
+  Result<> park(const PendingAdded& parked);
+  Result<> take_out(const PendingRemoved& gone);
   Result<> write();
 
  private:
@@ -334,7 +334,7 @@ void PendingStore::Impl::Applying::put_row(const Buffer& name, const IdRow& row)
   rows_.insert_or_assign(name, row);
 }
 
-Result<> PendingStore::Impl::Applying::park(const Parked& parked) {
+Result<> PendingStore::Impl::Applying::park(const PendingAdded& parked) {
   if (dropped_->contains(parked.partition.topic)) return {};
   const PendingKey key{parked.due, parked.sequence};
   const Buffer bytes = entry_key(key);
@@ -356,8 +356,8 @@ Result<> PendingStore::Impl::Applying::park(const Parked& parked) {
   return {};
 }
 
-Result<> PendingStore::Impl::Applying::take_out(const Gone& gone) {
-  if (gone.how < GoneHow::delivered || gone.how > GoneHow::expired) {
+Result<> PendingStore::Impl::Applying::take_out(const PendingRemoved& gone) {
+  if (gone.how < RemovalReason::delivered || gone.how > RemovalReason::expired) {
     return fail(Errc::corrupt, fmt::format("a journal record says that record {} ended in way {}, "
                                            "which there is not",
                                            gone.sequence, static_cast<int>(gone.how)));
@@ -425,9 +425,9 @@ Result<> PendingStore::apply(std::span<const Operation> operations) {
   const std::lock_guard lock(impl_->mutex);
   Impl::Applying applying(*impl_);
   for (const Operation& operation : operations) {
-    if (const auto* parked = std::get_if<Parked>(&operation)) {
+    if (const auto* parked = std::get_if<PendingAdded>(&operation)) {
       if (auto done = applying.park(*parked); !done) return done;
-    } else if (const auto* gone = std::get_if<Gone>(&operation)) {
+    } else if (const auto* gone = std::get_if<PendingRemoved>(&operation)) {
       if (auto done = applying.take_out(*gone); !done) return done;
     }
   }
@@ -530,7 +530,7 @@ Result<IdState> PendingStore::find_id(const TopicPartition& partition, std::stri
   const IdRow& found = **row;
   if (found.state == id_is_pending) return IdPending{found.key};
   if (impl_->garbage->is_forgotten(found, now)) return IdUnknown{};
-  return IdEnded{static_cast<GoneHow>(found.state), found.ended, found.key};
+  return IdEnded{static_cast<RemovalReason>(found.state), found.ended, found.key};
 }
 
 Result<PendingPage> PendingStore::list(const PendingQuery& query) {

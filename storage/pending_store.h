@@ -2,7 +2,7 @@
 
 // PendingStore: all pending records of all partitions, on disk, in due order.
 //
-//   journal --durable--> apply(Parked, Gone)        many shards write
+//   journal --durable--> apply(PendingAdded, PendingRemoved)        many shards write
 //                           |
 //                  +--------v---------+   window()  the next locators in due order
 //                  |  entries          |  read()    their bodies, when they are due
@@ -23,8 +23,8 @@
 //     same states as before and ends in the last.  The counts change only when an entry was really
 //     added or removed.
 //   - An id's row belongs to the record with the largest sequence that carried the id, even if the
-//     store has only ever seen its Gone.  The engine replaces records: it sends Gone(replaced) for
-//     the old one in the same journal record.
+//     store has only ever seen its PendingRemoved.  The engine replaces records: it sends
+//     PendingRemoved(replaced) for the old one in the same journal record.
 //   - Entries of a dropped topic are invisible from then on; sweep() frees them little by little.
 //   - Every read has a bound on the entries that it looks at, and entries of dropped topics count:
 //     a million of them may precede the first one that is wanted.
@@ -78,7 +78,7 @@ struct PendingRecord {
   WallTime accepted;
   WallTime expires;
   std::string id;  // Empty: none.
-  Buffer record;   // Parked::record.
+  Buffer record;   // PendingAdded::record.
 };
 
 struct PendingQuery {
@@ -111,7 +111,7 @@ struct IdPending {
   PendingKey key;
 };
 struct IdEnded {
-  GoneHow how;
+  RemovalReason how;
   WallTime at;
   PendingKey key;
 };
@@ -133,8 +133,8 @@ class PendingStore {
   static Result<std::unique_ptr<PendingStore>> open(Database& pending);
   ~PendingStore();
 
-  // Parked and Gone, in the order of the journal record that holds them; other operations are
-  // passed over.  Call it with what is durable only.
+  // PendingAdded and PendingRemoved, in the order of the journal record that holds them; other
+  // operations are passed over.  Call it with what is durable only.
   Result<> apply(std::span<const Operation> operations);
 
   // Drops all records of a topic that is deleted by force; they are never delivered.

@@ -5,14 +5,14 @@
 namespace tarry::storage {
 namespace {
 
-constexpr std::size_t most_pieces = ReadAhead::most_bytes / ReadAhead::piece_bytes;
+constexpr std::size_t max_pieces = ReadAhead::max_bytes / ReadAhead::piece_bytes;
 
 // If no reader came for a piece while so many others were planned, its reader has gone.
-constexpr std::uint64_t patience = 8 * most_pieces;
+constexpr std::uint64_t patience = 8 * max_pieces;
 
 }  // namespace
 
-ReadAhead& ReadAhead::of_the_process() {
+ReadAhead& ReadAhead::instance() {
   static auto* const the = new ReadAhead;  // Logs may end later than what is static.
   return *the;
 }
@@ -76,7 +76,7 @@ void ReadAhead::used_up(std::uint64_t log, Offset begin) {
 }
 
 bool ReadAhead::make_room() {
-  if (entries_.size() < most_pieces) return true;
+  if (entries_.size() < max_pieces) return true;
   const auto free = std::ranges::find_if(entries_, [this](const Entry& entry) {
     return entry.state == Entry::State::there &&
            (entry.used_up || plans_ - entry.asked_at > patience);

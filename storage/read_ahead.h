@@ -11,7 +11,7 @@
 //
 // Invariants
 //   - A piece is whole batches, one behind the other, as the segment has them.
-//   - All pieces of the process take at most most_bytes.  A new piece replaces one that was served
+//   - All pieces of the process take at most max_bytes.  A new piece replaces one that was served
 //     to its end, the oldest first, else one that no reader came for while many others were
 //     planned; if there is none, nothing is read ahead.
 //   - Bytes of a piece keep its memory alive after the piece is dropped.
@@ -51,9 +51,9 @@ struct Piece {
 class ReadAhead {
  public:
   static constexpr std::size_t piece_bytes = std::size_t{2} << 20;
-  static constexpr std::size_t most_bytes = std::size_t{64} << 20;
+  static constexpr std::size_t max_bytes = std::size_t{64} << 20;
 
-  static ReadAhead& of_the_process();
+  static ReadAhead& instance();
 
   // Returns an id for a log; never the same twice.
   std::uint64_t new_log();
@@ -92,7 +92,7 @@ class ReadAhead {
 
   std::mutex mutex_;
   std::condition_variable read_;
-  std::list<Entry> entries_;  // At most most_bytes / piece_bytes.
+  std::list<Entry> entries_;  // At most max_bytes / piece_bytes.
   std::uint64_t plans_ = 0;
   std::uint64_t logs_ = 0;
 };

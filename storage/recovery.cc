@@ -56,7 +56,7 @@ Result<Bytes> behind(Bytes batches, Offset end) {
   return batches;
 }
 
-bool is_catalogs(const Operation& operation) {
+bool belongs_to_catalog(const Operation& operation) {
   return std::holds_alternative<TopicCreated>(operation) ||
          std::holds_alternative<TopicDeleted>(operation) ||
          std::holds_alternative<PartitionsAdded>(operation) ||
@@ -77,12 +77,12 @@ class Replay {
 
   Result<> take(const Operation& operation) {
     if (const auto* appended = std::get_if<LogAppended>(&operation)) return append(*appended);
-    if (const auto* parked = std::get_if<Parked>(&operation)) {
+    if (const auto* parked = std::get_if<PendingAdded>(&operation)) {
       highest_sequence_ = std::max(highest_sequence_, parked->sequence);
       if (exists(parked->partition)) waiting_.push_back(operation);
       return {};
     }
-    if (const auto* gone = std::get_if<Gone>(&operation)) {
+    if (const auto* gone = std::get_if<PendingRemoved>(&operation)) {
       highest_sequence_ = std::max(highest_sequence_, gone->sequence);
       if (exists(gone->partition)) waiting_.push_back(operation);
       return {};
@@ -225,7 +225,7 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
     if (shard == 0) {
       const auto read = recover_journal(disk, directory, [&](Lsn, Bytes record) {
         return for_each_operation(record, [&](const Operation& operation) -> Result<> {
-          if (!is_catalogs(operation)) return {};
+          if (!belongs_to_catalog(operation)) return {};
           if (auto applied = catalog.apply(operation); !applied) return applied;
           const auto* deleted = std::get_if<TopicDeleted>(&operation);
           return deleted ? pending.drop_topic(deleted->topic) : Result<>();

@@ -9,7 +9,7 @@
 //   ...         also journals of shards that no longer exist (another --shards)
 //
 //     TopicCreated ... BrokerConfigsSet   Catalog
-//     Parked, Gone                        PendingStore
+//     PendingAdded, PendingRemoved                        PendingStore
 //     LogAppended, ProducerAnswered,      LogReplay: the caller's logs
 //     LogStartMoved
 //     GroupStored, GroupRemoved,          OffsetStore
@@ -26,9 +26,9 @@
 // the broker starts.
 //
 // Another number of shards.  A partition's or a group's records may then stand in two journals, and
-// nothing says which is older: an old journal's Parked, replayed after a new one's Gone, would come
-// alive again.  So before anything is appended under the new number everything that was replayed is
-// made durable elsewhere and the old journals end:
+// nothing says which is older: an old journal's PendingAdded, replayed after a new one's
+// PendingRemoved, would come alive again.  So before anything is appended under the new number
+// everything that was replayed is made durable elsewhere and the old journals end:
 //
 //   auto recovered = recover(...);
 //   if (recovered->other_shards(n)) { <write and sync all logs, save producer states>;

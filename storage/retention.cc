@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds ask_again = std::chrono::minutes(1);
 
 // The longest name of a file or directory that file systems take.
-constexpr std::size_t longest_name = 255;
+constexpr std::size_t max_name_bytes = 255;
 
 constexpr std::string_view delete_suffix = "-delete";
 
@@ -132,7 +132,7 @@ LogRemoval::LogRemoval(Disk& disk, std::string directory, const TopicId& topic)
   std::string name = slash == std::string::npos ? directory_ : directory_.substr(slash + 1);
   const std::string suffix = fmt::format(".{}{}", topic.text(), delete_suffix);
   // Both ends matter: the id keeps names apart, the partition stands at the end of the rest.
-  const auto room = longest_name - suffix.size();
+  const auto room = max_name_bytes - suffix.size();
   if (name.size() > room) name = name.substr(name.size() - room);
   renamed_ = parent + "/" + name + suffix;
 }

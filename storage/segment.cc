@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t write_bytes = 1 << 20;
 
 // Positions are numbers of 32 bits with a sign: no batch begins behind this.
-constexpr std::uint64_t most_bytes = std::uint64_t{1} << 31;
+constexpr std::uint64_t max_bytes = std::uint64_t{1} << 31;
 
 constexpr auto never = OpenOptions::Create::never;
 constexpr auto if_absent = OpenOptions::Create::if_absent;
@@ -423,7 +423,7 @@ Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory
   if (!index) return std::unexpected(index.error());
   const auto times = open_index(disk, times_path, time_entry_bytes);
   if (!times) return std::unexpected(times.error());
-  const std::uint64_t end = std::min(*size, most_bytes);  // Behind it can only be garbage.
+  const std::uint64_t end = std::min(*size, max_bytes);  // Behind it can only be garbage.
 
   LoadedSegment loaded;
   auto& state = loaded.state;
@@ -513,7 +513,7 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
     const auto from = checked_position_before(
         disk, directory, **log,
         {.base = base,
-         .bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(*size, most_bytes)),
+         .bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(*size, max_bytes)),
          .index_entries = std::numeric_limits<std::uint32_t>::max()},
         offset);
     if (!from) return std::unexpected(from.error());

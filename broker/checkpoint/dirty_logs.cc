@@ -27,7 +27,7 @@ struct DirtyLogs::LogFlush {
   storage::Flush flush;
   Result<storage::FlushDone> done = fail(Errc::exhausted, "not run yet");
 
-  bool is_to_run() const { return !done && done.error().code == Errc::exhausted; }
+  bool must_run() const { return !done && done.error().code == Errc::exhausted; }
 };
 
 struct DirtyLogs::Run {
@@ -79,12 +79,12 @@ void DirtyLogs::run_batch(std::shared_ptr<Run> run) {
   shard_.background().run(
       [run] {
         for (auto& one : run->batch) {
-          if (one.is_to_run()) one.done = Background::caught([&] { return one.flush.run(true); });
+          if (one.must_run()) one.done = Background::caught([&] { return one.flush.run(true); });
         }
         return 0;
       },
       [this, run](int) mutable {
-        const auto postponed = std::ranges::find_if(run->batch, &LogFlush::is_to_run);
+        const auto postponed = std::ranges::find_if(run->batch, &LogFlush::must_run);
         if (postponed == run->batch.end() || !shortage_.may_wait())
           return batch_ran(std::move(run));
         // A flush that was begun is finished, not given up: it may have written a part already.

@@ -43,8 +43,8 @@ class FreeSpace {
 
   // A record is in the journal.
   void appended(Lsn lsn) {
-    if (lsn < looked_at_ + look_every_bytes) return;
-    looked_at_ = lsn;
+    if (lsn < space_checked_at_ + space_check_bytes) return;
+    space_checked_at_ = lsn;
     look();
   }
 
@@ -59,7 +59,7 @@ class FreeSpace {
 
  private:
   // The reserve is many times larger than this, so a lack is noticed before the reserve is used up.
-  static constexpr std::uint64_t look_every_bytes = 8 << 20;
+  static constexpr std::uint64_t space_check_bytes = 8 << 20;
 
   // Why there is no room.
   enum class Lack { none, reserve, journal_file, checkpoint };
@@ -76,7 +76,7 @@ class FreeSpace {
   Lack lack_ = Lack::none;
   std::optional<std::string> refused_checkpoint_;  // How much it needs, and how much is free.
   bool is_looking_ = false;
-  Lsn looked_at_ = 0;  // The last look that was due to what was appended.
+  Lsn space_checked_at_ = 0;  // The last look that was due to what was appended.
   timing::CallbackTimer timer_;
 };
 

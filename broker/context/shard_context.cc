@@ -63,8 +63,8 @@ Result<> ShardContext::open_journal(const storage::RecoveredJournal& recovered) 
   storage::JournalHooks hooks;
   hooks.on_ready = [this] { boost::asio::post(executor(), [this] { journal_->start_round(); }); };
   hooks.on_failure = [this](const Error& error) { journal_failed(error); };
-  hooks.on_pressure = [this] { journal_under_pressure(); };
-  hooks.on_postponed = [this](const Error& error) { journal_postponed(error); };
+  hooks.on_pressure = [this] { on_journal_pressure(); };
+  hooks.on_postponed = [this](const Error& error) { on_journal_postponed(error); };
   auto journal = storage::Journal::open(*broker_.disk, background(), *broker_.random, clock(),
                                         options, std::move(hooks), recovered);
   if (!journal) return std::unexpected(journal.error());
@@ -84,12 +84,12 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
       [this, kept](const Result<>& safe) {
         kept->tell_settled(safe);
         if (safe) told_through(kept->lsn(), kept->durability());
-        record_told();
+        record_completed();
         arm_idle_note();
       },
       durability, reserve);
   if (!lsn) {
-    if (lsn.error().code == Errc::no_space) journal_is_full();
+    if (lsn.error().code == Errc::no_space) on_journal_full();
     kept->tell_settled(std::unexpected(lsn.error()));
     return lsn;
   }
@@ -141,7 +141,7 @@ std::shared_ptr<const TopicConfig> ShardContext::config_of(const storage::Topic&
   return config;
 }
 
-void ShardContext::refuse_topic(const TopicId& topic, bool refuse) {
+void ShardContext::set_topic_refused(const TopicId& topic, bool refuse) {
   if (refuse) {
     refused_.insert(topic);
   } else {

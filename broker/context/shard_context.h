@@ -129,7 +129,7 @@ class ShardContext {
   }
   std::shared_ptr<const TopicConfig> config_of(const storage::Topic& topic);
   // While a topic is being deleted nothing is taken for it.
-  void refuse_topic(const TopicId& topic, bool refuse);
+  void set_topic_refused(const TopicId& topic, bool refuse);
   bool refuses(const TopicId& topic) const { return refused_.contains(topic); }
 
   bool stopping() const { return stopping_; }
@@ -151,10 +151,10 @@ class ShardContext {
  private:
   // What a record in the journal means to the parts of the shard that watch it grow.
   virtual void record_appended(Lsn lsn) = 0;
-  virtual void record_told() = 0;  // Its completion has run, and those who waited were asked.
-  virtual void journal_is_full() = 0;
-  virtual void journal_under_pressure() = 0;
-  virtual void journal_postponed(const Error& error) = 0;  // A round, for want of descriptors.
+  virtual void record_completed() = 0;  // Its completion has run, and those who waited were asked.
+  virtual void on_journal_full() = 0;
+  virtual void on_journal_pressure() = 0;
+  virtual void on_journal_postponed(const Error& error) = 0;  // A round, for want of descriptors.
 
   void told_through(Lsn lsn, storage::Durability durability);
   void arm_idle_note();

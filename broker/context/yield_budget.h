@@ -9,7 +9,7 @@
 //     ... a microsecond's work ...
 //   }
 //
-// How many things a request may name is bounded by most_request_bytes (handlers/table.h).
+// How many things a request may name is bounded by max_request_bytes (handlers/table.h).
 
 #include <cstddef>
 

@@ -35,7 +35,7 @@ void DelayedHeartbeat::on_complete(purgatory::Outcome outcome) {
   if (outcome != purgatory::Outcome::expired) return;
   if (ends_ > group_.host().tick()) return begin();
   if (group_.is_parked(member_id_)) return heard(), begin();
-  group_.session_ended(std::string(member_id_));  // Destroys us.
+  group_.on_session_expired(std::string(member_id_));  // Destroys us.
 }
 
 }  // namespace tarry::broker

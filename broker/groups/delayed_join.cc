@@ -9,12 +9,12 @@ DelayedJoin::~DelayedJoin() {
   if (group() != nullptr) group()->forget_join(*member());
 }
 
-void DelayedJoin::time_is_over() {
-  if (group() != nullptr) group()->join_time_is_over();
+void DelayedJoin::on_timeout() {
+  if (group() != nullptr) group()->on_join_timeout();
 }
 
 void DelayedJoin::given_up() {
-  if (group() != nullptr) group()->join_given_up(*member());
+  if (group() != nullptr) group()->on_join_cancelled(*member());
 }
 
 }  // namespace tarry::broker

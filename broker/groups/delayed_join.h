@@ -30,7 +30,7 @@ class DelayedJoin final : public GroupReply<protocol::JoinGroupResponse> {
   ~DelayedJoin() override;
 
  private:
-  void time_is_over() override;
+  void on_timeout() override;
   void given_up() override;
 };
 

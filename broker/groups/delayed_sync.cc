@@ -9,12 +9,12 @@ DelayedSync::~DelayedSync() {
   if (group() != nullptr) group()->forget_sync(*member());
 }
 
-void DelayedSync::time_is_over() {
-  if (group() != nullptr) group()->sync_time_is_over();
+void DelayedSync::on_timeout() {
+  if (group() != nullptr) group()->on_sync_timeout();
 }
 
 void DelayedSync::given_up() {
-  if (group() != nullptr) group()->sync_given_up(*member());
+  if (group() != nullptr) group()->on_sync_cancelled(*member());
 }
 
 }  // namespace tarry::broker

@@ -25,7 +25,7 @@ class DelayedSync final : public GroupReply<protocol::SyncGroupResponse> {
   ~DelayedSync() override;
 
  private:
-  void time_is_over() override;
+  void on_timeout() override;
   void given_up() override;
 };
 

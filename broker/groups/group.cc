@@ -21,7 +21,7 @@ using protocol::SyncGroupResponse;
 using std::chrono::milliseconds;
 
 // A client id may have 32 KiB, and a member's id is told to everybody.
-constexpr std::size_t longest_prefix = 255;
+constexpr std::size_t max_prefix_bytes = 255;
 
 // While all members are gone and their sessions go on: how often the group looks whether one is
 // back.
@@ -95,7 +95,7 @@ Bytes Group::metadata_of(const GroupMember& member) const {
 
 // --- JoinGroup
 
-void Group::join(const JoinGroupRequest& request, const JoinTerms& terms, DelayedJoin& reply) {
+void Group::join(const JoinGroupRequest& request, const JoinContext& terms, DelayedJoin& reply) {
   if (is(GroupState::dead)) return refuse(reply, request, ErrorCode::coordinator_not_available);
   // Before the first look at them, which compares each with all others.
   if (request.protocols.size() > max_protocols)
@@ -120,7 +120,7 @@ void Group::join(const JoinGroupRequest& request, const JoinTerms& terms, Delaye
   join_again(**member, request, terms, std::move(protocols), reply);
 }
 
-void Group::join_newcomer(const JoinGroupRequest& request, const JoinTerms& terms,
+void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& terms,
                           std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
   const BrokerConfig& config = host_.config();
   GroupMember* const place =
@@ -147,8 +147,9 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinTerms& term
   add_member(std::move(id), request, terms, std::move(protocols), reply);
 }
 
-void Group::join_again(GroupMember& member, const JoinGroupRequest& request, const JoinTerms& terms,
-                       std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
+void Group::join_again(GroupMember& member, const JoinGroupRequest& request,
+                       const JoinContext& terms, std::vector<GroupProtocol> protocols,
+                       DelayedJoin& reply) {
   if (!supports(request.protocol_type, protocols, &member)) {
     return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
   }
@@ -170,7 +171,7 @@ void Group::join_again(GroupMember& member, const JoinGroupRequest& request, con
 }
 
 void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
-                           const JoinTerms& terms, std::vector<GroupProtocol> protocols,
+                           const JoinContext& terms, std::vector<GroupProtocol> protocols,
                            DelayedJoin& reply) {
   const std::string old_id = member.id;
   const std::string old_leader = leader_;
@@ -225,7 +226,7 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
               });
 }
 
-void Group::add_member(std::string id, const JoinGroupRequest& request, const JoinTerms& terms,
+void Group::add_member(std::string id, const JoinGroupRequest& request, const JoinContext& terms,
                        std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
   if (leader_.empty()) leader_ = id;
   std::optional<std::string> instance_id;
@@ -239,7 +240,7 @@ void Group::add_member(std::string id, const JoinGroupRequest& request, const Jo
 }
 
 // The member is from now on as the request says.
-void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinTerms& terms,
+void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinContext& terms,
                    std::vector<GroupProtocol> protocols) {
   members_.describe(member, terms.client_id, terms.client_host, std::move(protocols));
   if (members_.size() == 1) protocol_type_ = request.protocol_type;
@@ -369,7 +370,7 @@ void Group::assignments_stored(std::int32_t generation, std::map<std::string, Bu
     member.session->heard();
     std::exchange(member.syncing, nullptr)->give(sync_answer(member));
   }
-  if (owing_ == 0) phase_timer_.cancel();
+  if (syncs_expected_ == 0) phase_timer_.cancel();
 }
 
 void Group::refuse_syncs(ErrorCode code) {
@@ -381,8 +382,8 @@ void Group::refuse_syncs(ErrorCode code) {
 }
 
 void Group::settle_sync(GroupMember& member) {
-  if (!std::exchange(member.owes_sync, false)) return;
-  if (--owing_ > 0) return;
+  if (!std::exchange(member.sync_expected, false)) return;
+  if (--syncs_expected_ > 0) return;
   if (is(GroupState::stable)) return phase_timer_.cancel();
   // The leader has asked too, so only the journal is waited for: that takes as long as it takes for
   // a commit, whatever the members' own timeouts.
@@ -431,7 +432,7 @@ std::vector<ErrorCode> Group::leave(std::span<const Leaving> members) {
     changed = true;
   }
   if (changed) membership_changed();
-  complete_join_if_all_are_in();
+  complete_join_if_all_joined();
   release_if_unused();
   return results;
 }
@@ -449,7 +450,7 @@ ErrorCode Group::check_commit(std::int32_t generation, std::string_view member_i
   return ErrorCode::none;
 }
 
-void Group::heard_of(std::string_view member_id) {
+void Group::touch_session(std::string_view member_id) {
   if (auto* member = members_.find(member_id)) member->session->heard();
 }
 
@@ -468,8 +469,8 @@ void Group::rebalance() {
   refuse_syncs(ErrorCode::rebalance_in_progress);
   initial_ = is(GroupState::empty) && host_.config().group_initial_rebalance_delay.count() > 0;
   grew_ = false;
-  for (auto& [id, member] : members_.all()) member.owes_sync = false;
-  owing_ = 0;
+  for (auto& [id, member] : members_.all()) member.sync_expected = false;
+  syncs_expected_ = 0;
   become(GroupState::preparing_rebalance);
   phase_end_ = host_.tick_after(members_.rebalance_timeout());
   const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
@@ -487,16 +488,16 @@ void Group::rebalance() {
   } else {
     arm_phase_timer();
   }
-  complete_join_if_all_are_in();
+  complete_join_if_all_joined();
 }
 
 // A member has come, gone, or said something new.
 void Group::membership_changed() {
-  if (is(GroupState::preparing_rebalance)) return complete_join_if_all_are_in();
+  if (is(GroupState::preparing_rebalance)) return complete_join_if_all_joined();
   if (!is(GroupState::dead)) rebalance();
 }
 
-void Group::complete_join_if_all_are_in() {
+void Group::complete_join_if_all_joined() {
   if (!is(GroupState::preparing_rebalance) || initial_) return;
   if (joined_ == members_.size() && pending_.empty()) begin_generation();
 }
@@ -508,7 +509,7 @@ void Group::arm_phase_timer() {
 }
 
 void Group::phase_timer_fired() {
-  if (!is(GroupState::preparing_rebalance)) return sync_time_is_over();
+  if (!is(GroupState::preparing_rebalance)) return on_sync_timeout();
   if (initial_ && std::exchange(grew_, false) && host_.tick() < phase_end_) {
     const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
     return host_.wheel().schedule(phase_timer_, std::min(delay_end, phase_end_));
@@ -516,7 +517,7 @@ void Group::phase_timer_fired() {
   begin_generation();
 }
 
-void Group::join_time_is_over() {
+void Group::on_join_timeout() {
   if (is(GroupState::preparing_rebalance) && host_.tick() >= phase_end_) begin_generation();
 }
 
@@ -552,8 +553,8 @@ void Group::begin_generation() {
     if (member.joining == nullptr) continue;
     auto answer = join_answer(member);
     if (id == leader_) add_members_to(answer);
-    member.owes_sync = true;
-    ++owing_;
+    member.sync_expected = true;
+    ++syncs_expected_;
     member.knows_its_id = true;
     member.session->heard();
     std::exchange(member.joining, nullptr)->give(std::move(answer));
@@ -572,10 +573,10 @@ bool Group::elect_joined_leader() {
   return false;
 }
 
-void Group::sync_time_is_over() {
+void Group::on_sync_timeout() {
   if (!is(GroupState::completing_rebalance) && !is(GroupState::stable)) return;
   if (host_.tick() < phase_end_) return;
-  if (owing_ == 0) {
+  if (syncs_expected_ == 0) {
     if (is(GroupState::stable)) return;
     log_warn("broker", "group {}: the assignments of generation {} were not durable within {} ms",
              printable(id_), generation_, host_.config().offsets_commit_timeout.count());
@@ -584,7 +585,7 @@ void Group::sync_time_is_over() {
   }
   for (auto next = members_.all().begin(); next != members_.all().end();) {
     GroupMember& member = (next++)->second;
-    if (!member.owes_sync) continue;
+    if (!member.sync_expected) continue;
     log_info("broker", "group {}: {} did not send SyncGroup in time", printable(id_),
              printable(member.id));
     remove(member, ErrorCode::unknown_member_id);
@@ -605,7 +606,7 @@ void Group::forget_sync(GroupMember& member) {
   member.syncing = nullptr;
 }
 
-void Group::join_given_up(GroupMember& member) {
+void Group::on_join_cancelled(GroupMember& member) {
   forget_join(member);
   if (host_.stopping()) return;
   if (member.knows_its_id || member.instance_id) return member.session->heard();
@@ -615,7 +616,7 @@ void Group::join_given_up(GroupMember& member) {
   membership_changed();
 }
 
-void Group::sync_given_up(GroupMember& member) {
+void Group::on_sync_cancelled(GroupMember& member) {
   forget_sync(member);
   member.session->heard();
 }
@@ -625,10 +626,10 @@ bool Group::is_parked(std::string_view member_id) const {
   return member != nullptr && (member->joining != nullptr || member->syncing != nullptr);
 }
 
-void Group::session_ended(const std::string& member_id) {
+void Group::on_session_expired(const std::string& member_id) {
   if (is_pending(member_id)) {
     forget_pending(member_id);
-    complete_join_if_all_are_in();
+    complete_join_if_all_joined();
     return release_if_unused();
   }
   GroupMember* const member = members_.find(member_id);
@@ -645,7 +646,7 @@ void Group::remove(GroupMember& member, ErrorCode told) {
     std::exchange(member.joining, nullptr)->refuse(told);
   }
   if (member.syncing != nullptr) std::exchange(member.syncing, nullptr)->refuse(told);
-  if (member.owes_sync) --owing_;
+  if (member.sync_expected) --syncs_expected_;
   const bool led = member.id == leader_;
   members_.remove(member);
   if (led) leader_ = members_.empty() ? std::string() : members_.all().begin()->first;
@@ -656,7 +657,7 @@ void Group::forget_pending(std::string_view id) {
 }
 
 void Group::release_if_unused() {
-  if (is(GroupState::empty) && has_nobody()) host_.became_unused(*this);
+  if (is(GroupState::empty) && is_vacant()) host_.on_unused(*this);
 }
 
 void Group::die() {
@@ -681,7 +682,7 @@ GroupRecord Group::record() const {
 }
 
 Result<> Group::restore(GroupRecord record) {
-  TARRY_ASSERT(has_nobody() && generation_ == 0, "a group is restored before it is used");
+  TARRY_ASSERT(is_vacant() && generation_ == 0, "a group is restored before it is used");
   for (const auto& member : record.members) {
     if (offers(member.protocols, record.protocol_name)) continue;
     return fail(Errc::corrupt,
@@ -734,7 +735,7 @@ bool Group::has_room_for(const JoinGroupRequest& request, const GroupMember* ins
 // Kafka's form: the client's id or the instance id, and a random UUID.
 std::string Group::new_member_id(std::string_view prefix) {
   const TopicId uuid = host_.random().topic_id();
-  std::string id(prefix.substr(0, longest_prefix));
+  std::string id(prefix.substr(0, max_prefix_bytes));
   for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
     if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) id += '-';
     id += fmt::format("{:02x}", uuid.bytes[i]);

@@ -113,14 +113,15 @@ class Group : public GroupWaits {
   // --- Requests.  What the group cannot answer yet it keeps; the caller then waits.
 
   // Of the client that asks.
-  struct JoinTerms {
+  struct JoinContext {
     std::string_view client_id;
     std::string_view client_host;
     bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
   };
   // Group id and session timeout were checked.
-  void join(const protocol::JoinGroupRequest& request, const JoinTerms& terms, DelayedJoin& reply);
+  void join(const protocol::JoinGroupRequest& request, const JoinContext& terms,
+            DelayedJoin& reply);
   void sync(const protocol::SyncGroupRequest& request, DelayedSync& reply);
   protocol::ErrorCode heartbeat(std::int32_t generation, std::string_view member_id,
                                 std::optional<std::string_view> instance_id);
@@ -139,7 +140,7 @@ class Group : public GroupWaits {
   protocol::ErrorCode check_commit(std::int32_t generation, std::string_view member_id,
                                    std::optional<std::string_view> instance_id) const;
   // A member was heard of otherwise than by a heartbeat.
-  void heard_of(std::string_view member_id);
+  void touch_session(std::string_view member_id);
 
   // --- For Groups
 
@@ -148,7 +149,7 @@ class Group : public GroupWaits {
   Result<> restore(GroupRecord record);
   GroupRecord record() const;
   // It has no members, and expects none.
-  bool has_nobody() const { return members_.empty() && pending_.empty(); }
+  bool is_vacant() const { return members_.empty() && pending_.empty(); }
   // It is removed: a client that comes is refused (COORDINATOR_NOT_AVAILABLE, and tries again), and
   // those that were given a member id are forgotten.  Only without members.
   void die();
@@ -161,27 +162,29 @@ class Group : public GroupWaits {
  private:
   // --- GroupWaits
   GroupHost& host() override { return host_; }
-  void join_time_is_over() override;
-  void join_given_up(GroupMember& member) override;
+  void on_join_timeout() override;
+  void on_join_cancelled(GroupMember& member) override;
   void forget_join(GroupMember& member) override;
-  void sync_time_is_over() override;
-  void sync_given_up(GroupMember& member) override;
+  void on_sync_timeout() override;
+  void on_sync_cancelled(GroupMember& member) override;
   void forget_sync(GroupMember& member) override;
   bool is_parked(std::string_view member_id) const override;
-  void session_ended(const std::string& member_id) override;
+  void on_session_expired(const std::string& member_id) override;
 
   // --- Joining
-  void join_newcomer(const protocol::JoinGroupRequest& request, const JoinTerms& terms,
+  void join_newcomer(const protocol::JoinGroupRequest& request, const JoinContext& terms,
                      std::vector<GroupProtocol> protocols, DelayedJoin& reply);
   void join_again(GroupMember& member, const protocol::JoinGroupRequest& request,
-                  const JoinTerms& terms, std::vector<GroupProtocol> protocols, DelayedJoin& reply);
+                  const JoinContext& terms, std::vector<GroupProtocol> protocols,
+                  DelayedJoin& reply);
   void replace_static(GroupMember& member, const protocol::JoinGroupRequest& request,
-                      const JoinTerms& terms, std::vector<GroupProtocol> protocols,
+                      const JoinContext& terms, std::vector<GroupProtocol> protocols,
                       DelayedJoin& reply);
-  void add_member(std::string id, const protocol::JoinGroupRequest& request, const JoinTerms& terms,
-                  std::vector<GroupProtocol> protocols, DelayedJoin& reply);
+  void add_member(std::string id, const protocol::JoinGroupRequest& request,
+                  const JoinContext& terms, std::vector<GroupProtocol> protocols,
+                  DelayedJoin& reply);
   void update(GroupMember& member, const protocol::JoinGroupRequest& request,
-              const JoinTerms& terms, std::vector<GroupProtocol> protocols);
+              const JoinContext& terms, std::vector<GroupProtocol> protocols);
   void park(GroupMember& member, DelayedJoin& reply);
   protocol::JoinGroupResponse join_answer(const GroupMember& member) const;
   void add_members_to(protocol::JoinGroupResponse& answer) const;
@@ -191,7 +194,7 @@ class Group : public GroupWaits {
   void become(GroupState state);
   void rebalance();
   void membership_changed();
-  void complete_join_if_all_are_in();
+  void complete_join_if_all_joined();
   void begin_generation();
   bool elect_joined_leader();
   void take_assignments(const protocol::SyncGroupRequest& request);
@@ -225,8 +228,8 @@ class Group : public GroupWaits {
 
   GroupMembers members_;
   std::map<std::string, std::unique_ptr<DelayedHeartbeat>, std::less<>> pending_;
-  std::size_t joined_ = 0;  // Members with a parked JoinGroup.
-  std::size_t owing_ = 0;   // Members that owe a SyncGroup.
+  std::size_t joined_ = 0;          // Members with a parked JoinGroup.
+  std::size_t syncs_expected_ = 0;  // Members that owe a SyncGroup.
 
   // PreparingRebalance: it ends at phase_end_ at the latest.  While it is the initial one it ends
   // with the timer alone, which waits on while newcomers come.  CompletingRebalance and Stable:

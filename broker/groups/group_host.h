@@ -38,7 +38,7 @@ class GroupHost {
   virtual void state_changed(Group& group) = 0;
 
   // Nobody is in it any more, nor expected.
-  virtual void became_unused(Group& group) = 0;
+  virtual void on_unused(Group& group) = 0;
 
  protected:
   ~GroupHost() = default;

@@ -39,8 +39,8 @@ class DelayedSync;
 struct GroupMember : GroupRecord::Member {
   DelayedJoin* joining = nullptr;  // Parked.
   DelayedSync* syncing = nullptr;
-  bool owes_sync = false;     // It was told this generation and has not asked what it gets.
-  bool knows_its_id = false;  // It was told its id: its client can come back.
+  bool sync_expected = false;  // It was told this generation and has not asked what it gets.
+  bool knows_its_id = false;   // It was told its id: its client can come back.
   std::unique_ptr<DelayedHeartbeat> session;
 };
 

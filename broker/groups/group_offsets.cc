@@ -40,17 +40,17 @@ struct GroupOffsets::State {
   ShardContext& shard;
   OffsetBudget& budget;
   const std::string group;
-  std::move_only_function<void()> became_empty;
+  std::move_only_function<void()> on_empty;
   Map offsets;
   std::size_t pending = 0;        // Journal records on their way.
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
 };
 
 GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
-                           std::move_only_function<void()> became_empty)
+                           std::move_only_function<void()> on_empty)
     : shard_(shard),
       budget_(budget),
-      state_(std::make_shared<State>(shard, budget, std::move(group), std::move(became_empty))),
+      state_(std::make_shared<State>(shard, budget, std::move(group), std::move(on_empty))),
       timer_([this] { expire(); }) {
   state_->owner = this;
 }
@@ -95,7 +95,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   for (const auto& [partition, offset] : commits) bytes += bytes_of(offset);
   const auto limit = static_cast<std::size_t>(shard_.config().group_offsets_bytes);
   if (budget_.bytes + bytes > limit) {
-    if (!std::exchange(budget_.full_told, true)) {
+    if (!std::exchange(budget_.full_logged, true)) {
       log_error(
           "broker",
           "committed offsets take {} bytes in shard {}; the limit is {} "
@@ -104,7 +104,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     }
     return std::unexpected(ErrorCode::invalid_commit_offset_size);
   }
-  budget_.full_told = false;
+  budget_.full_logged = false;
 
   storage::OffsetsCommitted operation{state_->group, {}};
   operation.offsets.reserve(commits.size());
@@ -124,7 +124,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
       return shard.journal_failed(applied.error());
     if (state->owner == nullptr) return;  // Its removal stands behind this in the journal.
-    if (state->owner->empty() && commits.empty()) return state->became_empty();
+    if (state->owner->empty() && commits.empty()) return state->on_empty();
     std::optional<WallTime> due;
     for (auto& [partition, offset] : commits) {
       const auto [at, is_new] = state->offsets.try_emplace(partition);
@@ -179,7 +179,7 @@ void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const Top
     state->budget.bytes -= bytes_of(found->second);
     state->offsets.erase(found);
   }
-  if (state->owner->empty()) state->became_empty();
+  if (state->owner->empty()) state->on_empty();
 }
 
 void GroupOffsets::topic_deleted(const TopicId& topic) {

@@ -73,7 +73,7 @@ struct OffsetExpiry {
 // What the committed offsets of all groups of a shard take, those on their way with them.
 struct OffsetBudget {
   std::size_t bytes = 0;
-  bool full_told = false;  // The operator knows that commits are refused.
+  bool full_logged = false;  // The operator knows that commits are refused.
 };
 
 class GroupOffsets {
@@ -81,10 +81,10 @@ class GroupOffsets {
   using Map = std::map<TopicPartition, CommittedOffset>;
   using Commits = std::vector<std::pair<TopicPartition, CommittedOffset>>;
 
-  // `became_empty` is called when the last offset has gone by itself or with its topic, also when
+  // `on_empty` is called when the last offset has gone by itself or with its topic, also when
   // it never became durable; it may destroy this object.
   GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
-               std::move_only_function<void()> became_empty);
+               std::move_only_function<void()> on_empty);
   ~GroupOffsets();
   GroupOffsets(const GroupOffsets&) = delete;
   GroupOffsets& operator=(const GroupOffsets&) = delete;

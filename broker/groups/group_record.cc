@@ -10,8 +10,8 @@ namespace {
 constexpr std::int16_t record_version = 1;
 
 // An array's element has at least so many bytes: what a count may claim is bounded by it.
-constexpr std::size_t least_member = 4 + 1 + 4 + 4 + 4 + 4 + 4 + 4;
-constexpr std::size_t least_protocol = 4 + 4;
+constexpr std::size_t min_member_bytes = 4 + 1 + 4 + 4 + 4 + 4 + 4 + 4;
+constexpr std::size_t min_protocol_bytes = 4 + 4;
 
 void put(Buffer& to, Bytes bytes) {
   append_be(to, static_cast<std::uint32_t>(bytes.size()));
@@ -74,7 +74,7 @@ GroupRecord::Member read_member(Input& in) {
   member.client_host = in.text();
   member.session_timeout = in.time();
   member.rebalance_timeout = in.time();
-  const std::size_t protocols = in.count(least_protocol);
+  const std::size_t protocols = in.count(min_protocol_bytes);
   member.protocols.resize(protocols);
   for (auto& protocol : member.protocols) {
     protocol.name = in.text();
@@ -127,7 +127,7 @@ Result<GroupRecord> decode_group(Bytes bytes) {
   group.protocol_type = in.text();
   group.protocol_name = in.text();
   group.leader = in.text();
-  const std::size_t members = in.count(least_member);
+  const std::size_t members = in.count(min_member_bytes);
   for (std::size_t i = 0; i < members && in.ok(); ++i) group.members.push_back(read_member(in));
   if (!in.ok() || in.left() > 0) {
     return fail(Errc::corrupt, fmt::format("the group's record of {} bytes {}", bytes.size(),

@@ -79,13 +79,13 @@ class GroupReply : public purgatory::DelayedOperation {
 
  private:
   // The deadline has passed before the group had an answer; it may give one in here.
-  virtual void time_is_over() = 0;
+  virtual void on_timeout() = 0;
   // Who asked has gone.
   virtual void given_up() = 0;
 
   bool is_satisfied() final { return answer_.has_value(); }
   void on_complete(purgatory::Outcome outcome) final {
-    if (!answer_ && outcome == purgatory::Outcome::expired) time_is_over();
+    if (!answer_ && outcome == purgatory::Outcome::expired) on_timeout();
     if (!answer_) {
       given_up();
       refuse(protocol::ErrorCode::coordinator_not_available);

@@ -19,11 +19,11 @@ class GroupWaits {
   virtual GroupHost& host() = 0;
 
   // A deadline has passed before the group had an answer; it may give one in here.
-  virtual void join_time_is_over() = 0;
-  virtual void sync_time_is_over() = 0;
+  virtual void on_join_timeout() = 0;
+  virtual void on_sync_timeout() = 0;
   // The client has gone, or the broker stops.
-  virtual void join_given_up(GroupMember& member) = 0;
-  virtual void sync_given_up(GroupMember& member) = 0;
+  virtual void on_join_cancelled(GroupMember& member) = 0;
+  virtual void on_sync_cancelled(GroupMember& member) = 0;
   // The request is destroyed.
   virtual void forget_join(GroupMember& member) = 0;
   virtual void forget_sync(GroupMember& member) = 0;
@@ -31,7 +31,7 @@ class GroupWaits {
   // A JoinGroup or SyncGroup of the member is parked.
   virtual bool is_parked(std::string_view member_id) const = 0;
   // Nothing was heard of the member for its session timeout.
-  virtual void session_ended(const std::string& member_id) = 0;
+  virtual void on_session_expired(const std::string& member_id) = 0;
 
  protected:
   ~GroupWaits() = default;

@@ -19,7 +19,7 @@ namespace asio = boost::asio;
 namespace {
 
 bool is_group_id(std::string_view id) {
-  return !id.empty() && id.size() <= Groups::longest_id;
+  return !id.empty() && id.size() <= Groups::max_id_bytes;
 }
 
 ErrorCode code_of(const Error& error) {
@@ -94,7 +94,7 @@ void Groups::store(Group& group, const GroupRecord& record, Stored then) {
 }
 
 void Groups::state_changed(Group& group) {
-  auto& kept = static_cast<KeptGroup&>(group);
+  auto& kept = static_cast<GroupEntry&>(group);
   OffsetExpiry expiry;
   expiry.since = OffsetExpiry::Since::never;
   if (kept.is(GroupState::empty)) {
@@ -111,39 +111,39 @@ void Groups::state_changed(Group& group) {
   kept.offsets.set_expiry(std::move(expiry));
 }
 
-void Groups::became_unused(Group& group) {
+void Groups::on_unused(Group& group) {
   unused_.push_back(group.id());
-  if (unused_.size() == 1) asio::post(shard_.executor(), [this] { look_at_unused(); });
+  if (unused_.size() == 1) asio::post(shard_.executor(), [this] { check_unused(); });
 }
 
 // --- Which there are
 
-KeptGroup* Groups::find(std::string_view id) const {
+GroupEntry* Groups::find(std::string_view id) const {
   shard_.assert_on_shard();
   const auto found = groups_.find(id);
   return found == groups_.end() ? nullptr : found->second.get();
 }
 
-KeptGroup& Groups::make(std::string_view id) {
+GroupEntry& Groups::make(std::string_view id) {
   auto emptied = [this, id = std::string(id)] {
-    if (auto* group = find(id)) became_unused(*group);
+    if (auto* group = find(id)) on_unused(*group);
   };
   GroupHost& host = *this;
-  auto made = std::make_shared<KeptGroup>(host, shard_, offset_budget_, std::string(id),
-                                          std::move(emptied));
-  KeptGroup& group = *made;
+  auto made = std::make_shared<GroupEntry>(host, shard_, offset_budget_, std::string(id),
+                                           std::move(emptied));
+  GroupEntry& group = *made;
   groups_.emplace(id, std::move(made));
   return group;
 }
 
-std::expected<KeptGroup*, ErrorCode> Groups::find_or_make(std::string_view id) {
-  if (id.size() > longest_id) return std::unexpected(ErrorCode::invalid_group_id);
+std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id) {
+  if (id.size() > max_id_bytes) return std::unexpected(ErrorCode::invalid_group_id);
   if (auto* found = find(id)) return found;
   // Each shard has its part of what is allowed.
   const auto shards = shard_.broker_context().shard_count;
   const auto most = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
   if (groups_.size() >= most) {
-    if (!std::exchange(too_many_told_, true)) {
+    if (!std::exchange(limit_logged_, true)) {
       log_error(
           "broker",
           "shard {} has {} groups; the limit is {} (tarry.max.groups): new groups are refused",
@@ -151,12 +151,12 @@ std::expected<KeptGroup*, ErrorCode> Groups::find_or_make(std::string_view id) {
     }
     return std::unexpected(ErrorCode::coordinator_not_available);
   }
-  too_many_told_ = false;
+  limit_logged_ = false;
   return &make(id);
 }
 
 Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
-  KeptGroup& group = make(stored.id);
+  GroupEntry& group = make(stored.id);
   if (stored.value) {
     auto record = decode_group(*stored.value);
     if (!record) {
@@ -174,7 +174,7 @@ Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
 // --- Requests
 
 asio::awaitable<protocol::JoinGroupResponse> Groups::join(
-    const protocol::JoinGroupRequest& request, Group::JoinTerms terms,
+    const protocol::JoinGroupRequest& request, Group::JoinContext terms,
     std::shared_ptr<CancellationToken> token) {
   auto refuse = [&](ErrorCode code) {
     auto response = refusal<protocol::JoinGroupResponse>(code);
@@ -188,7 +188,7 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
     co_return refuse(ErrorCode::invalid_session_timeout);
   }
   if (token->cancelled() || stopping()) co_return refuse(ErrorCode::coordinator_not_available);
-  KeptGroup* group = find(request.group_id);
+  GroupEntry* group = find(request.group_id);
   if (group == nullptr) {
     // Who has a member id has it of a group that is no more.
     if (!request.member_id.empty()) co_return refuse(ErrorCode::unknown_member_id);
@@ -207,7 +207,7 @@ asio::awaitable<protocol::SyncGroupResponse> Groups::sync(
     const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token) {
   using Response = protocol::SyncGroupResponse;
   if (!is_group_id(request.group_id)) co_return refusal<Response>(ErrorCode::invalid_group_id);
-  KeptGroup* group = find(request.group_id);
+  GroupEntry* group = find(request.group_id);
   if (group == nullptr) co_return refusal<Response>(ErrorCode::unknown_member_id);
   if (token->cancelled() || stopping()) {
     co_return refusal<Response>(ErrorCode::coordinator_not_available);
@@ -220,7 +220,7 @@ asio::awaitable<protocol::SyncGroupResponse> Groups::sync(
 
 ErrorCode Groups::heartbeat(const protocol::HeartbeatRequest& request) {
   if (!is_group_id(request.group_id)) return ErrorCode::invalid_group_id;
-  KeptGroup* group = find(request.group_id);
+  GroupEntry* group = find(request.group_id);
   if (group == nullptr) return ErrorCode::unknown_member_id;
   return group->heartbeat(request.generation_id, request.member_id, request.group_instance_id);
 }
@@ -228,7 +228,7 @@ ErrorCode Groups::heartbeat(const protocol::HeartbeatRequest& request) {
 std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
     std::string_view group_id, std::span<const Group::Leaving> members) {
   if (!is_group_id(group_id)) return std::unexpected(ErrorCode::invalid_group_id);
-  KeptGroup* group = find(group_id);
+  GroupEntry* group = find(group_id);
   if (group == nullptr) return std::vector(members.size(), ErrorCode::unknown_member_id);
   if (group->is(GroupState::dead)) return std::unexpected(ErrorCode::coordinator_not_available);
   return group->leave(members);
@@ -236,7 +236,7 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 
 // --- Removal
 
-std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group) {
+std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupRemoved{group.id()});
   transaction.on_durable([this, id = group.id()] {
@@ -254,7 +254,7 @@ std::expected<Lsn, ErrorCode> Groups::write_removal(KeptGroup& group) {
 
 asio::awaitable<ErrorCode> Groups::remove(std::string id,
                                           std::shared_ptr<CancellationToken> token) {
-  KeptGroup* group = find(id);
+  GroupEntry* group = find(id);
   if (group == nullptr) co_return ErrorCode::group_id_not_found;
   if (group->is(GroupState::dead)) co_return ErrorCode::coordinator_not_available;
   if (!group->is(GroupState::empty)) co_return ErrorCode::non_empty_group;
@@ -263,7 +263,7 @@ asio::awaitable<ErrorCode> Groups::remove(std::string id,
   co_return co_await wait_for_offsets(shard_, *written, delete_groups_kind, *token);
 }
 
-void Groups::look_at_unused() {
+void Groups::check_unused() {
   for (const auto& id : std::exchange(unused_, {})) {
     const auto found = groups_.find(id);
     if (found == groups_.end() || !found->second->is_unused()) continue;

@@ -43,22 +43,22 @@ namespace tarry::broker {
 class ShardContext;
 
 // A group as its shard keeps it.
-struct KeptGroup final : Group {
-  KeptGroup(GroupHost& host, ShardContext& shard, OffsetBudget& budget, std::string group_id,
-            std::move_only_function<void()> offsets_became_empty)
-      : Group(host, group_id), offsets(shard, budget, group_id, std::move(offsets_became_empty)) {}
+struct GroupEntry final : Group {
+  GroupEntry(GroupHost& host, ShardContext& shard, OffsetBudget& budget, std::string group_id,
+             std::move_only_function<void()> on_offsets_empty)
+      : Group(host, group_id), offsets(shard, budget, group_id, std::move(on_offsets_empty)) {}
 
   GroupOffsets offsets;
 
   // Nobody is in it and nothing is committed.
-  bool is_unused() const { return is(GroupState::empty) && has_nobody() && offsets.empty(); }
+  bool is_unused() const { return is(GroupState::empty) && is_vacant() && offsets.empty(); }
 };
 
 class Groups final : private GroupHost {
  public:
   // Longer ids are no group's (INVALID_GROUP_ID); the empty one has offsets at most, as in Kafka.
-  static constexpr std::size_t longest_id = 32'767;
-  using ById = std::map<std::string, std::shared_ptr<KeptGroup>, std::less<>>;
+  static constexpr std::size_t max_id_bytes = 32'767;
+  using ById = std::map<std::string, std::shared_ptr<GroupEntry>, std::less<>>;
 
   explicit Groups(ShardContext& shard);
   ~Groups();
@@ -70,20 +70,20 @@ class Groups final : private GroupHost {
 
   const ById& all() const { return groups_; }
   std::size_t offset_bytes() const { return offset_budget_.bytes; }
-  KeptGroup* find(std::string_view id) const;  // Null: there is none.
+  GroupEntry* find(std::string_view id) const;  // Null: there is none.
   // Made when there is none.  INVALID_GROUP_ID, or COORDINATOR_NOT_AVAILABLE when there are
   // tarry.max.groups already.
-  std::expected<KeptGroup*, protocol::ErrorCode> find_or_make(std::string_view id);
+  std::expected<GroupEntry*, protocol::ErrorCode> find_or_make(std::string_view id);
 
   // Of one that was made for a request which was refused then.
-  void drop_if_unused(KeptGroup& group) {
-    if (group.is_unused()) became_unused(group);
+  void drop_if_unused(GroupEntry& group) {
+    if (group.is_unused()) on_unused(group);
   }
 
   // --- Requests.  `request` and what `terms` views live until they are answered.
 
   boost::asio::awaitable<protocol::JoinGroupResponse> join(
-      const protocol::JoinGroupRequest& request, Group::JoinTerms terms,
+      const protocol::JoinGroupRequest& request, Group::JoinContext terms,
       std::shared_ptr<CancellationToken> token);
   boost::asio::awaitable<protocol::SyncGroupResponse> sync(
       const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token);
@@ -113,12 +113,12 @@ class Groups final : private GroupHost {
   bool stopping() const override;
   void store(Group& group, const GroupRecord& record, Stored then) override;
   void state_changed(Group& group) override;
-  void became_unused(Group& group) override;
+  void on_unused(Group& group) override;
 
-  KeptGroup& make(std::string_view id);
-  void look_at_unused();
+  GroupEntry& make(std::string_view id);
+  void check_unused();
   void remove_unused();
-  std::expected<Lsn, protocol::ErrorCode> write_removal(KeptGroup& group);
+  std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);
 
   ShardContext& shard_;
   OffsetBudget offset_budget_;
@@ -127,7 +127,7 @@ class Groups final : private GroupHost {
   // done.
   std::vector<std::string> unused_;
   timing::CallbackTimer unused_timer_;  // Runs while a stored group is unused.
-  bool too_many_told_ = false;
+  bool limit_logged_ = false;
 };
 
 }  // namespace tarry::broker

@@ -9,7 +9,7 @@ namespace tarry::broker {
 namespace {
 
 // A name costs its shard a fraction of a microsecond, and few bytes may hold many.
-constexpr std::size_t most_subscribed = 100'000;
+constexpr std::size_t max_subscribed = 100'000;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& g
     if (std::ranges::equal(said, last)) continue;  // Most members say the same.
     last = said;
     const auto topics = protocol::subscribed_topics(said);
-    if (!topics || (names += topics->size()) > most_subscribed) return std::nullopt;
+    if (!topics || (names += topics->size()) > max_subscribed) return std::nullopt;
     for (const auto topic : *topics)
       if (!all.contains(topic)) all.emplace(topic);
   }

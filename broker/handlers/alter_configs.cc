@@ -31,7 +31,7 @@ std::unexpected<TopicRefusal> refuse(ErrorCode code, std::string message) {
 }
 
 template <typename Resource>
-std::optional<TopicRefusal> why_not_changed(const Resource& resource) {
+std::optional<TopicRefusal> change_refusal(const Resource& resource) {
   if (resource.resource_type == static_cast<std::int8_t>(ResourceType::broker)) {
     return TopicRefusal{ErrorCode::invalid_request,
                         "A broker's settings are read when it starts; change its configuration and "
@@ -59,7 +59,7 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
     auto& answer = response.responses.emplace_back();
     answer.resource_type = resource.resource_type;
     answer.resource_name = resource.resource_name;
-    if (const auto refused = why_not_changed(resource)) {
+    if (const auto refused = change_refusal(resource)) {
       answer.error_code = refused->code;
       answer.error_message = refused->message;
       continue;
@@ -100,7 +100,7 @@ asio::awaitable<protocol::AlterConfigsResponse> alter_configs(
 }
 
 // Of a list that is changed; the longest that has a meaning has two.
-constexpr std::size_t most_list_values = 100;
+constexpr std::size_t max_list_values = 100;
 
 enum Operation : std::int8_t { set = 0, remove = 1, append = 2, subtract = 3 };
 
@@ -152,11 +152,11 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
     const auto had = configs.find(config.name);
     auto list = split(had == configs.end() ? key->fallback : std::string_view(had->second));
     const auto changes = split(value);
-    if (changes.size() > most_list_values) {
+    if (changes.size() > max_list_values) {
       return refuse(ErrorCode::invalid_config,
                     fmt::format("{} values to {} {}; the limit is {}", changes.size(),
                                 config.config_operation == append ? "append to" : "subtract from",
-                                config.name, most_list_values));
+                                config.name, max_list_values));
     }
     for (const auto& one : changes) {
       std::erase(list, one);

@@ -105,7 +105,7 @@ asio::awaitable<Response> describe_configs(RequestContext& context, const Reques
     } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
       if (const auto topic = context.shard.topics().find(asked.resource_name)) {
         describe_topic(broker, *topic, request, asked, result);
-      } else if (auto why = why_no_topic_name(asked.resource_name); !why.empty()) {
+      } else if (auto why = topic_name_error(asked.resource_name); !why.empty()) {
         result.error_code = ErrorCode::invalid_topic;
         result.error_message = why;
       } else {

@@ -22,7 +22,7 @@ namespace {
 using Request = protocol::DescribeTopicPartitionsRequest;
 using Response = protocol::DescribeTopicPartitionsResponse;
 
-constexpr std::int32_t most_partitions = 2000;  // As Kafka's max.request.partition.size.limit.
+constexpr std::int32_t max_partitions = 2000;  // As Kafka's max.request.partition.size.limit.
 
 asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
                                                     const Request& request) {
@@ -37,7 +37,7 @@ asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
     for (const auto& topic : context.shard.topics().by_name()) names.insert(topic->name);
   }
   Response response;
-  std::int32_t left = std::clamp(request.response_partition_limit, 1, most_partitions);
+  std::int32_t left = std::clamp(request.response_partition_limit, 1, max_partitions);
   for (const auto& name : names) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     if (request.cursor && name < request.cursor->topic_name) continue;
@@ -53,8 +53,8 @@ asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
     answer.name = name;
     answer.topic_authorized_operations = topic_operations;  // It has no switch for them.
     if (!topic) {
-      answer.error_code = why_no_topic_name(name).empty() ? ErrorCode::unknown_topic_or_partition
-                                                          : ErrorCode::invalid_topic;
+      answer.error_code = topic_name_error(name).empty() ? ErrorCode::unknown_topic_or_partition
+                                                         : ErrorCode::invalid_topic;
       continue;
     }
     answer.topic_id = topic->id;

@@ -150,9 +150,9 @@ struct Wanting {
   ByShard<SeenPartition> seen;
   std::int64_t missing = 0;
   std::int64_t room = 0;
-  bool more_is_there = false;
+  bool more_available = false;
 
-  bool worth_waiting() const { return missing > 0 && room > 0 && !more_is_there; }
+  bool worth_waiting() const { return missing > 0 && room > 0 && !more_available; }
 };
 
 Wanting find_missing(const ByShard<Item>& items, std::size_t min_bytes) {
@@ -166,7 +166,7 @@ Wanting find_missing(const ByShard<Item>& items, std::size_t min_bytes) {
       std::int64_t room = std::max<std::int64_t>(most - read, 0);
       out.missing -= read;
       if (next_offset(item) < item.answer->high_watermark) {
-        if (item.from_disk) out.more_is_there = true;
+        if (item.from_disk) out.more_available = true;
         out.missing -= std::exchange(room, 0);  // It has them, the limits left them out.
       }
       out.room += room;

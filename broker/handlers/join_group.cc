@@ -19,7 +19,7 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
   const std::string host = context.connection.host();
-  Group::JoinTerms terms;
+  Group::JoinContext terms;
   terms.client_id = context.header.client_id.value_or("");
   terms.client_host = host;
   terms.needs_known_id = context.version() >= 4;

@@ -54,7 +54,7 @@ protocol::MetadataResponse::Topic unknown(const protocol::MetadataRequest::Topic
 }
 
 // How long a topic that is made by being asked for is waited for.
-constexpr std::chrono::seconds longest_creation{30};
+constexpr std::chrono::seconds max_creation_wait{30};
 
 // Microseconds that it takes to describe and to encode.
 std::size_t cost_of(const storage::Topic& topic) {
@@ -107,7 +107,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
     }
     auto topic = context.shard.topics().find(*asked.name);
     ErrorCode code = ErrorCode::unknown_topic_or_partition;
-    if (!topic && !why_no_topic_name(*asked.name).empty()) {
+    if (!topic && !topic_name_error(*asked.name).empty()) {
       code = ErrorCode::invalid_topic;
     } else if (!topic && create) {
       Topics::NewTopic wanted;
@@ -116,7 +116,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
       creation.push_back(
           [&broker, wanted = std::move(wanted)] { return broker.topics().create(wanted); });
       const auto created = co_await change_topics(context, create_topics_kind, std::move(creation),
-                                                  context.shard.tick_after(longest_creation));
+                                                  context.shard.tick_after(max_creation_wait));
       if (context.connection.closed()) co_return response;
       // Somebody else may have been faster.
       topic = context.shard.topics().find(*asked.name);

@@ -44,7 +44,7 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
                                   std::shared_ptr<CancellationToken> token) {
   Groups& groups = shard.groups();
   const std::int32_t generation = request.generation_id_or_member_epoch;
-  KeptGroup* group = groups.find(request.group_id);
+  GroupEntry* group = groups.find(request.group_id);
   if (group == nullptr) {
     // A member of a group that is not there comes too late; the group has begun anew, or will.
     if (generation >= 0) co_return ErrorCode::illegal_generation;
@@ -54,7 +54,7 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
   }
   ErrorCode code = group->check_commit(generation, request.member_id, request.group_instance_id);
   if (code == ErrorCode::none) {
-    group->heard_of(request.member_id);
+    group->touch_session(request.member_id);
     const auto lsn = group->offsets.commit(std::move(commits));
     if (lsn) co_return co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);
     code = lsn.error();

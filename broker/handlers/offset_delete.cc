@@ -31,7 +31,7 @@ using Response = protocol::OffsetDeleteResponse;
 // On the group's shard; fills in the partitions' codes and returns the group's.
 asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response& response,
                                   std::shared_ptr<CancellationToken> token) {
-  KeptGroup* const group = shard.groups().find(request.group_id);
+  GroupEntry* const group = shard.groups().find(request.group_id);
   if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
   const bool empty = group->is(GroupState::empty);
   if (!empty && group->protocol_type() != protocol::consumer_protocol_type)

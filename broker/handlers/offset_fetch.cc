@@ -55,7 +55,7 @@ Response::GroupTopicPartition answer_of(PartitionIndex partition, const Committe
 }
 
 const GroupOffsets* offsets_of(Shard& shard, std::string_view id) {
-  const KeptGroup* const group = shard.groups().find(id);
+  const GroupEntry* const group = shard.groups().find(id);
   return group == nullptr ? nullptr : &group->offsets;
 }
 

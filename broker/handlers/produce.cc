@@ -5,7 +5,7 @@
 // until what it appended there is durable.  acks=1 and acks=all are the same here, because there is
 // one copy.  acks=0 is not answered, and an error ends its connection, as in Kafka.  Other acks are
 // refused after everything else was checked and before anything is taken, so that a client can ask
-// what is wrong with a batch (cli/dry_run.h).
+// what is wrong with a batch (cli/kafka/dry_run.h).
 
 #include <algorithm>
 #include <chrono>
@@ -179,9 +179,9 @@ ByShard<Item> resolve_batches(const RequestContext& context,
       }
       const Bytes records = partition.records.value_or(Bytes{});
       // A log that keeps the request instead of a copy keeps at most twice what it counts.
-      const bool is_most = records.size() >= context.frame_bytes / 2;
+      const bool dominates_frame = records.size() >= context.frame_bytes / 2;
       items.add(context.broker.shard_of(*id),
-                {*id, records, is_most ? context.frame : nullptr, {}, &answer});
+                {*id, records, dominates_frame ? context.frame : nullptr, {}, &answer});
     }
   }
   return items;

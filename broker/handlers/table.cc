@@ -15,7 +15,7 @@ using protocol::ApiKey;
 
 // max_bytes stands near the front of a Fetch request, behind max_wait_ms and min_bytes, and until
 // version 14 behind replica_id: it is found without decoding the rest.
-std::size_t most_fetched(const RequestContext& context) {
+std::size_t max_fetched(const RequestContext& context) {
   const std::size_t at = context.version() < 15 ? 12 : 8;
   const Bytes body = context.header.body;
   if (body.size() < at + 4) return 0;  // Its handler will say that it is cut.
@@ -27,7 +27,7 @@ std::size_t most_fetched(const RequestContext& context) {
 // minimum librdkafka 2.0.2 silently sends batches uncompressed (KAFKA-18659).
 constexpr std::array table{
     Handler{ApiKey::produce, 0, 3, 12, true, run_produce},
-    Handler{ApiKey::fetch, 4, 4, 17, true, run_fetch, most_fetched},
+    Handler{ApiKey::fetch, 4, 4, 17, true, run_fetch, max_fetched},
     Handler{ApiKey::list_offsets, 1, 1, 10, false, run_list_offsets},
     Handler{ApiKey::metadata, 0, 0, 12, false, run_metadata},
     Handler{ApiKey::offset_commit, 2, 2, 9, false, run_offset_commit},
@@ -72,7 +72,7 @@ const Handler* find_handler(std::int16_t key) {
   return nullptr;
 }
 
-std::string why_refused(const protocol::RequestHeader& header) {
+std::string refusal_reason(const protocol::RequestHeader& header) {
   const auto* handler = find_handler(header.key);
   if (handler == nullptr) return fmt::format("API key {} is not supported", header.key);
   // A newer client asks in its own version first and steps down by the answer.
@@ -82,9 +82,9 @@ std::string why_refused(const protocol::RequestHeader& header) {
                        protocol::name(handler->key), header.version, handler->min_served,
                        handler->max_version);
   }
-  if (!carries_data(handler->key) && header.body.size() > most_request_bytes) {
+  if (!carries_data(handler->key) && header.body.size() > max_request_bytes) {
     return fmt::format("a {} request has {} bytes; the limit is {}", protocol::name(handler->key),
-                       header.body.size(), most_request_bytes);
+                       header.body.size(), max_request_bytes);
   }
   return {};
 }

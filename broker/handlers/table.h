@@ -27,7 +27,7 @@ struct Handler {
   bool pipelined;
   boost::asio::awaitable<Answer> (*run)(RequestContext context);
   // What its answer may hold, told before it is started; null where that is little.
-  std::size_t (*most_answered)(const RequestContext& context) = nullptr;
+  std::size_t (*max_answered)(const RequestContext& context) = nullptr;
 };
 
 std::span<const Handler> handlers();
@@ -35,9 +35,9 @@ const Handler* find_handler(std::int16_t key);
 
 // Of a request that names things, some 400 000 groups or topics: decoding it and encoding its
 // answer hold the shard as long as they take.
-inline constexpr std::size_t most_request_bytes = std::size_t{8} << 20;
+inline constexpr std::size_t max_request_bytes = std::size_t{8} << 20;
 
 // Why a request whose header was read ends its connection; empty when it is served.
-std::string why_refused(const protocol::RequestHeader& header);
+std::string refusal_reason(const protocol::RequestHeader& header);
 
 }  // namespace tarry::broker

@@ -17,10 +17,10 @@ constexpr std::size_t short_plain = 4 << 20;
 
 // Text packs 10:1 or 20:1; what packs better is unpacked a second time.
 constexpr std::size_t usual_ratio = 24;
-constexpr std::size_t least_usual = 1 << 20;
+constexpr std::size_t min_usual_cap = 1 << 20;
 
 // Of a shard, in a lane: the pool has other work too, and more threads than cores help nobody.
-constexpr std::size_t most_running = 2;
+constexpr std::size_t max_running = 2;
 
 bool is_compressed(Bytes records) {
   if (records.size() < records::batch_header_size) return false;
@@ -47,12 +47,12 @@ bool BatchChecks::is_short(Bytes records) {
   return records.size() < short_plain && !is_compressed(records);
 }
 
-std::size_t BatchChecks::cap_of_usual_lane(const Job& job) {
+std::size_t BatchChecks::usual_lane_cap(const Job& job) {
   return std::min(job.limits.max_uncompressed_bytes,
-                  std::max(least_usual, usual_ratio * job.records.size()));
+                  std::max(min_usual_cap, usual_ratio * job.records.size()));
 }
 
-std::optional<BatchChecks::Verdict> BatchChecks::look_here(const Job& job) {
+std::optional<BatchChecks::Verdict> BatchChecks::check_inline(const Job& job) {
   if (is_short(job.records)) return look(job);
   if (job.records.size() >= short_compressed) return std::nullopt;
   Job within = job;
@@ -66,7 +66,7 @@ std::optional<BatchChecks::Verdict> BatchChecks::look_here(const Job& job) {
 }
 
 void BatchChecks::run(Lane lane, Job job, Done done) {
-  if (lane == Lane::usual) job.limits.max_uncompressed_bytes = cap_of_usual_lane(job);
+  if (lane == Lane::usual) job.limits.max_uncompressed_bytes = usual_lane_cap(job);
   state(lane).waiting.push_back(std::make_shared<Waiting>(std::move(job), std::move(done)));
   begin_some(lane);
 }
@@ -74,7 +74,7 @@ void BatchChecks::run(Lane lane, Job job, Done done) {
 bool BatchChecks::has_room(Lane lane, std::size_t bytes) {
   const State& here = state(lane);
   if (lane == Lane::large) return here.running == 0 && here.held == 0;
-  return here.running < most_running && (here.held == 0 || here.held + bytes <= bytes_);
+  return here.running < max_running && (here.held == 0 || here.held + bytes <= bytes_);
 }
 
 void BatchChecks::begin_some(Lane lane) {

@@ -95,9 +95,9 @@ class BatchChecks {
   static bool is_short(Bytes records);
   // Looks at a short batch, compressed or not, where it is.  Empty when it is none, unpacks to more
   // than a short one does, or there is no memory: run() it.
-  static std::optional<Verdict> look_here(const Job& job);
+  static std::optional<Verdict> check_inline(const Job& job);
   // What it may unpack to in the usual lane.
-  static std::size_t cap_of_usual_lane(const Job& job);
+  static std::size_t usual_lane_cap(const Job& job);
 
   // Looks at it on the pool; `done`, which does not throw, on the shard's thread: inside run() only
   // when there is no memory.  In the usual lane within its cap: Refusal::message_too_large may come

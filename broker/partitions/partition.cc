@@ -13,7 +13,7 @@
 #include "base/block.h"
 #include "base/log.h"
 #include "broker/context/shard_context.h"
-#include "broker/partitions/batch_intake.h"
+#include "broker/partitions/append_queue.h"
 #include "broker/partitions/partition_host.h"
 #include "records/batch_check.h"
 #include "storage/journal_record.h"
@@ -99,7 +99,7 @@ Partition::Partition(ShardContext& shard, PartitionHost& host, TopicPartition id
       durable_end_(log_.end_offset()) {}
 
 Partition::~Partition() {
-  if (intake_) intake_->abandon();
+  if (append_queue_) append_queue_->abandon();
 }
 
 storage::LogConfig Partition::log_config_of(const TopicConfig& config) {
@@ -145,7 +145,7 @@ Appended Partition::already_answered(const storage::ProducerStates::Duplicate& d
   return out;
 }
 
-std::optional<Appended> Partition::takes_nothing() const {
+std::optional<Appended> Partition::service_error() const {
   if (retired_ || shard_.refuses(id_.topic))
     return refused(ErrorCode::unknown_topic_or_partition, {});
   if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
@@ -159,29 +159,29 @@ std::optional<Appended> Partition::takes_nothing() const {
 void Partition::append(Bytes records, bool zstd_allowed,
                        std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory,
                        bool only_checked) {
-  if (auto refusal = takes_nothing()) return done(std::move(*refusal));
+  if (auto refusal = service_error()) return done(std::move(*refusal));
   Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
                   config_, only_checked,      std::move(done)};
   BatchChecks::Job job{records, check_limits(shard_.config(), *config_, zstd_allowed, arrival.at),
                        delay_config_of(*config_), arrival.at, host_.engine().believed(arrival.at)};
-  if (intake_ == nullptr || intake_->empty()) {
-    if (auto verdict = BatchChecks::look_here(job)) {
-      Appended appended = take_checked(arrival, std::move(verdict));
+  if (append_queue_ == nullptr || append_queue_->empty()) {
+    if (auto verdict = BatchChecks::check_inline(job)) {
+      Appended appended = append_checked_batch(arrival, std::move(verdict));
       return arrival.done(std::move(appended));
     }
   }
-  if (intake_ == nullptr)
-    intake_ = std::make_shared<BatchIntake>(
+  if (append_queue_ == nullptr)
+    append_queue_ = std::make_shared<AppendQueue>(
         [this](const Arrival& next, std::optional<BatchChecks::Verdict> verdict) {
-          return take_checked(next, std::move(verdict));
+          return append_checked_batch(next, std::move(verdict));
         },
         host_.checks());
-  intake_->add(std::move(arrival), std::move(job));
+  append_queue_->add(std::move(arrival), std::move(job));
 }
 
-Appended Partition::take_checked(const Arrival& arrival,
-                                 std::optional<BatchChecks::Verdict> verdict) {
-  if (auto refusal = takes_nothing()) return std::move(*refusal);
+Appended Partition::append_checked_batch(const Arrival& arrival,
+                                         std::optional<BatchChecks::Verdict> verdict) {
+  if (auto refusal = service_error()) return std::move(*refusal);
   if (!verdict)
     return refused(ErrorCode::kafka_storage_error,
                    "the broker has no memory to decompress the batch");
@@ -229,7 +229,7 @@ Partition::LogBatch Partition::log_batch(const Arrival& arrival,
   records::MutableBatch bytes;
   if (!accepted) {
     bytes = as_ours(arrival, checked.batch.bytes(), out.bytes);
-  } else if (!accepted->logs_nothing()) {
+  } else if (!accepted->appends_nothing()) {
     auto immediate = std::make_shared<Buffer>(accepted->take_immediate());
     bytes = *immediate;
     out.bytes = SharedBytes(std::move(immediate), bytes);
@@ -290,25 +290,25 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
   if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, {});
 
   LogBatch logged = log_batch(arrival, checked.batch, accepted, now);
-  const bool logs_nothing = logged.bytes.empty();
+  const bool appends_nothing = logged.bytes.empty();
   Appended out;
-  out.base_offset = logs_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
-  if (!logs_nothing && config.timestamp_type == TimestampType::log_append_time)
+  out.base_offset = appends_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
+  if (!appends_nothing && config.timestamp_type == TimestampType::log_append_time)
     out.log_append_time = logged.max_timestamp;
   // What is parked is applied to the pending store, which may be ahead of the journal only by
   // what is durable; so it waits for the sync whatever the topic says.
   out.durability = accepted ? storage::Durability::fsync : config.durability;
 
   storage::JournalTransaction transaction(storage::Reserve::keep, out.durability);
-  if (!logs_nothing) add_batch(transaction, std::move(logged), now);
-  if (accepted) host_.engine().park(transaction, std::move(*accepted));
+  if (!appends_nothing) add_batch(transaction, std::move(logged), now);
+  if (accepted) host_.engine().add_to(transaction, std::move(*accepted));
   if (const ProducerId producer = batch.producer_id(); producer >= 0) {
     const storage::ProducerStates::Answered answered{
         batch.producer_epoch(), batch.base_sequence(),
         storage::sequence_after(batch.base_sequence(), checked.batch.count - 1), out.base_offset,
         now};
     // A batch in the log tells its producer's state itself.
-    if (logs_nothing) {
+    if (appends_nothing) {
       transaction.add(storage::ProducerAnswered{id_, producer, answered.epoch,
                                                 answered.first_sequence, answered.last_sequence,
                                                 out.base_offset, now});
@@ -328,13 +328,14 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
   return out;
 }
 
-void Partition::deliver(Buffer batch, std::span<const storage::Gone> gone,
+void Partition::deliver(Buffer batch, std::span<const storage::PendingRemoved> gone,
                         std::move_only_function<void(Result<Offset>)> done) {
   if (retired_) return done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
   if (fenced_) return done(fail(Errc::fenced, *fenced_));
 
   const WallTime now = shard_.clock().wall();
-  if (std::ranges::any_of(gone, [now](const storage::Gone& one) { return one.due > now; })) {
+  if (std::ranges::any_of(gone,
+                          [now](const storage::PendingRemoved& one) { return one.due > now; })) {
     return done(fail(Errc::invalid, "the clock was set back, and a record is not due any more"));
   }
   const Offset base = log_.end_offset();
@@ -431,7 +432,7 @@ void Partition::fence(std::string why) {
 
 void Partition::retire() {
   retired_ = true;
-  if (intake_) intake_->retire();
+  if (append_queue_) append_queue_->retire();
   fetches.check_all();
 }
 

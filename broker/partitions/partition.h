@@ -47,7 +47,7 @@
 
 namespace tarry::broker {
 
-class BatchIntake;
+class AppendQueue;
 class PartitionHost;
 class ShardContext;
 
@@ -99,7 +99,7 @@ class Partition {
   // Records that fell due, as one batch with offsets from 0, and their removal: one journal
   // record.  `done` has the base offset when it is durable.  Refused when one of them is not due:
   // the partition may have had to be opened first, and the clock have been set back meanwhile.
-  void deliver(Buffer batch, std::span<const storage::Gone> gone,
+  void deliver(Buffer batch, std::span<const storage::PendingRemoved> gone,
                std::move_only_function<void(Result<Offset>)> done);
 
   // What a consumer may see from `from` on, at most `max_bytes` but for one whole batch when
@@ -189,9 +189,10 @@ class Partition {
   void move_high_watermark(LogEnd end);
   void move_log_start(Offset start);
   // Why nothing is taken now; empty when it is.
-  std::optional<Appended> takes_nothing() const;
+  std::optional<Appended> service_error() const;
   // Empty: there was no memory to look at it.
-  Appended take_checked(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
+  Appended append_checked_batch(const Arrival& arrival,
+                                std::optional<BatchChecks::Verdict> verdict);
   Appended take(const Arrival& arrival, const CheckedArrival& checked);
 
   // A batch as it will stand in the log, at its place there.
@@ -227,7 +228,7 @@ class Partition {
   std::optional<std::string> fenced_;  // Why.
   std::optional<std::string> damage_;
   bool retired_ = false;
-  std::shared_ptr<BatchIntake> intake_;  // Null until a batch had to wait.
+  std::shared_ptr<AppendQueue> append_queue_;  // Null until a batch had to wait.
 };
 
 }  // namespace tarry::broker

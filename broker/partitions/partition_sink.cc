@@ -16,7 +16,7 @@ bool PartitionSink::owns(const TopicPartition& partition) {
 }
 
 void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
-                            std::vector<storage::Gone> gone,
+                            std::vector<storage::PendingRemoved> gone,
                             std::move_only_function<void(Result<Offset>)> done) {
   if (shard_.stopping()) return done(fail(Errc::stopped, "the broker is stopping"));
   partitions_.with(partition, [batch = std::move(batch), gone = std::move(gone),

@@ -15,23 +15,24 @@ namespace tarry::broker {
 
 class PartitionSink final : public delay::Sink {
  public:
-  // `want_sequences` asks for a block of sequence numbers, which the engine is given later.
+  // `request_sequences` asks for a block of sequence numbers, which the engine is given later.
   PartitionSink(ShardContext& shard, Partitions& partitions,
-                std::move_only_function<void()> want_sequences)
-      : shard_(shard), partitions_(partitions), want_sequences_(std::move(want_sequences)) {}
+                std::move_only_function<void()> request_sequences)
+      : shard_(shard), partitions_(partitions), request_sequences_(std::move(request_sequences)) {}
 
   std::optional<delay::TopicDelay> target(const TopicPartition& partition) override;
   bool owns(const TopicPartition& partition) override;
-  void deliver(const TopicPartition& partition, Buffer batch, std::vector<storage::Gone> gone,
+  void deliver(const TopicPartition& partition, Buffer batch,
+               std::vector<storage::PendingRemoved> gone,
                std::move_only_function<void(Result<Offset>)> done) override;
   void commit(storage::JournalTransaction transaction) override;
-  void want_sequences() override { want_sequences_(); }
+  void request_sequences() override { request_sequences_(); }
   void store_failed(const Error& error) override;
 
  private:
   ShardContext& shard_;
   Partitions& partitions_;
-  std::move_only_function<void()> want_sequences_;
+  std::move_only_function<void()> request_sequences_;
 };
 
 }  // namespace tarry::broker

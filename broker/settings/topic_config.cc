@@ -287,11 +287,11 @@ Result<storage::Configs> settle_topic_configs(const storage::Configs& defaults,
   if (!config) return std::unexpected(config.error());
   storage::Configs settled;
   for (const auto& [name, value] : own) {
-    if (value.size() > longest_topic_config) {
+    if (value.size() > max_topic_config_bytes) {
       return fail(
           Errc::invalid,
           fmt::format("Invalid value {}... for configuration {}: it has {} bytes; the limit is {}",
-                      printable(value, 32), printable(name), value.size(), longest_topic_config));
+                      printable(value, 32), printable(name), value.size(), max_topic_config_bytes));
     }
     auto set = set_value(*config, name, value);
     if (!set) return std::unexpected(set.error());

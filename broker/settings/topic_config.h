@@ -79,12 +79,12 @@ Result<TopicConfig> make_topic_config(const storage::Configs& defaults,
                                       const storage::Configs& own);
 
 // `own` as it is to be stored, when a client may set it so: each value as what it means, none
-// longer than longest_topic_config, and no two that contradict each other.
+// longer than max_topic_config_bytes, and no two that contradict each other.
 Result<storage::Configs> settle_topic_configs(const storage::Configs& defaults,
                                               const storage::Configs& own);
 
 // Far more than any value needs, and no burden on a journal or an answer.
-inline constexpr std::size_t longest_topic_config = 256;
+inline constexpr std::size_t max_topic_config_bytes = 256;
 
 // Why these two do not go together, and nothing when they do: a record that is acknowledged before
 // it is synced, and the wish that so many or so old ones are.

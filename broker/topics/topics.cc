@@ -24,7 +24,7 @@ std::unexpected<TopicRefusal> refuse(ErrorCode code, std::string message) {
 
 // Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
 // number that are allowed can be too long together.  Empty when it can.
-std::string why_no_directories(std::string_view topic, std::int32_t partitions) {
+std::string directory_limit_error(std::string_view topic, std::int32_t partitions) {
   const auto longest = fmt::formatted_size("{}-{}", topic, partitions - 1);
   if (longest <= NAME_MAX) return {};
   return fmt::format(
@@ -35,7 +35,7 @@ std::string why_no_directories(std::string_view topic, std::int32_t partitions) 
 
 }  // namespace
 
-std::string why_no_topic_name(std::string_view name) {
+std::string topic_name_error(std::string_view name) {
   if (name.empty()) return "Topic name is invalid: it is empty";
   if (name == "." || name == "..")
     return fmt::format("Topic name is invalid: '{}' is not allowed", name);
@@ -59,7 +59,7 @@ std::string why_no_topic_name(std::string_view name) {
 class Topics::Turn {
  public:
   explicit Turn(Topics& topics) : topics_(topics) {}
-  ~Turn() { topics_.pass_turn(); }
+  ~Turn() { topics_.unlock_changes(); }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
@@ -82,7 +82,7 @@ asio::awaitable<void> Topics::take_turn() {
   co_await ours.wait();  // The turn is handed over, so it stays taken.
 }
 
-void Topics::pass_turn() {
+void Topics::unlock_changes() {
   if (waiting_.empty()) {
     taken_ = false;
     return;
@@ -114,14 +114,14 @@ asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& opera
     shard_.journal_failed(result.error());
     co_return refuse(ErrorCode::kafka_storage_error, result.error().message);
   }
-  co_await host_.show_everywhere(catalog_.image());
+  co_await host_.publish_topics(catalog_.image());
   co_return TopicResult<void>{};
 }
 
 asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
   co_await take_turn();
   Turn turn(*this);
-  if (auto why = why_no_topic_name(topic.name); !why.empty())
+  if (auto why = topic_name_error(topic.name); !why.empty())
     co_return refuse(ErrorCode::invalid_topic, why);
   if (catalog_.image()->find(topic.name)) {
     co_return refuse(ErrorCode::topic_already_exists,
@@ -139,7 +139,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
         fmt::format("{} more partitions would exceed tarry.max.partitions={}; there are {}.",
                     topic.partitions, shard_.config().max_partitions, partitions_));
   }
-  if (auto why = why_no_directories(topic.name, topic.partitions); !why.empty())
+  if (auto why = directory_limit_error(topic.name, topic.partitions); !why.empty())
     co_return refuse(ErrorCode::invalid_partitions, std::move(why));
   if (topic.replication != -1 && topic.replication != 1) {
     co_return refuse(ErrorCode::invalid_replication_factor,
@@ -174,7 +174,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
     co_return refuse(ErrorCode::unknown_topic_id, "This server does not host this topic ID.");
 
   // Nothing is taken for it from here on, so what is counted is all there is.
-  const std::uint64_t arriving = co_await host_.refuse_everywhere(id);
+  const std::uint64_t arriving = co_await host_.fence_topic(id);
   const std::uint64_t pending = shard_.broker_context().pending->pending_of(id) + arriving;
   TopicResult<void> written;
   if (!force && pending > 0) {
@@ -193,7 +193,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
     if (const auto dropped = shard_.broker_context().pending->drop_topic(id); !dropped)
       shard_.journal_failed(dropped.error());
   }
-  host_.stop_refusing(id, written.has_value());
+  host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());
   partitions_ -= topic->partitions;
   if (const auto dropped = storage::drop_producer_states(*shard_.broker_context().meta, id);
@@ -226,7 +226,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, 
         fmt::format("{} more partitions would exceed tarry.max.partitions={}; there are {}.", more,
                     shard_.config().max_partitions, partitions_));
   }
-  if (auto why = why_no_directories(topic->name, count); !why.empty())
+  if (auto why = directory_limit_error(topic->name, count); !why.empty())
     co_return refuse(ErrorCode::invalid_partitions, std::move(why));
   if (only_check) co_return topic;
   const storage::Operation operation = storage::PartitionsAdded{topic->id, count};

@@ -42,20 +42,20 @@ using TopicResult = std::expected<T, TopicRefusal>;
 using TopicPtr = storage::TopicsImage::TopicPtr;
 
 // 1 to 249 of [A-Za-z0-9._-], not "." and not ".."; empty when it is a topic's name, else why not.
-std::string why_no_topic_name(std::string_view name);
+std::string topic_name_error(std::string_view name);
 
 // How a change of the topics reaches every shard: the Broker.  Called on shard 0's thread, comes
 // back there.
 class TopicsHost {
  public:
   // Hands every shard the image.
-  virtual boost::asio::awaitable<void> show_everywhere(
+  virtual boost::asio::awaitable<void> publish_topics(
       std::shared_ptr<const storage::TopicsImage> image) = 0;
   // From here on no shard takes anything for the topic; how many delayed records were on their way
   // in then.
-  virtual boost::asio::awaitable<std::uint64_t> refuse_everywhere(TopicId topic) = 0;
+  virtual boost::asio::awaitable<std::uint64_t> fence_topic(TopicId topic) = 0;
   // The deletion has ended, one way or the other.
-  virtual void stop_refusing(const TopicId& topic, bool deleted) = 0;
+  virtual void unfence_topic(const TopicId& topic, bool deleted) = 0;
 
  protected:
   ~TopicsHost() = default;
@@ -93,7 +93,7 @@ class Topics {
   // Holds the turn from the check until every shard knows.
   class Turn;
   boost::asio::awaitable<void> take_turn();
-  void pass_turn();
+  void unlock_changes();
   // Journal, catalog, shards.
   boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation);
 

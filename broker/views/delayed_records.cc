@@ -7,7 +7,7 @@
 #include <boost/asio/post.hpp>
 
 #include "broker/broker.h"
-#include "delay/parked_record.h"
+#include "delay/pending_record.h"
 
 namespace tarry::broker {
 namespace {
@@ -29,7 +29,7 @@ DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
   record.accepted = pending.accepted;
   if (pending.expires != storage::never_expires) record.expires = pending.expires;
   record.bytes = std::move(pending.record);
-  const auto parked = delay::ParkedRecord::parse(record.bytes);
+  const auto parked = delay::PendingRecordBody::parse(record.bytes);
   if (!parked) {
     record.damage = parked.error().message;
     return record;
@@ -81,7 +81,7 @@ Result<Found> find_id(storage::PendingStore& store, const TopicId& topic, const 
     if (const auto* pending = std::get_if<storage::IdPending>(&*state)) {
       keys.push_back(pending->key);
     } else if (const auto* ended = std::get_if<storage::IdEnded>(&*state);
-               ended != nullptr && ended->how == storage::GoneHow::delivered) {
+               ended != nullptr && ended->how == storage::RemovalReason::delivered) {
       found.delivered.push_back(partition);
     }
   }

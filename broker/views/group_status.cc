@@ -15,7 +15,7 @@ namespace {
 namespace asio = boost::asio;
 
 // On the group's shard, as what follows.
-GroupSummary summary_of(Shard& shard, const KeptGroup& group) {
+GroupSummary summary_of(Shard& shard, const GroupEntry& group) {
   GroupSummary summary;
   summary.id = group.id();
   summary.state = name_of(group.state());
@@ -29,7 +29,7 @@ GroupSummary summary_of(Shard& shard, const KeptGroup& group) {
 }
 
 std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
-  const KeptGroup* const group = shard.groups().find(id);
+  const GroupEntry* const group = shard.groups().find(id);
   if (group == nullptr || group->is(GroupState::dead)) return std::nullopt;
   GroupStatus status;
   status.summary = summary_of(shard, *group);

@@ -189,7 +189,7 @@ class GroupConsumption {
   int run() {
     auto consumer = KafkaGroupConsumer::open(
         options_.broker.kafka(), options_.topic, *options_.group, from_end_,
-        [this](const auto& lost, bool still_ours) { before_revoke(lost, still_ours); });
+        [this](const auto& lost, bool still_assigned) { before_revoke(lost, still_assigned); });
     if (!consumer) return failure(consumer.error().message);
     consumer_ = std::move(*consumer);
     end_in_order_on_signals();
@@ -235,8 +235,8 @@ class GroupConsumption {
         assigned, [this](PartitionIndex partition) { return at_end_.contains(partition); });
   }
 
-  void before_revoke(const std::vector<PartitionIndex>& partitions, bool still_ours) {
-    if (still_ours) flush();
+  void before_revoke(const std::vector<PartitionIndex>& partitions, bool still_assigned) {
+    if (still_assigned) flush();
     for (const auto partition : partitions) {
       at_end_.erase(partition);
       printed_.erase(partition);  // Another member commits them.

@@ -194,7 +194,7 @@ int run(const Options& options) {
 
   log_info("server", "{}: stopping", wait_for_end());
   end_on_second_signal();
-  end_when_stop_takes(stop_patience);
+  exit_after(stop_patience);
   if (const auto stopped = broker.stop(); !stopped)
     end_without_checkpoint(stopped.error().message, failed);
   return done;

@@ -136,14 +136,14 @@ std::unexpected<Error> KafkaConnection::error_of(std::string_view thing, rd_kafk
 
 void KafkaConnection::on_error(rd_kafka_resp_err_t error, const char* reason) {
   if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
-    all_down_ = true;  // The reasons came before it, one for each broker.
+    all_brokers_down_ = true;  // The reasons came before it, one for each broker.
     return;
   }
   last_failure_ = connection_error_text(reason);
 }
 
 void KafkaConnection::watch(rd_kafka_topic_t* topic) {
-  if (std::exchange(all_down_, false) && !is_lost_) {
+  if (std::exchange(all_brokers_down_, false) && !is_lost_) {
     is_lost_ = true;
     complain(fmt::format("the connection to {} is lost{}{}; reading goes on when it is back",
                          printable(settings_.brokers), last_failure_.empty() ? "" : ": ",
@@ -163,7 +163,7 @@ void KafkaConnection::watch(rd_kafka_topic_t* topic) {
 }
 
 void KafkaConnection::mark_connected() {
-  all_down_ = false;
+  all_brokers_down_ = false;
   answers_ = 0;
   if (!std::exchange(is_lost_, false)) return;
   complain(fmt::format("the connection to {} is back", printable(settings_.brokers)));

@@ -75,7 +75,7 @@ class KafkaConnection {
   // The connection is lost and stderr says so.
   bool is_lost() const { return is_lost_; }
   // A request would not be answered now; stderr may not say so yet.
-  bool is_disconnected() const { return is_lost_ || all_down_; }
+  bool is_disconnected() const { return is_lost_ || all_brokers_down_; }
 
  private:
   KafkaConnection(KafkaSettings settings, KafkaCallbacks callbacks);
@@ -84,9 +84,9 @@ class KafkaConnection {
 
   const KafkaSettings settings_;
   const KafkaCallbacks callbacks_;
-  rd_kafka_t* client_ = nullptr;  // Null only while open() has not made it.
-  std::string last_failure_;      // The error of the last connection that failed; empty: none did.
-  bool all_down_ = false;         // librdkafka has said so, and nothing came since.
+  rd_kafka_t* client_ = nullptr;   // Null only while open() has not made it.
+  std::string last_failure_;       // The error of the last connection that failed; empty: none did.
+  bool all_brokers_down_ = false;  // librdkafka has said so, and nothing came since.
   bool is_lost_ = false;
   int answers_ = 0;  // In a row, while the connection is lost.
 };

@@ -33,9 +33,9 @@ namespace tarry::cli {
 class KafkaGroupConsumer {
  public:
   // The group takes these partitions from us: the last moment to call store_offset() for them. With
-  // `still_ours` false they were another's already, and nothing can be committed.
+  // `still_assigned` false they were another's already, and nothing can be committed.
   using BeforeRevoke =
-      std::function<void(const std::vector<PartitionIndex>& partitions, bool still_ours)>;
+      std::function<void(const std::vector<PartitionIndex>& partitions, bool still_assigned)>;
 
   // A partition without a committed offset is read from its start, or from its end.
   static Result<std::unique_ptr<KafkaGroupConsumer>> open(const KafkaSettings& settings,

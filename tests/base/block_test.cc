@@ -36,7 +36,7 @@ TEST_SUITE("block") {
       std::vector<Block> blocks;
       for (int i = 0; i < 100; ++i) blocks.emplace_back(std::size_t{1} << 20);
     }
-    CHECK(Block::kept_bytes() <= Block::most_kept_bytes);
+    CHECK(Block::kept_bytes() <= Block::max_kept_bytes);
   }
 
   TEST_CASE("a moved block is one block") {

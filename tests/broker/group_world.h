@@ -85,7 +85,7 @@ class GroupWorld final : private GroupHost {
       request.protocols.push_back({name, as_bytes(metadata)});
     }
     auto reply = std::make_shared<DelayedJoin>();
-    Group::JoinTerms terms;
+    Group::JoinContext terms;
     terms.client_id = says.client;
     terms.client_host = "/127.0.0.1";
     terms.needs_known_id = says.version >= 4;
@@ -214,7 +214,7 @@ class GroupWorld final : private GroupHost {
 
   std::deque<std::pair<GroupRecord, Stored>> storing;
   std::optional<GroupRecord> durable;
-  std::size_t unused = 0;  // How often became_unused() was called.
+  std::size_t unused = 0;  // How often on_unused() was called.
   purgatory::Purgatory& purgatory() override { return purgatory_; }
   timing::Tick tick() const override { return now_; }
 
@@ -236,7 +236,7 @@ class GroupWorld final : private GroupHost {
     storing.emplace_back(record, std::move(then));
   }
   void state_changed(Group&) override {}
-  void became_unused(Group&) override { ++unused; }
+  void on_unused(Group&) override { ++unused; }
 
   timing::Tick now_ = 1000;
   timing::TimingWheel wheel_{1000};

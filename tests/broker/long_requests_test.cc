@@ -189,7 +189,7 @@ TEST_SUITE("long requests") {
       const Buffer frame = protocol::encode_request_frame(7, "test", request, version);
       const auto header = protocol::parse_request_header(Bytes(frame).subspan(4));
       REQUIRE(header.has_value());
-      return why_refused(*header);
+      return refusal_reason(*header);
     };
     CHECK(why(describe, 5).find("the limit is 8388608") != std::string::npos);
     describe.groups.resize(8000);

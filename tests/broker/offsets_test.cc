@@ -50,11 +50,11 @@ struct Fixture {
       : world({.shards = 1, .configure = std::move(configure)}) {
     create_topic(world, "a", 3);
     create_topic(world, "b", 3);
-    offsets.emplace(world.shard(), budget, "g", [this] { ++became_empty; });
+    offsets.emplace(world.shard(), budget, "g", [this] { ++on_empty; });
   }
   OffsetBudget budget;
   World world;
-  int became_empty = 0;
+  int on_empty = 0;
   std::optional<GroupOffsets> offsets;
 };
 
@@ -98,11 +98,11 @@ TEST_SUITE("offsets") {
     f.world.run();
     CHECK(f.offsets->all().size() == 1);
     CHECK(stored(f.world, "g") == "1:2/ ");
-    CHECK(f.became_empty == 0);
+    CHECK(f.on_empty == 0);
     REQUIRE(f.offsets->remove({place(f.world, "a", 1)}).has_value());
     f.world.run();
     CHECK(f.offsets->empty());
-    CHECK(f.became_empty == 1);
+    CHECK(f.on_empty == 1);
     CHECK(f.budget.bytes == 0);
   }
 
@@ -145,10 +145,10 @@ TEST_SUITE("offsets") {
     REQUIRE(f.offsets->commit(std::move(commits)).has_value());
     f.world.shard().set_topics(std::make_shared<const storage::TopicsImage>());
     f.offsets->topic_deleted(a0.topic);
-    CHECK(f.became_empty == 0);
+    CHECK(f.on_empty == 0);
     f.world.run();
     CHECK(f.offsets->empty());
-    CHECK(f.became_empty == 1);
+    CHECK(f.on_empty == 1);
     CHECK(f.budget.bytes == 0);
   }
 
@@ -187,7 +187,7 @@ TEST_SUITE("offsets") {
     CHECK(f.offsets->find(a0)->offset == 3);
     f.world.pass(20min);
     CHECK(f.offsets->empty());
-    CHECK(f.became_empty == 1);
+    CHECK(f.on_empty == 1);
     CHECK_FALSE(f.offsets->next_expiry());  // Nothing can expire: no timer.
     CHECK(stored(f.world, "g").empty());
   }

@@ -73,7 +73,7 @@ TEST_SUITE("topics") {
     // The version is patched, so the world's own begin() cannot be used.
     const auto header = protocol::parse_request_header(Bytes(frame).subspan(4));
     REQUIRE(header.has_value());
-    CHECK(why_refused(*header).empty());
+    CHECK(refusal_reason(*header).empty());
     std::optional<Answer> answer;
     boost::asio::co_spawn(
         world.shard().executor(),
@@ -102,9 +102,9 @@ TEST_SUITE("topics") {
     protocol::RequestHeader header;
     header.key = 0;
     header.version = 2;
-    CHECK_FALSE(why_refused(header).empty());
+    CHECK_FALSE(refusal_reason(header).empty());
     header.version = 3;
-    CHECK(why_refused(header).empty());
+    CHECK(refusal_reason(header).empty());
   }
 
   TEST_CASE("every advertised API has a handler") {

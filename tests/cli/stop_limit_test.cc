@@ -22,7 +22,7 @@ TEST_SUITE("stop limit") {
     REQUIRE(child >= 0);
     if (child == 0) {
       ::dup2(said[1], STDERR_FILENO);
-      end_when_stop_takes(std::chrono::milliseconds{30});
+      exit_after(std::chrono::milliseconds{30});
       for (;;) ::pause();
     }
     ::close(said[1]);

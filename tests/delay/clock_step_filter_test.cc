@@ -15,7 +15,7 @@ TEST_SUITE("clock_step_filter") {
     for (const int pause : {1, 1'000, 86'400'000}) {
       clock.pass(milliseconds{pause});
       CHECK(wall.observe(clock) == clock.wall());
-      CHECK(!wall.decides_at());
+      CHECK(!wall.confirms_at());
     }
   }
 
@@ -33,13 +33,13 @@ TEST_SUITE("clock_step_filter") {
     const WallTime before = wall.observe(clock);
     clock.wall_now += std::chrono::hours{2};
     CHECK(wall.observe(clock) == before);
-    REQUIRE(wall.decides_at().has_value());
-    CHECK(*wall.decides_at() == clock.mono() + milliseconds{1'000});
+    REQUIRE(wall.confirms_at().has_value());
+    CHECK(*wall.confirms_at() == clock.mono() + milliseconds{1'000});
     clock.pass(milliseconds{999});
     CHECK(wall.observe(clock) == before + milliseconds{999});
     clock.pass(milliseconds{1});
     CHECK(wall.observe(clock) == clock.wall());
-    CHECK(!wall.decides_at());
+    CHECK(!wall.confirms_at());
   }
 
   TEST_CASE("a jump ahead that is taken back within a second was never believed") {
@@ -51,7 +51,7 @@ TEST_SUITE("clock_step_filter") {
     clock.pass(milliseconds{500});
     clock.wall_now -= std::chrono::hours{2};
     CHECK(wall.observe(clock) == before + milliseconds{500});
-    CHECK(!wall.decides_at());
+    CHECK(!wall.confirms_at());
   }
 
   TEST_CASE("a step back is believed at once") {

@@ -24,7 +24,7 @@ TEST_SUITE("accept") {
       const auto accepted = host.accept(orders, check(batch));
       REQUIRE(accepted.has_value());
       CHECK(accepted->untouched());
-      CHECK(accepted->changes_nothing());
+      CHECK(accepted->is_empty());
     }
   }
 
@@ -72,7 +72,7 @@ TEST_SUITE("accept") {
       const auto accepted = host.accept(orders, check(batch));
       REQUIRE(accepted.has_value());
       CHECK(!accepted->untouched());
-      CHECK(!accepted->logs_nothing());
+      CHECK(!accepted->appends_nothing());
       CHECK(accepted->parked() == 2);
       const auto view = records::BatchView::parse(accepted->immediate()).value();
       CHECK(view.codec() == static_cast<Codec>(codec));

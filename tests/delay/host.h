@@ -22,7 +22,7 @@
 
 #include "base/log.h"
 #include "delay/engine.h"
-#include "delay/parked_record.h"
+#include "delay/pending_record.h"
 #include "records/batch_builder.h"
 #include "records/batch_check.h"
 #include "storage/database.h"
@@ -179,13 +179,14 @@ class TestHost final : public Sink {
     return topic == topics.end() ? TopicDelay{} : topic->second;
   }
   bool owns(const TopicPartition& partition) override { return !foreign.contains(partition); }
-  void want_sequences() override {
+  void request_sequences() override {
     ++sequences_asked;
     if (give_sequences_when_asked) give();
   }
   void store_failed(const Error& error) override { FAIL("the store failed: " << error.message); }
 
-  void deliver(const TopicPartition& partition, Buffer batch, std::vector<storage::Gone> gone,
+  void deliver(const TopicPartition& partition, Buffer batch,
+               std::vector<storage::PendingRemoved> gone,
                std::move_only_function<void(Result<Offset>)> done) override {
     ++deliveries;
     check_delivery(partition, batch, gone);
@@ -221,15 +222,16 @@ class TestHost final : public Sink {
     const auto checked = check(bytes);
     auto accepted = accept(partition, checked, *target(partition));
     if (!accepted) return std::unexpected(accepted.error());
-    const Buffer immediate =
-        accepted->untouched() || accepted->logs_nothing() ? Buffer{} : accepted->take_immediate();
+    const Buffer immediate = accepted->untouched() || accepted->appends_nothing()
+                                 ? Buffer{}
+                                 : accepted->take_immediate();
     storage::JournalTransaction transaction;
-    if (!accepted->logs_nothing()) {
+    if (!accepted->appends_nothing()) {
       transaction.add(
           storage::LogAppended{partition, clock.wall(), accepted->untouched() ? bytes : immediate});
     }
-    const Offset answer = accepted->logs_nothing() ? accepted->base_offset() : 0;
-    engine->park(transaction, std::move(*accepted));
+    const Offset answer = accepted->appends_nothing() ? accepted->base_offset() : 0;
+    engine->add_to(transaction, std::move(*accepted));
     append(std::move(transaction));
     return answer;
   }
@@ -309,7 +311,7 @@ class TestHost final : public Sink {
       make_durable(entry.record);
     }
     journal_.clear();
-    gone_appended_ = gone_durable_;
+    removed_appended_ = removed_durable_;
     replayed = std::min(replayed, durable_.size());
     // The store may be behind by any number of records: those that had no apply() are among them.
     replayed = std::max(replayed, durable_.size() - applied_);
@@ -391,8 +393,8 @@ class TestHost final : public Sink {
       return transaction.tell_settled({});
     }
     for_each(bytes, [&](const storage::Operation& operation) {
-      if (const auto* gone = std::get_if<storage::Gone>(&operation)) {
-        gone_appended_.insert(gone->sequence);
+      if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation)) {
+        removed_appended_.insert(gone->sequence);
       }
     });
     transaction.tell_appended(++appended_);
@@ -416,17 +418,17 @@ class TestHost final : public Sink {
           read.offset = static_cast<Offset>(to.size());
           to.push_back(std::move(read));
         }
-      } else if (const auto* parked = std::get_if<storage::Parked>(&operation)) {
+      } else if (const auto* parked = std::get_if<storage::PendingAdded>(&operation)) {
         CHECK_MESSAGE(sequences_.insert(parked->sequence).second, "a sequence number is used once");
-        const auto value = ParkedRecord::parse(parked->record).value().record.value;
+        const auto value = PendingRecordBody::parse(parked->record).value().record.value;
         pending_[parked->sequence] = {{parked->due, parked->sequence},
                                       parked->partition,
                                       parked->expires,
                                       std::string(parked->id),
                                       std::string(as_text(*value))};
-        if (gone_durable_.contains(parked->sequence)) pending_.erase(parked->sequence);
-      } else if (const auto* gone = std::get_if<storage::Gone>(&operation)) {
-        gone_durable_.insert(gone->sequence);
+        if (removed_durable_.contains(parked->sequence)) pending_.erase(parked->sequence);
+      } else if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation)) {
+        removed_durable_.insert(gone->sequence);
         pending_.erase(gone->sequence);
       }
     });
@@ -438,7 +440,7 @@ class TestHost final : public Sink {
   }
 
   void check_delivery(const TopicPartition& partition, Bytes batch,
-                      const std::vector<storage::Gone>& gone) {
+                      const std::vector<storage::PendingRemoved>& gone) {
     const auto records = read_batch(batch);
     batch_sizes_.push_back(records.size());
     REQUIRE(records.size() == gone.size());
@@ -448,7 +450,7 @@ class TestHost final : public Sink {
     for (std::size_t i = 0; i < gone.size(); ++i) {
       const auto entry = pending_.find(gone[i].sequence);
       REQUIRE_MESSAGE(entry != pending_.end(), "what is handed over is pending");
-      CHECK_MESSAGE(!gone_appended_.contains(gone[i].sequence), "nothing is handed over twice");
+      CHECK_MESSAGE(!removed_appended_.contains(gone[i].sequence), "nothing is handed over twice");
       CHECK(entry->second.partition == partition);
       CHECK(entry->second.value == records[i].value);
       CHECK_MESSAGE(entry->second.key.due <= clock.wall(), "nothing is early");
@@ -461,7 +463,7 @@ class TestHost final : public Sink {
     // The first ones of all that is pending in this partition.
     std::vector<PendingKey> all;
     for (const auto& [sequence, entry] : pending_) {
-      if (entry.partition != partition || gone_appended_.contains(sequence)) continue;
+      if (entry.partition != partition || removed_appended_.contains(sequence)) continue;
       // What has expired stays behind, also while nobody takes its removal.
       if (entry.expires <= now) continue;
       all.push_back(entry.key);
@@ -487,7 +489,7 @@ class TestHost final : public Sink {
   std::map<TopicPartition, std::vector<ReadRecord>> logs_;
   std::map<Sequence, Pending> pending_;  // Durable.
   std::set<Sequence> sequences_;
-  std::set<Sequence> gone_durable_, gone_appended_;
+  std::set<Sequence> removed_durable_, removed_appended_;
   std::vector<std::size_t> batch_sizes_;
   Sequence next_block_ = 1;
 };

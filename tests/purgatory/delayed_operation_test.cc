@@ -299,7 +299,7 @@ TEST_SUITE("delayed operation") {
       REQUIRE(operation->move_deadline(now + 10));
       REQUIRE(turn(now + 9) == 0);
     }
-    const Tick deadline = operation->Parked::deadline();
+    const Tick deadline = operation->ParkedOperation::deadline();
     CHECK(turn(deadline - 1) == 0);
     CHECK(turn(deadline) == 1);
     CHECK(purgatory.metrics(produce_kind).late_ms.total().max() == 0);

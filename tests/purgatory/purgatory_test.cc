@@ -73,7 +73,7 @@ TEST_SUITE("purgatory") {
     wheel.advance(29);
     CHECK_FALSE(purgatory.has_completions());
     CHECK(patient.waiting());
-    CHECK(patient.Parked::deadline() == 30);
+    CHECK(patient.ParkedOperation::deadline() == 30);
     CHECK(purgatory.metrics(heartbeat_kind).expired == 0);
     wheel.advance(30);
     purgatory.run_completions(30);
@@ -241,7 +241,7 @@ TEST_SUITE("purgatory against a model") {
           continue;
         }
         if (!operation->decided && operation->holds()) operation->decided = Outcome::satisfied;
-        if (!operation->decided && operation->Parked::deadline() <= wheel.now() &&
+        if (!operation->decided && operation->ParkedOperation::deadline() <= wheel.now() &&
             operation->outcome() == Outcome::expired) {
           operation->decided = Outcome::expired;
         }
@@ -270,7 +270,7 @@ TEST_SUITE("purgatory against a model") {
         }
         case 2: {
           const bool waits = operation->waiting();
-          REQUIRE(operation->move_deadline(std::max(operation->Parked::deadline(), now) +
+          REQUIRE(operation->move_deadline(std::max(operation->ParkedOperation::deadline(), now) +
                                            below(100)) == waits);
           break;
         }

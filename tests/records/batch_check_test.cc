@@ -272,7 +272,7 @@ TEST_SUITE("batch_check") {
     for (int i = 0; i < 1000; ++i) builder.append(from_ms(1), std::nullopt, as_bytes("v"));
     const Buffer batch = builder.finish();
     const auto error = refused(batch, {.key_required = true});
-    CHECK(error.records.size() == most_bad_records_told);
+    CHECK(error.records.size() == max_bad_records_told);
     CHECK(error.message.starts_with("1000 records of the batch are invalid"));
   }
 

@@ -20,9 +20,11 @@ Buffer joined(const RecordBuilder& record) {
 Buffer one_of_each() {
   const std::string body = "batch bytes";
   RecordBuilder record;
-  record.add(Parked{{topic(1), 2}, 3, from_ms(4), from_ms(5), from_ms(6), "id", as_bytes(body)});
+  record.add(
+      PendingAdded{{topic(1), 2}, 3, from_ms(4), from_ms(5), from_ms(6), "id", as_bytes(body)});
   record.add(LogAppended{{topic(1), 2}, from_ms(7), as_bytes(body)});
-  record.add(Gone{{topic(1), 2}, 3, from_ms(4), GoneHow::replaced, from_ms(8), "id"});
+  record.add(
+      PendingRemoved{{topic(1), 2}, 3, from_ms(4), RemovalReason::replaced, from_ms(8), "id"});
   record.add(ProducerAnswered{{topic(1), 2}, 9, 10, 11, 12, -2, from_ms(13)});
   record.add(TopicCreated{topic(3), 4, "orders", {{"a", "b"}, {"c", ""}}});
   record.add(TopicDeleted{topic(3)});
@@ -48,7 +50,7 @@ TEST_SUITE("journal record") {
     const Buffer bytes = one_of_each();
     const auto read = for_each_operation(bytes, [&](const Operation& op) -> Result<> {
       kinds.push_back(op.index());
-      if (const auto* p = std::get_if<Parked>(&op)) {
+      if (const auto* p = std::get_if<PendingAdded>(&op)) {
         CHECK(p->partition == TopicPartition{topic(1), 2});
         CHECK(p->sequence == 3);
         CHECK(to_ms(p->due) == 4);
@@ -59,8 +61,8 @@ TEST_SUITE("journal record") {
       }
       if (const auto* a = std::get_if<LogAppended>(&op))
         CHECK(as_text(a->batches) == "batch bytes");
-      if (const auto* g = std::get_if<Gone>(&op))
-        CHECK((g->how == GoneHow::replaced && g->id == "id"));
+      if (const auto* g = std::get_if<PendingRemoved>(&op))
+        CHECK((g->how == RemovalReason::replaced && g->id == "id"));
       if (const auto* p = std::get_if<ProducerAnswered>(&op)) {
         CHECK((p->producer_id == 9 && p->epoch == 10 && p->first_sequence == 11 &&
                p->last_sequence == 12 && p->base_offset == -2 && to_ms(p->at) == 13));

@@ -520,8 +520,8 @@ TEST_SUITE("journal") {
       "files that a checkpoint has passed are used again, and what was in them never comes back") {
     Rig rig;
     REQUIRE(rig.open());
-    std::size_t most_files = 0;
-    std::uint64_t most_used = 0;
+    std::size_t max_files = 0;
+    std::uint64_t max_used = 0;
     Records since;
     for (int i = 0; i < 400; ++i) {
       const auto record = Buffer(3000 + rig.random.below(9000), static_cast<std::uint8_t>(i));
@@ -533,12 +533,12 @@ TEST_SUITE("journal") {
         rig.settle();
         since.clear();
       }
-      most_files = std::max(most_files, rig.disk.list(rig.options.directory)->size());
-      most_used = std::max(most_used, rig.disk.used());
+      max_files = std::max(max_files, rig.disk.list(rig.options.directory)->size());
+      max_used = std::max(max_used, rig.disk.used());
     }
     CHECK(rig.journal->stats().files > 30);
-    CHECK(most_files <= 7);
-    CHECK(most_used <= 7 * rig.options.file_bytes);
+    CHECK(max_files <= 7);
+    CHECK(max_used <= 7 * rig.options.file_bytes);
     // A lost page: the round at the end is gone, older ones of the same file lie beneath.
     const auto record = text("torn");
     rig.append(record);

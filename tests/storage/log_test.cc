@@ -430,7 +430,7 @@ TEST_CASE("a read that ends with an exception leaves no piece that others wait f
 TEST_CASE("pieces are bounded: those that were served go for new ones, those that were not stay") {
   ReadAhead pieces;
   const auto log = pieces.new_log();
-  constexpr auto most = static_cast<Offset>(ReadAhead::most_bytes / ReadAhead::piece_bytes);
+  constexpr auto most = static_cast<Offset>(ReadAhead::max_bytes / ReadAhead::piece_bytes);
   for (Offset from = 0; from < most; ++from) {
     REQUIRE(pieces.plan(log, from));
     REQUIRE(pieces.begin(log, from));

@@ -36,10 +36,10 @@ CommittedOffset at(std::uint8_t topic, PartitionIndex partition, Offset offset,
 }
 
 // Everything that load() gives, a line a group.
-std::string told(OffsetStore& store, const std::set<std::uint8_t>& gone_topics = {}) {
+std::string told(OffsetStore& store, const std::set<std::uint8_t>& removed_topics = {}) {
   std::string out;
   const auto exists = [&](const TopicId& topic) {
-    for (const auto gone : gone_topics)
+    for (const auto gone : removed_topics)
       if (topic == test_topic(gone)) return false;
     return true;
   };

@@ -79,12 +79,13 @@ struct Fixture {
   }
 };
 
-Parked park(const TopicPartition& partition, Sequence sequence, std::int64_t due,
-            std::string_view id = "", std::string_view body = "body") {
+PendingAdded park(const TopicPartition& partition, Sequence sequence, std::int64_t due,
+                  std::string_view id = "", std::string_view body = "body") {
   return {partition, sequence, from_ms(due), from_ms(1), never_expires, id, as_bytes(body)};
 }
-Gone gone(const TopicPartition& partition, Sequence sequence, std::int64_t due,
-          std::string_view id = "", GoneHow how = GoneHow::delivered, std::int64_t at = 0) {
+PendingRemoved gone(const TopicPartition& partition, Sequence sequence, std::int64_t due,
+                    std::string_view id = "", RemovalReason how = RemovalReason::delivered,
+                    std::int64_t at = 0) {
   return {partition, sequence, from_ms(due), how, from_ms(at), id};
 }
 
@@ -131,20 +132,20 @@ TEST_SUITE("pending store") {
     CHECK(f.id(orders, "a") == "pending 1");
     CHECK(f.id(orders_1, "a") == "unknown");
     CHECK(f.id(orders, "a1") == "unknown");
-    f.put({gone(orders, 1, 100, "a", GoneHow::delivered, 5000)});
+    f.put({gone(orders, 1, 100, "a", RemovalReason::delivered, 5000)});
     CHECK(f.id(orders, "a", 5000) == "ended 1");
     CHECK(f.id(orders, "a", 3'604'999) == "ended 1");
     CHECK(f.id(orders, "a", 3'605'000) == "unknown");
   }
 
   TEST_CASE("an id that was replaced belongs to the new record, in whichever order it is told") {
-    for (const bool gone_first : {true, false}) {
-      CAPTURE(gone_first);
+    for (const bool removed_first : {true, false}) {
+      CAPTURE(removed_first);
       Fixture f;
       f.put({park(orders, 1, 100, "a")});
-      const auto old = gone(orders, 1, 100, "a", GoneHow::replaced);
+      const auto old = gone(orders, 1, 100, "a", RemovalReason::replaced);
       const auto fresh = park(orders, 2, 50, "a");
-      if (gone_first)
+      if (removed_first)
         f.put({old, fresh});
       else
         f.put({fresh, old});
@@ -157,7 +158,7 @@ TEST_SUITE("pending store") {
   TEST_CASE(
       "a record that is added and removed in one journal record leaves an ended id and no count") {
     Fixture f;
-    f.put({park(orders, 1, 100, "a"), gone(orders, 1, 100, "a", GoneHow::cancelled)});
+    f.put({park(orders, 1, 100, "a"), gone(orders, 1, 100, "a", RemovalReason::cancelled)});
     CHECK(f.id(orders, "a") == "ended 2");
     CHECK(f.store->total() == 0);
     CHECK(f.window(0, 1000).empty());
@@ -173,23 +174,23 @@ TEST_SUITE("pending store") {
 
   TEST_CASE("an end is remembered of an id that never waited, unless a later record has the id") {
     Fixture f;
-    f.put({gone(orders, 5, 100, "a", GoneHow::delivered, 5000)});
+    f.put({gone(orders, 5, 100, "a", RemovalReason::delivered, 5000)});
     CHECK(f.id(orders, "a", 5000) == "ended 1");
     CHECK(f.id(orders_1, "a", 5000) == "unknown");
     CHECK(f.id(orders, "a", 3'605'000) == "unknown");
     CHECK(f.store->total() == 0);
     f.put({park(orders, 6, 200, "a")});
     CHECK(f.id(orders, "a", 5000) == "pending 6");
-    f.put({gone(orders, 5, 100, "a", GoneHow::delivered, 5000)});  // Replayed.
+    f.put({gone(orders, 5, 100, "a", RemovalReason::delivered, 5000)});  // Replayed.
     CHECK(f.id(orders, "a", 5000) == "pending 6");
-    f.put({gone(orders, 6, 200, "a", GoneHow::replaced), gone(orders, 7, 100, "a")});
+    f.put({gone(orders, 6, 200, "a", RemovalReason::replaced), gone(orders, 7, 100, "a")});
     CHECK(f.id(orders, "a") == "ended 1");
     CHECK(f.store->total() == 0);
   }
 
   TEST_CASE("an end of a kind that there is not is damage") {
     Fixture f;
-    const std::vector<Operation> bad{gone(orders, 1, 100, "a", static_cast<GoneHow>(0))};
+    const std::vector<Operation> bad{gone(orders, 1, 100, "a", static_cast<RemovalReason>(0))};
     const auto applied = f.store->apply(bad);
     REQUIRE_FALSE(applied.has_value());
     CHECK(applied.error().code == Errc::corrupt);
@@ -240,8 +241,8 @@ TEST_SUITE("pending store") {
   TEST_CASE("ends that nobody asks for any more go with a compaction") {
     Fixture f;
     f.put({park(orders, 1, 100, "old"), park(orders, 2, 100, "young"), park(orders, 3, 100, "here"),
-           gone(orders, 1, 100, "old", GoneHow::delivered, 0),
-           gone(orders, 2, 100, "young", GoneHow::delivered, 3'000'000)});
+           gone(orders, 1, 100, "old", RemovalReason::delivered, 0),
+           gone(orders, 2, 100, "young", RemovalReason::delivered, 3'000'000)});
     REQUIRE(f.store->sweep(from_ms(4'000'000), 10).has_value());
     REQUIRE(f.database->flush().has_value());
     Rocks& rocks = f.database->rocks();
@@ -448,10 +449,11 @@ TEST_SUITE("pending store") {
       std::uint8_t next_topic = 4;
       std::vector<TopicId> topics{test_topic(1), test_topic(2), test_topic(3)};
 
-      const auto end = [&](std::vector<Operation>& record, PendingKey key, GoneHow how) {
+      const auto end = [&](std::vector<Operation>& record, PendingKey key, RemovalReason how) {
         const auto& [partition, id] = model.pending.at(key);
         names.push_back(id);
-        record.push_back(Gone{partition, key.sequence, key.due, how, from_ms(0), names.back()});
+        record.push_back(
+            PendingRemoved{partition, key.sequence, key.due, how, from_ms(0), names.back()});
         if (!id.empty() &&
             model.ids[{partition, id}] == std::pair{std::string("pending"), key.sequence})
           model.ids[{partition, id}] = {"ended " + std::to_string(static_cast<int>(how)),
@@ -507,17 +509,17 @@ TEST_SUITE("pending store") {
               const auto old = std::ranges::find_if(model.pending, [&](const auto& p) {
                 return p.second == std::pair{partition, id};
               });
-              if (old != model.pending.end()) end(record, old->first, GoneHow::replaced);
+              if (old != model.pending.end()) end(record, old->first, RemovalReason::replaced);
               model.ids[{partition, id}] = {"pending", key.sequence};
             }
-            record.push_back(Parked{partition, key.sequence, key.due, from_ms(1), never_expires, id,
-                                    as_bytes(body)});
+            record.push_back(PendingAdded{partition, key.sequence, key.due, from_ms(1),
+                                          never_expires, id, as_bytes(body)});
             model.pending[key] = {partition, id};
           }
         } else if (kind < 95) {
           for (auto n = 1 + random.below(6); n > 0 && !model.pending.empty(); --n) {
             end(record, any_pending()->first,
-                random.below(2) == 0 ? GoneHow::delivered : GoneHow::cancelled);
+                random.below(2) == 0 ? RemovalReason::delivered : RemovalReason::cancelled);
           }
         } else if (kind < 96) {
           // A topic deleted by force, and another one in its place.
@@ -553,8 +555,8 @@ TEST_SUITE("pending store") {
             for (std::size_t i = checkpoint; i < journal.size(); ++i) {
               auto again = journal[i];
               std::erase_if(again, [&](const Operation& operation) {
-                const auto* p = std::get_if<Parked>(&operation);
-                const auto* g = std::get_if<Gone>(&operation);
+                const auto* p = std::get_if<PendingAdded>(&operation);
+                const auto* g = std::get_if<PendingRemoved>(&operation);
                 return model.dropped.contains(p ? p->partition.topic : g->partition.topic);
               });
               REQUIRE(f.store->apply(again).has_value());

@@ -204,11 +204,11 @@ struct Rig {
   std::vector<std::unique_ptr<Journal>> journals;
 };
 
-Parked park(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
+PendingAdded park(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
   return {partition, sequence, from_ms(due), from_ms(1), never_expires, {}, as_bytes("body")};
 }
-Gone gone(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
-  return {partition, sequence, from_ms(due), GoneHow::delivered, from_ms(1), {}};
+PendingRemoved gone(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
+  return {partition, sequence, from_ms(due), RemovalReason::delivered, from_ms(1), {}};
 }
 TopicCreated topic(const TopicPartition& partition, std::string_view name) {
   return {partition.topic, 4, name, {}};

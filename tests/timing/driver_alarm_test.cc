@@ -138,7 +138,7 @@ struct Service {
 
   // What a pass of the driver does.
   void run_due() {
-    driver_alarm.stay_awake();
+    driver_alarm.mark_awake();
     for (Shard& shard : shards) {
       if (shard.earliest.get() > present) continue;
       const std::lock_guard lock(shard.lock);

@@ -1,5 +1,5 @@
 // ShardLock between real threads, its owner among them.  Runs under ThreadSanitizer too, which has
-// another fence (see UnevenFence); that of production is tried by all other builds.
+// another fence (see AsymmetricFence); that of production is tried by all other builds.
 
 #include "timing/service/shard_lock.h"
 

@@ -26,14 +26,14 @@
 
 namespace tarry::timing {
 
-struct NoPoints {
+struct NoTestPoints {
   using Mutex = std::mutex;
   static void between() {}
 };
 
 // Not later than anything that waits in a shard; `never` when nothing does.  Written under the
 // shard's lock, read by anybody.
-template <class Points = NoPoints>
+template <class Points = NoTestPoints>
 class Earliest {
  public:
   static constexpr Tick never = std::numeric_limits<Tick>::max();
@@ -59,11 +59,11 @@ class Earliest {
 
 // `set` is called with what the alarm is to be set to, under a lock: one call at a time, the last
 // one counts.
-template <class Points = NoPoints>
+template <class Points = NoTestPoints>
 class DriverAlarm {
  public:
   // The driver, before it looks at the shards.
-  void stay_awake() {
+  void mark_awake() {
     Points::between();
     at_.store(0);
   }

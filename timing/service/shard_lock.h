@@ -44,7 +44,7 @@ inline std::size_t thread_number() {
 }
 
 // Two halves of a fence, of which one costs nothing and is done by whoever does it often.
-class UnevenFence {
+class AsymmetricFence {
  public:
 #if defined(__SANITIZE_THREAD__)
   // ThreadSanitizer knows no membarrier(); stores that are exchanges do the same.
@@ -81,21 +81,21 @@ class ShardLock {
   void lock() {
     const std::size_t me = thread_number();
     if (owner_.load(std::memory_order_relaxed) == me) {
-      UnevenFence::set_often(inside_);
+      AsymmetricFence::set_often(inside_);
       if (!revoked_.load()) {
-        is_owners_ = true;
+        held_by_owner_ = true;
         return;
       }
       inside_.store(false, std::memory_order_release);
     }
-    lock_as_anybody(me);
+    lock_slow(me);
   }
 
   void unlock() {
-    if (is_owners_) {
+    if (held_by_owner_) {
       inside_.store(false, std::memory_order_release);
     } else {
-      unlock_as_anybody();
+      unlock_slow();
     }
   }
 
@@ -109,12 +109,12 @@ class ShardLock {
   void end_driving() { --revocations_; }
 
  private:
-  [[gnu::noinline]] void lock_as_anybody(std::size_t me) {
+  [[gnu::noinline]] void lock_slow(std::size_t me) {
     if (driver_waits_.load(std::memory_order_relaxed)) let_driver_in();
     if (held_.exchange(true, std::memory_order_acquire)) wait(false);
     const std::size_t owner = owner_.load(std::memory_order_relaxed);
     // Not while the driver is at it: it has asked nobody to stay out.
-    if (owner == 0 && revocations_ == 0 && UnevenFence::is_there()) {
+    if (owner == 0 && revocations_ == 0 && AsymmetricFence::is_there()) {
       owner_.store(me, std::memory_order_relaxed);
     } else if (owner != me && owner != 0) {
       if (revocations_ == 0) count_strangers();
@@ -122,10 +122,10 @@ class ShardLock {
       return;
     }
     // Nobody is inside as its owner: that would be this thread.
-    is_owners_ = false;
+    held_by_owner_ = false;
   }
 
-  void unlock_as_anybody() {
+  void unlock_slow() {
     if (has_revoked_) {
       has_revoked_ = false;
       if (--revocations_ == 0) revoked_.store(false, std::memory_order_release);
@@ -136,10 +136,10 @@ class ShardLock {
   // With held_.  The first of several waits until the owner has left, and it does not come back.
   void revoke() {
     if (revocations_++ == 0 && owner_.load(std::memory_order_relaxed) != 0) {
-      UnevenFence::set_seldom(revoked_);
+      AsymmetricFence::set_seldom(revoked_);
       for (unsigned round = 0; inside_.load(); ++round) pause(round);
     }
-    is_owners_ = false;
+    held_by_owner_ = false;
     has_revoked_ = true;
   }
 
@@ -150,7 +150,7 @@ class ShardLock {
       strangers_since_ = now;
       strangers_ = 0;
     }
-    if (++strangers_ > most_strangers) {
+    if (++strangers_ > max_strangers) {
       revoke();
     }
   }
@@ -188,7 +188,7 @@ class ShardLock {
 #endif
   }
 
-  static constexpr int most_strangers = 64;  // In ten milliseconds.
+  static constexpr int max_strangers = 64;  // In ten milliseconds.
 
   std::atomic<std::size_t> owner_{0};  // A thread's number; once there is one it stays.
   std::atomic<bool> inside_{false};    // The owner is, or is about to see that it may not.
@@ -196,8 +196,8 @@ class ShardLock {
   std::atomic<bool> held_{false};
   std::atomic<bool> driver_waits_{false};
   // Of whoever has the lock:
-  bool is_owners_ = false;    // It was taken without held_.
-  bool has_revoked_ = false;  // It has to end one revocation.
+  bool held_by_owner_ = false;  // It was taken without held_.
+  bool has_revoked_ = false;    // It has to end one revocation.
   // Written with held_.
   int revocations_ = 0;
   int strangers_ = 0;

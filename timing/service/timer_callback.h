@@ -26,7 +26,7 @@ class TimerCallback {
       TimerCallback(F&& callback)
       : kind_(&kind_of<std::decay_t<F>>) {
     using Stored = std::decay_t<F>;
-    if constexpr (is_kept_inside<Stored>) {
+    if constexpr (fits_inline<Stored>) {
       ::new (static_cast<void*>(words_.data())) Stored(std::forward<F>(callback));
     } else {
       words_[0] = reinterpret_cast<std::uintptr_t>(new Stored(std::forward<F>(callback)));
@@ -55,12 +55,12 @@ class TimerCallback {
   };
 
   template <class F>
-  static constexpr bool is_kept_inside = std::is_trivially_copyable_v<F> &&
-                                         sizeof(F) <= sizeof(Words) && alignof(F) <= alignof(Words);
+  static constexpr bool fits_inline = std::is_trivially_copyable_v<F> &&
+                                      sizeof(F) <= sizeof(Words) && alignof(F) <= alignof(Words);
 
   template <class F>
   static F& stored(Words& words) {
-    if constexpr (is_kept_inside<F>) {
+    if constexpr (fits_inline<F>) {
       return *std::launder(reinterpret_cast<F*>(words.data()));
     } else {
       return *reinterpret_cast<F*>(words[0]);
@@ -79,7 +79,7 @@ class TimerCallback {
     delete &stored<F>(words);
   }
   template <class F>
-  static constexpr Kind kind_of{&call<F>, is_kept_inside<F> ? nullptr : &destroy<F>};
+  static constexpr Kind kind_of{&call<F>, fits_inline<F> ? nullptr : &destroy<F>};
 
   const Kind* kind_ = nullptr;
   Words words_;

@@ -169,7 +169,7 @@ void TimerService::begin_pass() {
     in_pass_ = true;
   }
   driver_ = std::this_thread::get_id();
-  alarm_.stay_awake();
+  alarm_.mark_awake();
 }
 
 // Sets the alarm to the earliest time of all; true when that has come already.

@@ -1,7 +1,7 @@
 #pragma once
 
-// The stored form of a pending record: the part of a producer's record that storage::Parked::record
-// holds.
+// The stored form of a pending record: the part of a producer's record that
+// storage::PendingAdded::record holds.
 //
 //      0  version             u8    = 1
 //      1  original timestamp  i64   the producer's, ms; big-endian
@@ -27,12 +27,12 @@ namespace tarry::delay {
 using storage::PendingKey;
 
 // A parked record read where it lies.
-struct ParkedRecord {
+struct PendingRecordBody {
   WallTime original;           // The producer's timestamp.
   records::RecordView record;  // Key, value and headers; its deltas mean nothing.
 
   // Errc::corrupt for bytes that are none, Errc::unsupported for a version that we do not know.
-  static Result<ParkedRecord> parse(Bytes bytes);
+  static Result<PendingRecordBody> parse(Bytes bytes);
 };
 
 // Headers as they are left when those that scheduled the record are taken out.
@@ -43,8 +43,8 @@ struct PlainHeaders {
 PlainHeaders plain_headers(const records::RecordView& record);
 
 // Appends `record` with `headers` to `to`, as the picture above.
-void append_parked(Buffer& to, WallTime original, const records::RecordView& record,
-                   const PlainHeaders& headers);
+void append_pending_body(Buffer& to, WallTime original, const records::RecordView& record,
+                         const PlainHeaders& headers);
 
 // The timestamp of a delivered record.
 inline WallTime delivered_time(DeliveredTimestamp which, WallTime due, WallTime original,

@@ -1,6 +1,6 @@
 #pragma once
 
-// BatchIntake: the order in which a partition takes producers' batches.
+// AppendQueue: the order in which a partition takes producers' batches.
 //
 //   append() --> [ checked | being checked | not looked at yet ] --> take(), one after the other
 //                    first                                 last
@@ -26,14 +26,14 @@
 
 namespace tarry::broker {
 
-class BatchIntake : public std::enable_shared_from_this<BatchIntake> {
+class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
  public:
   // Appends a batch that is checked, or refuses it; an empty verdict: there was no memory to look
   // at the batch.
   using Take = std::move_only_function<Appended(const Arrival& arrival,
                                                 std::optional<BatchChecks::Verdict> verdict)>;
 
-  BatchIntake(Take take, BatchChecks& checks) : take_(std::move(take)), checks_(checks) {}
+  AppendQueue(Take take, BatchChecks& checks) : take_(std::move(take)), checks_(checks) {}
 
   bool empty() const { return queue_.empty(); }
   // When it throws, it has not been handed in.
@@ -60,7 +60,7 @@ class BatchIntake : public std::enable_shared_from_this<BatchIntake> {
   void was_checked(Place& place, BatchChecks::Lane lane, BatchChecks::Checked checked);
   void look_at(Place& first);
   Appended take(Place& first);
-  void take_what_is_ready() noexcept;
+  void append_checked() noexcept;
 
   Take take_;  // Null: the partition has retired, or is gone.
   BatchChecks& checks_;

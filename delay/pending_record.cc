@@ -1,4 +1,4 @@
-#include "delay/parked_record.h"
+#include "delay/pending_record.h"
 
 #include <array>
 #include <string>
@@ -15,7 +15,7 @@ constexpr std::size_t body_at = 9;
 
 }  // namespace
 
-Result<ParkedRecord> ParkedRecord::parse(Bytes bytes) {
+Result<PendingRecordBody> PendingRecordBody::parse(Bytes bytes) {
   if (bytes.size() < body_at) {
     return fail(Errc::corrupt,
                 fmt::format("a pending record of {} bytes ends within its header", bytes.size()));
@@ -25,7 +25,7 @@ Result<ParkedRecord> ParkedRecord::parse(Bytes bytes) {
   }
   auto record = records::parse_record_body(bytes.subspan(body_at));
   if (!record) return std::unexpected(record.error());
-  return ParkedRecord{from_ms(load_be<std::int64_t>(bytes.data() + 1)), *record};
+  return PendingRecordBody{from_ms(load_be<std::int64_t>(bytes.data() + 1)), *record};
 }
 
 PlainHeaders plain_headers(const records::RecordView& record) {
@@ -38,8 +38,8 @@ PlainHeaders plain_headers(const records::RecordView& record) {
   return plain;
 }
 
-void append_parked(Buffer& to, WallTime original, const records::RecordView& record,
-                   const PlainHeaders& headers) {
+void append_pending_body(Buffer& to, WallTime original, const records::RecordView& record,
+                         const PlainHeaders& headers) {
   to.push_back(version);
   append_be(to, to_ms(original));
   append_bytes(to, record.key_value);

@@ -1,4 +1,4 @@
-#include "broker/partitions/batch_intake.h"
+#include "broker/partitions/append_queue.h"
 
 #include <exception>
 #include <utility>
@@ -18,7 +18,7 @@ Appended failed_with(ErrorCode error) {
 
 }  // namespace
 
-void BatchIntake::add(Arrival arrival, BatchChecks::Job job) {
+void AppendQueue::add(Arrival arrival, BatchChecks::Job job) {
   Place& place = queue_.emplace_back(Place{std::move(arrival), std::move(job), {}, {}});
   try {
     if (!BatchChecks::is_short(place.job.records)) check(place, Lane::usual);
@@ -26,10 +26,10 @@ void BatchIntake::add(Arrival arrival, BatchChecks::Job job) {
     queue_.pop_back();
     throw;
   }
-  take_what_is_ready();
+  append_checked();
 }
 
-void BatchIntake::check(Place& place, Lane lane) {
+void AppendQueue::check(Place& place, Lane lane) {
   place.state = Place::State::checking;
   checks_.run(lane, place.job,
               [self = shared_from_this(), &place, lane](BatchChecks::Checked checked) {
@@ -37,42 +37,42 @@ void BatchIntake::check(Place& place, Lane lane) {
               });
 }
 
-void BatchIntake::was_checked(Place& place, Lane lane, BatchChecks::Checked checked) {
+void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked checked) {
   const bool may_be_larger =
       lane == Lane::usual && checked.verdict && !*checked.verdict &&
       checked.verdict->error().reason == records::Refusal::message_too_large &&
       place.job.records.size() <= place.job.limits.max_message_bytes &&
-      BatchChecks::cap_of_usual_lane(place.job) < place.job.limits.max_uncompressed_bytes;
+      BatchChecks::usual_lane_cap(place.job) < place.job.limits.max_uncompressed_bytes;
   place.state = may_be_larger ? Place::State::larger : Place::State::checked;
   // Who has retired holds no room.
   if (!may_be_larger && take_ != nullptr) place.checked = std::move(checked);
-  take_what_is_ready();
+  append_checked();
 }
 
-void BatchIntake::abandon() {
+void AppendQueue::abandon() {
   if (take_ == nullptr) return;  // Retired before: its batches are still answered.
   take_ = nullptr;
   taking_ = true;
   for (Place& place : queue_) place.checked = {};
 }
 
-void BatchIntake::retire() {
+void AppendQueue::retire() {
   take_ = nullptr;
   for (Place& place : queue_) place.checked = {};
-  take_what_is_ready();
+  append_checked();
 }
 
-void BatchIntake::look_at(Place& first) {
+void AppendQueue::look_at(Place& first) {
   try {
     if (first.state == Place::State::larger) return check(first, Lane::large);
-    first.checked.verdict = BatchChecks::look_here(first.job);
+    first.checked.verdict = BatchChecks::check_inline(first.job);
   } catch (const std::exception&) {
     // It has no verdict, and is refused with that.
   }
   first.state = Place::State::checked;
 }
 
-Appended BatchIntake::take(Place& first) {
+Appended AppendQueue::take(Place& first) {
   try {
     if (take_ != nullptr) return take_(first.arrival, std::move(first.checked.verdict));
   } catch (const std::exception&) {
@@ -82,7 +82,7 @@ Appended BatchIntake::take(Place& first) {
 }
 
 // Throws nothing: who calls it has only the last of those who are answered here.
-void BatchIntake::take_what_is_ready() noexcept {
+void AppendQueue::append_checked() noexcept {
   if (std::exchange(taking_, true)) return;  // Who was answered has handed in the next one.
   const auto self = shared_from_this();
   while (!queue_.empty()) {
