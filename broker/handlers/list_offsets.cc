@@ -86,8 +86,7 @@ asio::awaitable<Found> find_offset(Shard& shard, TopicPartition id, std::int64_t
 asio::awaitable<void> find_offsets(OnShard<Item>& there, CancellationToken& token) {
   YieldBudget budget(*there.shard, nullptr);
   for (Item& item : there.items) {
-    if (budget.spend() && !co_await budget.yield()) co_return;
-    if (token.cancelled()) co_return;
+    if (budget.spend() && (!co_await budget.yield() || token.cancelled())) co_return;
     const Found found = co_await find_offset(*there.shard, item.id, item.target);
     item.answer->error_code = found.error;
     item.answer->offset = found.offset;
