@@ -112,7 +112,7 @@ struct Rig {
 
   std::string root;
   PosixDisk disk;
-  SeededRandom random(1);
+  SeededRandom random{1};
   MachineClock clock;
   JournalOptions options;
   ThreadBackground background;

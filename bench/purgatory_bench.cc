@@ -16,7 +16,9 @@
 #include <memory>
 #include <vector>
 
+#include "purgatory/delayed_operation.h"
 #include "purgatory/purgatory.h"
+#include "purgatory/watch_list.h"
 
 namespace tarry::purgatory {
 namespace {

@@ -98,7 +98,7 @@ class Shard final : public ShardContext, private PartitionHost {
 
  private:
   // --- ShardContext
-  void record_appended(Lsn lsn) override {
+  void record_appended(Lsn lsn) noexcept override {
     checkpointer_.appended(lsn);
     free_space_.appended(lsn);
   }

@@ -150,7 +150,7 @@ class ShardContext {
 
  private:
   // What a record in the journal means to the parts of the shard that watch it grow.
-  virtual void record_appended(Lsn lsn) = 0;
+  virtual void record_appended(Lsn lsn) noexcept = 0;
   virtual void record_completed() = 0;  // Its completion has run, and those who waited were asked.
   virtual void on_journal_full() = 0;
   virtual void on_journal_pressure() = 0;
