@@ -22,9 +22,8 @@
 //     of the request, so that they work while this one does; then this shard's own.
 //   - Work for one shard begins there in the order in which it was sent, so a later request's does
 //     not overtake an earlier one's.
-//   - The work of a handler that changes partitions lets each item take its place in its
-//   partition's
-//     order before it waits for anything.
+//   - The work of a handler that changes partitions lets each item take its place in the order of
+//     its partition before it waits for anything.
 //
 // What else always holds
 //   - scatter() returns or throws when all work has ended, whether or not some of it threw.  So the
