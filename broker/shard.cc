@@ -45,12 +45,6 @@ void Shard::record_completed() {
   if (partitions_.any_retired()) remove_retired_partitions();
 }
 
-void Shard::on_journal_full() {
-  // A large record is refused long before the journal is half full: a checkpoint makes room.
-  checkpointer_.hurry();
-  free_space_.look();
-}
-
 void Shard::on_journal_pressure() {
   checkpointer_.hurry();
   free_space_.look();  // It looks again until there is some.

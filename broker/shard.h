@@ -103,7 +103,6 @@ class Shard final : public ShardContext, private PartitionHost {
     free_space_.appended(lsn);
   }
   void record_completed() override;
-  void on_journal_full() override;
   void on_journal_pressure() override;
   void on_journal_postponed(const Error& error) override { shortage_.later(error); }
 
@@ -112,6 +111,7 @@ class Shard final : public ShardContext, private PartitionHost {
   void opened(Partition&) override { retention_.look_later(); }
   void log_is_dirty(Partition& partition, std::size_t bytes) override {
     checkpointer_.note_dirty(partition, bytes);
+    retention_.look_later();  // An empty partition may have been all that it saw so far.
   }
   void log_start_moved(Partition& partition) override { retention_.remove_old_segments(partition); }
 

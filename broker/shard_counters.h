@@ -1,6 +1,9 @@
 #pragma once
 
-// ShardCounters: a shard's clients and their requests.  The session layer writes them.
+// ShardCounters: a shard's clients and their requests.
+//
+// The session layer writes the figures of all requests; a handler writes those of its own API, on
+// the shard where it starts and ends: ++context.shard.counters.X.
 
 #include <cstdint>
 

@@ -252,6 +252,7 @@ class Engine {
   struct Delivery {
     std::vector<NearEntry*> entries;
     std::vector<storage::PendingRecord> records;  // Of these; `gone` views their ids.
+    WallTime at{};  // Of the removals, in the journal and in the store.
     std::size_t bytes = 0;
     // Told the sequence numbers that were delivered: all, or none.
     std::vector<std::move_only_function<void(const std::vector<Sequence>&)>> waiters;

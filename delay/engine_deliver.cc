@@ -213,6 +213,7 @@ std::size_t Engine::send(Filling& filling) {
   auto delivery = std::move(filling.delivery);
   Buffer buffer = filling.batch.finish();
   const std::size_t size = buffer.size();
+  delivery->at = filling.wall;
   delivery->bytes = size;
   in_flight_bytes_ += size;
   std::vector<storage::PendingRemoved> gone;
@@ -258,13 +259,12 @@ void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
   std::vector<Sequence> sequences;
 
   if (result) {
-    const WallTime at = clock_.wall();
     std::vector<storage::Operation> operations;
     operations.reserve(delivery->records.size());
     for (const auto& record : delivery->records) {
       operations.emplace_back(
           storage::PendingRemoved{partition.id, record.key.sequence, record.key.due,
-                                  storage::RemovalReason::delivered, at, record.id});
+                                  storage::RemovalReason::delivered, delivery->at, record.id});
     }
     if (const auto applied = store_.apply(operations); !applied) {
       failed(applied.error());

@@ -20,8 +20,9 @@
 //   - The operations are one journal record: after any crash all of them are there, or none.
 //   - appended() is told inside commit(), before anything else can be appended.  From then on
 //     nothing can refuse the changes, so it must not throw.
-//   - settled() is told exactly once, in the order of the journal; not at all only when the shard
-//     is destroyed first, or when commit() throws (std::bad_alloc), which changes nothing.
+//   - settled() is told exactly once, in the order of the journal among those of one durability;
+//     not at all only when the shard is destroyed first, or when commit() throws (std::bad_alloc),
+//     which changes nothing.
 //   - Each is told in the order in which the parts asked to be told.
 //
 // Everything runs on the shard's thread.  What the operations view has to live until commit()

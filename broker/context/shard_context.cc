@@ -89,7 +89,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
       },
       durability, reserve);
   if (!lsn) {
-    if (lsn.error().code == Errc::no_space) on_journal_full();
+    if (lsn.error().code == Errc::no_space) on_journal_pressure();
     kept->tell_settled(std::unexpected(lsn.error()));
     return lsn;
   }

@@ -11,7 +11,9 @@
 //   ShardContext  <-- Shard fills it in and owns what stands on it
 //
 // What the journal has made durable is applied in the order of the records: the parts of a
-// transaction are told, then the requests that wait for its LSN are asked.
+// transaction are told, then the requests that wait for its LSN are asked.  A transaction that
+// waits for its write alone (tarry.durability=os) is told earlier, before those of the same round
+// that wait for the sync.
 //
 // Everything runs on the shard's thread, so nothing in it has a lock; from start() on the doors
 // assert it.
@@ -108,9 +110,9 @@ class ShardContext {
   // The requests that wait for the journal, by the LSN that they wait for.
   purgatory::WatchList durable_waiters;
   purgatory::WatchList written_waiters;  // tarry.durability=os
-  // Everything before has been told to its completion.
+  // Everything before this is durable, and the parts of its transactions have been told.
   Lsn durable_through() const { return durable_through_; }
-  Lsn written_through() const { return written_through_; }
+  Lsn written_through() const { return written_through_; }  // Everything before is written.
   // Nothing can be promised any more: no work is taken from here on, and the process ends.
   void journal_failed(const Error& error);
   bool failed() const { return failed_; }
@@ -152,8 +154,7 @@ class ShardContext {
   // What a record in the journal means to the parts of the shard that watch it grow.
   virtual void record_appended(Lsn lsn) noexcept = 0;
   virtual void record_completed() = 0;  // Its completion has run, and those who waited were asked.
-  virtual void on_journal_full() = 0;
-  virtual void on_journal_pressure() = 0;
+  virtual void on_journal_pressure() = 0;  // Half full, or it has refused a record.
   virtual void on_journal_postponed(const Error& error) = 0;  // A round, for want of descriptors.
 
   void told_through(Lsn lsn, storage::Durability durability);

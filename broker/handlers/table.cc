@@ -54,6 +54,8 @@ constexpr std::array table{
     Handler{ApiKey::describe_topic_partitions, 0, 0, 0, false, run_describe_topic_partitions},
 };
 
+static_assert(std::ranges::is_sorted(table, {}, &Handler::key));
+
 // Records, or what tarry.group.max.bytes bounds.
 constexpr bool carries_data(ApiKey key) {
   return key == ApiKey::produce || key == ApiKey::join_group || key == ApiKey::sync_group;

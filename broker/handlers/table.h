@@ -2,10 +2,10 @@
 
 // The table of what we serve: one row a Kafka API, with its versions and its handler.
 //
-// Everything that depends on which APIs there are reads this table: dispatch, ApiVersions, the
-// metrics.  A key that has no row is not advertised, and a request with it ends the connection,
-// as in Kafka; so does a version that the row does not have (ApiVersions itself excepted, which
-// is answered in version 0 so that a newer client can step down).
+// Everything that depends on which APIs there are reads this table: dispatch and ApiVersions.  A
+// key that has no row is not advertised, and a request with it ends the connection, as in Kafka; so
+// does a version that the row does not have (ApiVersions itself excepted, which is answered in
+// version 0 so that a newer client can step down).
 
 #include <span>
 #include <string>
@@ -26,7 +26,8 @@ struct Handler {
   // before them, and those behind wait for them.
   bool pipelined;
   boost::asio::awaitable<Answer> (*run)(RequestContext context);
-  // What its answer may hold, told before it is started; null where that is little.
+  // The bytes that its answer may hold, so that the session starts it when there is room for them;
+  // null where the answer is not much larger than its request.
   std::size_t (*max_answered)(const RequestContext& context) = nullptr;
 };
 
