@@ -145,7 +145,7 @@ asio::awaitable<Reply> list_delayed(Call& call) {
     query.limit = number<std::size_t>("limit", *limit, 1, max_page_records);
   if (const auto* after = call.parameter("after")) {
     if (!broker::is_delayed_cursor(*after)) {
-      throw Refused{400, fmt::format("after={}: give the `next` of the page before, as in "
+      throw Refused{400, fmt::format("after={}: give the `next` of the previous page, as in "
                                      "after=@7Rk1D2b1",
                                      printable(*after))};
     }

@@ -25,7 +25,7 @@ asio::awaitable<Reply> get_readiness(Call& call) {
   Json body;
   body["status"] = state;
   if (state != "running") {
-    body["error"] = state == disk_full ? "disk full: the broker takes no records"
+    body["error"] = state == disk_full ? "disk full: the broker accepts no records"
                                        : fmt::format("the broker is {}", state);
     co_return json_reply(body, 503);
   }

@@ -101,7 +101,7 @@ std::optional<std::string_view> single(const http::fields& fields, http::field n
   const auto [begin, end] = fields.equal_range(name);
   if (begin == end) return std::nullopt;
   if (std::next(begin) != end)
-    throw Refused{400, fmt::format("the header {} comes twice", view(http::to_string(name)))};
+    throw Refused{400, fmt::format("the header {} is given twice", view(http::to_string(name)))};
   return view(begin->value());
 }
 
@@ -382,8 +382,8 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
       reply = refusal(refused.status, refused.why);
     }
     if (question && check != nullptr && !is_health_check(question->target)) {
-      reply = refusal(503, fmt::format("{} connections are open; beyond them only /healthz and "
-                                       "/readyz are answered",
+      reply = refusal(503, fmt::format("{} connections are open, which is the limit; above it only "
+                                       "/healthz and /readyz are answered",
                                        options.max_connections));
     } else if (question) {
       version = request.version();

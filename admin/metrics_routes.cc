@@ -25,10 +25,11 @@ void report_broker(const broker::Broker& broker, MetricSink& sink) {
     const MetricLabel version(sink, "version", config.version);
     const MetricLabel cluster(sink, "cluster_id", config.cluster_id);
     const MetricLabel node(sink, "node_id", std::to_string(config.node_id));
-    sink.gauge({"tarry_broker_info", "What runs here; always 1."}, std::uint64_t{1});
+    sink.gauge({"tarry_broker_info", "The broker's version, cluster id and node id; always 1."},
+               std::uint64_t{1});
   }
   const std::chrono::duration<double> up = broker.clock().mono() - broker.started();
-  sink.gauge({"tarry_broker_uptime_seconds", "Since the start."}, up.count());
+  sink.gauge({"tarry_broker_uptime_seconds", "Time since the broker's start."}, up.count());
 }
 
 void report_pending_by_topic(Context& context, MetricSink& sink) {
@@ -39,7 +40,7 @@ void report_pending_by_topic(Context& context, MetricSink& sink) {
     if (++shown > max_topics_shown) break;
     const MetricLabel label(sink, "topic", topic->name);
     sink.gauge({"tarry_delay_topic_pending",
-                "Records of a topic that wait for their time; topics with none are left out."},
+                "Pending records of a topic; topics without any are left out."},
                count);
   }
 }

@@ -48,8 +48,8 @@ TopicTotals totals_of(const storage::TopicsImage& topics) {
 }  // namespace
 
 void PendingStatus::report(MetricSink& sink) const {
-  sink.gauge({"tarry_delay_pending", "Records that wait for their time."}, total);
-  sink.gauge({"tarry_delay_next_due_timestamp_seconds", "When the next pending record is due.",
+  sink.gauge({"tarry_delay_pending", "Pending records."}, total);
+  sink.gauge({"tarry_delay_next_due_timestamp_seconds", "Due time of the next pending record.",
               "next_due"},
              next_due);
 }
@@ -60,7 +60,9 @@ void TopicTotals::report(MetricSink& sink) const {
 }
 
 void DiskStatus::report(MetricSink& sink) const {
-  sink.gauge({"tarry_storage_bytes", "All files of the broker, looked up now and then."}, bytes);
+  sink.gauge(
+      {"tarry_storage_bytes", "Size of all files of the broker, updated every 10 s at most."},
+      bytes);
 }
 
 asio::awaitable<Overview> overview(Context& context) {

@@ -17,8 +17,9 @@ double seconds(const timeval& time) {
 
 // The names that every exporter has for them.
 void ProcessStatus::report(MetricSink& sink) const {
-  sink.gauge({"process_resident_memory_bytes", "Memory that is in use.", "rss_bytes"}, rss_bytes);
-  sink.counter({"process_cpu_seconds_total", "User and system time.", "cpu_seconds"}, cpu_seconds);
+  sink.gauge({"process_resident_memory_bytes", "Resident memory.", "rss_bytes"}, rss_bytes);
+  sink.counter({"process_cpu_seconds_total", "CPU time in user and system mode.", "cpu_seconds"},
+               cpu_seconds);
   sink.gauge({"process_open_fds", "Open files and sockets.", "open_fds"}, open_fds);
 }
 

@@ -114,7 +114,7 @@ bool is_health_check(std::string_view target) {
 
 asio::awaitable<Reply> answer(Context& context, Question question) {
   if (question.host && !context.hosts.accepts(*question.host)) {
-    co_return refusal(421, fmt::format("the host '{}' is not this admin, which is {}",
+    co_return refusal(421, fmt::format("the Host '{}' is not this admin's; use {}",
                                        printable(*question.host), context.facts.admin_address));
   }
   const bool reads = question.method == "GET" || question.method == "HEAD";
@@ -141,7 +141,7 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
   if (!context.hosts.loopback() && !open && !authorized) co_return unauthorized();
   if (methods.empty()) {
     co_return refusal(
-        404, fmt::format("there is no '{}' here: there are /status, /topics, "
+        404, fmt::format("there is no path '{}'; the paths are /status, /topics, "
                          "/groups, /delayed, /wheel, /purgatory, /metrics, /healthz, /readyz",
                          printable(question.target)));
   }

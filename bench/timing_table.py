@@ -96,7 +96,7 @@ def histogram(results):
     count = results.get(row, ours, "steps")
     if count is None:
         return []
-    lines = ["Steps longer than so many microseconds, with a million standing:", ""]
+    lines = ["The number of steps that took longer than so many microseconds, with a million timers pending:", ""]
     lines += ["| us | " + " | ".join(results.peers) + " |", "|---" * (len(results.peers) + 1) + "|"]
     for us in (1, 2, 5, 10, 20, 50, 100, 1000, 10000):
         cells = []

@@ -40,7 +40,7 @@ Result<> Replay::start_moved(const TopicPartition& tp, Offset start) {
 
 void Replay::fence(const TopicPartition& tp, const std::string& why) {
   if (auto partition = open(tp)) return (*partition)->fence(why);
-  log_error("broker", "partition {} of topic {} is out of service, its bytes are kept: {}",
+  log_error("broker", "partition {} of topic {} is out of service; its files are kept: {}",
             tp.partition, tp.topic.text(), why);
 }
 
@@ -65,8 +65,7 @@ Result<> Replay::keep(const TopicPartition& tp, Bytes batches) {
 Result<> Replay::sync_kept() {
   for (auto& [tp, kept] : kept_) {
     if (auto synced = kept.file->sync(); !synced) return synced;
-    log_error("broker",
-              "the batches that the journal has for the partition are kept in {} ({} bytes)",
+    log_error("broker", "the partition's batches in the journal were saved in {} ({} bytes)",
               kept.path, kept.bytes);
   }
   return kept_.empty() ? Result<>() : broker_.disk->sync_directory(kept_directory());

@@ -16,8 +16,8 @@ struct ShardCounters {
   std::uint64_t requests_total = 0;
 
   void report(MetricSink& sink) const {
-    sink.gauge({"tarry_broker_connections", "Clients that are connected."}, connections);
-    sink.counter({"tarry_broker_requests_total", "Requests over the Kafka protocol."},
+    sink.gauge({"tarry_broker_connections", "Open client connections."}, connections);
+    sink.counter({"tarry_broker_requests_total", "Requests received over the Kafka protocol."},
                  requests_total);
   }
 };

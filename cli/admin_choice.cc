@@ -55,14 +55,17 @@ std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& o
   };
   const auto of_admin = cluster_of(admin);
   if (!of_admin) {
-    if (!options.admin_given) return refuse("is not known to be it: " + of_admin.error().message);
+    if (!options.admin_given)
+      return refuse("may be that of another broker: " + of_admin.error().message);
     return std::unexpected(AdminChoiceError{failed, of_admin.error().message});
   }
   const auto of_kafka = kafka_cluster(options, use);
   if (!of_kafka) {
-    if (!options.admin_given) return refuse("is not known to be it: " + of_kafka.error().message);
-    const std::string unknown = fmt::format("is the admin at {} that of the broker at {}? {}",
-                                            address, brokers, of_kafka.error().message);
+    if (!options.admin_given)
+      return refuse("may be that of another broker: " + of_kafka.error().message);
+    const std::string unknown =
+        fmt::format("cannot check that the admin at {} belongs to the broker at {}: {}", address,
+                    brokers, of_kafka.error().message);
     if (use == AdminUse::changes)
       return std::unexpected(AdminChoiceError{failed, unknown + "; nothing was changed"});
     complain(unknown);
@@ -71,9 +74,10 @@ std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& o
   if (*of_kafka == *of_admin) return admin;
   if (!options.admin_given) return refuse("belongs to another broker");
   return std::unexpected(AdminChoiceError{
-      failed, fmt::format("the admin at {} is not that of the broker at {}: their cluster ids are "
-                          "{} and {}",
-                          address, brokers, printable(*of_admin), printable(*of_kafka))});
+      failed,
+      fmt::format("the admin at {} does not belong to the broker at {}: their cluster ids are "
+                  "{} and {}",
+                  address, brokers, printable(*of_admin), printable(*of_kafka))});
 }
 
 }  // namespace tarry::cli

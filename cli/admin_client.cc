@@ -122,12 +122,12 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
   const std::string there = text("address");
   if (there != here && same_secret(proof, token_proof(talk.token, nonce, there))) {
     co_return fmt::format(
-        "the broker that knows the token is at {}, and something in between passes on what comes "
-        "to {}: give --admin {}, or run this where the broker is",
+        "the broker that knows the token is at {}, and something in between forwards connections "
+        "from {}: give --admin {}, or run this on the broker's machine",
         printable(there), here, printable(there));
   }
   co_return "it does not know this token: is it another broker? Give --data with that broker's "
-            "data directory (`tarry status` names it), or set TARRY_ADMIN_TOKEN to what stands in "
+            "data directory (`tarry status` names it), or set TARRY_ADMIN_TOKEN to the text of "
             "admin.token there";
 }
 
@@ -197,11 +197,11 @@ Result<AdminClient::Answer> AdminClient::ask(std::string_view method, std::strin
                                       format_duration(settings_.timeout)));
   }
   if (!talk.refused.empty()) {
-    return fail(Errc::io, fmt::format("the admin at {} was not sent the token of {}: {}", address_,
-                                      token_source_, talk.refused));
+    return fail(Errc::io, fmt::format("the admin at {} was not sent the token from {}: {}",
+                                      address_, token_source_, talk.refused));
   }
   if (talk.error == asio::error::connection_refused && at->is_loopback()) {
-    return fail(Errc::io, fmt::format("nobody listens at {}, where the admin should be: is `tarry "
+    return fail(Errc::io, fmt::format("nothing listens at {}, the address of the admin: is `tarry "
                                       "serve` running?",
                                       address_));
   }
@@ -235,7 +235,7 @@ Result<std::string> AdminClient::get(std::string_view target) {
 Result<std::string> AdminClient::remove(std::string_view target) {
   const auto token = this->token();
   if (!token) {
-    // "Nobody listens" helps more than "no token".
+    // "Nothing listens" helps more than "no token".
     if (const auto there = ask("GET", "/healthz", ""); !there)
       return std::unexpected(there.error());
     return std::unexpected(token.error());
@@ -249,7 +249,7 @@ Result<std::string> AdminClient::token() {
   if (!settings_.data && given != nullptr && *given != '\0') {
     if (!is_token(given)) {
       return fail(Errc::invalid,
-                  "TARRY_ADMIN_TOKEN is not a token: set it to what stands in admin.token in the "
+                  "TARRY_ADMIN_TOKEN is not a token: set it to the text of admin.token in the "
                   "broker's data directory");
     }
     token_source_ = "$TARRY_ADMIN_TOKEN";
@@ -266,7 +266,7 @@ Result<std::string> AdminClient::token() {
   }
   const std::string todo =
       "give --data with the broker's data directory (`tarry status` names it), or set "
-      "TARRY_ADMIN_TOKEN to what stands in admin.token there";
+      "TARRY_ADMIN_TOKEN to the text of admin.token there";
   if (errno == ENOENT || errno == ENOTDIR) {
     return fail(
         Errc::not_found,

@@ -74,10 +74,10 @@ const CLI::Validator is_key_value = validator([](std::string_view word) -> std::
 });
 const CLI::Validator is_schedule_id = validator([](std::string_view word) -> std::string {
   if (word.empty() || word.size() > 249)
-    return fmt::format("an id has 1 to 249 bytes, this one has {}", word.size());
+    return fmt::format("an id has 1 to 249 bytes; this one has {}", word.size());
   if (!is_utf8(word)) return fmt::format("{} is not UTF-8", printable(word));
   if (word[0] == '@')
-    return fmt::format("{}: an id does not begin with @, a handle does", printable(word));
+    return fmt::format("{}: an id does not begin with @; only a handle does", printable(word));
   return {};
 });
 const CLI::Validator is_partition = validator([](std::string_view word) {
@@ -93,7 +93,7 @@ const CLI::Validator is_acks = validator([](std::string_view word) -> std::strin
   return fmt::format("{}: give all, 1 or 0", printable(word));
 });
 const CLI::Validator is_topic = validator([](std::string_view word) -> std::string {
-  if (word.empty()) return "a topic's name is not empty";
+  if (word.empty()) return "the topic's name is empty";
   if (word.size() > 249)
     return fmt::format("{}...: a topic's name has at most 249 bytes", printable(word, 32));
   if (word.find('/') != word.npos || word.find('\0') != word.npos)
@@ -101,7 +101,7 @@ const CLI::Validator is_topic = validator([](std::string_view word) -> std::stri
   return {};
 });
 const CLI::Validator is_group = validator([](std::string_view word) -> std::string {
-  if (word.empty()) return "a group's name is not empty";
+  if (word.empty()) return "the group's name is empty";
   if (word.size() > 32'767 || word.find('\0') != word.npos)
     return fmt::format("{}...: a group's name has at most 32767 bytes and no NUL",
                        printable(word, 32));
@@ -133,7 +133,7 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
             options.timeout = *parse_duration(word);
             options.timeout_given = true;
           },
-          "How long to wait for the broker, also for one that is starting (default 10s)")
+          "How long to wait for the broker, also while it starts (default 10s)")
       ->option_text("D")
       ->check(is_timeout)
       ->take_last();

@@ -93,7 +93,7 @@ Json record_json(const BatchView& batch, const RecordView& record) {
 template <typename Visit>
 Result<> for_each_record_of(const BatchView& batch, Visit visit) {
   const auto codec = batch.codec();
-  if (!codec) return fail(Errc::unsupported, "its codec is none that Kafka has");
+  if (!codec) return fail(Errc::unsupported, "its codec is unknown");
   if (*codec == records::Codec::none)
     return records::for_each_record(batch.records(), batch.record_count(), visit);
   const auto unpacked = records::decompress(*codec, batch.records(), max_unpacked_bytes);

@@ -59,8 +59,8 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
   if (scheduled != 0 && too_many) {
     return std::unexpected(ScheduleErrors{
         ScheduleErrors::Kind::too_many,
-        fmt::format("the batch has {} records and delays some of them; the limit of such a batch "
-                    "is {}: lower batch.num.messages or batch.size",
+        fmt::format("the batch has {} records and delays some of them; the limit for such a "
+                    "batch is {}: lower batch.num.messages or batch.size",
                     batch.count, max_scheduled_records),
         {}});
   }

@@ -1,9 +1,9 @@
 #pragma once
 
-// BatchSchedules: what the records of one produced batch ask for.
+// BatchSchedules: the schedules that the records of one produced batch ask for.
 //
-// It is read once, where the batch is checked (a large one on the pool), and travels with the
-// batch to Engine::accept(), which only has to carry it out.
+// They are read once, where the batch is checked (a large one on the pool), and travel with the
+// batch to Engine::accept(), which only carries them out.
 //
 // Pure; any thread.  The ids view the batch's records.
 
@@ -20,18 +20,18 @@
 
 namespace tarry::delay {
 
-// A batch that schedules anything may have so many records: more than fit into one of the default
+// The limit of records in a batch that schedules any: more than fit into a batch of the default
 // largest size unless they are compressed, and ten times what librdkafka sends at once.  Each one
-// costs its shard 2 us when it is accepted and 3 when it is durable, and both happen in one step,
-// so this bounds the harm that a client can mean to do to some tenths of a second.
+// costs its shard 2 us when it is accepted and 3 us when it is durable, and both happen in one
+// step, so a malicious client can hold up the shard for some tenths of a second only.
 inline constexpr std::int32_t max_scheduled_records = 100'000;
 
-// Why a batch was not accepted.  Then nothing has changed.
+// The reason why a batch was not accepted.  Nothing has changed then.
 struct ScheduleErrors {
   enum class Kind {
     invalid,   // The producer's mistake: Kafka's INVALID_RECORD (87).
     too_many,  // More than max_scheduled_records: MESSAGE_TOO_LARGE (10), some clients split it.
-    busy,      // There are no sequence numbers at hand.  The producer may try again.
+    busy,      // No sequence numbers are available.  The producer may try again.
     failed,    // The pending store cannot be read.
   };
   Kind kind = Kind::invalid;
@@ -42,13 +42,13 @@ struct ScheduleErrors {
 struct BatchSchedules {
   // One for each record of the batch, in its order; empty when none of them asks for anything.
   std::vector<Schedule> of_records;
-  std::size_t sequences = 0;  // How many sequence numbers it takes to accept them.
+  std::size_t sequences = 0;  // Sequence numbers that accepting them takes.
 
   bool any() const { return !of_records.empty(); }
 };
 
-// Reads what the records of `batch` ask for.  Delays count from `arrived`; what is due by
-// `believed` is due on arrival (schedule.h).
+// Reads the schedules of the records of `batch`.  Delays count from `arrived`; a record that is
+// due by `believed` is due on arrival (schedule.h).
 std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::CheckedBatch& batch,
                                                              const TopicDelay& topic,
                                                              WallTime arrived, WallTime believed);

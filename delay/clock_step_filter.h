@@ -11,11 +11,11 @@
 // pending due, for good, if it was a mistake; so the old time runs on for a second by the monotonic
 // clock, and only a jump that is still there then is believed.  Both are logged.
 //
-// What always holds: now() is never later than what the wall clock said in the same observation,
-// so what is due by it is due by the clock on the wall.
+// What always holds: now() is never later than the wall clock in the same observation, so a record
+// that is due by now() is due by the wall clock.
 //
-// It also knows the wall clock finer than its milliseconds: watching shows when a millisecond
-// begins, and mono_of() uses that, so that a wake-up for a due time is not half a millisecond late.
+// It also knows the wall clock more finely than in milliseconds: observations show when a
+// millisecond begins, and mono_of() uses that, so that a wake-up is not half a millisecond late.
 //
 // Belongs to one thread.
 
@@ -31,14 +31,14 @@ class ClockStepFilter {
   static constexpr std::chrono::milliseconds max_accepted_jump{60'000};
   static constexpr std::chrono::milliseconds confirmation_time{1'000};
 
-  // Looks at the clock; what now() says afterwards.
+  // Reads the clocks, and returns the new now().
   WallTime observe(const Clock& clock);
 
   WallTime now() const { return now_; }  // As of the last observe().
 
-  // When the wall will say `due`, if nobody sets it; for what is more than a year ahead, a year.
+  // When the wall clock will show `due`, unless it is set; at most a year ahead.
   MonoTime mono_of(WallTime due) const;
-  // The believed wall at `mono`, finer than a millisecond.
+  // The believed wall time at `mono`, finer than a millisecond.
   std::chrono::nanoseconds since(WallTime due, MonoTime mono) const;
 
   // While a jump is in doubt: when to observe again.

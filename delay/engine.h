@@ -29,23 +29,23 @@
 //   accepted, not durable --> pending --> ready --> in flight --> gone (delivered)
 //           \__________________\__________\___ cancel, replace, expire: leaving --> gone
 //
-//   leaving    its removal is in the journal and not durable yet: it is not handed to the sink now
-//              (with an id also what was due on arrival, which goes to the log at once: a cancel
-//              waits, and is told that it came too late)
-//   in flight  its delivery stands in the journal, or will be refused: who wants to cancel waits
+//   leaving    its removal is in the journal and not durable yet: it is not handed to the sink
+//              now (so is a record with an id that was due on arrival, which goes to the log at
+//              once: a cancel waits for it, and its answer is that it came too late)
+//   in flight  its delivery is in the journal, or will be refused: a cancel waits for the outcome
 //
 // Invariants
-//   - Nothing is delivered before its due time by the clock on the wall, nor twice, nor after it
-//     was cancelled, replaced or had expired.
-//   - Per partition what is ready leaves in (due, sequence) order, one batch in flight at a time.
-//   - The store is changed by what is durable alone, in the order of the journal.
+//   - No record is delivered before its due time by the wall clock, nor twice, nor after it
+//     was cancelled, was replaced or expired.
+//   - Per partition ready records leave in (due, sequence) order, one batch in flight at a time.
+//   - The store changes only by what is durable, in the order of the journal.
 //   - A sequence number is used once.
-//   - Nothing pending: no timer.  Something pending: one timer, at most a second away, so that a
-//     step of the wall clock is noticed (docs/adr/0001).
-//   - One step is bounded (Options::step_*), and so is what is in memory.
+//   - With nothing pending there is no timer.  Otherwise there is one, at most a second away, so
+//     that a step of the wall clock is noticed (docs/adr/0001).
+//   - The work of a step is bounded (Options::step_*), and so is the memory.
 //
-// Fairness: partitions with something ready take turns, a batch each.  One whose delivery was
-// refused waits for its own back-off; nobody waits with it.
+// Fairness: partitions with ready records take turns, a batch each.  A partition whose delivery was
+// refused waits for its own back-off; the others do not wait for it.
 //
 // Everything runs on its shard's thread, with the clock that is given.  The engine has no lock of
 // its own; the PendingStore, which all shards share, has one.  The engine may be destroyed at any
@@ -87,20 +87,20 @@
 
 namespace tarry::delay {
 
-// What became of a batch.  Owns all that it names.
+// The result of accepting a batch.  Owns all bytes that it refers to.
 class Accepted {
  public:
-  // No record in it asks for anything: the batch goes to the log as it came.
+  // No record in it has a schedule: the batch goes to the log as it came.
   bool untouched() const { return kind_ == Kind::untouched; }
-  // All records are delayed, or cancel: nothing goes to the log.
+  // All records are delayed, or are cancels: nothing goes to the log.
   bool appends_nothing() const { return kind_ == Kind::nothing; }
 
-  // When neither of these: what goes to the log instead, at once.  The producer's fields, codec,
-  // deltas and last offset delta are the batch's; what is delayed or cancels is a hole.
+  // If neither of these: the batch that goes to the log instead, at once.  It keeps the producer's
+  // fields, codec, deltas and last offset delta; a delayed record or a cancel leaves a hole.
   Bytes immediate() const { return immediate_; }
   Buffer take_immediate() { return std::move(immediate_); }
 
-  // The base offset to answer when nothing goes to the log: -n for n records.
+  // The base offset in the answer if nothing goes to the log: -n for n records.
   Offset base_offset() const { return -static_cast<Offset>(records_); }
   std::int32_t records() const { return records_; }  // In the producer's batch.
 
@@ -138,10 +138,10 @@ class Accepted {
   WallTime arrived_{};
   std::int32_t records_ = 0;
   Buffer immediate_;
-  Buffer bytes_;  // Ids and records of what follows.
+  Buffer bytes_;  // Ids and records of the members below.
   std::vector<Added> added_;
-  // They precede the pending records, in the journal too.  `delivered`: was due on arrival, and is
-  // in `immediate_`; its id is remembered.
+  // They precede the pending records, in the journal too.  `delivered` is a record that was due on
+  // arrival and is in `immediate_`; its id is remembered.
   std::vector<Removed> removed_;
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t expired_ = 0;           // On arrival.
@@ -156,21 +156,22 @@ class Engine {
   struct Options {
     // Locators in memory; 90 bytes each.
     std::size_t near_entries = 2'000'000;
-    // What is due later than this is left on disk.
+    // Records that are due later than this stay on disk.
     std::chrono::milliseconds near_window{600'000};
 
-    // Of one step, so that it takes a few milliseconds at most: locators loaded, timers fired or
-    // moved, records handed to the sink (2 us each, another 3 when they are done), bytes of these.
+    // Limits of one step, so that it takes a few milliseconds at most: locators loaded, timers
+    // fired or moved, records handed to the sink (2 us each, 3 more when they are done), their
+    // bytes.
     std::size_t step_loads = 512;
     std::size_t step_timers = 4096;
     std::size_t step_records = 1024;
     std::size_t step_bytes = 4u << 20;
-    // Of one delivery, whatever max.message.bytes allows: others want their turn.
+    // Limit of one delivery, whatever max.message.bytes allows: other partitions take turns too.
     std::size_t batch_records = 512;
     // Handed to the sink and not done.
     std::size_t in_flight_bytes = 32u << 20;
 
-    // After a refused delivery, doubled each time.
+    // The back-off after a refused delivery, doubled each time.
     std::chrono::milliseconds first_back_off{10};
     std::chrono::milliseconds last_back_off{1'000};
 
@@ -185,60 +186,59 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Once, when the store is recovered: what is overdue leaves in the steps that follow.
+  // Call it once, when the store is recovered: overdue records leave in the steps that follow.
   void start();
 
-  // Sequence numbers first .. end-1 are ours alone, for ever; blocks come in rising order.
+  // Gives this engine the sequence numbers first .. end-1 for ever; blocks come in rising order.
   void give_sequences(Sequence first, Sequence end);
-  // Sink::request_sequences() came to nothing: it is asked again when somebody wants one.
+  // Sink::request_sequences() failed: the engine calls it again when it needs a number.
   void sequences_refused() { sequences_requested_ = false; }
 
   // --- Accepting (above).
 
-  // What is taken as the time for what has arrived: never later than `arrived`, nor than the time
-  // that is certain to have come (clock_step_filter.h).
+  // The time by which an arrived record counts as due: never later than `arrived`, nor than the
+  // believed wall time (clock_step_filter.h).
   WallTime believed(WallTime arrived) { return std::min(arrived, wall_.observe(clock_)); }
   // `batch` must be opened when there are `schedules`, which are of its records.
   std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
                                                  const records::CheckedBatch& batch,
                                                  const BatchSchedules& schedules,
                                                  const TopicDelay& topic, WallTime arrived);
-  // Adds what is parked and what is gone.  When the transaction is appended their ids are known,
-  // when it is durable they are in the store and armed.
+  // Adds the new pending records and the removals.  When the transaction is appended their ids are
+  // known; when it is durable the records are in the store and armed.
   void add_to(storage::JournalTransaction& transaction, Accepted accepted);
 
-  // --- For people (admin).
+  // --- For the admin.
   using CancelDone = std::move_only_function<void(Result<CancelOutcome>)>;
-  // `name` is an id or a handle.  Done when the answer is durable, also when something in flight
-  // has to be waited for; never with an answer that later proves wrong.
+  // `name` is an id or a handle.  `done` is called when the answer is durable, after the outcome of
+  // a delivery in flight if need be; the answer never turns out to be wrong later.
   void cancel(const TopicPartition& partition, std::string_view name, CancelDone done);
 
   // The topic is deleted (and dropped from the store by the host).
   void topic_deleted(const TopicId& topic);
 
-  // Accepted in the journal and not yet in the store, whose own counts do not include them.
+  // Records that are in the journal and not yet in the store, whose counts do not include them.
   std::size_t arriving_of(const TopicId& topic) const;
 
   struct Stats {
-    WallTime now{};                    // What is believed of the wall clock, as of the last step.
+    WallTime now{};                    // The believed wall time, as of the last step.
     std::size_t near = 0;              // Entries in memory, of these:
     std::size_t overdue = 0;           //   due and not yet delivered
     std::size_t in_flight = 0;         //   handed to the sink
     std::size_t arriving = 0;          // Accepted, not durable.  The store counts the rest.
-    WallTime horizon{};                // What is due before it is in memory.
+    WallTime horizon{};                // Records due before it are in memory.
     std::optional<WallTime> next_due;  // Exact, or the start of the wheel's bucket that has it.
     std::uint64_t delivered_total = 0;
     std::uint64_t early_total = 0;  // Always 0.
     std::uint64_t cancelled_total = 0;
-    std::uint64_t cancel_unknown_total = 0;  // Of clients: no such id.
-    std::uint64_t cancel_late_total = 0;     // Of clients: it was on its way.
+    std::uint64_t cancel_unknown_total = 0;  // From clients: no such id.
+    std::uint64_t cancel_late_total = 0;     // From clients: it was in flight.
     std::uint64_t replaced_total = 0;
     std::uint64_t expired_total = 0;
-    std::uint64_t dropped_total = 0;  // Their topic was gone.
+    std::uint64_t dropped_total = 0;  // Their topic was deleted.
     std::uint64_t damaged_total = 0;  // Kept, but cannot be read (logged).
-    std::uint64_t refused_total =
-        0;                // Deliveries that the sink refused, and that were tried again.
-    Distribution lag_us;  // From due to durable.
+    std::uint64_t refused_total = 0;  // Deliveries that the sink refused; each is tried again.
+    Distribution lag_us;              // From due to durable.
     timing::TimingWheel::Stats wheel;
     std::size_t bytes = 0;  // Of the near tier.
 
@@ -248,37 +248,37 @@ class Engine {
   Stats stats() const;
 
  private:
-  // A batch that the sink has.
+  // A delivery in flight: a batch that was handed to the sink.
   struct Delivery {
     std::vector<NearEntry*> entries;
     std::vector<storage::PendingRecord> records;  // Of these; `gone` views their ids.
     WallTime at{};  // Of the removals, in the journal and in the store.
     std::size_t bytes = 0;
-    // Told the sequence numbers that were delivered: all, or none.
+    // Called with the sequence numbers that were delivered: all, or none.
     std::vector<std::move_only_function<void(const std::vector<Sequence>&)>> waiters;
   };
 
-  // A partition of ours that has something near, or something held back.
+  // A partition of this engine that has near or held back records.
   struct Partition {
     TopicPartition id;
-    std::vector<NearEntry*> ready;  // A heap; in front what leaves first.
-    std::size_t entries = 0;        // Of ours in the near tier.
-    bool in_turn = false;           // Stands in turns_.
+    std::vector<NearEntry*> ready;  // A heap; the first to leave is in front.
+    std::size_t entries = 0;        // Its entries in the near tier.
+    bool in_turn = false;           // It is in turns_.
     bool in_use = false;
-    bool deleted = false;              // Its topic is.
+    bool deleted = false;              // Its topic is deleted.
     std::optional<MonoTime> retry_at;  // While it backs off.
     std::chrono::milliseconds back_off{0};
-    std::size_t typical_bytes = 16'384;  // Of its records, for how many to read at once.
+    std::size_t typical_bytes = 16'384;  // A record's size, to decide how many to read at once.
     std::unique_ptr<Delivery> in_flight;
   };
 
-  // Its removal is appended and not durable.
+  // A record whose removal is appended and not durable yet.
   struct Leaving {
-    bool delivered = false;                                // It was in flight, and that went well.
-    std::vector<std::move_only_function<void()>> waiters;  // Who wants to cancel it too.
+    bool delivered = false;                                // It was in flight, and was delivered.
+    std::vector<std::move_only_function<void()>> waiters;  // Further cancels of it.
   };
 
-  // What is taken away by a journal record of our own.
+  // Records that a journal record of the engine's own removes.
   struct Removal {
     TopicPartition partition;
     storage::RemovalReason how;
@@ -286,14 +286,14 @@ class Engine {
     std::vector<std::string> ids;  // As many; empty: none.
     WallTime at{};
     CancelDone done;          // May be empty.
-    bool topic_gone = false;  // That is why.
+    bool topic_gone = false;  // The reason: its topic is deleted.
 
     storage::PendingRemoved operation(std::size_t index) const {
       return {partition, keys[index].sequence, keys[index].due, how, at, ids[index]};
     }
   };
 
-  // How an id or a handle stands.
+  // The state of the record that an id or a handle names.
   struct Found {
     enum class State { unknown, pending, delivered };
     State state = State::unknown;
@@ -334,7 +334,7 @@ class Engine {
   timing::Tick tick_of(MonoTime time) const;
 
   // --- engine_accept.cc
-  // While a batch is taken apart: who has an id that it uses.
+  // Used while a batch is read: the record that has an id.
   struct Intake {
     std::map<std::string_view, std::size_t> parked;  // Id -> index in Accepted::added_.
     std::set<std::string_view> gone;
@@ -377,11 +377,11 @@ class Engine {
   bool started_ = false;
   bool stopped_ = false;        // The store has failed.
   bool stepping_ = false;       // step() is running: no second one inside it.
-  bool more_ = false;           // There is something to do at once.
-  bool loading_ = false;        // The horizon is on its way forward.
-  bool sweeping_ = false;       // Something near may be unwanted.
-  bool sweep_again_ = false;    // And more of it since this round began.
-  PartitionSlot refilled_ = 0;  // Whose turn it was.
+  bool more_ = false;           // There is more work to do at once.
+  bool loading_ = false;        // The horizon is being moved forward.
+  bool sweeping_ = false;       // Some near entries may have to leave.
+  bool sweep_again_ = false;    // More such entries since this sweep began.
+  PartitionSlot refilled_ = 0;  // The last partition that was refilled.
 
   // Blocks of sequence numbers, the one in use in front.
   struct Block {
@@ -395,20 +395,20 @@ class Engine {
   std::deque<Partition> partitions_;  // By slot.
   std::vector<PartitionSlot> free_slots_;
   std::unordered_map<TopicPartition, PartitionSlot> slots_;
-  std::deque<PartitionSlot> turns_;  // Who has something ready, and neither flies nor backs off.
+  std::deque<PartitionSlot> turns_;  // Those with ready records, none in flight, no back-off.
   std::multimap<MonoTime, PartitionSlot> backing_off_;
   std::size_t in_flight_bytes_ = 0;
 
   std::unordered_map<Sequence, Arriving> arriving_;
-  // The last one of each id, also of what was due on arrival.
+  // The last record of each id, including those that were due on arrival.
   std::unordered_map<TopicPartition, IdMap> arriving_ids_;
   std::unordered_map<Sequence, Leaving> leaving_;
 
-  std::vector<NearEntry*> fired_;  // Of step(), kept for its memory.
+  std::vector<NearEntry*> fired_;  // Used by step(); kept so that its memory is reused.
   mutable Stats stats_;            // The totals.
   WindowedHistogram lag_us_;
 
-  // What callbacks that outlive us look at.
+  // Callbacks that outlive the engine check it.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -1,25 +1,25 @@
 #pragma once
 
-// NearTier: what is due soon, as locators in a wheel of wall-clock milliseconds.
+// NearTier: the records that are due soon, as locators in a wheel of wall-clock milliseconds.
 //
 //     far (the store alone)              near (here too)                    due
 //   ------------------------ horizon  [ wheel: due > now ]  --expiry-->  ready, of its partition
 //                                     [ early: came out too soon ]
 //
-// A locator says when, which and where: 64 bytes and no body.  The wheel is this tier's own and
-// ticks by the wall clock, so that a step of that clock re-files nothing (docs/adr/0001): a step
-// ahead is one more advance(); after a step back the wheel is ahead of the clock, and what leaves
-// it too soon waits in `early`, in order, until its time has come.
+// A locator has due time, sequence number and partition: 64 bytes and no body.  The wheel is this
+// tier's own and ticks by the wall clock, so that a step of that clock moves no entry
+// (docs/adr/0001): a step ahead is one more advance(); after a step back the wheel is ahead of the
+// clock, and an entry that leaves it too soon waits in `early`, in order, until it is due.
 //
-// Entries are bounded in number by whoever inserts them: when there are too many, horizon_for()
-// proposes where the far future should begin from now on (by a sample), and sweep() lets go what
-// lies behind, little by little.  Letting go loses nothing: the store has everything.
+// The caller of insert() bounds the number of entries: when there are too many, horizon_for()
+// proposes a nearer horizon (by a sample), and sweep() erases the entries behind it, a few at a
+// time.  Erasing loses nothing: the store has everything.
 //
 // What always holds
 //   - An entry becomes ready once, by advance() or in insert(), when `now` has reached its due
 //     time and not before.
-//   - A sequence number is here once.
-//   - Unless it is_behind(), all that is due at the last advance()'s `now` is ready or further.
+//   - A sequence number is in the tier at most once.
+//   - Unless it is_behind(), every entry due at the last advance()'s `now` is ready or further.
 //
 // Belongs to its engine, on its thread.
 
@@ -53,7 +53,7 @@ class NearEntry final : public timing::Timer {
     waiting,    // In the wheel.
     early,      // Came out of the wheel before its time.
     ready,      // Due; its partition's queue has it.
-    abandoned,  // Was ready and is leaving; its partition's queue has it still.
+    abandoned,  // Was ready and is leaving; still in its partition's queue.
     in_flight,  // Handed to the sink.
   };
 
@@ -73,7 +73,7 @@ class NearEntry final : public timing::Timer {
   NearTier* tier_ = nullptr;
 };
 
-// A locator is what a pending record costs in memory: one cache line.
+// A locator is the memory that a pending record costs: one cache line.
 static_assert(sizeof(NearEntry) <= 64);
 
 class NearTier {
@@ -83,28 +83,28 @@ class NearTier {
   NearTier(const NearTier&) = delete;
   NearTier& operator=(const NearTier&) = delete;
 
-  // Files an entry; null when it is here already.  The caller queues it when it is `ready`.
+  // Inserts an entry; null if it is here already.  The caller queues it when it is `ready`.
   NearEntry* insert(const PendingKey& key, PartitionSlot partition, WallTime now);
 
   NearEntry* find(Sequence sequence) const;
 
-  // Takes an entry out, whatever its state.  Who queued a ready one has forgotten it before.
+  // Erases an entry, whatever its state.  The caller has dropped a ready one from its queue before.
   void erase(NearEntry& entry);
 
-  // Changes of state once it is ready; who queues it knows.
+  // Changes of state of a ready entry; the caller keeps its queue in step.
   void set_in_flight(NearEntry& entry) { entry.state_ = NearEntry::State::in_flight; }
   void set_ready(NearEntry& entry) { entry.state_ = NearEntry::State::ready; }
   void set_abandoned(NearEntry& entry) { entry.state_ = NearEntry::State::abandoned; }
-  void set_early(NearEntry& entry);  // Its time has gone again: the clock was set back.
+  void set_early(NearEntry& entry);  // It is no longer due: the clock was set back.
 
-  // Appends what has become due to `ready`, in no order.  `budget` bounds the work; true: there is
-  // more to do at this `now`.
+  // Appends the entries that became due to `ready`, in no order.  `budget` bounds the work; true:
+  // there is more to do at this `now`.
   bool advance(WallTime now, std::size_t budget, std::vector<NearEntry*>& ready);
 
   // When advance() next has something to do.  Empty when nothing waits.
   std::optional<WallTime> next_work() const;
 
-  // The last advance() had more to do: something that waits may be due before what is ready.
+  // The last advance() had more to do: a waiting entry may be due before the ready ones.
   bool is_behind() const { return behind_; }
 
   std::size_t size() const { return size_; }
@@ -113,8 +113,8 @@ class NearTier {
   // A key such that about `keep` (0..1) of those in the wheel lie before it.
   std::optional<PendingKey> horizon_for(double keep);
 
-  // Looks at up to `limit` entries, goes on where it stood, and erases those that wait and for
-  // which `unwanted` says so.  True when a whole round over all entries has ended with this call.
+  // Visits up to `limit` entries, from where it last ended, and erases waiting ones for which
+  // `unwanted` is true.  Returns true when this call completes a round over all entries.
   bool sweep(std::size_t limit, const std::function<bool(const NearEntry&)>& unwanted);
 
   timing::TimingWheel::Stats wheel_stats() const { return wheel_.stats(); }
@@ -141,7 +141,7 @@ class NearTier {
   std::deque<std::vector<NearEntry>> slabs_;
   std::vector<NearEntry*> free_;
   std::size_t size_ = 0;
-  std::size_t swept_ = 0;  // Where sweep() goes on.
+  std::size_t swept_ = 0;  // Where sweep() continues.
 
   // By sequence number: open addressing, linear probing, a power of two, at most 3/4 full.
   std::vector<NearEntry*> index_;

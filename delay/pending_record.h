@@ -8,8 +8,8 @@
 //      9  body                      as in Kafka's record from the key's length on: key, value,
 //                                   headers, without those that scheduled it
 //
-// The batch around a record is not kept: on delivery it gets another one.  So what it gets there
-// (x-scheduled-for, x-schedule-handle) is not kept either; both follow from its key.
+// The batch around a record is not kept: on delivery it gets another one.  The headers that it gets
+// then (x-scheduled-for, x-schedule-handle) are not kept either; both follow from its key.
 
 #include <cstdint>
 #include <string_view>
@@ -26,23 +26,23 @@ namespace tarry::delay {
 
 using storage::PendingKey;
 
-// A parked record read where it lies.
+// A view of a stored pending record.
 struct PendingRecordBody {
   WallTime original;           // The producer's timestamp.
   records::RecordView record;  // Key, value and headers; its deltas mean nothing.
 
-  // Errc::corrupt for bytes that are none, Errc::unsupported for a version that we do not know.
+  // Errc::corrupt for malformed bytes, Errc::unsupported for an unknown version.
   static Result<PendingRecordBody> parse(Bytes bytes);
 };
 
-// Headers as they are left when those that scheduled the record are taken out.
+// A record's headers without those that scheduled it.
 struct PlainHeaders {
   std::int32_t count = 0;
   Buffer encoded;  // Without their number.
 };
 PlainHeaders plain_headers(const records::RecordView& record);
 
-// Appends `record` with `headers` to `to`, as the picture above.
+// Appends `record` with `headers` to `to`, in the format above.
 void append_pending_body(Buffer& to, WallTime original, const records::RecordView& record,
                          const PlainHeaders& headers);
 
@@ -53,12 +53,12 @@ inline WallTime delivered_time(DeliveredTimestamp which, WallTime due, WallTime 
   return which == DeliveredTimestamp::original ? original : now;
 }
 
-// What a delivered record has in its batch beside its parked body, at most.
+// The largest size of a delivered record in its batch, without its stored body.
 inline constexpr std::size_t delivered_overhead =
     records::BatchBuilder::max_record_overhead + 2 * 64;  // Two headers, handles of 42 bytes.
 
-// Adds to `builder` what a consumer gets: key, value and `headers`, then x-scheduled-for and
-// x-schedule-handle.
+// Adds to `builder` the record that a consumer gets: key, value and `headers`, then x-scheduled-for
+// and x-schedule-handle.
 void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
                       std::int32_t header_count, Bytes headers, const PendingKey& key);
 

@@ -1,19 +1,19 @@
 #pragma once
 
-// Schedule: what a record's headers ask for, or why they cannot be understood.
+// Schedule: the schedule that a record's headers ask for, or the reason why they are invalid.
 //
 //   x-deliver-at       a time        when: one of these two, or the topic's default delay
 //   x-delay            a duration
 //   x-schedule-id      1-249 bytes   its name in its partition; alone it schedules nothing
-//   x-schedule-action  cancel        drop what is pending under that id
+//   x-schedule-action  cancel        drop the pending record with that id
 //   x-expire-at        a time        drop it if it cannot be delivered before this
 //   x-every x-cron x-cron-tz x-until x-count    recurring: refused, not supported yet
 //
 // A value of 8 bytes whose first byte is 0 is a big-endian number of milliseconds, anything else
 // is text (base/time_text.h).
 //
-// What always holds: a header that cannot be understood is an error that names header and value.
-// Nothing is clamped, guessed, ignored or delivered at once instead.
+// What always holds: an invalid header is an error that names header and value.  No value is
+// clamped, guessed or ignored, and no record with one is delivered at once instead.
 //
 // Pure; any thread.
 
@@ -50,11 +50,11 @@ inline constexpr std::size_t max_schedule_id_bytes = 249;
 
 struct Schedule {
   enum class Kind {
-    none,       // Asks for nothing: goes to the log as it is.
+    none,       // No schedule: goes to the log as it is.
     immediate,  // Due already: goes to the log at once, rewritten as on delivery.
     delayed,
     expired,  // Cannot be delivered before its x-expire-at: dropped and counted.
-    cancel,   // Drops what is pending under `id`; is never seen itself.
+    cancel,   // Drops the pending record with `id`; is never delivered itself.
   };
   Kind kind = Kind::none;
   WallTime due{};                             // Not of none and cancel.
@@ -62,17 +62,17 @@ struct Schedule {
   std::string_view id;                        // Views the record; empty: none.
 };
 
-// Whether any of the headers that schedule may stand in `records` (uncompressed): a search for
-// their names, in which a body that contains one counts too.  Much cheaper than reading records.
+// Whether `records` (uncompressed) may contain any of the headers that schedule: a search for
+// their names, which also finds them in a body.  Much cheaper than reading records.
 bool may_schedule(Bytes records);
 
-// What `record` asks for.  A delay counts from `arrived`, by the clock on the wall; what is due by
+// The schedule of `record`.  A delay counts from `arrived`, in wall time; a record that is due by
 // `believed` (clock_step_filter.h, never later) is immediate.  The error is for the producer.
 std::expected<Schedule, std::string> read_schedule(const records::RecordView& record,
                                                    const TopicDelay& topic, WallTime arrived,
                                                    WallTime believed);
 
-// Whether `name` is taken out of a scheduled record: all of the above but x-schedule-id.
+// Whether delivery removes the header `name`: all of the above but x-schedule-id.
 bool is_taken_out(std::string_view name);
 
 }  // namespace tarry::delay

@@ -1,15 +1,15 @@
 #pragma once
 
-// Sink: the engine's host, as the engine sees it.  Where due records go, where what must survive
-// is written, and who is asked about topics.
+// Sink: the engine's host, as the engine sees it.  It takes due records, writes what must survive
+// a crash, and answers questions about topics.
 //
 //   engine --deliver(batch, gone)--> sink: one journal record [LogAppended, PendingRemoved...]
 //   engine <-------done(offset)----- sink: that record is durable
 //
 // The broker's Sink is a partition and its shard's journal; a relay beside an existing Kafka would
 // be another.  Everything runs on the engine's thread.  A `done` may be called inside the call
-// that it was given to, when that refuses; it is called once, or never when the incarnation ends
-// first.  After a journal record was taken, `done` comes in the order of the journal.
+// that it was given to, if that call refuses; it is called once, or never if the incarnation ends
+// first.  Once the journal has taken a record, its `done` is called in the order of the journal.
 
 #include <chrono>
 #include <cstddef>
@@ -25,14 +25,14 @@
 
 namespace tarry::delay {
 
-// Which time a delivered record carries (tarry.delay.timestamp).
+// The timestamp of a delivered record (tarry.delay.timestamp).
 enum class DeliveredTimestamp {
-  due,       // The one it was scheduled for.
+  due,       // Its due time.
   original,  // The producer's.
   delivery,  // That of its delivery.
 };
 
-// What delay/ has to know of a topic, to accept and to deliver.
+// The settings of a topic that delay/ needs to accept and to deliver.
 struct TopicDelay {
   bool enable = true;                                  // tarry.delay.enable: look at headers.
   std::chrono::milliseconds default_delay{0};          // tarry.delay.ms; 0: none.
@@ -46,31 +46,32 @@ class Sink {
  public:
   virtual ~Sink() = default;
 
-  // The topic as it is now; empty when it is gone, and then so is what is pending for it.
+  // The topic as it is now; empty if it is deleted, and its pending records with it.
   virtual std::optional<TopicDelay> target(const TopicPartition& partition) = 0;
 
-  // Whether this engine delivers for `partition`: another shard's entries stand in the same store.
+  // Whether this engine delivers for `partition`: another shard's entries are in the same store.
   // Always the same answer for one partition.
   virtual bool owns(const TopicPartition& partition) = 0;
 
   // Appends `batch` (offsets from 0; producer id -1) to the partition and `gone` to the same
-  // journal record.  What `gone` views lives until `done` has been called.  Done with the offset
-  // of the first record, when it is durable; or with why nothing was written, and then the engine
-  // tries again later (Errc::not_found: the topic is gone).  What is not due by the wall clock at
-  // the time of appending is not written: a sink that makes a batch wait looks at the clock again.
+  // journal record.  The bytes that `gone` views live until `done` is called: with the offset
+  // of the first record, when it is durable; or with the reason why nothing was written, and then
+  // the engine tries again later (Errc::not_found: the topic is deleted).  No record is written
+  // that is not due by the wall clock at the append: a sink that delays a batch checks the clock
+  // again.
   virtual void deliver(const TopicPartition& partition, Buffer batch,
                        std::vector<storage::PendingRemoved> gone,
                        std::move_only_function<void(Result<Offset>)> done) = 0;
 
-  // Commits what the engine takes away.
+  // Commits the removals of the engine.
   virtual void commit(storage::JournalTransaction transaction) = 0;
 
-  // Sequence numbers run low: note a block durably, then Engine::give_sequences().  Asked once
-  // until they come.
+  // Sequence numbers run low: reserve a block durably, then call Engine::give_sequences().  Not
+  // called again until they come.
   virtual void request_sequences() = 0;
 
-  // What is durable could not be written to the pending store or be read from it: the incarnation
-  // is over, and the engine does nothing any more.  Told once.
+  // The pending store could not be written or read: the incarnation is over, and the engine does
+  // nothing any more.  Called once.
   virtual void store_failed(const Error& error) = 0;
 };
 

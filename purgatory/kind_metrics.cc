@@ -5,7 +5,7 @@
 namespace tarry::purgatory {
 
 void KindStats::report(MetricSink& sink) const {
-  sink.counter({"tarry_purgatory_started_total", "Requests that asked for an answer.", "started"},
+  sink.counter({"tarry_purgatory_started_total", "Requests that were started.", "started"},
                started);
   const auto answered = [&sink](std::string_view outcome, std::string_view field,
                                 std::uint64_t requests) {
@@ -15,19 +15,19 @@ void KindStats::report(MetricSink& sink) const {
   };
   answered("at_once", "answered_at_once", answered_at_once);
   sink.gauge({"tarry_purgatory_waiting", "Requests that wait for an answer."}, waiting);
-  sink.gauge({"tarry_purgatory_queued", "Requests whose answer is decided and not given yet."},
+  sink.gauge({"tarry_purgatory_queued", "Requests whose answer is decided but not given yet."},
              queued);
   answered("satisfied", "satisfied", satisfied);
   answered("expired", "expired", expired);
   answered("cancelled", "cancelled", cancelled);
-  sink.counter({"tarry_purgatory_withdrawn_total", "Requests that nobody wants answered any more.",
-                "withdrawn"},
+  sink.counter({"tarry_purgatory_withdrawn_total",
+                "Requests that were withdrawn before their answer.", "withdrawn"},
                withdrawn);
   sink.histogram({"tarry_purgatory_waited_seconds",
-                  "From asking to the answer, of requests that waited.", "waited_ms"},
+                  "Time from start to answer of requests that waited.", "waited_ms"},
                  waited_ms, TimeUnit::milliseconds);
   sink.histogram({"tarry_purgatory_late_seconds",
-                  "From deadline to answer, of requests that expired.", "late_ms"},
+                  "Time from deadline to answer of requests that expired.", "late_ms"},
                  late_ms, TimeUnit::milliseconds);
 }
 

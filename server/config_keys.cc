@@ -48,8 +48,8 @@ std::vector<ConfigKey> process_keys() {
                 config.shards = static_cast<std::uint32_t>(value);
               })},
       {"tarry.shutdown.timeout.ms", "30000", "ms", ConfigType::long_,
-       "How long a stopping broker waits for the last requests; then it ends without them and says "
-       "so. Everything acknowledged is in the journal.",
+       "How long a stopping broker waits for the last requests; then it ends without them and logs "
+       "it. Everything acknowledged is in the journal.",
        number(1, max_time_ms,
               [](Config& config, std::int64_t value) {
                 config.shutdown_timeout = std::chrono::milliseconds{value};
@@ -64,8 +64,8 @@ std::vector<ConfigKey> listener_keys() {
        "on localhost, the machine's host name for any other.",
        set_advertised_listeners},
       {"listeners", "PLAINTEXT://localhost:9092", "", ConfigType::list,
-       "Where clients connect: one address. localhost is 127.0.0.1 and ::1, no host is any "
-       "address of the machine, port 0 a free one.",
+       "The one address where clients connect. localhost means 127.0.0.1 and ::1, an empty host "
+       "every address of the machine, port 0 a free port.",
        set_listeners},
       {"max.connections", "100000", "", ConfigType::integer,
        "The largest number of open connections; the broker closes new ones above it. The limit of "
@@ -79,7 +79,7 @@ std::vector<ConfigKey> listener_keys() {
        "The broker closes a connection that sends no request for this long.",
        session_number(&SessionLimits::idle, 1, max_time_ms)},
       {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
-       "Where the admin's HTTP listens, or off. Off loopback it asks for its token for reading "
+       "The address of the admin's HTTP, or off. Beyond loopback it needs the token for reading "
        "too.",
        set_admin_listener},
   };
@@ -88,7 +88,7 @@ std::vector<ConfigKey> listener_keys() {
 std::vector<ConfigKey> request_keys() {
   return {
       {"fetch.max.bytes", "57671680", "bytes", ConfigType::integer,
-       "The most that one Fetch answer carries, whatever the client asks for.",
+       "The limit of bytes in one Fetch answer, whatever the client asks for.",
        broker_number(&BrokerConfig::fetch_max_bytes, 1024, max_int)},
       {"socket.request.max.bytes", "104857600", "bytes", ConfigType::integer,
        "The largest request; the broker closes a connection that announces a larger one.",
@@ -114,10 +114,11 @@ std::vector<ConfigKey> request_keys() {
 std::vector<ConfigKey> topic_keys() {
   return {
       {"auto.create.topics.enable", "true", "", ConfigType::boolean,
-       "Whether a topic is made when a client asks for one that is not there.",
+       "Whether the broker creates a topic when a client asks for one that does not exist.",
        broker_flag(&BrokerConfig::auto_create_topics)},
       {"default.replication.factor", "1", "", ConfigType::integer,
-       "There is one broker, so there is one copy.", number(1, 1, [](Config&, std::int64_t) {})},
+       "Always 1: there is one broker, so there is one copy.",
+       number(1, 1, [](Config&, std::int64_t) {})},
       {"delete.topic.enable", "true", "", ConfigType::boolean, "Whether topics may be deleted.",
        broker_flag(&BrokerConfig::delete_topics)},
       {"num.partitions", "1", "", ConfigType::integer,
@@ -166,8 +167,8 @@ std::vector<ConfigKey> group_keys() {
        "The shortest session timeout that a consumer may ask for.",
        broker_time(&BrokerConfig::group_min_session_timeout, 1)},
       {"tarry.group.max.bytes", "16777216", "bytes", ConfigType::long_,
-       "The largest size of what the members of a group send, subscriptions and assignments "
-       "together; the broker refuses members above it.",
+       "The limit of bytes in the subscriptions and assignments of a group's members together; the "
+       "broker refuses members above it.",
        broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
       {"tarry.max.groups", "100000", "", ConfigType::integer,
        "The largest number of consumer groups.",
@@ -188,8 +189,8 @@ std::vector<ConfigKey> offset_keys() {
        "that expire within this time of each other go together.",
        broker_time(&BrokerConfig::offsets_retention_check, 1)},
       {"offsets.retention.minutes", "10080", "minutes", ConfigType::integer,
-       "How long the offsets of a group are kept after its last member has left; without members "
-       "of its own, after they were committed.",
+       "How long the offsets of a group are kept after its last member has left; if its consumers "
+       "never join, after they were committed.",
        number(1, max_int,
               [](Config& config, std::int64_t value) {
                 config.broker.offsets_retention = std::chrono::minutes{value};
@@ -217,7 +218,7 @@ std::vector<ConfigKey> log_keys() {
       {"log.roll.ms", "", "ms", ConfigType::long_, roll_reason,
        optional_time(&Config::Times::roll_ms, 1, max_long)},
       {"tarry.log.tail.bytes", "67108864", "bytes", ConfigType::long_,
-       "The memory in which a shard keeps the ends of its logs, from which consumers at the end "
+       "The memory for the newest records of a shard's logs, from which consumers at the end "
        "read.",
        broker_number(&BrokerConfig::tail_bytes, 65'536, std::int64_t{1} << 40)},
   };

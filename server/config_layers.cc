@@ -109,7 +109,7 @@ Result<> check_journal_keys(const Config& config) {
   if (config.broker.journal_max_bytes >= 2 * config.broker.journal_file_bytes) return {};
   return fail(Errc::invalid,
               fmt::format("tarry.journal.max.bytes={} with tarry.journal.file.bytes={}: at least "
-                          "two files have to fit",
+                          "two files must fit",
                           config.broker.journal_max_bytes, config.broker.journal_file_bytes));
 }
 

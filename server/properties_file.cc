@@ -110,7 +110,7 @@ class LineParser {
   // Java writes a character above U+FFFF as two escapes, a surrogate pair.
   Result<> take_code(std::string& to) {
     const auto wrong = [] {
-      return fail(Errc::invalid, "\\u wants four hex digits of a character, as in \\u00e9");
+      return fail(Errc::invalid, "\\u needs four hex digits, as in \\u00e9");
     };
     auto code = four_hex_digits(left_);
     if (!code || (*code >= 0xdc00 && *code < 0xe000)) return wrong();

@@ -31,7 +31,7 @@ class SystemRandom final : public Random {
     do {
       got = ::getrandom(&value, sizeof value, 0);
     } while (got < 0 && errno == EINTR);
-    TARRY_ASSERT(got == sizeof value, "the kernel always has so few random bytes");
+    TARRY_ASSERT(got == sizeof value, "getrandom() always returns eight bytes at once");
     return value;
   }
 };

@@ -48,10 +48,11 @@ Buffer encode(const Topic& topic) {
 }
 
 std::unexpected<Error> bad_row(const Rocks& rocks, std::string_view what) {
-  return fail(Errc::corrupt,
-              fmt::format("database {}: the row of {} does not fit its format; put back a copy of "
-                          "the whole data directory",
-                          rocks.directory, what));
+  return fail(
+      Errc::corrupt,
+      fmt::format("database {}: the row of {} is malformed; restore the whole data directory "
+                  "from a copy",
+                  rocks.directory, what));
 }
 
 }  // namespace

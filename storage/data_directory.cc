@@ -99,8 +99,8 @@ Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& p
   };
   if (const std::string version = value("version"); version != directory_version) {
     return refused(Errc::unsupported, path,
-                   fmt::format("has version '{}' in meta.properties, this Tarry reads version {}; "
-                               "start the Tarry that wrote it; nothing was changed",
+                   fmt::format("has version '{}' in meta.properties; this Tarry reads version {}; "
+                               "start the version of Tarry that wrote it; nothing was changed",
                                printable(version), directory_version));
   }
   seen.whole = true;
@@ -193,7 +193,7 @@ Result<> DataDirectory::enter(const Seen& seen, Random& random) {
 
 Result<> DataDirectory::created() {
   const std::string text = fmt::format(
-      "# Who lives here.  Written by Tarry, not to be changed.\n"
+      "# The identity of this data directory.  Written by Tarry; do not change it.\n"
       "version={}\ncluster.id={}\nnode.id={}\n",
       directory_version, cluster_id_, node_id_);
   if (auto written = replace_file(disk_, path_ + "/meta.properties", as_bytes(text)); !written)

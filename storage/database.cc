@@ -172,8 +172,8 @@ Result<std::vector<std::string>> check_format(const std::string& directory, Data
     if (name.starts_with(format_prefix(kind)) && name != format_name(kind) &&
         name != former_format_name(kind)) {
       return fail(Errc::unsupported,
-                  fmt::format("database {} has the format {}, this version reads {}; start the "
-                              "Tarry that wrote it; nothing was changed",
+                  fmt::format("database {} has the format {}; this version reads {}; start the "
+                              "version of Tarry that wrote it; nothing was changed",
                               directory, name, format_name(kind)));
     }
   }

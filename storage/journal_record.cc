@@ -288,12 +288,11 @@ Result<> for_each_operation(Bytes record, const std::function<Result<>(const Ope
           Errc::unsupported,
           fmt::format(
               "a journal record holds an operation of type {}, which this version does not know; "
-              "start the Tarry that wrote it",
+              "start the version of Tarry that wrote it",
               type));
     }
     if (!body.good())
-      return fail(Errc::corrupt,
-                  fmt::format("an operation of type {} has a body that does not fit it", type));
+      return fail(Errc::corrupt, fmt::format("an operation of type {} has a malformed body", type));
     if (const auto taken = take(*op); !taken) return taken;
   }
   return {};

@@ -286,8 +286,8 @@ Result<> SegmentRead::scan_from_front(const Error& why) {
     return fail(Errc::corrupt, fmt::format("{}: no batch at position {}: {}", log_.path(),
                                            position_, why.message));
   }
-  log_warn("storage", "{}: its index names position {}, where no batch is; scanning", log_.path(),
-           position_);
+  log_warn("storage", "{}: its index names position {}, but no batch begins there; scanning",
+           log_.path(), position_);
   by_index_ = false;
   position_ = 0;
   previous_ = segment_.base - 1;

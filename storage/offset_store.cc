@@ -95,10 +95,11 @@ Result<> OffsetStore::load(const std::function<bool(const TopicId&)>& exists,
                            const TakeGroup& take) {
   Rocks& rocks = meta_.rocks();
   const auto bad_row = [&](std::string_view what) {
-    return fail(Errc::corrupt,
-                fmt::format("database {}: a row of {} does not fit its format; put back a copy of "
-                            "the whole data directory",
-                            rocks.directory, what));
+    return fail(
+        Errc::corrupt,
+        fmt::format("database {}: a row of {} is malformed; restore the whole data directory "
+                    "from a copy",
+                    rocks.directory, what));
   };
   // A length that begins so is no group's.
   const Buffer behind_all(32, 0xff);

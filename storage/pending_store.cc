@@ -154,8 +154,8 @@ bool matches(std::string_view pattern, std::string_view text) {
 
 std::unexpected<Error> bad_row(const std::string& directory, std::string_view family, Bytes key) {
   return fail(Errc::corrupt,
-              fmt::format("database {}: a row of {} does not fit its format (key {}); put back a "
-                          "copy of the whole data directory",
+              fmt::format("database {}: a row of {} is malformed (key {}); restore the whole data "
+                          "directory from a copy",
                           directory, family, printable(as_text(key))));
 }
 
@@ -358,9 +358,10 @@ Result<> PendingStore::Impl::Applying::park(const PendingAdded& parked) {
 
 Result<> PendingStore::Impl::Applying::take_out(const PendingRemoved& gone) {
   if (gone.how < RemovalReason::delivered || gone.how > RemovalReason::expired) {
-    return fail(Errc::corrupt, fmt::format("a journal record says that record {} ended in way {}, "
-                                           "which there is not",
-                                           gone.sequence, static_cast<int>(gone.how)));
+    return fail(Errc::corrupt,
+                fmt::format("a journal record removes pending record {} for the unknown "
+                            "reason {}",
+                            gone.sequence, static_cast<int>(gone.how)));
   }
   if (dropped_->contains(gone.partition.topic)) return {};
   const PendingKey key{gone.due, gone.sequence};

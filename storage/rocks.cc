@@ -8,8 +8,8 @@ namespace tarry::storage {
 
 Error damaged_database(const std::string& directory, std::string_view why) {
   return {Errc::corrupt,
-          fmt::format("database {} is damaged: {}; nothing was changed; put back a copy of the "
-                      "whole data directory",
+          fmt::format("database {} is damaged: {}; nothing was changed; restore the whole data "
+                      "directory from a copy",
                       directory, why)};
 }
 

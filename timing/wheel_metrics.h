@@ -11,14 +11,14 @@ namespace tarry::timing {
 
 template <typename Sink>
 void report(const TimingWheel::LevelStats& level, Sink& sink) {
-  sink.gauge({"tarry_timing_timers", "Timers in a wheel's level."}, level.timers);
-  sink.gauge({"tarry_timing_buckets", "Buckets in use in a wheel's level.", "buckets_in_use"},
+  sink.gauge({"tarry_timing_timers", "Timers in a level of the wheels."}, level.timers);
+  sink.gauge({"tarry_timing_buckets", "Buckets in use in a level of the wheels.", "buckets_in_use"},
              level.buckets);
   sink.counter({"tarry_timing_upgrades_total",
-                "Timers that overflowed, or were moved later, up to the level.", "upgrades"},
+                "Timers that were placed above level 0, or moved up to the level.", "upgrades"},
                level.upgrades);
   sink.counter({"tarry_timing_downgrades_total",
-                "Timers that came down to the level from a higher one.", "downgrades"},
+                "Timers that moved down to the level from a higher one.", "downgrades"},
                level.downgrades);
 }
 

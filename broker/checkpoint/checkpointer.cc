@@ -52,8 +52,9 @@ Result<> room_for_flush(const BrokerContext& broker) {
   const auto rows = broker.meta->unflushed_bytes() + broker.pending_database->unflushed_bytes();
   const auto needed = rows + rows / 4 + flush_overhead_bytes;
   if (*free >= needed) return files_for_flush(broker);
-  return fail(Errc::no_space, fmt::format("{} has {} bytes free, and {} are to be written",
-                                          directory, *free, needed));
+  return fail(Errc::no_space,
+              fmt::format("{} has {} bytes free, but the flush of the databases needs {}",
+                          directory, *free, needed));
 }
 
 Result<> flush_databases(const BrokerContext& broker, WallTime now) {

@@ -57,27 +57,28 @@ void FreeSpace::set_lack(Lack lack, std::uint64_t free) {
   const auto& config = shard_.config();
   switch (lack) {
     case Lack::none:
-      log_info("broker", "there is space on the disk again: shard {} takes records",
+      log_info("broker", "there is space on the disk again: shard {} accepts records",
                shard_.index());
       break;
     case Lack::reserve:
       log_error("broker",
                 "disk full, no space in {}: {} bytes are free, tarry.disk.reserve.bytes is {}; "
-                "shard {} takes no records until there is more",
+                "shard {} accepts no records until there is more",
                 config.data_directory, free, config.disk_reserve_bytes, shard_.index());
       break;
     case Lack::journal_file:
       log_error("broker",
                 "disk full, no space for the next file of the journal in {}: {} bytes are free; "
-                "shard {} takes no records until there is more",
+                "shard {} accepts no records until there is more",
                 config.data_directory, free, shard_.index());
       break;
     case Lack::checkpoint:
       // Both numbers: it may need more than the reserve, which alone would look like room enough.
-      log_error("broker",
-                "disk full, no space for a checkpoint (its last try: {}); tarry.disk.reserve.bytes "
-                "is {}; shard {} takes no records until there is more",
-                *refused_checkpoint_, config.disk_reserve_bytes, shard_.index());
+      log_error(
+          "broker",
+          "disk full, no space for a checkpoint (the last attempt: {}); tarry.disk.reserve.bytes "
+          "is {}; shard {} accepts no records until there is more",
+          *refused_checkpoint_, config.disk_reserve_bytes, shard_.index());
       break;
   }
 }

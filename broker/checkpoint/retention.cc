@@ -81,18 +81,19 @@ void Retention::ran(const TopicPartition& tp, const Result<>& removed) {
   removals.is_running = false;
   if (!removed) {
     if (!std::exchange(removals.has_failed, true)) {
-      log_warn("broker",
-               "old segments of {}-{} cannot be deleted and are tried again every {} seconds: {}",
-               partition->topic_name(), tp.partition,
-               std::chrono::duration_cast<std::chrono::seconds>(retry_after).count(),
-               removed.error().message);
+      log_warn(
+          "broker",
+          "old segments of {}-{} cannot be deleted; retention tries again every {} seconds: {}",
+          partition->topic_name(), tp.partition,
+          std::chrono::duration_cast<std::chrono::seconds>(retry_after).count(),
+          removed.error().message);
     }
     if (!retry_timer_.armed() && !shard_.stopping())
       shard_.wheel().schedule(retry_timer_, shard_.tick_after(retry_after));
     return;
   }
   if (std::exchange(removals.has_failed, false)) {
-    log_info("broker", "old segments of {}-{} are deleted again", partition->topic_name(),
+    log_info("broker", "old segments of {}-{} can be deleted again", partition->topic_name(),
              tp.partition);
   }
   removals.waiting.pop_front();

@@ -54,12 +54,13 @@ bool StopDrain::journal_may_wait() {
   const bool may_wait = shortage_.may_wait();
   if (!std::exchange(is_told_, true)) {
     log_warn("broker",
-             "shard {} has records that the disk does not take now; the stop waits up to {} ms",
+             "shard {} has records that cannot be written to the disk now; the stop waits up to {} "
+             "ms for it",
              shard_.index(), ShortageRetry::stop_patience.count());
   }
   if (!may_wait) {
     log_error("broker",
-              "shard {} stops without the records that the disk did not take; none of them "
+              "shard {} stops without the records that could not be written; none of them "
               "was acknowledged",
               shard_.index());
     return false;

@@ -133,7 +133,8 @@ std::shared_ptr<const TopicConfig> ShardContext::config_of(const storage::Topic&
     if (!made) {
       // It was accepted by another version, or the defaults have changed: what is not understood is
       // left out.
-      log_error("broker", "topic {}: {}; the defaults hold", topic.name, made.error().message);
+      log_error("broker", "topic {}: {}; the broker uses the defaults for all its configs",
+                topic.name, made.error().message);
       made = make_topic_config(defaults, {});
     }
     config = std::make_shared<const TopicConfig>(*made);

@@ -427,7 +427,7 @@ std::vector<ErrorCode> Group::leave(std::span<const Leaving> members) {
     const auto member = members_.identify(who, instance_id);
     results.push_back(member ? ErrorCode::none : member.error());
     if (!member) continue;
-    log_debug("broker", "group {}: {} leaves", printable(id_), printable((*member)->id));
+    log_debug("broker", "group {}: member {} leaves", printable(id_), printable((*member)->id));
     remove(**member, ErrorCode::unknown_member_id);
     changed = true;
   }
@@ -457,7 +457,7 @@ void Group::touch_session(std::string_view member_id) {
 // --- The state machine
 
 void Group::become(GroupState state) {
-  log_debug("broker", "group {}: {} becomes {}, generation {}, {} members", printable(id_),
+  log_debug("broker", "group {}: state {} becomes {}, generation {}, {} members", printable(id_),
             name_of(state_), name_of(state), generation_, members_.size());
   state_ = state;
   changed_ = host_.wall();
@@ -528,7 +528,8 @@ void Group::begin_generation() {
   for (auto next = members_.all().begin(); next != members_.all().end();) {
     GroupMember& member = (next++)->second;
     if (member.joining != nullptr || member.instance_id) continue;
-    log_info("broker", "group {}: {} did not rejoin in time", printable(id_), printable(member.id));
+    log_info("broker", "group {}: member {} did not rejoin in time", printable(id_),
+             printable(member.id));
     remove(member, ErrorCode::unknown_member_id);
   }
   if (!members_.empty() && !elect_joined_leader()) {
@@ -586,7 +587,7 @@ void Group::on_sync_timeout() {
   for (auto next = members_.all().begin(); next != members_.all().end();) {
     GroupMember& member = (next++)->second;
     if (!member.sync_expected) continue;
-    log_info("broker", "group {}: {} did not send SyncGroup in time", printable(id_),
+    log_info("broker", "group {}: member {} did not send SyncGroup in time", printable(id_),
              printable(member.id));
     remove(member, ErrorCode::unknown_member_id);
   }
@@ -610,8 +611,8 @@ void Group::on_join_cancelled(GroupMember& member) {
   forget_join(member);
   if (host_.stopping()) return;
   if (member.knows_its_id || member.instance_id) return member.session->heard();
-  log_info("broker", "group {}: {} disconnected before it was told its member id", printable(id_),
-           printable(member.id));
+  log_info("broker", "group {}: member {} disconnected before it was told its member id",
+           printable(id_), printable(member.id));
   remove(member, ErrorCode::unknown_member_id);
   membership_changed();
 }
@@ -634,7 +635,7 @@ void Group::on_session_expired(const std::string& member_id) {
   }
   GroupMember* const member = members_.find(member_id);
   TARRY_ASSERT(member != nullptr, "a session goes with its member");
-  log_info("broker", "group {}: no heartbeat from {} for {} ms", printable(id_),
+  log_info("broker", "group {}: no heartbeat from member {} for {} ms", printable(id_),
            printable(member_id), member->session_timeout.count());
   remove(*member, ErrorCode::unknown_member_id);
   membership_changed();

@@ -141,7 +141,7 @@ const std::string& GroupMembers::vote(std::string_view leader) const {
     best = &protocol;
     most = found->second;
   }
-  TARRY_ASSERT(best != nullptr, "what is voted for is the leader's too");
+  TARRY_ASSERT(best != nullptr, "the elected protocol is one of the leader's");
   return best->name;
 }
 

@@ -89,7 +89,7 @@ bool GroupOffsets::empty() const {
 }
 
 std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
-  TARRY_ASSERT(!commits.empty(), "a commit is of something");
+  TARRY_ASSERT(!commits.empty(), "a commit has at least one offset");
   // Until the old ones go, both are there.
   std::size_t bytes = 0;
   for (const auto& [partition, offset] : commits) bytes += bytes_of(offset);

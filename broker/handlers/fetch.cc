@@ -204,8 +204,8 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
   std::size_t partitions = 0;
   for (const auto& topic : request.topics) partitions += topic.partitions.size();
   if (partitions > max_partitions) {
-    return fail(Errc::too_large,
-                fmt::format("it names {} partitions; the limit is {}", partitions, max_partitions));
+    return fail(Errc::too_large, fmt::format("a Fetch request names {} partitions; the limit is {}",
+                                             partitions, max_partitions));
   }
   Wanted wanted;
   response.responses.reserve(request.topics.size());

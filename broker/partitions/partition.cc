@@ -184,7 +184,7 @@ Appended Partition::append_checked_batch(const Arrival& arrival,
   if (auto refusal = service_error()) return std::move(*refusal);
   if (!verdict)
     return refused(ErrorCode::kafka_storage_error,
-                   "the broker has no memory to decompress the batch");
+                   "the broker has too little memory to decompress the batch");
   if (!*verdict) {
     auto& error = verdict->error();
     Appended out = refused(static_cast<ErrorCode>(error.kafka_code()), error.message);
@@ -194,7 +194,8 @@ Appended Partition::append_checked_batch(const Arrival& arrival,
   try {
     return take(arrival, **verdict);
   } catch (const std::bad_alloc&) {
-    return refused(ErrorCode::kafka_storage_error, "the broker has no memory to append the batch");
+    return refused(ErrorCode::kafka_storage_error,
+                   "the broker has too little memory to append the batch");
   }
 }
 
@@ -209,7 +210,7 @@ std::optional<Appended> Partition::refuse_sequence(const records::CheckedBatch& 
     return already_answered(*duplicate);
   if (const auto* epoch = std::get_if<storage::ProducerStates::InvalidEpoch>(&verdict)) {
     return refused(ErrorCode::invalid_producer_epoch,
-                   fmt::format("producer {} has epoch {}, the batch has epoch {}", producer,
+                   fmt::format("producer {} has epoch {}, but the batch has epoch {}", producer,
                                epoch->current, batch.producer_epoch()));
   }
   if (const auto* order = std::get_if<storage::ProducerStates::OutOfOrder>(&verdict)) {
@@ -336,7 +337,7 @@ void Partition::deliver(Buffer batch, std::span<const storage::PendingRemoved> g
   const WallTime now = shard_.clock().wall();
   if (std::ranges::any_of(gone,
                           [now](const storage::PendingRemoved& one) { return one.due > now; })) {
-    return done(fail(Errc::invalid, "the clock was set back, and a record is not due any more"));
+    return done(fail(Errc::invalid, "the clock was set back, and a record is no longer due"));
   }
   const Offset base = log_.end_offset();
   records::set_base_offset(batch, base);
@@ -424,7 +425,7 @@ storage::LogRead Partition::read(Offset from, std::size_t max_bytes, bool at_lea
 
 void Partition::fence(std::string why) {
   if (fenced_) return;
-  log_error("broker", "partition {}-{} is out of service, its bytes are kept: {}", topic_name_,
+  log_error("broker", "partition {}-{} is out of service; its files are kept: {}", topic_name_,
             id_.partition, why);
   fenced_ = std::move(why);
   fetches.check_all();

@@ -79,10 +79,12 @@ std::uint64_t size_of(const std::string& directory) {
 
 void ShardStatus::report(MetricSink& sink) const {
   counters.report(sink);
-  sink.gauge({"tarry_broker_partitions_open", "Partitions that were used since the start."},
+  sink.gauge({"tarry_broker_partitions_open",
+              "Partitions that have been used since the start and are open."},
              partitions_open);
-  sink.gauge({"tarry_broker_has_room", "0: the disk is full, no records are taken."}, has_room);
-  sink.counter({"tarry_storage_checkpoints_total", "Checkpoints."}, checkpoints_total);
+  sink.gauge({"tarry_broker_has_room", "1: the broker accepts records; 0: the disk is full."},
+             has_room);
+  sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
   delay.report(sink);
   journal.report(sink);
 }
@@ -92,7 +94,7 @@ void ShardStatus::report_produce_errors(MetricSink& sink) const {
     const MetricLabel label(sink, "error", protocol::name(error));
     sink.counter(
         {"tarry_broker_produce_errors_total",
-         "Batches of producers that were answered with an error, by error.", protocol::name(error)},
+         "Producer batches that were answered with an error, by error.", protocol::name(error)},
         batches);
   }
 }

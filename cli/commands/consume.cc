@@ -112,7 +112,7 @@ Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
 // An idle time without a connection says nothing about the topic, so it is an error.
 Result<> idle_end(bool is_lost) {
   if (!is_lost) return {};
-  return fail(Errc::io, "nothing came for --idle because the connection to the broker is lost");
+  return fail(Errc::io, "no record came for --idle because the connection to the broker is lost");
 }
 
 // Reads partitions without a group.
@@ -136,8 +136,8 @@ class Consumption {
     if (options_.partition) {
       if (!std::ranges::count(partitions, *options_.partition)) {
         return fail(Errc::not_found,
-                    fmt::format("{}: there is no partition {}, it has {}", cell(options_.topic),
-                                *options_.partition,
+                    fmt::format("{}: there is no partition {}; the topic has {}",
+                                cell(options_.topic), *options_.partition,
                                 counted(partitions.size(), "partition", "partitions")));
       }
       partitions = {*options_.partition};
@@ -227,8 +227,8 @@ class GroupConsumption {
   bool all_read(const std::vector<PartitionIndex>& assigned) const {
     if (assigned.empty()) {
       complain(
-          fmt::format("{}: the group's other members have all partitions of {}, there is none "
-                      "for this one",
+          fmt::format("{}: the group's other members have all partitions of {}; none is left for "
+                      "this member",
                       cell(*options_.group), cell(options_.topic)));
     }
     return std::ranges::all_of(
@@ -266,12 +266,12 @@ int run(const Options& options) {
   if (!format) return usage_error(fmt::format("--format: {}", format.error().message));
   if (!options.group) return Consumption(options, *from, std::move(*format)).run();
   if (options.partition)
-    return usage_error("-p and -g: a group's partitions are given to it by the broker");
+    return usage_error("-p and -g: the group assigns the partitions; give one of the two");
   if (from->time || from->offset >= 0) {
-    return usage_error(
-        fmt::format("--from: {}: with -g give start or end, for partitions where the group has "
-                    "committed nothing; `tarry group reset` moves what it has",
-                    printable(options.from)));
+    return usage_error(fmt::format(
+        "--from: {}: with -g give start or end, which apply where the group has committed "
+        "nothing; `tarry group reset` changes its committed offsets",
+        printable(options.from)));
   }
   return GroupConsumption(options, from->offset == log_end, std::move(*format)).run();
 }
@@ -301,7 +301,7 @@ void add_consume(CLI::App& program, Chosen& chosen) {
       ->check(is_group)
       ->take_last();
   command->add_flag("--until-end", options->until_end,
-                    "Ends at the end of the topic (with -g: of the partitions it was given)");
+                    "Ends at the end of the topic (with -g: of its assigned partitions)");
   command->add_option("--idle", options->idle, "Ends when no record has come for this long")
       ->option_text("D")
       ->check(is_duration)

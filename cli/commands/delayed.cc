@@ -209,7 +209,7 @@ int cancel(const Options& options) {
 const CLI::Validator is_id_or_handle(
     [](std::string& word) -> std::string {
       if (word.empty() || word.size() > 249)
-        return fmt::format("an id has 1 to 249 bytes, this one has {}", word.size());
+        return fmt::format("an id has 1 to 249 bytes; this one has {}", word.size());
       return is_utf8(word) ? std::string() : fmt::format("{} is not UTF-8", printable(word));
     },
     "");

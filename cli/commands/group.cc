@@ -179,7 +179,7 @@ Result<PartitionOffsets> targets(KafkaAdmin& admin, const Options& options, cons
       partitions.push_back(one.partition);
   if (partitions.empty()) {
     return fail(Errc::not_found,
-                fmt::format("{}: there is no partition {}, it has {}", cell(options.topic),
+                fmt::format("{}: there is no partition {}; the topic has {}", cell(options.topic),
                             options.partition.value_or(0),
                             counted(info->partitions.size(), "partition", "partitions")));
   }

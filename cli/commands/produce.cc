@@ -103,7 +103,7 @@ Asked asked_by(const std::vector<KafkaHeader>& headers) {
 }
 
 constexpr const char* several_of_one_id =
-    "--id: names one record, but several were given, and the last would replace the others; "
+    "--id: an id names one record, but several were given, and the last would replace the others; "
     "nothing was sent";
 
 class Descriptor {
@@ -143,8 +143,8 @@ class Production {
     producer_ = std::move(*producer);
     if (options_.partition &&
         static_cast<std::size_t>(*options_.partition) >= producer_->partition_count()) {
-      return failure(fmt::format("{}: there is no partition {}, it has {}", cell(options_.topic),
-                                 *options_.partition,
+      return failure(fmt::format("{}: there is no partition {}; the topic has {}",
+                                 cell(options_.topic), *options_.partition,
                                  counted(producer_->partition_count(), "partition", "partitions")));
     }
     end_in_order_on_signals();
@@ -184,7 +184,7 @@ class Production {
     }
     if (options_.files.empty()) {
       if (::isatty(STDIN_FILENO) == 1)
-        complain("reading records from the terminal, one a line; Ctrl-D ends them");
+        complain("reading records from the terminal, one per line; Ctrl-D ends the input");
       return send_lines(STDIN_FILENO, "standard input");
     }
     for (const auto& path : options_.files) {
@@ -253,9 +253,9 @@ class Production {
     const auto& [key, value] = *held_;
     if (!key && !options_.partition && producer_->partition_count() > 1) {
       complain(fmt::format(
-          "{} has {}, and without -k or -p chance chooses one: a later record with "
-          "the id {} must go to the same partition, so give records of one id "
-          "one key",
+          "{} has {}, and without -k or -p the partition is random: a later record with "
+          "the id {} must go to the same partition, so give all records of one id "
+          "the same key",
           cell(options_.topic), counted(producer_->partition_count(), "partition", "partitions"),
           cell(*options_.id)));
     }
@@ -304,8 +304,9 @@ class Production {
                    ? counted(delayed_, "cancellation", "cancellations") + " accepted"
                    : fmt::format("{} accepted, {} of them cancellations", records, delayed_);
       case Asked::nothing:
-        return fmt::format("{} accepted, {} of them never to be delivered: expired before the time",
-                           records, delayed_);
+        return fmt::format(
+            "{} accepted, {} of them never to be delivered: they expire before their due time",
+            records, delayed_);
       case Asked::delivery:
         break;
     }
@@ -348,7 +349,7 @@ void add_produce(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("produce", "Sends records, for delivery now or later");
   add_broker_options(*command, options->broker);
   command->add_option("TOPIC", options->topic, "The topic to send to")->required()->check(is_topic);
-  command->add_option("FILE", options->files, "Files with one record a line (default: stdin)");
+  command->add_option("FILE", options->files, "Files with one record per line (default: stdin)");
   add_repeated(*command, "-v,--value", options->values,
                "Sends one record with this value; may be repeated")
       ->option_text("VALUE");

@@ -72,7 +72,7 @@ const auto started = process_start();
 
 // A failed journal: nothing may be acknowledged after it, not even while the process stops.
 [[noreturn]] void end_at_once(const Error& error) {
-  log_error("server", "the broker ends at once, so that nothing is promised any more: {}",
+  log_error("server", "the broker ends at once, so that it acknowledges nothing more: {}",
             error.message);
   flush_log();
   ::_exit(failed);
@@ -83,7 +83,8 @@ void raise_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) log_warn("server", "the limit of open files stays");
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    log_warn("server", "the limit of open files cannot be raised to its hard limit");
 }
 
 sigset_t awaited_signals() {

@@ -58,7 +58,7 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
                                                  const std::vector<std::string>& properties,
                                                  KafkaCallbacks callbacks) {
   if (!settings.waits_for_start && all_refused_on_loopback(settings.brokers)) {
-    return fail(Errc::io, fmt::format("nobody listens at {}: is `tarry serve` running?",
+    return fail(Errc::io, fmt::format("nothing listens at {}: is `tarry serve` running?",
                                       printable(settings.brokers)));
   }
   KafkaConnectionPtr connection(new KafkaConnection(settings, std::move(callbacks)));
@@ -145,7 +145,7 @@ void KafkaConnection::on_error(rd_kafka_resp_err_t error, const char* reason) {
 void KafkaConnection::watch(rd_kafka_topic_t* topic) {
   if (std::exchange(all_brokers_down_, false) && !is_lost_) {
     is_lost_ = true;
-    complain(fmt::format("the connection to {} is lost{}{}; reading goes on when it is back",
+    complain(fmt::format("the connection to {} is lost{}{}; reading continues when it is back",
                          printable(settings_.brokers), last_failure_.empty() ? "" : ": ",
                          last_failure_));
   }

@@ -102,8 +102,8 @@ std::unexpected<Error> KafkaConsumer::out_of_range_error(const std::string& wher
                     where, next, now));
   }
   return fail(Errc::not_found,
-              fmt::format("{} is not what it was while it was read, {}: was the topic deleted and "
-                          "made again?",
+              fmt::format("{} was replaced while it was read, {}: was the topic deleted and "
+                          "created again?",
                           where, now));
 }
 

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include "admin/encoding.h"
-#include "admin/metrics_text.h"
 #include "admin/target.h"
 #include "tests/admin/client.h"
 
@@ -76,15 +75,6 @@ TEST_SUITE("routes") {
     CHECK(base64(as_bytes("fo")) == "Zm8=");
     CHECK(base64(as_bytes("foo")) == "Zm9v");
     CHECK(base64(as_bytes("foobar")) == "Zm9vYmFy");
-  }
-
-  TEST_CASE("a metric's labels are escaped") {
-    MetricsText text;
-    text.family("m", "gauge", "one\ntwo");
-    text.sample(1, {{"a", "x\"y\\z\n"}, {"b", ""}});
-    text.sample(0.5, {}, "_sum");
-    CHECK(text.take() ==
-          "# HELP m one\\ntwo\n# TYPE m gauge\nm{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1\nm_sum 0.5\n");
   }
 }
 

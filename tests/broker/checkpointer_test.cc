@@ -66,7 +66,7 @@ TEST_SUITE("checkpointer") {
     CHECK_FALSE(world.shard().has_room());
     const auto text = log.text();
     const auto line = text.substr(text.find("no space for a checkpoint"));
-    CHECK(line.find("are to be written") < line.find('\n'));
+    CHECK(line.find("but the flush of the databases needs") < line.find('\n'));
     CHECK(line.find("tarry.disk.reserve.bytes is 1000") < line.find('\n'));
     CHECK(log.count("no space for a checkpoint") == 1);
   }

@@ -37,12 +37,11 @@ TEST_SUITE("ownership") {
         {"Partitions::find", [&](Shard&) { partitions.find({}); }},
         {"Partitions::with", [&](Shard&) { partitions.with({}, [](auto) {}); }},
         {"Groups::find", [&](Shard&) { groups.find("g"); }},
-        {"append",
+        {"commit",
          [](Shard& s) {
-           storage::RecordBuilder record;
-           record.add(storage::SequencesGiven{1});
-           (void)s.append(record, storage::When::written, storage::JournalUse::delivery,
-                          [](const Result<>&) {});
+           storage::JournalTransaction transaction(storage::Reserve::use);
+           transaction.add(storage::SequencesGiven{1});
+           (void)s.commit(std::move(transaction));
          }},
     };
     for (const auto& door : doors) {

@@ -280,7 +280,7 @@ def _(ctx):
     assert produce("-v", "x", "--delay", "1h", "--id", "a") == "1 record accepted, 1 of them to be delivered later\n"
     assert produce("-v", "", "-H", "x-schedule-action=cancel", "--id", "a") == "1 cancellation accepted\n"
     assert broker.pending(topic) == []
-    told = "2 records accepted, 2 of them never to be delivered: expired before the time\n"
+    told = "2 records accepted, 2 of them never to be delivered: they expire before their due time\n"
     assert produce("--delay", "1h", "--expire-at", str(int(now_ms()) + 60_000), stdin="a\nb\n") == told
     assert produce("-H", f"x-deliver-at={int(now_ms()) + 60_000}", "-H", f"x-expire-at={int(now_ms()) + 60_000}",
                    stdin="a\nb\n") == told

@@ -441,7 +441,7 @@ TEST_SUITE("timer service") {
     const auto refused = service.schedule_after(1s, by_hand.note("refused"));
     REQUIRE_FALSE(refused);
     CHECK(refused.error() == Refusal::full);
-    CHECK(to_string(refused.error()) == "as many timers are pending as may be");
+    CHECK(to_string(refused.error()) == "the limit of pending timers is reached");
     CHECK(service.cancel(ids[500]) == CancelResult::cancelled);
     CHECK(service.schedule_after(1s, [] {}));
     CHECK_FALSE(service.schedule_after(1s, [] {}));

@@ -5,11 +5,11 @@ namespace tarry::timing {
 std::string_view to_string(Refusal refusal) {
   switch (refusal) {
     case Refusal::full:
-      return "as many timers are pending as may be";
+      return "the limit of pending timers is reached";
     case Refusal::stopped:
       return "the timer service is stopped";
     case Refusal::no_period:
-      return "the period of a timer is not longer than nothing";
+      return "the period of a timer must be longer than zero";
   }
   return "unknown";
 }

@@ -40,7 +40,7 @@ TimerService::TimerService(TimerServiceOptions options)
       places_(options_.max_pending, std::size_t{shard_mask_} + 1) {
   TARRY_ASSERT(options_.tick >= std::chrono::microseconds(1), "a tick is at least a microsecond");
   TARRY_ASSERT(options_.drive == Drive::manual || (!options_.clock && !options_.alarm),
-               "a clock of one's own is for who drives the service himself");
+               "only a service with Drive::manual takes a clock or an alarm");
   for (std::uint32_t i = 0; i <= shard_mask_; ++i) shards_[i].number = i;
   if (options_.drive != Drive::manual) descriptor_.open();
   if (options_.drive == Drive::own_thread) thread_ = std::thread([this] { drive(); });
