@@ -143,7 +143,7 @@ Hosts::Hosts(const std::string& host, std::uint16_t port, bool loopback) : loopb
   add("localhost");
   add("127.0.0.1");
   add("[::1]");
-  if (!host.empty()) add(host.find(':') == host.npos ? host : "[" + host + "]");
+  if (!host.empty()) add(host.contains(':') ? "[" + host + "]" : host);
 }
 
 bool Hosts::accepts(std::string_view header) const {

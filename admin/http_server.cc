@@ -51,8 +51,7 @@ constexpr std::chrono::milliseconds lingering{1'000};
 constexpr std::size_t lingering_bytes = 1 << 20;
 
 std::string text_of(const std::string& host, std::uint16_t port) {
-  return host.find(':') == host.npos ? fmt::format("{}:{}", host, port)
-                                     : fmt::format("[{}]:{}", host, port);
+  return host.contains(':') ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
 Result<std::vector<tcp::endpoint>> endpoints_of(const asio::any_io_executor& executor,

@@ -83,7 +83,7 @@ class Shard final : public ShardContext, private PartitionHost {
   }
 
   // Takes a new image: partitions of deleted topics go, those who wait for them are answered.
-  void set_topics(std::shared_ptr<const storage::TopicsImage> topics);
+  void set_topics(std::shared_ptr<const storage::TopicsImage> image);
 
   ShardCounters counters;
 

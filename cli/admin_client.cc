@@ -59,7 +59,7 @@ struct Conversation {
 };
 
 std::string host_of(const HostPort& at) {
-  return (at.host.find(':') == std::string::npos ? at.host : "[" + at.host + "]") + ":" + at.port;
+  return (at.host.contains(':') ? "[" + at.host + "]" : at.host) + ":" + at.port;
 }
 
 // The address in the form in which the admin names its end of the connection.
@@ -258,7 +258,7 @@ Result<std::string> AdminClient::token() {
   }
   const std::string path = settings_.data.value_or(default_data_directory) + "/admin.token";
   errno = 0;
-  const std::string token = first_line_of(path);
+  std::string token = first_line_of(path);
   if (is_token(token)) {
     token_source_ = cell(path);
     token_ = token;

@@ -96,13 +96,13 @@ const CLI::Validator is_topic = validator([](std::string_view word) -> std::stri
   if (word.empty()) return "the topic's name is empty";
   if (word.size() > 249)
     return fmt::format("{}...: a topic's name has at most 249 bytes", printable(word, 32));
-  if (word.find('/') != word.npos || word.find('\0') != word.npos)
+  if (word.contains('/') || word.contains('\0'))
     return fmt::format("{}: a topic's name has no /", printable(word));
   return {};
 });
 const CLI::Validator is_group = validator([](std::string_view word) -> std::string {
   if (word.empty()) return "the group's name is empty";
-  if (word.size() > 32'767 || word.find('\0') != word.npos)
+  if (word.size() > 32'767 || word.contains('\0'))
     return fmt::format("{}...: a group's name has at most 32767 bytes and no NUL",
                        printable(word, 32));
   return {};

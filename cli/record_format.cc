@@ -70,8 +70,7 @@ Result<RecordFormat> RecordFormat::parse(std::string_view text) {
     if (c == '%') {
       if (next == '%') {
         literal += '%';
-      } else if (next != '\0' &&
-                 std::string_view("tpokKsSTh").find(next) != std::string_view::npos) {
+      } else if (next != '\0' && std::string_view("tpokKsSTh").contains(next)) {
         end_literal();
         format.parts_.push_back({next, {}});
       } else {

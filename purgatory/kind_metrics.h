@@ -33,7 +33,7 @@ struct KindMetrics : KindCounts {
 // As they were at one moment.
 struct KindStats : KindCounts {
   KindStats(const KindMetrics& metrics, MonoTime now)
-      : KindCounts(metrics),
+      : KindCounts(static_cast<const KindCounts&>(metrics)),
         waited_ms(metrics.waited_ms.distribution(now)),
         late_ms(metrics.late_ms.distribution(now)) {}
 

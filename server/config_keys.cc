@@ -288,7 +288,7 @@ std::vector<ConfigKey> make_keys() {
 
 std::string ConfigKey::canonical(std::string_view value) const {
   const bool is_address = name == "listeners" || name == "advertised.listeners";
-  if (is_address && !value.empty() && value.find("://") == value.npos)
+  if (is_address && !value.empty() && !value.contains("://"))
     return fmt::format("{}{}", plaintext_prefix, value);
   if (type == ConfigType::boolean) {
     std::string lower(value);

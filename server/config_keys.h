@@ -47,6 +47,6 @@ std::span<const ConfigKey> config_keys();
 const ConfigKey* find_config_key(std::string_view name);  // Null: there is no such key.
 
 // Whether a key that exists takes the value; the error says what is allowed.
-Result<> check_setting(std::string_view key, std::string_view value);
+Result<> check_setting(std::string_view name, std::string_view value);
 
 }  // namespace tarry::server

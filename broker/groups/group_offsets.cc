@@ -167,7 +167,8 @@ std::expected<Lsn, ErrorCode> GroupOffsets::remove(std::vector<TopicPartition> p
 
 // What is erased is durable, or needs not be.  The group may go in here.
 void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const TopicPartition> gone) {
-  const std::shared_ptr<State> state = held;
+  // A copy: became_empty may end the group, and with it the state that `held` is part of.
+  const std::shared_ptr<State> state = held;  // NOLINT(performance-unnecessary-copy-initialization)
   ShardContext& shard = state->shard;
   const storage::OffsetsRemoved operation{state->group, {gone.begin(), gone.end()}};
   if (auto applied = shard.broker_context().offset_store->apply(operation); !applied)

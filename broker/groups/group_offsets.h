@@ -121,7 +121,7 @@ class GroupOffsets {
   void arm(std::optional<WallTime> due);
   void arm_for_all();
   void expire();
-  static void erase(const std::shared_ptr<State>& state, std::span<const TopicPartition> gone);
+  static void erase(const std::shared_ptr<State>& held, std::span<const TopicPartition> gone);
 
   ShardContext& shard_;
   OffsetBudget& budget_;

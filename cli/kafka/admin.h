@@ -39,7 +39,7 @@ class KafkaAdmin {
   Result<> create(const std::string& topic, std::optional<std::int32_t> partitions,
                   const ConfigList& configs);
   // Sets these and keeps the topic's others, which are read and written again.
-  Result<> alter(const std::string& topic, const ConfigList& configs);
+  Result<> alter(const std::string& topic, const ConfigList& changes);
   Result<> remove(const std::string& topic);
 
   // An offset in each partition.  `when` is log_start, log_end, or epoch ms for the first record

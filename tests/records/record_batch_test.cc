@@ -174,11 +174,11 @@ TEST_SUITE("record_batch") {
     CHECK(message({}).ends_with("record 0 of the batch: it has no attributes"));
     CHECK(message({0}).ends_with("its timestamp is not a number"));
     CHECK(message({0, 0}).ends_with("its offset is not a number"));
-    CHECK(message({0, 0, 0}).ends_with("its key's length is not possible"));
-    CHECK(message({0, 0, 0, 3, 1, 0}).ends_with("its key's length is not possible"));   // -2.
-    CHECK(message({0, 0, 0, 20, 1, 0}).ends_with("its key's length is not possible"));  // 10.
-    CHECK(message({0, 0, 0, 1}).ends_with("its value's length is not possible"));
-    CHECK(message({0, 0, 0, 1, 20, 0}).ends_with("its value's length is not possible"));
+    CHECK(message({0, 0, 0}).ends_with("its key's length is invalid"));
+    CHECK(message({0, 0, 0, 3, 1, 0}).ends_with("its key's length is invalid"));   // -2.
+    CHECK(message({0, 0, 0, 20, 1, 0}).ends_with("its key's length is invalid"));  // 10.
+    CHECK(message({0, 0, 0, 1}).ends_with("its value's length is invalid"));
+    CHECK(message({0, 0, 0, 1, 20, 0}).ends_with("its value's length is invalid"));
     CHECK(message({0, 0, 0, 1, 1}).ends_with("its number of headers is invalid"));
     CHECK(message({0, 0, 0, 1, 1, 1}).ends_with("its number of headers is invalid"));
     CHECK(message({0, 0, 0, 1, 1, 2}).ends_with("it is too short for its headers"));
