@@ -1,6 +1,6 @@
 #pragma once
 
-// DriverAlarm: how threads that schedule wake a driver that sleeps, or goes to sleep just now.
+// DriverAlarm: lets scheduling threads wake a driver that sleeps or is going to sleep.
 //
 // Every shard has an `earliest`, which is not later than any timer in it.  The driver looks at all
 // of them, sets its alarm to the least and sleeps until then.  A thread that schedules something
