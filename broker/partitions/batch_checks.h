@@ -75,7 +75,7 @@ class BatchChecks {
     std::size_t bytes_ = 0;
   };
 
-  // What is to be looked at.
+  // A batch to check.
   struct Job {
     Bytes records;  // Live until `done`.
     records::CheckLimits limits;

@@ -5,7 +5,7 @@
 //   append --> journal (not durable)      log_end_offset moves, producers' sequences advance
 //                 |  round is synced
 //                 v
-//              durable()                  high_watermark moves, parked records are kept,
+//              durable()                  high_watermark moves, pending records are kept,
 //                                         fetches that waited are satisfied
 //
 // What always holds
@@ -51,9 +51,8 @@ class AppendQueue;
 class PartitionHost;
 class ShardContext;
 
-// How far a log has come: the next offset, and how many bytes of batches were appended by then.
-// Bytes count from where the partition was opened, and over the borders of segments: only
-// differences mean anything.
+// The end of a log: the next offset, and the bytes of the batches appended before it.  Bytes count
+// from the opening of the partition, across segments: only differences mean anything.
 struct LogEnd {
   Offset offset = 0;
   std::int64_t bytes = 0;
@@ -171,15 +170,15 @@ class Partition {
 
   // --- In recovery, from the journal
 
-  // What was left half written from `base` on is cut off; where the log ends then: before `base`
-  // when it has lost something that a checkpoint vouched for.
+  // Cuts off everything from `base` on, which may be half written.  Returns the end of the log:
+  // before `base` if it has lost batches that a checkpoint vouched for.
   Result<Offset> cut(Offset base);
   // Whole batches that begin where the log ends.
   Result<> replay(Bytes batches, WallTime appended);
   void replay_producer(const storage::ProducerAnswered& answered);
   void replay_start(Offset start);
 
-  // What of a topic's config its log and the delay engine look at.
+  // The parts of a topic's config that its log and the delay engine use.
   static storage::LogConfig log_config_of(const TopicConfig& config);
   static delay::TopicDelay delay_config_of(const TopicConfig& config);
 
@@ -218,7 +217,7 @@ class Partition {
   storage::ProducerStates producers_;
   std::int64_t appended_bytes_ = 0;  // As LogEnd::bytes, at log_end().
   LogEnd visible_;                   // The high watermark.
-  // What was appended and not known to be synced, in order; and where that begins.
+  // The batches appended and not known to be synced, in order; and where they begin.
   struct Syncing {
     Lsn lsn;
     Offset end;

@@ -44,8 +44,8 @@ using TopicPtr = storage::TopicsImage::TopicPtr;
 // 1 to 249 of [A-Za-z0-9._-], not "." and not ".."; empty when it is a topic's name, else why not.
 std::string topic_name_error(std::string_view name);
 
-// How a change of the topics reaches every shard: the Broker.  Called on shard 0's thread, comes
-// back there.
+// Hands a change of the topics to every shard; the Broker implements it.  Called on shard 0's
+// thread, comes back there.
 class TopicsHost {
  public:
   // Hands every shard the image.
