@@ -1,15 +1,15 @@
 #pragma once
 
-// Who may ask for what.
+// Access: the token, and the hosts under which the admin may be addressed.
 //
-//   Token   DATA/admin.token: 64 hexadecimal digits, made at the first start, mode 0600.  One that
-//           others could read is refused, as is one that is no token.
-//   Hosts   the names that the admin's address goes by.  A browser that was lured to a name which
-//           now leads to 127.0.0.1 (DNS rebinding) sends that name as Host: 421.
+//   Token   DATA/admin.token: 64 hexadecimal digits, made at the first start, mode 0600.  A file
+//           that other users could read is refused, as is one without a token.
+//   Hosts   the names of the admin's address.  A browser that was lured to a name which now
+//           resolves to 127.0.0.1 (DNS rebinding) sends that name as Host and is answered 421.
 //
-// Listening on loopback alone, reading needs no token and the Host is checked.  Listening on any
-// other address, all but the health checks need the token, and Host may be anything: whoever has
-// the token was not lured.
+// If the admin listens on loopback alone, reading needs no token and the Host is checked.  On any
+// other address, all requests but the health checks and /proof need the token, and Host may be
+// anything: a client that has the token was not lured.
 
 #include <cstdint>
 #include <string>
@@ -23,12 +23,12 @@ namespace tarry::admin {
 
 class Token {
  public:
-  // Reads `path`, or makes it.  Blocks.  Errors name the file and what to do.
+  // Reads `path`, or creates it.  Blocks.  Errors name the file and what to do.
   static Result<Token> open(const std::string& path, Random& random);
 
-  // In a time that does not depend on how much of it is right.
+  // In constant time, however much of it is right.
   bool matches(std::string_view text) const;
-  // What GET /proof answers (base/token_proof.h).
+  // The answer of GET /proof (base/token_proof.h).
   std::string proof(std::string_view nonce, std::string_view address) const;
   // The same for an Authorization header.
   bool authorizes(std::string_view header) const;
@@ -45,7 +45,7 @@ class Hosts {
   Hosts(const std::string& host, std::uint16_t port, bool loopback);
 
   bool loopback() const { return loopback_; }
-  // Whether a Host header means us.
+  // Whether a Host header names this admin.
   bool accepts(std::string_view header) const;
   // Whether an Origin header is that of our own page, loaded as `host`.
   static bool is_own_origin(std::string_view origin, std::string_view host);

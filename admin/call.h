@@ -1,6 +1,6 @@
 #pragma once
 
-// What the admin's handlers are given and what they answer.
+// The arguments and the answers of the admin's handlers.
 //
 // On shard 0's thread; handlers hop from there.
 
@@ -23,7 +23,7 @@ class Shard;
 
 namespace tarry::admin {
 
-// What a request says, as far as we look at it.  The views live as long as the request.
+// The parts of a request that the admin uses.  The views live as long as the request.
 struct Question {
   std::string_view method;
   std::string_view target;
@@ -39,20 +39,20 @@ struct Reply {
   unsigned status = 200;
   std::string body;
   std::string_view content_type = "application/json";
-  std::vector<std::pair<std::string_view, std::string>> headers{};  // Besides every answer's own.
+  std::vector<std::pair<std::string_view, std::string>> headers{};  // Besides the usual ones.
 };
 
 // {"error": why}
 Reply refusal(unsigned status, std::string_view why);
 
-// What the broker does not know of the program around it.
+// Facts about the program that the broker does not know.
 struct ProgramFacts {
   std::string kafka_address;
   std::size_t max_kafka_connections;
   std::string admin_address;
 };
 
-// What all handlers share.  On shard 0's thread.
+// Shared by all handlers.  On shard 0's thread.
 struct Context {
   broker::Broker& broker;
   broker::Shard& here;
@@ -60,7 +60,7 @@ struct Context {
   const Token token;
   const Hosts hosts;
 
-  // The size of the data directory is found by walking through it: now and then will do.
+  // The size of the data directory is found by walking through it, so it is cached for a while.
   struct DiskUse {
     std::uint64_t bytes = 0;
     std::optional<MonoTime> at;
@@ -81,7 +81,7 @@ struct Call {
   }
 };
 
-// Thrown by a handler for what the client got wrong, caught in answer().
+// Thrown by a handler for a mistake of the client, caught in answer().
 struct Refused {
   unsigned status;
   std::string why;

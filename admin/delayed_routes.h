@@ -1,6 +1,6 @@
 #pragma once
 
-// What is pending: listed, looked at, cancelled.  docs/http.md has the fields.
+// Pending records: listed, shown, cancelled.  docs/http.md has the fields.
 
 #include <boost/asio/awaitable.hpp>
 

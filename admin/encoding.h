@@ -1,6 +1,6 @@
 #pragma once
 
-// How bytes are shown in JSON: as text when they are UTF-8, else in base64.
+// Bytes in JSON: as text if they are UTF-8, else in base64.
 
 #include <string>
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// Consumer groups: listed, and one in full with what it has still to read.  docs/http.md has the
-// fields.
+// Consumer groups: listed, and one in full with its lag.  docs/http.md has the fields.
 
 #include <boost/asio/awaitable.hpp>
 

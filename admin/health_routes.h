@@ -1,7 +1,7 @@
 #pragma once
 
-// Health, readiness, and the proof that this admin knows its token: the requests that everybody
-// may make.  docs/http.md has the fields.
+// Health, readiness, and the proof that this admin knows its token: the requests that need no
+// token.  docs/http.md has the fields.
 
 #include <boost/asio/awaitable.hpp>
 

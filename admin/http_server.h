@@ -1,23 +1,23 @@
 #pragma once
 
-// HttpServer: the admin's door.  HTTP/1.1 on a few connections, for people, scripts and Prometheus.
+// HttpServer: serves the admin.  HTTP/1.1 on a few connections, for people, scripts and Prometheus.
 //
 //   auto admin = HttpServer::open(shard_0_executor, options);   // Takes the address.
 //   ...                                                         // The broker opens and starts.
 //   (*admin)->start(broker, kafka_address);                     // From now on it answers.
 //   (*admin)->stop();                                           // Before the broker stops.
 //
-// Taking the address and answering are two steps, so that a port that is in use is found out
+// Taking the address and answering are two steps, so that a port in use is detected
 // before anything on disk is touched.
 //
-// Everything from outside has a bound: connections, the size of a header and of a body, the time
-// that a request takes to come, the time that a connection stays without one.  What passes a bound
-// gets an answer that says which, where that is possible, and the connection ends.
+// All input has bounds: connections, the size of a header and of a body, the time that a request
+// takes to arrive, the time that a connection stays without one.  A request beyond a bound gets an
+// answer that names the bound, where that is possible, and the connection ends.
 //
-// Health checks have connections of their own, so that an orchestrator is not told 503 by whoever
-// keeps the others open.  A connection beyond max_connections is taken for one request, which has
-// to be /healthz or /readyz and come soon; when those are full too, a new one pushes out the oldest
-// that is silent.
+// Health checks have connections of their own, so that an orchestrator does not get 503 because
+// other clients keep theirs open.  A connection beyond max_connections is accepted for one request,
+// which must be /healthz or /readyz and arrive soon; when those are full too, a new one closes the
+// oldest that has sent nothing.
 //
 // Runs on shard 0's executor alone; start() and stop() are called there, or before its thread
 // runs.  After stop() no connection is open any more; a handler that is still waiting for another
@@ -43,14 +43,14 @@ struct HttpOptions {
   std::uint16_t port = 8080;       // 0: a free one.
 
   std::size_t max_connections = 100;
-  // Beyond those, for health checks alone: enough that a check has sent its request before so many
-  // newer connections push it out.
+  // Further connections, for health checks alone: enough that a check has sent its request before
+  // so many newer connections push it out.
   std::size_t health_connections = 16;
   std::chrono::milliseconds health_timeout{2'000};  // For the one request of such a connection.
   std::size_t header_bytes = 8 * 1024;              // Request line and headers.
   std::size_t header_count = 64;
   std::size_t body_bytes = 1024 * 1024;
-  std::chrono::milliseconds request_timeout{10'000};  // To come whole; also to be taken away.
+  std::chrono::milliseconds request_timeout{10'000};  // For a request to come, an answer to go.
   std::chrono::milliseconds idle_timeout{60'000};     // Between two requests.
 };
 

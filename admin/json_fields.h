@@ -1,6 +1,7 @@
 #pragma once
 
-// JsonFields: makes the figures that it is told the fields of one JSON object, in their order.
+// JsonFields: turns the metrics that are reported to it into the fields of one JSON object, in
+// order.
 //
 //   JsonFields delayed;
 //   for (const auto& shard : shards) shard.delay.report(delayed);    // Added up.
@@ -43,7 +44,7 @@ class JsonFields final : public MetricSink {
   };
   struct Field {
     std::string name;
-    std::string metric;  // The one that it is of.
+    std::string metric;  // The metric of the field.
     std::variant<MetricValue, TimeDistribution> value;
   };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// JSON as all handlers answer it: fields in the order in which they were put in.  For .cc files
-// alone: it brings nlohmann/json with it.
+// JSON answers of all handlers: fields in the order in which they were added.  Only for .cc files,
+// because it includes nlohmann/json.
 
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@ namespace tarry::admin {
 using Json = nlohmann::ordered_json;
 
 inline Reply json_reply(const Json& body, unsigned status = 200) {
-  // What is not UTF-8 was shown in base64; this is for what nobody thought of.
+  // Handlers show bytes that are not UTF-8 in base64; this replaces any that they missed.
   return {status, body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Every figure, for Prometheus.
+// All metrics, for Prometheus.
 
 #include <boost/asio/awaitable.hpp>
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// MetricsText: writes the figures that it is told in Prometheus' text format, version 0.0.4.
+// MetricsText: writes the metrics that are reported to it in Prometheus' text format, version
+// 0.0.4.
 //
 //   MetricsText text;
 //   const MetricLabel label(text, "shard", "0");
@@ -8,7 +9,7 @@
 //   text.text();
 //
 // Families stand in the order in which they were first reported, with one HELP and one TYPE, and
-// their samples by their labels.  A histogram is one for all shards, since it is 35 lines: its
+// their samples by their labels.  A histogram covers all shards, because it is 35 lines: its
 // label of the shard is left out.
 //
 // https://prometheus.io/docs/instrumenting/exposition_formats/

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernel says of this process.  Reads /proc/self: some microseconds, and one more for
+// The kernel's figures of this process.  Reads /proc/self: some microseconds, and one more for
 // each open file.
 
 #include <cstdint>

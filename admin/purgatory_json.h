@@ -1,6 +1,6 @@
 #pragma once
 
-// The requests that wait, by kind, as /status and /purgatory show them.
+// Parked requests by kind, as /status and /purgatory show them.
 //
 // For .cc files alone: it brings nlohmann/json with it.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The requests that wait for an answer, by kind.  docs/http.md has the fields.
+// Parked requests, by kind.  docs/http.md has the fields.
 
 #include <boost/asio/awaitable.hpp>
 

@@ -1,11 +1,11 @@
 #pragma once
 
-// Routes: what may be asked of the admin, in one table, and who answers.
+// Routes: the admin's requests in one table, each with its handler.
 //
 //   HTTP --> Question --> answer(): host, origin, route, token, parameters --> handler --> Reply
 //
 // The table (routes.cc) says of each route its method, path, parameters and whether it changes
-// something; all refusals follow from it.  What is not understood is refused by name, with an
+// something; all refusals follow from it.  An unknown path or parameter is refused by name, with an
 // example, and never ignored.
 //
 // Runs on shard 0's thread; handlers hop from there.  docs/http.md says what programs may rely on.

@@ -1,6 +1,6 @@
 #pragma once
 
-// /status: how the broker is, in one page.  docs/http.md has the fields.
+// /status: the state of the broker on one page.  docs/http.md has the fields.
 
 #include <boost/asio/awaitable.hpp>
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// Target: what a request line asks for, taken apart.
+// Target: the parsed target of a request line.
 //
 //   /delayed/orders/a%2Fb?partition=3   -->  path {delayed, orders, a/b}, query {partition: 3}
 //
-// The path is cut at '/' first and decoded then, so that an id may hold any character.  Nothing
+// The path is split at '/' before it is decoded, so that an id may hold any character.  Nothing
 // is normalised: ".." is a name like another, and there is no file behind any path.
 //
-// What always holds: names and values are UTF-8; a broken escape, a parameter that comes twice and
-// a control character are refused (Errc::invalid, with the text in question).
+// What always holds: names and values are UTF-8; a broken escape, a parameter that is given twice
+// and a control character are refused (Errc::invalid, with the text in question).
 
 #include <map>
 #include <string>

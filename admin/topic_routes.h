@@ -1,6 +1,6 @@
 #pragma once
 
-// Topics: listed, looked at, deleted with all that waits in them.  docs/http.md has the fields.
+// Topics: listed, shown, deleted with their pending records.  docs/http.md has the fields.
 
 #include <boost/asio/awaitable.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The wheels' levels, and how many records wait in memory and on disk.  docs/http.md has the
-// fields.
+// The wheels' levels, and the numbers of pending records in memory and on disk.  docs/http.md has
+// the fields.
 
 #include <boost/asio/awaitable.hpp>
 

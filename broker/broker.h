@@ -1,6 +1,6 @@
 #pragma once
 
-// Broker: the topics, the shards that hold their partitions, and the way from one to another.
+// Broker: the topics, the shards that hold their partitions, and hops from shard to shard.
 //
 //   Produce, Fetch ... --> handler (on the connection's shard)
 //                             |-- own partitions: a plain call
@@ -12,7 +12,7 @@
 // open() makes everything from a data directory: databases, recovery of all journals that are
 // there, shards.  Then the server runs a thread for each shard's executor and calls start().
 //
-// Threads: the members say; what is constant after open() may be read by all.
+// Threads: each member says its thread; members that are constant after open() any thread may read.
 
 #include <cstdint>
 #include <functional>
@@ -47,12 +47,12 @@ struct BrokerSetup {
   const Clock* clock = nullptr;
   Random* random = nullptr;  // Any thread may ask it.
   std::vector<ShardSetup> shards;
-  // The journal could not be written: nothing can be promised any more, the process is to end.
+  // The journal could not be written, so no promise can be kept: the caller ends the process.
   // Any thread.
   std::function<void(const Error&)> on_failure;
 };
 
-// What recovery did, for the operator.
+// The work of a recovery, for the operator.
 struct RecoverySummary {
   std::size_t journals = 0;
   std::uint64_t records = 0;
@@ -65,9 +65,9 @@ class Broker final : public TopicsHost {
   static Result<std::unique_ptr<Broker>> open(BrokerSetup setup);
   ~Broker();
 
-  // Deliveries begin.  Once the shards' threads run.  `ready` is called on shard 0's thread when
-  // every shard has its first sequence numbers, or there is no room to note them; until then a
-  // delayed record may be refused for the time being.
+  // Begins deliveries.  Call it once the shards' threads run.  `ready` is called on shard 0's
+  // thread when every shard has its first sequence numbers, or there is no room to note them; until
+  // then a delayed record may be refused for the time being.
   void start(std::move_only_function<void()> ready = [] {});
   // Everything dirty is written; `then` runs on shard 0's thread.
   void stop(std::move_only_function<void()> then);
@@ -102,8 +102,8 @@ class Broker final : public TopicsHost {
                                              boost::asio::use_awaitable);
   }
 
-  // A block of sequence numbers for parked records, never given out before.  Comes back on
-  // `shard`'s thread when it is noted durably.
+  // A block of sequence numbers for pending records, never given out before.  Returns on
+  // `shard`'s thread when the block is durably reserved.
   void give_sequences(Shard& shard);
   // A producer id that was never given out before.  On shard 0's thread.
   boost::asio::awaitable<Result<ProducerId>> next_producer_id(

@@ -2,8 +2,8 @@
 
 // Replay: gives the journals' batches to the partitions that they belong to, in recovery.
 //
-// Partitions are opened when their first record comes.  Of one that is out of service the bytes are
-// kept in a file of the data directory's kept/, for the operator.
+// A partition is opened when its first record comes.  The batches of one that is out of service are
+// saved in a file in the data directory's kept/, for the operator.
 //
 // Runs in the caller, before the shards' threads do.
 
@@ -35,7 +35,7 @@ class Replay final : public storage::LogReplay {
   void fence(const TopicPartition& tp, const std::string& why) override;
   Result<> keep(const TopicPartition& tp, Bytes batches) override;
 
-  // What was kept survives the checkpoint that releases it in the journal.
+  // Makes the saved batches durable before the checkpoint that releases them in the journal.
   Result<> sync_kept();
 
  private:

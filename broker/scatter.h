@@ -18,21 +18,21 @@
 // Kafka's ordering guarantees: in each partition a connection's requests take effect in the order
 // in which they were sent, also while several of them are being answered.  They rest on this:
 //   - A shard's items keep the order of the request.
-//   - All work is begun before anything is waited for: first that of the other shards, in the order
-//     of the request, so that they work while this one does; then this shard's own.
+//   - All work is begun before the handler waits: first that of the other shards, in the order of
+//     the request, so that they work while this one does; then this shard's own.
 //   - Work for one shard begins there in the order in which it was sent, so a later request's does
 //     not overtake an earlier one's.
-//   - The work of a handler that changes partitions lets each item take its place in the order of
-//     its partition before it waits for anything.
+//   - The work of a handler that changes partitions gives each item its place in the order of its
+//     partition before it waits for anything.
 //
-// What else always holds
+// What always holds besides
 //   - scatter() returns or throws when all work has ended, whether or not some of it threw.  So the
 //     items and what the work refers to need to live no longer than the coroutine that waits.
 //   - Each shard's work has a cancellation token of its shard, which the client's end cancels.
 //   - This shard's own work costs no hop, and no allocation but the frames of the two coroutines.
 //
-// A Fetch groups its partitions in the same way but goes from one shard to the next by itself: what
-// one of them returns is taken off what the next may return.
+// A Fetch groups its partitions in the same way but goes from one shard to the next by itself: the
+// bytes that one of them returns are taken off the limit of the next.
 
 #include <algorithm>
 #include <cstddef>
@@ -128,8 +128,8 @@ boost::asio::awaitable<void> scatter(Shard& here, Connection* client, ByShard<It
   }
   // Work that has begun refers to the items, whatever became of the rest.
   if (elsewhere && !elsewhere->ended.all_ended()) {
-    // Only those who work own what we wait for: if the process ends before they do, our coroutine
-    // is destroyed with the last of them instead of keeping itself alive.
+    // Only the working coroutines own the event that we wait for: if the process ends first, our
+    // coroutine is destroyed with the last of them instead of keeping itself alive.
     WorkElsewhere& waited_for = *std::exchange(elsewhere, nullptr);
     co_await waited_for.ended.wait();
     if (waited_for.failed) failed = waited_for.failed;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shard: one thread's world.
+// Shard: everything that one thread owns.
 //
 //   io_context -- ShardContext: TimingWheel, Purgatory, Journal
 //                      |
@@ -8,7 +8,7 @@
 //                      |
 //        Checkpointer  FreeSpace  ShortageRetry  Retention  StopDrain
 //
-// It owns them and tells each what concerns it; what any of them does stands in its own file.
+// It owns them and calls each as needed; each is described in its own file.
 // Another shard's work comes in as a coroutine or a post (Broker::on), and what blocks goes out
 // through background().
 //
@@ -51,7 +51,7 @@ class Shard final : public ShardContext, private PartitionHost {
 
   // Opens the journal behind what recovery found.  Blocks; before the threads run.
   Result<> open_journal(const storage::RecoveredJournal& recovered);
-  // From here on parked records are delivered.  On the shard's thread.
+  // From here on pending records are delivered.  On the shard's thread.
   void start();
   // Writes what is dirty, notes a checkpoint and calls `then`; nothing is accepted any more.
   void stop(std::move_only_function<void()> then);
@@ -82,7 +82,7 @@ class Shard final : public ShardContext, private PartitionHost {
     return free_space_;
   }
 
-  // Takes a new image: partitions of deleted topics go, those who wait for them are answered.
+  // Takes a new image: partitions of deleted topics go, requests that wait for them are answered.
   void set_topics(std::shared_ptr<const storage::TopicsImage> image);
 
   ShardCounters counters;

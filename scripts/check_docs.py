@@ -53,5 +53,5 @@ for folder in ("docs/formats", "docs/adr"):
         if document.name != "README.md" and document not in linked:
             problems.append(f"{document.relative_to(root)} is linked from nowhere")
 
-print("\n".join(problems) or f"{len(documents)} documents: every link leads somewhere")
+print("\n".join(problems) or f"{len(documents)} documents: every link has a target")
 sys.exit(bool(problems))

@@ -118,5 +118,5 @@ for circle in circles():
     ties = [f"{a} -> {b}" for a in circle for b in sorted(edges[a]) if b in circle]
     problems.append(f"{len(circle)} files include each other in a circle: {', '.join(ties)}")
 
-print("\n".join(problems) or f"{len(uses)} folders, {len(edges)} files: each stands only on what is below it")
+print("\n".join(problems) or f"{len(uses)} folders, {len(edges)} files: each folder includes only folders below it")
 sys.exit(bool(problems))

@@ -133,5 +133,5 @@ for path, number, line in comments:
     problems += [f"{where}: names {word}, which is not there" for word in missing(path, line)]
     problems += [f"{where}: points to a page that is not here: {m[0]}" for m in REFUSED.finditer(line)]
 
-print("\n".join(problems) or f"{len(files)} files: their documents and comments name only what is there")
+print("\n".join(problems) or f"{len(files)} files: every name in documents and comments exists")
 sys.exit(bool(problems))

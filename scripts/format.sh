@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 if ! command -v clang-format >/dev/null; then
-  echo "no clang-format here: apt-get install clang-format"
+  echo "clang-format is not installed: apt-get install clang-format"
   exit 77  # ctest takes it as skipped.
 fi
 case ${1:-} in

@@ -1,29 +1,29 @@
 #pragma once
 
-// CallbackTimers: plain callbacks on a TimingWheel, for those who have no object to derive from
-// Timer and nowhere to keep one.
+// CallbackTimers: plain callbacks on a TimingWheel, for callers that have no object to derive from
+// Timer and no place to keep one.
 //
 //    CallbackTimers callbacks(wheel);
 //    const CallbackTimers::Handle retry = callbacks.schedule(now + 500, [&] { send_again(); });
 //    ...
 //    callbacks.cancel(retry);              // The answer came.  False when it has fired already.
 //
-// A callback stands in a node of a pool: blocks of 64 nodes with a free list through them, so that
-// nothing is allocated for a callback that fits into std::move_only_function.  A handle is a
-// node's number and which of the node's lives is meant:
+// A callback is in a node of a pool: blocks of 64 nodes with a free list through them, so that a
+// callback that fits into std::move_only_function needs no allocation.  A handle is a node's number
+// and the number of the node's life:
 //
 //    handle  [ node 7 | life 3 ]     node 7: life 3, armed  -> this is the timer
 //                                            life 4         -> fired or cancelled: gone
 //
 // What always holds
-//   - A callback is called at most once, and then or when it is cancelled its node is free.
-//   - A handle that is kept after that names nothing, whoever has its node since.  (A node that
+//   - A callback is called at most once; after that, or when it is cancelled, its node is free.
+//   - A handle that is kept after that names nothing, even if its node is used again.  (A node that
 //     has had all of its 2^32 lives is not used again.)
 //   - A callback may schedule, cancel and move any other, and destroy this object.  Its own
 //     handle names nothing while it runs.  It must not throw.
 //
-// Who can keep an object should rather derive from Timer (24 bytes a timer, against 72 and what
-// the callback itself allocates), or keep a CallbackTimer.
+// A caller that can keep an object should derive from Timer instead (24 bytes a timer, against 72
+// plus the callback's own allocations), or keep a CallbackTimer.
 //
 // Belongs to its wheel's thread, and is destroyed before the wheel.  Blocks are kept for reuse.
 
@@ -41,7 +41,7 @@ namespace tarry::timing {
 
 class CallbackTimers {
  public:
-  // One made by default names nothing.
+  // A default-constructed handle names nothing.
   class Handle {
    public:
     Handle() = default;
@@ -57,7 +57,7 @@ class CallbackTimers {
   explicit CallbackTimers(TimingWheel& wheel) : wheel_(wheel) {}
   CallbackTimers(const CallbackTimers&) = delete;
   CallbackTimers& operator=(const CallbackTimers&) = delete;
-  ~CallbackTimers();  // What is pending is not called.
+  ~CallbackTimers();  // Pending callbacks are not called.
 
   // Calls `callback`, which must not be empty, in the first advance() that reaches `deadline`;
   // one that has passed in the next, as TimingWheel does.

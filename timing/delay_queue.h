@@ -1,9 +1,9 @@
 #pragma once
 
-// DelayQueue: which bucket of the wheel is next.
+// DelayQueue: finds the next bucket of the wheel.
 //
-// A wheel that ticked would look at every bucket; this holds the non-empty ones alone, so that
-// an idle wheel has nothing to do and a jump over a century passes no empty bucket.  It needs
+// A wheel that ticked would visit every bucket; this queue holds only the non-empty ones, so that
+// an idle wheel has nothing to do and a jump over a century visits no empty bucket.  It needs
 // no heap: a level's buckets lie in the order of their times, and what is on a lower level
 // comes before everything on a higher one (TimingWheel's placement sees to both), so the next
 // bucket is the first set bit of the lowest level that has one.

@@ -1,6 +1,6 @@
 #pragma once
 
-// TimingWheel: a set of deadlines that is cheap to join, cheap to leave and cheap to fire.
+// TimingWheel: a set of deadlines with cheap insertion, cancellation and expiry.
 //
 // Nearly every deadline in a broker is a safety net: data arrives, heartbeats come, and the
 // timer is cancelled or moved long before its time.  So schedule(), cancel() and reschedule()
@@ -24,13 +24,13 @@
 //
 //    bucket --> [t t t . . .] --> [t t t t t t] --> [t t t t t t]     62 timers to a 512-byte array
 //
-// Coming due is then a linear scan that prefetches ahead, where a list through the timers would
-// be a cache miss after another.  A timer knows its bucket and its place in the array: to cancel
-// it is to put the bucket's last timer there.
+// A due bucket is then a linear scan that prefetches ahead; a list through the timers would be one
+// cache miss after another.  A timer knows its bucket and its place in the array: a cancel puts the
+// bucket's last timer there.
 //
-// The way down from level 1 to level 0 does not touch the timers at all where they are many: the
-// digit says which bucket, and the element that a timer leaves keeps its new place for whoever
-// cancels it.  So most timers are fetched from memory twice, when they are armed and when they
+// The move from level 1 to level 0 does not touch the timers of a large bucket at all: the digit
+// names the new bucket, and the element that a timer leaves keeps its new place, where a cancel
+// finds it.  So most timers are fetched from memory twice, when they are armed and when they
 // fire.
 //
 // A deadline that is moved later is only noted in the timer; it is placed again when its old
@@ -39,8 +39,8 @@
 // What always holds
 //   - No timer fires before its deadline; it fires in the first advance() that reaches it, as
 //     far as the budget goes.  Deadlines are rounded up to ticks by the caller, `now` down.
-//   - Timers fire in the order of their deadlines, but for those whose deadline had passed when
-//     they were scheduled: they fire first thing in the next advance().
+//   - Timers fire in the order of their deadlines, except those whose deadline had passed when
+//     they were scheduled: they fire first in the next advance().
 //   - Timers of one tick fire in an order that is always the same, but not that of scheduling.
 //   - Every entry lies in a bucket whose time is not later than its timer's deadline.
 //
@@ -49,7 +49,7 @@
 // buckets.  Arrays are kept for reuse; each time the wheel becomes empty it gives back up to 256
 // KiB of them.
 //
-// A tick is what its user says (a millisecond everywhere in Tarry).  The wheel never reads a
+// The user chooses what a tick is (a millisecond everywhere in Tarry).  The wheel never reads a
 // clock: time comes in through advance().  No threads and no locks: a wheel and its timers
 // belong to one thread.
 
@@ -122,7 +122,7 @@ class TimingWheel {
   explicit TimingWheel(Tick now = 0) : now_(now), cursor_(now) { levels_.fill(&no_level); }
   TimingWheel(const TimingWheel&) = delete;
   TimingWheel& operator=(const TimingWheel&) = delete;
-  ~TimingWheel();  // Disarms what is still armed; nothing fires.
+  ~TimingWheel();  // Disarms timers that are still armed; none fires.
 
   // Arms `timer`, or moves its deadline if it is armed already, which then is in this wheel.  A
   // deadline that has passed fires in the next advance(), never in here nor in the advance() that
@@ -146,17 +146,17 @@ class TimingWheel {
   // done by the next call.  A `now` earlier than the last one counts as no time passed.
   Progress advance(Tick now, std::size_t budget = unlimited);
 
-  // The latest time that advance() was told, also while it runs and is behind.
+  // The latest `now` given to advance(), also while it runs and is behind.
   Tick now() const { return now_; }
 
-  // When to advance() next: the start of the next non-empty bucket, or now() when something is
-  // due.  Never later than the earliest deadline (a passed one counts as now()); sometimes
+  // The time of the next advance(): the start of the next non-empty bucket, or now() when something
+  // is due.  Never later than the earliest deadline (a passed one counts as now()); sometimes
   // before it, when timers are to be downgraded or were moved later.  Empty when nothing is
   // armed.  A few instructions.
   std::optional<Tick> next_due() const;
 
-  // `listener` is called when schedule() has made next_due() earlier than it was, so that who
-  // drives the wheel can wake up earlier without polling.  Never called inside advance(), after
+  // `listener` is called when schedule() has made next_due() earlier than it was, so that the
+  // wheel's driver can wake up earlier without polling.  Never called inside advance(), after
   // which the driver asks next_due() anyway.  It may not change the wheel.
   void set_wakeup_listener(std::move_only_function<void()> listener) {
     listener_ = std::move(listener);

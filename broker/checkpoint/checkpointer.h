@@ -1,21 +1,21 @@
 #pragma once
 
-// Checkpointer: when a shard makes a checkpoint, and its run.
+// Checkpointer: decides when a shard makes a checkpoint, and runs it.
 //
 //   appended, note_dirty --> enough has gathered, or time has passed
 //                               '--> producers' states, DirtyLogs, db/meta, db/pending
 //                                        '--> Journal::checkpoint: older files are used again
 //
-// The order of the steps is storage::Checkpoint's; here they are done, what blocks on the shard's
-// background.  While nothing is dirty no timer of it runs.
+// storage::Checkpoint has the order of the steps; this class carries them out, blocking work on the
+// shard's background.  While nothing is dirty it has no timer.
 //
 // What always holds
 //   - One run at a time.  It ends noted, given up (the next try comes with a timer), or failed,
 //     which ends the process.
-//   - Nothing is noted before all that the journal has before it is durable elsewhere.
+//   - A checkpoint is noted only when all earlier journal records are durable elsewhere.
 //   - Without space (FreeSpace) or descriptors (ShortageRetry) a run is given up, the journal keeps
-//     what it was for, and nothing is lost.  RocksDB is not asked to flush without room for it: it
-//     would take no writes any more.
+//     what it was for, and nothing is lost.  RocksDB is not asked to flush without room for it:
+//     after a flush that failed it would refuse all writes.
 //
 // Belongs to its shard and its thread.
 
@@ -46,7 +46,7 @@ class Checkpointer {
   Checkpointer(ShardContext& shard, Partitions& partitions, FreeSpace& free_space,
                ShortageRetry& shortage, std::move_only_function<void()> run_ended);
 
-  // The shard's journal is open: from here on there is something to note.
+  // The shard's journal is open: checkpoints can be noted from now on.
   void open(std::uint64_t journal_max_bytes, const storage::RecoveredJournal& recovered);
   // On the shard's thread.
   void start();
@@ -59,7 +59,7 @@ class Checkpointer {
   // A checkpoint is wanted at once: in the next turn, or in this one.
   void hurry();
   void run_now();
-  // Tries again what waits for a descriptor: the run that is under way, or else a new one.
+  // Tries work again that waits for a descriptor: the run under way, or else a new one.
   void retry();
   // A log has something that its segments do not have.
   void note_dirty(Partition& partition, std::size_t bytes);

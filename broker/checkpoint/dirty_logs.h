@@ -1,7 +1,7 @@
 #pragma once
 
-// DirtyLogs: the logs of a shard that have something their segments do not have, and how it gets
-// there.
+// DirtyLogs: the logs of a shard that have batches which their segments lack, and the flush that
+// writes them.
 //
 //    note(partition) --> set --flush()--> 64 logs at a time on the background --> done(result)
 //                         ^                  |                  |
@@ -46,7 +46,7 @@ class DirtyLogs {
 
   // Writes and syncs all that is in the set now; one at a time.
   void flush(std::move_only_function<void(Result<>)> done);
-  // Goes on with a flush that found no descriptor; false: there is none.
+  // Continues a flush that found no descriptor; false: there is no such flush.
   bool resume();
 
  private:

@@ -11,9 +11,9 @@
 //   - the journal found space for its next file,
 //   - the last checkpoint was not given up for want of space.
 //
-// A full disk ends nothing.  Records are refused, deliveries and checkpoints go on with the
-// reserve, and each look asks for a checkpoint, which lets journal files be used again.  The
-// operator is told when the disk becomes full, when another of the three is the reason, and when
+// A full disk does not end the broker.  Records are refused, deliveries and checkpoints go on with
+// the reserve, and each look asks for a checkpoint, which lets journal files be used again.  The
+// log says when the disk becomes full, when another of the three becomes the reason, and when
 // there is room again.
 //
 // A shard that has failed (ShardContext::failed()) never has room again, and is not looked at.
@@ -51,7 +51,7 @@ class FreeSpace {
   // Asks the disk; the answer comes in a later turn.
   void look();
 
-  // A checkpoint was given up for want of space: no records are taken until one is made.
+  // A checkpoint was given up for want of space: no records are accepted until one succeeds.
   void checkpoint_refused(const Error& error);
   void checkpoint_made();
   // The refused checkpoint is tried again with the next look.
@@ -61,7 +61,7 @@ class FreeSpace {
   // The reserve is many times larger than this, so a lack is noticed before the reserve is used up.
   static constexpr std::uint64_t space_check_bytes = 8 << 20;
 
-  // Why there is no room.
+  // The reason why there is no room.
   enum class Lack { none, reserve, journal_file, checkpoint };
   struct Found {
     Result<std::uint64_t> free;

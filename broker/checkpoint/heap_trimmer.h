@@ -2,9 +2,9 @@
 
 // HeapTrimmer: gives memory back to the machine when a load is over.
 //
-// The memory of a load's tails and buffers is free then, and the allocator would keep it.  To give
-// it back takes milliseconds in which other threads may wait, so it is done once after a load and
-// never in the middle of one.
+// The memory of a load's tails and buffers is free then, and the allocator would keep it.  Giving
+// it back takes milliseconds in which other threads may wait, so it happens once after a load and
+// never during one.
 //
 // Belongs to its shard and its thread; the work is done on the shard's background.
 

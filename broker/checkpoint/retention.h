@@ -1,6 +1,6 @@
 #pragma once
 
-// Retention: when a shard looks for segments to delete, and how they are taken off the disk.
+// Retention: decides when a shard looks for segments to delete, and removes them from the disk.
 //
 //    every retention_check --.
 //    the log start moved  ---+--> Log::plan_retention --> Removal --> background
@@ -10,8 +10,8 @@
 //
 // What always holds
 //   - The segments of a partition leave the disk in the order of their offsets.  A removal that
-//     fails holds up those behind it: what a restart finds then has no hole, and its log start is
-//     that of the first segment which is still there.
+//     fails holds up those behind it, so that a restart finds a log without a hole, whose start is
+//     that of the first segment still there.
 //   - One removal of a partition runs at a time.
 //   - A partition whose topic is deleted has none: its directory goes as a whole.
 //
@@ -40,7 +40,7 @@ class Retention {
   Retention(ShardContext& shard, Partitions& partitions, Checkpointer& checkpointer,
             FreeSpace& free_space);
 
-  // Looks at every partition after the configured time, as often as there is something to expire.
+  // Checks every partition at the configured interval, as long as there are records to expire.
   void look_later();
   void stop();
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// ShortageRetry: tries work again that found no file descriptor or no memory (Errc::exhausted).
+// ShortageRetry: repeats work that found no file descriptor or no memory (Errc::exhausted).
 //
 //    later(error) --> one second --> the journal, then again() --> later(error), or over()
 //
-// A shortage ends nothing: records are taken as long as the journal has room, and what could not be
-// opened is tried once a second.  The operator is told when a shortage begins and when it is over.
-// Nothing is tried again in the next turn, where it would fail as well.
+// A shortage does not end the broker: records are accepted as long as the journal has room, and the
+// failed work is tried once a second.  The log says when a shortage begins and when it is over.  No
+// work is tried again in the next turn, where it would fail as well.
 //
-// Before a stop the patience has an end: some seconds for all that waits together.
+// While the shard stops, the wait is bounded: some seconds for all such work together.
 //
 // Belongs to its shard and its thread.
 
@@ -38,8 +38,8 @@ class ShortageRetry {
   // A checkpoint was made, which needs more files than anything else.
   void over();
 
-  // Whether work that found none may wait on.  While the shard stops it may for some seconds from
-  // the first question, whichever work asks.
+  // Whether work that found none may go on waiting.  While the shard stops it may for some seconds
+  // from the first call, whichever work asks.
   bool may_wait();
 
  private:

@@ -1,13 +1,13 @@
 #pragma once
 
-// StopDrain: how a shard that takes no more work gets everything to the disk.
+// StopDrain: writes everything to the disk when a shard accepts no more work.
 //
 //    start(then) --> the journal's rounds, until it is idle --> a checkpoint of all --> then()
 //                      |                                          |
 //                      '-- the disk takes nothing: some seconds   '-- given up, or failed
 //
-// `then` is called once, whatever happens.  What the journal has gathered and not written was never
-// answered, so a stop may leave without it, but not at once.
+// `then` is called once, whatever happens.  Records that the journal has gathered and not written
+// were never acknowledged, so a stop may drop them, but not at once.
 //
 // Belongs to its shard and its thread.
 

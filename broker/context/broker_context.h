@@ -1,6 +1,6 @@
 #pragma once
 
-// BrokerContext: what all shards of a broker share, as those see it that stand below the Broker.
+// BrokerContext: the parts that all shards of a broker share, for code below the Broker.
 //
 // The Broker fills it in before it makes its shards; from then on it is constant.  Everything that
 // it points to outlives the shards and may be used on any thread, as its own header says.
@@ -37,7 +37,7 @@ struct BrokerContext {
   // ends.  Any thread.
   std::function<void(const Error&)> on_failure;
 
-  // Which shard a partition or a group belongs to.
+  // The shard that a partition or a group belongs to.
   std::size_t shard_index_of(const TopicPartition& tp) const {
     return std::hash<TopicPartition>{}(tp) % shard_count;
   }

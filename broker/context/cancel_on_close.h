@@ -10,8 +10,8 @@
 //                        '-- no: a post -------------------->   token.cancel()
 //
 // It lives in the coroutine that answers the request, and outlives the work that has its token. The
-// token for the connection's own shard lies in it, because thousands of Fetches wait with one and a
-// Produce should not pay for an allocation.  The token for another shard is shared with the post,
+// token for the connection's own shard is a member, because thousands of Fetches wait with one and
+// a Produce should not pay for an allocation.  The token for another shard is shared with the post,
 // which may arrive when the request has been answered.
 
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-// CancellationToken: ends what a request waits for on a shard when its client goes.
+// CancellationToken: cancels the operation that a request waits for when its client disconnects.
 //
 //   if (token.cancelled()) give up;
 //   CancellationToken::Attached attached(token, operation);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Connection: what a handler may know of the client whose request it answers.
+// Connection: a handler's view of the client whose request it answers.
 //
 // It belongs to the session that reads the requests (server/session) and lives until the last of
 // them is answered or given up.  Runs on the session's shard, and asserts that.
@@ -30,7 +30,7 @@ class Connection {
   // The shard that the last requests were for; null: there is no such shard.
   Shard* better_shard() const { return in_a_row_ >= min_in_a_row ? noted_ : nullptr; }
 
-  // The client has gone: what it waits for is cancelled.
+  // The client has gone: the operations that it waits for are cancelled.
   void close();
 
   // Is called when the client goes, unless the listener goes first.
@@ -44,7 +44,7 @@ class Connection {
     virtual void on_close() = 0;
 
    protected:
-    // Null: there is nobody who could go.
+    // Null: there is no client that could go.
     explicit CloseListener(Connection* connection) {
       if (connection == nullptr) return;
       connection->thread_.check();

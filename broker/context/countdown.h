@@ -6,8 +6,8 @@
 //   for (auto& each : partitions) open(each, [&] { opened.one_ended(); });
 //   if (!opened.all_ended()) co_await opened.wait();
 //
-// As with OneShotEvent, the coroutine goes on inside the last one_ended(), so that call comes last
-// in its caller; and everything happens on one thread.
+// As with OneShotEvent, the coroutine resumes inside the last one_ended(), so that must be the last
+// call in its caller; and everything happens on one thread.
 
 #include <cstddef>
 

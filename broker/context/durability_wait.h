@@ -1,19 +1,19 @@
 #pragma once
 
-// DurabilityWait: a request whose changes are in the journal's order and not durable yet.
+// DurabilityWait: a request whose changes have their place in the journal and are not durable yet.
 //
 //   satisfied   the journal's round with the last of them is synced; of a Produce to topics with
 //               tarry.durability=os: is written (a delayed record is synced all the same)
-//   expired     the request's time has passed.  What it changed may become durable later, as in
-//               Kafka (an idempotent producer's retry is told the truth)
+//   expired     the request's time has passed.  Its changes may become durable later, as in
+//               Kafka (an idempotent producer's retry gets the right answer)
 //   cancelled   the client has gone, or the broker stops
 //
 // Each Kafka API that waits for the journal alone waits as one, and is counted as its own kind:
 //
 //   Produce          timeout_ms, then REQUEST_TIMED_OUT for the partitions whose batch is not
-//                    durable.  acks=1 and all wait alike, acks=0 does not wait.  That the topic is
-//                    deleted meanwhile is no case: the journal has the batch, and says when it is
-//                    durable
+//                    durable.  acks=1 and all wait alike, acks=0 does not wait.  A topic that is
+//                    deleted meanwhile changes nothing: the journal has the batch, and reports when
+//                    it is durable
 //   DeleteRecords    timeout_ms, then REQUEST_TIMED_OUT for the partitions whose log start has not
 //                    moved
 //   OffsetCommit, OffsetDelete, DeleteGroups
@@ -21,7 +21,7 @@
 //   InitProducerId   as long as clients wait by default, then COORDINATOR_NOT_AVAILABLE
 //
 // One for each shard that a request has changes on; lives in the coroutine that waits.  It holds
-// two numbers, and nothing of what was changed.
+// two numbers, and none of the changed data.
 
 #include <chrono>
 #include <optional>
@@ -50,7 +50,7 @@ class DurabilityWait final : public purgatory::DelayedOperation {
   boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
   boost::asio::awaitable<purgatory::Outcome> wait(std::chrono::milliseconds timeout);
 
-  // Whether what was appended at `lsn` is as safe as was asked for.
+  // Whether the record at `lsn` is as durable as was asked for.
   bool is_durable(Lsn lsn) const;
   bool is_written(Lsn lsn) const;
 

@@ -1,17 +1,17 @@
 #pragma once
 
-// OneShotEvent: parks one coroutine until somebody on the same thread says go.
+// OneShotEvent: suspends one coroutine until code on the same thread calls fire().
 //
 //   OneShotEvent answered;
 //   operation.on_complete = [&] { answered.fire(); };
 //   if (!answered.fired()) co_await answered.wait();
 //
-// The coroutine goes on inside fire(), so fire() comes last in whatever calls it.  A fire() before
-// wait() is kept: wait() then takes a turn of the thread, which who asks fired() first spares.  One
-// coroutine, one time.
+// The coroutine resumes inside fire(), so fire() must be the last call in its caller.  A fire()
+// before wait() is kept: wait() then takes a turn of the thread, which a caller that checks fired()
+// first saves.  One coroutine, one time.
 //
-// What wait() gives is to be awaited on the spot, and needs no coroutine's frame of its own: a
-// frame that has lain for as long as a client waits is some lines of memory that no cache has.
+// Await the result of wait() on the spot.  It needs no coroutine frame of its own: after a client's
+// long wait such a frame would be several cache misses.
 
 #include <functional>
 #include <utility>

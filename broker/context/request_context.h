@@ -1,6 +1,6 @@
 #pragma once
 
-// RequestContext and Answer: what goes into a handler, and what comes out of it.
+// RequestContext and Answer: the input and the output of a handler.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,22 +17,22 @@ namespace tarry::broker {
 class Broker;
 class Shard;
 
-// What a handler is given with its request.  The views in `header` are of the request's frame,
+// The argument of a handler beside its request.  The views in `header` are of the request's frame,
 // which lives until the answer is given.
 struct RequestContext {
   Broker& broker;
   Shard& shard;  // The connection's own: the handler starts and ends on it.
   Connection& connection;
   protocol::RequestHeader header;
-  // What keeps that frame's memory, and how much it is; null where nobody may keep it.  Nobody else
-  // looks at the bytes, so a handler may also change them.
+  // Owns that frame's memory, with its size; null if no handler may keep it.  Nothing else reads
+  // the bytes, so a handler may also change them.
   std::shared_ptr<void> frame = nullptr;
   std::size_t frame_bytes = 0;
 
   std::int16_t version() const { return header.version; }
 };
 
-// What becomes of a request.
+// The result of a request.
 struct Answer {
   std::vector<SharedBytes> frame;  // Whole, with its size; empty: there is none (acks=0).
   std::string close;               // Not empty: the connection ends, for this reason.

@@ -1,6 +1,6 @@
 #pragma once
 
-// ShardContext: what everything on a shard stands on, and all that most of it knows of its shard.
+// ShardContext: the base of everything on a shard, and all that most code knows of its shard.
 //
 //   partitions, groups, topics, checkpoints, delayed operations
 //        |  time and deadlines         clock, wheel, tick(), purgatory
@@ -10,13 +10,13 @@
 //        v
 //   ShardContext  <-- Shard fills it in and owns what stands on it
 //
-// What the journal has made durable is applied in the order of the records: the parts of a
-// transaction are told, then the requests that wait for its LSN are asked.  A transaction that
-// waits for its write alone (tarry.durability=os) is told earlier, before those of the same round
-// that wait for the sync.
+// Durable changes are applied in the order of the journal's records: the callbacks of a transaction
+// are called, then the requests that wait for its LSN are checked.  A transaction that waits for
+// its write alone (tarry.durability=os) is settled earlier, before those of the same round that
+// wait for the sync.
 //
-// Everything runs on the shard's thread, so nothing in it has a lock; from start() on the doors
-// assert it.
+// Everything runs on the shard's thread, so nothing in it has a lock; from start() on its public
+// functions assert it.
 
 #include <chrono>
 #include <cstddef>
@@ -49,7 +49,7 @@
 
 namespace tarry::broker {
 
-// What a shard is made of; all of it outlives the shard.
+// The parts that a shard is built on; all of them outlive it.
 struct ShardSetup {
   std::uint32_t index = 0;
   boost::asio::any_io_executor executor;
@@ -91,7 +91,7 @@ class ShardContext {
   // --- Work that blocks
 
   Background& background() { return *setup_.background; }
-  // Runs `work` on the pool and goes on here with what it returns or throws.
+  // Runs `work` on the pool, and returns or throws its result here.
   template <typename F>
   boost::asio::awaitable<decltype(std::declval<F>()())> blocking(F work);
 
@@ -100,12 +100,12 @@ class ShardContext {
   storage::Journal& journal() { return *journal_; }
   const storage::Journal& journal() const { return *journal_; }
   // The one way into the journal.  The LSN is that of the transaction's record; an error, which
-  // settled() has been told too, is why there is none:
+  // settled() gets too, is the reason why there is none:
   //   no_space    the disk or the journal is full
   //   too_large   it is larger than a record may be
   //   io ...      the journal has failed
-  // When it is durable (or written, if that is all it asks for) its parts are told, then the
-  // requests that wait for its LSN are asked.
+  // When it is durable (or written, if it asks for no more) its callbacks are called, then the
+  // requests that wait for its LSN are checked.
   Result<Lsn> commit(storage::JournalTransaction transaction);
   // The requests that wait for the journal, by the LSN that they wait for.
   purgatory::WatchList durable_waiters;
@@ -113,7 +113,7 @@ class ShardContext {
   // Everything before this is durable, and the parts of its transactions have been told.
   Lsn durable_through() const { return durable_through_; }
   Lsn written_through() const { return written_through_; }  // Everything before is written.
-  // Nothing can be promised any more: no work is taken from here on, and the process ends.
+  // The shard can keep no promise any more: it accepts no work from here on, and the process ends.
   void journal_failed(const Error& error);
   bool failed() const { return failed_; }
 
@@ -151,7 +151,7 @@ class ShardContext {
   void forget_config(const TopicId& topic) { configs_.erase(topic); }
 
  private:
-  // What a record in the journal means to the parts of the shard that watch it grow.
+  // Tells the parts of the shard that watch the journal about its records.
   virtual void record_appended(Lsn lsn) noexcept = 0;
   virtual void record_completed() = 0;  // Its completion has run, and those who waited were asked.
   virtual void on_journal_pressure() = 0;  // Half full, or it has refused a record.

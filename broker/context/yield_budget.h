@@ -1,7 +1,7 @@
 #pragma once
 
-// YieldBudget: lets a request that names many things yield its shard now and then, so that no
-// request holds the shard for long.
+// YieldBudget: makes a request that names many things yield its shard now and then, so that it does
+// not hold up the shard for long.
 //
 //   YieldBudget budget(context.shard, &context.connection);
 //   for (const auto& name : request.names) {
@@ -9,7 +9,7 @@
 //     ... a microsecond's work ...
 //   }
 //
-// How many things a request may name is bounded by max_request_bytes (handlers/table.h).
+// max_request_bytes (handlers/table.h) bounds the number of things that a request may name.
 
 #include <cstddef>
 
@@ -32,8 +32,7 @@ class YieldBudget {
     return spent_ > budget;
   }
 
-  // Goes on behind whatever else the shard has to do.  False when nobody waits for the answer any
-  // more.
+  // Resumes behind all other work of the shard.  False if no client waits for the answer any more.
   boost::asio::awaitable<bool> yield();
 
  private:

@@ -1,14 +1,14 @@
 #pragma once
 
 // DelayedHeartbeat: a member's session, or that of a client that was given a member id and has not
-// joined with it yet.  No request waits for it: it is the silence that is timed.
+// joined with it yet.  No request waits for it: it only times the member's silence.
 //
 //   satisfied   never
-//   expired     nothing was heard for the session timeout: the member is removed, and the group
-//               rebalances.  While a JoinGroup or SyncGroup of the member is parked it is heard of
-//               all the time: then the session goes on, and does not expire
-//   cancelled   the broker stops; the member is to be found again when it is back
-//   withdrawn   the member has left or was removed, its session goes with it
+//   expired     no heartbeat came for the session timeout: the member is removed, and the group
+//               rebalances.  While a JoinGroup or SyncGroup of the member is parked, the session
+//               continues and does not expire
+//   cancelled   the broker stops; the member is restored when the broker is back
+//   withdrawn   the member has left or was removed, and its session with it
 //
 // Every heartbeat moves the deadline to later, which leaves the timer where it is in the wheel
 // until its old deadline comes.
@@ -29,7 +29,7 @@ class DelayedHeartbeat final : public purgatory::DelayedOperation {
   // The group outlives it.
   DelayedHeartbeat(GroupWaits& group, std::string member_id, std::chrono::milliseconds timeout);
 
-  // The member was heard of: its session begins anew.
+  // The member sent a request: its session begins anew.
   void heard();
   const std::string& member_id() const { return member_id_; }
 

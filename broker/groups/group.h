@@ -20,9 +20,9 @@
 //   ------------------------------------------> |       Stable        | -------+
 //                                               +---------------------+
 //
-//   (1)       Time is up, the members who are left are all static, and none has come: the group
-//             waits as long again, until one has come or their sessions have ended.
-//   (2), (3)  A member comes, leaves, is lost, offers something else, or does not sync in time.
+//   (1)       Time is up, the remaining members are all static, and none has joined: the group
+//             waits as long again, until one has joined or their sessions have ended.
+//   (2), (3)  A member joins, leaves, is lost, offers other protocols, or does not sync in time.
 //   (2)       A static member comes back; the assignments are too large, or the journal refuses
 //             them or is late.
 //   (3)       The leader joins again; a static member comes back and another protocol is voted for.
@@ -35,18 +35,18 @@
 //
 // What always holds
 //   - A generation's members and their assignments never change: each change is a rebalance.  (Only
-//     a static member may come back in between, under a new id, and gets what it had.)
-//   - In Empty and Dead there are no members; else there is one or more, but for the time between
-//     the last one's leaving and the end of the rebalance.
-//   - Nobody is told assignments that are not durable.
-//   - Every state that waits for somebody ends by itself: by sessions, or by the rebalance timeout,
+//     a static member may come back in between, under a new id, with its former assignment.)
+//   - In Empty and Dead there are no members; in other states there are some, except between the
+//     last one's leaving and the end of the rebalance.
+//   - No member gets assignments that are not durable.
+//   - Every state that waits for a member ends by itself: by sessions, or by the rebalance timeout,
 //     which counts from the beginning of a rebalance and again from that of a generation.  A first
-//     rebalance lasts for the initial delay at least, and the journal is waited for as a commit
-//     waits for it (offsets.commit.timeout.ms): neither depends on what members say.
-//   - A parked JoinGroup's member counts as in; when its client goes it does not any more.
+//     rebalance lasts for the initial delay at least, and the wait for the journal is that of a
+//     commit (offsets.commit.timeout.ms): neither depends on the members.
+//   - A member with a parked JoinGroup counts as joined, until its client disconnects.
 //
 // A GroupRecord survives a restart: the last generation that became Stable, with all its members.
-// Their sessions begin anew, and a member goes on with its generation.
+// Their sessions begin anew, and a member continues with its generation.
 //
 // Belongs to Groups; everything runs on its shard's thread.  A group never waits: requests that it
 // cannot answer yet are kept with their members (DelayedJoin, DelayedSync).
@@ -103,14 +103,14 @@ class Group : public GroupWaits {
   const std::string& protocol_type() const { return protocol_type_; }  // "consumer"
   const std::string& protocol_name() const { return protocol_name_; }  // Of this generation.
   const std::string& leader() const { return leader_; }                // A member's id.
-  WallTime changed() const { return changed_; }  // When it became what state() says.
+  WallTime changed() const { return changed_; }                        // When it entered state().
   const GroupMembers::Map& members() const { return members_.all(); }
   std::size_t pending_members() const { return pending_.size(); }
 
   // The member's metadata for the generation's protocol; empty while there is none.
   Bytes metadata_of(const GroupMember& member) const;
 
-  // --- Requests.  What the group cannot answer yet it keeps; the caller then waits.
+  // --- Requests.  The group keeps those that it cannot answer yet; the caller then waits.
 
   // Of the client that asks.
   struct JoinContext {
@@ -125,7 +125,7 @@ class Group : public GroupWaits {
   void sync(const protocol::SyncGroupRequest& request, DelayedSync& reply);
   protocol::ErrorCode heartbeat(std::int32_t generation, std::string_view member_id,
                                 std::optional<std::string_view> instance_id);
-  // All at once, with one rebalance; what became of each.
+  // All at once, with one rebalance; returns the result for each.
   struct Leaving {
     std::string_view member_id;  // May be empty with an instance id: the operator's tools.
     std::optional<std::string_view> instance_id;
@@ -139,24 +139,24 @@ class Group : public GroupWaits {
   // only while the group has no members.
   protocol::ErrorCode check_commit(std::int32_t generation, std::string_view member_id,
                                    std::optional<std::string_view> instance_id) const;
-  // A member was heard of otherwise than by a heartbeat.
+  // A member sent a request other than a heartbeat.
   void touch_session(std::string_view member_id);
 
   // --- For Groups
 
-  // As it was when it was last stored; only of a group that is new.  Errc::corrupt when the record
+  // Restores the group as it was last stored; only for a new group.  Errc::corrupt when the record
   // contradicts itself.
   Result<> restore(GroupRecord record);
   GroupRecord record() const;
-  // It has no members, and expects none.
+  // The group has no members, and expects none.
   bool is_vacant() const { return members_.empty() && pending_.empty(); }
-  // It is removed: a client that comes is refused (COORDINATOR_NOT_AVAILABLE, and tries again), and
-  // those that were given a member id are forgotten.  Only without members.
+  // The group is removed: it refuses clients (COORDINATOR_NOT_AVAILABLE, so they try again), and
+  // forgets those that were given a member id.  Only without members.
   void die();
   // A GroupStored of it may be in the journal or in db/meta.
   bool was_stored() const { return was_stored_; }
 
-  // The broker stops: nothing changes any more by the passing of time.
+  // The broker stops: no timeout changes the group any more.
   void stop() { phase_timer_.cancel(); }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// GroupHost: what a consumer group stands on.  Its Groups implements it, or a test.
+// GroupHost: the services that a consumer group needs.  Groups implements it, or a test.
 
 #include <chrono>
 #include <functional>
@@ -34,10 +34,10 @@ class GroupHost {
   using Stored = std::move_only_function<void(protocol::ErrorCode)>;
   virtual void store(Group& group, const GroupRecord& record, Stored then) = 0;
 
-  // state() says something else, or members subscribe to something else.
+  // The group's state(), or the members' subscriptions, have changed.
   virtual void state_changed(Group& group) = 0;
 
-  // Nobody is in it any more, nor expected.
+  // The group has no members any more, and expects none.
   virtual void on_unused(Group& group) = 0;
 
  protected:

@@ -8,11 +8,11 @@
 //    offers      protocol    --> how many members offer it
 //
 // What always holds
-//   - An instance id stands for one member.  A client that comes back with it takes the member's
+//   - An instance id belongs to one member.  A client that comes back with it takes the member's
 //     place under a new member id, and the one before is fenced (FENCED_INSTANCE_ID).
-//   - All members have a protocol in common: share_one_of() is asked before one is added or
+//   - All members have a protocol in common: share_one_of() is checked before one is added or
 //     described anew.
-//   - bytes() is what the members have told of themselves; a group bounds it (group.max.bytes).
+//   - bytes() is the size of the members' descriptions; a group bounds it (tarry.group.max.bytes).
 //
 // Belongs to its Group.
 
@@ -39,7 +39,7 @@ class DelayedSync;
 struct GroupMember : GroupRecord::Member {
   DelayedJoin* joining = nullptr;  // Parked.
   DelayedSync* syncing = nullptr;
-  bool sync_expected = false;  // It was told this generation and has not asked what it gets.
+  bool sync_expected = false;  // It knows this generation and has not sent SyncGroup yet.
   bool knows_its_id = false;   // It was told its id: its client can come back.
   std::unique_ptr<DelayedHeartbeat> session;
 };
@@ -52,7 +52,7 @@ class GroupMembers {
   template <typename T>
   using Or = std::expected<T, protocol::ErrorCode>;
 
-  // For the flags and the sessions; what a member tells of itself changes through describe().
+  // For the flags and the sessions; a member's description changes only through describe().
   Map& all() { return members_; }
   const Map& all() const { return members_; }
   std::size_t size() const { return members_.size(); }
@@ -63,7 +63,7 @@ class GroupMembers {
   GroupMember* find(std::string_view id);
   const GroupMember* find(std::string_view id) const;
   GroupMember* find_static(std::string_view instance_id);
-  // The member that a request comes from, or why it does not come from one.
+  // The member that a request comes from, or the reason why there is none.
   Or<GroupMember*> identify(std::string_view id, std::optional<std::string_view> instance_id);
   Or<const GroupMember*> identify(std::string_view id,
                                   std::optional<std::string_view> instance_id) const;
@@ -75,7 +75,7 @@ class GroupMembers {
   GroupMember& rename(GroupMember& member, const std::string& new_id);
   void remove(GroupMember& member);
 
-  // Whether every member, but for `instead_of`, offers one and the same of these.
+  // Whether all members, except `instead_of`, offer one of these in common.
   bool share_one_of(std::span<const GroupProtocol> protocols, const GroupMember* instead_of) const;
   // Each member votes for the first of its protocols that all have; a tie is the leader's.
   const std::string& vote(std::string_view leader) const;

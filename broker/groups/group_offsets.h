@@ -1,14 +1,14 @@
 #pragma once
 
-// GroupOffsets: what one consumer group has committed, and until when.
+// GroupOffsets: the committed offsets of one consumer group, and their expiry.
 //
 //   commit() --> journal (not durable) --durable--> all(), db/meta --> retention --> gone
 //
-// What is asked for is what is durable: an offset that could be taken back by a crash is shown to
-// nobody.  Commits become visible in the order in which commit() was called.
+// Only durable offsets are shown: no client sees an offset that a crash could take back.  Commits
+// become visible in the order in which commit() was called.
 //
-// When an offset expires (KIP-211; offsets.retention.minutes), asked when the timer says that one
-// may, at most every offsets.retention.check.interval.ms:
+// An offset expires as follows (KIP-211; offsets.retention.minutes).  The timer checks this when
+// one may expire, at most every offsets.retention.check.interval.ms:
 //
 //   group                               expires at
 //   Empty                               when it became empty + retention, or its commit's if later
@@ -16,13 +16,13 @@
 //   Stable, topic not subscribed        its commit + retention
 //   anything else                       not at all
 //
-// A client of OffsetCommit version 2 to 4 may give a time of its own instead of the sum.
+// A client of OffsetCommit version 2 to 4 may give its own time instead of the sum.
 //
 // What always holds
-//   - Keys are topic ids: a topic that is made anew under an old name has no offsets.
+//   - Keys are topic ids: a topic that is created again under an old name has no offsets.
 //   - The offsets of a deleted topic are gone when the deletion is answered.
-//   - All groups of a shard together stay within tarry.group.offsets.bytes; what is above is
-//     refused, what is there is kept.
+//   - All groups of a shard together stay within tarry.group.offsets.bytes; commits above it are
+//     refused, existing offsets are kept.
 //   - While nothing can expire no timer runs.
 //
 // Belongs to its group's owner (Groups); everything runs on the group's shard.
@@ -61,7 +61,7 @@ struct CommittedOffset {
   std::string metadata;                       // The client's own text.
 };
 
-// What the state of a group says about its offsets' end.
+// What a group's state means for the expiry of its offsets.
 struct OffsetExpiry {
   enum class Since : std::uint8_t { never, commit, moment };
   Since since = Since::commit;
@@ -70,7 +70,7 @@ struct OffsetExpiry {
   std::set<std::string, std::less<>> subscribed;
 };
 
-// What the committed offsets of all groups of a shard take, those on their way with them.
+// The memory of the committed offsets of all groups of a shard, including commits in flight.
 struct OffsetBudget {
   std::size_t bytes = 0;
   bool full_logged = false;  // The operator knows that commits are refused.
@@ -97,7 +97,7 @@ class GroupOffsets {
   // INVALID_COMMIT_OFFSET_SIZE (more than a journal record or the shard's budget holds).
   std::expected<Lsn, protocol::ErrorCode> commit(Commits commits);
 
-  // Forgets them; the LSN as above.  Those that are not there are passed over; 0: none was there.
+  // Forgets them; the LSN as above.  Unknown partitions are skipped; 0: none was known.
   std::expected<Lsn, protocol::ErrorCode> remove(std::vector<TopicPartition> partitions);
 
   // Durable ones.
@@ -114,7 +114,7 @@ class GroupOffsets {
   std::optional<WallTime> next_expiry() const { return next_expiry_; }
 
  private:
-  // Shared with what is on its way in the journal, which may come back later than we are there.
+  // Shared with commits in flight in the journal, which may complete after this object is gone.
   struct State;
   std::optional<WallTime> due_of(const TopicPartition& partition,
                                  const CommittedOffset& offset) const;
@@ -135,7 +135,7 @@ inline const purgatory::Kind offset_commit_kind{"offset_commit"};
 inline const purgatory::Kind offset_delete_kind{"offset_delete"};
 inline const purgatory::Kind delete_groups_kind{"delete_groups"};
 
-// Waits until what a group has written at `lsn` is durable: NONE, or COORDINATOR_NOT_AVAILABLE.
+// Waits until a group's record at `lsn` is durable: NONE, or COORDINATOR_NOT_AVAILABLE.
 boost::asio::awaitable<protocol::ErrorCode> wait_for_offsets(ShardContext& shard, Lsn lsn,
                                                              purgatory::Kind kind,
                                                              CancellationToken& token);

@@ -1,6 +1,6 @@
 #pragma once
 
-// GroupRecord: what of a consumer group survives a restart, and its bytes.
+// GroupRecord: the part of a consumer group that survives a restart, and its encoding.
 //
 // It is the value of the journal's GroupStored and of db/meta's row for the group.  Written when a
 // generation's assignments are known, when the last member has gone, and when a static member has
@@ -66,7 +66,8 @@ struct GroupRecord {
 
 Buffer encode_group(const GroupRecord& group);
 
-// Errc::corrupt, Errc::unsupported (a later version).  Nothing is allocated for more than there is.
+// Errc::corrupt, Errc::unsupported (a later version).  Never allocates more than the bytes can
+// hold.
 Result<GroupRecord> decode_group(Bytes bytes);
 
 }  // namespace tarry::broker

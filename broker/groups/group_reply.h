@@ -5,10 +5,10 @@
 //   group.join(request, terms, reply);        // Answers, or keeps `reply` with its member.
 //   co_return co_await reply.wait(shard.purgatory(), shard.tick());
 //
-// The group gives the answer, later; DelayedJoin and DelayedSync say when.  When the deadline
-// passes first, the group is told that the time of its phase is over, and gives the answer then; if
-// it has none, as when the journal is late, the client is told COORDINATOR_NOT_AVAILABLE and comes
-// again.  One that is cancelled or destroyed is forgotten by its group.
+// The group gives the answer later; DelayedJoin and DelayedSync say when.  If the deadline passes
+// first, the group learns that the time of its phase is over, and gives the answer then; if it has
+// none, as when the journal is late, the client gets COORDINATOR_NOT_AVAILABLE and tries again.
+// The group forgets a reply that is cancelled or destroyed.
 //
 // Lives in the coroutine that waits, on the group's shard.
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// GroupWaits: what the operations that wait for a group tell it: a parked JoinGroup (DelayedJoin),
-// a parked SyncGroup (DelayedSync), a member's session (DelayedHeartbeat).
+// GroupWaits: the calls to a group from the operations that wait for it: a parked JoinGroup
+// (DelayedJoin), a parked SyncGroup (DelayedSync), a member's session (DelayedHeartbeat).
 //
 // The Group implements it; so what waits knows nothing else of a group.  On the group's shard.
 

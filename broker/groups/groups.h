@@ -1,6 +1,6 @@
 #pragma once
 
-// Groups: the consumer groups of one shard, with what they have committed.
+// Groups: the consumer groups of one shard, with their committed offsets.
 //
 //   JoinGroup ... --> handler --> Broker::shard_of_group(id).groups() --> Group
 //                                                                          |
@@ -8,8 +8,8 @@
 //                  '--> restore(), at the start
 //
 // A group comes into being with the first member that joins, or the first offset that is committed
-// for it.  It goes when it is deleted, or when nobody is in it and nothing is committed: at once
-// when it was never stored, else some time later (offsets.retention.check.interval.ms).
+// for it.  It is removed when it is deleted, or when it has no members and no offsets: at once
+// if it was never stored, else some time later (offsets.retention.check.interval.ms).
 //
 // A group belongs to the shard that its id's CRC-32C says, so that a client's requests for it meet
 // on one thread, whichever connections they come by.
@@ -88,7 +88,7 @@ class Groups final : private GroupHost {
   boost::asio::awaitable<protocol::SyncGroupResponse> sync(
       const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token);
   protocol::ErrorCode heartbeat(const protocol::HeartbeatRequest& request);
-  // What became of each; or one error for all.
+  // The result for each; or one error for all.
   std::expected<std::vector<protocol::ErrorCode>, protocol::ErrorCode> leave(
       std::string_view group_id, std::span<const Group::Leaving> members);
 
@@ -98,7 +98,7 @@ class Groups final : private GroupHost {
                                                      std::shared_ptr<CancellationToken> token);
 
   void topic_deleted(const TopicId& topic);
-  // Nothing is waited for any more, and no member is given up: they are to be found again.
+  // Ends all waiting, and removes no member: a restart finds them again.
   void stop();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the members of a consumer group read, as they say it in what they offer to their group.
+// The topics that the members of a consumer group read, as their protocol metadata says.
 
 #include <functional>
 #include <optional>

@@ -1,6 +1,6 @@
 #pragma once
 
-// The handlers, one file each; their header comments say which versions and what they promise.
+// The handlers, one file each; their header comments name the versions and the guarantees.
 
 #include <boost/asio/awaitable.hpp>
 

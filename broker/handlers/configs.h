@@ -1,6 +1,6 @@
 #pragma once
 
-// What the config handlers share: a topic's values and where each comes from.
+// Shared by the config handlers: a topic's values and the source of each.
 
 #include <cstdint>
 #include <optional>

@@ -10,12 +10,12 @@
 //   expired     max_wait_ms has passed: answered with what there is
 //   cancelled   the client has gone, or the broker stops
 //
-// A log that is rolled changes nothing: bytes are counted over the borders of segments.  A fetch
-// that was satisfied or has expired reads once more, and answers with that; a cancelled one has
-// nobody to answer.
+// Rolling a log changes nothing: bytes are counted across segments.  A fetch that was satisfied or
+// has expired reads once more, and answers with the result; a cancelled one has no client to
+// answer.
 //
-// Nothing is read to find out how much has come.  A partition counts the bytes that become visible,
-// and the fetch knows the count that belongs to what it has seen:
+// No log is read to find out how many bytes have come.  A partition counts the bytes that become
+// visible, and the fetch knows the count that belongs to what it has seen:
 //
 //    read at the first look      grown since        not yet asked about
 //   [======================][=================][. . . . . . . . . . .]  visible_bytes()
@@ -72,7 +72,7 @@ class DelayedFetch final : public purgatory::DelayedOperation {
   auto answered() { return answered_.wait(); }
 
  private:
-  // What other shards know of us; `fetch` is looked at on the home shard alone.
+  // Shared with other shards; `fetch` is read on the home shard alone.
   struct Address {
     DelayedFetch* fetch;
   };
@@ -84,7 +84,7 @@ class DelayedFetch final : public purgatory::DelayedOperation {
     std::size_t size() const { return there_.items.size(); }
     bool is_readable(std::size_t i) const;
     bool all_readable() const;
-    std::int64_t take(std::size_t i);  // What it has grown by since the last time.
+    std::int64_t take(std::size_t i);  // Its growth since the last call.
     std::int64_t take_all();
     void add_watching(std::int64_t step, std::vector<purgatory::Watching>& watching) const;
     purgatory::Threshold threshold(std::size_t i, std::int64_t step) const;

@@ -6,12 +6,11 @@
 //   satisfied   each of its changes is made, durable and known to every shard, or was refused
 //   expired     its timeout_ms has passed: REQUEST_TIMED_OUT for those that are not; one that is
 //               under way may still be made, those behind it are not begun.  AlterConfigs and
-//               IncrementalAlterConfigs have no timeout.  Metadata, which creates a topic by being
-//               asked for it, says LEADER_NOT_AVAILABLE after a while: asked again, it is there
+//               IncrementalAlterConfigs have no timeout.  Metadata, which creates an unknown topic,
+//               answers LEADER_NOT_AVAILABLE after a while: the next request finds the topic
 //   cancelled   the client has gone, or the broker stops: as when expired, without an answer
 //
-// What makes them is a coroutine of its own, which puts each result here and may outlive the
-// request:
+// A separate coroutine makes the changes.  It puts each result here and may outlive the request:
 //
 //   request --> DelayedTopicChange ---- watches ---> TopicChanges <--- add() --- making
 //                                                         '--- given_up ------------^
@@ -41,7 +40,7 @@ inline const purgatory::Kind delete_topics_kind{"delete_topics"};
 inline const purgatory::Kind create_partitions_kind{"create_partitions"};
 inline const purgatory::Kind alter_configs_kind{"alter_configs"};
 
-// What has become of a request's changes so far, in the order in which they were asked for.
+// The results of a request's changes so far, in the order of the request.
 struct TopicChanges {
   void add(TopicResult<TopicPtr> result) {
     results.push_back(std::move(result));
@@ -50,7 +49,7 @@ struct TopicChanges {
 
   std::vector<TopicResult<TopicPtr>> results;
   purgatory::WatchList added;  // By the number of results.
-  bool given_up = false;       // Nobody waits any more: nothing further is to be begun.
+  bool given_up = false;       // No client waits any more: no further change may begin.
 };
 
 class DelayedTopicChange final : public purgatory::DelayedOperation {

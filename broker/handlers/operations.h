@@ -1,17 +1,17 @@
 #pragma once
 
-// What an answer says that its client may do, when it asks (include_*_authorized_operations).
+// The operations that a client may do, for answers to include_*_authorized_operations.
 //
 // The field has a bit for each operation, at the operation's number in Kafka's AclOperation.  There
-// is no authorizer, so everybody may do whatever Kafka knows for a resource of that kind; that a
-// few of these operations are not served here is no matter of permission.
+// is no authorizer, so every client may do every operation of Kafka on a resource of that kind,
+// even if a few of these operations are not supported here.
 
 #include <cstdint>
 #include <limits>
 
 namespace tarry::broker {
 
-// What Kafka answers when it was not asked.
+// Kafka's answer if the client did not ask.
 inline constexpr auto operations_not_asked = std::numeric_limits<std::int32_t>::min();
 
 enum class AclOperation : std::int8_t {

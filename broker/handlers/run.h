@@ -1,10 +1,10 @@
 #pragma once
 
-// run(): what every handler does first and last.
+// run(): the first and the last step of every handler.
 //
 // Decodes the request, calls the handler, encodes its response in the request's version.  A body
-// that does not decode ends the connection: what follows it in the stream means nothing.  Bytes
-// behind it in the frame are left alone, as by Kafka's brokers: librdkafka 2.0.2 has some behind
+// that cannot be decoded ends the connection: the rest of the stream means nothing.  Bytes behind
+// it in the frame are ignored, as by Kafka's brokers: librdkafka 2.0.2 sends some behind
 // ListGroups 4, and behind OffsetFetch 7 when that asks for all topics.
 
 #include <utility>

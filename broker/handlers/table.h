@@ -1,6 +1,6 @@
 #pragma once
 
-// The table of what we serve: one row a Kafka API, with its versions and its handler.
+// The table of the supported APIs: one row for each Kafka API, with its versions and its handler.
 //
 // Everything that depends on which APIs there are reads this table: dispatch and ApiVersions.  A
 // key that has no row is not advertised, and a request with it ends the connection, as in Kafka; so
@@ -34,11 +34,11 @@ struct Handler {
 std::span<const Handler> handlers();
 const Handler* find_handler(std::int16_t key);
 
-// Of a request that names things, some 400 000 groups or topics: decoding it and encoding its
-// answer hold the shard as long as they take.
+// The limit of a request that names things, some 400 000 groups or topics: decoding it and encoding
+// its answer hold up the shard.
 inline constexpr std::size_t max_request_bytes = std::size_t{8} << 20;
 
-// Why a request whose header was read ends its connection; empty when it is served.
+// The reason why a request ends its connection after its header is read; empty if it is served.
 std::string refusal_reason(const protocol::RequestHeader& header);
 
 }  // namespace tarry::broker

@@ -5,9 +5,9 @@
 //   append() --> [ checked | being checked | not looked at yet ] --> take(), one after the other
 //                    first                                 last
 //
-// A batch has its place from the moment it is handed in.  One that takes long to check is checked
-// on the pool (batch_checks.h), those behind it wait: offsets and producers' sequences are given
-// out in the order in which requests were decoded, whatever was compressed.
+// A batch has its place as soon as append() has it.  One that takes long to check is checked
+// on the pool (batch_checks.h), and those behind it wait: offsets and producers' sequences are
+// given out in the order in which requests were decoded, compressed or not.
 //
 // A partition whose batches are all short never has one of these.
 //
@@ -36,7 +36,7 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
   AppendQueue(Take take, BatchChecks& checks) : take_(std::move(take)), checks_(checks) {}
 
   bool empty() const { return queue_.empty(); }
-  // When it throws, it has not been handed in.
+  // If it throws, the batch is not in the queue.
   void add(Arrival arrival, BatchChecks::Job job);
   // The partition takes nothing any more: what waits is refused as soon as it may be.
   void retire();

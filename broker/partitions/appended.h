@@ -11,7 +11,7 @@
 
 namespace tarry::broker {
 
-// What became of a produced batch.
+// The result of a produced batch.
 struct Appended {
   protocol::ErrorCode error = protocol::ErrorCode::none;
   std::string message;  // Of an error; may be empty.
@@ -21,7 +21,7 @@ struct Appended {
   };
   std::vector<BadRecord> bad_records;
 
-  Offset base_offset = -1;            // -n: all n records were parked.
+  Offset base_offset = -1;            // -n: all n records are delayed.
   std::int64_t log_append_time = -1;  // Of topics with LogAppendTime.
   Offset log_start = -1;
   // Answered when the journal has this: nothing to wait for when empty.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Arrival: a producer's batch as it came, on its way into a partition.
+// Arrival: a producer's batch as it came, before its partition appends it.
 
 #include <functional>
 #include <memory>
@@ -18,8 +18,8 @@ struct Arrival {
   std::shared_ptr<void> memory;  // Not null: what keeps `records`, to change and to keep.
   bool zstd_allowed = true;
   WallTime at{};
-  std::shared_ptr<const TopicConfig> config;  // It is judged by what held then.
-  bool only_checked = false;  // What passes all checks is refused for its request's acks.
+  std::shared_ptr<const TopicConfig> config;  // The config at its arrival, by which it is checked.
+  bool only_checked = false;  // A valid batch is refused because of its request's acks.
   std::move_only_function<void(Appended)> done;
 };
 

@@ -1,22 +1,23 @@
 #pragma once
 
-// BatchChecks: where producers' batches are checked that take long to check.
+// BatchChecks: checks those batches of producers that take long to check.
 //
 //   Partition --run()--> [ waiting ] --> pool: unpack, check, read schedules ------> done()
 //                             |                                                       |
 //                             '---- so much unpacked at once, and no more <--- Room --'
 //
-// What is compressed can unpack to any size, and only unpacking it says to which.  So a batch is
+// A compressed batch can unpack to any size, and only unpacking shows its size.  So a batch is
 // first unpacked within a multiple of its own size, in the usual lane; the few that need more are
-// unpacked again within all that is allowed (tarry.decompressed.max.bytes), in the lane for large
-// ones, one at a time.  A bomb waits for other bombs, nobody waits for it.
+// unpacked again up to the limit (tarry.decompressed.max.bytes), in the lane for large ones, one at
+// a time.  A decompression bomb waits for other bombs, and normal batches do not wait for it.
 //
 // What always holds
-//   - What is unpacked and not given back is at most `bytes` in the usual lane (or one batch, if
+//   - Unpacked bytes that are not given back are at most `bytes` in the usual lane (or one batch,
+//   if
 //     that is larger) and one batch in the large one; while a batch is being unpacked it is there
 //     twice for a moment (records/compression.h).
 //   - Each lane begins its batches in the order of run().
-//   - Nobody who holds room waits for room: a partition runs the large lane only for the batch
+//   - A holder of room never waits for room: a partition runs the large lane only for the batch
 //     that is first in its queue, so what is held is always given back.
 //
 // One a shard, on its thread.
@@ -37,7 +38,7 @@
 
 namespace tarry::broker {
 
-// A batch that may stand in its topic, and what its records ask for.
+// A batch that its topic accepts, and the schedules of its records.
 struct CheckedArrival {
   records::CheckedBatch batch;  // Stays unpacked only when something in it is scheduled.
   std::expected<delay::BatchSchedules, delay::ScheduleErrors> schedules;
@@ -74,7 +75,7 @@ class BatchChecks {
     std::size_t bytes_ = 0;
   };
 
-  // What is to be looked at.
+  // A batch to check.
   struct Job {
     Bytes records;  // Live until `done`.
     records::CheckLimits limits;

@@ -1,11 +1,11 @@
 #pragma once
 
-// Partition: a log, its high watermark, its producers, and who waits for it.
+// Partition: a log, its high watermark, its producers, and the requests that wait for it.
 //
 //   append --> journal (not durable)      log_end_offset moves, producers' sequences advance
 //                 |  round is synced
 //                 v
-//              durable()                  high_watermark moves, parked records are kept,
+//              durable()                  high_watermark moves, pending records are kept,
 //                                         fetches that waited are satisfied
 //
 // What always holds
@@ -13,11 +13,11 @@
 //     watermark, so nothing that a power cut could take back (tarry.durability=os: that a kill
 //     could).
 //   - Offsets and sequences are given out in the order in which append() is called.
-//   - A batch is in the log exactly when its journal record is: what cannot be journaled is
-//     refused before anything has changed.
+//   - A batch is in the log exactly when its journal record is: a batch that cannot be journaled
+//     is refused before anything has changed.
 //
-// Damage behind the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its bytes are
-// kept, the operator is told once, and the rest of the broker serves.
+// Damage behind the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its files are
+// kept, the log says so once, and the rest of the broker serves.
 //
 // Belongs to its shard and its thread.
 
@@ -51,15 +51,14 @@ class AppendQueue;
 class PartitionHost;
 class ShardContext;
 
-// How far a log has come: the next offset, and how many bytes of batches were appended by then.
-// Bytes count from where the partition was opened, and over the borders of segments: only
-// differences mean anything.
+// The end of a log: the next offset, and the bytes of the batches appended before it.  Bytes count
+// from the opening of the partition, across segments: only differences mean anything.
 struct LogEnd {
   Offset offset = 0;
   std::int64_t bytes = 0;
 };
 
-// What became of a wish to delete records.
+// The result of deleting records.
 struct RecordsDeleted {
   protocol::ErrorCode error = protocol::ErrorCode::none;
   // Answered when the journal has this durably, with log_start() as it is then.
@@ -102,8 +101,8 @@ class Partition {
   void deliver(Buffer batch, std::span<const storage::PendingRemoved> gone,
                std::move_only_function<void(Result<Offset>)> done);
 
-  // What a consumer may see from `from` on, at most `max_bytes` but for one whole batch when
-  // `at_least_one`.
+  // The records that a consumer may see from `from` on, at most `max_bytes` but for one whole batch
+  // when `at_least_one`.
   storage::LogRead read(Offset from, std::size_t max_bytes, bool at_least_one);
 
   // Nothing below `before` is to be read any more, -1: nothing that there is.  The log start moves
@@ -119,9 +118,10 @@ class Partition {
   }
   std::uint64_t size_bytes() const { return log_.size_bytes(); }
 
-  // --- For the checkpoint, which writes what the journal holds for it
+  // --- For the checkpoint, which writes the log's batches that only the journal holds
 
-  // What of the log may be written to its segments now; flushed() or flush_failed() ends it.
+  // The part of the log that may be written to its segments now; flushed() or flush_failed() ends
+  // it.
   std::optional<storage::Flush> plan_flush();
   // The same for all that there is, in recovery.
   std::optional<storage::Flush> plan_flush_of_all() { return log_.plan_flush(log_.end_offset()); }
@@ -143,7 +143,7 @@ class Partition {
 
   // --- For retention
 
-  // What retention removes now; the log has forgotten it.
+  // The segments that retention removes now; the log has forgotten them.
   storage::RetentionPlan plan_retention(WallTime now);
   void expire_producers(WallTime now) { producers_.expire(now); }
   // Time alone may change what it holds.
@@ -164,21 +164,21 @@ class Partition {
     if (damage_) fence(*damage_);
   }
   bool fenced() const { return fenced_.has_value(); }
-  // The topic is gone: who waits is answered, nothing is taken any more.
+  // The topic is deleted: waiting requests are answered, and no batch is accepted any more.
   void retire();
   bool retired() const { return retired_; }
 
   // --- In recovery, from the journal
 
-  // What was left half written from `base` on is cut off; where the log ends then: before `base`
-  // when it has lost something that a checkpoint vouched for.
+  // Cuts off everything from `base` on, which may be half written.  Returns the end of the log:
+  // before `base` if it has lost batches that a checkpoint vouched for.
   Result<Offset> cut(Offset base);
   // Whole batches that begin where the log ends.
   Result<> replay(Bytes batches, WallTime appended);
   void replay_producer(const storage::ProducerAnswered& answered);
   void replay_start(Offset start);
 
-  // What of a topic's config its log and the delay engine look at.
+  // The parts of a topic's config that its log and the delay engine use.
   static storage::LogConfig log_config_of(const TopicConfig& config);
   static delay::TopicDelay delay_config_of(const TopicConfig& config);
 
@@ -188,7 +188,7 @@ class Partition {
   Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
   void move_high_watermark(LogEnd end);
   void move_log_start(Offset start);
-  // Why nothing is taken now; empty when it is.
+  // The error while the partition accepts no batches; empty while it does.
   std::optional<Appended> service_error() const;
   // Empty: there was no memory to look at it.
   Appended append_checked_batch(const Arrival& arrival,
@@ -217,7 +217,7 @@ class Partition {
   storage::ProducerStates producers_;
   std::int64_t appended_bytes_ = 0;  // As LogEnd::bytes, at log_end().
   LogEnd visible_;                   // The high watermark.
-  // What was appended and not known to be synced, in order; and where that begins.
+  // The batches appended and not known to be synced, in order; and where they begin.
   struct Syncing {
     Lsn lsn;
     Offset end;

@@ -1,6 +1,6 @@
 #pragma once
 
-// PartitionHost: what a partition needs of its shard beside the ShardContext.
+// PartitionHost: the services of its shard that a partition needs beside the ShardContext.
 //
 // The Shard implements it, so that a partition neither knows the parts of its shard nor is known
 // to stand on all of them.  Everything runs on the shard's thread.

@@ -1,7 +1,7 @@
 #pragma once
 
-// BrokerConfig: the settings that the broker itself looks at, read by server/config, constant
-// while it runs.  Names in the properties file stand beside each.
+// BrokerConfig: the settings that the broker itself uses, read by server/config, constant while
+// it runs.  Names in the properties file stand beside each.
 
 #include <chrono>
 #include <cstdint>

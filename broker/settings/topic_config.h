@@ -1,14 +1,14 @@
 #pragma once
 
-// TopicConfig: what may be set on a topic, under Kafka's names and ours.
+// TopicConfig: the configs of a topic, under Kafka's names and ours.
 //
-// One table says of each key its default, range, type and reason; everything else is derived
-// from it: checking what a client asks for, what DescribeConfigs shows, what `topic describe`
-// prints.  A key or value that is not understood is refused, never kept and ignored.  Keys of
-// Kafka's that have nothing to act on here (compaction, replicas) are taken, and their reason says
-// so; a value that asks for something that would be missed is refused with what is missing.
+// One table has each key's default, range, type and reason; everything else is derived from it: the
+// check of a client's values, the answer of DescribeConfigs, the output of `topic describe`.  An
+// unknown key or value is refused, never kept and ignored.  Keys of Kafka's that have no effect
+// here (compaction, replicas) are accepted, and their reason says so; a value that asks for a
+// missing feature is refused, and the error names the feature.
 //
-// A value is kept as what it means, not as it was written: "007" as "7".
+// A value is kept in its normal form, not as it was written: "007" as "7".
 //
 // A topic's value, if it has one, wins over the broker's default for it (Kafka's `log.*` names,
 // given by the server as `defaults`), which wins over the built-in one.
@@ -86,8 +86,8 @@ Result<storage::Configs> settle_topic_configs(const storage::Configs& defaults,
 // Far more than any value needs, and no burden on a journal or an answer.
 inline constexpr std::size_t max_topic_config_bytes = 256;
 
-// Why these two do not go together, and nothing when they do: a record that is acknowledged before
-// it is synced, and the wish that so many or so old ones are.
+// The error if these two contradict each other, else nothing: a record is acknowledged before it is
+// synced (tarry.durability=os), but flush.messages or flush.ms asks for syncs.
 std::string flush_conflict(Durability durability, std::string_view key, std::string_view value);
 
 }  // namespace tarry::broker

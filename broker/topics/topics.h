@@ -1,14 +1,14 @@
 #pragma once
 
-// Topics: what is created, deleted and changed, in the order in which it is asked for.
+// Topics: creates, deletes and changes topics, in the order of the requests.
 //
 //   create/delete/alter --> checked --> journal of shard 0 --> Catalog --> image to every shard
 //                                                                            '--> answered
 //
-// What is pending for a topic that is deleted is dropped in the same turn as the topic: a
-// checkpoint has both or neither.
+// The pending records of a deleted topic are dropped in the same turn as the topic: a checkpoint
+// has both or neither.
 //
-// What is answered as done is durable, and known to every shard: a client that creates a topic and
+// A change that is answered is durable and known to every shard: a client that creates a topic and
 // uses it on another connection finds it.
 //
 // Everything runs on shard 0's thread, one change after the other (a coroutine waits for the one
@@ -44,15 +44,15 @@ using TopicPtr = storage::TopicsImage::TopicPtr;
 // 1 to 249 of [A-Za-z0-9._-], not "." and not ".."; empty when it is a topic's name, else why not.
 std::string topic_name_error(std::string_view name);
 
-// How a change of the topics reaches every shard: the Broker.  Called on shard 0's thread, comes
-// back there.
+// Hands a change of the topics to every shard; the Broker implements it.  Called on shard 0's
+// thread, comes back there.
 class TopicsHost {
  public:
   // Hands every shard the image.
   virtual boost::asio::awaitable<void> publish_topics(
       std::shared_ptr<const storage::TopicsImage> image) = 0;
-  // From here on no shard takes anything for the topic; how many delayed records were on their way
-  // in then.
+  // From here on no shard accepts anything for the topic; returns how many delayed records were
+  // arriving then.
   virtual boost::asio::awaitable<std::uint64_t> fence_topic(TopicId topic) = 0;
   // The deletion has ended, one way or the other.
   virtual void unfence_topic(const TopicId& topic, bool deleted) = 0;
@@ -81,7 +81,7 @@ class Topics {
   boost::asio::awaitable<TopicResult<TopicPtr>> add_partitions(std::string name, std::int32_t count,
                                                                bool only_check);
 
-  // Replaces a topic's own configs by what `change` makes of them.
+  // Replaces a topic's own configs by the result of `change`.
   using ChangeConfigs = std::move_only_function<TopicResult<storage::Configs>(storage::Configs)>;
   boost::asio::awaitable<TopicResult<TopicPtr>> change_configs(std::string name,
                                                                ChangeConfigs change,

@@ -1,6 +1,6 @@
 #pragma once
 
-// What people do with pending records: list them, look at one, cancel it.
+// The admin's operations on pending records: list them, show one, cancel it.
 //
 //   GET /delayed          --> list_delayed()    a page in due order, read on the pool
 //   GET /delayed/T/ID     --> find_delayed()    in which partitions of T, and the records
@@ -68,7 +68,7 @@ struct DelayedQuery {
   WallTime until = WallTime::max();  // Exclusive.
   std::string id;                    // A pattern with * and ?; empty: any, with id or without.
   std::size_t limit = 100;
-  std::optional<std::string> after;  // DelayedPage::next of the page before.
+  std::optional<std::string> after;  // DelayedPage::next of the previous page.
 };
 
 struct DelayedPage {
@@ -82,7 +82,7 @@ bool is_delayed_cursor(std::string_view text);
 boost::asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here,
                                                          DelayedQuery query);
 
-// How a name stands in a topic.
+// The state of a name in a topic.
 struct FoundDelayed {
   std::vector<DelayedRecord> pending;     // In due order.
   std::vector<PartitionIndex> delivered;  // Its last record there has been delivered.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the operator is told about consumer groups: the admin's pages and the CLI are made of this.
+// The status of consumer groups, for the admin's pages and the CLI.
 //
 //   group_summaries()  every group in a line
 //   group_status()     one in full: members, what they are assigned, offsets with their lag
@@ -57,7 +57,7 @@ struct MemberStatus {
 struct OffsetStatus {
   std::string topic;
   TopicPartition partition;
-  std::string member;  // The id of who has it; empty: nobody.
+  std::string member;  // The id of the member that has it; empty: none.
   // Empty: assigned, and nothing is committed yet.
   std::optional<Offset> committed;
   std::int32_t leader_epoch = -1;
@@ -66,8 +66,8 @@ struct OffsetStatus {
   // Of the log; empty when it cannot be opened.
   std::optional<Offset> log_start;
   std::optional<Offset> high_watermark;
-  // What a consumer has to read still: from its offset, or from the log's start when that is later
-  // or nothing is committed.
+  // The number of offsets that a consumer has still to read: from its offset, or from the log's
+  // start when that is later or nothing is committed.
   std::optional<std::int64_t> lag;
 };
 

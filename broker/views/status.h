@@ -1,6 +1,6 @@
 #pragma once
 
-// What people and programs may know of a broker: snapshots for the admin's pages and metrics.
+// The status of a broker: snapshots for the admin's pages and metrics.
 //
 //   shard_statuses()      each shard is asked on its own thread; what its parts count is copied
 //   partition_statuses()  the same for partitions, which are opened for it where that is wanted
@@ -39,7 +39,7 @@ struct ShardStatus {
   std::uint64_t partitions_open = 0;  // The others have not been used since the start.
   std::uint64_t checkpoints_total = 0;
   std::map<protocol::ErrorCode, std::uint64_t> produce_errors;  // Batches, by their error.
-  bool has_room = true;   // False: the disk is full, no records are taken.
+  bool has_room = true;   // False: the disk is full, no records are accepted.
   bool stopping = false;  // On its way down.
   bool failed = false;    // Its journal could not be written.
 
@@ -77,7 +77,7 @@ struct PartitionStatus {
 boost::asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
     Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to);
 
-// What all files of the broker take, as their sizes say.  Walks through the directories: blocks.
+// The sum of the sizes of all files of the broker.  Walks through the directories: blocks.
 std::uint64_t bytes_on_disk(const Broker& broker);
 
 }  // namespace tarry::broker

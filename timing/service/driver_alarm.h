@@ -1,20 +1,20 @@
 #pragma once
 
-// DriverAlarm: how threads that schedule wake a driver that sleeps, or goes to sleep just now.
+// DriverAlarm: lets scheduling threads wake a driver that sleeps or is going to sleep.
 //
 // Every shard has an `earliest`, which is not later than any timer in it.  The driver looks at all
-// of them, sets its alarm to the least and sleeps until then.  A thread that schedules something
-// earlier than its shard's earliest lowers that, and sets the alarm earlier if need be.
+// of them, sets its alarm to the least and sleeps until then.  A thread that schedules a timer
+// before its shard's earliest lowers that, and sets the alarm earlier if need be.
 //
 //    a thread that schedules       the driver, before it sleeps
 //    1. writes `earliest`          1. writes at_, what its alarm will be
 //    2. reads at_: late enough?    2. reads every `earliest` again: late enough?
 //
 // Each writes first and reads then, and all of these are sequentially consistent.  So at least one
-// of the two sees what the other has written, and sets the alarm earlier: no wake-up is lost.
-// While the driver is awake at_ is 0, so that nobody sets an alarm for what it will find anyway.
+// of the two sees the other's write, and sets the alarm earlier: no wake-up is lost.  While the
+// driver is awake at_ is 0, so that no thread sets an alarm for a timer that it will find anyway.
 //
-// Points::between() is called where another thread may come in between: it does nothing, but in the
+// Points::between() is called where another thread may interleave: it does nothing, except in the
 // test that tries all orders.
 
 #include <atomic>
@@ -31,8 +31,8 @@ struct NoTestPoints {
   static void between() {}
 };
 
-// Not later than anything that waits in a shard; `never` when nothing does.  Written under the
-// shard's lock, read by anybody.
+// Not later than any timer that waits in a shard; `never` if there is none.  Written under the
+// shard's lock, read by any thread.
 template <class Points = NoTestPoints>
 class Earliest {
  public:

@@ -1,25 +1,25 @@
 #pragma once
 
-// ShardLock: the lock of one shard of a TimerService, which is its owner's nearly all the time.
+// ShardLock: the lock of one shard of a TimerService, which nearly always its owner takes.
 //
-// The owner, the first thread that takes it, pays no locked instruction (each costs as much as the
-// wheel's work that it guards): it says that it is inside and looks whether it may.  Anybody else
-// takes `held_` first, says that the owner may not and looks whether it is inside.
+// The owner, the first thread that takes it, needs no locked instruction (each costs as much as the
+// wheel's work that it guards): it sets `inside_` and checks that it is not revoked.  Any other
+// thread takes `held_` first, sets `revoked_` and checks that the owner is not inside.
 //
-//    the owner                     anybody else, one at a time
+//    the owner                     any other thread, one at a time
 //    inside_ = true                revoked_ = true
 //      compiler's fence              membarrier(): a fence in every running thread
 //    revoked_?  then as others     inside_?  then wait
 //
-// Either sees what the other has written, so they are never both in.  The owner's fence is none
-// for the processor; the other one's is a system call that makes one there at that moment.  While
-// it is revoked the owner takes `held_` like everybody.  The driver revokes it for the time in
-// which it sees to a shard.  Where others come often, or the system has no membarrier(), the lock
-// has no owner: it is one exchange and a store for everybody.
+// At least one sees the other's write, so they are never both inside.  The owner's fence costs the
+// processor nothing; the other thread's is a system call that makes one there at that moment. While
+// it is revoked the owner takes `held_` like every thread.  The driver revokes it while it works on
+// a shard.  Where other threads come often, or the system has no membarrier(), the lock has no
+// owner: it is one exchange and a store for every thread.
 //
 // A thread that schedules without a pause would hardly ever leave the driver a gap; so a driver
-// that waits says so, and who comes next stands back for a moment.  Once: a driver that was
-// preempted says it again when it runs.
+// that waits sets a flag, and the next thread stands back for a moment.  It does so once: a driver
+// that was preempted sets the flag again when it runs.
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>

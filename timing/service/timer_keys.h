@@ -1,10 +1,10 @@
 #pragma once
 
-// TimerKeys: which timer has a key.
+// TimerKeys: finds the timer that has a key.
 //
 // The keys are spread over stripes, each with a lock, so that threads with different keys do not
 // wait for each other.  A stripe's lock is taken before a shard's lock, never while one is held:
-// whoever replaces or cancels a timer by its key holds the stripe for as long as that takes.
+// a thread that replaces or cancels a timer by its key holds the stripe for as long as that takes.
 
 #include <cstddef>
 #include <functional>

@@ -3,8 +3,8 @@
 // TimerPlaces: the bound on how many timers exist (max_pending).
 //
 // A timer takes a place before it exists and gives it back when it is gone.  A shard fetches and
-// returns places some at a time, so that threads do not meet at one counter.  What is here and
-// what the shards have spare, together with the timers that exist, is always max_pending.
+// returns places some at a time, so that threads do not meet at one counter.  The places
+// here, the spare ones of the shards and the existing timers always add up to max_pending.
 //
 // Any thread.
 

@@ -13,7 +13,7 @@ namespace tarry::timing {
 enum class Refusal {
   full,      // max_pending timers exist.
   stopped,   // stop() was called.
-  no_period  // A period has to be longer than nothing.
+  no_period  // A period has to be longer than zero.
 };
 std::string_view to_string(Refusal refusal);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// TimerService: timers for programs of many threads, on top of TimingWheel.
+// TimerService: timers for multi-threaded programs, on top of TimingWheel.
 //
 //    TimerService timers;
 //    auto id = timers.schedule_after(30s, [] { give_up(); });         // any thread
@@ -40,8 +40,8 @@
 //   - Every function may be called from any thread, callbacks included, but for run_due() (one
 //     thread at a time, never from a callback) and the destructor.
 //   - Callbacks run on the driver's thread, one at a time, with no lock held; one that is slow
-//     delays the others.  A callback that throws harms nobody: on_throw is told, and a periodic
-//     one goes on.
+//     delays the others.  A callback that throws does no harm: on_throw is called, and a periodic
+//     one continues.
 //   - A callback, with all that it owns, is destroyed with no lock held too: by the driver after
 //     its last run, or by the thread that cancelled it.
 //
@@ -52,7 +52,7 @@
 //              stop() earlier.
 // cancel_and_wait() answers the same, and in the case of `running` returns when the callback has
 // returned and is destroyed.  So after it, whatever the answer, the callback is not running and
-// what it refers to may go.  (Called by the callback itself, it does not wait.)
+// its references may become invalid.  (Called by the callback itself, it does not wait.)
 //
 // Bounds: at most max_pending timers exist, each from its scheduling until its callback has
 // returned for the last time or it is cancelled; one more is refused (Refusal::full) and its
@@ -64,8 +64,8 @@
 // thread), and a callback's or key's copy for want of memory, before anything is changed.  When
 // memory runs out within the service itself the program ends.
 //
-// End: stop() refuses whatever is scheduled from then on, waits for the callback that is running,
-// ends the service's thread and hands back every timer that did not run (no more).  The
+// End: stop() refuses timers that are scheduled from then on, waits for the callback that is
+// running, ends the service's thread and hands back every timer that did not run (no more).  The
 // destructor does so too and destroys them; it may not be called from a callback.  Ids stay safe
 // to use as long as the service lives.
 

@@ -8,7 +8,7 @@
 //    context.run();                      // callbacks run in here
 //
 // It waits for the service's descriptor, runs what is due, and waits again.  A step is bounded:
-// what is left of it waits behind whatever else the context has to do.  Any number of threads
+// its remainder waits behind the other work of the context.  Any number of threads
 // may run the context; one of them at a time runs timers.
 //
 // The driver is pending work of the context, which therefore does not run out of work while it

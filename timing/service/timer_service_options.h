@@ -24,7 +24,7 @@ enum class Repeat {
 enum class Drive {
   own_thread,  // A thread of the service.
   descriptor,  // The owner, when fd() is readable: from epoll, or timer_service_asio.h.
-  manual       // The owner, by next_due() or the `alarm`.  The only one with a clock of one's own.
+  manual       // The owner, by next_due() or the `alarm`.  The only one that takes a clock.
 };
 
 struct TimerServiceOptions {
