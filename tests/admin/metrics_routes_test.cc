@@ -175,8 +175,8 @@ TEST_SUITE("metrics routes") {
   TEST_CASE("the kinds that /status tells of are those that docs/http.md names") {
     Admin admin;
     std::set<std::string> told;
-    for (const auto& [kind, figures] : admin.get_json("/status")["purgatory"].items())
-      told.insert(kind);
+    const Json purgatory = admin.get_json("/status")["purgatory"];
+    for (const auto& [kind, figures] : purgatory.items()) told.insert(kind);
     told.erase(std::string(test_kind.name()));
     CHECK(told == std::set<std::string>{"alter_configs", "create_partitions", "create_topics",
                                         "delete_groups", "delete_records", "delete_topics", "fetch",
