@@ -14,7 +14,6 @@
 
 namespace tarry::broker {
 
-using protocol::ErrorCode;
 namespace asio = boost::asio;
 
 namespace {

@@ -40,5 +40,7 @@ def _(ctx):
     run("ninja", "-C", build, within=120)
     told = run(build / "reminder").stdout.splitlines()
     assert told == ["tea is ready", "the nap is over", "1200000 ms later", "the alarm rang"], told
-    public = sorted(path.name for path in (prefix / "include/tarry/timing").iterdir())
-    assert "timing_wheel.h" in public and not [name for name in public if not name.endswith(".h")], public
+    timing = prefix / "include/tarry/timing"
+    public = sorted(str(path.relative_to(timing)) for path in timing.rglob("*") if path.is_file())
+    assert {"timing_wheel.h", "service/timer_service.h"} < set(public), public
+    assert all(name.endswith(".h") for name in public), public
