@@ -405,6 +405,12 @@ def _(ctx):
         assert b"/proof?nonce=" in impostor.received and token not in impostor.received, impostor.received
         assert b"DELETE" not in impostor.received
     assert len(broker.pending(topic)) == 1
+    # Nor is the broker itself asked where its token is, although it could prove that it knows it.
+    (ctx.directory / "elsewhere").mkdir()
+    done = subprocess.run([broker.binary, "delayed", "cancel", topic, "mine", "--admin", "%s:%d" % broker.admin],
+                          cwd=ctx.directory / "elsewhere", env={**os.environ, **nobody}, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "this needs the admin's token" in done.stderr, done
+    assert len(broker.pending(topic)) == 1
     # The broker itself is sent it, whichever way it is given; the default is ./tarry-data.
     (ctx.directory / "here").mkdir()
     (ctx.directory / "here" / "tarry-data").symlink_to(broker.data)
