@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "base/log.h"
 #include "base/log_thread.h"
 #include "base/memory.h"
+#include "cli/commands/serve_signals.h"
 #include "cli/io/exit_status.h"
 #include "cli/stop_limit.h"
 #include "server/config_help.h"
@@ -87,36 +87,6 @@ void raise_open_files() {
     log_warn("server", "the limit of open files cannot be raised to its hard limit");
 }
 
-sigset_t awaited_signals() {
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGTERM);
-  ::sigaddset(&signals, SIGINT);
-  ::sigaddset(&signals, SIGHUP);
-  return signals;
-}
-
-// No signal ends the process without a line in the log.  Call it before there are threads: they
-// inherit which signals are ignored and which stay pending until wait_for_end().
-void block_signals() {
-  for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) ::signal(ignored, SIG_IGN);
-  const sigset_t signals = awaited_signals();
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
-
-// Waits for SIGTERM or SIGINT.  SIGHUP comes from logrotate, from `systemctl reload` and from a
-// terminal that is closed; none of them means that the broker should stop.
-const char* wait_for_end() {
-  const sigset_t signals = awaited_signals();
-  for (;;) {
-    int signal = 0;
-    if (::sigwait(&signals, &signal) != 0) continue;
-    if (signal == SIGINT) return "SIGINT";
-    if (signal == SIGTERM) return "SIGTERM";
-    log_info("server", "SIGHUP is ignored: the broker reads its settings only when it starts");
-  }
-}
-
 // Loses nothing that was acknowledged; the next start has more to recover.
 [[noreturn]] void end_without_checkpoint(const std::string& why, int code) {
   log_warn("server",
@@ -144,7 +114,6 @@ int run(const Options& options) {
     fmt::print("{}", server::config_help());
     return done;
   }
-  block_signals();
   // First made and last destroyed, so that a pipe that nobody reads delays neither the shards nor
   // the end.
   const LogThread log;

@@ -113,10 +113,10 @@ class Broker:
         assert pathlib.Path(ready[4]) == self.data.resolve()
         return self
 
-    def spawn(self, shards=None):
+    def spawn(self, shards=None, env=None):
         with open(self.log_file, "ab") as log:
             return subprocess.Popen(self.command(shards), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                    stderr=log, start_new_session=True)
+                                    stderr=log, start_new_session=True, env=env)
 
     def read_line(self, within):
         deadline, line = time.monotonic() + within, b""

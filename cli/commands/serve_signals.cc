@@ -1,0 +1,46 @@
+#include "cli/commands/serve_signals.h"
+
+#include <csignal>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace tarry::cli {
+namespace {
+
+sigset_t awaited_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGHUP);
+  return signals;
+}
+
+// Nothing is initialised yet when it runs: it uses the C library's signals and strings only.
+void take_signals(int count, char** words, char** /*environment*/) {
+  if (count < 2 || std::strcmp(words[1], "serve") != 0) return;
+  for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) ::signal(ignored, SIG_IGN);
+  const sigset_t signals = awaited_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+// main() and the initialisers of globals would be too late: until then a process of this size has
+// been loading for several milliseconds.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const first_function)(int, char**, char**) =
+    take_signals;
+
+}  // namespace
+
+const char* wait_for_end() {
+  const sigset_t signals = awaited_signals();
+  for (;;) {
+    int signal = 0;
+    if (::sigwait(&signals, &signal) != 0) continue;
+    if (signal == SIGINT) return "SIGINT";
+    if (signal == SIGTERM) return "SIGTERM";
+    log_info("server", "SIGHUP is ignored: the broker reads its settings only when it starts");
+  }
+}
+
+}  // namespace tarry::cli
