@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,14 +33,17 @@ struct Question {
   std::string_view fetch_site;  // Sec-Fetch-Site
   std::string_view authorization;
   std::string_view local;  // Our end of the connection: "127.0.0.1:8080".
-  bool has_body = false;
+  std::string_view body = {};
 };
+
+class ReplyStream;
 
 struct Reply {
   unsigned status = 200;
   std::string body;
   std::string_view content_type = "application/json";
   std::vector<std::pair<std::string_view, std::string>> headers{};  // Besides the usual ones.
+  std::shared_ptr<ReplyStream> stream{};                            // If set, it is the body.
 };
 
 // {"error": why}
@@ -72,6 +76,7 @@ struct Call {
   Context& context;
   Target target;
   std::string local = {};  // Our end of the connection.
+  std::string body = {};
 
   const std::string& part(std::size_t index) const { return target.path[index]; }
   // Null when it is not given.

@@ -1,17 +1,13 @@
 #include "admin/delayed_routes.h"
 
-#include <algorithm>
-#include <charconv>
+#include <chrono>
 #include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "admin/encoding.h"
-#include "admin/json_reply.h"
+#include "admin/delayed_call.h"
 #include "base/log.h"
-#include "base/time_text.h"
-#include "base/utf8.h"
 #include "broker/broker.h"
 #include "broker/views/delayed_records.h"
 
@@ -19,111 +15,36 @@ namespace tarry::admin {
 namespace {
 
 namespace asio = boost::asio;
-using broker::CancelOutcome;
 using broker::DelayedRecord;
 
 constexpr std::size_t max_page_records = 1000;
-constexpr std::size_t max_id_bytes = 249;
 
-// --- What the client gives ---------------------------------------------------------------------
-
-template <typename T>
-T number(const std::string& name, const std::string& text, T least, T most) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
-    throw Refused{400, fmt::format("{}={}: a number from {} to {} is expected, as in {}={}", name,
-                                   printable(text), least, most, name, least)};
-  }
-  return value;
+// The unit that `by` names.
+std::chrono::milliseconds unit_of(const std::string& by) {
+  using namespace std::chrono;
+  if (by == "minute") return minutes(1);
+  if (by == "hour") return hours(1);
+  if (by == "day") return hours(24);
+  throw Refused{400, fmt::format("by={}: give minute, hour or day", printable(by))};
 }
 
-broker::TopicPtr topic_of(Call& call, const std::string& name) {
-  auto topic = call.context.here.topics().find(name);
-  if (!topic) throw Refused{404, fmt::format("there is no topic '{}'", printable(name))};
-  return topic;
-}
-
-std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& topic) {
-  const auto* text = call.parameter("partition");
-  if (text == nullptr) return std::nullopt;
-  return number<PartitionIndex>("partition", *text, 0, topic.partitions - 1);
-}
-
-WallTime time_of(const char* name, const std::string& text) {
-  std::string given = text;
-  // A + that was not escaped came as a blank, which stands in no time.
-  std::ranges::replace(given, ' ', '+');
-  const auto time = parse_time(given);
-  if (!time) throw Refused{400, fmt::format("{}: {}", name, time.error().message)};
-  return *time;
-}
-
-std::string name_of_record(Call& call) {
-  const std::string& name = call.part(2);
-  if (name.size() > max_id_bytes) {
-    throw Refused{400, fmt::format("the limit of an id is {} bytes; '{}' has {}", max_id_bytes,
-                                   printable(name, 64), name.size())};
-  }
-  return name;
-}
-
-[[noreturn]] void failed(const Error& error) {
-  const bool busy = error.code == Errc::stopped || error.code == Errc::no_space;
-  throw Refused{busy ? 503u : 500u, error.message};
-}
-
-// --- What we answer ----------------------------------------------------------------------------
-
-// Text as it is, other bytes in base64 with NAME_base64 beside them.
-void put_bytes(Json& to, const std::string& name, const std::optional<Bytes>& bytes) {
-  if (!bytes) {
-    to[name] = nullptr;
-  } else if (is_utf8(as_text(*bytes))) {
-    to[name] = as_text(*bytes);
-  } else {
-    to[name] = base64(*bytes);
-    to[name + "_base64"] = true;
-  }
-}
-
-Json row_of(const DelayedRecord& record) {
-  Json row;
-  row["topic"] = record.topic;
-  row["partition"] = record.partition;
-  if (record.id.empty()) {
-    row["id"] = nullptr;
-  } else {
-    put_bytes(row, "id", as_bytes(record.id));
-  }
-  row["handle"] = record.handle;
-  row["due_ms"] = to_ms(record.due);
-  row["accepted_ms"] = to_ms(record.accepted);
-  row["expires_ms"] = record.expires ? Json(to_ms(*record.expires)) : Json(nullptr);
-  put_bytes(row, "key", record.key);
-  row["value_bytes"] = record.value ? Json(record.value->size()) : Json(nullptr);
-  row["headers"] = Json::array();
-  for (const auto& header : record.headers) {
-    Json each;
-    put_bytes(each, "name", as_bytes(header.name));
-    put_bytes(each, "value", header.value);
-    row["headers"].push_back(std::move(each));
-  }
-  row["recurring"] = false;
-  if (!record.damage.empty()) row["damage"] = record.damage;
-  return row;
-}
-
-std::string_view name_of(CancelOutcome outcome) {
-  switch (outcome) {
-    case CancelOutcome::cancelled:
+std::string_view name_of(storage::IdEvent::Kind kind) {
+  using Kind = storage::IdEvent::Kind;
+  switch (kind) {
+    case Kind::scheduled:
+      return "scheduled";
+    case Kind::delivered:
+      return "delivered";
+    case Kind::cancelled:
       return "cancelled";
-    case CancelOutcome::already_delivered:
-      return "already_delivered";
-    case CancelOutcome::unknown:
+    case Kind::replaced:
+      return "replaced";
+    case Kind::expired:
+      return "expired";
+    case Kind::moved:
       break;
   }
-  return "unknown";
+  return "moved";
 }
 
 }  // namespace
@@ -138,11 +59,14 @@ asio::awaitable<Reply> list_delayed(Call& call) {
   if (const auto* from = call.parameter("from")) query.from = time_of("from", *from);
   if (const auto* to = call.parameter("to")) query.until = time_of("to", *to);
   if (const auto* id = call.parameter("id")) {
-    if (id->empty()) throw Refused{400, "id is empty: give an id, or a pattern as in id=order-*"};
-    query.id = *id;
+    query.id = pattern_of("id", *id);
   }
+  if (const auto* key = call.parameter("key")) query.key = pattern_of("key", *key);
+  const auto* values = call.parameter("values");
+  if (values != nullptr && *values != "true" && *values != "false")
+    throw Refused{400, fmt::format("values={}: give true or false", printable(*values))};
   if (const auto* limit = call.parameter("limit"))
-    query.limit = number<std::size_t>("limit", *limit, 1, max_page_records);
+    query.limit = number_of("limit", *limit, 1, max_page_records);
   if (const auto* after = call.parameter("after")) {
     if (!broker::is_delayed_cursor(*after)) {
       throw Refused{400, fmt::format("after={}: give the `next` of the previous page, as in "
@@ -154,10 +78,13 @@ asio::awaitable<Reply> list_delayed(Call& call) {
 
   auto& context = call.context;
   const auto page = co_await broker::list_delayed(context.broker, context.here, std::move(query));
-  if (!page) failed(page.error());
+  if (!page) throw_failed(page.error());
   Json body;
   body["records"] = Json::array();
-  for (const auto& record : page->records) body["records"].push_back(row_of(record));
+  for (const auto& record : page->records) {
+    body["records"].push_back(json_of(record));
+    if (values != nullptr && *values == "true") put_value(body["records"].back(), record);
+  }
   body["next"] = page->next.empty() ? Json(nullptr) : Json(page->next);
   co_return json_reply(body);
 }
@@ -169,7 +96,7 @@ asio::awaitable<Reply> get_delayed(Call& call) {
   auto& context = call.context;
   const auto found =
       co_await broker::find_delayed(context.broker, context.here, topic, name, partition);
-  if (!found) failed(found.error());
+  if (!found) throw_failed(found.error());
   if (found->pending.empty()) {
     throw Refused{404, found->delivered.empty()
                            ? fmt::format("nothing is pending under '{}' in topic {}",
@@ -178,32 +105,67 @@ asio::awaitable<Reply> get_delayed(Call& call) {
                                          printable(name), topic->name)};
   }
   const DelayedRecord& first = found->pending.front();
-  Json body = row_of(first);
-  body["timestamp_ms"] = to_ms(first.original);
-  body["value"] = first.value ? Json(base64(*first.value)) : Json(nullptr);
+  Json body = json_of(first);
+  put_value(body, first);
   body["partitions"] = Json::array();  // Where it is pending: the one shown is due first.
   for (const auto& each : found->pending) body["partitions"].push_back(each.partition);
   co_return json_reply(body);
 }
 
-asio::awaitable<Reply> cancel_delayed(Call& call) {
+asio::awaitable<Reply> count_delayed(Call& call) {
+  auto& context = call.context;
+  broker::DelayedQuery query;
+  if (const auto* topic = call.parameter("topic")) query.topic = topic_of(call, *topic);
+  const auto* from = call.parameter("from");
+  const auto* to = call.parameter("to");
+  const auto* by = call.parameter("by");
+  if (from != nullptr) query.from = time_of("from", *from);
+  if (to != nullptr) query.until = time_of("to", *to);
+  Json body;
+  if (by == nullptr && from == nullptr && to == nullptr) {
+    const auto& store = context.broker.pending();
+    body["total"] = query.topic ? store.pending_of(query.topic->id) : store.total();
+    body["by"] = nullptr;
+    body["counts"] = Json::array();
+    co_return json_reply(body);
+  }
+  const auto unit = unit_of(by == nullptr ? "day" : *by);
+  const auto counted =
+      co_await broker::count_delayed(context.broker, context.here, std::move(query), unit);
+  if (!counted) throw_failed(counted.error());
+  body["total"] = counted->total;
+  body["by"] = by == nullptr ? Json(nullptr) : Json(*by);
+  body["counts"] = Json::array();
+  if (by != nullptr) {
+    for (const auto& [start, count] : counted->counts)
+      body["counts"].push_back(Json{{"from", to_ms(start)}, {"count", count}});
+  }
+  co_return json_reply(body);
+}
+
+asio::awaitable<Reply> trace_delayed(Call& call) {
   const auto topic = topic_of(call, call.part(1));
   const auto partition = partition_of(call, *topic);
   const std::string name = name_of_record(call);
   auto& context = call.context;
-  const auto cancelled =
-      co_await broker::cancel_delayed(context.broker, context.here, topic, name, partition);
-  if (!cancelled) failed(cancelled.error());
-
-  CancelOutcome best = CancelOutcome::unknown;
-  Json partitions = Json::array();
-  for (const auto& each : *cancelled) {
-    best = std::min(best, each.outcome);  // Their order is from best to worst.
-    partitions.push_back(Json{{"partition", each.partition}, {"result", name_of(each.outcome)}});
+  const auto events =
+      co_await broker::trace_delayed(context.broker, context.here, topic, name, partition);
+  if (!events) throw_failed(events.error());
+  if (events->empty()) {
+    throw Refused{404, fmt::format("nothing is remembered of '{}' in topic {}", printable(name),
+                                   topic->name)};
   }
   Json body;
-  body["result"] = name_of(best);
-  body["partitions"] = std::move(partitions);
+  body["events"] = Json::array();
+  for (const auto& [index, event] : *events) {
+    Json each;
+    each["at_ms"] = to_ms(event.at);
+    each["event"] = name_of(event.kind);
+    each["due_ms"] = to_ms(event.due);
+    each["offset"] = event.offset >= 0 ? Json(event.offset) : Json(nullptr);
+    each["partition"] = index;
+    body["events"].push_back(std::move(each));
+  }
   co_return json_reply(body);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Pending records: listed, shown, cancelled.  docs/http.md has the fields.
+// Pending records: listed, counted, shown, and what has happened to one.  docs/http.md has the
+// fields.
 
 #include <boost/asio/awaitable.hpp>
 
@@ -9,7 +10,8 @@
 namespace tarry::admin {
 
 boost::asio::awaitable<Reply> list_delayed(Call& call);
+boost::asio::awaitable<Reply> count_delayed(Call& call);
 boost::asio::awaitable<Reply> get_delayed(Call& call);
-boost::asio::awaitable<Reply> cancel_delayed(Call& call);
+boost::asio::awaitable<Reply> trace_delayed(Call& call);
 
 }  // namespace tarry::admin

@@ -17,10 +17,12 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
+#include "admin/reply_stream.h"
 #include "admin/routes.h"
 #include "base/log.h"
 #include "broker/broker.h"
@@ -125,23 +127,27 @@ Question question_of(const Request& request, std::size_t header_count) {
   if (const auto coding = single(request, http::field::transfer_encoding);
       coding && !beast::iequals(beast::string_view(coding->data(), coding->size()), "chunked"))
     throw Refused{400, "the only transfer encoding is chunked"};
-  question.has_body = !request.body().empty();
+  question.body = request.body();
   return question;
 }
 
 using Response = http::response<http::string_body>;
 
+void set_headers(http::fields& to, const Reply& reply) {
+  to.set(http::field::content_type,
+         beast::string_view(reply.content_type.data(), reply.content_type.size()));
+  to.set(http::field::cache_control, "no-store");
+  to.set("X-Content-Type-Options", "nosniff");
+  to.set(http::field::x_frame_options, "DENY");
+  to.set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
+  to.set("Referrer-Policy", "no-referrer");
+  for (const auto& [name, value] : reply.headers)
+    to.set(beast::string_view(name.data(), name.size()), value);
+}
+
 Response response_of(Reply reply, unsigned version, bool keep_alive) {
   Response response(http::int_to_status(reply.status), version);
-  response.set(http::field::content_type,
-               beast::string_view(reply.content_type.data(), reply.content_type.size()));
-  response.set(http::field::cache_control, "no-store");
-  response.set("X-Content-Type-Options", "nosniff");
-  response.set(http::field::x_frame_options, "DENY");
-  response.set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
-  response.set("Referrer-Policy", "no-referrer");
-  for (const auto& [name, value] : reply.headers)
-    response.set(beast::string_view(name.data(), name.size()), value);
+  set_headers(response, reply);
   response.keep_alive(keep_alive);
   response.body() = std::move(reply.body);
   response.prepare_payload();
@@ -205,6 +211,7 @@ struct HttpServer::Impl {
   void evict_health_check();
   asio::awaitable<bool> answer_one(Stream& stream, beast::flat_buffer& buffer, HealthCheck* check);
   asio::awaitable<bool> write(Stream& stream, Response response, bool is_head);
+  asio::awaitable<bool> write_stream(Stream& stream, Reply reply, bool keep_alive);
   asio::awaitable<void> end(Stream& stream);
 
   const asio::any_io_executor executor;
@@ -393,6 +400,9 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
     }
   }
   keep_alive = keep_alive && !stopped;
+  // A client of HTTP/1.0 knows the end of it by that of the connection.
+  if (reply.stream)
+    co_return co_await write_stream(stream, std::move(reply), keep_alive && version == 11);
   const bool written =
       co_await write(stream, response_of(std::move(reply), version, keep_alive), is_head);
   co_return written&& keep_alive;
@@ -409,6 +419,34 @@ asio::awaitable<bool> HttpServer::Impl::write(Stream& stream, Response response,
     co_await http::async_write(stream, serializer, into(error));
   }
   co_return !error;
+}
+
+// Whether all of it was sent and another request may follow.
+asio::awaitable<bool> HttpServer::Impl::write_stream(Stream& stream, Reply reply, bool keep_alive) {
+  http::response<http::empty_body> head(http::int_to_status(reply.status), keep_alive ? 11 : 10);
+  set_headers(head, reply);
+  head.keep_alive(keep_alive);
+  head.chunked(keep_alive);
+  http::response_serializer<http::empty_body> serializer(head);
+  stream.expires_after(options.request_timeout);
+  error_code error;
+  co_await http::async_write_header(stream, serializer, into(error));
+  while (!error && !stopped) {
+    const auto piece = co_await reply.stream->next();
+    if (stopped) break;
+    stream.expires_after(options.request_timeout);
+    if (!piece) {
+      if (keep_alive) co_await asio::async_write(stream, http::make_chunk_last(), into(error));
+      co_return !error && keep_alive;
+    }
+    const auto bytes = asio::buffer(*piece);
+    if (keep_alive) {
+      co_await asio::async_write(stream, http::make_chunk(bytes), into(error));
+    } else {
+      co_await asio::async_write(stream, bytes, into(error));
+    }
+  }
+  co_return false;
 }
 
 asio::awaitable<void> HttpServer::Impl::end(Stream& stream) {

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "admin/delayed_control_routes.h"
 #include "admin/delayed_routes.h"
 #include "admin/group_routes.h"
 #include "admin/health_routes.h"
@@ -36,6 +37,7 @@ struct Route {
   asio::awaitable<Reply> (*handle)(Call& call);
   std::string_view parameters = {};  // Their names, with blanks between them.
   std::string_view example = {};
+  bool takes_body = false;
 };
 
 constexpr std::string_view delayed_example =
@@ -56,11 +58,20 @@ constexpr std::array routes{
     Route{"GET", "/groups", Needs::right_to_read, get_groups},
     Route{"GET", "/groups/NAME", Needs::right_to_read, get_group},
     Route{"GET", "/delayed", Needs::right_to_read, list_delayed,
-          "topic partition from to id limit after", delayed_example},
+          "topic partition from to id key limit after values", delayed_example},
+    Route{"GET", "/delayed/count", Needs::right_to_read, count_delayed, "topic by from to",
+          "/delayed/count?topic=orders&by=hour"},
     Route{"GET", "/delayed/TOPIC/ID", Needs::right_to_read, get_delayed, "partition",
           "/delayed/orders/order-4711?partition=0"},
+    Route{"GET", "/delayed/TOPIC/ID/trace", Needs::right_to_read, trace_delayed, "partition",
+          "/delayed/orders/order-4711/trace?partition=0"},
     Route{"DELETE", "/delayed/TOPIC/ID", Needs::token, cancel_delayed, "partition",
           "/delayed/orders/order-4711?partition=0"},
+    Route{"PATCH", "/delayed/TOPIC/ID", Needs::token, move_delayed, "partition",
+          "/delayed/orders/order-4711?partition=0", true},
+    Route{"POST", "/delayed/TOPIC/ID/deliver", Needs::token, deliver_delayed, "partition",
+          "/delayed/orders/order-4711/deliver?partition=0"},
+    Route{"POST", "/delayed/TOPIC/select", Needs::token, select_delayed, "", "", true},
 };
 
 // The first word of `rest`, which then begins behind it.
@@ -152,11 +163,11 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
     co_return reply;
   }
   if (route->needs == Needs::token && !authorized) co_return unauthorized();
-  if (question.has_body)
+  if (!route->takes_body && !question.body.empty())
     co_return refusal(400, fmt::format("{} {} takes no body", route->method, route->path));
   if (auto why = wrong_parameters(*route, *target); !why.empty()) co_return refusal(400, why);
 
-  Call call{context, std::move(*target), std::string(question.local)};
+  Call call{context, std::move(*target), std::string(question.local), std::string(question.body)};
   try {
     co_return co_await route->handle(call);
   } catch (const Refused& refused) {

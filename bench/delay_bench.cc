@@ -74,7 +74,7 @@ class Host final : public Sink {
     const auto schedules = read_schedules(batch, {}, arrived, engine->believed(arrived));
     auto accepted = engine->accept({}, batch, *schedules, {}, arrived);
     storage::JournalTransaction transaction;
-    engine->add_to(transaction, std::move(*accepted));
+    engine->add_to(transaction, std::move(*accepted), 0);
     commit(std::move(transaction));
   }
   // The longest piece of work that the engine did at once.

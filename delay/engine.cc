@@ -351,124 +351,6 @@ void Engine::failed(const Error& error) {
   sink_.store_failed(error);
 }
 
-// --- Taking away.
-
-// A handle or an id; what is leaving counts as unknown here, and who has to be sure waits for it.
-Result<Engine::Found> Engine::find(const TopicPartition& partition, std::string_view name) {
-  if (!name.starts_with('@')) return find_id(partition, name);
-  const auto key = storage::parse_handle(name);
-  if (!key) return Found{};
-  const auto arriving = arriving_.find(key->sequence);
-  if (arriving != arriving_.end()) {
-    if (arriving->second.partition != partition) return Found{};
-    return Found{Found::State::pending, *key, arriving->second.id};
-  }
-  const auto record = store_.get(*key);
-  if (!record) return std::unexpected(record.error());
-  if (!*record || (*record)->partition != partition) return Found{};
-  return Found{Found::State::pending, *key, (*record)->id};
-}
-
-void Engine::cancel(const TopicPartition& partition, std::string_view name, CancelDone done) {
-  if (stopped_) {
-    done(fail(Errc::stopped, "the pending store has failed"));
-    return;
-  }
-  const auto found = find(partition, name);
-  if (!found) {
-    failed(found.error());
-    done(std::unexpected(found.error()));
-    return;
-  }
-  if (found->state == Found::State::unknown) return done(CancelOutcome::unknown);
-  if (found->state == Found::State::delivered) return done(CancelOutcome::already_delivered);
-
-  const Sequence sequence = found->key.sequence;
-  NearEntry* const entry = near_.find(sequence);
-  if (entry != nullptr && entry->state() == NearEntry::State::in_flight) {
-    // What comes of it decides.
-    partitions_[entry->partition()].in_flight->waiters.emplace_back(
-        [this, sequence, partition, name = std::string(name),
-         done = std::move(done)](const std::vector<Sequence>& delivered) mutable {
-          if (std::ranges::find(delivered, sequence) != delivered.end()) {
-            return done(CancelOutcome::already_delivered);
-          }
-          cancel(partition, name, std::move(done));
-        });
-    return;
-  }
-  if (const auto leaving = leaving_.find(sequence); leaving != leaving_.end()) {
-    // Somebody else takes it away; the answer is ours when that is durable.
-    leaving->second.waiters.emplace_back(
-        [this, partition, name = std::string(name), done = std::move(done)]() mutable {
-          cancel(partition, name, std::move(done));
-        });
-    return;
-  }
-  auto removal = std::make_unique<Removal>();
-  removal->partition = partition;
-  removal->how = storage::RemovalReason::cancelled;
-  removal->keys.push_back(found->key);
-  removal->ids.push_back(found->id);
-  removal->done = std::move(done);
-  remove(std::move(removal));
-}
-
-void Engine::remove(std::unique_ptr<Removal> removal) {
-  removal->at = clock_.wall();
-  storage::JournalTransaction transaction(storage::Reserve::use);
-  for (std::size_t i = 0; i < removal->keys.size(); ++i) {
-    begin_leaving(removal->keys[i]);
-    transaction.add(removal->operation(i));
-  }
-  transaction.on_settled(
-      [this, alive = alive_, removal = std::move(removal)](const Result<>& result) {
-        if (*alive) removed(*removal, result);
-      });
-  sink_.commit(std::move(transaction));
-}
-
-void Engine::removed(Removal& removal, const Result<>& result) {
-  if (stopped_) return;
-  if (result) {
-    std::vector<storage::Operation> operations;
-    for (std::size_t i = 0; i < removal.keys.size(); ++i) {
-      operations.emplace_back(removal.operation(i));
-    }
-    if (const auto applied = store_.apply(operations); !applied) {
-      failed(applied.error());
-      return;
-    }
-    auto& total = removal.how == storage::RemovalReason::expired ? stats_.expired_total
-                  : removal.topic_gone                           ? stats_.dropped_total
-                                                                 : stats_.cancelled_total;
-    total += removal.keys.size();
-    for (const PendingKey& key : removal.keys) far_.left(key);
-  } else {
-    for (const PendingKey& key : removal.keys) {
-      NearEntry* const entry = near_.find(key.sequence);
-      if (entry != nullptr && entry->state() == NearEntry::State::abandoned) {
-        near_.set_ready(*entry);  // Its partition's queue has it still.
-        take_turn(entry->partition());
-      } else if (!arriving_.contains(key.sequence)) {
-        arm(key, removal.partition);
-      }
-    }
-    // Nobody waits for the answer and would try again: we do.
-    if (!removal.done) back_off(slot_of(removal.partition));
-  }
-  for (const PendingKey& key : removal.keys) end_leaving(key.sequence);
-  if (removal.done) {
-    if (result) {
-      removal.done(CancelOutcome::cancelled);
-    } else {
-      removal.done(std::unexpected(result.error()));
-    }
-  }
-  more_ |= !turns_.empty() || !far_.first_far_known();
-  set_alarm();
-}
-
 void Engine::topic_deleted(const TopicId& topic) {
   std::vector<PartitionSlot> deleted;
   for (const auto& [id, slot] : slots_) {
@@ -487,6 +369,11 @@ void Engine::topic_deleted(const TopicId& topic) {
     sweep_again_ = sweeping_;
     sweeping_ = true;
   }
+  std::vector<Sequence> awaited;
+  for (const auto& [sequence, asked] : awaiting_) {
+    if (asked.front()->partition.topic == topic) awaited.push_back(sequence);
+  }
+  for (const Sequence sequence : awaited) answer_awaiting(sequence, Controlled{});
   far_.look_again();  // What is first in the store may have been of this topic.
   more_ = true;
   set_alarm();

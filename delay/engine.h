@@ -21,7 +21,7 @@
 //   if (!accepted) answer(accepted.error());                     // Nothing was changed.
 //   storage::JournalTransaction transaction;
 //   if (!accepted->appends_nothing()) transaction.add(LogAppended{...});
-//   engine.add_to(transaction, std::move(*accepted));
+//   engine.add_to(transaction, std::move(*accepted), base_offset);
 //   commit(std::move(transaction));                      // Before anything else is accepted.
 //
 // The states of an entry, and when it can still be removed:
@@ -30,8 +30,9 @@
 //           \__________________\__________\___ cancel, replace, expire: leaving --> gone
 //
 //   leaving    its removal is in the journal and not durable yet: it is not handed to the sink
-//              now (so is a record with an id that was due on arrival, which goes to the log at
-//              once: a cancel waits for it, and its answer is that it came too late)
+//              now; a move is one too, and makes it pending again under another key (so is a record
+//              with an id that was due on arrival, which goes to the log at once: a cancel waits
+//              for it, and its answer is that it came too late)
 //   in flight  its delivery is in the journal, or will be refused: a cancel waits for the outcome
 //
 // Invariants
@@ -65,6 +66,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "base/bytes.h"
@@ -121,6 +123,7 @@ class Accepted {
     PendingKey key;
     storage::RemovalReason how;
     std::size_t id_at = 0, id_size = 0;  // In bytes_.
+    std::int32_t offset_delta = 0;       // Of one that goes to the log at once.
   };
 
   std::string_view id(std::size_t at, std::size_t size) const {
@@ -136,6 +139,7 @@ class Accepted {
   Kind kind_ = Kind::untouched;
   TopicPartition partition_;
   WallTime arrived_{};
+  Offset base_offset_ = -1;  // Of what goes to the log at once.
   std::int32_t records_ = 0;
   Buffer immediate_;
   Buffer bytes_;  // Ids and records of the members below.
@@ -149,7 +153,14 @@ class Accepted {
   std::uint32_t replaced_within_ = 0;
 };
 
-enum class CancelOutcome { cancelled, already_delivered, unknown };
+// What became of a request of a record's owner.
+enum class ControlOutcome { done, already_delivered, unknown };
+
+struct Controlled {
+  ControlOutcome outcome = ControlOutcome::unknown;
+  WallTime due{};      // Of a record that was moved: its due time now.
+  Offset offset = -1;  // Of a record that was delivered now.
+};
 
 class Engine {
  public:
@@ -205,14 +216,26 @@ class Engine {
                                                  const BatchSchedules& schedules,
                                                  const TopicDelay& topic, WallTime arrived);
   // Adds the new pending records and the removals.  When the transaction is appended their ids are
-  // known; when it is durable the records are in the store and armed.
-  void add_to(storage::JournalTransaction& transaction, Accepted accepted);
+  // known; when it is durable the records are in the store and armed.  `base` is the offset of the
+  // batch's first record if something goes to the log at once.
+  void add_to(storage::JournalTransaction& transaction, Accepted accepted, Offset base);
 
-  // --- For the admin.
-  using CancelDone = std::move_only_function<void(Result<CancelOutcome>)>;
-  // `name` is an id or a handle.  `done` is called when the answer is durable, after the outcome of
-  // a delivery in flight if need be; the answer never turns out to be wrong later.
-  void cancel(const TopicPartition& partition, std::string_view name, CancelDone done);
+  // --- For the owner of the records (engine_control.cc).  `name` is an id or a handle.  `done` is
+  // called when the answer is durable, after the outcome of a delivery in flight if need be; the
+  // answer never turns out to be wrong later.
+  using ControlDone = std::move_only_function<void(Result<Controlled>)>;
+
+  void cancel(const TopicPartition& partition, std::string_view name, ControlDone done);
+
+  // Gives the record another due time, or one that is later or earlier by a duration, and keeps its
+  // handle and its place among records of the same due time.  One that has passed makes it due at
+  // once.  Errc::invalid: it expires before, or the time is none that is allowed (schedule.h).
+  using NewDue = std::variant<WallTime, std::chrono::milliseconds>;
+  void move(const TopicPartition& partition, std::string_view name, NewDue due, ControlDone done);
+
+  // Makes the record due now and answers with its offset when it is delivered.  It comes behind
+  // what is overdue already.  Errc::invalid: somebody else moved it before it was delivered.
+  void deliver_now(const TopicPartition& partition, std::string_view name, ControlDone done);
 
   // The topic is deleted (and dropped from the store by the host).
   void topic_deleted(const TopicId& topic);
@@ -231,6 +254,7 @@ class Engine {
     std::uint64_t delivered_total = 0;
     std::uint64_t early_total = 0;  // Always 0.
     std::uint64_t cancelled_total = 0;
+    std::uint64_t moved_total = 0;
     std::uint64_t cancel_unknown_total = 0;  // From clients: no such id.
     std::uint64_t cancel_late_total = 0;     // From clients: it was in flight.
     std::uint64_t replaced_total = 0;
@@ -285,12 +309,33 @@ class Engine {
     std::vector<PendingKey> keys;
     std::vector<std::string> ids;  // As many; empty: none.
     WallTime at{};
-    CancelDone done;          // May be empty.
+    ControlDone done;         // May be empty.
     bool topic_gone = false;  // The reason: its topic is deleted.
 
     storage::PendingRemoved operation(std::size_t index) const {
       return {partition, keys[index].sequence, keys[index].due, how, at, ids[index]};
     }
+  };
+
+  // What an owner asks for.
+  struct Control {
+    enum class Kind { cancel, move, deliver };
+    Kind kind;
+    TopicPartition partition;
+    std::string name;
+    NewDue due{};  // Of a move.
+    ControlDone done;
+  };
+
+  // A record on its way to another due time.
+  struct Move {
+    storage::PendingRecord record;  // As it was.
+    WallTime due;
+    WallTime at{};
+    std::unique_ptr<Control> asked;
+
+    storage::PendingRemoved removed() const;
+    storage::PendingAdded added() const;
   };
 
   // The state of the record that an id or a handle names.
@@ -305,6 +350,7 @@ class Engine {
   struct Arriving {
     TopicPartition partition;
     std::string id;
+    std::vector<std::move_only_function<void()>> waiters = {};  // Called once it is durable.
   };
 
   using IdMap = std::map<std::string, PendingKey, std::less<>>;
@@ -328,10 +374,20 @@ class Engine {
   void begin_leaving(const PendingKey& key);
   void end_leaving(Sequence sequence);
   void failed(const Error& error);
+  timing::Tick tick_of(MonoTime time) const;
+
+  // --- engine_control.cc
   Result<Found> find(const TopicPartition& partition, std::string_view name);
+  void control(std::unique_ptr<Control> asked);
+  bool waits(std::unique_ptr<Control>& asked, Sequence sequence);
+  Result<WallTime> new_due(const Control& asked, const storage::PendingRecord& record);
+  void start_move(std::unique_ptr<Control> asked, PendingKey key);
+  void moved(Move& move, const Result<>& result);
+  void await_delivery(Sequence sequence, std::unique_ptr<Control> asked);
+  void answer_awaiting(Sequence sequence, const Result<Controlled>& answer);
   void remove(std::unique_ptr<Removal> removal);
   void removed(Removal& removal, const Result<>& result);
-  timing::Tick tick_of(MonoTime time) const;
+  void put_back(const PendingKey& key, const TopicPartition& partition);
 
   // --- engine_accept.cc
   // Used while a batch is read: the record that has an id.
@@ -403,6 +459,8 @@ class Engine {
   // The last record of each id, including those that were due on arrival.
   std::unordered_map<TopicPartition, IdMap> arriving_ids_;
   std::unordered_map<Sequence, Leaving> leaving_;
+  // Made due by deliver_now() and not delivered yet.
+  std::unordered_map<Sequence, std::vector<std::unique_ptr<Control>>> awaiting_;
 
   std::vector<NearEntry*> fired_;  // Used by step(); kept so that its memory is reused.
   mutable Stats stats_;            // The totals.

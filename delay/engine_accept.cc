@@ -1,6 +1,7 @@
 // Engine: how a producer's batch is taken apart, and what becomes of its parts.
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,8 +34,14 @@ storage::PendingAdded Accepted::added_operation(const Added& parked) const {
 }
 
 storage::PendingRemoved Accepted::removed_operation(const Removed& gone) const {
-  return {partition_, gone.key.sequence, gone.key.due,
-          gone.how,   arrived_,          id(gone.id_at, gone.id_size)};
+  const bool delivered = gone.how == storage::RemovalReason::delivered;
+  return {partition_,
+          gone.key.sequence,
+          gone.key.due,
+          gone.how,
+          arrived_,
+          id(gone.id_at, gone.id_size),
+          delivered && base_offset_ >= 0 ? base_offset_ + gone.offset_delta : -1};
 }
 
 void Accepted::add_gone(const PendingKey& key, storage::RemovalReason how, std::string_view id) {
@@ -131,12 +138,14 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
         }
         if (schedule.kind == Kind::immediate) {
           const PendingKey key{schedule.due, next_sequence()};
-          if (!schedule.id.empty())
+          if (!schedule.id.empty()) {
             accepted.add_gone(key, storage::RemovalReason::delivered, schedule.id);
+            accepted.removed_.back().offset_delta = static_cast<std::int32_t>(at - 1);
+          }
           const PlainHeaders headers = plain_headers(record);
           append_delivered(immediate,
                            delivered_time(topic.timestamp, schedule.due, original, arrived),
-                           record.key_value, headers.count, headers.encoded, key);
+                           record.key_value, headers.count, headers.encoded, key.due, key);
           return true;
         }
         immediate.skip();
@@ -156,7 +165,8 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
   return accepted;
 }
 
-void Engine::add_to(storage::JournalTransaction& transaction, Accepted accepted) {
+void Engine::add_to(storage::JournalTransaction& transaction, Accepted accepted, Offset base) {
+  accepted.base_offset_ = base;
   // The operations view it until they are appended; then it waits to be durable.
   auto kept = std::make_unique<Accepted>(std::move(accepted));
   for (const auto& gone : kept->removed_) transaction.add(kept->removed_operation(gone));
@@ -202,9 +212,11 @@ void Engine::durable(const Accepted& accepted) {
   if (accepted.is_empty()) return;
 
   wall_.observe(clock_);
+  std::vector<std::move_only_function<void()>> waiters;
   for (const auto& parked : accepted.added_) {
     if (parked.dropped) continue;
-    arriving_.erase(parked.key.sequence);
+    auto arriving = arriving_.extract(parked.key.sequence);
+    std::ranges::move(arriving.mapped().waiters, std::back_inserter(waiters));
     note_arriving(accepted.partition_, accepted.id(parked.id_at, parked.id_size), parked.key);
     if (!deleted && !leaving_.contains(parked.key.sequence)) arm(parked.key, accepted.partition_);
   }
@@ -213,6 +225,7 @@ void Engine::durable(const Accepted& accepted) {
       note_arriving(accepted.partition_, accepted.id(gone.id_at, gone.id_size), gone.key);
     end_leaving(gone.key.sequence);
   }
+  for (auto& waiter : waiters) waiter();
   more_ |= !turns_.empty() || !far_.first_far_known();
   set_alarm();
 }
@@ -230,6 +243,7 @@ void Engine::store_accepted(const Accepted& accepted, bool deleted) {
     if (gone.how == storage::RemovalReason::replaced) ++stats_.replaced_total;
     if (!deleted) operations.emplace_back(accepted.removed_operation(gone));
     far_.left(gone.key);
+    answer_awaiting(gone.key.sequence, Controlled{});
   }
   for (const auto& parked : accepted.added_) {
     if (!parked.dropped && !deleted) operations.emplace_back(accepted.added_operation(parked));

@@ -169,6 +169,7 @@ std::size_t Engine::add_to(Filling& filling, NearEntry& entry,
   }
   if (!record) {  // Its topic was dropped.
     ++stats_.dropped_total;
+    answer_awaiting(entry.key().sequence, Controlled{});
     forget();
     return 0;
   }
@@ -185,6 +186,7 @@ std::size_t Engine::add_to(Filling& filling, NearEntry& entry,
     log_error("delay", "pending record {} cannot be delivered: {}",
               storage::encode_handle(entry.key()), parked.error().message);
     ++stats_.damaged_total;
+    answer_awaiting(entry.key().sequence, std::unexpected(parked.error()));
     forget();
     return 0;
   }
@@ -198,7 +200,7 @@ std::size_t Engine::add_to(Filling& filling, NearEntry& entry,
       filling.batch,
       delivered_time(filling.topic.timestamp, record->key.due, parked->original, filling.wall),
       parked->record.key_value, parked->record.headers.size(), parked->record.headers.encoded(),
-      record->key);
+      record->key.due, record->first_key());
   near_.set_in_flight(entry);
   filling.delivery->entries.push_back(&entry);
   record->record = {};  // It is in the batch.
@@ -261,10 +263,11 @@ void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
   if (result) {
     std::vector<storage::Operation> operations;
     operations.reserve(delivery->records.size());
+    Offset offset = *result;
     for (const auto& record : delivery->records) {
-      operations.emplace_back(
-          storage::PendingRemoved{partition.id, record.key.sequence, record.key.due,
-                                  storage::RemovalReason::delivered, delivery->at, record.id});
+      operations.emplace_back(storage::PendingRemoved{
+          partition.id, record.key.sequence, record.key.due, storage::RemovalReason::delivered,
+          delivery->at, record.id, offset++});
     }
     if (const auto applied = store_.apply(operations); !applied) {
       failed(applied.error());
@@ -299,6 +302,12 @@ void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
   take_turn(slot);
   release_if_idle(slot);
   for (auto& waiter : delivery->waiters) waiter(sequences);
+  if (result && !awaiting_.empty()) {
+    Offset offset = *result;
+    for (const auto& record : delivery->records)
+      answer_awaiting(record.key.sequence,
+                      Controlled{ControlOutcome::done, record.key.due, offset++});
+  }
   if (!stepping_) step();
 }
 

@@ -14,6 +14,8 @@ void Engine::Stats::report(MetricSink& sink) const {
   sink.counter({"tarry_delay_early_total", "Records delivered before their due time: always 0."},
                early_total);
   sink.counter({"tarry_delay_cancelled_total", "Records that were cancelled."}, cancelled_total);
+  sink.counter({"tarry_delay_moved_total", "Records that were given another due time."},
+               moved_total);
   sink.counter(
       {"tarry_delay_cancel_unknown_total", "Cancels from clients whose id was not pending."},
       cancel_unknown_total);

@@ -38,7 +38,10 @@ NearTier::~NearTier() {
 }
 
 NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition, WallTime now) {
-  if (find(key.sequence) != nullptr) return nullptr;
+  // What was moved may still be in its partition's queue under its former key.
+  if (const NearEntry* const known = find(key.sequence);
+      known != nullptr && known->state_ != NearEntry::State::abandoned)
+    return nullptr;
   if (free_.empty()) {
     auto& slab = slabs_.emplace_back(slab_entries);
     free_.reserve(slabs_.size() * slab_entries);
@@ -186,7 +189,7 @@ void NearTier::grow_index() {
 void NearTier::index_erase(const NearEntry& entry) {
   const std::size_t mask = index_.size() - 1;
   std::size_t hole = slot_for(entry.key_.sequence);
-  TARRY_ASSERT(index_[hole] == &entry, "the index has every entry");
+  if (index_[hole] != &entry) return;  // It is there under its new key.
   for (std::size_t at = (hole + 1) & mask; index_[at] != nullptr; at = (at + 1) & mask) {
     const std::size_t home = hash_of(index_[at]->key_.sequence) & mask;
     if (((at - home) & mask) >= ((at - hole) & mask)) {

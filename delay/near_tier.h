@@ -18,7 +18,8 @@
 // What always holds
 //   - An entry becomes ready once, by advance() or in insert(), when `now` has reached its due
 //     time and not before.
-//   - A sequence number is in the tier at most once.
+//   - A sequence number is in the tier at most once, not counting abandoned entries: what was moved
+//     while it was ready is found under its new key.
 //   - Unless it is_behind(), every entry due at the last advance()'s `now` is ready or further.
 //
 // Belongs to its engine, on its thread.

@@ -48,13 +48,14 @@ void append_pending_body(Buffer& to, WallTime original, const records::RecordVie
 }
 
 void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
-                      std::int32_t header_count, Bytes headers, const PendingKey& key) {
+                      std::int32_t header_count, Bytes headers, WallTime due,
+                      const PendingKey& first) {
   Buffer all;
   all.reserve(headers.size() + delivered_overhead);
   append_bytes(all, headers);
-  const std::string due = std::to_string(to_ms(key.due));
-  records::append_header(all, header::scheduled_for, as_bytes(due));
-  const std::string handle = storage::encode_handle(key);
+  const std::string due_text = std::to_string(to_ms(due));
+  records::append_header(all, header::scheduled_for, as_bytes(due_text));
+  const std::string handle = storage::encode_handle(first);
   records::append_header(all, header::schedule_handle, as_bytes(handle));
   builder.append_parts(timestamp, key_value, header_count + 2, all);
 }

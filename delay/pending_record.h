@@ -58,8 +58,9 @@ inline constexpr std::size_t delivered_overhead =
     records::BatchBuilder::max_record_overhead + 2 * 64;  // Two headers, handles of 42 bytes.
 
 // Adds to `builder` the record that a consumer gets: key, value and `headers`, then x-scheduled-for
-// and x-schedule-handle.
+// and x-schedule-handle, which tells the key that the record had `first`.
 void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
-                      std::int32_t header_count, Bytes headers, const PendingKey& key);
+                      std::int32_t header_count, Bytes headers, WallTime due,
+                      const PendingKey& first);
 
 }  // namespace tarry::delay

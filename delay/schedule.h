@@ -48,6 +48,10 @@ inline constexpr std::string_view schedule_handle = "x-schedule-handle";
 
 inline constexpr std::size_t max_schedule_id_bytes = 249;
 
+// The due times that may be asked for: from 2000-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z.
+inline constexpr WallTime first_due_allowed{std::chrono::milliseconds{946'684'800'000}};
+inline constexpr WallTime last_due_allowed{std::chrono::milliseconds{253'402'300'799'999}};
+
 struct Schedule {
   enum class Kind {
     none,       // No schedule: goes to the log as it is.

@@ -53,12 +53,12 @@ class Sink {
   // Always the same answer for one partition.
   virtual bool owns(const TopicPartition& partition) = 0;
 
-  // Appends `batch` (offsets from 0; producer id -1) to the partition and `gone` to the same
-  // journal record.  The bytes that `gone` views live until `done` is called: with the offset
-  // of the first record, when it is durable; or with the reason why nothing was written, and then
-  // the engine tries again later (Errc::not_found: the topic is deleted).  No record is written
-  // that is not due by the wall clock at the append: a sink that delays a batch checks the clock
-  // again.
+  // Appends `batch` (offsets from 0; producer id -1) to the partition and `gone`, one for each of
+  // its records with the offset that it gets, to the same journal record.  The bytes that `gone`
+  // views live until `done` is called: with the offset of the first record, when it is durable; or
+  // with the reason why nothing was written, and then the engine tries again later
+  // (Errc::not_found: the topic is deleted).  No record is written that is not due by the wall
+  // clock at the append: a sink that delays a batch checks the clock again.
   virtual void deliver(const TopicPartition& partition, Buffer batch,
                        std::vector<storage::PendingRemoved> gone,
                        std::move_only_function<void(Result<Offset>)> done) = 0;

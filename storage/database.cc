@@ -21,10 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// db/meta 2 has groups and offsets, which 1 has not.
-int format_version(Database::Kind kind) {
-  return kind == Database::Kind::pending ? 1 : 2;
-}
+// db/meta 2 has groups and offsets, which 1 has not; db/pending 2 knows records that were moved,
+// and the events of an id.
+constexpr int format_version = 2;
 
 // The Bloom filter's share of a write buffer; RocksDB allocates it at once.
 constexpr double bloom_bytes = 320 << 10;
@@ -34,17 +33,16 @@ std::string format_prefix(Database::Kind kind) {
 }
 
 std::string format_name(Database::Kind kind) {
-  return fmt::format("{}{}", format_prefix(kind), format_version(kind));
+  return fmt::format("{}{}", format_prefix(kind), format_version);
 }
 
-// The format before, which open() carries over by making the column families that it lacks; empty
-// when there is none.
+// The format before, which open() carries over by making the column families that it lacks.
 std::string former_format_name(Database::Kind kind) {
-  return kind == Database::Kind::meta ? format_prefix(kind) + "1" : std::string();
+  return format_prefix(kind) + "1";
 }
 bool is_new_in_format(Database::Kind kind, std::string_view family) {
-  return kind == Database::Kind::meta &&
-         (family == format_name(kind) || family == "groups" || family == "offsets");
+  if (family == format_name(kind)) return true;
+  return kind == Database::Kind::meta && (family == "groups" || family == "offsets");
 }
 
 // In the order of pending_family and meta_family.

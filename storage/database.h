@@ -13,9 +13,9 @@
 // atomic_flush a crash keeps half of what one batch wrote).  Rows that were written and not flushed
 // are lost in a crash and come back by replay.
 //
-//   format    the name of a column family states it ("tarry-pending-1"), so that another version
-//             is found by reading the manifest, before anything is changed.  db/meta of format 1
-//             is carried over to 2.  Layout of keys and values: docs/formats/db.md
+//   format    the name of a column family states it ("tarry-pending-2"), so that another version
+//             is found by reading the manifest, before anything is changed.  Format 1 is carried
+//             over to 2.  Layout of keys and values: docs/formats/db.md
 //
 // Invariants
 //   - A database is made once, with its data directory.  A database that is missing or damaged

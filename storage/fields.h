@@ -52,6 +52,7 @@ class Fields {
   }
   Bytes rest() { return take(left_.size()); }
 
+  bool at_end() const { return left_.empty(); }
   // Nothing was missing so far.  A loop over a count asks it, since the count may be damaged.
   bool whole() const { return whole_; }
   // Nothing was missing, and nothing is left over.

@@ -10,8 +10,8 @@ namespace {
 
 enum Type : std::uint8_t {
   log_appended = 1,
-  parked = 2,
-  gone = 3,
+  pending_added = 2,
+  pending_removed = 3,
   producer_answered = 4,
   topic_created = 5,
   topic_deleted = 6,
@@ -25,6 +25,7 @@ enum Type : std::uint8_t {
   group_removed = 14,
   offsets_committed = 15,
   offsets_removed = 16,
+  pending_added_again = 17,
 };
 
 constexpr std::size_t operation_header = 1 + 4;
@@ -53,6 +54,24 @@ std::vector<CommittedOffset> take_offsets(Fields& body) {
   for (auto count = body.number<std::uint32_t>(); count > 0 && body.whole(); --count) {
     out.push_back({body.partition(), body.number<std::int64_t>(), body.number<std::int32_t>(),
                    body.time(), body.time(), body.short_text()});
+  }
+  return out;
+}
+PendingAdded take_added(Fields& body) {
+  return {body.partition(), body.number<std::uint64_t>(),
+          body.time(),      body.time(),
+          body.time(),      body.short_text(),
+          body.rest()};
+}
+PendingRemoved take_removed(Fields& body) {
+  PendingRemoved out{body.partition(), body.number<std::uint64_t>(),
+                     body.time(),      static_cast<RemovalReason>(body.number<std::uint8_t>()),
+                     body.time(),      body.short_text()};
+  if (body.at_end()) return out;
+  if (out.how == RemovalReason::moved) {
+    out.moved_to = body.time();
+  } else {
+    out.offset = body.number<Offset>();
   }
   return out;
 }
@@ -87,7 +106,8 @@ void RecordBuilder::add(const LogAppended& op) {
   end(at, op.batches);
 }
 void RecordBuilder::add(const PendingAdded& op) {
-  const auto at = begin(parked);
+  const auto at = begin(op.first_due ? pending_added_again : pending_added);
+  if (op.first_due) put(own_, *op.first_due);
   put(own_, op.partition);
   append_be(own_, op.sequence);
   put(own_, op.due);
@@ -97,13 +117,15 @@ void RecordBuilder::add(const PendingAdded& op) {
   end(at, op.record);
 }
 void RecordBuilder::add(const PendingRemoved& op) {
-  const auto at = begin(gone);
+  const auto at = begin(pending_removed);
   put(own_, op.partition);
   append_be(own_, op.sequence);
   put(own_, op.due);
   own_.push_back(static_cast<std::uint8_t>(op.how));
   put(own_, op.at);
   put_short(own_, op.id);
+  if (op.offset >= 0) append_be(own_, op.offset);
+  if (op.moved_to) put(own_, *op.moved_to);
   end(at, {});
 }
 void RecordBuilder::add(const ProducerAnswered& op) {
@@ -216,16 +238,16 @@ std::optional<Operation> read_operation(std::uint8_t type, Fields& body) {
   switch (type) {
     case log_appended:
       return LogAppended{body.partition(), body.time(), body.rest()};
-    case parked:
-      return PendingAdded{body.partition(), body.number<std::uint64_t>(),
-                          body.time(),      body.time(),
-                          body.time(),      body.short_text(),
-                          body.rest()};
-    case gone:
-      return PendingRemoved{
-          body.partition(), body.number<std::uint64_t>(),
-          body.time(),      static_cast<RemovalReason>(body.number<std::uint8_t>()),
-          body.time(),      body.short_text()};
+    case pending_added:
+      return take_added(body);
+    case pending_added_again: {
+      const WallTime first_due = body.time();
+      auto added = take_added(body);
+      added.first_due = first_due;
+      return added;
+    }
+    case pending_removed:
+      return take_removed(body);
     case producer_answered:
       return ProducerAnswered{body.partition(),
                               body.number<std::int64_t>(),

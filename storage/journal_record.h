@@ -4,9 +4,10 @@
 //
 // The journal writes a record whole or not at all, so operations that must not be separated by a
 // crash are in one record: a mixed batch is [LogAppended, PendingAdded...], a delivery is
-// [LogAppended, PendingRemoved...], a delayed batch of an idempotent producer is [PendingAdded...,
-// ProducerAnswered].  A record that is due on arrival and has an id is delivered at once:
-// [LogAppended, PendingRemoved], without a PendingAdded before.
+// [LogAppended, PendingRemoved...], a move is [PendingRemoved, PendingAddedAgain], a delayed batch
+// of an idempotent producer is [PendingAdded..., ProducerAnswered].  A record that is due on
+// arrival and has an id is delivered at once: [LogAppended, PendingRemoved], without a PendingAdded
+// before.
 //
 //   record      operation*                     as many as fill the record
 //   operation   type u8, length u32, body      big-endian throughout
@@ -16,7 +17,8 @@
 //                       expires_ms i64 (max: never), id (u16 length, bytes; 0: none),
 //                       record (the rest: key, value and headers as encoded by the delay engine)
 //   3 PendingRemoved    topic 16, partition i32, sequence u64, due_ms i64, how u8, at_ms i64,
-//                       id (u16 length, bytes; 0: none)
+//                       id (u16 length, bytes; 0: none), then nothing, or detail i64: the
+//                       offset of what was delivered, the new due_ms of what was moved
 //   4 ProducerAnswered  topic 16, partition i32, producer_id i64, epoch i16, first_sequence i32,
 //                       last_sequence i32, base_offset i64, at_ms i64
 //   5 TopicCreated      topic 16, partitions i32, name (u16, bytes), configs (u32 count, each
@@ -34,6 +36,8 @@
 //                       leader_epoch i32, committed_ms i64, expires_ms i64 (max: when
 //                       offsets.retention.minutes says), metadata (u16, bytes)
 //  16 OffsetsRemoved    group, count u32, each: topic 16, partition i32
+//  17 PendingAddedAgain first_due_ms i64, then as 2: a record whose due time is not its first, with
+//                       the sequence number that it had
 //
 // Applying an operation twice changes nothing the second time: it states a fact under a name that
 // is never reused (topic ids, offsets, sequence numbers).  Replay relies on it.
@@ -44,6 +48,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -59,7 +64,13 @@ namespace tarry::storage {
 using Configs = std::map<std::string, std::string, std::less<>>;
 
 // Why a record is no longer pending.
-enum class RemovalReason : std::uint8_t { delivered = 1, cancelled = 2, replaced = 3, expired = 4 };
+enum class RemovalReason : std::uint8_t {
+  delivered = 1,
+  cancelled = 2,
+  replaced = 3,
+  expired = 4,
+  moved = 5,  // It is pending with another due time: a PendingAdded follows.
+};
 
 constexpr WallTime never_expires{
     std::chrono::milliseconds{std::numeric_limits<std::int64_t>::max()}};
@@ -78,6 +89,8 @@ struct PendingAdded {
   WallTime expires = never_expires;
   std::string_view id;
   Bytes record;
+  // The due time that it had first, which its handle tells for ever; empty: `due`.
+  std::optional<WallTime> first_due = std::nullopt;
 };
 struct PendingRemoved {
   TopicPartition partition;
@@ -86,6 +99,8 @@ struct PendingRemoved {
   RemovalReason how = RemovalReason::delivered;
   WallTime at;
   std::string_view id;
+  Offset offset = -1;                               // Of what was delivered; -1: not told.
+  std::optional<WallTime> moved_to = std::nullopt;  // Of what was moved.
 };
 struct ProducerAnswered {
   TopicPartition partition;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/glob.h"
 #include "base/log.h"
 #include "storage/database.h"
 #include "storage/fields.h"
@@ -24,6 +25,11 @@ namespace {
 constexpr char count_mark = 'c';             // c topic 16 -> u64: what is pending in it
 constexpr char dropped_mark = 'd';           // d topic 16 -> nothing: its entries are garbage
 constexpr std::string_view floor_key = "f";  // -> entry key: nothing is pending below
+constexpr char move_mark = 'm';              // m entry key that it had first -> entry key
+constexpr char before_moves = 'l';
+
+// In the length of an entry's id: the first due time stands before the id.
+constexpr std::uint16_t was_moved = 0x8000;
 
 constexpr std::uint8_t id_is_pending = 0;  // Else the RemovalReason of its end.
 
@@ -56,7 +62,13 @@ Buffer entry_value(const PendingAdded& parked) {
   put(out, parked.partition);
   put(out, parked.accepted);
   put(out, parked.expires);
-  put_short(out, parked.id);
+  if (parked.first_due) {
+    append_be(out, static_cast<std::uint16_t>(parked.id.size() | was_moved));
+    put(out, *parked.first_due);
+    append_bytes(out, as_bytes(parked.id));
+  } else {
+    put_short(out, parked.id);
+  }
   append_bytes(out, parked.record);
   return out;
 }
@@ -67,12 +79,19 @@ struct EntryView {
   TopicPartition partition;
   WallTime accepted;
   WallTime expires;
+  WallTime first_due;
   std::string_view id;
   Bytes record;
 
   PendingRecord owned() const {
-    return {key,     partition,       accepted,
-            expires, std::string(id), Buffer(record.begin(), record.end())};
+    return {key,      partition,       accepted,
+            expires,  std::string(id), Buffer(record.begin(), record.end()),
+            first_due};
+  }
+  // Where its row of `moves` is; empty: it has none.
+  std::optional<PendingKey> moved_from() const {
+    if (first_due == key.due) return std::nullopt;
+    return PendingKey{first_due, key.sequence};
   }
   PendingLocator locator() const {
     return {key, partition, expires, static_cast<std::uint32_t>(record.size()), !id.empty()};
@@ -86,9 +105,17 @@ std::optional<EntryView> decode_entry(Bytes key, Bytes value) {
   out.partition = fields.partition();
   out.accepted = fields.time();
   out.expires = fields.time();
-  out.id = fields.short_text();
+  const auto length = fields.number<std::uint16_t>();
+  out.first_due = (length & was_moved) != 0 ? fields.time() : out.key.due;
+  out.id = as_text(fields.take(length & ~was_moved));
   out.record = fields.rest();
   if (!key_fields.good() || !fields.good()) return std::nullopt;
+  return out;
+}
+
+Buffer move_key(PendingKey first) {
+  Buffer out{static_cast<std::uint8_t>(move_mark)};
+  append_bytes(out, entry_key(first));
   return out;
 }
 
@@ -103,6 +130,20 @@ struct IdRow {
   std::uint8_t state = id_is_pending;
   PendingKey key;
   WallTime ended;  // Unless it is pending.
+  std::vector<IdEvent> events;
+
+  // Replay brings what is there already.
+  void note(const IdEvent& event) {
+    const auto kind = [](const IdEvent& one) {
+      return one.kind == IdEvent::Kind::replaced ? IdEvent::Kind::scheduled : one.kind;
+    };
+    const auto same = [&](const IdEvent& one) {
+      return kind(one) == kind(event) && one.at == event.at && one.due == event.due;
+    };
+    if (std::ranges::any_of(events, same)) return;
+    if (events.size() == max_id_events) events.erase(events.begin());
+    events.push_back(event);
+  }
 };
 
 Buffer encode(const IdRow& row) {
@@ -111,6 +152,12 @@ Buffer encode(const IdRow& row) {
   put(out, row.key.due);
   append_be(out, row.key.sequence);
   if (row.state != id_is_pending) put(out, row.ended);
+  for (const IdEvent& event : row.events) {
+    out.push_back(static_cast<std::uint8_t>(event.kind));
+    put(out, event.at);
+    put(out, event.due);
+    append_be(out, event.offset);
+  }
   return out;
 }
 
@@ -121,6 +168,11 @@ std::optional<IdRow> decode_id(Bytes value) {
   row.key.due = fields.time();
   row.key.sequence = fields.number<Sequence>();
   if (row.state != id_is_pending) row.ended = fields.time();
+  while (fields.whole() && !fields.at_end()) {
+    const auto kind = static_cast<IdEvent::Kind>(fields.number<std::uint8_t>());
+    row.events.push_back({kind, fields.time(), fields.time(), fields.number<Offset>()});
+    if (kind > IdEvent::Kind::moved || row.events.size() > max_id_events) return std::nullopt;
+  }
   if (!fields.good() || row.state > static_cast<std::uint8_t>(RemovalReason::expired))
     return std::nullopt;
   return row;
@@ -130,26 +182,6 @@ Buffer topic_key(char mark, const TopicId& topic) {
   Buffer out{static_cast<std::uint8_t>(mark)};
   put(out, topic);
   return out;
-}
-
-// `*` is any bytes, `?` any one.  Linear but for what one star has to try again.
-bool matches(std::string_view pattern, std::string_view text) {
-  std::size_t p = 0, t = 0, star = std::string_view::npos, tried = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      tried = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p, ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++tried;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 std::unexpected<Error> bad_row(const std::string& directory, std::string_view family, Bytes key) {
@@ -170,7 +202,8 @@ class PendingGarbage final : public Garbage {
     const auto topics = dropped.load();
     if (topics->empty()) return false;
     const auto entry = decode_entry(bytes_of(key), bytes_of(value));
-    return entry && topics->contains(entry->partition.topic);
+    // sweep() removes one that was moved, with its row of `moves`.
+    return entry && !entry->moved_from() && topics->contains(entry->partition.topic);
   }
   bool is_dead_id(rocksdb::Slice, rocksdb::Slice value) const override {
     const auto row = decode_id(bytes_of(value));
@@ -250,7 +283,7 @@ Result<std::unique_ptr<PendingStore>> PendingStore::open(Database& pending, cons
 
 Result<> PendingStore::Impl::load() {
   Topics dropped;
-  BoundedIterator at(rocks, pending_family::counts, {}, Buffer(1, 0xff));
+  BoundedIterator at(rocks, pending_family::counts, {}, Buffer(1, before_moves));
   for (at.seek_to_first(); at.valid(); at.next()) {
     Fields key(at.key()), value(at.value());
     const char mark = static_cast<char>(key.number<std::uint8_t>());
@@ -295,14 +328,20 @@ class PendingStore::Impl::Applying {
  public:
   explicit Applying(Impl& store) : store_(store) {}
 
-  Result<> park(const PendingAdded& parked);
-  Result<> take_out(const PendingRemoved& gone);
+  Result<> add(const PendingAdded& added);
+  Result<> remove(const PendingRemoved& removed);
   Result<> write();
 
  private:
-  Result<bool> is_there(PendingKey key, const Buffer& bytes);
+  // An entry that this call finds, or has put into its batch.
+  struct Entry {
+    bool there = false;
+    std::optional<PendingKey> moved_from{};
+  };
+  Result<Entry> find(PendingKey key, const Buffer& bytes);
+  void end_row(const PendingRemoved& removed, const Buffer& name, IdRow row);
   Result<std::optional<IdRow>> row_of(const Buffer& name);
-  void put_row(const Buffer& name, const IdRow& row);
+  void put_row(const Buffer& name, IdRow row);
   Result<> put_counts();
   void set_counts();
 
@@ -310,18 +349,25 @@ class PendingStore::Impl::Applying {
   const std::shared_ptr<const Topics> dropped_ = store_.garbage->dropped.load();
   Family* const entries_ = store_.rocks.family(pending_family::entries);
   Family* const ids_ = store_.rocks.family(pending_family::ids);
+  Family* const counts_family_ = store_.rocks.family(pending_family::counts);
   rocksdb::WriteBatch batch_;
   rocksdb::PinnableSlice value_;
   // The rows that this call has put into its batch; the database does not show them yet.
-  std::map<PendingKey, bool> there_;
+  std::map<PendingKey, Entry> there_;
   std::map<Buffer, IdRow> rows_;
   std::map<TopicId, std::int64_t> changes_;
   std::vector<std::pair<TopicId, std::uint64_t>> counts_;
 };
 
-Result<bool> PendingStore::Impl::Applying::is_there(PendingKey key, const Buffer& bytes) {
+Result<PendingStore::Impl::Applying::Entry> PendingStore::Impl::Applying::find(
+    PendingKey key, const Buffer& bytes) {
   if (const auto written = there_.find(key); written != there_.end()) return written->second;
-  return store_.rocks.get(pending_family::entries, slice(bytes), value_);
+  const auto found = store_.rocks.get(pending_family::entries, slice(bytes), value_);
+  if (!found) return std::unexpected(found.error());
+  if (!*found) return Entry{};
+  const auto entry = decode_entry(bytes, bytes_of(value_));
+  if (!entry) return store_.bad("entries", bytes);
+  return Entry{true, entry->moved_from()};
 }
 
 Result<std::optional<IdRow>> PendingStore::Impl::Applying::row_of(const Buffer& name) {
@@ -329,64 +375,97 @@ Result<std::optional<IdRow>> PendingStore::Impl::Applying::row_of(const Buffer& 
   return store_.id_row(name);
 }
 
-void PendingStore::Impl::Applying::put_row(const Buffer& name, const IdRow& row) {
+void PendingStore::Impl::Applying::put_row(const Buffer& name, IdRow row) {
   batch_.Put(ids_, slice(name), slice(encode(row)));
-  rows_.insert_or_assign(name, row);
+  rows_.insert_or_assign(name, std::move(row));
 }
 
-Result<> PendingStore::Impl::Applying::park(const PendingAdded& parked) {
-  if (dropped_->contains(parked.partition.topic)) return {};
-  const PendingKey key{parked.due, parked.sequence};
+Result<> PendingStore::Impl::Applying::add(const PendingAdded& added) {
+  if (dropped_->contains(added.partition.topic)) return {};
+  const PendingKey key{added.due, added.sequence};
   const Buffer bytes = entry_key(key);
-  const auto known = is_there(key, bytes);
+  const auto known = find(key, bytes);
   if (!known) return std::unexpected(known.error());
-  if (!*known) {
-    batch_.Put(entries_, slice(bytes), slice(entry_value(parked)));
-    there_.insert_or_assign(key, true);
-    ++changes_[parked.partition.topic];
+  Entry entry{true};
+  if (added.first_due && *added.first_due != added.due) {
+    // Also when the entry is there: a replay of former moves has taken the row away.
+    entry.moved_from = PendingKey{*added.first_due, added.sequence};
+    batch_.Put(counts_family_, slice(move_key(*entry.moved_from)), slice(bytes));
+  }
+  if (!known->there) {
+    batch_.Put(entries_, slice(bytes), slice(entry_value(added)));
+    there_.insert_or_assign(key, entry);
+    ++changes_[added.partition.topic];
     if (key < store_.floor) store_.floor = key;
     if (key < store_.parked_since) store_.parked_since = key;
   }
-  if (parked.id.empty()) return {};
-  const Buffer name = id_key(parked.partition, parked.id);
+  if (added.id.empty()) return {};
+  const Buffer name = id_key(added.partition, added.id);
   const auto row = row_of(name);
   if (!row) return std::unexpected(row.error());
   // When an id was given again the latest record counts, in whatever order replay brings them.
-  if (!*row || (*row)->key.sequence <= parked.sequence) put_row(name, {id_is_pending, key, {}});
+  if (*row && (*row)->key.sequence > added.sequence) return {};
+  IdRow next = row->value_or(IdRow{});
+  const bool replaces = *row && (*row)->key.sequence < added.sequence &&
+                        (*row)->state == static_cast<std::uint8_t>(RemovalReason::replaced);
+  if (!added.first_due) {
+    next.note(
+        {replaces ? IdEvent::Kind::replaced : IdEvent::Kind::scheduled, added.accepted, added.due});
+  }
+  next.state = id_is_pending;
+  next.key = key;
+  put_row(name, std::move(next));
   return {};
 }
 
-Result<> PendingStore::Impl::Applying::take_out(const PendingRemoved& gone) {
-  if (gone.how < RemovalReason::delivered || gone.how > RemovalReason::expired) {
+Result<> PendingStore::Impl::Applying::remove(const PendingRemoved& removed) {
+  if (removed.how < RemovalReason::delivered || removed.how > RemovalReason::moved) {
     return fail(Errc::corrupt,
                 fmt::format("a journal record removes pending record {} for the unknown "
                             "reason {}",
-                            gone.sequence, static_cast<int>(gone.how)));
+                            removed.sequence, static_cast<int>(removed.how)));
   }
-  if (dropped_->contains(gone.partition.topic)) return {};
-  const PendingKey key{gone.due, gone.sequence};
+  if (dropped_->contains(removed.partition.topic)) return {};
+  const PendingKey key{removed.due, removed.sequence};
   const Buffer bytes = entry_key(key);
-  const auto known = is_there(key, bytes);
+  const auto known = find(key, bytes);
   if (!known) return std::unexpected(known.error());
-  if (*known) {
+  if (known->there) {
     batch_.Delete(entries_, slice(bytes));
-    there_.insert_or_assign(key, false);
-    --changes_[gone.partition.topic];
+    if (known->moved_from) batch_.Delete(counts_family_, slice(move_key(*known->moved_from)));
+    there_.insert_or_assign(key, Entry{});
+    --changes_[removed.partition.topic];
   }
-  if (gone.id.empty()) return {};
-  const Buffer name = id_key(gone.partition, gone.id);
-  const auto row = row_of(name);
+  if (removed.id.empty()) return {};
+  const Buffer name = id_key(removed.partition, removed.id);
+  auto row = row_of(name);
   if (!row) return std::unexpected(row.error());
   // A record that never waited has no row before its end.
-  if (!*row || (*row)->key.sequence < gone.sequence ||
+  if (!*row || (*row)->key.sequence < removed.sequence ||
       ((*row)->key == key && (*row)->state == id_is_pending))
-    put_row(name, {static_cast<std::uint8_t>(gone.how), key, gone.at});
+    end_row(removed, name, row->value_or(IdRow{}));
   return {};
+}
+
+// The row of an id whose record is removed.  One that is moved is pending on: what puts it where it
+// goes follows.
+void PendingStore::Impl::Applying::end_row(const PendingRemoved& removed, const Buffer& name,
+                                           IdRow row) {
+  // The record that replaces it says so, with its due time.
+  if (removed.how != RemovalReason::replaced) {
+    row.note({static_cast<IdEvent::Kind>(removed.how), removed.at,
+              removed.moved_to.value_or(removed.due), removed.offset});
+  }
+  row.key = {removed.due, removed.sequence};
+  if (removed.how != RemovalReason::moved) {
+    row.state = static_cast<std::uint8_t>(removed.how);
+    row.ended = removed.at;
+  }
+  put_row(name, std::move(row));
 }
 
 // The topics' new counts go into the batch, and are said once it is written.
 Result<> PendingStore::Impl::Applying::put_counts() {
-  Family* const family = store_.rocks.family(pending_family::counts);
   for (const auto& [topic, change] : changes_) {
     if (change == 0) continue;
     const auto at = store_.counts.find(topic);
@@ -397,9 +476,9 @@ Result<> PendingStore::Impl::Applying::put_counts() {
     Buffer bytes;
     append_be(bytes, now);
     if (now == 0)
-      batch_.Delete(family, slice(key));
+      batch_.Delete(counts_family_, slice(key));
     else
-      batch_.Put(family, slice(key), slice(bytes));
+      batch_.Put(counts_family_, slice(key), slice(bytes));
     counts_.emplace_back(topic, now);
   }
   return {};
@@ -426,10 +505,10 @@ Result<> PendingStore::apply(std::span<const Operation> operations) {
   const std::lock_guard lock(impl_->mutex);
   Impl::Applying applying(*impl_);
   for (const Operation& operation : operations) {
-    if (const auto* parked = std::get_if<PendingAdded>(&operation)) {
-      if (auto done = applying.park(*parked); !done) return done;
-    } else if (const auto* gone = std::get_if<PendingRemoved>(&operation)) {
-      if (auto done = applying.take_out(*gone); !done) return done;
+    if (const auto* added = std::get_if<PendingAdded>(&operation)) {
+      if (auto done = applying.add(*added); !done) return done;
+    } else if (const auto* removed = std::get_if<PendingRemoved>(&operation)) {
+      if (auto done = applying.remove(*removed); !done) return done;
     }
   }
   return applying.write();
@@ -534,6 +613,27 @@ Result<IdState> PendingStore::find_id(const TopicPartition& partition, std::stri
   return IdEnded{static_cast<RemovalReason>(found.state), found.ended, found.key};
 }
 
+Result<PendingKey> PendingStore::current_key(PendingKey first) {
+  rocksdb::PinnableSlice value;
+  const Buffer key = move_key(first);
+  const auto found = impl_->rocks.get(pending_family::counts, slice(key), value);
+  if (!found) return std::unexpected(found.error());
+  if (!*found) return first;
+  Fields fields(bytes_of(value));
+  const PendingKey current = take_entry_key(fields);
+  if (!fields.good()) return impl_->bad("counts", key);
+  return current;
+}
+
+Result<std::vector<IdEvent>> PendingStore::trace(const TopicPartition& partition,
+                                                 std::string_view id, WallTime now) {
+  auto row = impl_->id_row(id_key(partition, id));
+  if (!row) return std::unexpected(row.error());
+  if (!*row || impl_->is_dropped(partition.topic) || impl_->garbage->is_forgotten(**row, now))
+    return std::vector<IdEvent>();
+  return std::move((*row)->events);
+}
+
 Result<PendingPage> PendingStore::list(const PendingQuery& query) {
   PendingPage page;
   if (query.limit == 0) return page;
@@ -544,7 +644,7 @@ Result<PendingPage> PendingStore::list(const PendingQuery& query) {
   const auto take = [&](const EntryView& entry) {
     const bool fits = (!query.topic || entry.partition.topic == *query.topic) &&
                       (!query.partition || entry.partition.partition == *query.partition) &&
-                      (query.id.empty() || (!entry.id.empty() && matches(query.id, entry.id)));
+                      (query.id.empty() || (!entry.id.empty() && matches_glob(query.id, entry.id)));
     if (fits) {
       bytes += entry.record.size();
       page.records.push_back(entry.owned());
@@ -629,8 +729,10 @@ Result<bool> PendingStore::sweep(WallTime now, std::size_t limit) {
       const auto entry = decode_entry(at.key(), at.value());
       if (!entry) return in.bad("entries", at.key());
       in.sweep_from = behind(entry->key);
-      if (in.sweeping.contains(entry->partition.topic))
-        batch.Delete(in.rocks.family(pending_family::entries), slice(at.key()));
+      if (!in.sweeping.contains(entry->partition.topic)) continue;
+      batch.Delete(in.rocks.family(pending_family::entries), slice(at.key()));
+      if (const auto first = entry->moved_from())
+        batch.Delete(in.rocks.family(pending_family::counts), slice(move_key(*first)));
     }
     if (!at.valid()) {
       if (const auto status = at.status(); !status) return std::unexpected(status.error());

@@ -9,7 +9,10 @@
 //                  |  (due, sequence)  |  list()    pages for people
 //                  +-------------------+
 //                  |  ids              |  find_id() pending, ended, or unknown
-//                  |  (partition, id)  |
+//                  |  (partition, id)  |    trace()   what has happened to it
+//                  +-------------------+
+//                  |  moves            |    current_key()  where a record is that was moved
+//                  |  (first key)      |
 //                  +-------------------+
 //                  |  counts           |  pending_of(), total(): exact, without a scan
 //                  +-------------------+
@@ -25,6 +28,9 @@
 //   - An id's row belongs to the record with the largest sequence that carried the id, even if the
 //     store has only ever seen its PendingRemoved.  The engine replaces records: it sends
 //     PendingRemoved(replaced) for the old one in the same journal record.
+//   - A record that was moved keeps its sequence number; its row of `moves` is there as long as it
+//   is
+//     pending with another due time than its first.
 //   - Entries of a dropped topic are invisible from then on; sweep() frees them little by little.
 //   - Every read has a bound on the entries that it looks at, and entries of dropped topics count:
 //     a million of them may precede the first one that is wanted.
@@ -79,6 +85,10 @@ struct PendingRecord {
   WallTime expires;
   std::string id;  // Empty: none.
   Buffer record;   // PendingAdded::record.
+  WallTime first_due;
+
+  // The key that it had first: its handle for ever.
+  PendingKey first_key() const { return {first_due, key.sequence}; }
 };
 
 struct PendingQuery {
@@ -118,6 +128,19 @@ struct IdEnded {
 struct IdUnknown {};
 using IdState = std::variant<IdPending, IdEnded, IdUnknown>;
 
+// An event in the life of an id.
+struct IdEvent {
+  enum class Kind : std::uint8_t { scheduled, delivered, cancelled, replaced, expired, moved };
+  Kind kind = Kind::scheduled;
+  WallTime at;
+  WallTime due;        // From then on; of an end: which it had.
+  Offset offset = -1;  // Of what was delivered; -1: not known.
+
+  bool operator==(const IdEvent&) const = default;
+};
+// The number of events that an id remembers; the oldest are forgotten.
+inline constexpr std::size_t max_id_events = 32;
+
 class PendingStore {
  public:
   struct Limits {
@@ -147,6 +170,13 @@ class PendingStore {
   // Returns one for each key, empty where nothing is pending under it (any more).
   Result<std::vector<std::optional<PendingRecord>>> read(std::span<const PendingKey> keys);
   Result<std::optional<PendingRecord>> get(PendingKey key);
+
+  // Where the record is that had `first` as its first key; `first` itself when it was not moved.
+  Result<PendingKey> current_key(PendingKey first);
+
+  // What has happened to the id, in the order in which it happened: as far as it is remembered.
+  Result<std::vector<IdEvent>> trace(const TopicPartition& partition, std::string_view id,
+                                     WallTime now);
 
   Result<IdState> find_id(const TopicPartition& partition, std::string_view id, WallTime now);
 

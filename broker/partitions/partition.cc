@@ -302,7 +302,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
 
   storage::JournalTransaction transaction(storage::Reserve::keep, out.durability);
   if (!appends_nothing) add_batch(transaction, std::move(logged), now);
-  if (accepted) host_.engine().add_to(transaction, std::move(*accepted));
+  if (accepted) host_.engine().add_to(transaction, std::move(*accepted), out.base_offset);
   if (const ProducerId producer = batch.producer_id(); producer >= 0) {
     const storage::ProducerStates::Answered answered{
         batch.producer_epoch(), batch.base_sequence(),
@@ -351,7 +351,11 @@ void Partition::deliver(Buffer batch, std::span<const storage::PendingRemoved> g
 
   storage::JournalTransaction transaction(storage::Reserve::use);
   add_batch(transaction, {stored, base, last, max_timestamp}, now);
-  for (const auto& one : gone) transaction.add(one);
+  Offset offset = base;
+  for (storage::PendingRemoved one : gone) {
+    one.offset = offset++;
+    transaction.add(one);
+  }
   transaction.on_settled([base, done = std::move(done)](const Result<>& safe) mutable {
     if (!safe) return done(std::unexpected(safe.error()));
     done(base);

@@ -4,9 +4,12 @@
 #include <span>
 #include <utility>
 
+#include <fmt/format.h>
 #include <boost/asio/post.hpp>
 
+#include "base/glob.h"
 #include "broker/broker.h"
+#include "broker/context/countdown.h"
 #include "delay/pending_record.h"
 
 namespace tarry::broker {
@@ -17,14 +20,17 @@ using storage::PendingKey;
 using storage::PendingRecord;
 
 // Of one step on a shard: each look-up of an id is a read of the store.
-constexpr std::size_t cancels_per_step = 128;
+constexpr std::size_t controls_per_step = 128;
+
+// Locators that one visit to the pool counts.
+constexpr std::size_t counted_at_once = 50'000;
 
 DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
   DelayedRecord record;
   record.topic = topic.name;
   record.partition = pending.partition.partition;
   record.id = std::move(pending.id);
-  record.handle = storage::encode_handle(pending.key);
+  record.handle = storage::encode_handle(pending.first_key());
   record.due = pending.key.due;
   record.accepted = pending.accepted;
   if (pending.expires != storage::never_expires) record.expires = pending.expires;
@@ -63,11 +69,14 @@ struct Found {
 Result<Found> find_handle(storage::PendingStore& store, const TopicId& topic,
                           const std::string& handle) {
   Found found;
-  const auto key = storage::parse_handle(handle);
-  if (!key) return found;
+  const auto first = storage::parse_handle(handle);
+  if (!first) return found;
+  const auto key = store.current_key(*first);
+  if (!key) return std::unexpected(key.error());
   auto record = store.get(*key);
   if (!record) return std::unexpected(record.error());
-  if (*record && (*record)->partition.topic == topic) found.pending.push_back(std::move(**record));
+  if (*record && (*record)->partition.topic == topic && (*record)->first_key() == *first)
+    found.pending.push_back(std::move(**record));
   return found;
 }
 
@@ -94,26 +103,63 @@ Result<Found> find_id(storage::PendingStore& store, const TopicId& topic, const 
   return found;
 }
 
-// Asks the engine of `shard` about each partition, and comes back when the last has answered.
+// A record, or a name, of one partition, and what its engine says.
 struct Asked {
   PartitionIndex partition;
-  Result<CancelOutcome> outcome = CancelOutcome::unknown;
+  const std::string* name;
+  Result<Controlled> told = Controlled{};
 };
-asio::awaitable<int> cancel_on(Shard& shard, const TopicId& topic, const std::string& name,
-                               std::span<Asked> partitions) {
-  std::size_t left = partitions.size() + 1;
-  OneShotEvent done;
-  for (Asked& each : partitions) {
-    shard.engine().cancel({topic, each.partition}, name, [&](Result<CancelOutcome> outcome) {
-      each.outcome = std::move(outcome);
-      if (--left == 0) done.fire();
-    });
+
+// Asks the engine of `shard` about each of them, and comes back when the last has answered.
+asio::awaitable<int> control_on(Shard& shard, const TopicId& topic, const DelayedControl& control,
+                                std::span<Asked> several) {
+  Countdown answered(1);  // Answers may come at once.
+  for (Asked& each : several) {
+    const TopicPartition partition{topic, each.partition};
+    answered.one_begun();
+    auto done = [&](Result<Controlled> told) {
+      each.told = std::move(told);
+      answered.one_ended();
+    };
+    delay::Engine& engine = shard.engine();
+    switch (control.kind) {
+      case DelayedControl::Kind::cancel:
+        engine.cancel(partition, *each.name, std::move(done));
+        break;
+      case DelayedControl::Kind::move:
+        engine.move(partition, *each.name, control.due, std::move(done));
+        break;
+      case DelayedControl::Kind::deliver:
+        engine.deliver_now(partition, *each.name, std::move(done));
+        break;
+    }
   }
-  if (--left == 0) co_return 0;
-  co_await done.wait();
+  answered.one_ended();
+  if (answered.all_ended()) co_return 0;
+  co_await answered.wait();
   // We are inside the engine, which has not finished with the last one.
   co_await asio::post(shard.executor(), asio::use_awaitable);
   co_return 0;
+}
+
+// Each at its shard, so many at once.
+asio::awaitable<void> control_all(Broker& broker, Shard& here, const TopicId& topic,
+                                  const DelayedControl& control,
+                                  std::vector<std::vector<Asked>>& of_shard) {
+  for (std::size_t i = 0; i < of_shard.size(); ++i) {
+    Shard& shard = broker.shard(i);
+    for (std::span<Asked> rest = of_shard[i]; !rest.empty();) {
+      const auto some = rest.first(std::min(rest.size(), controls_per_step));
+      rest = rest.subspan(some.size());
+      auto work = [&, some] { return control_on(shard, topic, control, some); };
+      co_await broker.on(here, shard, std::move(work));
+    }
+  }
+}
+
+bool matches_key(const DelayedRecord& record, const std::string& pattern) {
+  if (pattern.empty()) return true;
+  return record.key && matches_glob(pattern, as_text(*record.key));
 }
 
 }  // namespace
@@ -139,7 +185,9 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
   answer.records.reserve(page->records.size());
   for (auto& pending : page->records) {
     const auto topic = here.topics().find(pending.partition.topic);
-    if (topic) answer.records.push_back(taken_apart(*topic, std::move(pending)));
+    if (!topic) continue;
+    auto record = taken_apart(*topic, std::move(pending));
+    if (matches_key(record, query.key)) answer.records.push_back(std::move(record));
   }
   if (page->next) answer.next = storage::encode_handle(*page->next);
   co_return answer;
@@ -163,9 +211,69 @@ asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here, 
   co_return answer;
 }
 
-asio::awaitable<Result<std::vector<PartitionCancelled>>> cancel_delayed(
+asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
+                                                     DelayedQuery query,
+                                                     std::chrono::milliseconds by) {
+  DelayedCounts counts;
+  PendingKey from{query.from, 0};
+  for (bool more = true; more;) {
+    auto window = co_await here.blocking([&store = broker.pending(), from, until = query.until] {
+      return store.window(from, until, counted_at_once);
+    });
+    if (!window) co_return std::unexpected(window.error());
+    for (const auto& locator : window->locators) {
+      if (query.topic && locator.partition.topic != query.topic->id) continue;
+      if (query.partition && locator.partition.partition != *query.partition) continue;
+      ++counts.total;
+      ++counts.counts[WallTime(locator.key.due.time_since_epoch() / by * by)];
+    }
+    if (counts.counts.size() > max_delayed_counts) {
+      co_return fail(Errc::too_large,
+                     fmt::format("there are more than {} counts: choose a longer unit, or a "
+                                 "shorter time from and to",
+                                 max_delayed_counts));
+    }
+    more = window->next.has_value();
+    if (more) from = *window->next;
+  }
+  co_return counts;
+}
+
+asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
     Broker& broker, Shard& here, TopicPtr topic, std::string name,
     std::optional<PartitionIndex> partition) {
+  auto partitions = asked(*topic, partition);
+  std::vector<PartitionEvent> events;
+  if (name.starts_with('@')) {
+    auto found =
+        co_await here.blocking([&] { return find_handle(broker.pending(), topic->id, name); });
+    if (!found) co_return std::unexpected(found.error());
+    if (found->pending.empty()) co_return events;
+    const PendingRecord& record = found->pending.front();
+    partitions = {record.partition.partition};
+    name = record.id;
+    if (name.empty()) {
+      using Kind = storage::IdEvent::Kind;
+      events.push_back({partitions[0], {Kind::scheduled, record.accepted, record.first_due}});
+      co_return events;
+    }
+  }
+  const auto failed = co_await here.blocking([&, now = here.clock().wall()]() -> Result<> {
+    for (const PartitionIndex index : partitions) {
+      const auto found = broker.pending().trace({topic->id, index}, name, now);
+      if (!found) return std::unexpected(found.error());
+      for (const auto& event : *found) events.push_back({index, event});
+    }
+    return {};
+  });
+  if (!failed) co_return std::unexpected(failed.error());
+  std::ranges::stable_sort(events, {}, [](const PartitionEvent& one) { return one.event.at; });
+  co_return events;
+}
+
+asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
+    Broker& broker, Shard& here, TopicPtr topic, std::string name,
+    std::optional<PartitionIndex> partition, DelayedControl control) {
   std::vector<PartitionIndex> partitions = asked(*topic, partition);
   if (name.starts_with('@')) {
     const auto found =
@@ -178,28 +286,38 @@ asio::awaitable<Result<std::vector<PartitionCancelled>>> cancel_delayed(
 
   std::vector<std::vector<Asked>> of_shard(broker.shard_count());
   for (const PartitionIndex index : partitions)
-    of_shard[broker.shard_of({topic->id, index}).index()].push_back({index});
-  std::vector<PartitionCancelled> answer;
+    of_shard[broker.shard_of({topic->id, index}).index()].push_back({index, &name});
+  co_await control_all(broker, here, topic->id, control, of_shard);
+  std::vector<PartitionControlled> answer;
   std::optional<Error> failed;
-  for (std::size_t i = 0; i < of_shard.size(); ++i) {
-    Shard& shard = broker.shard(i);
-    for (std::span<Asked> rest = of_shard[i]; !rest.empty();) {
-      const auto some = rest.first(std::min(rest.size(), cancels_per_step));
-      rest = rest.subspan(some.size());
-      auto work = [&, some] { return cancel_on(shard, topic->id, name, some); };
-      co_await broker.on(here, shard, std::move(work));
-    }
-    for (const Asked& each : of_shard[i]) {
-      if (!each.outcome) {
-        failed = each.outcome.error();
-      } else if (*each.outcome != CancelOutcome::unknown) {
-        answer.push_back({each.partition, *each.outcome});
+  for (const auto& group : of_shard) {
+    for (const Asked& each : group) {
+      if (!each.told) {
+        failed = each.told.error();
+      } else if (each.told->outcome != ControlOutcome::unknown) {
+        answer.push_back({each.partition, *each.told});
       }
     }
   }
   if (failed) co_return std::unexpected(*failed);
-  std::ranges::sort(answer, {}, &PartitionCancelled::partition);
+  std::ranges::sort(answer, {}, &PartitionControlled::partition);
   co_return answer;
+}
+
+asio::awaitable<void> control_several(Broker& broker, Shard& here, TopicPtr topic,
+                                      std::vector<NamedRecord>& several, DelayedControl control) {
+  std::vector<std::vector<Asked>> of_shard(broker.shard_count());
+  std::vector<std::vector<NamedRecord*>> records(broker.shard_count());
+  for (NamedRecord& record : several) {
+    const std::size_t shard = broker.shard_of({topic->id, record.partition}).index();
+    of_shard[shard].push_back({record.partition, &record.handle});
+    records[shard].push_back(&record);
+  }
+  co_await control_all(broker, here, topic->id, control, of_shard);
+  for (std::size_t shard = 0; shard < of_shard.size(); ++shard) {
+    for (std::size_t i = 0; i < of_shard[shard].size(); ++i)
+      records[shard][i]->told = std::move(of_shard[shard][i].told);
+  }
 }
 
 }  // namespace tarry::broker

@@ -1,11 +1,14 @@
 #pragma once
 
-// The admin's operations on pending records: list them, show one, cancel it.
+// The admin's operations on pending records: list and count them, show one and its past, cancel,
+// move or deliver it.
 //
-//   GET /delayed          --> list_delayed()    a page in due order, read on the pool
-//   GET /delayed/T/ID     --> find_delayed()    in which partitions of T, and the records
-//   DELETE /delayed/T/ID  --> cancel_delayed()  each partition's own engine is asked and answers
-//                                               when that is durable
+//   GET /delayed            --> list_delayed()     a page in due order, read on the pool
+//   GET /delayed/count      --> count_delayed()    per minute, hour or day; on the pool, by pages
+//   GET /delayed/T/ID       --> find_delayed()     in which partitions of T, and the records
+//   GET /delayed/T/ID/trace --> trace_delayed()    what has happened to it
+//   DELETE /delayed/T/ID    --> control_delayed()  each partition's own engine is asked and answers
+//     (and PATCH, POST)                            when that is durable
 //
 // A record is named by its id, which may be pending in several partitions of its topic, or by its
 // handle (it begins with '@'), which names one record for ever.
@@ -13,7 +16,9 @@
 // Everything here starts and ends on the thread of `here`.  Errors are the world's (the store
 // cannot be read, the journal not written); "there is no such record" is none.
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,12 +72,13 @@ struct DelayedQuery {
   WallTime from = WallTime::min();
   WallTime until = WallTime::max();  // Exclusive.
   std::string id;                    // A pattern with * and ?; empty: any, with id or without.
+  std::string key;                   // The same, of keys.
   std::size_t limit = 100;
   std::optional<std::string> after;  // DelayedPage::next of the previous page.
 };
 
 struct DelayedPage {
-  std::vector<DelayedRecord> records;  // In due order.
+  std::vector<DelayedRecord> records;  // In due order; there may be none although there is a next.
   std::string next;                    // Empty: there is no more.  Safe in a URL.
 };
 
@@ -93,17 +99,59 @@ boost::asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard&
                                                           TopicPtr topic, std::string name,
                                                           std::optional<PartitionIndex> partition);
 
-using delay::CancelOutcome;
+// How many records are due in each stretch of `by`, counted from 1970 in UTC.
+struct DelayedCounts {
+  std::uint64_t total = 0;
+  std::map<WallTime, std::uint64_t> counts;  // By its beginning; no stretch is empty.
+};
+// Errc::too_large: more than max_delayed_counts stretches.  Of `query` topic, partition, from and
+// until count.
+inline constexpr std::size_t max_delayed_counts = 100'000;
+boost::asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
+                                                            DelayedQuery query,
+                                                            std::chrono::milliseconds by);
 
-struct PartitionCancelled {
+struct PartitionEvent {
   PartitionIndex partition;
-  CancelOutcome outcome;
+  storage::IdEvent event;
+};
+
+// What has happened to a name in a topic, as far as it is remembered: in the order of time.  Of a
+// record without an id it is known only while it is pending.
+boost::asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
+    Broker& broker, Shard& here, TopicPtr topic, std::string name,
+    std::optional<PartitionIndex> partition);
+
+using delay::Controlled;
+using delay::ControlOutcome;
+
+// What to do with a record.
+struct DelayedControl {
+  enum class Kind { cancel, move, deliver };
+  Kind kind = Kind::cancel;
+  delay::Engine::NewDue due{};  // Of a move.
+};
+
+struct PartitionControlled {
+  PartitionIndex partition;
+  Controlled told;
 };
 
 // The partitions that know the name, in their order: none of them is `unknown`.  Durable.  When
-// one of them fails, what was cancelled in the others stays so.
-boost::asio::awaitable<Result<std::vector<PartitionCancelled>>> cancel_delayed(
+// one of them fails, what was done in the others stays so.
+boost::asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
     Broker& broker, Shard& here, TopicPtr topic, std::string name,
-    std::optional<PartitionIndex> partition);
+    std::optional<PartitionIndex> partition, DelayedControl control);
+
+// Many records by their handles, each in its partition; the answers are in the same order.  They
+// are asked for at once, as many as `several` has: the caller bounds it.
+struct NamedRecord {
+  PartitionIndex partition;
+  std::string handle;
+  Result<Controlled> told = Controlled{};
+};
+boost::asio::awaitable<void> control_several(Broker& broker, Shard& here, TopicPtr topic,
+                                             std::vector<NamedRecord>& several,
+                                             DelayedControl control);
 
 }  // namespace tarry::broker

@@ -27,8 +27,8 @@ void take_signals(int count, char** words, char** /*environment*/) {
 
 // main() and the initialisers of globals would be too late: until then a process of this size has
 // been loading for several milliseconds.
-[[gnu::section(".preinit_array"), gnu::used]] void (*const first_function)(int, char**, char**) =
-    take_signals;
+using FirstFunction = void (*)(int, char**, char**);
+[[gnu::section(".preinit_array"), gnu::used]] const FirstFunction first_function = take_signals;
 
 }  // namespace
 

@@ -327,12 +327,12 @@ TEST_SUITE("delayed records") {
     for (const bool restarted : {false, true}) {
       CAPTURE(restarted);
       if (restarted) world.restart();
-      std::optional<delay::CancelOutcome> outcome;
-      world.shard().engine().cancel(tp, "a", [&](Result<delay::CancelOutcome> told) {
-        if (told) outcome = *told;
+      std::optional<delay::ControlOutcome> outcome;
+      world.shard().engine().cancel(tp, "a", [&](Result<delay::Controlled> told) {
+        if (told) outcome = told->outcome;
       });
       world.run();
-      CHECK(outcome == delay::CancelOutcome::already_delivered);
+      CHECK(outcome == delay::ControlOutcome::already_delivered);
     }
     CHECK(values(read_all(world, "t")) == Strings{"now"});
   }

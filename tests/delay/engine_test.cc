@@ -456,16 +456,16 @@ TEST_SUITE("ids") {
     const auto at_once = host.cancel(orders, "a");
     CHECK(!at_once->has_value());  // A crash may still take the record away.
     host.settle();
-    CHECK(*at_once == CancelOutcome::already_delivered);
+    CHECK(*at_once == ControlOutcome::already_delivered);
     for (const bool crashed : {false, true}) {
       CAPTURE(crashed);
       if (crashed) host.crash(0, 100);
-      CHECK(*host.cancel(orders, "a") == CancelOutcome::already_delivered);
-      CHECK(*host.cancel(orders, "b") == CancelOutcome::already_delivered);
-      CHECK(*host.cancel(others, "a") == CancelOutcome::unknown);
+      CHECK(*host.cancel(orders, "a") == ControlOutcome::already_delivered);
+      CHECK(*host.cancel(orders, "b") == ControlOutcome::already_delivered);
+      CHECK(*host.cancel(others, "a") == ControlOutcome::unknown);
     }
     host.pass(std::chrono::hours{2});
-    CHECK(*host.cancel(orders, "a") == CancelOutcome::unknown);
+    CHECK(*host.cancel(orders, "a") == ControlOutcome::unknown);
     CHECK(host.values(orders) == Strings{"now", "long ago"});
     CHECK(host.store->total() == 0);
   }
@@ -486,7 +486,7 @@ TEST_SUITE("ids") {
         }
         const auto answer = host.cancel(orders, "a");
         host.settle();
-        CHECK(*answer == (due_last ? CancelOutcome::already_delivered : CancelOutcome::cancelled));
+        CHECK(*answer == (due_last ? ControlOutcome::already_delivered : ControlOutcome::done));
         host.pass(milliseconds{10'000});
         CHECK(host.values(orders) == Strings{"due"});
         CHECK(host.engine->stats().replaced_total == (due_last ? 1 : 0));
@@ -521,12 +521,12 @@ TEST_SUITE("ids") {
     CHECK(!by_handle->has_value());
     CHECK(!again->has_value());
     host.settle();
-    CHECK(*by_id == CancelOutcome::cancelled);
-    CHECK(*by_handle == CancelOutcome::cancelled);
-    CHECK(*again == CancelOutcome::unknown);
-    CHECK(*host.cancel(orders, "nobody") == CancelOutcome::unknown);
-    CHECK(*host.cancel(orders, "@nonsense!") == CancelOutcome::unknown);
-    CHECK(*host.cancel(others, handle) == CancelOutcome::unknown);
+    CHECK(*by_id == ControlOutcome::done);
+    CHECK(*by_handle == ControlOutcome::done);
+    CHECK(*again == ControlOutcome::unknown);
+    CHECK(*host.cancel(orders, "nobody") == ControlOutcome::unknown);
+    CHECK(*host.cancel(orders, "@nonsense!") == ControlOutcome::unknown);
+    CHECK(*host.cancel(others, handle) == ControlOutcome::unknown);
     host.pass(milliseconds{10'000});
     CHECK(host.values(orders).empty());
     CHECK(host.engine->stats().cancelled_total == 2);
@@ -541,8 +541,8 @@ TEST_SUITE("ids") {
     const std::string handle = storage::encode_handle(host.pending().rbegin()->second.key);
     const auto by_handle = host.cancel(orders, handle);
     host.settle();
-    CHECK(*by_id == CancelOutcome::cancelled);
-    CHECK(*by_handle == CancelOutcome::cancelled);
+    CHECK(*by_id == ControlOutcome::done);
+    CHECK(*by_handle == ControlOutcome::done);
     host.pass(milliseconds{10'000});
     CHECK(host.values(orders).empty());
   }
@@ -556,10 +556,10 @@ TEST_SUITE("ids") {
     const auto answer = host.cancel(orders, "id");
     CHECK(!answer->has_value());
     host.settle();
-    CHECK(*answer == CancelOutcome::already_delivered);
-    CHECK(*host.cancel(orders, "id") == CancelOutcome::already_delivered);
+    CHECK(*answer == ControlOutcome::already_delivered);
+    CHECK(*host.cancel(orders, "id") == ControlOutcome::already_delivered);
     host.pass(std::chrono::hours{2});
-    CHECK(*host.cancel(orders, "id") == CancelOutcome::unknown);
+    CHECK(*host.cancel(orders, "id") == ControlOutcome::unknown);
   }
 
   TEST_CASE("a cancel that could not be written leaves the record pending") {
@@ -568,7 +568,7 @@ TEST_SUITE("ids") {
     host.settle();
     host.refuses_commits = true;
     bool refused = false;
-    host.engine->cancel(orders, "id", [&](Result<CancelOutcome> outcome) { refused = !outcome; });
+    host.engine->cancel(orders, "id", [&](Result<Controlled> told) { refused = !told; });
     CHECK(refused);
     host.pass(milliseconds{1'000});
     CHECK(host.values(orders) == Strings{"a"});
@@ -595,7 +595,7 @@ TEST_SUITE("time") {
     host.pass(milliseconds{5'000});
     const auto answer = host.cancel(orders, "a");
     host.settle();
-    CHECK(*answer == CancelOutcome::cancelled);
+    CHECK(*answer == ControlOutcome::done);
     CHECK(!host.wheel->empty());
     host.cancel_by_record(orders, "b");
     host.settle();
@@ -718,7 +718,7 @@ TEST_SUITE("reading ahead") {
     for (int i = 0; i < records; ++i) {
       const auto answer = host.cancel(orders, std::to_string(i));
       host.settle();
-      REQUIRE(*answer == CancelOutcome::cancelled);
+      REQUIRE(*answer == ControlOutcome::done);
       const auto of_this = passed.take();
       if (i < measured) first += of_this;
       if (i >= records - measured) last += of_this;
@@ -763,7 +763,7 @@ TEST_SUITE("reading ahead") {
     CHECK(host.engine->stats().next_due == a);
     const auto answer = host.cancel(others, "a");
     settle();
-    CHECK(*answer == CancelOutcome::cancelled);
+    CHECK(*answer == ControlOutcome::done);
     CHECK(host.engine->stats().next_due == b);
     host.clock.pass(std::chrono::minutes{100});  // The records of the deleted topic come near.
     settle();

@@ -156,6 +156,9 @@ class TestHost final : public Sink {
     WallTime expires;
     std::string id;
     std::string value;
+    WallTime first_due;
+
+    std::string handle() const { return storage::encode_handle({first_due, key.sequence}); }
   };
 
   explicit TestHost(const Engine::Options& options = {}) : options_(options) {
@@ -193,10 +196,12 @@ class TestHost final : public Sink {
     if (refuses && refuses(partition)) return done(fail(Errc::fenced, "refused by the test"));
     storage::JournalTransaction transaction(storage::Reserve::use);
     transaction.add(storage::LogAppended{partition, clock.wall(), batch});
-    for (const auto& each : gone) transaction.add(each);
-    transaction.on_durable([this, partition, done = std::move(done)]() mutable {
-      done(Offset{static_cast<Offset>(log(partition).size())});
-    });
+    const Offset base = ends_[partition];
+    for (std::size_t i = 0; i < gone.size(); ++i) {
+      gone[i].offset = base + static_cast<Offset>(i);
+      transaction.add(gone[i]);
+    }
+    transaction.on_durable([base, done = std::move(done)]() mutable { done(base); });
     append(std::move(transaction));
   }
 
@@ -230,8 +235,8 @@ class TestHost final : public Sink {
       transaction.add(
           storage::LogAppended{partition, clock.wall(), accepted->untouched() ? bytes : immediate});
     }
-    const Offset answer = accepted->appends_nothing() ? accepted->base_offset() : 0;
-    engine->add_to(transaction, std::move(*accepted));
+    const Offset answer = accepted->appends_nothing() ? accepted->base_offset() : ends_[partition];
+    engine->add_to(transaction, std::move(*accepted), answer);
     append(std::move(transaction));
     return answer;
   }
@@ -247,12 +252,23 @@ class TestHost final : public Sink {
                 .has_value());
   }
   // As admin does; the answer comes with a later sync().
-  std::shared_ptr<std::optional<CancelOutcome>> cancel(const TopicPartition& partition,
-                                                       const std::string& name) {
-    auto answer = std::make_shared<std::optional<CancelOutcome>>();
-    engine->cancel(partition, name, [answer](Result<CancelOutcome> outcome) {
-      if (outcome) *answer = *outcome;
+  std::shared_ptr<std::optional<ControlOutcome>> cancel(const TopicPartition& partition,
+                                                        const std::string& name) {
+    auto answer = std::make_shared<std::optional<ControlOutcome>>();
+    engine->cancel(partition, name, [answer](Result<Controlled> told) {
+      if (told) *answer = told->outcome;
     });
+    return answer;
+  }
+  using Answer = std::shared_ptr<std::optional<Result<Controlled>>>;
+  Answer move(const TopicPartition& partition, const std::string& name, WallTime due) {
+    auto answer = std::make_shared<std::optional<Result<Controlled>>>();
+    engine->move(partition, name, due, [answer](Result<Controlled> told) { *answer = told; });
+    return answer;
+  }
+  Answer deliver_now(const TopicPartition& partition, const std::string& name) {
+    auto answer = std::make_shared<std::optional<Result<Controlled>>>();
+    engine->deliver_now(partition, name, [answer](Result<Controlled> told) { *answer = told; });
     return answer;
   }
 
@@ -312,6 +328,7 @@ class TestHost final : public Sink {
     }
     journal_.clear();
     removed_appended_ = removed_durable_;
+    for (auto& [partition, end] : ends_) end = static_cast<Offset>(log(partition).size());
     replayed = std::min(replayed, durable_.size());
     // The store may be behind by any number of records: those that had no apply() are among them.
     replayed = std::max(replayed, durable_.size() - applied_);
@@ -393,9 +410,14 @@ class TestHost final : public Sink {
       return transaction.tell_settled({});
     }
     for_each(bytes, [&](const storage::Operation& operation) {
-      if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation)) {
-        removed_appended_.insert(gone->sequence);
+      if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation))
+        removed_appended_.insert({gone->due, gone->sequence});
+      if (const auto* appended = std::get_if<storage::LogAppended>(&operation)) {
+        const auto count = read_batch(appended->batches).size();
+        ends_[appended->partition] += static_cast<Offset>(count);
       }
+      if (const auto* added = std::get_if<storage::PendingAdded>(&operation))
+        removed_appended_.erase({added->due, added->sequence});
     });
     transaction.tell_appended(++appended_);
     journal_.push_back({std::move(bytes), std::move(transaction)});
@@ -419,17 +441,23 @@ class TestHost final : public Sink {
           to.push_back(std::move(read));
         }
       } else if (const auto* parked = std::get_if<storage::PendingAdded>(&operation)) {
-        CHECK_MESSAGE(sequences_.insert(parked->sequence).second, "a sequence number is used once");
+        const bool is_moved = moving_.erase(parked->sequence) == 1;
+        CHECK_MESSAGE((sequences_.insert(parked->sequence).second || is_moved),
+                      "a sequence number is used once");
+        const PendingKey key{parked->due, parked->sequence};
+        if (is_moved) removed_durable_.erase(key);
         const auto value = PendingRecordBody::parse(parked->record).value().record.value;
-        pending_[parked->sequence] = {{parked->due, parked->sequence},
+        pending_[parked->sequence] = {key,
                                       parked->partition,
                                       parked->expires,
                                       std::string(parked->id),
-                                      std::string(as_text(*value))};
-        if (removed_durable_.contains(parked->sequence)) pending_.erase(parked->sequence);
+                                      std::string(as_text(*value)),
+                                      parked->first_due.value_or(parked->due)};
+        if (removed_durable_.contains(key)) pending_.erase(parked->sequence);
       } else if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation)) {
-        removed_durable_.insert(gone->sequence);
+        removed_durable_.insert({gone->due, gone->sequence});
         pending_.erase(gone->sequence);
+        if (gone->how == storage::RemovalReason::moved) moving_.insert(gone->sequence);
       }
     });
   }
@@ -450,12 +478,14 @@ class TestHost final : public Sink {
     for (std::size_t i = 0; i < gone.size(); ++i) {
       const auto entry = pending_.find(gone[i].sequence);
       REQUIRE_MESSAGE(entry != pending_.end(), "what is handed over is pending");
-      CHECK_MESSAGE(!removed_appended_.contains(gone[i].sequence), "nothing is handed over twice");
+      CHECK(entry->second.key.due == gone[i].due);
+      CHECK_MESSAGE(!removed_appended_.contains(entry->second.key), "nothing is handed over twice");
       CHECK(entry->second.partition == partition);
       CHECK(entry->second.value == records[i].value);
       CHECK_MESSAGE(entry->second.key.due <= clock.wall(), "nothing is early");
       CHECK_MESSAGE(entry->second.expires > now, "nothing expired is delivered");
       CHECK(records[i].header("x-scheduled-for") == std::to_string(to_ms(entry->second.key.due)));
+      CHECK(records[i].header("x-schedule-handle") == entry->second.handle());
       handed.push_back(entry->second.key);
     }
     CHECK(std::ranges::is_sorted(handed));
@@ -463,7 +493,7 @@ class TestHost final : public Sink {
     // The first ones of all that is pending in this partition.
     std::vector<PendingKey> all;
     for (const auto& [sequence, entry] : pending_) {
-      if (entry.partition != partition || removed_appended_.contains(sequence)) continue;
+      if (entry.partition != partition || removed_appended_.contains(entry.key)) continue;
       // What has expired stays behind, also while nobody takes its removal.
       if (entry.expires <= now) continue;
       all.push_back(entry.key);
@@ -487,9 +517,10 @@ class TestHost final : public Sink {
   std::deque<Buffer> durable_;
   std::size_t applied_ = 0;  // Of durable_, by the engine or in a replay.
   std::map<TopicPartition, std::vector<ReadRecord>> logs_;
-  std::map<Sequence, Pending> pending_;  // Durable.
-  std::set<Sequence> sequences_;
-  std::set<Sequence> removed_durable_, removed_appended_;
+  std::map<TopicPartition, Offset> ends_;  // Of the logs, with what is not durable yet.
+  std::map<Sequence, Pending> pending_;    // Durable.
+  std::set<Sequence> sequences_, moving_;
+  std::set<PendingKey> removed_durable_, removed_appended_;
   std::vector<std::size_t> batch_sizes_;
   Sequence next_block_ = 1;
 };

@@ -16,7 +16,7 @@ struct Simulation {
   struct Asked {
     TopicPartition partition;
     std::string id;
-    std::shared_ptr<std::optional<CancelOutcome>> answer;
+    std::shared_ptr<std::optional<ControlOutcome>> answer;
     bool judged = false;
   };
 
@@ -74,9 +74,42 @@ struct Simulation {
     std::string name = any_id();
     if (one_in(2) && !host.pending().empty()) {
       auto entry = host.pending().lower_bound(1 + below(host.pending().rbegin()->first));
-      name = storage::encode_handle(entry->second.key);
+      name = entry->second.handle();
     }
     asked.push_back({partition, name, host.cancel(partition, name)});
+  }
+
+  // Another due time, earlier or later or in the past; or now.
+  void move() {
+    TopicPartition partition = any_partition();
+    std::string name = any_id();
+    if (!one_in(3) && !host.pending().empty()) {
+      const auto entry = host.pending().lower_bound(1 + below(host.pending().rbegin()->first));
+      name = entry->second.handle();
+      partition = entry->second.partition;
+    }
+    if (one_in(3)) {
+      delivers.push_back({partition, name, host.deliver_now(partition, name)});
+      return;
+    }
+    const auto by = static_cast<std::int64_t>(below(one_in(5) ? 90'000 : 4'000)) - 500;
+    (void)host.move(partition, name, host.clock.wall() + milliseconds{by});
+  }
+
+  // What was said to be delivered stands where it was said.
+  void judge_deliveries() {
+    for (auto& each : delivers) {
+      if (!each.answer->has_value() || std::exchange(each.judged, true)) continue;
+      const auto& told = **each.answer;
+      if (!told || told->outcome != ControlOutcome::done) continue;
+      const auto& log = host.log(each.partition);
+      REQUIRE(told->offset >= 0);
+      REQUIRE(static_cast<std::size_t>(told->offset) < log.size());
+      const auto& record = log[static_cast<std::size_t>(told->offset)];
+      const bool by_handle = each.id.starts_with('@');
+      CHECK(record.header(by_handle ? "x-schedule-handle" : "x-schedule-id") == each.id);
+      ++delivered_now;
+    }
   }
 
   // What an answer says is durable when it is given.
@@ -89,16 +122,18 @@ struct Simulation {
       const bool pending = host.pending().contains(key.sequence) &&
                            host.pending().at(key.sequence).partition == each.partition;
       CHECK_MESSAGE(!pending, "whatever is answered, it is pending no longer");
-      if (**each.answer == CancelOutcome::cancelled) cancelled.insert(each.id);
+      if (**each.answer == ControlOutcome::done) cancelled.insert(each.id);
     }
   }
 
   void step() {
     const auto what = below(100);
-    if (what < 35) {
+    if (what < 30) {
       produce();
-    } else if (what < 45) {
+    } else if (what < 38) {
       cancel();
+    } else if (what < 45) {
+      move();
     } else if (what < 65) {
       host.sync(below(4));
     } else if (what < 90) {
@@ -116,10 +151,12 @@ struct Simulation {
     } else if (what < 97) {
       host.crash(below(host.appended_and_waiting() + 1), below(50), milliseconds{below(3'000)});
       asked.clear();
+      delivers.clear();
     } else {
       host.pass(milliseconds{below(500)});
     }
     judge();
+    judge_deliveries();
   }
 
   void end() {
@@ -156,6 +193,14 @@ struct Simulation {
   TestHost host;
   std::set<TopicPartition> stuck;
   std::vector<Asked> asked;
+  struct Delivering {
+    TopicPartition partition;
+    std::string id;
+    TestHost::Answer answer;
+    bool judged = false;
+  };
+  std::vector<Delivering> delivers;
+  std::size_t delivered_now = 0;
   std::set<std::string> cancelled;
   std::uint64_t next_value = 0;
 };

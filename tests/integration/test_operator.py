@@ -13,7 +13,7 @@ import subprocess
 import time
 
 import wire
-from harness import Broker, Skip, case, eventually, now_ms
+from harness import Broker, Skip, case, eventually, now_ms, run
 
 
 def contents(folder):

@@ -110,7 +110,7 @@ TEST_SUITE("database") {
       REQUIRE(made.has_value());
       Rocks& rocks = (*made)->rocks();
       Family* other = nullptr;
-      REQUIRE(rocks.db->CreateColumnFamily({}, "tarry-pending-2", &other).ok());
+      REQUIRE(rocks.db->CreateColumnFamily({}, "tarry-pending-3", &other).ok());
       rocks.families.push_back(other);
       REQUIRE((*made)->flush().has_value());
     }
@@ -119,7 +119,7 @@ TEST_SUITE("database") {
     REQUIRE_FALSE(opened.has_value());
     CHECK(opened.error().code == Errc::unsupported);
     CHECK(opened.error().message.find(path) != std::string::npos);
-    CHECK(opened.error().message.find("tarry-pending-2") != std::string::npos);
+    CHECK(opened.error().message.find("tarry-pending-3") != std::string::npos);
     CHECK(opened.error().message.find("start the version of Tarry that wrote it") !=
           std::string::npos);
     CHECK(contents(path) == before);
@@ -169,6 +169,37 @@ TEST_SUITE("database") {
       REQUIRE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
       CHECK(std::ranges::find(names, "tarry-meta-1") == names.end());
     }
+  }
+
+  TEST_CASE("db/pending of format 1 keeps what it has and is of format 2 from then on") {
+    ScratchDirectory scratch;
+    const std::string path = filled(scratch);
+    {  // As format 1 had it.
+      rocksdb::DB* db = nullptr;
+      std::vector<std::string> names;
+      REQUIRE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
+      std::vector<rocksdb::ColumnFamilyDescriptor> families;
+      for (const auto& name : names) families.emplace_back(name, rocksdb::ColumnFamilyOptions());
+      std::vector<Family*> handles;
+      REQUIRE(rocksdb::DB::Open({}, path, families, &handles, &db).ok());
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        if (names[i] == "tarry-pending-2") REQUIRE(db->DropColumnFamily(handles[i]).ok());
+        REQUIRE(db->DestroyColumnFamilyHandle(handles[i]).ok());
+      }
+      Family* format = nullptr;
+      REQUIRE(db->CreateColumnFamily({}, "tarry-pending-1", &format).ok());
+      REQUIRE(db->DestroyColumnFamilyHandle(format).ok());
+      delete db;
+    }
+    for (int start = 0; start < 2; ++start) {
+      auto pending = Database::open(path, Kind::pending);
+      REQUIRE_MESSAGE(pending.has_value(), pending.error().message);
+      CHECK(has(**pending, pending_family::entries, "key 7").value());
+    }
+    std::vector<std::string> names;
+    REQUIRE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
+    CHECK(std::ranges::find(names, "tarry-pending-1") == names.end());
+    CHECK(std::ranges::find(names, "tarry-pending-2") != names.end());
   }
 
   TEST_CASE("a database of the other kind is refused") {

@@ -45,6 +45,36 @@ Buffer one_of_each() {
 }
 
 TEST_SUITE("journal record") {
+  TEST_CASE("where a record was delivered, where it was moved to and its first due time are kept") {
+    RecordBuilder record;
+    PendingRemoved removed{{topic(1), 2}, 3,   from_ms(4), RemovalReason::delivered,
+                           from_ms(8),    "id"};
+    removed.offset = 77;
+    record.add(removed);
+    PendingRemoved moved{{topic(1), 2}, 3, from_ms(4), RemovalReason::moved, from_ms(8), "id"};
+    moved.moved_to = from_ms(99);
+    record.add(moved);
+    PendingAdded added{{topic(1), 2}, 3, from_ms(99), from_ms(5), from_ms(6), "id", {}};
+    added.first_due = from_ms(4);
+    record.add(added);
+    std::size_t seen = 0;
+    const Buffer bytes = joined(record);
+    const auto read = for_each_operation(bytes, [&](const Operation& op) -> Result<> {
+      ++seen;
+      if (const auto* r = std::get_if<PendingRemoved>(&op)) {
+        CHECK(r->offset == (seen == 1 ? 77 : -1));
+        CHECK(r->moved_to == (seen == 2 ? std::optional(from_ms(99)) : std::nullopt));
+        CHECK(r->id == "id");
+      } else {
+        const auto& a = std::get<PendingAdded>(op);
+        CHECK((a.first_due == from_ms(4) && a.due == from_ms(99) && a.id == "id"));
+      }
+      return {};
+    });
+    CHECK(read.has_value());
+    CHECK(seen == 3);
+  }
+
   TEST_CASE("every kind of operation is read back as it was written, in order") {
     std::vector<std::size_t> kinds;
     const Buffer bytes = one_of_each();

@@ -1,0 +1,133 @@
+#include "admin/delayed_call.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/core.h>
+
+#include "admin/encoding.h"
+#include "base/log.h"
+#include "base/time_text.h"
+#include "base/utf8.h"
+#include "broker/broker.h"
+
+namespace tarry::admin {
+namespace {
+
+constexpr std::size_t max_id_bytes = 249;
+
+template <typename T>
+T number(const std::string& name, const std::string& text, T least, T most) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+    throw Refused{400, fmt::format("{}={}: a number from {} to {} is expected, as in {}={}", name,
+                                   printable(text), least, most, name, least)};
+  }
+  return value;
+}
+
+}  // namespace
+
+broker::TopicPtr topic_of(Call& call, const std::string& name) {
+  auto topic = call.context.here.topics().find(name);
+  if (!topic) throw Refused{404, fmt::format("there is no topic '{}'", printable(name))};
+  return topic;
+}
+
+std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& topic) {
+  const auto* text = call.parameter("partition");
+  if (text == nullptr) return std::nullopt;
+  return number<PartitionIndex>("partition", *text, 0, topic.partitions - 1);
+}
+
+WallTime time_of(const char* name, const std::string& text) {
+  std::string given = text;
+  // A + that was not escaped came as a blank, which stands in no time.
+  std::ranges::replace(given, ' ', '+');
+  const auto time = parse_time(given);
+  if (!time) throw Refused{400, fmt::format("{}: {}", name, time.error().message)};
+  return *time;
+}
+
+std::string pattern_of(const char* name, const std::string& text) {
+  if (text.empty()) {
+    throw Refused{
+        400, fmt::format("{} is empty: give a text, or a pattern as in {}=order-*", name, name)};
+  }
+  return text;
+}
+
+std::string name_of_record(Call& call) {
+  const std::string& name = call.part(2);
+  if (name.size() > max_id_bytes) {
+    throw Refused{400, fmt::format("the limit of an id is {} bytes; '{}' has {}", max_id_bytes,
+                                   printable(name, 64), name.size())};
+  }
+  return name;
+}
+
+std::size_t number_of(const char* name, const std::string& text, std::size_t least,
+                      std::size_t most) {
+  return number<std::size_t>(name, text, least, most);
+}
+
+void throw_failed(const Error& error) {
+  switch (error.code) {
+    case Errc::stopped:
+    case Errc::no_space:
+    case Errc::exhausted:
+      throw Refused{503, error.message};
+    case Errc::invalid:  // The record is there, and does not allow it.
+      throw Refused{409, error.message};
+    case Errc::too_large:
+      throw Refused{400, error.message};
+    default:
+      throw Refused{500, error.message};
+  }
+}
+
+void put_bytes(Json& to, const std::string& name, const std::optional<Bytes>& bytes) {
+  if (!bytes) {
+    to[name] = nullptr;
+  } else if (is_utf8(as_text(*bytes))) {
+    to[name] = as_text(*bytes);
+  } else {
+    to[name] = base64(*bytes);
+    to[name + "_base64"] = true;
+  }
+}
+
+Json json_of(const broker::DelayedRecord& record) {
+  Json row;
+  row["topic"] = record.topic;
+  row["partition"] = record.partition;
+  if (record.id.empty()) {
+    row["id"] = nullptr;
+  } else {
+    put_bytes(row, "id", as_bytes(record.id));
+  }
+  row["handle"] = record.handle;
+  row["due_ms"] = to_ms(record.due);
+  row["accepted_ms"] = to_ms(record.accepted);
+  row["expires_ms"] = record.expires ? Json(to_ms(*record.expires)) : Json(nullptr);
+  put_bytes(row, "key", record.key);
+  row["value_bytes"] = record.value ? Json(record.value->size()) : Json(nullptr);
+  row["headers"] = Json::array();
+  for (const auto& header : record.headers) {
+    Json each;
+    put_bytes(each, "name", as_bytes(header.name));
+    put_bytes(each, "value", header.value);
+    row["headers"].push_back(std::move(each));
+  }
+  row["recurring"] = false;
+  if (!record.damage.empty()) row["damage"] = record.damage;
+  return row;
+}
+
+void put_value(Json& to, const broker::DelayedRecord& record) {
+  to["timestamp_ms"] = to_ms(record.original);
+  to["value"] = record.value ? Json(base64(*record.value)) : Json(nullptr);
+}
+
+}  // namespace tarry::admin

@@ -1,0 +1,50 @@
+#pragma once
+
+// What the requests about pending records share: the parts that clients give, and a record as JSON.
+// Mistakes of a client are thrown as Refused, with the name and the value.
+//
+// On shard 0's thread.
+
+#include <optional>
+#include <string>
+
+#include "admin/json_reply.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "broker/topics/topics.h"
+#include "broker/views/delayed_records.h"
+
+namespace tarry::admin {
+
+// The topic of that name, or 404.
+broker::TopicPtr topic_of(Call& call, const std::string& name);
+
+// The parameter `partition`, of that topic.
+std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& topic);
+
+// A time that was given as `name`.
+WallTime time_of(const char* name, const std::string& text);
+
+// A pattern that was given as `name`; an empty one is refused.
+std::string pattern_of(const char* name, const std::string& text);
+
+// The record's name in /delayed/TOPIC/ID...
+std::string name_of_record(Call& call);
+
+std::size_t number_of(const char* name, const std::string& text, std::size_t least,
+                      std::size_t most);
+
+// Throws what the broker could not do.
+[[noreturn]] void throw_failed(const Error& error);
+
+// `to`[`name`]: text as it is, other bytes in base64 with NAME_base64 beside them.
+void put_bytes(Json& to, const std::string& name, const std::optional<Bytes>& bytes);
+
+// A record without its value.
+Json json_of(const broker::DelayedRecord& record);
+// Adds its timestamp and its value, in base64.
+void put_value(Json& to, const broker::DelayedRecord& record);
+
+}  // namespace tarry::admin

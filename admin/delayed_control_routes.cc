@@ -1,0 +1,290 @@
+#include "admin/delayed_control_routes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "admin/delayed_call.h"
+#include "admin/reply_stream.h"
+#include "base/log.h"
+#include "base/time_text.h"
+#include "broker/broker.h"
+#include "broker/views/delayed_records.h"
+
+namespace tarry::admin {
+namespace {
+
+namespace asio = boost::asio;
+using broker::Controlled;
+using broker::ControlOutcome;
+using broker::DelayedControl;
+using Kind = DelayedControl::Kind;
+
+// A line is sent each time that so many records are done.
+constexpr std::size_t records_per_line = 1000;
+
+// A move may put a record where the selection finds it again, so all are found before one is moved.
+// About 60 bytes each.
+constexpr std::size_t max_moved_at_once = 1'000'000;
+
+constexpr std::size_t shown_in_dry_run = 10;
+
+std::string_view name_of(ControlOutcome outcome, Kind kind) {
+  switch (outcome) {
+    case ControlOutcome::done:
+      return kind == Kind::cancel ? "cancelled" : kind == Kind::move ? "moved" : "delivered";
+    case ControlOutcome::already_delivered:
+      return "already_delivered";
+    case ControlOutcome::unknown:
+      break;
+  }
+  return "unknown";
+}
+
+// --- The body.
+
+// An object with no other keys than `allowed`.
+Json object_in(const Call& call, std::initializer_list<std::string_view> allowed,
+               std::string_view example) {
+  Json body = Json::parse(call.body, nullptr, false);
+  if (!body.is_object())
+    throw Refused{400, fmt::format("the body has to be a JSON object, as in {}", example)};
+  for (const auto& [key, value] : body.items()) {
+    if (std::ranges::find(allowed, key) == allowed.end()) {
+      throw Refused{400, fmt::format("unknown key '{}' in the body; it takes {}", printable(key),
+                                     fmt::join(allowed, ", "))};
+    }
+  }
+  return body;
+}
+
+// Empty when the body has no such key, or null.
+const Json* value_in(const Json& body, const char* key) {
+  const auto found = body.find(key);
+  return found == body.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<std::string> text_in(const Json& body, const char* key) {
+  const Json* value = value_in(body, key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return value->get<std::string>();
+  if (value->is_number_integer()) return value->dump();
+  throw Refused{400, fmt::format("{}: {} is neither a text nor a whole number", key,
+                                 printable(value->dump(), 64))};
+}
+
+bool flag_in(const Json& body, const char* key) {
+  const Json* value = value_in(body, key);
+  if (value == nullptr) return false;
+  if (value->is_boolean()) return value->get<bool>();
+  throw Refused{400, fmt::format("{}: {} is not true or false", key, printable(value->dump(), 64))};
+}
+
+// `due` is a time, `by` a duration, which may have a sign.
+delay::Engine::NewDue new_due_in(const Json& body) {
+  const auto due = text_in(body, "due");
+  const auto by = text_in(body, "by");
+  if (due.has_value() == by.has_value()) {
+    throw Refused{
+        400, R"(a move needs either "due", a time, or "by", a duration, as in {"by": "-10m"})"};
+  }
+  if (due) return time_of("due", *due);
+  const bool earlier = by->starts_with('-');
+  const auto duration =
+      parse_duration(std::string_view(*by).substr(earlier || by->starts_with('+') ? 1 : 0));
+  if (!duration) throw Refused{400, fmt::format("by: {}", duration.error().message)};
+  return earlier ? -*duration : *duration;
+}
+
+// --- One record.
+
+asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
+  const auto topic = topic_of(call, call.part(1));
+  const auto partition = partition_of(call, *topic);
+  const std::string name = name_of_record(call);
+  auto& context = call.context;
+  const auto told = co_await broker::control_delayed(context.broker, context.here, topic, name,
+                                                     partition, control);
+  if (!told) throw_failed(told.error());
+
+  ControlOutcome best = ControlOutcome::unknown;
+  Json partitions = Json::array();
+  for (const auto& each : *told) {
+    best = std::min(best, each.told.outcome);  // Their order is from best to worst.
+    Json one{{"partition", each.partition}, {"result", name_of(each.told.outcome, control.kind)}};
+    if (each.told.outcome == ControlOutcome::done && control.kind == Kind::deliver)
+      one["offset"] = each.told.offset;
+    if (each.told.outcome == ControlOutcome::done && control.kind == Kind::move)
+      one["due_ms"] = to_ms(each.told.due);
+    partitions.push_back(std::move(one));
+  }
+  Json body;
+  body["result"] = name_of(best, control.kind);
+  body["partitions"] = std::move(partitions);
+  co_return json_reply(body);
+}
+
+// --- A selection.
+
+// Finds what a query matches, page by page, does it, and tells how far it is.
+class Selection final : public ReplyStream {
+ public:
+  Selection(Context& context, broker::DelayedQuery query, DelayedControl control, bool dry_run)
+      : context_(context), query_(std::move(query)), control_(control), dry_run_(dry_run) {
+    query_.limit = records_per_line;
+  }
+
+  asio::awaitable<std::optional<std::string>> next() override {
+    if (ended_) co_return std::nullopt;
+    const bool all_first = control_.kind == Kind::move && !dry_run_;
+    if (all_first && !found_all_) {
+      if (!co_await find_some()) co_return line();
+      if (!found_all_) co_return line();
+    }
+    if (all_first) {
+      const std::size_t count = std::min(records_per_line, found_.size() - at_);
+      std::vector<broker::NamedRecord> some;
+      for (std::size_t i = 0; i < count; ++i) some.push_back(std::move(found_[at_ + i]));
+      at_ += count;
+      co_await control(some);
+      ended_ |= at_ == found_.size();
+      co_return line();
+    }
+    if (!co_await find_some()) co_return line();
+    auto some = std::exchange(found_, {});
+    if (!dry_run_) co_await control(some);
+    ended_ |= found_all_;
+    co_return line();
+  }
+
+ private:
+  // One page; false: it failed.
+  asio::awaitable<bool> find_some() {
+    auto page = co_await broker::list_delayed(context_.broker, context_.here, query_);
+    if (!page) co_return fail(page.error().message);
+    for (const auto& record : page->records) {
+      if (dry_run_ && shown_.size() < shown_in_dry_run) shown_.push_back(json_of(record));
+      found_.push_back({record.partition, record.handle});
+    }
+    matched_ += page->records.size();
+    if (page->next.empty()) found_all_ = true;
+    query_.after = std::move(page->next);
+    if (control_.kind == Kind::move && !dry_run_ && found_.size() > max_moved_at_once) {
+      co_return fail(
+          fmt::format("the selection has more than {} records, which cannot be moved at "
+                      "once; nothing was moved: select fewer, for instance by time",
+                      max_moved_at_once));
+    }
+    co_return true;
+  }
+
+  asio::awaitable<void> control(std::vector<broker::NamedRecord>& some) {
+    co_await broker::control_several(context_.broker, context_.here, query_.topic, some, control_);
+    for (const auto& record : some) {
+      if (!record.told) {
+        if (failed_++ == 0) error_ = record.told.error().message;
+      } else {
+        ++told_[static_cast<std::size_t>(record.told->outcome)];
+      }
+    }
+  }
+
+  bool fail(std::string why) {
+    ended_ = true;
+    error_ = std::move(why);
+    return false;
+  }
+
+  std::string line() const {
+    Json body;
+    body["matched"] = matched_;
+    body["done"] = told_[static_cast<std::size_t>(ControlOutcome::done)];
+    body["already_delivered"] = told_[static_cast<std::size_t>(ControlOutcome::already_delivered)];
+    body["unknown"] = told_[static_cast<std::size_t>(ControlOutcome::unknown)];
+    if (failed_ != 0) body["failed"] = failed_;
+    if (!error_.empty()) body["error"] = error_;
+    if (ended_ && dry_run_) body["records"] = shown_;
+    return body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+
+  Context& context_;
+  broker::DelayedQuery query_;
+  const DelayedControl control_;
+  const bool dry_run_;
+  std::vector<broker::NamedRecord> found_;  // And not done yet, from at_ on.
+  std::size_t at_ = 0;
+  bool found_all_ = false;
+  bool ended_ = false;
+  std::uint64_t matched_ = 0;
+  std::uint64_t told_[3] = {};  // By outcome.
+  std::uint64_t failed_ = 0;
+  std::string error_;  // The first one.
+  Json shown_ = Json::array();
+};
+
+Kind action_in(const Json& body) {
+  const auto action = text_in(body, "action");
+  if (action == "cancel") return Kind::cancel;
+  if (action == "move") return Kind::move;
+  if (action == "deliver") return Kind::deliver;
+  throw Refused{400, action ? fmt::format("action: '{}' is none; give cancel, move or deliver",
+                                          printable(*action))
+                            : R"(the body needs an "action": cancel, move or deliver)"};
+}
+
+}  // namespace
+
+asio::awaitable<Reply> cancel_delayed(Call& call) {
+  co_return co_await control_one(call, {Kind::cancel});
+}
+
+asio::awaitable<Reply> move_delayed(Call& call) {
+  const Json body = object_in(call, {"due", "by"}, R"({"due": "2026-12-24T18:00:00Z"})");
+  co_return co_await control_one(call, {Kind::move, new_due_in(body)});
+}
+
+asio::awaitable<Reply> deliver_delayed(Call& call) {
+  co_return co_await control_one(call, {Kind::deliver});
+}
+
+asio::awaitable<Reply> select_delayed(Call& call) {
+  const Json body =
+      object_in(call, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run"},
+                R"({"id": "order-*", "action": "cancel", "dry_run": true})");
+  broker::DelayedQuery query;
+  query.topic = topic_of(call, call.part(1));
+  if (const auto id = text_in(body, "id")) query.id = pattern_of("id", *id);
+  if (const auto key = text_in(body, "key")) query.key = pattern_of("key", *key);
+  if (const auto from = text_in(body, "from")) query.from = time_of("from", *from);
+  if (const auto to = text_in(body, "to")) query.until = time_of("to", *to);
+  if (const auto partition = text_in(body, "partition")) {
+    query.partition = static_cast<PartitionIndex>(number_of(
+        "partition", *partition, 0, static_cast<std::size_t>(query.topic->partitions - 1)));
+  }
+  DelayedControl control{action_in(body)};
+  if (control.kind == Kind::move) {
+    control.due = new_due_in(body);
+  } else if (value_in(body, "due") != nullptr || value_in(body, "by") != nullptr) {
+    throw Refused{400, "due and by belong to the action move"};
+  }
+  const bool dry_run = flag_in(body, "dry_run");
+  // It would be everything by a slip.
+  if (query.id.empty() && query.key.empty() && query.from == WallTime::min() &&
+      query.until == WallTime::max()) {
+    throw Refused{
+        400, R"(the selection is empty: give an id, a key, from or to; {"id": "*"} selects all )"
+             "records that have an id, and {\"from\": 0} all records"};
+  }
+  Reply reply;
+  reply.content_type = "application/x-ndjson";
+  reply.stream = std::make_shared<Selection>(call.context, std::move(query), control, dry_run);
+  co_return reply;
+}
+
+}  // namespace tarry::admin

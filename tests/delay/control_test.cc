@@ -1,0 +1,356 @@
+// What the owner of a pending record may do: move it, deliver it now.
+
+#include <doctest/doctest.h>
+
+#include "tests/delay/host.h"
+
+namespace tarry::delay {
+namespace {
+
+using Strings = std::vector<std::string>;
+using std::chrono::hours;
+using std::chrono::minutes;
+
+const TopicPartition orders = partition_of(1);
+const TopicPartition others = partition_of(2);
+
+ControlOutcome outcome_of(const TestHost::Answer& answer) {
+  REQUIRE_MESSAGE(answer->has_value(), "it is answered");
+  REQUIRE_MESSAGE((**answer).has_value(), (**answer ? "" : (**answer).error().message));
+  return (**answer)->outcome;
+}
+
+TEST_SUITE("move") {
+  TEST_CASE("a record that is moved is delivered at its new time alone, whether later or earlier") {
+    TestHost host;
+    for (const auto by : {milliseconds{500}, milliseconds{90'000}, milliseconds{7'200'000}}) {
+      CAPTURE(by.count());
+      host.log(orders).clear();
+      host.park(orders, "a", "30s", "id");
+      host.settle();
+      const WallTime due = host.clock.wall() + by;
+      const auto answer = host.move(orders, "id", due);
+      host.settle();
+      CHECK(outcome_of(answer) == ControlOutcome::done);
+      CHECK((**answer)->due == due);
+      host.pass(by - milliseconds{1});
+      CHECK(host.values(orders).empty());
+      host.pass(milliseconds{1});
+      CHECK(host.values(orders) == Strings{"a"});
+      host.pass(hours{3});
+      CHECK(host.values(orders) == Strings{"a"});
+    }
+  }
+
+  TEST_CASE(
+      "a moved record keeps its handle, which finds it, and the consumer is told both times") {
+    TestHost host;
+    host.park(orders, "a", "1h");
+    host.settle();
+    const std::string handle = host.pending().begin()->second.handle();
+    const WallTime first = host.clock.wall() + minutes{2};
+    const WallTime second = host.clock.wall() + minutes{1};
+    const auto once = host.move(orders, handle, first);
+    host.settle();
+    const auto twice = host.move(orders, handle, second);
+    host.settle();
+    CHECK(outcome_of(once) == ControlOutcome::done);
+    CHECK(outcome_of(twice) == ControlOutcome::done);
+    host.pass(minutes{1});
+    REQUIRE(host.log(orders).size() == 1);
+    CHECK(host.log(orders)[0].header("x-schedule-handle") == handle);
+    CHECK(host.log(orders)[0].header("x-scheduled-for") == std::to_string(to_ms(second)));
+    CHECK(outcome_of(host.move(orders, handle, first)) == ControlOutcome::unknown);
+  }
+
+  TEST_CASE("a moved record is found by its id and its handle after a crash and any replay") {
+    for (const std::size_t replayed : {0, 1, 2}) {
+      CAPTURE(replayed);
+      TestHost host;
+      host.park(orders, "a", "1h", "id");
+      host.settle();
+      const std::string handle = host.pending().begin()->second.handle();
+      const auto answer = host.move(orders, "id", host.clock.wall() + hours{2});
+      host.settle();
+      REQUIRE(outcome_of(answer) == ControlOutcome::done);
+      host.crash(0, replayed);
+      const auto cancelled = host.cancel(orders, replayed == 1 ? handle : "id");
+      host.settle();
+      CHECK(*cancelled == ControlOutcome::done);
+      CHECK(host.store->total() == 0);
+      const auto key = storage::parse_handle(handle);
+      CHECK(host.store->current_key(*key).value() == *key);  // Its row of moves has gone with it.
+    }
+  }
+
+  TEST_CASE("a record that was moved twice is found by its handle, however much is replayed") {
+    for (std::size_t replayed = 0; replayed <= 3; ++replayed) {
+      CAPTURE(replayed);
+      TestHost host;
+      host.park(orders, "a", "1h");
+      host.settle();
+      const std::string handle = host.pending().begin()->second.handle();
+      for (const auto later : {hours{2}, hours{3}}) {
+        host.move(orders, handle, host.clock.wall() + later);
+        host.settle();
+      }
+      host.crash(0, replayed);
+      const auto cancelled = host.cancel(orders, handle);
+      host.settle();
+      CHECK(*cancelled == ControlOutcome::done);
+    }
+  }
+
+  TEST_CASE("a move that was not durable when the process died has not happened") {
+    TestHost host;
+    host.park(orders, "a", "10s", "id");
+    host.settle();
+    const auto answer = host.move(orders, "id", host.clock.wall() + hours{1});
+    CHECK(!answer->has_value());
+    host.crash(0, 5);
+    host.pass(milliseconds{10'000});
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+
+  TEST_CASE(
+      "records of one due time keep the order of their arrival, also the one that was moved") {
+    TestHost host;
+    host.park(orders, "first", "1h", "first");
+    host.settle();
+    const WallTime due = host.clock.wall() + minutes{5};
+    host.park(orders, "second", "5m");
+    host.settle();
+    const auto answer = host.move(orders, "first", due);
+    host.settle();
+    REQUIRE(outcome_of(answer) == ControlOutcome::done);
+    host.pass(minutes{5});
+    CHECK(host.values(orders) == Strings{"first", "second"});
+  }
+
+  TEST_CASE("a record that is overdue and stuck can be moved away, and is not delivered twice") {
+    TestHost host;
+    host.refuses = [](const TopicPartition&) { return true; };
+    host.park(orders, "a", "1s", "a");
+    host.park(orders, "b", "1s", "b");
+    host.pass(milliseconds{2'000});
+    const WallTime due = host.clock.wall() + minutes{1};
+    const auto answer = host.move(orders, "a", due);
+    host.settle();
+    REQUIRE(outcome_of(answer) == ControlOutcome::done);
+    host.refuses = nullptr;
+    host.pass(milliseconds{5'000});
+    CHECK(host.values(orders) == Strings{"b"});
+    host.pass(minutes{1});
+    CHECK(host.values(orders) == Strings{"b", "a"});
+  }
+
+  TEST_CASE("a record that is accepted and not durable yet is moved once it is") {
+    TestHost host;
+    host.park(orders, "a", "1h", "id");
+    const WallTime due = host.clock.wall() + minutes{1};
+    const auto answer = host.move(orders, "id", due);
+    CHECK(!answer->has_value());
+    host.settle();
+    CHECK(outcome_of(answer) == ControlOutcome::done);
+    host.pass(minutes{1});
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+
+  TEST_CASE("a move beyond the record's expiry is refused and names it; the record stays") {
+    TestHost host;
+    const WallTime expires = host.clock.wall() + minutes{10};
+    REQUIRE(host.produce(orders, {{"a",
+                                   {{"x-delay", "1m"},
+                                    {"x-schedule-id", "id"},
+                                    {"x-expire-at", std::to_string(to_ms(expires))}}}})
+                .has_value());
+    host.settle();
+    const auto answer = host.move(orders, "id", expires);
+    REQUIRE(answer->has_value());
+    REQUIRE(!(**answer).has_value());
+    CHECK((**answer).error().code == Errc::invalid);
+    CHECK((**answer).error().message.find("x-expire-at") != std::string::npos);
+    host.pass(minutes{1});
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+
+  TEST_CASE("a move that could not be written leaves the record where it was") {
+    TestHost host;
+    host.park(orders, "a", "1s", "id");
+    host.settle();
+    host.refuses_commits = true;
+    const auto answer = host.move(orders, "id", host.clock.wall() + hours{1});
+    REQUIRE(answer->has_value());
+    CHECK(!(**answer).has_value());
+    host.refuses_commits = false;
+    host.pass(milliseconds{1'000});
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+
+  TEST_CASE(
+      "a cancel and a replacement that come while a move is on its way hold for the moved one") {
+    TestHost host;
+    host.park(orders, "a", "1h", "a");
+    host.park(orders, "b", "1h", "b");
+    host.settle();
+    const auto a = host.move(orders, "a", host.clock.wall() + minutes{1});
+    const auto b = host.move(orders, "b", host.clock.wall() + minutes{1});
+    const auto cancelled = host.cancel(orders, "a");
+    host.sync();
+    host.park(orders, "b again", "2m", "b");
+    host.settle();
+    CHECK(outcome_of(a) == ControlOutcome::done);
+    CHECK(*cancelled == ControlOutcome::done);
+    host.pass(minutes{3});
+    CHECK(host.values(orders) == Strings{"b again"});
+    CHECK(host.store->total() == 0);
+  }
+
+  TEST_CASE("a record of a topic that is deleted while its move is on its way is gone") {
+    TestHost host;
+    host.park(orders, "a", "1h", "id");
+    host.settle();
+    const auto answer = host.move(orders, "id", host.clock.wall() + minutes{1});
+    host.deleted.insert(orders.topic);
+    REQUIRE(host.store->drop_topic(orders.topic).has_value());
+    host.engine->topic_deleted(orders.topic);
+    host.checks_store = false;
+    host.settle();
+    CHECK(outcome_of(answer) == ControlOutcome::unknown);
+    host.pass(minutes{2});
+    CHECK(host.values(orders).empty());
+  }
+
+  TEST_CASE(
+      "an unknown name, a name of another partition and one of the past are unknown or told") {
+    TestHost host;
+    host.park(orders, "a", "1s", "id");
+    host.settle();
+    const WallTime due = host.clock.wall() + minutes{1};
+    CHECK(outcome_of(host.move(orders, "nobody", due)) == ControlOutcome::unknown);
+    CHECK(outcome_of(host.move(others, "id", due)) == ControlOutcome::unknown);
+    CHECK(outcome_of(host.deliver_now(orders, "@zzz")) == ControlOutcome::unknown);
+    host.pass(milliseconds{1'000});
+    CHECK(outcome_of(host.move(orders, "id", due)) == ControlOutcome::already_delivered);
+    CHECK(outcome_of(host.deliver_now(orders, "id")) == ControlOutcome::already_delivered);
+  }
+}
+
+TEST_SUITE("deliver now") {
+  TEST_CASE("a record is delivered now, and the answer is its offset") {
+    TestHost host;
+    host.park(orders, "later", "1h", "id");
+    host.park(orders, "soon", "1s");
+    host.pass(milliseconds{1'000});
+    const auto answer = host.deliver_now(orders, "id");
+    host.settle();
+    CHECK(outcome_of(answer) == ControlOutcome::done);
+    CHECK((**answer)->offset == 1);
+    CHECK(host.values(orders) == Strings{"soon", "later"});
+    CHECK(host.log(orders)[1].timestamp == host.clock.wall());
+    host.pass(hours{2});
+    CHECK(host.log(orders).size() == 2);
+  }
+
+  TEST_CASE("it is answered when it is delivered, however often that is refused") {
+    TestHost host;
+    host.refuses = [](const TopicPartition&) { return true; };
+    host.park(orders, "a", "1h", "id");
+    host.settle();
+    const auto answer = host.deliver_now(orders, "id");
+    host.pass(milliseconds{3'000});
+    CHECK(!answer->has_value());
+    host.refuses = nullptr;
+    host.pass(milliseconds{3'000});
+    CHECK(outcome_of(answer) == ControlOutcome::done);
+    CHECK((**answer)->offset == 0);
+  }
+
+  TEST_CASE("who waits for the delivery is told when the record is cancelled, moved or dropped") {
+    for (const std::string what : {"cancel", "move", "drop"}) {
+      CAPTURE(what);
+      TestHost host;
+      host.refuses = [](const TopicPartition&) { return true; };
+      host.park(orders, "a", "1h", "id");
+      host.settle();
+      const auto answer = host.deliver_now(orders, "id");
+      host.settle();
+      CHECK(!answer->has_value());
+      if (what == "cancel") host.cancel(orders, "id");
+      if (what == "move") host.move(orders, "id", host.clock.wall() + hours{1});
+      if (what == "drop") {
+        host.deleted.insert(orders.topic);
+        host.checks_store = false;
+        REQUIRE(host.store->drop_topic(orders.topic).has_value());
+        host.engine->topic_deleted(orders.topic);
+      }
+      host.settle();
+      REQUIRE(answer->has_value());
+      if (what == "move") {
+        CHECK(!(**answer).has_value());
+      } else {
+        CHECK(outcome_of(answer) == ControlOutcome::unknown);
+      }
+    }
+  }
+
+  TEST_CASE("requests that wait for one record are bounded") {
+    TestHost host;
+    host.refuses = [](const TopicPartition&) { return true; };
+    host.park(orders, "a", "1s", "id");
+    host.pass(milliseconds{1'000});
+    std::vector<TestHost::Answer> answers;
+    for (int i = 0; i < 20; ++i) answers.push_back(host.deliver_now(orders, "id"));
+    CHECK(std::ranges::count_if(answers, [](const auto& each) { return each->has_value(); }) == 4);
+    CHECK((**answers.back()).error().code == Errc::exhausted);
+  }
+}
+
+TEST_SUITE("trace") {
+  TEST_CASE("an id remembers when it was scheduled, replaced, moved and delivered, and where") {
+    TestHost host;
+    const WallTime start = host.clock.wall();
+    host.park(orders, "a", "1h", "id");
+    host.settle();
+    host.pass(milliseconds{10});
+    host.park(orders, "b", "2h", "id");
+    host.settle();
+    host.pass(milliseconds{10});
+    host.move(orders, "id", start + minutes{1});
+    host.settle();
+    host.pass(minutes{1});
+    REQUIRE(host.values(orders) == Strings{"b"});
+    const auto events = host.store->trace(orders, "id", host.clock.wall()).value();
+    REQUIRE(events.size() == 4);
+    using Kind = storage::IdEvent::Kind;
+    CHECK(events[0] == storage::IdEvent{Kind::scheduled, start, start + hours{1}});
+    CHECK(events[1] == storage::IdEvent{Kind::replaced, start + milliseconds{10},
+                                        start + milliseconds{10} + hours{2}});
+    CHECK(events[2] == storage::IdEvent{Kind::moved, start + milliseconds{20}, start + minutes{1}});
+    CHECK(events[3].kind == Kind::delivered);
+    CHECK(events[3].due == start + minutes{1});
+    CHECK(events[3].offset == 0);
+    // A replay adds nothing.
+    host.crash(0, 100);
+    CHECK(host.store->trace(orders, "id", host.clock.wall()).value() == events);
+    host.pass(hours{2});
+    CHECK(host.store->trace(orders, "id", host.clock.wall()).value().empty());
+  }
+
+  TEST_CASE("an id remembers its last 32 events") {
+    TestHost host;
+    host.park(orders, "a", "1h", "id");
+    host.settle();
+    for (int i = 0; i < 40; ++i) {
+      host.pass(milliseconds{1});
+      host.move(orders, "id", host.clock.wall() + hours{1});
+      host.settle();
+    }
+    const auto events = host.store->trace(orders, "id", host.clock.wall()).value();
+    CHECK(events.size() == storage::max_id_events);
+    CHECK(events.back().at == host.clock.wall());
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay
