@@ -41,7 +41,7 @@ auto into(error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
-using Request = http::request<http::empty_body>;
+using Request = http::request<http::string_body>;
 using Parser = http::response_parser<http::string_body>;
 
 constexpr auto between_tries = std::chrono::milliseconds{100};
@@ -53,6 +53,8 @@ struct Conversation {
   Request request;
   std::string token;  // Empty: none.
   bool waits_for_start;
+  const AdminClient::TakeLine* take;  // Null: the answer is wanted as a whole.
+  std::size_t pieces = 0;             // Pieces of the answer that have come.
   Parser parser{};
   error_code error{};
   std::string refused{};  // The reason why the token was not sent; empty: none.
@@ -131,6 +133,30 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
             "admin.token there";
 }
 
+// Gives away the whole lines of the body so far.
+void take_lines(Conversation& talk) {
+  std::string& body = talk.parser.get().body();
+  std::size_t from = 0;
+  for (auto end = body.find('\n'); end != body.npos; end = body.find('\n', from)) {
+    (*talk.take)(std::string_view(body).substr(from, end - from));
+    from = end + 1;
+  }
+  body.erase(0, from);
+}
+
+asio::awaitable<void> read_by_lines(beast::tcp_stream& stream, beast::flat_buffer& buffer,
+                                    Conversation& talk) {
+  talk.parser.body_limit(boost::none);
+  co_await http::async_read_header(stream, buffer, talk.parser, into(talk.error));
+  while (!talk.error && !talk.parser.is_done()) {
+    co_await http::async_read_some(stream, buffer, talk.parser, into(talk.error));
+    ++talk.pieces;
+    if (talk.parser.get().result_int() == 200) take_lines(talk);
+    if (talk.parser.get().body().size() > AdminClient::max_answer_bytes)
+      talk.error = http::error::body_limit;
+  }
+}
+
 // One connection for one question.
 asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   asio::ip::tcp::resolver resolver(io);
@@ -154,7 +180,11 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   }
   co_await http::async_write(stream, talk.request, into(error));
   if (error) co_return;
-  co_await http::async_read(stream, buffer, talk.parser, into(error));
+  if (talk.take != nullptr) {
+    co_await read_by_lines(stream, buffer, talk);
+  } else {
+    co_await http::async_read(stream, buffer, talk.parser, into(error));
+  }
 }
 
 // Whether it can be a token, and so a part of a header line.
@@ -176,14 +206,18 @@ std::string first_line_of(const std::string& path) {
 AdminClient::AdminClient(AdminSettings settings)
     : settings_(std::move(settings)), address_(printable(settings_.address)) {}
 
-Result<AdminClient::Answer> AdminClient::ask(std::string_view method, std::string_view target,
-                                             const std::string& token) {
+Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& token) {
   const auto at = parse_host_port(settings_.address);
   if (!at) return std::unexpected(at.error());
-  Conversation talk{*at, {}, token, settings_.waits_for_start};
-  talk.request.method_string({method.data(), method.size()});
-  talk.request.target({target.data(), target.size()});
+  Conversation talk{*at, {}, token, settings_.waits_for_start, asked.take};
+  talk.request.method_string({asked.method.data(), asked.method.size()});
+  talk.request.target({asked.target.data(), asked.target.size()});
   set_fields(talk.request, *at, true);
+  if (!asked.body.empty()) {
+    talk.request.set(http::field::content_type, "application/json");
+    talk.request.body() = std::move(asked.body);
+    talk.request.prepare_payload();
+  }
   talk.parser.body_limit(max_answer_bytes);
   bool ended = false;
   asio::io_context io;  // Goes first: a conversation that did not end goes with it.
@@ -191,7 +225,10 @@ Result<AdminClient::Answer> AdminClient::ask(std::string_view method, std::strin
     ended = true;
     if (thrown) talk.error = asio::error::fault;
   });
-  io.run_for(settings_.timeout);
+  for (std::size_t before = 1; !ended && before != talk.pieces;) {
+    before = talk.pieces;
+    io.run_for(settings_.timeout);
+  }
   if (!ended) {
     return fail(Errc::io, fmt::format("no answer from the admin at {} within {}", address_,
                                       format_duration(settings_.timeout)));
@@ -223,24 +260,36 @@ Result<std::string> AdminClient::body_of(Result<Answer> answer) const {
 
 Result<std::string> AdminClient::get(std::string_view target) {
   if (!reads_need_token_) {
-    auto answer = ask("GET", target, "");
+    auto answer = ask({"GET", target}, "");
     if (!answer || answer->status != 401) return body_of(std::move(answer));
     reads_need_token_ = true;  // An admin off loopback wants it for everything.
   }
   const auto token = this->token();
   if (!token) return std::unexpected(token.error());
-  return body_of(ask("GET", target, *token));
+  return body_of(ask({"GET", target}, *token));
 }
 
-Result<std::string> AdminClient::remove(std::string_view target) {
+Result<AdminClient::Answer> AdminClient::ask_for_change(Asked asked) {
   const auto token = this->token();
   if (!token) {
     // "Nothing listens" helps more than "no token".
-    if (const auto there = ask("GET", "/healthz", ""); !there)
+    if (const auto there = ask({"GET", "/healthz"}, ""); !there)
       return std::unexpected(there.error());
     return std::unexpected(token.error());
   }
-  return body_of(ask("DELETE", target, *token));
+  return ask(std::move(asked), *token);
+}
+
+Result<std::string> AdminClient::change(std::string_view method, std::string_view target,
+                                        std::string body) {
+  return body_of(ask_for_change({method, target, std::move(body)}));
+}
+
+Result<> AdminClient::change_by_lines(std::string_view method, std::string_view target,
+                                      std::string body, const TakeLine& take) {
+  const auto rest = body_of(ask_for_change({method, target, std::move(body), &take}));
+  if (!rest) return std::unexpected(rest.error());
+  return {};
 }
 
 Result<std::string> AdminClient::token() {

@@ -23,6 +23,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,14 +50,29 @@ class AdminClient {
 
   // The bodies of answers: JSON.
   Result<std::string> get(std::string_view target);
-  Result<std::string> remove(std::string_view target);
+  Result<std::string> remove(std::string_view target) { return change("DELETE", target); }
+  // Any other request that changes something; `body` is JSON.
+  Result<std::string> change(std::string_view method, std::string_view target,
+                             std::string body = {});
+  // The same, for an answer that comes line by line while the admin works: each line is given to
+  // `take`.  The timeout is that between two lines.
+  using TakeLine = std::function<void(std::string_view)>;
+  Result<> change_by_lines(std::string_view method, std::string_view target, std::string body,
+                           const TakeLine& take);
 
  private:
   struct Answer {
     unsigned status;
     std::string body;
   };
-  Result<Answer> ask(std::string_view method, std::string_view target, const std::string& token);
+  struct Asked {
+    std::string_view method;
+    std::string_view target;
+    std::string body = {};
+    const TakeLine* take = nullptr;
+  };
+  Result<Answer> ask(Asked asked, const std::string& token);
+  Result<Answer> ask_for_change(Asked asked);
   Result<std::string> body_of(Result<Answer> answer) const;
   Result<std::string> token();
 

@@ -179,21 +179,21 @@ class Broker:
     def client(self, timeout=30):
         return wire.Client(self.address, timeout)
 
-    def http(self, method, path, token=True, headers=None):
-        """(status, JSON). token: the right one, or the text given, or none."""
+    def http(self, method, path, token=True, headers=None, body=None):
+        """(status, JSON, or the text if it is none). token: the right one, or the text given, or none."""
         headers = dict(headers or {})
         if token:
             text = (self.data / "admin.token").read_text().strip() if token is True else token
             headers["Authorization"] = f"Bearer {text}"
         connection = http.client.HTTPConnection(*self.admin, timeout=20)
         with contextlib.closing(connection):
-            connection.request(method, path, headers=headers)
+            connection.request(method, path, headers=headers, body=None if body is None else json.dumps(body))
             answer = connection.getresponse()
-            body = answer.read()
+            text = answer.read()
         try:
-            return answer.status, json.loads(body)
+            return answer.status, json.loads(text)
         except ValueError:
-            return answer.status, body.decode(errors="replace")
+            return answer.status, text.decode(errors="replace")
 
     def get(self, path):
         status, body = self.http("GET", path, token=False)

@@ -1,0 +1,142 @@
+#include "cli/commands/delayed_common.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/time_text.h"
+#include "base/utf8.h"
+#include "cli/admin_client.h"
+#include "cli/io/text.h"
+#include "cli/time_word.h"
+
+namespace tarry::cli {
+namespace {
+
+constexpr std::uint64_t page_size = 500;
+
+void add_time(CLI::App& command, const char* name, std::optional<std::string>& to,
+              const char* help) {
+  command.add_option(name, to, help)->option_text("T")->check(is_time_word)->take_last();
+}
+void add_glob(CLI::App& command, const char* name, std::optional<std::string>& to,
+              const char* help) {
+  command.add_option(name, to, help)->option_text("GLOB")->take_last();
+}
+
+}  // namespace
+
+const CLI::Validator is_id_or_handle(
+    [](std::string& word) -> std::string {
+      if (word.empty() || word.size() > 249)
+        return fmt::format("an id has 1 to 249 bytes; this one has {}", word.size());
+      return is_utf8(word) ? std::string() : fmt::format("{} is not UTF-8", printable(word));
+    },
+    "");
+
+void add_time_range(CLI::App& command, DelayedOptions& options) {
+  add_time(command, "--from", options.from, "Only records due at this time or later");
+  add_time(command, "--to", options.to, "Only records due before this time");
+}
+
+void add_selection(CLI::App& command, DelayedOptions& options) {
+  add_time_range(command, options);
+  add_glob(command, "--id", options.glob, "Only ids that match: * is any text, ? one character");
+  add_glob(command, "--key", options.key_glob, "Only keys that match");
+}
+
+void add_partition(CLI::App& command, DelayedOptions& options) {
+  command.add_option("-p,--partition", options.partition, "Only this partition (default: all)")
+      ->option_text("PARTITION")
+      ->check(is_partition)
+      ->take_last();
+}
+
+std::int64_t epoch_ms(const std::string& word) {
+  return to_ms(*parse_time_word(word));
+}
+
+std::string path_of(const DelayedOptions& options, const std::string& id,
+                    const std::string& below) {
+  std::string path =
+      fmt::format("/delayed/{}/{}{}", percent_encoded(*options.topic), percent_encoded(id), below);
+  if (options.partition) path += fmt::format("?partition={}", *options.partition);
+  return path;
+}
+
+std::string query_of(const DelayedOptions& options) {
+  std::string query;
+  const auto add = [&](const char* name, const std::string& value) {
+    query += fmt::format("{}{}={}", query.empty() ? "" : "&", name, percent_encoded(value));
+  };
+  if (options.topic) add("topic", *options.topic);
+  if (options.partition) add("partition", std::to_string(*options.partition));
+  if (options.from) add("from", std::to_string(epoch_ms(*options.from)));
+  if (options.to) add("to", std::to_string(epoch_ms(*options.to)));
+  if (options.glob) add("id", *options.glob);
+  if (options.key_glob) add("key", *options.key_glob);
+  return query;
+}
+
+Result<Json> parse_object(const Result<std::string>& body) {
+  if (!body) return std::unexpected(body.error());
+  Json json = Json::parse(*body, nullptr, false);
+  if (!json.is_object())
+    return fail(Errc::io,
+                fmt::format("the admin's answer is not a JSON object: {}", printable(*body)));
+  return json;
+}
+
+std::string field(const Json& of, const char* name) {
+  if (!of.is_object() || !of.contains(name) || of[name].is_null()) return "-";
+  const Json& value = of[name];
+  return cell(value.is_string() ? value.get<std::string>() : text_of(value));
+}
+
+std::string time_field(const Json& of, const char* name) {
+  if (!of.is_object() || !of.contains(name) || !of[name].is_number_integer()) return "-";
+  return format_time(from_ms(of[name].get<std::int64_t>()));
+}
+
+std::string distance_field(const Json& of, const char* name) {
+  if (!of.is_object() || !of.contains(name) || !of[name].is_number_integer()) return "-";
+  using namespace std::chrono;
+  const auto left = from_ms(of[name].get<std::int64_t>()) - wall_now();
+  const auto rough = abs(left) >= 10s ? milliseconds(round<seconds>(left)) : left;
+  return left < 0ms ? format_duration(-rough) + " ago" : "in " + format_duration(rough);
+}
+
+Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,
+                          const std::string& more, const std::function<bool(const Json&)>& take,
+                          const std::function<void()>& page_ended) {
+  const std::string query = query_of(options);
+  std::uint64_t left = options.limit.value_or(UINT32_MAX);
+  std::string after;
+  while (left > 0) {
+    std::string page_query = query + (query.empty() ? "" : "&") +
+                             fmt::format("limit={}{}", std::min(left, page_size), more);
+    if (!after.empty()) page_query += "&after=" + percent_encoded(after);
+    const auto page = parse_object(admin.get("/delayed?" + page_query));
+    if (!page) return std::unexpected(page.error());
+    if (!page->contains("records") || !(*page)["records"].is_array())
+      return fail(Errc::io, "the admin's answer has no records");
+    for (const auto& record : (*page)["records"]) {
+      if (left == 0) break;
+      --left;
+      if (!take(record)) return {};
+    }
+    page_ended();
+    if (!page->contains("next") || !(*page)["next"].is_string()) break;
+    std::string next = (*page)["next"].get<std::string>();
+    if (next.empty() || next == after) break;
+    after = std::move(next);
+  }
+  return {};
+}
+
+}  // namespace tarry::cli

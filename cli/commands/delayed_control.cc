@@ -1,0 +1,262 @@
+#include "cli/commands/delayed_control.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <fmt/core.h>
+
+#include "base/utf8.h"
+#include "cli/admin_choice.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/line_reader.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
+#include "cli/time_word.h"
+
+namespace tarry::cli {
+namespace {
+
+// What one of these commands asks for, and how it is said.
+struct Action {
+  const char* name;    // As the admin knows it.
+  const char* result;  // The answer to a record for which it was done.
+  const char* noun;    // "records cancelled", for the progress.
+};
+constexpr Action cancelling{"cancel", "cancelled", "records cancelled"};
+constexpr Action moving{"move", "moved", "records moved"};
+constexpr Action delivering{"deliver", "delivered", "records delivered"};
+
+// The body of a move, for one record and for a selection.
+void put_due(Json& body, const DelayedOptions& options) {
+  if (options.at) body["due"] = epoch_ms(*options.at);
+  if (options.by) body["by"] = *options.by;
+}
+
+// One run of the command over names.
+class ByName {
+ public:
+  ByName(const Action& action, const DelayedOptions& options, AdminClient& admin)
+      : action_(action), options_(options), admin_(admin), progress_(action.noun) {}
+
+  int run() {
+    for (const auto& id : options_.ids) {
+      if (id == "-") {
+        if (const auto read = read_names(); !read) {
+          table_.print(out_);
+          return out_.end(failure(read.error().message));
+        }
+      } else if (!one(id)) {
+        break;
+      }
+    }
+    progress_.clear();
+    table_.print(out_);
+    out_.flush();
+    if (not_done_ == 0) return out_.end(done);
+    return out_.end(failure(names_ == 1
+                                ? first_reason_
+                                : fmt::format("{} of {} not {}, the first of them {}", not_done_,
+                                              names_, action_.result, first_reason_)));
+  }
+
+ private:
+  Result<> read_names() {
+    LineReader lines(STDIN_FILENO, "standard input");
+    for (;;) {
+      const auto line = lines.next();
+      if (!line) return std::unexpected(line.error());
+      if (!*line) return {};
+      if ((*line)->empty()) continue;
+      std::string id(**line);
+      if (const auto wrong = is_id_or_handle(id); !wrong.empty())
+        return fail(Errc::invalid, fmt::format("standard input: {}", wrong));
+      if (!one(id)) return {};
+    }
+  }
+
+  Result<std::string> ask(const std::string& id) {
+    if (&action_ == &cancelling) return admin_.remove(path_of(options_, id));
+    if (&action_ == &delivering) return admin_.change("POST", path_of(options_, id, "/deliver"));
+    Json body = Json::object();
+    put_due(body, options_);
+    return admin_.change("PATCH", path_of(options_, id), text_of(body));
+  }
+
+  // Whether to go on with the next.
+  bool one(const std::string& id) {
+    const auto answer = parse_object(ask(id));
+    const std::string result = answer ? field(*answer, "result") : "error";
+    progress_.at(++names_);
+    if (result != action_.result) {
+      const std::string reason = !answer               ? answer.error().message
+                                 : result == "unknown" ? "nothing is pending under this id"
+                                 : result == "already_delivered" ? "it has been delivered already"
+                                                                 : result;
+      if (not_done_++ == 0) first_reason_ = fmt::format("{}: {}", cell(id), reason);
+    }
+    if (options_.broker.json) {
+      Json json{{"topic", *options_.topic}, {"id", id}};
+      if (answer) {
+        json.update(*answer);
+      } else {
+        json["result"] = "error";
+        json["error"] = answer.error().message;
+      }
+      out_.line(text_of(json));
+    } else {
+      table_.row({cell(id), result, detail(answer)});
+    }
+    // Nobody answers: each of the others would wait for the whole timeout again.
+    return answer || answer.error().code != Errc::io;
+  }
+
+  // The offset of a record that was delivered, the due time of one that was moved.
+  std::string detail(const Result<Json>& answer) const {
+    if (!answer || !answer->contains("partitions") || !(*answer)["partitions"].is_array())
+      return "";
+    for (const auto& partition : (*answer)["partitions"]) {
+      if (field(partition, "result") != action_.result) continue;
+      if (&action_ == &moving) return time_field(partition, "due_ms");
+      if (&action_ == &delivering) return "offset " + field(partition, "offset");
+    }
+    return "";
+  }
+
+  const Action& action_;
+  const DelayedOptions& options_;
+  AdminClient& admin_;
+  Progress progress_;
+  Output out_;
+  Table table_{{{"ID"}, {"RESULT"}, {""}}};
+  std::string first_reason_;
+  std::size_t names_ = 0, not_done_ = 0;
+};
+
+std::uint64_t number_in(const Json& of, const char* name) {
+  return of.is_object() && of.contains(name) && of[name].is_number_unsigned()
+             ? of[name].get<std::uint64_t>()
+             : 0;
+}
+
+std::string selection_body(const Action& action, const DelayedOptions& options) {
+  Json body{{"action", action.name}};
+  if (options.glob) body["id"] = *options.glob;
+  if (options.key_glob) body["key"] = *options.key_glob;
+  if (options.from) body["from"] = epoch_ms(*options.from);
+  if (options.to) body["to"] = epoch_ms(*options.to);
+  if (options.partition) body["partition"] = *options.partition;
+  if (options.dry_run) body["dry_run"] = true;
+  put_due(body, options);
+  return text_of(body);
+}
+
+int select(const Action& action, const DelayedOptions& options, AdminClient& admin) {
+  Json last;
+  Progress progress(options.dry_run ? "records found" : action.noun);
+  const auto asked = admin.change_by_lines(
+      "POST", fmt::format("/delayed/{}/select", percent_encoded(*options.topic)),
+      selection_body(action, options), [&](std::string_view line) {
+        last = Json::parse(line, nullptr, false);
+        progress.at(number_in(last, options.dry_run ? "matched" : "done"));
+      });
+  progress.clear();
+  if (!asked) return failure(asked.error().message);
+  if (!last.is_object()) return failure("the admin's answer has ended too soon");
+
+  Output out;
+  const std::uint64_t matched = number_in(last, "matched");
+  if (options.broker.json) {
+    out.line(text_of(last));
+  } else if (options.dry_run) {
+    out.line(fmt::format("{} would be {}", counted(matched, "record", "records"), action.result));
+    Table table({{"DUE"}, {"IN"}, {"ID"}, {"HANDLE"}, {"KEY"}});
+    if (last.contains("records") && last["records"].is_array()) {
+      for (const auto& record : last["records"]) {
+        table.row({time_field(record, "due_ms"), distance_field(record, "due_ms"),
+                   field(record, "id"), field(record, "handle"), field(record, "key")});
+      }
+    }
+    table.print(out);
+  } else {
+    std::string line =
+        fmt::format("{} {}", counted(number_in(last, "done"), "record", "records"), action.result);
+    if (const auto late = number_in(last, "already_delivered"); late != 0)
+      line += fmt::format(", {} delivered already", grouped(late));
+    if (const auto unknown = number_in(last, "unknown"); unknown != 0)
+      line += fmt::format(", {} no longer pending", grouped(unknown));
+    out.line(line);
+  }
+  if (!last.contains("error")) return out.end(done);
+  out.flush();
+  const auto refused = number_in(last, "failed");
+  return out.end(
+      failure(refused == 0 ? field(last, "error")
+                           : fmt::format("{} of {} not {}, the first of them: {}", grouped(refused),
+                                         grouped(matched), action.result, field(last, "error"))));
+}
+
+int run(const Action& action, const DelayedOptions& options) {
+  if (options.ids.empty() && !options.selects()) {
+    return usage_error(
+        fmt::format("{}: give ids, - to read them from standard input, or a "
+                    "selection: --id GLOB, --key GLOB, --from T, --to T",
+                    action.name));
+  }
+  if (!options.ids.empty() && options.selects()) {
+    return usage_error(
+        fmt::format("{} {}: give ids or a selection (--id, --key, --from, --to), "
+                    "not both",
+                    action.name, cell(options.ids.front())));
+  }
+  if (options.dry_run && !options.selects())
+    return usage_error("--dry-run: it shows what a selection has; ids were given");
+  if (&action == &moving && options.at.has_value() == options.by.has_value())
+    return usage_error("move: give either --at T or --by D");
+  auto admin = choose_admin(options.broker, AdminUse::changes);
+  if (!admin) return admin.error().report();
+  return options.selects() ? select(action, options, *admin)
+                           : ByName(action, options, *admin).run();
+}
+
+}  // namespace
+
+void add_delayed_control(const AddDelayed& add) {
+  const auto add_one = [&](const char* name, const char* help, DelayedRun run) {
+    const auto [command, options] = add(name, help, run);
+    command->add_option("TOPIC", options->topic, "The topic")->required()->check(is_topic);
+    command
+        ->add_option("ID", options->ids,
+                     "Schedule ids, or handles, which begin with @; - reads them from standard "
+                     "input, one a line")
+        ->expected(0, CLI::detail::expected_max_vector_size)
+        ->check(is_id_or_handle);
+    add_selection(*command, *options);
+    add_partition(*command, *options);
+    command->add_flag("--dry-run", options->dry_run,
+                      "Says how many a selection has and shows the first ten; changes nothing");
+    return std::pair(command, options);
+  };
+  add_one("cancel", "Cancels records, definitively",
+          [](const DelayedOptions& options) { return run(cancelling, options); });
+  const auto [move, options] =
+      add_one("move", "Gives records another due time",
+              [](const DelayedOptions& given) { return run(moving, given); });
+  move->add_option("--at", options->at, "The new due time")
+      ->option_text("T")
+      ->check(is_time_word)
+      ->take_last();
+  move->add_option("--by", options->by, "How much later; with - before it, earlier")
+      ->option_text("D")
+      ->check(is_shift)
+      ->take_last();
+  add_one("deliver", "Delivers records now",
+          [](const DelayedOptions& given) { return run(delivering, given); });
+}
+
+}  // namespace tarry::cli

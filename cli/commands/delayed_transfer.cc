@@ -1,0 +1,261 @@
+#include "cli/commands/delayed_transfer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "cli/admin_choice.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/interrupt.h"
+#include "cli/io/line_reader.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
+#include "cli/io/text.h"
+#include "cli/kafka/producer.h"
+
+namespace tarry::cli {
+namespace {
+
+int export_records(const DelayedOptions& options) {
+  auto admin = choose_admin(options.broker, AdminUse::reads);
+  if (!admin) return admin.error().report();
+  Output out;
+  Progress progress("records exported");
+  std::uint64_t count = 0;
+  const auto take = [&](const Json& record) {
+    out.line(text_of(record));
+    progress.at(++count);
+    return !out.is_over();
+  };
+  const auto all = for_each_pending(*admin, options, "&values=true", take, [] {});
+  progress.clear();
+  if (!all) return out.end(failure(all.error().message));
+  return out.end(done);
+}
+
+// --- Import.
+
+// A line of an export, as far as a producer needs it.
+struct Line {
+  std::string topic;
+  std::optional<PartitionIndex> partition;
+  std::optional<std::string> key, value;
+  std::vector<KafkaHeader> headers;
+};
+
+std::unexpected<Error> wrong(const char* name, const char* expected) {
+  return fail(Errc::invalid, fmt::format("{} is not {}", name, expected));
+}
+
+// Text, or bytes in base64 when NAME_base64 says so; nothing for null.
+Result<std::optional<std::string>> bytes_in(const Json& of, const char* name) {
+  if (!of.contains(name) || of[name].is_null()) return std::nullopt;
+  if (!of[name].is_string()) return wrong(name, "a text");
+  auto text = of[name].get<std::string>();
+  const std::string flag = fmt::format("{}_base64", name);
+  if (!of.contains(flag) || of[flag] != true) return text;
+  auto bytes = from_base64(text);
+  if (!bytes) return wrong(name, "base64");
+  return *bytes;
+}
+
+// A time in milliseconds, as the header of that name.
+Result<> add_time(Line& line, const Json& of, const char* name, const char* header, bool needed) {
+  if (!of.contains(name) || of[name].is_null()) {
+    if (!needed) return {};
+    return fail(Errc::invalid, fmt::format("{} is missing", name));
+  }
+  if (!of[name].is_number_integer()) return wrong(name, "a number of milliseconds");
+  line.headers.emplace_back(header, std::to_string(of[name].get<std::int64_t>()));
+  return {};
+}
+
+Result<> add_headers(Line& line, const Json& of) {
+  if (!of.contains("headers") || of["headers"].is_null()) return {};
+  if (!of["headers"].is_array()) return wrong("headers", "an array");
+  for (const auto& header : of["headers"]) {
+    if (!header.is_object()) return wrong("headers", "an array of objects");
+    auto name = bytes_in(header, "name");
+    auto value = bytes_in(header, "value");
+    if (!name) return std::unexpected(name.error());
+    if (!value) return std::unexpected(value.error());
+    if (!*name) return wrong("headers", "an array of objects with a name");
+    line.headers.emplace_back(std::move(**name), std::move(*value));
+  }
+  return {};
+}
+
+Result<Line> parse_line(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return fail(Errc::invalid, "it is not a JSON object");
+  Line line;
+  if (!json.contains("topic") || !json["topic"].is_string()) return wrong("topic", "a text");
+  line.topic = json["topic"].get<std::string>();
+  if (std::string word = line.topic; !is_topic(word).empty())
+    return fail(Errc::invalid, is_topic(word));
+  if (json.contains("partition") && !json["partition"].is_null()) {
+    if (!json["partition"].is_number_unsigned() || json["partition"] > INT32_MAX)
+      return wrong("partition", "a partition's number");
+    line.partition = json["partition"].get<PartitionIndex>();
+  }
+  auto key = bytes_in(json, "key");
+  if (!key) return std::unexpected(key.error());
+  line.key = std::move(*key);
+  if (json.contains("value") && !json["value"].is_null()) {
+    if (!json["value"].is_string()) return wrong("value", "a text");
+    auto value = from_base64(json["value"].get<std::string>());
+    if (!value) return wrong("value", "base64");
+    line.value = std::move(*value);
+  }
+  if (const auto added = add_headers(line, json); !added) return std::unexpected(added.error());
+  if (const auto added = add_time(line, json, "due_ms", "x-deliver-at", true); !added)
+    return std::unexpected(added.error());
+  if (const auto added = add_time(line, json, "expires_ms", "x-expire-at", false); !added)
+    return std::unexpected(added.error());
+  auto id = bytes_in(json, "id");
+  if (!id) return std::unexpected(id.error());
+  if (*id) line.headers.emplace_back("x-schedule-id", std::move(**id));
+  return line;
+}
+
+class Import {
+ public:
+  explicit Import(const DelayedOptions& options)
+      : options_(options), progress_("records accepted") {}
+
+  int run() {
+    int descriptor = STDIN_FILENO;
+    std::string name = "standard input";
+    if (options_.file && *options_.file != "-") {
+      name = cell(*options_.file);
+      descriptor = ::open(options_.file->c_str(), O_RDONLY | O_CLOEXEC);
+      if (descriptor < 0) {
+        return failure(fmt::format("{}: {}", name, std::generic_category().message(errno)));
+      }
+    }
+    end_in_order_on_signals();
+    auto read = read_lines(descriptor, name);
+    if (descriptor != STDIN_FILENO) ::close(descriptor);
+    // What was sent is reported, whatever came then.
+    for (auto& [topic, producer] : producers_) {
+      if (const auto finished = producer->finish(); !finished && read) read = finished;
+    }
+    progress_.clear();
+    const std::string accepted = counted(accepted_, "record accepted", "records accepted");
+    Output out;
+    if (options_.broker.json) {
+      out.line(text_of(Json{{"accepted", accepted_}, {"refused", refused_}}));
+    } else {
+      out.line(accepted);
+    }
+    out.flush();
+    if (refused_ != 0) {
+      return out.end(failure(fmt::format("{} not accepted, the first of them line {}: {}",
+                                         counted(refused_, "record", "records"), first_refused_,
+                                         first_reason_)));
+    }
+    if (!read) return out.end(failure(read.error().message));
+    if (was_interrupted()) return out.end(failure("interrupted: " + accepted));
+    return out.end(done);
+  }
+
+ private:
+  Result<> read_lines(int descriptor, const std::string& name) {
+    LineReader lines(descriptor, name, [this] {
+      for (auto& [topic, producer] : producers_) producer->poll();
+    });
+    for (;;) {
+      const auto text = lines.next();
+      if (!text) return std::unexpected(text.error());
+      if (!*text || was_interrupted()) return {};
+      ++number_;
+      if ((*text)->empty()) continue;
+      const auto line = parse_line(**text);
+      if (!line) {
+        return fail(line.error().code,
+                    fmt::format("{}: line {}: {}", name, number_, line.error().message));
+      }
+      if (const auto sent = send(*line); !sent) {
+        return fail(sent.error().code,
+                    fmt::format("{}: line {}: {}", name, number_, sent.error().message));
+      }
+    }
+  }
+
+  Result<> send(const Line& line) {
+    auto at = producers_.find(line.topic);
+    if (at == producers_.end()) {
+      // Each is a client with threads of its own.
+      if (producers_.size() == max_producers) {
+        if (const auto finished = producers_.begin()->second->finish(); !finished) return finished;
+        producers_.erase(producers_.begin());
+      }
+      auto opened =
+          KafkaProducer::open(options_.broker.kafka(), line.topic, Acks::all,
+                              [this](const Delivery& delivery) { on_delivery(delivery); });
+      if (!opened) return std::unexpected(opened.error());
+      at = producers_.emplace(line.topic, std::move(*opened)).first;
+    }
+    KafkaProducer& producer = *at->second;
+    auto partition = line.partition;
+    if (partition && static_cast<std::size_t>(*partition) >= producer.partition_count()) {
+      return fail(Errc::invalid,
+                  fmt::format("{} has no partition {}, only {}", line.topic, *partition,
+                              counted(producer.partition_count(), "partition", "partitions")));
+    }
+    return producer.send(number_, line.key, line.value, line.headers, partition);
+  }
+
+  void on_delivery(const Delivery& delivery) {
+    if (!delivery.error) {
+      progress_.at(++accepted_);
+    } else if (refused_++ == 0) {
+      first_refused_ = delivery.number;
+      first_reason_ = delivery.error->message;
+    }
+  }
+
+  static constexpr std::size_t max_producers = 16;
+
+  const DelayedOptions& options_;
+  Progress progress_;
+  std::map<std::string, std::unique_ptr<KafkaProducer>> producers_;
+  std::uint64_t number_ = 0;  // Of the line.
+  std::uint64_t accepted_ = 0, refused_ = 0, first_refused_ = 0;
+  std::string first_reason_;
+};
+
+int import_records(const DelayedOptions& options) {
+  return Import(options).run();
+}
+
+}  // namespace
+
+void add_delayed_transfer(const AddDelayed& add) {
+  {
+    const auto [command, options] =
+        add("export", "Writes pending records as JSON, one a line, for `import`", export_records);
+    command->add_option("TOPIC", options->topic, "Only records of this topic")->check(is_topic);
+    add_selection(*command, *options);
+  }
+  {
+    const auto [command, options] =
+        add("import", "Sends the records that `export` wrote", import_records);
+    command->add_option("FILE", options->file, "The file (default: standard input)");
+  }
+}
+
+}  // namespace tarry::cli

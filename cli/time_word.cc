@@ -1,0 +1,53 @@
+#include "cli/time_word.h"
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "base/time_text.h"
+
+namespace tarry::cli {
+
+WallTime wall_now() {
+  return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+}
+
+Result<std::chrono::milliseconds> parse_shift(std::string_view word) {
+  const bool has_sign = word.starts_with('+') || word.starts_with('-');
+  auto duration = parse_duration(word.substr(has_sign ? 1 : 0));
+  if (duration && word.starts_with('-')) return -*duration;
+  return duration;
+}
+
+Result<WallTime> parse_time_word(std::string_view word) {
+  if (word == "now") return wall_now();
+  if (word.starts_with('+') || word.starts_with('-')) {
+    const auto shift = parse_shift(word);
+    if (!shift) return std::unexpected(shift.error());
+    std::int64_t sum = 0;
+    if (!__builtin_add_overflow(to_ms(wall_now()), shift->count(), &sum)) return from_ms(sum);
+    return fail(Errc::invalid, fmt::format("\"{}\" is too far away", printable(word)));
+  }
+  auto time = parse_time(word);
+  if (!time) return fail(Errc::invalid, time.error().message + "; or one of now, +1h, -10m");
+  return time;
+}
+
+const CLI::Validator is_time_word(
+    [](std::string& word) {
+      const auto time = parse_time_word(word);
+      return time ? std::string() : time.error().message;
+    },
+    "");
+
+const CLI::Validator is_shift(
+    [](std::string& word) {
+      const auto shift = parse_shift(word);
+      return shift ? std::string() : shift.error().message;
+    },
+    "");
+
+}  // namespace tarry::cli

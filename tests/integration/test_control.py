@@ -1,0 +1,191 @@
+"""What the owner of pending records may do: move, deliver now, count, trace, select, export and import."""
+
+import json
+
+import wire
+from harness import case, eventually, now_ms
+
+HOUR = 3_600_000
+
+
+def park(client, topic, name, delay="1h", partition=0, key="k", **headers):
+    client.produce(topic, [wire.record(name, key=key, x_delay=delay, x_schedule_id=name, **headers)], partition)
+
+
+@case("a record that is moved comes at its new time alone, with the handle that it had, also over kill -9")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        park(client, topic, "a", "1s")
+        park(client, topic, "b")
+        handle = {row["id"]: row["handle"] for row in broker.pending(topic)}
+        due = int(now_ms()) + 2 * HOUR
+        status, body = broker.http("PATCH", f"/delayed/{topic}/a", body={"due": due})
+        assert status == 200 and body == {"result": "moved", "partitions": [{"partition": 0, "result": "moved", "due_ms": due}]}
+    broker.restart()
+    with broker.client() as client:
+        rows = {row["id"]: row for row in broker.pending(topic)}
+        assert rows["a"]["due_ms"] == due and rows["a"]["handle"] == handle["a"]
+        soon = int(now_ms()) + 700
+        assert broker.http("PATCH", f"/delayed/{topic}/{handle['a']}", body={"due": soon})[1]["result"] == "moved"
+        records = client.consume(topic, 1)
+        assert records[0].value == b"a" and records[0].header("x-schedule-handle") == handle["a"]
+        assert int(records[0].header("x-scheduled-for")) == soon and records[0].arrived >= soon
+        assert broker.http("PATCH", f"/delayed/{topic}/a", body={"by": "1h"})[1]["result"] == "already_delivered"
+        assert broker.http("PATCH", f"/delayed/{topic}/{handle['a']}", body={"by": "1h"})[1]["result"] == "unknown"
+        before = rows["b"]["due_ms"]
+        assert broker.http("PATCH", f"/delayed/{topic}/b", body={"by": "-10m"})[1]["partitions"][0]["due_ms"] == before - 600_000
+
+
+@case("a record that is delivered now is in the log at the offset of the answer, and not again")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=2)
+        client.produce(topic, [wire.record("first")], 1)
+        park(client, topic, "a", partition=1)
+        status, body = broker.http("POST", f"/delayed/{topic}/a/deliver")
+        assert status == 200 and body == {"result": "delivered", "partitions": [{"partition": 1, "result": "delivered", "offset": 1}]}
+        assert [record.value for record in client.consume(topic, 2, partition=1)] == [b"first", b"a"]
+        assert broker.http("POST", f"/delayed/{topic}/a/deliver")[1]["result"] == "already_delivered"
+        assert broker.http("POST", f"/delayed/{topic}/nobody/deliver")[1]["result"] == "unknown"
+        assert broker.http("POST", f"/delayed/{topic}/a/deliver", token=False)[0] == 401
+        assert client.end_offset(topic, 1) == 2
+
+
+@case("a wrong body, action, time or duration is refused with what is wrong, and nothing changes")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        park(client, topic, "a", x_expire_at=int(now_ms()) + 2 * HOUR)
+    before = broker.pending(topic)
+    for method, path, body, word in [
+        ("PATCH", "a", None, "JSON object"), ("PATCH", "a", [1], "JSON object"), ("PATCH", "a", {}, "either"),
+        ("PATCH", "a", {"due": "tomorrow"}, "tomorrow"), ("PATCH", "a", {"by": "soon"}, "soon"),
+        ("PATCH", "a", {"due": 1, "by": "1h"}, "either"), ("PATCH", "a", {"at": 1}, "'at'"), ("PATCH", "a", {"due": True}, "true"),
+        ("POST", "select", {"id": "*"}, "action"), ("POST", "select", {"id": "*", "action": "drop"}, "drop"),
+        ("POST", "select", {"action": "cancel"}, "empty"), ("POST", "select", {"id": "", "action": "cancel"}, "empty"),
+        ("POST", "select", {"id": "*", "action": "cancel", "due": 1}, "move"),
+        ("POST", "select", {"id": "*", "action": "move"}, "either"),
+        ("POST", "select", {"id": "*", "action": "cancel", "dry_run": "yes"}, "yes"),
+        ("POST", "select", {"id": "*", "action": "cancel", "partition": 7}, "7"),
+        ("DELETE", "a", {"by": "1h"}, "no body"),
+    ]:
+        status, answer = broker.http(method, f"/delayed/{topic}/{path}", body=body)
+        assert status == 400 and word in answer["error"], (method, body, status, answer)
+    for due, word in [(int(now_ms()) + 3 * HOUR, "x-expire-at"), (1_000, "2000"), (253_402_300_800_000, "9999")]:
+        status, answer = broker.http("PATCH", f"/delayed/{topic}/a", body={"due": due})
+        assert status == 409 and word in answer["error"], (due, status, answer)
+    assert broker.pending(topic) == before
+
+
+@case("count says how many are pending in each minute, hour or day")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic, other = client.create_topic(ctx.topic()), client.create_topic(ctx.topic())
+        start = (int(now_ms()) // HOUR + 5) * HOUR
+        due = [start + 1, start + 2, start + 60_000, start + HOUR, start + 30 * HOUR]
+        client.produce(topic, [wire.record(str(n), x_deliver_at=each) for n, each in enumerate(due)])
+        client.produce(other, [wire.record("x", x_deliver_at=start)])
+    assert broker.get(f"/delayed/count?topic={topic}") == {"total": 5, "by": None, "counts": []}
+    assert broker.get("/delayed/count")["total"] == 6
+    for by, unit in [("minute", 60_000), ("hour", HOUR), ("day", 24 * HOUR)]:
+        expected = {}
+        for each in due:
+            expected[each // unit * unit] = expected.get(each // unit * unit, 0) + 1
+        answer = broker.get(f"/delayed/count?topic={topic}&by={by}")
+        assert answer["total"] == 5 and {row["from"]: row["count"] for row in answer["counts"]} == expected
+        lines = broker.cli("delayed", "count", topic, "--by", by).stdout.splitlines()
+        assert [line.split("\t")[1] for line in lines] == [str(expected[each]) for each in sorted(expected)]
+    assert broker.get(f"/delayed/count?topic={topic}&from={start + 60_000}")["total"] == 3
+    assert broker.cli("delayed", "count", topic).stdout == "5\n"
+    assert broker.http("GET", "/delayed/count?by=week")[0] == 400
+
+
+@case("trace tells what has happened to an id, up to the offset of its delivery, also over kill -9")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("first")])
+        park(client, topic, "a")
+        park(client, topic, "a", "2h")
+        due = int(now_ms()) + 500
+        broker.cli("delayed", "move", topic, "a", "--at", str(due))
+        eventually(lambda: client.end_offset(topic, 0) == 2, "its delivery")
+        park(client, topic, "b")
+        broker.cli("delayed", "cancel", topic, "b")
+    broker.restart()
+    events = broker.get(f"/delayed/{topic}/a/trace")["events"]
+    assert [each["event"] for each in events] == ["scheduled", "replaced", "moved", "delivered"], events
+    assert [each["offset"] for each in events] == [None, None, None, 1] and events[3]["due_ms"] == due
+    assert [each["event"] for each in broker.get(f"/delayed/{topic}/b/trace")["events"]] == ["scheduled", "cancelled"]
+    assert broker.http("GET", f"/delayed/{topic}/nobody/trace")[0] == 404
+    lines = [line.split("\t") for line in broker.cli("delayed", "trace", topic, "a").stdout.splitlines()]
+    assert lines[3][1] == "delivered" and lines[3][-1] == "1"
+
+
+@case("a selection cancels, moves or delivers what matches and nothing else, and --dry-run changes nothing")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=3)
+        for n in range(2_500):
+            if n % 100 == 0:
+                batch = []
+            batch.append(wire.record(f"v{n}", key=f"k{n % 10}", x_delay="1h" if n % 2 else "2h", x_schedule_id=f"id-{n:04}"))
+            if n % 100 == 99:
+                client.produce(topic, batch, n // 100 % 3)
+    preview = broker.cli("delayed", "cancel", topic, "--id", "id-0*", "--dry-run")
+    assert preview.stdout.startswith("1 000 records would be cancelled\n") and len(preview.stdout.splitlines()) == 11
+    assert broker.get(f"/delayed/count?topic={topic}")["total"] == 2_500
+    assert broker.cli("delayed", "cancel", topic, "--id", "id-0*").stdout == "1 000 records cancelled\n"
+    assert broker.get(f"/delayed/count?topic={topic}")["total"] == 1_500
+    status, text = broker.http("POST", f"/delayed/{topic}/select", body={"from": 0, "action": "move", "by": "10h"})
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert status == 200 and lines[-1] == {"matched": 1_500, "done": 1_500, "already_delivered": 0, "unknown": 0}
+    assert [line["done"] for line in lines[-2:]] == [1_000, 1_500]
+    hours = sorted((row["due_ms"] - row["accepted_ms"]) // HOUR for row in broker.pending(topic))
+    assert set(hours) <= {11, 12}, set(hours)
+    assert broker.cli("delayed", "deliver", topic, "--key", "k3").stdout == "150 records delivered\n"
+    with broker.client() as client:
+        assert sum(client.end_offset(topic, partition) for partition in range(3)) == 150
+    assert broker.cli("delayed", "cancel", topic, "--from", "+10h30m", "--to", "+11h30m").stdout == "600 records cancelled\n"
+    ids = "".join(row["id"] + "\n" for row in broker.pending(topic)[:3])
+    broker.cli("delayed", "cancel", topic, "-", stdin=ids)
+    assert broker.get(f"/delayed/count?topic={topic}")["total"] == 747
+    assert broker.cli("delayed", "cancel", topic, "--id", "nobody*").stdout == "0 records cancelled\n"
+    for words in (["cancel", topic], ["cancel", topic, "a", "--id", "b"], ["move", topic, "a"], ["cancel", topic, "a", "--dry-run"]):
+        wrong = broker.cli("delayed", *words, check=False)
+        assert wrong.returncode == 2 and len(wrong.stderr.splitlines()) == 1, (words, wrong)
+
+
+@case("what is exported and imported is pending again with its key, value, headers, id, due time and expiry")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=2)
+        park(client, topic, "a", partition=1, key="ä", mine="h", x_expire_at=int(now_ms()) + 9 * HOUR)
+        client.produce(topic, [wire.record(bytes(range(256)), key=b"\xff\x00", x_delay="3h")], 0)
+        client.produce(topic, [wire.record(None, key=None, x_delay="4h")], 0)
+    before = broker.get(f"/delayed?topic={topic}&values=true")["records"]
+    exported = broker.cli("delayed", "export", topic).stdout
+    assert len(exported.splitlines()) == 3
+    broker.cli("delayed", "cancel", topic, "--from", "0")
+    assert broker.pending(topic) == []
+    assert broker.cli("delayed", "import", stdin=exported).stdout == "3 records accepted\n"
+    after = broker.get(f"/delayed?topic={topic}&values=true")["records"]
+    for row in before + after:
+        for name in ("handle", "accepted_ms", "timestamp_ms"):
+            row.pop(name)
+    assert before == after, (before, after)
+    for text, word in [("{", "JSON object"), ('{"topic": 1}', "topic"), ('{"topic": "t"}', "due_ms"),
+                       ('{"topic": "t", "due_ms": 1, "value": "?"}', "base64"),
+                       (json.dumps({"topic": topic, "partition": 9, "due_ms": 1}), "no partition 9")]:
+        wrong = broker.cli("delayed", "import", stdin=text + "\n", check=False)
+        assert wrong.returncode == 1 and word in wrong.stderr and "line 1" in wrong.stderr, (text, wrong.stderr)
+    missing = broker.cli("delayed", "import", "/nowhere", check=False)
+    assert missing.returncode == 1 and "/nowhere" in missing.stderr
