@@ -4,7 +4,7 @@
 //
 // The journal writes a record whole or not at all, so operations that must not be separated by a
 // crash are in one record: a mixed batch is [LogAppended, PendingAdded...], a delivery is
-// [LogAppended, PendingRemoved...], a move is [PendingRemoved, PendingAddedAgain], a delayed batch
+// [LogAppended, PendingRemoved...], a move is [PendingRemoved, PendingAdded], a delayed batch
 // of an idempotent producer is [PendingAdded..., ProducerAnswered].  A record that is due on
 // arrival and has an id is delivered at once: [LogAppended, PendingRemoved], without a PendingAdded
 // before.
@@ -36,7 +36,7 @@
 //                       leader_epoch i32, committed_ms i64, expires_ms i64 (max: when
 //                       offsets.retention.minutes says), metadata (u16, bytes)
 //  16 OffsetsRemoved    group, count u32, each: topic 16, partition i32
-//  17 PendingAddedAgain first_due_ms i64, then as 2: a record whose due time is not its first, with
+//  17 PendingAdded      first_due_ms i64, then as 2: a record whose due time is not its first, with
 //                       the sequence number that it had
 //
 // Applying an operation twice changes nothing the second time: it states a fact under a name that
