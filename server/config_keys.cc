@@ -12,7 +12,6 @@
 
 #include <fmt/core.h>
 
-#include "base/assert.h"
 #include "base/time_text.h"
 #include "broker/settings/topic_config.h"
 
@@ -340,13 +339,6 @@ const ConfigKey* find_config_key(std::string_view name) {
     if (key.name == name) return &key;
   }
   return nullptr;
-}
-
-Result<> check_setting(std::string_view name, std::string_view value) {
-  const auto* key = find_config_key(name);
-  TARRY_ASSERT(key != nullptr, "callers check values of keys that exist");
-  Config scratch;
-  return key->apply(scratch, value);
 }
 
 }  // namespace tarry::server

@@ -46,7 +46,4 @@ struct ConfigKey {
 std::span<const ConfigKey> config_keys();
 const ConfigKey* find_config_key(std::string_view name);  // Null: there is no such key.
 
-// Whether a key that exists takes the value; the error says what is allowed.
-Result<> check_setting(std::string_view name, std::string_view value);
-
 }  // namespace tarry::server

@@ -58,6 +58,10 @@ std::string unknown_key_text(const Setting& setting) {
                      meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 
+Error not_allowed(const Setting& setting, const Error& allowed) {
+  return {Errc::invalid, fmt::format("{}: allowed is {}", setting_text(setting), allowed.message)};
+}
+
 // Puts one layer into `config` and `values`, over what lower layers have put there.
 Result<> apply_layer(const std::vector<Setting>& layer, Config& config, Values& values) {
   std::map<std::string_view, const Setting*> seen;
@@ -69,10 +73,8 @@ Result<> apply_layer(const std::vector<Setting>& layer, Config& config, Values& 
       return fail(Errc::invalid, fmt::format("{}: the key is given twice, first as {}: keep one",
                                              setting_text(setting), setting_text(*first->second)));
     }
-    if (const auto set = key->apply(config, setting.value); !set) {
-      return fail(Errc::invalid,
-                  fmt::format("{}: allowed is {}", setting_text(setting), set.error().message));
-    }
+    if (const auto set = key->apply(config, setting.value); !set)
+      return std::unexpected(not_allowed(setting, set.error()));
     values[key->name] = key->canonical(setting.value);
   }
   return {};
@@ -155,6 +157,15 @@ std::vector<broker::ConfigEntry> make_entries(const Values& values) {
 }
 
 }  // namespace
+
+Result<> check_setting(const Setting& setting) {
+  const auto* key = find_config_key(setting.key);
+  if (key == nullptr) return fail(Errc::invalid, unknown_key_text(setting));
+  Config unused;
+  if (const auto set = key->apply(unused, setting.value); !set)
+    return std::unexpected(not_allowed(setting, set.error()));
+  return {};
+}
 
 Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
   Config config;

@@ -1,6 +1,6 @@
 #pragma once
 
-// make_config(): layers of settings become the Config.
+// make_config(): layers of settings become the Config.  check_setting() checks one alone.
 //
 //   built-in default  <  --config FILE  <  --set key=value  <  a flag of its own (--data ...)
 //
@@ -17,6 +17,9 @@
 #include "server/setting.h"
 
 namespace tarry::server {
+
+// Whether there is such a key and it takes the value.
+Result<> check_setting(const Setting& setting);
 
 // From the lowest layer to the highest: a later one wins.  Values that are overridden are checked
 // too.

@@ -22,7 +22,6 @@
 #include "cli/io/exit_status.h"
 #include "cli/stop_limit.h"
 #include "server/config_help.h"
-#include "server/config_keys.h"
 #include "server/config_layers.h"
 #include "server/properties_file.h"
 #include "server/server.h"
@@ -135,12 +134,10 @@ int run(const Options& options) {
   auto& own = layers.emplace_back();
   for (std::size_t i = 0; i < std::size(flags); ++i) {
     if (!options.flag_values[i]) continue;
-    const auto& value = *options.flag_values[i];
-    if (const auto checked = server::check_setting(flags[i].key, value); !checked) {
-      return usage_error(fmt::format("{} {}: allowed is {}", flags[i].name, printable(value),
-                                     checked.error().message));
-    }
-    own.push_back({flags[i].name, flags[i].key, value});
+    const auto& flag = own.emplace_back(flags[i].name, flags[i].key, *options.flag_values[i]);
+    // A wrong flag is an error in the command, a wrong line of the file is not.
+    if (const auto checked = server::check_setting(flag); !checked)
+      return usage_error(checked.error().message);
   }
   auto config = server::make_config(layers);
   if (!config) return failure(config.error().message);

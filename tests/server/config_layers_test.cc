@@ -128,6 +128,7 @@ TEST_SUITE("config") {
                    "tarry.admin.listener=localhost:9999: that is the port of listeners"));
     said = refused({{{"--shards", "tarry.shards", "many"}}});
     CHECK(said == "--shards many: allowed is a whole number from 0 to 256");
+    CHECK(check_setting({"--shards", "tarry.shards", "many"}).error().message == said);
     for (const auto& [key, value] : std::initializer_list<std::pair<const char*, const char*>>{
              {"num.partitions", ""},
              {"num.partitions", "0"},
