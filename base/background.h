@@ -6,10 +6,11 @@
 //   background.run([=] { return write_and_sync(round); },        // On some thread of the pool.
 //                  [this](Result<> r) { round_is_durable(r); }); // On the caller's shard again.
 //
-// Each shard has one Background of its own: `then` runs on that shard's thread, never inside run().
-// Pieces of work run in any order and at the same time; a caller that needs an order starts the
-// next piece from `then`.  A shard that stops lets what it started finish.  In tests both parts may
-// run in the caller, one after the other, when the test says so.
+// Work that returns nothing has a `then` that takes nothing.  Each shard has one Background of its
+// own: `then` runs on that shard's thread, never inside run(). Pieces of work run in any order and
+// at the same time; a caller that needs an order starts the next piece from `then`.  A shard that
+// stops lets what it started finish.  In tests both parts may run in the caller, one after the
+// other, when the test says so.
 //
 // The threads of the pool catch nothing. run() therefore turns an exception of work that returns a
 // Result (no memory, for example) into its error; other work must not throw.
@@ -19,6 +20,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/result.h"
@@ -36,12 +38,17 @@ class Background {
   template <typename F, typename Then>
   void run(F work, Then then) {
     using Value = decltype(work());
-    // Allocated here, because the caller can catch std::bad_alloc and the pool's thread cannot.
-    auto value = std::make_unique<std::optional<Value>>();
-    auto* slot = value.get();
-    run_and_then(
-        [slot, work = std::move(work)]() mutable { slot->emplace(caught(work)); },
-        [value = std::move(value), then = std::move(then)]() mutable { then(std::move(**value)); });
+    if constexpr (std::is_void_v<Value>) {
+      run_and_then(std::move(work), std::move(then));
+    } else {
+      // Allocated here, because the caller can catch std::bad_alloc and the pool's thread cannot.
+      auto value = std::make_unique<std::optional<Value>>();
+      auto* slot = value.get();
+      run_and_then([slot, work = std::move(work)]() mutable { slot->emplace(caught(work)); },
+                   [value = std::move(value), then = std::move(then)]() mutable {
+                     then(std::move(**value));
+                   });
+    }
   }
 
   // Returns what `work` returns.  If that is a Result, an exception becomes its error.

@@ -81,9 +81,8 @@ void DirtyLogs::run_batch(std::shared_ptr<Run> run) {
         for (auto& one : run->batch) {
           if (one.must_run()) one.done = Background::caught([&] { return one.flush.run(true); });
         }
-        return 0;
       },
-      [this, run](int) mutable {
+      [this, run]() mutable {
         const auto postponed = std::ranges::find_if(run->batch, &LogFlush::must_run);
         if (postponed == run->batch.end() || !shortage_.may_wait())
           return batch_ran(std::move(run));

@@ -4,10 +4,9 @@
 // writes them.
 //
 //    note(partition) --> set --flush()--> 64 logs at a time on the background --> done(result)
-//                         ^                  |                  |
-//                         '---- failed, or --'                  '-- no descriptor: waits for
-//                         resume()
-//                               not to be written yet
+//                         ^                 |                 |
+//                         '-----------------'                 '-- no descriptor: waits for resume()
+//                    failed, or too early to write
 //
 // What always holds
 //   - A log with something to write is in the set, or in the flush that is under way.

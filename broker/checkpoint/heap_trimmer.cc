@@ -17,7 +17,7 @@ void HeapTrimmer::checkpoint_made(std::size_t bytes, bool more) {
   const bool idle = bytes < worth_trimming_bytes / 4 || !more;
   if (untrimmed_bytes_ < worth_trimming_bytes || !idle) return;
   untrimmed_bytes_ = 0;
-  shard_.background().run([] { return give_back_memory(), 0; }, [](int) {});
+  shard_.background().run(give_back_memory, [] {});
 }
 
 }  // namespace tarry::broker

@@ -89,11 +89,11 @@ asio::awaitable<std::vector<GroupSummary>> group_summaries(Broker& broker, Shard
   std::vector<GroupSummary> summaries;
   for (std::size_t i = 0; i < broker.shard_count(); ++i) {
     Shard& shard = broker.shard(i);
-    auto work = [&shard, &summaries]() -> asio::awaitable<int> {
+    auto work = [&shard, &summaries]() -> asio::awaitable<void> {
       for (const auto& [id, group] : shard.groups().all()) {
         if (!group->is(GroupState::dead)) summaries.push_back(summary_of(shard, *group));
       }
-      co_return 0;
+      co_return;
     };
     co_await broker.on(here, shard, std::move(work));
   }
@@ -105,9 +105,9 @@ asio::awaitable<std::optional<GroupStatus>> group_status(Broker& broker, Shard& 
                                                          std::string id, std::size_t open_up_to) {
   Shard& shard = broker.shard_of_group(id);
   std::optional<GroupStatus> status;
-  auto work = [&shard, &id, &status]() -> asio::awaitable<int> {
+  auto work = [&shard, &id, &status]() -> asio::awaitable<void> {
     status = status_of(shard, id);
-    co_return 0;
+    co_return;
   };
   co_await broker.on(here, shard, std::move(work));
   if (!status) co_return status;

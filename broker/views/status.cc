@@ -127,10 +127,11 @@ asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, Shard& 
   for (std::size_t i = 0; i < statuses.size(); ++i) {
     Shard& shard = broker.shard(i);
     // Written where it belongs: its histograms are too large for the frames of coroutines.
-    co_await broker.on(here, shard, [&shard, &status = statuses[i]]() -> asio::awaitable<int> {
+    auto work = [&shard, &status = statuses[i]]() -> asio::awaitable<void> {
       status = status_of(shard);
-      co_return 0;
-    });
+      co_return;
+    };
+    co_await broker.on(here, shard, std::move(work));
   }
   co_return statuses;
 }
