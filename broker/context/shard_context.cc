@@ -113,6 +113,7 @@ void ShardContext::told_through(Lsn lsn, storage::Durability durability) {
 }
 
 void ShardContext::journal_failed(const Error& error) {
+  assert_on_shard();
   failed_ = true;
   broker_.on_failure(error);
 }
@@ -143,6 +144,7 @@ std::shared_ptr<const TopicConfig> ShardContext::config_of(const storage::Topic&
 }
 
 void ShardContext::set_topic_refused(const TopicId& topic, bool refuse) {
+  assert_on_shard();
   if (refuse) {
     refused_.insert(topic);
   } else {
@@ -152,10 +154,12 @@ void ShardContext::set_topic_refused(const TopicId& topic, bool refuse) {
 
 std::shared_ptr<const storage::TopicsImage> ShardContext::exchange_topics(
     std::shared_ptr<const storage::TopicsImage> topics) {
+  assert_on_shard();
   return std::exchange(topics_, std::move(topics));
 }
 
 void ShardContext::begin_to_stop() {
+  assert_on_shard();
   stopping_ = true;
   idle_note_timer_.cancel();
 }

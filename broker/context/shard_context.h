@@ -97,8 +97,14 @@ class ShardContext {
 
   // --- The journal
 
-  storage::Journal& journal() { return *journal_; }
-  const storage::Journal& journal() const { return *journal_; }
+  storage::Journal& journal() {
+    assert_on_shard();
+    return *journal_;
+  }
+  const storage::Journal& journal() const {
+    assert_on_shard();
+    return *journal_;
+  }
   // The one way into the journal.  The LSN is that of the transaction's record; an error, which
   // settled() gets too, is the reason why there is none:
   //   no_space    the disk or the journal is full
@@ -111,16 +117,28 @@ class ShardContext {
   purgatory::WatchList durable_waiters;
   purgatory::WatchList written_waiters;  // tarry.durability=os
   // Everything before this is durable, and the parts of its transactions have been told.
-  Lsn durable_through() const { return durable_through_; }
-  Lsn written_through() const { return written_through_; }  // Everything before is written.
+  Lsn durable_through() const {
+    assert_on_shard();
+    return durable_through_;
+  }
+  Lsn written_through() const {  // Everything before is written.
+    assert_on_shard();
+    return written_through_;
+  }
   // The shard can keep no promise any more: it accepts no work from here on, and the process ends.
   void journal_failed(const Error& error);
-  bool failed() const { return failed_; }
+  bool failed() const {
+    assert_on_shard();
+    return failed_;
+  }
 
   // Enough of the disk is free for new work; deliveries and checkpoints go on without.  Written by
   // FreeSpace.
-  bool has_room() const { return has_room_ && !failed_; }
-  void set_has_room(bool has_room) { has_room_ = has_room; }
+  bool has_room() const { return has_room_ && !failed(); }
+  void set_has_room(bool has_room) {
+    assert_on_shard();
+    has_room_ = has_room;
+  }
 
   // --- Topics, as this shard knows them
 
@@ -132,9 +150,15 @@ class ShardContext {
   std::shared_ptr<const TopicConfig> config_of(const storage::Topic& topic);
   // While a topic is being deleted nothing is taken for it.
   void set_topic_refused(const TopicId& topic, bool refuse);
-  bool refuses(const TopicId& topic) const { return refused_.contains(topic); }
+  bool refuses(const TopicId& topic) const {
+    assert_on_shard();
+    return refused_.contains(topic);
+  }
 
-  bool stopping() const { return stopping_; }
+  bool stopping() const {
+    assert_on_shard();
+    return stopping_;
+  }
 
   LogThrottle log_not_stored{5};  // Groups and offsets that the journal refused.
 
@@ -148,7 +172,10 @@ class ShardContext {
   void begin_to_stop();
   std::shared_ptr<const storage::TopicsImage> exchange_topics(
       std::shared_ptr<const storage::TopicsImage> topics);
-  void forget_config(const TopicId& topic) { configs_.erase(topic); }
+  void forget_config(const TopicId& topic) {
+    assert_on_shard();
+    configs_.erase(topic);
+  }
 
  private:
   // Tells the parts of the shard that watch the journal about its records.
