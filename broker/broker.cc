@@ -33,6 +33,7 @@ constexpr std::uint64_t bytes_to_start = 4 << 20;
 
 // As Kafka's.
 constexpr ProducerId producer_ids_per_block = 1000;
+const purgatory::Kind init_producer_id_kind{"init_producer_id"};
 // As long as clients wait for an answer by default.
 constexpr std::chrono::seconds producer_ids_timeout{30};
 

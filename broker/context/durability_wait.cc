@@ -7,8 +7,8 @@
 
 namespace tarry::broker {
 
-DurabilityWait::DurabilityWait(ShardContext& shard, std::optional<Lsn> durable,
-                               std::optional<Lsn> written, purgatory::Kind kind)
+DurabilityWait::DurabilityWait(ShardContext& shard, purgatory::Kind kind,
+                               std::optional<Lsn> durable, std::optional<Lsn> written)
     : DelayedOperation(kind), shard_(shard), durable_(durable), written_(written) {}
 
 boost::asio::awaitable<purgatory::Outcome> DurabilityWait::wait(purgatory::Tick deadline) {
@@ -48,7 +48,7 @@ boost::asio::awaitable<bool> wait_until_durable(ShardContext& shard, Lsn lsn, pu
                                                 std::chrono::milliseconds timeout,
                                                 CancellationToken& token) {
   if (token.cancelled()) co_return false;
-  DurabilityWait waiting(shard, lsn, std::nullopt, kind);
+  DurabilityWait waiting(shard, kind, lsn, std::nullopt);
   const CancellationToken::Attached attached(token, waiting);
   co_return co_await waiting.wait(timeout) == purgatory::Outcome::satisfied;
 }

@@ -8,7 +8,8 @@
 //               Kafka (an idempotent producer's retry gets the right answer)
 //   cancelled   the client has gone, or the broker stops
 //
-// Each Kafka API that waits for the journal alone waits as one, and is counted as its own kind:
+// Each Kafka API that waits for the journal alone waits as one, and is counted as the kind that its
+// code registers:
 //
 //   Produce          timeout_ms, then REQUEST_TIMED_OUT for the partitions whose batch is not
 //                    durable.  acks=1 and all wait alike, acks=0 does not wait.  A topic that is
@@ -37,15 +38,11 @@ namespace tarry::broker {
 
 class ShardContext;
 
-inline const purgatory::Kind produce_kind{"produce"};
-inline const purgatory::Kind delete_records_kind{"delete_records"};
-inline const purgatory::Kind init_producer_id_kind{"init_producer_id"};
-
 class DurabilityWait final : public purgatory::DelayedOperation {
  public:
   // Waits for these two, as far as they are given.
-  DurabilityWait(ShardContext& shard, std::optional<Lsn> durable, std::optional<Lsn> written,
-                 purgatory::Kind kind = produce_kind);
+  DurabilityWait(ShardContext& shard, purgatory::Kind kind, std::optional<Lsn> durable,
+                 std::optional<Lsn> written);
 
   boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
   boost::asio::awaitable<purgatory::Outcome> wait(std::chrono::milliseconds timeout);

@@ -25,6 +25,8 @@ namespace asio = boost::asio;
 
 namespace {
 
+const purgatory::Kind delete_records_kind{"delete_records"};
+
 using Request = protocol::DeleteRecordsRequest;
 using Response = protocol::DeleteRecordsResponse;
 
@@ -76,7 +78,7 @@ asio::awaitable<void> delete_on_shard(OnShard<Item>& there, MonoTime deadline,
     if (item.wait_for) last = std::max(last.value_or(0), *item.wait_for);
   }
   if (last && !token.cancelled() && !shard.stopping()) {
-    DurabilityWait waiting(shard, last, std::nullopt, delete_records_kind);
+    DurabilityWait waiting(shard, delete_records_kind, last, std::nullopt);
     const CancellationToken::Attached attached(token, waiting);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - shard.clock().mono());
     co_await waiting.wait(shard.tick_after(left));

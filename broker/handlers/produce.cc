@@ -35,6 +35,8 @@ namespace asio = boost::asio;
 
 namespace {
 
+const purgatory::Kind produce_kind{"produce"};
+
 // A producer sends one batch for each partition at a time.  A request with more batches than this
 // would hold its shards for longer than their other clients should notice.
 constexpr std::size_t max_batches = 50'000;
@@ -107,7 +109,7 @@ asio::awaitable<void> produce(OnShard<Item>& there, const Terms& terms, Cancella
     last = std::max(last.value_or(0), *item.result.wait_for);
   }
   if ((!durable && !written) || token.cancelled()) co_return;
-  DurabilityWait waiting(shard, durable, written);
+  DurabilityWait waiting(shard, produce_kind, durable, written);
   const CancellationToken::Attached attached(token, waiting);
   if (co_await waiting.wait(deadline) == purgatory::Outcome::satisfied) co_return;
   for (Item& item : there.items) {

@@ -4,7 +4,6 @@
 
 #include <doctest/doctest.h>
 
-#include "broker/context/durability_wait.h"
 #include "broker/groups/group_offsets.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "protocol/messages/create_partitions.h"
@@ -138,7 +137,7 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(protocol::InitProducerIdRequest{}, 4, 1);
     world.pass(29s);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, init_producer_id_kind) == 1);
+    CHECK(waiting(world, kind_named("init_producer_id")) == 1);
     world.pass(1s);
     REQUIRE(pending->answer.has_value());
     CHECK(world.read<protocol::InitProducerIdResponse>(*pending, 4).error_code ==
@@ -175,7 +174,7 @@ TEST_SUITE("changes that wait") {
       world.run();
       CHECK_FALSE(pending->answer.has_value());
       CHECK(waiting(world, offset_commit_kind) == 1);
-      CHECK(waiting(world, produce_kind) == 0);
+      CHECK(waiting(world, kind_named("produce")) == 0);
       world.connection(home).close();
       world.run();
       CHECK(pending->answer.has_value());

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 
-#include "broker/context/durability_wait.h"
 #include "protocol/messages/delete_records.h"
 #include "protocol/messages/delete_topics.h"
 #include "protocol/messages/list_offsets.h"
@@ -245,14 +244,14 @@ TEST_SUITE("delayed delete records") {
     for (PartitionIndex p = 0; p < 4; ++p) fill(world, 5, p);
     world.background_stands_still = true;
     const auto waiting = world.begin(delete_request({{0, 3}, {1, 3}, {2, 3}, {3, 3}}), version);
-    CHECK(world.shard(0).purgatory().metrics(delete_records_kind).waiting +
-              world.shard(1).purgatory().metrics(delete_records_kind).waiting ==
+    CHECK(world.shard(0).purgatory().metrics(kind_named("delete_records")).waiting +
+              world.shard(1).purgatory().metrics(kind_named("delete_records")).waiting ==
           2);  // On each shard at once.
     world.connection().close();
     world.run();
     CHECK(waiting->answer.has_value());
     for (std::size_t i = 0; i < 2; ++i)
-      CHECK(world.shard(i).purgatory().metrics(delete_records_kind).waiting == 0);
+      CHECK(world.shard(i).purgatory().metrics(kind_named("delete_records")).waiting == 0);
     world.background_stands_still = false;
     world.run();
     for (PartitionIndex p = 0; p < 4; ++p) CHECK(earliest(world, p) == 3);
@@ -264,12 +263,12 @@ TEST_SUITE("delayed delete records") {
     fill(world, 5);
     world.background_stands_still = true;
     const auto waiting = world.begin(delete_request({{0, 3}}, 3'600'000), version);
-    CHECK(world.shard().purgatory().metrics(delete_records_kind).waiting == 1);
+    CHECK(world.shard().purgatory().metrics(kind_named("delete_records")).waiting == 1);
     bool stopped = false;
     world.broker().stop([&] { stopped = true; });
     world.pass(1ms);
     CHECK_FALSE(stopped);
-    CHECK(world.shard().purgatory().metrics(delete_records_kind).cancelled == 1);
+    CHECK(world.shard().purgatory().metrics(kind_named("delete_records")).cancelled == 1);
     const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, version);
     CHECK(answer.topics[0].partitions[0].error_code == ErrorCode::request_timed_out);
     CHECK(answer.topics[0].partitions[0].low_watermark == -1);

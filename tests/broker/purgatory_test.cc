@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include "broker/context/durability_wait.h"
 #include "broker/handlers/delayed_fetch.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "protocol/messages/delete_topics.h"
@@ -59,7 +58,7 @@ TEST_SUITE("delayed produce") {
     const auto pending = world.begin(produce_to_all(8, batch, 30'000), 9);
     world.pass(5s);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, produce_kind) == 2);  // One a shard, however many partitions.
+    CHECK(waiting(world, kind_named("produce")) == 2);  // One a shard, however many partitions.
     world.background_stands_still = false;
     world.run();
     REQUIRE(pending->answer.has_value());
@@ -68,7 +67,7 @@ TEST_SUITE("delayed produce") {
       CHECK(each.error_code == ErrorCode::none);
       CHECK(each.base_offset == 0);
     }
-    CHECK(waiting(world, produce_kind) == 0);
+    CHECK(waiting(world, kind_named("produce")) == 0);
   }
 
   TEST_CASE("expired: REQUEST_TIMED_OUT at timeout_ms; a retry is then told what became of it") {
@@ -90,7 +89,7 @@ TEST_SUITE("delayed produce") {
       CHECK(each.error_code == ErrorCode::request_timed_out);
       CHECK(each.base_offset == -1);
     }
-    CHECK(world.shard().purgatory().metrics(produce_kind).expired == 1);
+    CHECK(world.shard().purgatory().metrics(kind_named("produce")).expired == 1);
 
     // A retry while it is still not durable waits for the same round, and is no second append.
     const auto retry = world.begin(produce_to_all(8, batch, 30'000), 9);
@@ -124,7 +123,7 @@ TEST_SUITE("delayed produce") {
       world.background(1 - slow).run_all();
       world.pass(499ms);
       CHECK_FALSE(pending->answer.has_value());
-      CHECK(waiting(world, produce_kind) == 1);
+      CHECK(waiting(world, kind_named("produce")) == 1);
       world.pass(1ms);
       REQUIRE(pending->answer.has_value());
       const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
@@ -133,8 +132,8 @@ TEST_SUITE("delayed produce") {
       CHECK(answers[0].base_offset == 0);
       CHECK(answers[1].error_code == ErrorCode::request_timed_out);
       CHECK(answers[1].base_offset == -1);
-      CHECK(world.shard(1 - slow).purgatory().metrics(produce_kind).satisfied == 1);
-      CHECK(world.shard(slow).purgatory().metrics(produce_kind).expired == 1);
+      CHECK(world.shard(1 - slow).purgatory().metrics(kind_named("produce")).satisfied == 1);
+      CHECK(world.shard(slow).purgatory().metrics(kind_named("produce")).expired == 1);
       world.background_stands_still = false;
       world.run();
     }
@@ -162,7 +161,7 @@ TEST_SUITE("delayed produce") {
       const TopicPartition tp{world.shard().topics().find("t")->id, 1};
       world.turn();
       CHECK(world.shard().partitions().find(tp)->log_end() == 1);
-      CHECK(waiting(world, produce_kind) == 1);
+      CHECK(waiting(world, kind_named("produce")) == 1);
       world.pass(100ms);
       REQUIRE(pending->answer.has_value());
       const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
@@ -203,13 +202,13 @@ TEST_SUITE("delayed produce") {
     world.background_stands_still = true;
     const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
     const auto pending = world.begin(produce_to_all(8, batch, 3'600'000), 9);
-    CHECK(waiting(world, produce_kind) == 2);
+    CHECK(waiting(world, kind_named("produce")) == 2);
     world.connection().close();
     world.run();
-    CHECK(waiting(world, produce_kind) == 0);
+    CHECK(waiting(world, kind_named("produce")) == 0);
     CHECK(pending->answer.has_value());  // Its frame and all that it held are let go.
     for (std::size_t i = 0; i < 2; ++i)
-      CHECK(world.shard(i).purgatory().metrics(produce_kind).cancelled == 1);
+      CHECK(world.shard(i).purgatory().metrics(kind_named("produce")).cancelled == 1);
     // What was appended stays so.
     world.background_stands_still = false;
     world.run();
@@ -229,7 +228,7 @@ TEST_SUITE("delayed produce") {
       request.timeout_ms = 3'600'000;
       world.background_stands_still = true;
       const auto pending = world.begin(request, 9);
-      CHECK(world.shard(where).purgatory().metrics(produce_kind).waiting == 1);
+      CHECK(world.shard(where).purgatory().metrics(kind_named("produce")).waiting == 1);
       bool stopped = false;
       world.broker().stop([&] { stopped = true; });
       for (int i = 0; i < 1000 && !pending->answer; ++i) {
@@ -237,7 +236,7 @@ TEST_SUITE("delayed produce") {
         world.background(1 - where).run_all();  // The shards stop one after the other.
       }
       CHECK_FALSE(stopped);
-      CHECK(world.shard(where).purgatory().metrics(produce_kind).cancelled == 1);
+      CHECK(world.shard(where).purgatory().metrics(kind_named("produce")).cancelled == 1);
       const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
       CHECK(answer.responses[0].partition_responses[0].error_code == ErrorCode::request_timed_out);
       world.background_stands_still = false;
@@ -269,8 +268,8 @@ TEST_SUITE("delayed produce") {
           ErrorCode::none);
     CHECK_FALSE(world.shard(1).topics().find("t"));
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(world.shard(0).purgatory().metrics(produce_kind).satisfied == 1);
-    CHECK(world.shard(1).purgatory().metrics(produce_kind).waiting == 1);
+    CHECK(world.shard(0).purgatory().metrics(kind_named("produce")).satisfied == 1);
+    CHECK(world.shard(1).purgatory().metrics(kind_named("produce")).waiting == 1);
     world.background_stands_still = false;
     world.run();
     const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
@@ -279,7 +278,7 @@ TEST_SUITE("delayed produce") {
       CHECK(each.error_code == ErrorCode::none);
       CHECK(each.base_offset == 0);
     }
-    CHECK(waiting(world, produce_kind) == 0);
+    CHECK(waiting(world, kind_named("produce")) == 0);
   }
 
   TEST_CASE("a batch whose partition is gone before it is taken is answered as of no topic") {

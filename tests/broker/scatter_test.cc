@@ -32,6 +32,8 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using Strings = std::vector<std::string>;
 
+const purgatory::Kind waits_kind{"kind_of_scatter_test"};
+
 struct Item {
   std::string name;
   std::string done = {};
@@ -73,7 +75,7 @@ struct Scattering : World {
       there.items[0].done = "cancelled before";
       co_return;
     }
-    DurabilityWait waiting(*there.shard, Lsn{1} << 60, std::nullopt);
+    DurabilityWait waiting(*there.shard, waits_kind, Lsn{1} << 60, std::nullopt);
     const CancellationToken::Attached attached(token, waiting);
     const auto outcome = co_await waiting.wait(1h);
     there.items[0].done = outcome == purgatory::Outcome::cancelled ? "cancelled" : "expired";

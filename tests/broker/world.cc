@@ -13,6 +13,13 @@
 
 namespace tarry::broker::test {
 
+purgatory::Kind kind_named(std::string_view name) {
+  const auto all = purgatory::kinds();
+  const auto found = std::ranges::find(all, name, &purgatory::Kind::name);
+  REQUIRE(found != all.end());
+  return *found;
+}
+
 World::World(WorldOptions options) : options_(std::move(options)) {
   auto pattern = (std::filesystem::temp_directory_path() / "tarry-world-XXXXXX").string();
   REQUIRE(mkdtemp(pattern.data()) != nullptr);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -27,11 +28,15 @@
 #include "broker/context/connection.h"
 #include "broker/context/request_context.h"
 #include "protocol/header.h"
+#include "purgatory/kind.h"
 #include "records/batch_builder.h"
 #include "records/record_batch.h"
 #include "tests/given.h"
 
 namespace tarry::broker::test {
+
+// The kind of operations that the broker has registered under this name.
+purgatory::Kind kind_named(std::string_view name);
 
 struct WorldOptions {
   std::size_t shards = 2;
