@@ -65,7 +65,7 @@ std::string host_of(const HostPort& at) {
 }
 
 // The address in the form in which the admin names its end of the connection.
-std::string text_of(const asio::ip::tcp::endpoint& endpoint) {
+std::string address_text(const asio::ip::tcp::endpoint& endpoint) {
   auto address = endpoint.address();
   if (address.is_v6()) {
     const auto six = address.to_v6();
@@ -117,7 +117,7 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
         "`tarry serve`, or an older one?",
         answer.result_int());
   }
-  const std::string here = text_of(stream.socket().remote_endpoint(error));
+  const std::string here = address_text(stream.socket().remote_endpoint(error));
   if (error) co_return "";
   const std::string proof = text("proof");
   if (same_secret(proof, token_proof(talk.token, nonce, here))) co_return "";

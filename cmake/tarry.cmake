@@ -4,8 +4,10 @@ include(GNUInstallDirs)
 # What every target is compiled with.  It stays at home: who installs us compiles as he likes.
 add_library(tarry_build INTERFACE)
 target_compile_options(tarry_build INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Wold-style-cast -Werror
-  -fno-omit-frame-pointer)
+  -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor -Wold-style-cast -Werror
+  -fno-omit-frame-pointer
+  # Where files are joined these two warn of what one file has for itself and another may see.
+  $<IF:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>,-Wno-subobject-linkage,-Wshadow>)
 target_include_directories(tarry_build INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 if(TARRY_SANITIZE)
   # A target with the property TARRY_WITHOUT_UBSAN is compiled without that sanitizer.
@@ -18,14 +20,22 @@ if(TARRY_SANITIZE)
   endif()
 endif()
 
+# From nothing the broker compiles in half the time; but a change of one file costs its group.
+option(TARRY_JOIN "Compile the sources of JOINED libraries in groups" OFF)
+
 # tarry_library(timing SOURCES timing_wheel.cc USES base LINKS Boost::headers PRIVATE_LINKS zlib)
 #
 # The library of one folder: target tarry_timing, alias tarry::timing.  USES lists the
 # folders it may include from, ORDER its own sub-folders from the bottom up, "." for the files
-# beside them; scripts/check_layers.py holds the sources to both.
+# beside them; scripts/check_layers.py holds the sources to both.  JOINED is for folders of many small
+# files that all read the same heavy headers: with TARRY_JOIN they are compiled in groups, so no two
+# files of such a folder may give their own things the same name.
 function(tarry_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER" ${ARGN})
+  cmake_parse_arguments(ARG "JOINED" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER" ${ARGN})
   add_library(tarry_${name} STATIC ${ARG_SOURCES})
+  if(ARG_JOINED AND TARRY_JOIN)
+    set_target_properties(tarry_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
   add_library(tarry::${name} ALIAS tarry_${name})
   list(TRANSFORM ARG_USES PREPEND tarry::)
   target_compile_features(tarry_${name} PUBLIC cxx_std_${CMAKE_CXX_STANDARD})

@@ -8,10 +8,13 @@ say() {
   printf '[%2dm%02ds] %s\n' $((elapsed / 60)) $((elapsed % 60)) "$*"
 }
 
-# configure PRESET: silent unless it fails.
+# configure PRESET: silent unless it fails.  A build from nothing compiles sources in groups, which
+# takes half the time; a build directory that is there keeps what it has.
 configure() {
+  local join=()
+  [[ -e build/$1/CMakeCache.txt ]] || join=(-DTARRY_JOIN=ON)
   mkdir -p build
-  cmake --preset "$1" >"build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log" >&2; return 1; }
+  cmake --preset "$1" "${join[@]}" >"build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log" >&2; return 1; }
 }
 
 # build PRESET TARGET...: configures when needed, builds with all cores and shows every tenth of

@@ -50,7 +50,7 @@ std::size_t bytes_of(const JoinGroupRequest& request) {
   return bytes;
 }
 
-void refuse(DelayedJoin& reply, const JoinGroupRequest& request, ErrorCode code) {
+void refuse_join(DelayedJoin& reply, const JoinGroupRequest& request, ErrorCode code) {
   JoinGroupResponse answer;
   answer.error_code = code;
   answer.member_id = request.member_id;
@@ -96,27 +96,28 @@ Bytes Group::metadata_of(const GroupMember& member) const {
 // --- JoinGroup
 
 void Group::join(const JoinGroupRequest& request, const JoinContext& terms, DelayedJoin& reply) {
-  if (is(GroupState::dead)) return refuse(reply, request, ErrorCode::coordinator_not_available);
+  if (is(GroupState::dead))
+    return refuse_join(reply, request, ErrorCode::coordinator_not_available);
   // Before the first look at them, which compares each with all others.
   if (request.protocols.size() > max_protocols)
-    return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
+    return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   auto protocols = protocols_of(request);
   if (request.member_id.empty()) {
     return join_newcomer(request, terms, std::move(protocols), reply);
   }
   if (is_pending(request.member_id)) {
     // A static member is never given an id first.
-    if (request.group_instance_id) return refuse(reply, request, ErrorCode::unknown_member_id);
+    if (request.group_instance_id) return refuse_join(reply, request, ErrorCode::unknown_member_id);
     if (!supports(request.protocol_type, protocols, nullptr)) {
-      return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
+      return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
     }
     if (!has_room_for(request, nullptr))
-      return refuse(reply, request, ErrorCode::group_max_size_reached);
+      return refuse_join(reply, request, ErrorCode::group_max_size_reached);
     pending_.erase(pending_.find(request.member_id));
     return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
   }
   const auto member = members_.identify(request.member_id, request.group_instance_id);
-  if (!member) return refuse(reply, request, member.error());
+  if (!member) return refuse_join(reply, request, member.error());
   join_again(**member, request, terms, std::move(protocols), reply);
 }
 
@@ -126,13 +127,13 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
   GroupMember* const place =
       request.group_instance_id ? members_.find_static(*request.group_instance_id) : nullptr;
   if (!supports(request.protocol_type, protocols, place)) {
-    return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
+    return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   }
   if (!has_room_for(request, place))
-    return refuse(reply, request, ErrorCode::group_max_size_reached);
+    return refuse_join(reply, request, ErrorCode::group_max_size_reached);
   if (place != nullptr) return replace_static(*place, request, terms, std::move(protocols), reply);
   if (members_.size() + pending_.size() >= static_cast<std::size_t>(config.group_max_size)) {
-    return refuse(reply, request, ErrorCode::group_max_size_reached);
+    return refuse_join(reply, request, ErrorCode::group_max_size_reached);
   }
   std::string id = new_member_id(request.group_instance_id.value_or(terms.client_id));
   if (terms.needs_known_id && !request.group_instance_id) {
@@ -151,10 +152,10 @@ void Group::join_again(GroupMember& member, const JoinGroupRequest& request,
                        const JoinContext& terms, std::vector<GroupProtocol> protocols,
                        DelayedJoin& reply) {
   if (!supports(request.protocol_type, protocols, &member)) {
-    return refuse(reply, request, ErrorCode::inconsistent_group_protocol);
+    return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   }
   if (!has_room_for(request, &member))
-    return refuse(reply, request, ErrorCode::group_max_size_reached);
+    return refuse_join(reply, request, ErrorCode::group_max_size_reached);
   const bool same = member.protocols == protocols && protocol_type_ == request.protocol_type;
   const bool leads = member.id == leader_;
   // A generation that has begun is told once more to a member that has missed the answer.

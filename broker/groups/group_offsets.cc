@@ -29,7 +29,7 @@ storage::CommittedOffset view_of(const TopicPartition& partition, const Committe
           offset.committed, offset.expires, offset.metadata};
 }
 
-ErrorCode code_of(const Error& error) {
+ErrorCode commit_error(const Error& error) {
   return error.code == Errc::too_large ? ErrorCode::invalid_commit_offset_size
                                        : ErrorCode::coordinator_not_available;
 }
@@ -142,7 +142,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
                                fmt::format("group {}: offsets cannot be committed: {}",
                                            printable(state_->group), lsn.error().message));
-    return std::unexpected(code_of(lsn.error()));
+    return std::unexpected(commit_error(lsn.error()));
   }
   ++state_->pending;
   budget_.bytes += bytes;
@@ -160,7 +160,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::remove(std::vector<TopicPartition> p
     erase(state, partitions);
   });
   const auto lsn = shard_.commit(std::move(transaction));
-  if (!lsn) return std::unexpected(code_of(lsn.error()));
+  if (!lsn) return std::unexpected(commit_error(lsn.error()));
   ++state_->pending;
   return *lsn;
 }

@@ -22,7 +22,7 @@ bool is_group_id(std::string_view id) {
   return !id.empty() && id.size() <= Groups::max_id_bytes;
 }
 
-ErrorCode code_of(const Error& error) {
+ErrorCode group_error(const Error& error) {
   // What is full may be emptied: clients try again.
   return error.code == Errc::too_large ? ErrorCode::unknown_server_error
                                        : ErrorCode::coordinator_not_available;
@@ -88,9 +88,10 @@ void Groups::store(Group& group, const GroupRecord& record, Stored then) {
   shard_.log_not_stored.warn(
       shard_.clock().mono(), "broker",
       fmt::format("group {} cannot be stored: {}", printable(group.id()), lsn.error().message));
-  asio::post(shard_.executor(), [shared, weak = std::weak_ptr(kept), code = code_of(lsn.error())] {
-    if (const auto alive = weak.lock()) (*shared)(code);
-  });
+  asio::post(shard_.executor(),
+             [shared, weak = std::weak_ptr(kept), code = group_error(lsn.error())] {
+               if (const auto alive = weak.lock()) (*shared)(code);
+             });
 }
 
 void Groups::state_changed(Group& group) {
@@ -247,7 +248,7 @@ std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
     groups_.erase(groups_.find(id));
   });
   const auto lsn = shard_.commit(std::move(transaction));
-  if (!lsn) return std::unexpected(code_of(lsn.error()));
+  if (!lsn) return std::unexpected(group_error(lsn.error()));
   group.die();  // Until then nobody may come in.
   return *lsn;
 }

@@ -26,10 +26,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-std::unexpected<TopicRefusal> refuse(ErrorCode code, std::string message) {
-  return std::unexpected(TopicRefusal{code, std::move(message)});
-}
-
 template <typename Resource>
 std::optional<TopicRefusal> change_refusal(const Resource& resource) {
   if (resource.resource_type == static_cast<std::int8_t>(ResourceType::broker)) {

@@ -19,19 +19,19 @@
 
 namespace tarry::broker {
 
+using protocol::CreatePartitionsRequest;
+using protocol::CreatePartitionsResponse;
 using protocol::ErrorCode;
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::CreatePartitionsRequest;
-using Response = protocol::CreatePartitionsResponse;
-
-asio::awaitable<Response> create_partitions(RequestContext& context, const Request& request) {
+asio::awaitable<CreatePartitionsResponse> create_partitions(
+    RequestContext& context, const CreatePartitionsRequest& request) {
   Broker& broker = context.broker;
   const auto deadline =
       context.shard.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
-  Response response;
+  CreatePartitionsResponse response;
   std::vector<TopicChange> additions;
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;
@@ -87,7 +87,7 @@ asio::awaitable<Response> create_partitions(RequestContext& context, const Reque
 }  // namespace
 
 asio::awaitable<Answer> run_create_partitions(RequestContext context) {
-  return run<Request, create_partitions>(context);
+  return run<CreatePartitionsRequest, create_partitions>(context);
 }
 
 }  // namespace tarry::broker

@@ -23,16 +23,16 @@
 
 namespace tarry::broker {
 
+using protocol::CreateTopicsRequest;
+using protocol::CreateTopicsResponse;
 using protocol::ErrorCode;
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::CreateTopicsRequest;
-using Response = protocol::CreateTopicsResponse;
-
 // The new topic, or why there can be none.
-TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker, const Request::Topic& asked,
+TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker,
+                                           const CreateTopicsRequest::Topic& asked,
                                            bool only_check) {
   const auto refuse = [](ErrorCode code, std::string message) {
     return std::unexpected(TopicRefusal{code, std::move(message)});
@@ -75,7 +75,7 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker, const Request::
   return topic;
 }
 
-void fill_in(Response::Topic& answer, const Broker& broker, const storage::Topic& topic,
+void fill_in(CreateTopicsResponse::Topic& answer, const Broker& broker, const storage::Topic& topic,
              bool only_check) {
   answer.topic_id = only_check ? TopicId{} : topic.id;
   answer.num_partitions = topic.partitions;
@@ -87,11 +87,12 @@ void fill_in(Response::Topic& answer, const Broker& broker, const storage::Topic
   }
 }
 
-asio::awaitable<Response> create_topics(RequestContext& context, const Request& request) {
+asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
+                                                    const CreateTopicsRequest& request) {
   Broker& broker = context.broker;
   Shard& home = context.shard;
   const auto deadline = home.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
-  Response response;
+  CreateTopicsResponse response;
   std::vector<TopicChange> wanted;
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;  // 0: answered that they are several.
@@ -142,7 +143,7 @@ asio::awaitable<Response> create_topics(RequestContext& context, const Request& 
 }  // namespace
 
 asio::awaitable<Answer> run_create_topics(RequestContext context) {
-  return run<Request, create_topics>(context);
+  return run<CreateTopicsRequest, create_topics>(context);
 }
 
 }  // namespace tarry::broker

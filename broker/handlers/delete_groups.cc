@@ -14,16 +14,16 @@
 
 namespace tarry::broker {
 
+using protocol::DeleteGroupsRequest;
+using protocol::DeleteGroupsResponse;
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::DeleteGroupsRequest;
-using Response = protocol::DeleteGroupsResponse;
-
-asio::awaitable<Response> delete_groups(RequestContext& context, const Request& request) {
+asio::awaitable<DeleteGroupsResponse> delete_groups(RequestContext& context,
+                                                    const DeleteGroupsRequest& request) {
   Broker& broker = context.broker;
-  Response response;
+  DeleteGroupsResponse response;
   YieldBudget budget(context.shard, &context.connection);
   for (const auto id : request.groups_names) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
@@ -41,7 +41,7 @@ asio::awaitable<Response> delete_groups(RequestContext& context, const Request& 
 }  // namespace
 
 asio::awaitable<Answer> run_delete_groups(RequestContext context) {
-  return run<Request, delete_groups>(context);
+  return run<DeleteGroupsRequest, delete_groups>(context);
 }
 
 }  // namespace tarry::broker

@@ -20,6 +20,8 @@
 
 namespace tarry::broker {
 
+using protocol::DeleteRecordsRequest;
+using protocol::DeleteRecordsResponse;
 using protocol::ErrorCode;
 namespace asio = boost::asio;
 
@@ -27,19 +29,16 @@ namespace {
 
 const purgatory::Kind delete_records_kind{"delete_records"};
 
-using Request = protocol::DeleteRecordsRequest;
-using Response = protocol::DeleteRecordsResponse;
-
-struct Item {
+struct DeletionItem {
   TopicPartition id;
   Offset before = 0;
   std::optional<Lsn> wait_for;
-  Response::Partition* answer = nullptr;
+  DeleteRecordsResponse::Partition* answer = nullptr;
 };
 
 // On the items' shard.
-asio::awaitable<void> move_log_starts(OnShard<Item>& there) {
-  for (Item& item : there.items) {
+asio::awaitable<void> move_log_starts(OnShard<DeletionItem>& there) {
+  for (DeletionItem& item : there.items) {
     const auto partition = co_await there.shard->partitions().open(item.id);
     if (!partition) {
       item.answer->error_code = partition.error();
@@ -52,9 +51,9 @@ asio::awaitable<void> move_log_starts(OnShard<Item>& there) {
 }
 
 // Answers with the log starts that are durable.  On the items' shard.
-void fill_in(OnShard<Item>& there) {
+void fill_in(OnShard<DeletionItem>& there) {
   const Shard& shard = *there.shard;
-  for (Item& item : there.items) {
+  for (DeletionItem& item : there.items) {
     if (item.answer->error_code != ErrorCode::none) continue;
     if (item.wait_for && shard.durable_through() <= *item.wait_for) {
       item.answer->error_code = ErrorCode::request_timed_out;
@@ -69,12 +68,12 @@ void fill_in(OnShard<Item>& there) {
 }
 
 // On the items' shard.  `deadline` by the clock, which all shards have in common.
-asio::awaitable<void> delete_on_shard(OnShard<Item>& there, MonoTime deadline,
+asio::awaitable<void> delete_on_shard(OnShard<DeletionItem>& there, MonoTime deadline,
                                       CancellationToken& token) {
   Shard& shard = *there.shard;
   co_await move_log_starts(there);
   std::optional<Lsn> last;
-  for (const Item& item : there.items) {
+  for (const DeletionItem& item : there.items) {
     if (item.wait_for) last = std::max(last.value_or(0), *item.wait_for);
   }
   if (last && !token.cancelled() && !shard.stopping()) {
@@ -86,11 +85,12 @@ asio::awaitable<void> delete_on_shard(OnShard<Item>& there, MonoTime deadline,
   fill_in(there);
 }
 
-asio::awaitable<Response> delete_records(RequestContext& context, const Request& request) {
+asio::awaitable<DeleteRecordsResponse> delete_records(RequestContext& context,
+                                                      const DeleteRecordsRequest& request) {
   const MonoTime deadline =
       context.shard.clock().mono() + std::chrono::milliseconds(std::max(request.timeout_ms, 0));
-  Response response;
-  ByShard<Item> items;
+  DeleteRecordsResponse response;
+  ByShard<DeletionItem> items;
   response.topics.reserve(request.topics.size());
   for (const auto& topic : request.topics) {
     auto& answers = response.topics.emplace_back();
@@ -109,7 +109,7 @@ asio::awaitable<Response> delete_records(RequestContext& context, const Request&
       items.add(context.broker.shard_of(*id), {*id, partition.offset, std::nullopt, &answer});
     }
   }
-  const auto work = [deadline](OnShard<Item>& there, CancellationToken& token) {
+  const auto work = [deadline](OnShard<DeletionItem>& there, CancellationToken& token) {
     return delete_on_shard(there, deadline, token);
   };
   co_await scatter(context.shard, &context.connection, items, work);
@@ -119,7 +119,7 @@ asio::awaitable<Response> delete_records(RequestContext& context, const Request&
 }  // namespace
 
 asio::awaitable<Answer> run_delete_records(RequestContext context) {
-  return run<Request, delete_records>(context);
+  return run<DeleteRecordsRequest, delete_records>(context);
 }
 
 }  // namespace tarry::broker

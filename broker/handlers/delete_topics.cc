@@ -21,26 +21,26 @@
 
 namespace tarry::broker {
 
+using protocol::DeleteTopicsRequest;
+using protocol::DeleteTopicsResponse;
 using protocol::ErrorCode;
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::DeleteTopicsRequest;
-using Response = protocol::DeleteTopicsResponse;
-
-void refuse(Response::Response& answer, ErrorCode code, std::string message) {
+void refuse_deletion(DeleteTopicsResponse::Response& answer, ErrorCode code, std::string message) {
   answer.error_code = code;
   answer.error_message = std::move(message);
 }
 
-asio::awaitable<Response> delete_topics(RequestContext& context, const Request& request) {
+asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
+                                                    const DeleteTopicsRequest& request) {
   Broker& broker = context.broker;
   const auto deadline =
       context.shard.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
-  Response response;
+  DeleteTopicsResponse response;
   // Version 6 names them or gives their ids.
-  std::vector<Request::Topic> asked = request.topics;
+  std::vector<DeleteTopicsRequest::Topic> asked = request.topics;
   for (const auto name : request.topic_names) asked.push_back({name, {}});
 
   std::vector<TopicChange> removals;
@@ -53,24 +53,25 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
     if (topic.name) answer.name = std::string(*topic.name);
     answer.topic_id = topic.topic_id;
     if (topic.name && !topic.topic_id.is_zero()) {
-      refuse(answer, ErrorCode::invalid_request, "Give the name of a topic or its id, not both.");
+      refuse_deletion(answer, ErrorCode::invalid_request,
+                      "Give the name of a topic or its id, not both.");
       continue;
     }
     if (!broker.config().delete_topics) {
-      refuse(answer, ErrorCode::topic_deletion_disabled, "delete.topic.enable is false");
+      refuse_deletion(answer, ErrorCode::topic_deletion_disabled, "delete.topic.enable is false");
       continue;
     }
     const auto known = topic.name ? context.shard.topics().find(*topic.name)
                                   : context.shard.topics().find(topic.topic_id);
     if (!known) {
-      refuse(answer,
-             topic.name ? ErrorCode::unknown_topic_or_partition : ErrorCode::unknown_topic_id,
-             topic.name ? "This server does not host this topic-partition."
-                        : "This server does not host this topic ID.");
+      refuse_deletion(
+          answer, topic.name ? ErrorCode::unknown_topic_or_partition : ErrorCode::unknown_topic_id,
+          topic.name ? "This server does not host this topic-partition."
+                     : "This server does not host this topic ID.");
       continue;
     }
     if (!seen.insert(known->id).second) {
-      refuse(answer, ErrorCode::invalid_request, "Duplicate topic.");
+      refuse_deletion(answer, ErrorCode::invalid_request, "Duplicate topic.");
       continue;
     }
     places.push_back(response.responses.size() - 1);
@@ -81,14 +82,16 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
   for (std::size_t i = 0; i < places.size(); ++i) {
     auto& answer = response.responses[places[i]];
     if (i >= removed.size()) {
-      refuse(answer, ErrorCode::request_timed_out,
-             fmt::format("The topic was not deleted within {} ms; it may still be deleted.",
-                         request.timeout_ms));
+      refuse_deletion(
+          answer, ErrorCode::request_timed_out,
+          fmt::format("The topic was not deleted within {} ms; it may still be deleted.",
+                      request.timeout_ms));
     } else if (!removed[i]) {
       // Somebody was faster.
       const bool gone = removed[i].error().code == ErrorCode::unknown_topic_id && answer.name;
-      refuse(answer, gone ? ErrorCode::unknown_topic_or_partition : removed[i].error().code,
-             removed[i].error().message);
+      refuse_deletion(answer,
+                      gone ? ErrorCode::unknown_topic_or_partition : removed[i].error().code,
+                      removed[i].error().message);
     } else {
       answer.name = (*removed[i])->name;
       answer.topic_id = (*removed[i])->id;
@@ -100,7 +103,7 @@ asio::awaitable<Response> delete_topics(RequestContext& context, const Request& 
 }  // namespace
 
 asio::awaitable<Answer> run_delete_topics(RequestContext context) {
-  return run<Request, delete_topics>(context);
+  return run<DeleteTopicsRequest, delete_topics>(context);
 }
 
 }  // namespace tarry::broker

@@ -14,28 +14,25 @@
 
 namespace tarry::broker {
 
+using protocol::DescribeConfigsRequest;
+using protocol::DescribeConfigsResponse;
 using protocol::ErrorCode;
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::DescribeConfigsRequest;
-using Response = protocol::DescribeConfigsResponse;
-
-// What one answer may take of memory, some 10 000 topics: a few bytes can ask for a topic, again
-// and again.  What is above is refused with INVALID_REQUEST.
-constexpr std::size_t answer_bytes = std::size_t{64} << 20;
-
 constexpr std::size_t microseconds_a_resource = 80;
 
-bool is_wanted(const Request::Resource& asked, std::string_view name) {
+bool is_wanted(const DescribeConfigsRequest::Resource& asked, std::string_view name) {
   // As Kafka: no keys, like none given, are all.
   return !asked.configuration_keys || asked.configuration_keys->empty() ||
          std::ranges::find(*asked.configuration_keys, name) != asked.configuration_keys->end();
 }
 
-void describe_topic(const BrokerConfig& broker, const storage::Topic& topic, const Request& request,
-                    const Request::Resource& asked, Response::Result& result) {
+void describe_topic(const BrokerConfig& broker, const storage::Topic& topic,
+                    const DescribeConfigsRequest& request,
+                    const DescribeConfigsRequest::Resource& asked,
+                    DescribeConfigsResponse::Result& result) {
   for (auto& value : values_of(broker, topic)) {
     if (!is_wanted(asked, value.key->name)) continue;
     auto& config = result.configs.emplace_back();
@@ -53,8 +50,9 @@ void describe_topic(const BrokerConfig& broker, const storage::Topic& topic, con
   }
 }
 
-void describe_broker(const BrokerConfig& broker, const Request& request,
-                     const Request::Resource& asked, Response::Result& result) {
+void describe_broker(const BrokerConfig& broker, const DescribeConfigsRequest& request,
+                     const DescribeConfigsRequest::Resource& asked,
+                     DescribeConfigsResponse::Result& result) {
   for (const auto& entry : broker.entries) {
     if (!is_wanted(asked, entry.name)) continue;
     auto& config = result.configs.emplace_back();
@@ -75,7 +73,7 @@ void describe_broker(const BrokerConfig& broker, const Request& request,
   }
 }
 
-std::size_t bytes_of(const Response::Result& result) {
+std::size_t bytes_of(const DescribeConfigsResponse::Result& result) {
   std::size_t bytes = sizeof(result);
   for (const auto& config : result.configs) {
     bytes += sizeof(config) + config.value.value_or("").size();
@@ -85,9 +83,10 @@ std::size_t bytes_of(const Response::Result& result) {
   return bytes;
 }
 
-asio::awaitable<Response> describe_configs(RequestContext& context, const Request& request) {
+asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& context,
+                                                          const DescribeConfigsRequest& request) {
   const auto& broker = context.broker.config();
-  Response response;
+  DescribeConfigsResponse response;
   std::size_t bytes = 0;
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& asked : request.resources) {
@@ -99,7 +98,7 @@ asio::awaitable<Response> describe_configs(RequestContext& context, const Reques
     auto& result = response.results.emplace_back();
     result.resource_type = asked.resource_type;
     result.resource_name = asked.resource_name;
-    if (bytes > answer_bytes) {
+    if (bytes > max_answer_bytes) {
       result.error_code = ErrorCode::invalid_request;
       result.error_message = "The response would be too large; request fewer configs at once.";
     } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
@@ -134,7 +133,7 @@ asio::awaitable<Response> describe_configs(RequestContext& context, const Reques
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_configs(RequestContext context) {
-  return run<Request, describe_configs>(context);
+  return run<DescribeConfigsRequest, describe_configs>(context);
 }
 
 }  // namespace tarry::broker

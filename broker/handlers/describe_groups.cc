@@ -16,24 +16,19 @@
 
 namespace tarry::broker {
 
+using protocol::DescribeGroupsRequest;
+using protocol::DescribeGroupsResponse;
 using protocol::ErrorCode;
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::DescribeGroupsRequest;
-using Response = protocol::DescribeGroupsResponse;
-
-// Of one answer: a few bytes can ask for a large group, again and again.  What is above is refused
-// with INVALID_REQUEST.
-constexpr std::size_t answer_bytes = std::size_t{64} << 20;
-
 // Copied, with what each member takes beside its bytes.
 constexpr std::size_t bytes_a_microsecond = 1000;
 
 // On the group's shard.
-Response::Group described(Shard& shard, std::string_view id, int version) {
-  Response::Group answer;
+DescribeGroupsResponse::Group described(Shard& shard, std::string_view id, int version) {
+  DescribeGroupsResponse::Group answer;
   answer.group_id = id;
   const Group* const group = shard.groups().find(id);
   if (group == nullptr || group->is(GroupState::dead)) {
@@ -62,21 +57,23 @@ Response::Group described(Shard& shard, std::string_view id, int version) {
   return answer;
 }
 
-asio::awaitable<Response> describe_groups(RequestContext& context, const Request& request) {
+asio::awaitable<DescribeGroupsResponse> describe_groups(RequestContext& context,
+                                                        const DescribeGroupsRequest& request) {
   Broker& broker = context.broker;
-  Response response;
+  DescribeGroupsResponse response;
   std::size_t bytes = 0;
   YieldBudget budget(context.shard, &context.connection);
   for (const auto id : request.groups) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     Shard& shard = broker.shard_of_group(id);
-    if (bytes > answer_bytes) {
+    if (bytes > max_answer_bytes) {
       auto& refused = response.groups.emplace_back();
       refused.group_id = id;
       refused.error_code = ErrorCode::invalid_request;
       continue;
     }
-    auto work = [&shard, id, version = context.version()]() -> asio::awaitable<Response::Group> {
+    auto work = [&shard, id,
+                 version = context.version()]() -> asio::awaitable<DescribeGroupsResponse::Group> {
       co_return described(shard, id, version);
     };
     auto answer = co_await broker.on(context.shard, shard, std::move(work));
@@ -97,7 +94,7 @@ asio::awaitable<Response> describe_groups(RequestContext& context, const Request
 }  // namespace
 
 asio::awaitable<Answer> run_describe_groups(RequestContext context) {
-  return run<Request, describe_groups>(context);
+  return run<DescribeGroupsRequest, describe_groups>(context);
 }
 
 }  // namespace tarry::broker

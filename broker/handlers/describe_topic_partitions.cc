@@ -13,30 +13,29 @@
 
 namespace tarry::broker {
 
+using protocol::DescribeTopicPartitionsRequest;
+using protocol::DescribeTopicPartitionsResponse;
 using protocol::ErrorCode;
 
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::DescribeTopicPartitionsRequest;
-using Response = protocol::DescribeTopicPartitionsResponse;
-
 constexpr std::int32_t max_partitions = 2000;  // As Kafka's max.request.partition.size.limit.
 
-asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
-                                                    const Request& request) {
+asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
+    RequestContext& context, const DescribeTopicPartitionsRequest& request) {
   const std::int32_t node = context.broker.config().node_id;
   YieldBudget budget(context.shard, &context.connection);
   std::set<std::string, std::less<>> names;
   for (const auto& topic : request.topics) {
-    if (budget.spend() && !co_await budget.yield()) co_return Response();
+    if (budget.spend() && !co_await budget.yield()) co_return DescribeTopicPartitionsResponse();
     names.emplace(topic.name);
   }
   if (request.topics.empty()) {
     for (const auto& topic : context.shard.topics().by_name()) names.insert(topic->name);
   }
-  Response response;
+  DescribeTopicPartitionsResponse response;
   std::int32_t left = std::clamp(request.response_partition_limit, 1, max_partitions);
   for (const auto& name : names) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
@@ -80,7 +79,7 @@ asio::awaitable<Response> describe_topic_partitions(RequestContext& context,
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_topic_partitions(RequestContext context) {
-  return run<Request, describe_topic_partitions>(context);
+  return run<DescribeTopicPartitionsRequest, describe_topic_partitions>(context);
 }
 
 }  // namespace tarry::broker

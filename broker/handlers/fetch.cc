@@ -34,7 +34,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-struct Item {
+struct FetchItem {
   TopicPartition id;
   Offset from = 0;
   std::size_t max_bytes = 0;
@@ -49,7 +49,7 @@ struct Read {
   bool any_error = false;
 };
 
-void refuse(Item& item, ErrorCode code, Read& read) {
+void refuse_item(FetchItem& item, ErrorCode code, Read& read) {
   item.answer->error_code = code;
   item.answer->high_watermark = -1;
   item.answer->records.pieces.clear();
@@ -57,7 +57,7 @@ void refuse(Item& item, ErrorCode code, Read& read) {
 }
 
 // Reads from memory; what is only on disk is returned, to be read by the pool.
-std::optional<storage::DiskRead> read_memory(Partition& partition, Item& item,
+std::optional<storage::DiskRead> read_memory(Partition& partition, FetchItem& item,
                                              std::size_t max_bytes, Read& read) {
   auto& answer = *item.answer;
   answer.error_code = ErrorCode::none;
@@ -84,15 +84,15 @@ std::optional<storage::DiskRead> read_memory(Partition& partition, Item& item,
 }
 
 // Reads a partition that may have to be opened first, or be read from disk.  On its shard.
-asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes, Read& read) {
+asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_bytes, Read& read) {
   const auto opened = co_await shard.partitions().open(item.id);
-  if (!opened) co_return refuse(item, opened.error(), read);
+  if (!opened) co_return refuse_item(item, opened.error(), read);
   // Retention may be faster than a read of an old segment; then the second look says so.
   for (int tries = 0; tries < 2; ++tries) {
     Partition* const partition = shard.partitions().find(item.id);
     if (partition == nullptr || partition->retired())
-      co_return refuse(item, ErrorCode::unknown_topic_or_partition, read);
-    if (partition->fenced()) co_return refuse(item, ErrorCode::kafka_storage_error, read);
+      co_return refuse_item(item, ErrorCode::unknown_topic_or_partition, read);
+    if (partition->fenced()) co_return refuse_item(item, ErrorCode::kafka_storage_error, read);
     auto on_disk = read_memory(*partition, item, max_bytes, read);
     if (!on_disk) co_return;
     auto work = [disk_read = std::move(*on_disk)]() mutable { return disk_read.run(); };
@@ -105,21 +105,21 @@ asio::awaitable<void> read_item(Shard& shard, Item& item, std::size_t max_bytes,
     if (pieces.error().code == Errc::not_found) continue;
     // A lack of descriptors or memory passes, and says nothing about what is on the disk.
     if (pieces.error().code == Errc::exhausted)
-      co_return refuse(item, ErrorCode::kafka_storage_error, read);
+      co_return refuse_item(item, ErrorCode::kafka_storage_error, read);
     if (Partition* const still = shard.partitions().find(item.id))
       still->fence(pieces.error().message);
-    co_return refuse(item, ErrorCode::kafka_storage_error, read);
+    co_return refuse_item(item, ErrorCode::kafka_storage_error, read);
   }
 }
 
-asio::awaitable<Read> read_all(OnShard<Item>& there, std::size_t max_bytes, Read read) {
+asio::awaitable<Read> read_all(OnShard<FetchItem>& there, std::size_t max_bytes, Read read) {
   for (auto& item : there.items) co_await read_item(*there.shard, item, max_bytes, read);
   co_return read;
 }
 
 // The same for partitions that are open and in memory, as most are: nothing is waited for.  False:
 // they are not so, and `read` is as it was.
-bool read_at_once(OnShard<Item>& there, std::size_t max_bytes, Read& read) {
+bool read_at_once(OnShard<FetchItem>& there, std::size_t max_bytes, Read& read) {
   const Read before = read;
   for (auto& item : there.items) {
     Partition* const partition = there.shard->partitions().find(item.id);
@@ -133,7 +133,7 @@ bool read_at_once(OnShard<Item>& there, std::size_t max_bytes, Read& read) {
 }
 
 // The first offset that the answer does not have.
-Offset next_offset(const Item& item) {
+Offset next_offset(const FetchItem& item) {
   if (item.answer->records.pieces.empty()) return item.from;
   Offset next = item.from;
   for (Bytes left = item.answer->records.pieces.back().view(); !left.empty();) {
@@ -155,7 +155,7 @@ struct Wanting {
   bool worth_waiting() const { return missing > 0 && room > 0 && !more_available; }
 };
 
-Wanting find_missing(const ByShard<Item>& items, std::size_t min_bytes) {
+Wanting find_missing(const ByShard<FetchItem>& items, std::size_t min_bytes) {
   Wanting out;
   out.missing = static_cast<std::int64_t>(min_bytes);
   for (const auto& there : items) {
@@ -184,11 +184,11 @@ storage::TopicsImage::TopicPtr find_topic(const storage::TopicsImage& topics,
 
 // A request's partitions are looked at together and kept while it waits; consumers have some
 // thousands of them at the most.
-constexpr std::size_t max_partitions = 50'000;
+constexpr std::size_t max_fetch_partitions = 50'000;
 
 // A request, taken apart.
 struct Wanted {
-  ByShard<Item> items;
+  ByShard<FetchItem> items;
   Read refused;  // What is wrong with the request itself.
   std::size_t max_bytes = 0;
   std::size_t min_bytes = 0;
@@ -203,9 +203,9 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
   const auto& request = *decoded;
   std::size_t partitions = 0;
   for (const auto& topic : request.topics) partitions += topic.partitions.size();
-  if (partitions > max_partitions) {
+  if (partitions > max_fetch_partitions) {
     return fail(Errc::too_large, fmt::format("a Fetch request names {} partitions; the limit is {}",
-                                             partitions, max_partitions));
+                                             partitions, max_fetch_partitions));
   }
   Wanted wanted;
   response.responses.reserve(request.topics.size());
@@ -242,7 +242,7 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
 
 // A partition's own shard knows sooner than ours that its topic is gone, but not that the request
 // named it by its id.
-void answer_unknown_ids(ByShard<Item>& items) {
+void answer_unknown_ids(ByShard<FetchItem>& items) {
   for (auto& there : items) {
     for (auto& item : there.items) {
       if (item.answer->error_code == ErrorCode::unknown_topic_or_partition)

@@ -14,12 +14,11 @@
 
 namespace tarry::broker {
 
+using protocol::ListGroupsRequest;
+using protocol::ListGroupsResponse;
 namespace asio = boost::asio;
 
 namespace {
-
-using Request = protocol::ListGroupsRequest;
-using Response = protocol::ListGroupsResponse;
 
 constexpr std::string_view type_of_all = "classic";
 
@@ -33,8 +32,9 @@ bool selects(const std::vector<std::string_view>& filter, std::string_view what)
          std::ranges::any_of(filter, [&](std::string_view name) { return same(name, what); });
 }
 
-asio::awaitable<Response> list_groups(RequestContext& context, const Request& request) {
-  Response response;
+asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
+                                                const ListGroupsRequest& request) {
+  ListGroupsResponse response;
   if (!selects(request.types_filter, type_of_all)) co_return response;
   const auto groups = co_await group_summaries(context.broker, context.shard);
   for (const auto& group : groups) {
@@ -48,7 +48,7 @@ asio::awaitable<Response> list_groups(RequestContext& context, const Request& re
 }  // namespace
 
 asio::awaitable<Answer> run_list_groups(RequestContext context) {
-  return run<Request, list_groups>(context);
+  return run<ListGroupsRequest, list_groups>(context);
 }
 
 }  // namespace tarry::broker

@@ -20,6 +20,8 @@
 namespace tarry::broker {
 
 using protocol::ErrorCode;
+using protocol::ListOffsetsRequest;
+using protocol::ListOffsetsResponse;
 namespace asio = boost::asio;
 
 namespace {
@@ -30,33 +32,31 @@ constexpr std::int64_t max_timestamp = -3;
 constexpr std::int64_t earliest_local = -4;
 constexpr std::int64_t latest_tiered = -5;
 
-using Request = protocol::ListOffsetsRequest;
-using Response = protocol::ListOffsetsResponse;
-
 // One partition that is asked about.
-struct Item {
+struct OffsetItem {
   TopicPartition id;
   std::int64_t target;  // A timestamp, or one of the above.
-  Response::Partition* answer;
+  ListOffsetsResponse::Partition* answer;
 };
 
-struct Found {
+struct FoundOffset {
   ErrorCode error = ErrorCode::none;
   Offset offset = -1;
   std::int64_t timestamp = -1;
 };
 
 // On the partition's shard.
-asio::awaitable<Found> find_offset(Shard& shard, TopicPartition id, std::int64_t target) {
+asio::awaitable<FoundOffset> find_offset(Shard& shard, TopicPartition id, std::int64_t target) {
   const auto opened = co_await shard.partitions().open(id);
-  if (!opened) co_return Found{opened.error(), -1, -1};
+  if (!opened) co_return FoundOffset{opened.error(), -1, -1};
   Partition& partition = **opened;
-  if (partition.fenced()) co_return Found{ErrorCode::kafka_storage_error, -1, -1};
-  if (target == latest) co_return Found{ErrorCode::none, partition.high_watermark(), -1};
+  if (partition.fenced()) co_return FoundOffset{ErrorCode::kafka_storage_error, -1, -1};
+  if (target == latest) co_return FoundOffset{ErrorCode::none, partition.high_watermark(), -1};
   if (target == earliest || target == earliest_local)
-    co_return Found{ErrorCode::none, partition.log_start(), -1};
-  if (target == latest_tiered) co_return Found{};
-  if (target < 0 && target != max_timestamp) co_return Found{ErrorCode::invalid_request, -1, -1};
+    co_return FoundOffset{ErrorCode::none, partition.log_start(), -1};
+  if (target == latest_tiered) co_return FoundOffset{};
+  if (target < 0 && target != max_timestamp)
+    co_return FoundOffset{ErrorCode::invalid_request, -1, -1};
 
   auto search =
       target == max_timestamp ? partition.find_max_timestamp() : partition.find_timestamp(target);
@@ -70,24 +70,24 @@ asio::awaitable<Found> find_offset(Shard& shard, TopicPartition id, std::int64_t
   if (!found) {
     // Retention was faster: the first record that is left is not older than those that went.
     if (found.error().code == Errc::not_found)
-      co_return Found{ErrorCode::offset_not_available, -1, -1};
+      co_return FoundOffset{ErrorCode::offset_not_available, -1, -1};
     if (Partition* const still = shard.partitions().find(id);
         still != nullptr && found.error().code == Errc::corrupt) {
       still->fence(found.error().message);
     }
-    co_return Found{ErrorCode::kafka_storage_error, -1, -1};
+    co_return FoundOffset{ErrorCode::kafka_storage_error, -1, -1};
   }
-  if (!*found) co_return Found{};
-  co_return Found{ErrorCode::none, (*found)->offset, (*found)->timestamp};
+  if (!*found) co_return FoundOffset{};
+  co_return FoundOffset{ErrorCode::none, (*found)->offset, (*found)->timestamp};
 }
 
 // On the items' shard.  A search of old segments is waited for before the next one begins, so a
 // request keeps no more than one thread of the pool from others.
-asio::awaitable<void> find_offsets(OnShard<Item>& there, CancellationToken& token) {
+asio::awaitable<void> find_offsets(OnShard<OffsetItem>& there, CancellationToken& token) {
   YieldBudget budget(*there.shard, nullptr);
-  for (Item& item : there.items) {
+  for (OffsetItem& item : there.items) {
     if (budget.spend() && (!co_await budget.yield() || token.cancelled())) co_return;
-    const Found found = co_await find_offset(*there.shard, item.id, item.target);
+    const FoundOffset found = co_await find_offset(*there.shard, item.id, item.target);
     item.answer->error_code = found.error;
     item.answer->offset = found.offset;
     item.answer->timestamp = found.timestamp;
@@ -95,9 +95,10 @@ asio::awaitable<void> find_offsets(OnShard<Item>& there, CancellationToken& toke
   }
 }
 
-asio::awaitable<Response> list_offsets(RequestContext& context, const Request& request) {
-  Response response;
-  ByShard<Item> items;
+asio::awaitable<ListOffsetsResponse> list_offsets(RequestContext& context,
+                                                  const ListOffsetsRequest& request) {
+  ListOffsetsResponse response;
+  ByShard<OffsetItem> items;
   YieldBudget budget(context.shard, &context.connection);
   response.topics.reserve(request.topics.size());
   for (const auto& topic : request.topics) {
@@ -118,7 +119,7 @@ asio::awaitable<Response> list_offsets(RequestContext& context, const Request& r
       items.add(context.broker.shard_of(*id), {*id, partition.timestamp, &answer});
     }
   }
-  const auto work = [](OnShard<Item>& there, CancellationToken& token) {
+  const auto work = [](OnShard<OffsetItem>& there, CancellationToken& token) {
     return find_offsets(there, token);
   };
   co_await scatter(context.shard, &context.connection, items, work);
@@ -128,7 +129,7 @@ asio::awaitable<Response> list_offsets(RequestContext& context, const Request& r
 }  // namespace
 
 asio::awaitable<Answer> run_list_offsets(RequestContext context) {
-  return run<Request, list_offsets>(context);
+  return run<ListOffsetsRequest, list_offsets>(context);
 }
 
 }  // namespace tarry::broker

@@ -23,13 +23,12 @@
 namespace tarry::broker {
 
 using protocol::ErrorCode;
+using protocol::OffsetCommitRequest;
+using protocol::OffsetCommitResponse;
 using std::chrono::milliseconds;
 namespace asio = boost::asio;
 
 namespace {
-
-using Request = protocol::OffsetCommitRequest;
-using Response = protocol::OffsetCommitResponse;
 
 // When what is committed now expires by the client's own wish; versions 2 to 4 may have one.
 WallTime expires_at(WallTime now, std::int64_t retention_ms) {
@@ -39,7 +38,7 @@ WallTime expires_at(WallTime now, std::int64_t retention_ms) {
 }
 
 // On the group's shard.
-asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
+asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& request,
                                   GroupOffsets::Commits commits,
                                   std::shared_ptr<CancellationToken> token) {
   Groups& groups = shard.groups();
@@ -63,12 +62,13 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const Request& request,
   co_return code;
 }
 
-asio::awaitable<Response> offset_commit(RequestContext& context, const Request& request) {
+asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
+                                                    const OffsetCommitRequest& request) {
   Broker& broker = context.broker;
   const WallTime now = broker.clock().wall();
   const WallTime expires = expires_at(now, request.retention_time_ms);
   const auto longest = static_cast<std::size_t>(broker.config().offset_metadata_bytes);
-  Response response;
+  OffsetCommitResponse response;
   GroupOffsets::Commits commits;
   std::unordered_map<TopicPartition, std::size_t> places;
   YieldBudget budget(context.shard, &context.connection);
@@ -120,7 +120,7 @@ asio::awaitable<Response> offset_commit(RequestContext& context, const Request& 
 }  // namespace
 
 asio::awaitable<Answer> run_offset_commit(RequestContext context) {
-  return run<Request, offset_commit>(context);
+  return run<OffsetCommitRequest, offset_commit>(context);
 }
 
 }  // namespace tarry::broker

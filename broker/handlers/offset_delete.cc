@@ -21,15 +21,15 @@
 namespace tarry::broker {
 
 using protocol::ErrorCode;
+using protocol::OffsetDeleteRequest;
+using protocol::OffsetDeleteResponse;
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::OffsetDeleteRequest;
-using Response = protocol::OffsetDeleteResponse;
-
 // On the group's shard; fills in the partitions' codes and returns the group's.
-asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response& response,
+asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& request,
+                                  OffsetDeleteResponse& response,
                                   std::shared_ptr<CancellationToken> token) {
   GroupEntry* const group = shard.groups().find(request.group_id);
   if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
@@ -65,9 +65,10 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const Request& request, Response
   co_return co_await wait_for_offsets(shard, *lsn, offset_delete_kind, *token);
 }
 
-asio::awaitable<Response> offset_delete(RequestContext& context, const Request& request) {
+asio::awaitable<OffsetDeleteResponse> offset_delete(RequestContext& context,
+                                                    const OffsetDeleteRequest& request) {
   Broker& broker = context.broker;
-  Response response;
+  OffsetDeleteResponse response;
   Shard& shard = broker.shard_of_group(request.group_id);
   const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
   auto work = [&shard, &request, &response, token = cancel_on_close.token()] {
@@ -81,7 +82,7 @@ asio::awaitable<Response> offset_delete(RequestContext& context, const Request& 
 }  // namespace
 
 asio::awaitable<Answer> run_offset_delete(RequestContext context) {
-  return run<Request, offset_delete>(context);
+  return run<OffsetDeleteRequest, offset_delete>(context);
 }
 
 }  // namespace tarry::broker

@@ -21,17 +21,13 @@
 namespace tarry::broker {
 
 using protocol::ErrorCode;
+using protocol::OffsetFetchRequest;
+using protocol::OffsetFetchResponse;
 namespace asio = boost::asio;
 
 namespace {
 
-using Request = protocol::OffsetFetchRequest;
-using Response = protocol::OffsetFetchResponse;
-using Topics = std::vector<Response::GroupTopic>;
-
-// What one answer may hold: a few bytes can ask for a partition's long metadata, again and again.
-// All that one group can have committed fits.  What is above is refused with INVALID_REQUEST.
-constexpr std::size_t answer_bytes = std::size_t{64} << 20;
+using GroupTopics = std::vector<OffsetFetchResponse::GroupTopic>;
 
 class Room {
  public:
@@ -39,8 +35,8 @@ class Room {
 
   // False when it is used up, from then on.
   bool take(const CommittedOffset* offset) {
-    const std::size_t bytes =
-        sizeof(Response::GroupTopicPartition) + (offset == nullptr ? 0 : offset->metadata.size());
+    const std::size_t bytes = sizeof(OffsetFetchResponse::GroupTopicPartition) +
+                              (offset == nullptr ? 0 : offset->metadata.size());
     left_ = bytes < left_ ? left_ - bytes : 0;
     return left_ > 0;
   }
@@ -49,7 +45,8 @@ class Room {
   std::size_t left_;
 };
 
-Response::GroupTopicPartition answer_of(PartitionIndex partition, const CommittedOffset* offset) {
+OffsetFetchResponse::GroupTopicPartition answer_of(PartitionIndex partition,
+                                                   const CommittedOffset* offset) {
   if (offset == nullptr) return {partition, -1, -1, "", ErrorCode::none};
   return {partition, offset->offset, offset->leader_epoch, offset->metadata, ErrorCode::none};
 }
@@ -61,10 +58,10 @@ const GroupOffsets* offsets_of(Shard& shard, std::string_view id) {
 
 // On the group's shard, which may do without the group while others have their turn.  Empty when
 // there is no room for it.
-asio::awaitable<std::optional<Topics>> committed_of(Shard& shard, std::string_view id,
-                                                    const std::vector<Request::GroupTopic>& asked,
-                                                    Room& room) {
-  Topics topics;
+asio::awaitable<std::optional<GroupTopics>> committed_of(
+    Shard& shard, std::string_view id, const std::vector<OffsetFetchRequest::GroupTopic>& asked,
+    Room& room) {
+  GroupTopics topics;
   topics.reserve(asked.size());
   YieldBudget budget(shard, nullptr);
   for (const auto& topic : asked) {
@@ -85,9 +82,9 @@ asio::awaitable<std::optional<Topics>> committed_of(Shard& shard, std::string_vi
 }
 
 // The same of all that it has committed.
-asio::awaitable<std::optional<Topics>> all_committed(Shard& shard, std::string_view id,
-                                                     Room& room) {
-  Topics topics;
+asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::string_view id,
+                                                          Room& room) {
+  GroupTopics topics;
   YieldBudget budget(shard, nullptr);
   std::optional<TopicPartition> last;  // They stand in the order of topics.
   for (bool more = true; more;) {
@@ -112,10 +109,11 @@ asio::awaitable<std::optional<Topics>> all_committed(Shard& shard, std::string_v
   co_return topics;
 }
 
-asio::awaitable<Response> offset_fetch(RequestContext& context, const Request& request) {
+asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
+                                                  const OffsetFetchRequest& request) {
   Broker& broker = context.broker;
   const bool batched = context.version() >= 8;
-  std::vector<Request::Group> groups = request.groups;
+  std::vector<OffsetFetchRequest::Group> groups = request.groups;
   if (!batched) {
     auto& group = groups.emplace_back();
     group.group_id = request.group_id;
@@ -126,9 +124,9 @@ asio::awaitable<Response> offset_fetch(RequestContext& context, const Request& r
     }
   }
 
-  Response response;
+  OffsetFetchResponse response;
   const auto kept = static_cast<std::size_t>(broker.config().group_offsets_bytes);
-  Room room(std::max(answer_bytes, kept));
+  Room room(std::max(max_answer_bytes, kept));  // All that one group can have committed fits.
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& group : groups) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
@@ -161,7 +159,7 @@ asio::awaitable<Response> offset_fetch(RequestContext& context, const Request& r
 }  // namespace
 
 asio::awaitable<Answer> run_offset_fetch(RequestContext context) {
-  return run<Request, offset_fetch>(context);
+  return run<OffsetFetchRequest, offset_fetch>(context);
 }
 
 }  // namespace tarry::broker

@@ -42,7 +42,7 @@ const purgatory::Kind produce_kind{"produce"};
 constexpr std::size_t max_batches = 50'000;
 
 // One partition of a request, from its bytes to its answer.
-struct Item {
+struct ProduceItem {
   TopicPartition id;
   Bytes records;
   std::shared_ptr<void> memory;  // Keeps the records' bytes, where they are most of the request.
@@ -58,7 +58,7 @@ struct Terms {
   bool are_acks_valid() const { return acks >= -1 && acks <= 1; }
 };
 
-Appended failed_with(ErrorCode code, std::string why = {}) {
+Appended failed_append(ErrorCode code, std::string why = {}) {
   Appended failed;
   failed.error = code;
   failed.message = std::move(why);
@@ -68,33 +68,34 @@ Appended failed_with(ErrorCode code, std::string why = {}) {
 // On the items' shard: each batch takes its place in its partition's order, without a wait in
 // between.  A partition that has to be opened first keeps the place for its batch itself, so that a
 // later request overtakes this one in no partition.
-void append_all(OnShard<Item>& there, const Terms& terms, Countdown& appended) {
-  for (Item& item : there.items) {
+void append_all(OnShard<ProduceItem>& there, const Terms& terms, Countdown& appended) {
+  for (ProduceItem& item : there.items) {
     const auto tell = [&item, &appended](Appended result) {
       item.result = std::move(result);
       appended.one_ended();
     };
     const auto append = [&item, tell, &terms](Partitions::Found partition) {
-      if (!partition) return tell(failed_with(partition.error()));
+      if (!partition) return tell(failed_append(partition.error()));
       try {
         (*partition)
             ->append(item.records, terms.zstd_allowed, tell, std::move(item.memory),
                      !terms.are_acks_valid());
       } catch (const std::exception& error) {
-        tell(failed_with(ErrorCode::unknown_server_error, error.what()));
+        tell(failed_append(ErrorCode::unknown_server_error, error.what()));
       }
     };
     // Only an item that did not throw is told its result later, so each is told once.
     try {
       there.shard->partitions().with(item.id, append);
     } catch (const std::exception& error) {
-      tell(failed_with(ErrorCode::unknown_server_error, error.what()));
+      tell(failed_append(ErrorCode::unknown_server_error, error.what()));
     }
   }
 }
 
 // On the items' shard: appends, and waits until what was appended is durable.
-asio::awaitable<void> produce(OnShard<Item>& there, const Terms& terms, CancellationToken& token) {
+asio::awaitable<void> produce(OnShard<ProduceItem>& there, const Terms& terms,
+                              CancellationToken& token) {
   Shard& shard = *there.shard;
   const auto deadline = shard.tick_after(terms.timeout);
   Countdown appended(there.items.size());
@@ -103,7 +104,7 @@ asio::awaitable<void> produce(OnShard<Item>& there, const Terms& terms, Cancella
   if (terms.acks == 0) co_return;
 
   std::optional<Lsn> durable, written;
-  for (const Item& item : there.items) {
+  for (const ProduceItem& item : there.items) {
     if (!item.result.wait_for) continue;
     auto& last = item.result.durability == storage::Durability::fsync ? durable : written;
     last = std::max(last.value_or(0), *item.result.wait_for);
@@ -112,7 +113,7 @@ asio::awaitable<void> produce(OnShard<Item>& there, const Terms& terms, Cancella
   DurabilityWait waiting(shard, produce_kind, durable, written);
   const CancellationToken::Attached attached(token, waiting);
   if (co_await waiting.wait(deadline) == purgatory::Outcome::satisfied) co_return;
-  for (Item& item : there.items) {
+  for (ProduceItem& item : there.items) {
     if (!item.result.wait_for) continue;
     const Lsn lsn = *item.result.wait_for;
     const bool is_safe = item.result.durability == storage::Durability::fsync
@@ -124,7 +125,7 @@ asio::awaitable<void> produce(OnShard<Item>& there, const Terms& terms, Cancella
   }
 }
 
-void fill_in(const Item& item, const Terms& terms) {
+void fill_in(const ProduceItem& item, const Terms& terms) {
   auto& answer = *item.answer;
   const Appended& result = item.result;
   answer.error_code = result.error;
@@ -156,10 +157,10 @@ std::size_t batches_in(const protocol::ProduceRequest& request) {
 
 // The batches of a request by the shards of their partitions.  `response` gets a place for each,
 // and the errors of those whose partition does not exist.
-ByShard<Item> resolve_batches(const RequestContext& context,
-                              const protocol::ProduceRequest& request,
-                              protocol::ProduceResponse& response) {
-  ByShard<Item> items;
+ByShard<ProduceItem> resolve_batches(const RequestContext& context,
+                                     const protocol::ProduceRequest& request,
+                                     protocol::ProduceResponse& response) {
+  ByShard<ProduceItem> items;
   response.responses.reserve(request.topic_data.size());
   for (const auto& topic : request.topic_data) {
     auto& answers = response.responses.emplace_back();
@@ -239,14 +240,14 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
   const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),
                     context.version() >= 7};
   protocol::ProduceResponse response;
-  ByShard<Item> items = resolve_batches(context, *request, response);
+  ByShard<ProduceItem> items = resolve_batches(context, *request, response);
   context.connection.note_shard(items.only_shard());
-  const auto work = [&terms](OnShard<Item>& there, CancellationToken& token) {
+  const auto work = [&terms](OnShard<ProduceItem>& there, CancellationToken& token) {
     return produce(there, terms, token);
   };
   co_await scatter(context.shard, &context.connection, items, work);
   for (const auto& there : items) {
-    for (const Item& item : there.items) fill_in(item, terms);
+    for (const ProduceItem& item : there.items) fill_in(item, terms);
   }
   note_errors(context, terms, response);
   if (request->acks != 0) co_return answer_with(context, response);

@@ -7,6 +7,7 @@
 // it in the frame are ignored, as by Kafka's brokers: librdkafka 2.0.2 sends some behind
 // ListGroups 4, and behind OffsetFetch 7 when that asks for all topics.
 
+#include <cstddef>
 #include <utility>
 
 #include <fmt/core.h>
@@ -17,6 +18,10 @@
 #include "protocol/header.h"
 
 namespace tarry::broker {
+
+// What one answer may take of memory, some 10 000 topics' configs: a few bytes can ask for a large
+// thing, again and again.  What is above is refused with INVALID_REQUEST.
+inline constexpr std::size_t max_answer_bytes = std::size_t{64} << 20;
 
 template <typename Response>
 Answer answer_with(const RequestContext& context, const Response& response) {

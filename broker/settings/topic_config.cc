@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t max_long = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t max_int = std::numeric_limits<std::int32_t>::max();
 
-std::unexpected<Error> refuse(std::string_view allowed) {
+std::unexpected<Error> not_allowed(std::string_view allowed) {
   return fail(Errc::invalid, std::string(allowed));
 }
 
@@ -31,7 +31,7 @@ std::optional<Number> parse(std::string_view value) {
 Result<std::int64_t> whole_number(std::string_view value, std::int64_t least, std::int64_t most) {
   const auto parsed = parse<std::int64_t>(value);
   if (!parsed || *parsed < least || *parsed > most)
-    return refuse(fmt::format("a whole number from {} to {}", least, most));
+    return not_allowed(fmt::format("a whole number from {} to {}", least, most));
   return *parsed;
 }
 
@@ -55,7 +55,7 @@ Result<std::string> unused_number(TopicConfig&, std::string_view value) {
 Result<std::string> unused_ratio(TopicConfig&, std::string_view value) {
   const auto parsed = parse<double>(value);
   // Written so that it refuses NaN too.
-  if (!parsed || !(*parsed >= 0 && *parsed <= 1)) return refuse("a number from 0 to 1");
+  if (!parsed || !(*parsed >= 0 && *parsed <= 1)) return not_allowed("a number from 0 to 1");
   return fmt::format("{}", *parsed);
 }
 
@@ -68,7 +68,7 @@ Result<bool> flag(std::string_view value) {
   };
   if (is("true")) return true;
   if (is("false")) return false;
-  return refuse("true or false");
+  return not_allowed("true or false");
 }
 
 Result<std::string> delay_enable(TopicConfig& config, std::string_view value) {
@@ -86,13 +86,13 @@ Result<std::string> unclean_leader_election(TopicConfig&, std::string_view value
 
 Result<std::string> preallocate(TopicConfig&, std::string_view value) {
   const auto parsed = flag(value);
-  if (!parsed || *parsed) return refuse("false (a segment grows as it is written)");
+  if (!parsed || *parsed) return not_allowed("false (a segment grows as it is written)");
   return "false";
 }
 
 Result<std::string> remote_storage(TopicConfig&, std::string_view value) {
   const auto parsed = flag(value);
-  if (!parsed || *parsed) return refuse("false (there is no remote storage)");
+  if (!parsed || *parsed) return not_allowed("false (there is no remote storage)");
   return "false";
 }
 
@@ -102,7 +102,7 @@ Result<std::string> timestamp_type(TopicConfig& config, std::string_view value) 
   } else if (value == "LogAppendTime") {
     config.timestamp_type = TimestampType::log_append_time;
   } else {
-    return refuse("CreateTime or LogAppendTime");
+    return not_allowed("CreateTime or LogAppendTime");
   }
   return std::string(value);
 }
@@ -115,7 +115,7 @@ Result<std::string> delivered_timestamp(TopicConfig& config, std::string_view va
   } else if (value == "delivery") {
     config.delivered_timestamp = DeliveredTimestamp::delivery;
   } else {
-    return refuse("due, original or delivery");
+    return not_allowed("due, original or delivery");
   }
   return std::string(value);
 }
@@ -126,20 +126,20 @@ Result<std::string> durability(TopicConfig& config, std::string_view value) {
   } else if (value == "os") {
     config.durability = Durability::os;
   } else {
-    return refuse("fsync or os");
+    return not_allowed("fsync or os");
   }
   return std::string(value);
 }
 
 // Compaction is not there, so a topic that asks for it is refused instead of being kept for ever.
 Result<std::string> cleanup_policy(TopicConfig&, std::string_view value) {
-  if (value != "delete") return refuse("delete (compaction is not supported)");
+  if (value != "delete") return not_allowed("delete (compaction is not supported)");
   return std::string(value);
 }
 
 // The producer's bytes are kept as they came.
 Result<std::string> compression_type(TopicConfig&, std::string_view value) {
-  if (value != "producer") return refuse("producer (batches are kept as they came)");
+  if (value != "producer") return not_allowed("producer (batches are kept as they came)");
   return std::string(value);
 }
 

@@ -18,10 +18,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-std::unexpected<TopicRefusal> refuse(ErrorCode code, std::string message) {
-  return std::unexpected(TopicRefusal{code, std::move(message)});
-}
-
 // Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
 // number that are allowed can be too long together.  Empty when it can.
 std::string directory_limit_error(std::string_view topic, std::int32_t partitions) {

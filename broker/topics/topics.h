@@ -37,6 +37,9 @@ struct TopicRefusal {
   protocol::ErrorCode code;
   std::string message;
 };
+inline std::unexpected<TopicRefusal> refuse(protocol::ErrorCode code, std::string message) {
+  return std::unexpected(TopicRefusal{code, std::move(message)});
+}
 template <typename T>
 using TopicResult = std::expected<T, TopicRefusal>;
 using TopicPtr = storage::TopicsImage::TopicPtr;

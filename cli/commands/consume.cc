@@ -31,7 +31,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-struct Options {
+struct ConsumeOptions {
   BrokerOptions broker;
   std::string topic;
   std::string from = "start";
@@ -50,7 +50,7 @@ constexpr auto flush_every = 100ms;
 // Prints records, and knows when enough of them have come.
 class Printing {
  public:
-  Printing(const Options& options, RecordFormat format)
+  Printing(const ConsumeOptions& options, RecordFormat format)
       : options_(options),
         format_(std::move(format)),
         idle_(options.idle ? *parse_duration(*options.idle) : 0ms),
@@ -87,7 +87,7 @@ class Printing {
   bool is_idle() const { return options_.idle && steady_clock::now() - quiet_since_ >= idle_; }
 
  private:
-  const Options& options_;
+  const ConsumeOptions& options_;
   const RecordFormat format_;
   const std::chrono::milliseconds idle_;
   steady_clock::time_point quiet_since_;
@@ -118,7 +118,7 @@ Result<> idle_end(bool is_lost) {
 // Reads partitions without a group.
 class Consumption {
  public:
-  Consumption(const Options& options, OffsetWord from, RecordFormat format)
+  Consumption(const ConsumeOptions& options, OffsetWord from, RecordFormat format)
       : options_(options), from_(from), printing_(options, std::move(format)) {}
 
   int run() {
@@ -173,7 +173,7 @@ class Consumption {
     return {};
   }
 
-  const Options& options_;
+  const ConsumeOptions& options_;
   const OffsetWord from_;
   std::set<PartitionIndex> reading_;  // The partitions whose end was not reached yet.
   Printing printing_;
@@ -183,7 +183,7 @@ class Consumption {
 // group in order.
 class GroupConsumption {
  public:
-  GroupConsumption(const Options& options, bool from_end, RecordFormat format)
+  GroupConsumption(const ConsumeOptions& options, bool from_end, RecordFormat format)
       : options_(options), from_end_(from_end), printing_(options, std::move(format)) {}
 
   int run() {
@@ -250,7 +250,7 @@ class GroupConsumption {
     printed_.clear();
   }
 
-  const Options& options_;
+  const ConsumeOptions& options_;
   const bool from_end_;
   std::set<PartitionIndex> at_end_;
   std::map<PartitionIndex, Offset>
@@ -259,7 +259,7 @@ class GroupConsumption {
   std::unique_ptr<KafkaGroupConsumer> consumer_;  // Calls before_revoke(), so it goes first.
 };
 
-int run(const Options& options) {
+int run(const ConsumeOptions& options) {
   const auto from = parse_offset_word(options.from);
   if (!from) return usage_error(fmt::format("--from: {}", from.error().message));
   auto format = RecordFormat::parse(options.format);
@@ -279,7 +279,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_consume(CLI::App& program, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConsumeOptions>();
   auto* command = program.add_subcommand("consume", "Reads the records of a topic");
   add_broker_options(*command, options->broker);
   command->add_option("TOPIC", options->topic, "The topic to read")->required()->check(is_topic);

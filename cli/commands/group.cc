@@ -24,7 +24,7 @@
 namespace tarry::cli {
 namespace {
 
-struct Options {
+struct GroupOptions {
   BrokerOptions broker;
   std::string name;
   std::string topic;
@@ -33,7 +33,7 @@ struct Options {
   bool dry_run = false;
 };
 
-int list(const Options& options) {
+int list(const GroupOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto groups = admin->groups();
@@ -126,7 +126,7 @@ void print_json(const GroupInfo& group, const std::vector<Row>& rows, Output& ou
   out.line(text_of(json));
 }
 
-int describe(const Options& options) {
+int describe(const GroupOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto group = admin->group(options.name);
@@ -170,7 +170,8 @@ int describe(const Options& options) {
 }
 
 // The offset to commit for each partition.  Refuses an offset that a partition does not hold.
-Result<PartitionOffsets> targets(KafkaAdmin& admin, const Options& options, const OffsetWord& to) {
+Result<PartitionOffsets> targets(KafkaAdmin& admin, const GroupOptions& options,
+                                 const OffsetWord& to) {
   const auto info = admin.topic(options.topic);
   if (!info) return std::unexpected(info.error());
   std::vector<PartitionIndex> partitions;
@@ -204,7 +205,7 @@ Result<PartitionOffsets> targets(KafkaAdmin& admin, const Options& options, cons
   return offsets;
 }
 
-int reset(const Options& options) {
+int reset(const GroupOptions& options) {
   const auto to = parse_offset_word(options.to);
   if (!to) return usage_error(fmt::format("--to: {}", to.error().message));
   auto admin = KafkaAdmin::open(options.broker.kafka());
@@ -250,7 +251,7 @@ int reset(const Options& options) {
   return status;
 }
 
-int remove(const Options& options) {
+int remove(const GroupOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto removed = admin->remove_group(options.name);
@@ -268,10 +269,10 @@ int remove(const Options& options) {
 
 void add_group_commands(CLI::App& program, Chosen& chosen) {
   auto* group = add_group(program, chosen, "group", "Shows, resets and deletes consumer groups");
-  const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
-    return add_broker_command<Options>(*group, chosen, name, help, run);
+  const auto add = [&](const char* name, const char* help, int (*run)(const GroupOptions&)) {
+    return add_broker_command<GroupOptions>(*group, chosen, name, help, run);
   };
-  const auto add_name = [](CLI::App& command, Options& options) {
+  const auto add_name = [](CLI::App& command, GroupOptions& options) {
     command.add_option("GROUP", options.name, "The group")->required()->check(is_group);
   };
 

@@ -34,7 +34,7 @@
 namespace tarry::cli {
 namespace {
 
-struct Options {
+struct ProduceOptions {
   BrokerOptions broker;
   std::string topic;
   std::vector<std::string> files;
@@ -54,7 +54,7 @@ Acks acks_of(const std::string& word) {
 }
 
 // The headers of every record: first those that were given, then those that schedule it.
-std::vector<KafkaHeader> headers_of(const Options& options) {
+std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
   std::vector<KafkaHeader> headers;
   for (const auto& word : options.headers) {
     const auto equals = word.find('=');
@@ -129,7 +129,7 @@ Error error_of_file(const std::string& path) {
 // One run of the command.
 class Production {
  public:
-  explicit Production(const Options& options)
+  explicit Production(const ProduceOptions& options)
       : options_(options),
         headers_(headers_of(options)),
         asked_(asked_by(headers_)),
@@ -313,7 +313,7 @@ class Production {
     return fmt::format("{} accepted, {} of them to be delivered later", records, delayed_);
   }
 
-  const Options& options_;
+  const ProduceOptions& options_;
   const std::vector<KafkaHeader> headers_;
   const Asked asked_;
   Output out_;
@@ -326,7 +326,7 @@ class Production {
   std::unique_ptr<KafkaProducer> producer_;  // Reports to us, so it goes first.
 };
 
-int run(const Options& options) {
+int run(const ProduceOptions& options) {
   if (!options.values.empty() && !options.files.empty()) {
     return usage_error(fmt::format("{}: records come from -v or from files, not both",
                                    printable(options.files[0])));
@@ -345,7 +345,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_produce(CLI::App& program, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProduceOptions>();
   auto* command = program.add_subcommand("produce", "Sends records, for delivery now or later");
   add_broker_options(*command, options->broker);
   command->add_option("TOPIC", options->topic, "The topic to send to")->required()->check(is_topic);

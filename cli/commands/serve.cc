@@ -52,7 +52,7 @@ constexpr Flag flags[] = {
      "The lowest level to log: debug, info, warn, error or off (default info)"},
 };
 
-struct Options {
+struct ServeOptions {
   std::optional<std::string> config;
   std::vector<std::string> set;
   std::array<std::optional<std::string>, std::size(flags)> flag_values;
@@ -108,7 +108,7 @@ void end_on_second_signal() {
 // does not answer any more exceeds it.
 constexpr std::chrono::seconds stop_patience{120};
 
-int run(const Options& options) {
+int run(const ServeOptions& options) {
   if (options.help_config) {
     fmt::print("{}", server::config_help());
     return done;
@@ -171,7 +171,7 @@ int run(const Options& options) {
 
 void add_serve(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("serve", "Runs a broker");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ServeOptions>();
   command->add_option("--config", options->config, "Reads keys from a properties file")
       ->option_text("FILE")
       ->take_last();

@@ -31,7 +31,7 @@ using std::chrono::steady_clock;
 
 constexpr auto watch_every = 1s;
 
-struct Options {
+struct StatusOptions {
   BrokerOptions broker;
   bool watch = false;
 };
@@ -122,7 +122,7 @@ void show(const Json& json, Output& out) {
   table.print(out);
 }
 
-int run(const Options& options) {
+int run(const StatusOptions& options) {
   auto admin = choose_admin(options.broker, AdminUse::reads);
   if (!admin) return admin.error().report();
   Output out;
@@ -155,7 +155,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_status(CLI::App& program, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StatusOptions>();
   auto* command = program.add_subcommand("status", "Shows what a broker is doing");
   add_broker_options(*command, options->broker);
   add_data_option(*command, options->broker);

@@ -25,7 +25,7 @@
 namespace tarry::cli {
 namespace {
 
-struct Options {
+struct TopicOptions {
   BrokerOptions broker;
   std::string name;
   std::optional<std::int32_t> partitions;
@@ -61,7 +61,7 @@ std::string list_of(const std::vector<std::int32_t>& numbers) {
 }
 
 // "orders created", or {"topic":"orders","result":"created"}.
-int print_result(const Options& options, const char* result) {
+int print_result(const TopicOptions& options, const char* result) {
   Output out;
   if (options.broker.json) {
     out.line(text_of(Json{{"topic", options.name}, {"result", result}}));
@@ -71,7 +71,7 @@ int print_result(const Options& options, const char* result) {
   return out.end(done);
 }
 
-int create(const Options& options) {
+int create(const TopicOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto created =
@@ -93,7 +93,7 @@ Json json_of(const TopicInfo& topic) {
   return json;
 }
 
-int list(const Options& options) {
+int list(const TopicOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto topics = admin->topics();
@@ -114,7 +114,7 @@ int list(const Options& options) {
   return out.end(done);
 }
 
-int describe(const Options& options) {
+int describe(const TopicOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto topic = admin->topic(options.name);
@@ -153,7 +153,7 @@ int describe(const Options& options) {
   return out.end(done);
 }
 
-int alter(const Options& options) {
+int alter(const TopicOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto altered = admin->alter(options.name, config_list(options.configs));
@@ -163,7 +163,7 @@ int alter(const Options& options) {
 
 // How many pending records keep a topic from being deleted; nullopt when the admin does not say.
 // The admin is asked because librdkafka uses a version of DeleteTopics whose answers have no text.
-std::optional<std::uint64_t> pending_of(const Options& options, KafkaAdmin& kafka) {
+std::optional<std::uint64_t> pending_of(const TopicOptions& options, KafkaAdmin& kafka) {
   AdminClient admin(admin_settings(options.broker));
   const auto meant = kafka.cluster_id(), found = cluster_of(admin);
   if (!meant || !found || *meant != *found) return std::nullopt;
@@ -176,7 +176,7 @@ std::optional<std::uint64_t> pending_of(const Options& options, KafkaAdmin& kafk
   return pending.get<std::uint64_t>();
 }
 
-int remove(const Options& options) {
+int remove(const TopicOptions& options) {
   if (options.force) {
     // -b's default counts as given here, so that the topic that `topic describe` shows is deleted.
     BrokerOptions broker = options.broker;
@@ -208,13 +208,13 @@ int remove(const Options& options) {
 
 void add_topic(CLI::App& program, Chosen& chosen) {
   auto* group = add_group(program, chosen, "topic", "Creates, shows, changes and deletes topics");
-  const auto add = [&](const char* name, const char* help, int (*run)(const Options&)) {
-    return add_broker_command<Options>(*group, chosen, name, help, run);
+  const auto add = [&](const char* name, const char* help, int (*run)(const TopicOptions&)) {
+    return add_broker_command<TopicOptions>(*group, chosen, name, help, run);
   };
-  const auto add_name = [](CLI::App& command, Options& options) {
+  const auto add_name = [](CLI::App& command, TopicOptions& options) {
     command.add_option("NAME", options.name, "The topic")->required()->check(is_topic);
   };
-  const auto add_configs = [](CLI::App& command, Options& options) {
+  const auto add_configs = [](CLI::App& command, TopicOptions& options) {
     return add_repeated(command, "--config", options.configs, "Sets a config; may be repeated")
         ->option_text("KEY=VALUE")
         ->check(is_key_value);
