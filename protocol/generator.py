@@ -174,6 +174,11 @@ def parse_schema(text):
             close()
             texts = {"Request": [], "Response": []}
             versions = parse_range(match[3])
+            for other in apis:
+                if other.key == int(match[1]):
+                    sys.exit(f"{match[2]}: key {other.key} is that of {other.name} already")
+                if other.name == match[2]:
+                    sys.exit(f"{other.name}: it stands twice, with keys {other.key} and {match[1]}")
             none = versions.high + 1
             flexible = none if match[4] == "none" else parse_range(match[4]).low
             apis.append(Api(int(match[1]), match[2], versions, flexible))
