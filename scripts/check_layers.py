@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Fails when an #include points upwards, or when includes run in a circle.
+"""Fails when an #include points upwards, when includes run in a circle, or when a source is not built.
 
 Usage: check_layers.py [ROOT]; without one the repository that this script stands in.
 
-Three rules, each read from the CMakeLists.txt of a top folder:
+Four rules, each read from the CMakeLists.txt of a top folder:
 - USES: a folder includes only from itself and from the folders listed, taken as written and not
   transitively: what a file includes, its folder names.
 - ORDER: the sub-folders of a folder from the bottom up, "." for the files beside them.  A file
   includes only from its own sub-folder and those before it.
 - No circle: a .cc with its .h counts as one file, and no files include each other in a loop.
+- SOURCES: every .cc of the folder stands in the SOURCES of its library or program, and none that
+  does not exist; names with a variable of CMake's in them are made by the build.
 """
 
 import pathlib
@@ -19,6 +21,7 @@ root = pathlib.Path(sys.argv[1] if sys.argv[1:] else pathlib.Path(__file__).reso
 
 uses = {}  # Folder -> the folders it may include from.
 order = {}  # Folder -> its sub-folders, from the bottom up.
+sources = {}  # Folder -> the files that its library and its program are made from.
 for cmake in sorted(root.glob("*/CMakeLists.txt")):
     folder = cmake.parent.name
     # A folder may have a library and a program: it may use what either lists.
@@ -26,6 +29,8 @@ for cmake in sorted(root.glob("*/CMakeLists.txt")):
         words = re.split(r"\b(SOURCES|USES|LINKS|PRIVATE_LINKS|ORDER)\b", call[2])
         listed = {name: text.split() for name, text in zip(words[1::2], words[2::2])}
         uses.setdefault(folder, set()).update(listed.get("USES", []))
+        sources.setdefault(folder, set()).update(
+            f"{folder}/{name}" for name in listed.get("SOURCES", []) if "$" not in name)
         if "ORDER" in listed:
             order[folder] = listed["ORDER"]
 
@@ -117,6 +122,12 @@ def circles():
 for circle in circles():
     ties = [f"{a} -> {b}" for a in circle for b in sorted(edges[a]) if b in circle]
     problems.append(f"{len(circle)} files include each other in a circle: {', '.join(ties)}")
+
+for folder, listed in sources.items():
+    there = {str(file.relative_to(root)) for file in (root / folder).rglob("*.cc")}
+    cmake = f"{folder}/CMakeLists.txt"
+    problems += [f"{file}: it stands in no SOURCES of {cmake}" for file in sorted(there - listed)]
+    problems += [f"{cmake}: SOURCES has {file}, which is not there" for file in sorted(listed - there)]
 
 print("\n".join(problems) or f"{len(uses)} folders, {len(edges)} files: each folder includes only folders below it")
 sys.exit(bool(problems))

@@ -43,6 +43,18 @@ class CheckLayers(MadeUpTree):
         self.refuses("2 files include each other in a circle",
                      **{"broker/low/a.cc": '#include "broker/low/e.h"\n', "broker/low/e.h": '#include "broker/low/a.h"\n'})
 
+    def test_a_source_that_no_library_is_made_from_fails(self):
+        self.refuses("broker/low/a.cc: it stands in no SOURCES of broker/CMakeLists.txt",
+                     **{"broker/low/a.cc": '#include "broker/low/a.h"\n'})
+
+    def test_a_source_that_is_not_there_fails(self):
+        self.refuses("base/CMakeLists.txt: SOURCES has base/old.cc, which is not there",
+                     **{"base/CMakeLists.txt": "tarry_library(base SOURCES ids.cc old.cc)"})
+
+    def test_the_sources_of_a_library_and_of_a_program_count_together(self):
+        self.passes(**{"broker/CMakeLists.txt": IN_ORDER["broker/CMakeLists.txt"]
+                       + "\ntarry_executable(tarry SOURCES main.cc ${made} USES broker)", "broker/main.cc": ""})
+
 
 if __name__ == "__main__":
     unittest.main()

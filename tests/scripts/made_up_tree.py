@@ -22,8 +22,8 @@ class MadeUpTree(unittest.TestCase):
             ran = subprocess.run([sys.executable, script, root], capture_output=True, text=True)
             return ran.returncode, ran.stdout
 
-    def passes(self):
-        code, said = self.check()
+    def passes(self, **changes):
+        code, said = self.check(**changes)
         self.assertEqual(code, 0, said)
 
     def refuses(self, said_of_it, **changes):
