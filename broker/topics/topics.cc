@@ -18,6 +18,11 @@ namespace asio = boost::asio;
 
 namespace {
 
+std::unexpected<TopicRefusal> unknown_topic(std::string_view name) {
+  return refuse(ErrorCode::unknown_topic_or_partition,
+                fmt::format("The topic '{}' does not exist.", printable(name)));
+}
+
 // Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
 // number that are allowed can be too long together.  Empty when it can.
 std::string directory_limit_error(std::string_view topic, std::int32_t partitions) {
@@ -205,10 +210,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, 
   co_await take_turn();
   Turn turn(*this);
   const auto topic = catalog_.image()->find(name);
-  if (!topic) {
-    co_return refuse(ErrorCode::unknown_topic_or_partition,
-                     fmt::format("The topic '{}' does not exist.", printable(name)));
-  }
+  if (!topic) co_return unknown_topic(name);
   if (count <= topic->partitions) {
     co_return refuse(
         ErrorCode::invalid_partitions,
@@ -238,10 +240,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::change_configs(std::string name,
   co_await take_turn();
   Turn turn(*this);
   const auto topic = catalog_.image()->find(name);
-  if (!topic) {
-    co_return refuse(ErrorCode::unknown_topic_or_partition,
-                     fmt::format("The topic '{}' does not exist.", printable(name)));
-  }
+  if (!topic) co_return unknown_topic(name);
   auto configs = change(topic->configs);
   if (!configs) co_return std::unexpected(configs.error());
   auto settled = settle_topic_configs(shard_.config().topic_defaults, *configs);
