@@ -4,6 +4,7 @@
 Usage: check_docs.py [ROOT]; without one the repository that this script stands in.  Checks that
 - every relative link in a Markdown file leads to a file, and its #anchor to a heading;
 - every folder of the source, and tests/, has a README.md;
+- the README.md of a folder with a library names every header of the folder, without its ending or with it;
 - every file in docs/formats/ and docs/adr/ is linked from some other document.
 What documents name without a link, scripts/check_references.py looks for.
 """
@@ -48,6 +49,14 @@ for document in documents:
 for cmake in sorted(root.glob("*/CMakeLists.txt")):
     if cmake.parent.name in ours and not (cmake.parent / "README.md").exists():
         problems.append(f"{cmake.parent.name}/ has no README.md")
+for cmake in sorted(root.glob("*/CMakeLists.txt")):
+    readme = cmake.parent / "README.md"
+    if not re.search(r"^tarry_library\(", cmake.read_text(), re.M) or not readme.exists():
+        continue
+    words = set(re.findall(r"\w+", readme.read_text()))
+    for header in sorted(cmake.parent.rglob("*.h")):
+        if header.stem not in words:
+            problems.append(f"{readme.relative_to(root)} does not name {header.relative_to(root)}")
 for folder in ("docs/formats", "docs/adr"):
     for document in sorted((root / folder).glob("*.md")):
         if document.name != "README.md" and document not in linked:

@@ -35,6 +35,11 @@ class CheckDocs(MadeUpTree):
     def test_a_decision_that_no_other_document_links_to_is_found(self):
         self.refuses("docs/adr/0002-how.md is linked from nowhere", **{"docs/adr/0002-how.md": "# How\n"})
 
+    def test_a_header_that_the_readme_of_its_folder_does_not_name_is_found(self):
+        self.refuses("storage/README.md does not name storage/parts/journal.h",
+                     **{"storage/CMakeLists.txt": "tarry_library(storage SOURCES log.cc)", "storage/log.h": "",
+                        "storage/parts/journal.h": "", "storage/README.md": "[up](../README.md) `log.h`\n"})
+
 
 if __name__ == "__main__":
     unittest.main()
