@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes golden messages of APIs in messages.schema, or checks those that are there.
 
-Usage: make.py [--kafka 4.0.0] [--each 2] [--seed N] KEY...    prints lines for messages.txt
-       make.py [--kafka 4.0.0] --check                         checks messages.txt
+Usage: make.py [--kafka 4.0.0] [--each 2] [--seed N] KEY[/VERSION]...    prints lines for messages.txt
+       make.py [--kafka 4.0.0] --check                                   checks messages.txt
 
 Random messages with the fields of our schema go through Kafka's own classes (kafka-clients, which
 Maven brings from Maven Central): they read the JSON, and encode what they read.  So a field
-that the schema names, types or places otherwise than Kafka is told.  Each version of the API that
-this Kafka has is made in both directions; versions that Kafka 4 dropped want --kafka 3.9.0.
+that the schema names, types or places otherwise than Kafka is told.  Each version of the API, or
+the one that is named, is made in both directions; versions that Kafka 4 dropped want --kafka 3.9.0.
 Needs java (17 or later) and mvn; neither is needed to build or test Tarry.
 """
 
@@ -34,7 +34,7 @@ parser.add_argument("--kafka", default="4.0.0")
 parser.add_argument("--each", type=int, default=2, help="messages of each version and direction")
 parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
 parser.add_argument("--check", action="store_true")
-parser.add_argument("keys", nargs="*", type=int)
+parser.add_argument("keys", nargs="*", metavar="KEY[/VERSION]")
 arguments = parser.parse_args()
 if arguments.check == bool(arguments.keys):
     parser.error("give the keys of APIs, or --check")
@@ -129,12 +129,15 @@ def default_of(field, version):
 def make():
     apis = {api.key: api for api in generator.parse_schema((root / "protocol/messages.schema").read_text())}
     values, lines = Values(arguments.seed), []
-    for key in arguments.keys:
-        if key not in apis:
-            sys.exit(f"make.py: messages.schema has no API with key {key}")
-        api = apis[key]
+    for wanted in arguments.keys:
+        key, _, only = wanted.partition("/")
+        if not key.isdecimal() or (only and not only.isdecimal()):
+            sys.exit(f"make.py: {wanted}: give KEY or KEY/VERSION, as in 3 or 3/13")
+        api = apis.get(int(key))
+        if api is None or (only and not api.versions.has(int(only))):
+            sys.exit(f"make.py: messages.schema has no API {wanted}")
         for name, letter in (("Request", "q"), ("Response", "p")):
-            for version in range(api.versions.low, api.versions.high + 1):
+            for version in [int(only)] if only else range(api.versions.low, api.versions.high + 1):
                 for _ in range(arguments.each):
                     message = values.fields(api.messages[name], version)
                     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
