@@ -1,7 +1,7 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-# What every target is compiled with.  It stays at home: who installs us compiles as he likes.
+# What every target is compiled with.  It is not installed: users of the package choose their own.
 add_library(tarry_build INTERFACE)
 target_compile_options(tarry_build INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor -Wold-style-cast -Werror
