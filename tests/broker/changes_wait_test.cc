@@ -18,14 +18,6 @@ namespace tarry::broker::test {
 namespace {
 
 using namespace std::chrono_literals;
-using purgatory::Kind;
-
-std::uint64_t waiting(World& world, Kind kind) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < world.broker().shard_count(); ++i)
-    sum += world.shard(i).purgatory().metrics(kind).waiting;
-  return sum;
-}
 
 protocol::DeleteTopicsRequest delete_request(std::vector<std::string_view> names, int timeout) {
   protocol::DeleteTopicsRequest request;
@@ -44,7 +36,7 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(delete_request({"a", "b", "no"}, 500), 6);
     world.pass(499ms);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, delete_topics_kind) == 1);
+    CHECK(count_waiting(world, delete_topics_kind) == 1);
     world.pass(1ms);
     REQUIRE(pending->answer.has_value());
     const auto answer = world.read<protocol::DeleteTopicsResponse>(*pending, 6);
@@ -79,7 +71,7 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(request, 3);
     world.pass(499ms);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, create_partitions_kind) == 1);
+    CHECK(count_waiting(world, create_partitions_kind) == 1);
     world.pass(1ms);
     REQUIRE(pending->answer.has_value());
     CHECK(world.read<protocol::CreatePartitionsResponse>(*pending, 3).results[0].error_code ==
@@ -102,11 +94,11 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(request, 1, 1);
     world.pass(1h);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, alter_configs_kind) == 1);
+    CHECK(count_waiting(world, alter_configs_kind) == 1);
     world.connection(1).close();
     world.run();
     CHECK(pending->answer.has_value());
-    CHECK(waiting(world, alter_configs_kind) == 0);
+    CHECK(count_waiting(world, alter_configs_kind) == 0);
     world.background_stands_still = false;
     world.run();
     CHECK(world.shard().topics().find("a")->configs.at("retention.ms") == "86400000");
@@ -137,7 +129,7 @@ TEST_SUITE("changes that wait") {
     const auto pending = world.begin(protocol::InitProducerIdRequest{}, 4, 1);
     world.pass(29s);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, kind_named("init_producer_id")) == 1);
+    CHECK(count_waiting(world, kind_named("init_producer_id")) == 1);
     world.pass(1s);
     REQUIRE(pending->answer.has_value());
     CHECK(world.read<protocol::InitProducerIdResponse>(*pending, 4).error_code ==
@@ -173,12 +165,12 @@ TEST_SUITE("changes that wait") {
       const auto pending = world.begin(commit_request("g", "t", 0, 2), 9, home);
       world.run();
       CHECK_FALSE(pending->answer.has_value());
-      CHECK(waiting(world, offset_commit_kind) == 1);
-      CHECK(waiting(world, kind_named("produce")) == 0);
+      CHECK(count_waiting(world, offset_commit_kind) == 1);
+      CHECK(count_waiting(world, kind_named("produce")) == 0);
       world.connection(home).close();
       world.run();
       CHECK(pending->answer.has_value());
-      CHECK(waiting(world, offset_commit_kind) == 0);
+      CHECK(count_waiting(world, offset_commit_kind) == 0);
     }
     world.background_stands_still = false;
     world.run();
@@ -187,8 +179,8 @@ TEST_SUITE("changes that wait") {
     const auto forgotten = world.begin(forget, 0);
     const auto removed = world.begin(remove, 2);
     world.run();
-    CHECK(waiting(world, offset_delete_kind) == 1);
-    CHECK(waiting(world, delete_groups_kind) == 1);
+    CHECK(count_waiting(world, offset_delete_kind) == 1);
+    CHECK(count_waiting(world, delete_groups_kind) == 1);
     world.pass(4'999ms);
     CHECK_FALSE(forgotten->answer.has_value());
     CHECK_FALSE(removed->answer.has_value());

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using Strings = std::vector<std::string>;
 
-constexpr int version = 2;
+constexpr int newest_version = 2;
 
 protocol::DeleteRecordsRequest delete_request(
     std::initializer_list<std::pair<PartitionIndex, Offset>> partitions,
@@ -31,8 +31,8 @@ protocol::DeleteRecordsRequest delete_request(
 
 protocol::DeleteRecordsResponse::Partition delete_before(World& world, Offset offset,
                                                          PartitionIndex partition = 0) {
-  const auto response =
-      world.call<protocol::DeleteRecordsResponse>(delete_request({{partition, offset}}), version);
+  const auto response = world.call<protocol::DeleteRecordsResponse>(
+      delete_request({{partition, offset}}), newest_version);
   REQUIRE(response.topics.size() == 1);
   return response.topics[0].partitions[0];
 }
@@ -111,7 +111,7 @@ TEST_SUITE("delete records") {
     create_topic(world, "t", 4);
     for (PartitionIndex p = 0; p < 4; ++p) fill(world, 2, p);
     const auto response = world.call<protocol::DeleteRecordsResponse>(
-        delete_request({{0, 1}, {9, 1}, {1, 2}, {2, 3}, {3, -1}, {-1, 0}}), version);
+        delete_request({{0, 1}, {9, 1}, {1, 2}, {2, 3}, {3, -1}, {-1, 0}}), newest_version);
     const auto& answers = response.topics[0].partitions;
     CHECK(answers[0].low_watermark == 1);
     CHECK(answers[1].error_code == ErrorCode::unknown_topic_or_partition);
@@ -120,7 +120,7 @@ TEST_SUITE("delete records") {
     CHECK(answers[4].low_watermark == 2);
     CHECK(answers[5].error_code == ErrorCode::unknown_topic_or_partition);
     const auto nowhere = world.call<protocol::DeleteRecordsResponse>(
-        delete_request({{0, 1}}, 1000, "nowhere"), version);
+        delete_request({{0, 1}}, 1000, "nowhere"), newest_version);
     CHECK(nowhere.topics[0].partitions[0].error_code == ErrorCode::unknown_topic_or_partition);
   }
 
@@ -202,7 +202,7 @@ TEST_SUITE("delayed delete records") {
     for (PartitionIndex p = 0; p < 4; ++p) {
       fill(world, 5, p);
       world.background_stands_still = true;
-      const auto waiting = world.begin(delete_request({{p, 3}}), version);
+      const auto waiting = world.begin(delete_request({{p, 3}}), newest_version);
       world.pass(1s);
       CHECK_FALSE(waiting->answer.has_value());
       const auto reading = world.begin(fetch_request("t", p, 0), 12);
@@ -210,7 +210,7 @@ TEST_SUITE("delayed delete records") {
       world.background_stands_still = false;
       world.run();
       REQUIRE(waiting->answer.has_value());
-      CHECK(world.read<protocol::DeleteRecordsResponse>(*waiting, version)
+      CHECK(world.read<protocol::DeleteRecordsResponse>(*waiting, newest_version)
                 .topics[0]
                 .partitions[0]
                 .low_watermark == 3);
@@ -223,12 +223,12 @@ TEST_SUITE("delayed delete records") {
     for (PartitionIndex p = 0; p < 4; ++p) {
       fill(world, 5, p);
       world.background_stands_still = true;
-      const auto waiting = world.begin(delete_request({{p, 3}, {p, 9}}, 500), version);
+      const auto waiting = world.begin(delete_request({{p, 3}, {p, 9}}, 500), newest_version);
       world.pass(499ms);
       CHECK_FALSE(waiting->answer.has_value());
       world.pass(1ms);
       REQUIRE(waiting->answer.has_value());
-      const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, version);
+      const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, newest_version);
       CHECK(answer.topics[0].partitions[0].error_code == ErrorCode::request_timed_out);
       CHECK(answer.topics[0].partitions[0].low_watermark == -1);
       CHECK(answer.topics[0].partitions[1].error_code == ErrorCode::offset_out_of_range);
@@ -243,7 +243,8 @@ TEST_SUITE("delayed delete records") {
     create_topic(world, "t", 4);
     for (PartitionIndex p = 0; p < 4; ++p) fill(world, 5, p);
     world.background_stands_still = true;
-    const auto waiting = world.begin(delete_request({{0, 3}, {1, 3}, {2, 3}, {3, 3}}), version);
+    const auto waiting =
+        world.begin(delete_request({{0, 3}, {1, 3}, {2, 3}, {3, 3}}), newest_version);
     CHECK(world.shard(0).purgatory().metrics(kind_named("delete_records")).waiting +
               world.shard(1).purgatory().metrics(kind_named("delete_records")).waiting ==
           2);  // On each shard at once.
@@ -262,14 +263,14 @@ TEST_SUITE("delayed delete records") {
     create_topic(world, "t");
     fill(world, 5);
     world.background_stands_still = true;
-    const auto waiting = world.begin(delete_request({{0, 3}}, 3'600'000), version);
+    const auto waiting = world.begin(delete_request({{0, 3}}, 3'600'000), newest_version);
     CHECK(world.shard().purgatory().metrics(kind_named("delete_records")).waiting == 1);
     bool stopped = false;
     world.broker().stop([&] { stopped = true; });
     world.pass(1ms);
     CHECK_FALSE(stopped);
     CHECK(world.shard().purgatory().metrics(kind_named("delete_records")).cancelled == 1);
-    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, version);
+    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, newest_version);
     CHECK(answer.topics[0].partitions[0].error_code == ErrorCode::request_timed_out);
     CHECK(answer.topics[0].partitions[0].low_watermark == -1);
     world.background_stands_still = false;
@@ -284,7 +285,8 @@ TEST_SUITE("delayed delete records") {
     create_topic(world, "t", 4);
     for (PartitionIndex p = 0; p < 4; ++p) fill(world, 5, p);
     world.background_stands_still = true;
-    const auto waiting = world.begin(delete_request({{0, 3}, {1, 3}, {2, 3}, {3, 3}}), version);
+    const auto waiting =
+        world.begin(delete_request({{0, 3}, {1, 3}, {2, 3}, {3, 3}}), newest_version);
     protocol::DeleteTopicsRequest request;
     request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
@@ -292,7 +294,7 @@ TEST_SUITE("delayed delete records") {
     world.background_stands_still = false;
     world.run();
     CHECK(deleted->answer.has_value());
-    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, version);
+    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, newest_version);
     for (const auto& each : answer.topics[0].partitions) {
       CHECK(each.error_code == ErrorCode::none);
       CHECK(each.low_watermark == 3);
@@ -310,7 +312,7 @@ TEST_SUITE("delayed delete records") {
     fill(world, 5, away);
     world.background_stands_still = true;
     // Shard 0 goes on while the topic goes, the other one's journal stands still.
-    const auto waiting = world.begin(delete_request({{away, 3}, {home, 3}}), version);
+    const auto waiting = world.begin(delete_request({{away, 3}, {home, 3}}), newest_version);
     protocol::DeleteTopicsRequest request;
     request.timeout_ms = 30'000;
     request.topics.push_back({"t", {}});
@@ -324,7 +326,7 @@ TEST_SUITE("delayed delete records") {
     CHECK_FALSE(waiting->answer.has_value());
     world.background_stands_still = false;
     world.run();
-    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, version);
+    const auto answer = world.read<protocol::DeleteRecordsResponse>(*waiting, newest_version);
     const auto& answers = answer.topics[0].partitions;
     CHECK(answers[0].error_code == ErrorCode::unknown_topic_or_partition);
     CHECK(answers[0].low_watermark == -1);

@@ -13,7 +13,7 @@ namespace tarry::broker::test {
 namespace {
 
 constexpr std::int64_t latest = -1;
-constexpr int version = 9;
+constexpr int asked_version = 9;
 
 protocol::ListOffsetsRequest latest_of(const std::vector<PartitionIndex>& partitions) {
   protocol::ListOffsetsRequest request;
@@ -53,7 +53,7 @@ TEST_SUITE("list offsets") {
     auto& unknown = request.topics.emplace_back();
     unknown.name = "no such topic";
     unknown.partitions.emplace_back();
-    const auto response = call<protocol::ListOffsetsResponse>(request, version);
+    const auto response = call<protocol::ListOffsetsResponse>(request, asked_version);
     CHECK(offsets_of(response) == std::vector<Offset>{5, 0, -1, -1, 4, -1, 1, 2, 3});
     const auto& answers = response.topics[0].partitions;
     for (const std::size_t i : {2, 5})
@@ -70,7 +70,7 @@ TEST_SUITE("list offsets") {
     stop();
     restart();  // All logs are closed now, and opening one takes the pool.
     background_stands_still = true;
-    const auto pending = begin(latest_of({0, 1, 2, 3, 4, 5}), version);
+    const auto pending = begin(latest_of({0, 1, 2, 3, 4, 5}), asked_version);
     // The last shard first, one log after the other.
     for (std::size_t on = shard_count(); on-- > 0;) {
       CHECK_FALSE(pending->answer);
@@ -78,7 +78,7 @@ TEST_SUITE("list offsets") {
     }
     background_stands_still = false;
     run();
-    CHECK(offsets_of(read<protocol::ListOffsetsResponse>(*pending, version)) ==
+    CHECK(offsets_of(read<protocol::ListOffsetsResponse>(*pending, asked_version)) ==
           std::vector<Offset>{0, 1, 2, 3, 4, 5});
   }
 }

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int groups = 12;
-constexpr PartitionIndex partitions = 4;
+constexpr PartitionIndex partition_count = 4;
 
 std::uint64_t first_seed() {
   const char* given = std::getenv("TARRY_SEED");
@@ -43,12 +43,12 @@ TEST_SUITE("offsets simulation") {
       const auto below = [&](std::uint64_t n) { return random.u64() % n; };
       World world = small_world(1 + below(3));
       std::map<std::string, Offsets> model;
-      for (const auto* topic : {"a", "b"}) create_topic(world, topic, partitions);
+      for (const auto* topic : {"a", "b"}) create_topic(world, topic, partition_count);
       for (int step = 0; step < 250; ++step) {
         CAPTURE(step);
         const std::string group = fmt::format("g{}", below(groups));
         const std::string topic = below(2) == 0 ? "a" : "b";
-        const auto partition = static_cast<PartitionIndex>(below(partitions));
+        const auto partition = static_cast<PartitionIndex>(below(partition_count));
         const auto kind = below(100);
         if (kind < 70) {
           const auto offset = static_cast<Offset>(below(1000));
@@ -73,7 +73,7 @@ TEST_SUITE("offsets simulation") {
           request.timeout_ms = 30'000;
           request.topics.push_back({topic, {}});
           world.call<protocol::DeleteTopicsResponse>(request, 6);
-          create_topic(world, topic, partitions);
+          create_topic(world, topic, partition_count);
           for (auto& [id, offsets] : model)
             std::erase_if(offsets, [&](const auto& o) { return o.first.first == topic; });
           std::erase_if(model, [](const auto& g) { return g.second.empty(); });

@@ -13,7 +13,6 @@ namespace tarry::broker::test {
 namespace {
 
 using namespace std::chrono_literals;
-using purgatory::Kind;
 using Strings = std::vector<std::string>;
 
 PartitionIndex on_shard(World& world, std::size_t index, std::string_view topic = "t") {
@@ -22,13 +21,6 @@ PartitionIndex on_shard(World& world, std::size_t index, std::string_view topic 
     REQUIRE(p < known->partitions);
     if (world.broker().shard_of({known->id, p}).index() == index) return p;
   }
-}
-
-std::uint64_t waiting(World& world, Kind kind) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < world.broker().shard_count(); ++i)
-    sum += world.shard(i).purgatory().metrics(kind).waiting;
-  return sum;
 }
 
 // Opens them all, so that nothing but the journal is waited for.
@@ -58,7 +50,8 @@ TEST_SUITE("delayed produce") {
     const auto pending = world.begin(produce_to_all(8, batch, 30'000), 9);
     world.pass(5s);
     CHECK_FALSE(pending->answer.has_value());
-    CHECK(waiting(world, kind_named("produce")) == 2);  // One a shard, however many partitions.
+    CHECK(count_waiting(world, kind_named("produce")) ==
+          2);  // One a shard, however many partitions.
     world.background_stands_still = false;
     world.run();
     REQUIRE(pending->answer.has_value());
@@ -67,7 +60,7 @@ TEST_SUITE("delayed produce") {
       CHECK(each.error_code == ErrorCode::none);
       CHECK(each.base_offset == 0);
     }
-    CHECK(waiting(world, kind_named("produce")) == 0);
+    CHECK(count_waiting(world, kind_named("produce")) == 0);
   }
 
   TEST_CASE("expired: REQUEST_TIMED_OUT at timeout_ms; a retry is then told what became of it") {
@@ -123,7 +116,7 @@ TEST_SUITE("delayed produce") {
       world.background(1 - slow).run_all();
       world.pass(499ms);
       CHECK_FALSE(pending->answer.has_value());
-      CHECK(waiting(world, kind_named("produce")) == 1);
+      CHECK(count_waiting(world, kind_named("produce")) == 1);
       world.pass(1ms);
       REQUIRE(pending->answer.has_value());
       const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
@@ -161,7 +154,7 @@ TEST_SUITE("delayed produce") {
       const TopicPartition tp{world.shard().topics().find("t")->id, 1};
       world.turn();
       CHECK(world.shard().partitions().find(tp)->log_end() == 1);
-      CHECK(waiting(world, kind_named("produce")) == 1);
+      CHECK(count_waiting(world, kind_named("produce")) == 1);
       world.pass(100ms);
       REQUIRE(pending->answer.has_value());
       const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
@@ -202,10 +195,10 @@ TEST_SUITE("delayed produce") {
     world.background_stands_still = true;
     const Buffer batch = batch_of(world.clock.wall(), {{"a"}});
     const auto pending = world.begin(produce_to_all(8, batch, 3'600'000), 9);
-    CHECK(waiting(world, kind_named("produce")) == 2);
+    CHECK(count_waiting(world, kind_named("produce")) == 2);
     world.connection().close();
     world.run();
-    CHECK(waiting(world, kind_named("produce")) == 0);
+    CHECK(count_waiting(world, kind_named("produce")) == 0);
     CHECK(pending->answer.has_value());  // Its frame and all that it held are let go.
     for (std::size_t i = 0; i < 2; ++i)
       CHECK(world.shard(i).purgatory().metrics(kind_named("produce")).cancelled == 1);
@@ -278,7 +271,7 @@ TEST_SUITE("delayed produce") {
       CHECK(each.error_code == ErrorCode::none);
       CHECK(each.base_offset == 0);
     }
-    CHECK(waiting(world, kind_named("produce")) == 0);
+    CHECK(count_waiting(world, kind_named("produce")) == 0);
   }
 
   TEST_CASE("a batch whose partition is gone before it is taken is answered as of no topic") {
@@ -396,7 +389,7 @@ TEST_SUITE("delayed create topics") {
     world.connection(1).close();
     world.run();
     CHECK(pending->answer.has_value());
-    CHECK(waiting(world, create_topics_kind) == 0);
+    CHECK(count_waiting(world, create_topics_kind) == 0);
     world.background_stands_still = false;
     world.run();
     CHECK_FALSE(world.shard().topics().find("b"));
@@ -412,13 +405,13 @@ TEST_SUITE("what a broker parks") {
     std::vector<std::shared_ptr<World::Pending>> all;
     for (PartitionIndex p = 0; p < 8; ++p)
       all.push_back(world.begin(fetch_request("t", p, 0, 3'600'000), 12));
-    CHECK(waiting(world, fetch_kind) == 8);
+    CHECK(count_waiting(world, fetch_kind) == 8);
     world.connection().close();
     // Here at once, before anything else runs; on the other shard when it has been told.
     CHECK(world.shard(0).purgatory().metrics(fetch_kind).waiting == 0);
-    CHECK(waiting(world, fetch_kind) > 0);
+    CHECK(count_waiting(world, fetch_kind) > 0);
     world.run();
-    CHECK(waiting(world, fetch_kind) == 0);
+    CHECK(count_waiting(world, fetch_kind) == 0);
     for (const auto& one : all) CHECK(one->answer.has_value());
     for (std::size_t i = 0; i < 2; ++i) {
       CHECK_FALSE(world.shard(i).purgatory().has_completions());
@@ -443,7 +436,7 @@ TEST_SUITE("what a broker parks") {
       CHECK(pending->answer.has_value());
       CHECK(world.shard().partitions().find(quiet)->fetches.empty());
     }
-    CHECK(waiting(world, fetch_kind) == 0);
+    CHECK(count_waiting(world, fetch_kind) == 0);
   }
 
   TEST_CASE("the wall clock's jumps neither expire nor hold what waits") {

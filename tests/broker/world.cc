@@ -20,6 +20,13 @@ purgatory::Kind kind_named(std::string_view name) {
   return *found;
 }
 
+std::uint64_t count_waiting(World& world, purgatory::Kind kind) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < world.shard_count(); ++i)
+    sum += world.shard(i).purgatory().metrics(kind).waiting;
+  return sum;
+}
+
 World::World(WorldOptions options) : options_(std::move(options)) {
   auto pattern = (std::filesystem::temp_directory_path() / "tarry-world-XXXXXX").string();
   REQUIRE(mkdtemp(pattern.data()) != nullptr);

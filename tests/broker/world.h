@@ -130,4 +130,7 @@ class World {
   std::unique_ptr<Broker> broker_;
 };
 
+// How many operations of a kind wait, on all shards.
+std::uint64_t count_waiting(World& world, purgatory::Kind kind);
+
 }  // namespace tarry::broker::test
