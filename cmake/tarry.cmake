@@ -29,12 +29,14 @@ option(TARRY_JOIN "Compile the sources of JOINED libraries in groups" OFF)
 # folders it may include from, ORDER its own sub-folders from the bottom up, "." for the files
 # beside them; scripts/check_layers.py holds the sources to both.  JOINED is for folders of many small
 # files that all read the same heavy headers: with TARRY_JOIN they are compiled in groups, so no two
-# files of such a folder may give their own things the same name.
+# files of such a folder may give their own things the same name.  Those ALONE are not: what runs for
+# each record is the same code in every build, whatever else is in its group.
 function(tarry_library name)
-  cmake_parse_arguments(ARG "JOINED" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER" ${ARGN})
+  cmake_parse_arguments(ARG "JOINED" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER;ALONE" ${ARGN})
   add_library(tarry_${name} STATIC ${ARG_SOURCES})
   if(ARG_JOINED AND TARRY_JOIN)
     set_target_properties(tarry_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
   add_library(tarry::${name} ALIAS tarry_${name})
   list(TRANSFORM ARG_USES PREPEND tarry::)
