@@ -6,7 +6,7 @@ add_library(tarry_build INTERFACE)
 target_compile_options(tarry_build INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor -Wold-style-cast -Werror
   -fno-omit-frame-pointer
-  # Where files are joined these two warn of what one file has for itself and another may see.
+  # In a joined file both would warn of names in unnamed namespaces of its parts.
   $<IF:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>,-Wno-subobject-linkage,-Wshadow>)
 target_include_directories(tarry_build INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
 if(TARRY_SANITIZE)
@@ -20,7 +20,7 @@ if(TARRY_SANITIZE)
   endif()
 endif()
 
-# From nothing the broker compiles in half the time; but a change of one file costs its group.
+# A build from nothing takes about half the time, but a change of one file rebuilds its group.
 option(TARRY_JOIN "Compile the sources of JOINED libraries in groups" OFF)
 
 # tarry_library(timing SOURCES timing_wheel.cc USES base LINKS Boost::headers PRIVATE_LINKS zlib)
@@ -28,9 +28,9 @@ option(TARRY_JOIN "Compile the sources of JOINED libraries in groups" OFF)
 # The library of one folder: target tarry_timing, alias tarry::timing.  USES lists the
 # folders it may include from, ORDER its own sub-folders from the bottom up, "." for the files
 # beside them; scripts/check_layers.py holds the sources to both.  JOINED is for folders of many small
-# files that all read the same heavy headers: with TARRY_JOIN they are compiled in groups, so no two
-# files of such a folder may give their own things the same name.  Those ALONE are not: what runs for
-# each record is the same code in every build, whatever else is in its group.
+# files that all include the same heavy headers: with TARRY_JOIN they are compiled in groups, so the names
+# in their unnamed namespaces are unique in the folder.  Files in ALONE are always compiled by
+# themselves, so that the code that runs for each record does not depend on its group.
 function(tarry_library name)
   cmake_parse_arguments(ARG "JOINED" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER;ALONE" ${ARGN})
   add_library(tarry_${name} STATIC ${ARG_SOURCES})
