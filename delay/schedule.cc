@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #if defined(__SSE2__)
@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ascii_case.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
@@ -24,13 +25,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Headers that ask for something.  All begin with "x-", which is what the search looks for.
+// Headers that ask for something.  All begin with "x-", in either case, which is what the search
+// looks for.
 constexpr std::array<std::string_view, 10> scheduling = {
     header::deliver_at, header::delay, header::schedule_id, header::schedule_action,
     header::expire_at,  header::every, header::cron,        header::cron_tz,
     header::until,      header::count};
 constexpr std::array<std::string_view, 5> recurring = {header::every, header::cron, header::cron_tz,
                                                        header::until, header::count};
+// Delivery removes these: what scheduled the record, and what an earlier delivery added.
+constexpr std::array<std::string_view, 11> taken_out = {
+    header::deliver_at, header::delay,         header::schedule_action, header::expire_at,
+    header::every,      header::cron,          header::cron_tz,         header::until,
+    header::count,      header::scheduled_for, header::schedule_handle};
 
 // Whether a header's length and name stand at the "x-" at `at`.
 bool is_name_at(Bytes bytes, std::size_t at) {
@@ -38,16 +45,21 @@ bool is_name_at(Bytes bytes, std::size_t at) {
     // Zigzag: names are shorter than 64 bytes, so their length is one byte, doubled.
     if (at == 0 || bytes[at - 1] != name.size() * 2) continue;
     if (bytes.size() - at < name.size()) continue;
-    if (std::memcmp(bytes.data() + at, name.data(), name.size()) == 0) return true;
+    if (equals_ignoring_case(as_text(bytes.subspan(at, name.size())), name)) return true;
   }
   return false;
 }
 
 bool is_recurring(std::string_view name) {
   for (const std::string_view each : recurring) {
-    if (name == each) return true;
+    if (equals_ignoring_case(name, each)) return true;
   }
   return false;
+}
+
+// All names of ours begin so.
+bool has_our_prefix(std::string_view name) {
+  return name.size() > 2 && ascii_lower(name[0]) == 'x' && name[1] == '-';
 }
 
 // A value as it was given, for the message.
@@ -80,6 +92,76 @@ std::expected<milliseconds, std::string> duration_in(std::string_view name,
   const auto duration = parse_duration(as_text(*value));
   if (!duration) return std::unexpected(fmt::format("{}: {}", name, duration.error().message));
   return *duration;
+}
+
+// A due time, and an x-expire-at, lies within these years: a number of seconds or microseconds lies
+// outside, when milliseconds were meant.
+constexpr std::int64_t earliest_ms = 946'684'800'000;    // 2000-01-01T00:00:00Z
+constexpr std::int64_t latest_ms = 253'402'300'799'999;  // 9999-12-31T23:59:59.999Z
+// Below it a number is no time in seconds either, so that `0` and its like can mean "now".
+constexpr std::int64_t earliest_s = earliest_ms / 1000;
+
+bool is_in_range(std::int64_t ms) {
+  return ms >= earliest_ms && ms <= latest_ms;
+}
+
+// The value as a bare number, which has no unit of its own; empty: it is none.
+std::optional<std::int64_t> bare_number(const std::optional<Bytes>& value) {
+  if (!value) return std::nullopt;
+  if (is_binary(*value)) return load_be<std::int64_t>(value->data());
+  std::int64_t number = 0;
+  const std::string_view text = as_text(*value);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// Which unit a number was in, if not in milliseconds, to be a time of those years.  At most one is
+// possible: their ranges are a factor of 1000 apart, and 9999 is no more than 267 times 2000.
+std::string unit_hint(std::optional<std::int64_t> number) {
+  if (!number || *number < 0) return {};
+  const auto probably = [](std::string_view unit, std::int64_t ms) {
+    return fmt::format(
+        "; it was probably given in {} instead of milliseconds, and would then be {}", unit,
+        format_time(from_ms(ms)));
+  };
+  if (*number <= latest_ms / 1000 && is_in_range(*number * 1000))
+    return probably("seconds", *number * 1000);
+  if (is_in_range(*number / 1000)) return probably("microseconds", *number / 1000);
+  if (is_in_range(*number / 1'000'000)) return probably("nanoseconds", *number / 1'000'000);
+  return {};
+}
+
+// With the number that a binary value is.
+std::string shown_number(const std::optional<Bytes>& value) {
+  if (!value || !is_binary(*value)) return shown(value);
+  return fmt::format("{} (8 bytes)", load_be<std::int64_t>(value->data()));
+}
+
+// The error of a time outside the years 2000 to 9999, if it is.
+std::optional<std::string> range_error(std::string_view name, const std::optional<Bytes>& value,
+                                       WallTime time) {
+  const std::int64_t ms = to_ms(time);
+  if (is_in_range(ms)) return std::nullopt;
+  return fmt::format("{}: {} is {}{}", name, shown_number(value),
+                     ms < earliest_ms ? "before the year 2000" : "after the year 9999",
+                     unit_hint(bare_number(value)));
+}
+
+// The same for a duration that leads too far.
+std::string too_far(std::string_view name, const std::string& value,
+                    std::optional<std::int64_t> number, WallTime from) {
+  std::string error = fmt::format("{}: {} leads to a due time after the year 9999", name, value);
+  if (!number) return error;
+  std::string_view before = "; a bare number is milliseconds:";
+  for (const auto& [unit, per_ms] :
+       {std::pair{"microseconds", 1'000}, {"nanoseconds", 1'000'000}}) {
+    const std::int64_t ms = to_ms(from) + *number / per_ms;
+    if (ms > latest_ms) continue;
+    error += fmt::format("{} as {} it would be due at {}", std::exchange(before, ","), unit,
+                         format_time(from_ms(ms)));
+  }
+  return error;
 }
 
 std::expected<std::string_view, std::string> id_in(const std::optional<Bytes>& value) {
@@ -133,12 +215,15 @@ struct GivenHeaders {
 std::expected<GivenHeaders, std::string> take_headers(const records::RecordView& record) {
   std::expected<GivenHeaders, std::string> given;
   for (const auto& each : record.headers) {
-    if (!each.name.starts_with("x-")) continue;
-    if (each.name == header::deliver_at) given->deliver_at.take(each.value);
-    if (each.name == header::delay) given->delay.take(each.value);
-    if (each.name == header::schedule_id) given->id.take(each.value);
-    if (each.name == header::schedule_action) given->action.take(each.value);
-    if (each.name == header::expire_at) given->expire_at.take(each.value);
+    if (!has_our_prefix(each.name)) continue;
+    const auto is = [&each](std::string_view name) {
+      return equals_ignoring_case(each.name, name);
+    };
+    if (is(header::deliver_at)) given->deliver_at.take(each.value);
+    if (is(header::delay)) given->delay.take(each.value);
+    if (is(header::schedule_id)) given->id.take(each.value);
+    if (is(header::schedule_action)) given->action.take(each.value);
+    if (is(header::expire_at)) given->expire_at.take(each.value);
     if (is_recurring(each.name)) {
       return std::unexpected(
           wrong(each.name, each.value, "asks for recurring delivery, which is not supported yet"));
@@ -179,50 +264,50 @@ std::optional<std::string> cancel_error(const GivenHeaders& given) {
   return std::nullopt;
 }
 
-// The sum, or an error that names the header.
-std::expected<WallTime, std::string> later(WallTime from, milliseconds by, std::string_view name,
-                                           std::string_view value) {
-  std::int64_t sum = 0;
-  // A year less than the end of time, so that nobody who adds a window to it overflows.
-  constexpr std::int64_t latest = std::numeric_limits<std::int64_t>::max() - 31'622'400'000;
-  if (__builtin_add_overflow(to_ms(from), by.count(), &sum) || sum > latest) {
-    return std::unexpected(
-        fmt::format("{}: {} is too far in the future to be stored", name, value));
-  }
-  return from_ms(sum);
+// Of an x-expire-at a small number is an error too: the record would be dropped without a trace.
+std::optional<std::string> expiry_range_error(const std::optional<Bytes>& value, WallTime expires) {
+  auto error = range_error(header::expire_at, value, expires);
+  if (error && to_ms(expires) >= 0 && to_ms(expires) < earliest_s)
+    *error += "; x-expire-at is a time, not a duration";
+  return error;
 }
 
 // Sets when the record is due and whether that is now; or returns the error.
 std::optional<std::string> set_due(Schedule& schedule, const GivenHeaders& given,
                                    const TopicDelay& topic, WallTime arrived, WallTime believed) {
-  WallTime from = arrived;
   milliseconds delay =
       given.has_time() ? milliseconds{0} : std::max(topic.default_delay, milliseconds{0});
-  // For the errors: the last header that counts.
+  // For the errors: what decides.
   std::string_view name = "tarry.delay.ms";
   std::string value = std::to_string(topic.default_delay.count());
-  if (given.delay.present) {
-    name = header::delay;
-    value = shown(given.delay.value);
-    const auto duration = duration_in(name, given.delay.value);
-    if (!duration) return duration.error();
-    delay = *duration;
-  }
   if (given.deliver_at.present) {
     name = header::deliver_at;
-    value = shown(given.deliver_at.value);
+    value = shown_number(given.deliver_at.value);
     const auto time = time_in(name, given.deliver_at.value);
     if (!time) return time.error();
-    from = *time;
+    const bool means_now = to_ms(*time) >= 0 && to_ms(*time) < earliest_s;
+    if (!means_now) {
+      if (auto error = range_error(name, given.deliver_at.value, *time)) return error;
+    }
+    schedule.due = *time;
+  } else {
+    if (given.delay.present) {
+      name = header::delay;
+      value = shown_number(given.delay.value);
+      const auto duration = duration_in(name, given.delay.value);
+      if (!duration) return duration.error();
+      delay = *duration;
+    }
+    if (delay.count() > latest_ms - to_ms(arrived)) {
+      return too_far(name, value,
+                     given.delay.present ? bare_number(given.delay.value) : std::nullopt, arrived);
+    }
+    schedule.due = arrived + delay;
   }
-  const auto due = later(from, delay, name, value);
-  if (!due) return due.error();
-  schedule.due = *due;
-  schedule.kind = *due <= believed || (!given.deliver_at.present && delay.count() == 0)
-                      ? Schedule::Kind::immediate
-                      : Schedule::Kind::delayed;
-  // `due` may lie far below zero; what is compared lies above.
-  if (given.has_time() && topic.max_delay && *due > arrived && *due - arrived > *topic.max_delay) {
+  const bool is_now = schedule.due <= believed || (!given.deliver_at.present && delay.count() == 0);
+  schedule.kind = is_now ? Schedule::Kind::immediate : Schedule::Kind::delayed;
+  if (given.has_time() && topic.max_delay && schedule.due > arrived &&
+      schedule.due - arrived > *topic.max_delay) {
     return fmt::format(
         "{}: {} is further in the future than this topic's tarry.delay.max.ms={} allows", name,
         value, topic.max_delay->count());
@@ -233,31 +318,33 @@ std::optional<std::string> set_due(Schedule& schedule, const GivenHeaders& given
 }  // namespace
 
 bool is_taken_out(std::string_view name) {
-  if (!name.starts_with("x-")) return false;
-  return name == header::deliver_at || name == header::delay || name == header::schedule_action ||
-         name == header::expire_at || name == header::scheduled_for ||
-         name == header::schedule_handle || is_recurring(name);
+  if (!has_our_prefix(name)) return false;
+  return std::ranges::any_of(
+      taken_out, [name](std::string_view each) { return equals_ignoring_case(name, each); });
 }
 
 bool may_schedule(Bytes records) {
   std::size_t at = 0;
 #if defined(__SSE2__)
-  // Sixteen places at a time: an 'x' with a '-' behind it.
+  // Sixteen places at a time: an 'x' or 'X', which differ in one bit, with a '-' behind it.
+  const __m128i case_bit = _mm_set1_epi8(0x20);
   const __m128i x = _mm_set1_epi8('x');
   const __m128i dash = _mm_set1_epi8('-');
   for (; at + 17 <= records.size(); at += 16) {
     const auto* here = records.data() + at;
     const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(here));
     const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(here + 1));
-    auto hits = static_cast<unsigned>(
-        _mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(first, x), _mm_cmpeq_epi8(second, dash))));
+    const __m128i is_x = _mm_cmpeq_epi8(_mm_or_si128(first, case_bit), x);
+    auto hits =
+        static_cast<unsigned>(_mm_movemask_epi8(_mm_and_si128(is_x, _mm_cmpeq_epi8(second, dash))));
     for (; hits != 0; hits &= hits - 1) {
       if (is_name_at(records, at + static_cast<std::size_t>(__builtin_ctz(hits)))) return true;
     }
   }
 #endif
   for (; at + 2 <= records.size(); ++at) {
-    if (records[at] == 'x' && records[at + 1] == '-' && is_name_at(records, at)) return true;
+    if ((records[at] | 0x20) == 'x' && records[at + 1] == '-' && is_name_at(records, at))
+      return true;
   }
   return false;
 }
@@ -289,6 +376,8 @@ std::expected<Schedule, std::string> read_schedule(const records::RecordView& re
   if (given->expire_at.present) {
     const auto expires = time_in(header::expire_at, given->expire_at.value);
     if (!expires) return std::unexpected(expires.error());
+    if (auto error = expiry_range_error(given->expire_at.value, *expires))
+      return std::unexpected(std::move(*error));
     // It can never be delivered before that, or not any more.
     if (*expires <= schedule.due || *expires <= believed) schedule.kind = Schedule::Kind::expired;
     schedule.expires = *expires;

@@ -10,7 +10,12 @@
 //   x-every x-cron x-cron-tz x-until x-count    recurring: refused, not supported yet
 //
 // A value of 8 bytes whose first byte is 0 is a big-endian number of milliseconds, anything else
-// is text (base/time_text.h).
+// is text (base/time_text.h).  Names are matched without regard to ASCII case.
+//
+// A due time lies in the years 2000 to 9999.  A number outside was probably given in another unit
+// than milliseconds, and the error says which time that would be.  Only an x-deliver-at that is too
+// small to be seconds (0 to 946684799) means "now".  An x-expire-at has no such exception, because
+// the record would be dropped.
 //
 // What always holds: an invalid header is an error that names header and value.  No value is
 // clamped, guessed or ignored, and no record with one is delivered at once instead.

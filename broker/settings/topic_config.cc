@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/log.h"
 
 namespace tarry::broker {
@@ -61,13 +62,8 @@ Result<std::string> unused_ratio(TopicConfig&, std::string_view value) {
 
 // As Kafka reads them, which does not look at the case: Python writes True.
 Result<bool> flag(std::string_view value) {
-  const auto is = [value](std::string_view word) {
-    return std::ranges::equal(value, word, [](char c, char lower) {
-      return c == lower || (c >= 'A' && c <= 'Z' && c - 'A' + 'a' == lower);
-    });
-  };
-  if (is("true")) return true;
-  if (is("false")) return false;
+  if (equals_ignoring_case(value, "true")) return true;
+  if (equals_ignoring_case(value, "false")) return false;
   return not_allowed("true or false");
 }
 

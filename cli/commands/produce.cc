@@ -17,6 +17,7 @@
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
@@ -89,13 +90,14 @@ Asked asked_by(const std::vector<KafkaHeader>& headers) {
   std::optional<WallTime> expires;
   for (const auto& [name, value] : headers) {
     if (!value) continue;
-    if (name == "x-schedule-action" && *value == "cancel") return Asked::cancellation;
-    if (name == "x-deliver-at") {
+    const auto is = [&name](std::string_view ours) { return equals_ignoring_case(name, ours); };
+    if (is("x-schedule-action") && *value == "cancel") return Asked::cancellation;
+    if (is("x-deliver-at")) {
       if (const auto time = parse_time(*value)) due = std::max(now, *time);
-    } else if (name == "x-delay") {
+    } else if (is("x-delay")) {
       if (const auto delay = parse_duration(*value))
         due = *delay < WallTime::max() - now ? now + *delay : WallTime::max();
-    } else if (name == "x-expire-at") {
+    } else if (is("x-expire-at")) {
       if (const auto time = parse_time(*value)) expires = *time;
     }
   }

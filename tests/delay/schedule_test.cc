@@ -77,7 +77,11 @@ TEST_SUITE("schedule") {
     CHECK(ask({{"x-deliver-at", "0"}})->kind == Kind::immediate);
     CHECK(ask({{"x-deliver-at", std::to_string(to_ms(now))}})->kind == Kind::immediate);
     CHECK(ask({{"x-deliver-at", std::to_string(to_ms(now) + 1)}})->kind == Kind::delayed);
-    CHECK(ask({{"x-deliver-at", "1999-01-01T00:00:00Z"}})->kind == Kind::immediate);
+    CHECK(ask({{"x-deliver-at", "2000-01-01T00:00:00Z"}})->kind == Kind::immediate);
+    // Numbers too small to be a time in seconds.
+    for (const char* small : {"1", "5000", "60000", "946684799"}) {
+      CHECK(ask({{"x-deliver-at", small}})->kind == Kind::immediate);
+    }
   }
 
   TEST_CASE("both x-deliver-at and x-delay are refused with both names") {
@@ -113,7 +117,84 @@ TEST_SUITE("schedule") {
   TEST_CASE("a time beyond the end of time is refused, never wrapped") {
     CHECK(contains(refusal({{"x-delay", "9223372036854775807"}}), "x-delay"));
     CHECK(contains(refusal({{"x-deliver-at", "9223372036854775807"}}), "x-deliver-at"));
-    CHECK(ask({{"x-delay", eight_bytes(0x00ffffffffffffff)}})->kind == Kind::delayed);
+    CHECK(contains(refusal({{"x-delay", eight_bytes(0x00ffffffffffffff)}}),
+                   "72057594037927935 (8 bytes)"));
+  }
+
+  TEST_CASE(
+      "a time given in seconds, microseconds or nanoseconds is refused and told as it was meant") {
+    const auto is = [](const std::string& header, const std::string& value) {
+      return refusal({{header, value}});
+    };
+    CHECK(is("x-deliver-at", "1795000000") ==
+          "x-deliver-at: \"1795000000\" is before the year 2000; it was probably given in seconds "
+          "instead of milliseconds, and would then be 2026-11-18T11:06:40.000Z");
+    CHECK(is("x-deliver-at", "1795000000123456") ==
+          "x-deliver-at: \"1795000000123456\" is after the year 9999; it was probably given in "
+          "microseconds instead of milliseconds, and would then be 2026-11-18T11:06:40.123Z");
+    CHECK(is("x-deliver-at", "1795000000123456789") ==
+          "x-deliver-at: \"1795000000123456789\" is after the year 9999; it was probably given in "
+          "nanoseconds instead of milliseconds, and would then be 2026-11-18T11:06:40.123Z");
+    CHECK(
+        contains(is("x-deliver-at", eight_bytes(1'795'000'000)),
+                 "1795000000 (8 bytes) is before the year 2000; it was probably given in seconds"));
+    CHECK(contains(is("x-expire-at", "1795000000"), "would then be 2026-11-18T11:06:40.000Z"));
+    CHECK(contains(is("x-expire-at", "1795000000123456"), "probably given in microseconds"));
+  }
+
+  TEST_CASE("a due time is of the years 2000 to 9999, to the millisecond") {
+    const auto at = [](std::int64_t ms) { return refusal({{"x-deliver-at", std::to_string(ms)}}); };
+    CHECK(contains(at(946'684'799'999), "before the year 2000"));
+    CHECK(at(946'684'800'000) == "(accepted)");
+    CHECK(at(253'402'300'799'999) == "(accepted)");
+    CHECK(contains(at(253'402'300'800'000), "after the year 9999"));
+    // The first number that can be seconds, and the last.
+    CHECK(at(946'684'799) == "(accepted)");
+    CHECK(contains(at(946'684'800), "would then be 2000-01-01T00:00:00.000Z"));
+    CHECK(contains(at(253'402'300'799), "would then be 9999-12-31T23:59:59.000Z"));
+    CHECK(!contains(at(253'402'300'800), "probably"));
+    CHECK(!contains(at(946'684'799'999'999), "probably"));
+    CHECK(contains(at(946'684'800'000'000), "microseconds"));
+    CHECK(refusal({{"x-deliver-at", "1999-12-31T23:59:59.999Z"}}) ==
+          "x-deliver-at: \"1999-12-31T23:59:59.999Z\" is before the year 2000");
+    CHECK(contains(refusal({{"x-deliver-at", "1969-12-31T23:59:59Z"}}), "before the year 2000"));
+
+    const std::int64_t longest = 253'402'300'799'999 - to_ms(now);
+    CHECK(ask({{"x-delay", std::to_string(longest)}})->kind == Kind::delayed);
+    CHECK(contains(refusal({{"x-delay", std::to_string(longest + 1)}}),
+                   "leads to a due time after the year 9999"));
+    TopicDelay topic;
+    topic.default_delay = milliseconds{longest + 1};
+    CHECK(contains(refusal({}, topic), "tarry.delay.ms"));
+  }
+
+  TEST_CASE("a delay that leads beyond the year 9999 is told what other units would make of it") {
+    CHECK(
+        refusal({{"x-delay", "604800000000000"}}) ==
+        "x-delay: \"604800000000000\" leads to a due time after the year 9999; a bare number is "
+        "milliseconds: as microseconds it would be due at 2046-01-17T11:06:40.000Z, as nanoseconds "
+        "it would be due at 2026-11-25T11:06:40.000Z");
+    CHECK(refusal({{"x-delay", "99999999999d"}}) ==
+          "x-delay: \"99999999999d\" leads to a due time after the year 9999");
+  }
+
+  TEST_CASE(
+      "an x-expire-at that was meant as a duration is refused, for it would drop the record") {
+    for (const char* small : {"0", "60000", "946684799"}) {
+      const auto text = refusal({{"x-delay", "5s"}, {"x-expire-at", small}});
+      CHECK_MESSAGE(contains(text, small), text);
+      CHECK_MESSAGE(contains(text, "is a time, not a duration"), text);
+    }
+  }
+
+  TEST_CASE("the delay of a broker whose clock stands before the year 2000 is not refused") {
+    Buffer body;
+    const records::HeaderView header{"x-delay", as_bytes("5s")};
+    records::append_record_body(body, as_bytes("k"), as_bytes("v"), {&header, 1});
+    const auto record = records::parse_record_body(body).value();
+    const auto schedule = read_schedule(record, {}, from_ms(1'000), from_ms(1'000));
+    REQUIRE(schedule.has_value());
+    CHECK(to_ms(schedule->due) == 6'000);
   }
 
   TEST_CASE("an action that is none is refused, and cancel needs an id") {
@@ -205,15 +286,35 @@ TEST_SUITE("schedule") {
 
   TEST_CASE("headers of others with names like ours mean nothing") {
     for (const char* name :
-         {"X-Delay", "x-delays", "x-dela", "delay", "x-", "x-count-me", "xx-delay"}) {
+         {"x-delays", "x-dela", "delay", "x-", "x-count-me", "xx-delay", "x_delay",
+          "X\x0d"
+          "delay"}) {
       CHECK(ask({{name, "nonsense"}})->kind == Kind::none);
     }
   }
 
+  TEST_CASE("header names are matched without regard to ASCII case, and refused under our names") {
+    CHECK(ask({{"X-Delay", "5s"}})->due == now + milliseconds{5'000});
+    CHECK(ask({{"X-DELIVER-AT", std::to_string(to_ms(now) + 1)}})->kind == Kind::delayed);
+    const auto cancel = ask({{"X-Schedule-Action", "cancel"}, {"x-Schedule-ID", "a"}});
+    REQUIRE(cancel.has_value());
+    CHECK(cancel->kind == Kind::cancel);
+    CHECK(cancel->id == "a");
+    CHECK(ask({{"X-Expire-At", std::to_string(to_ms(now))}})->kind == Kind::expired);
+    CHECK(refusal({{"X-Delay", "5s"}, {"x-delay", "6s"}}) ==
+          "x-delay: given twice, as \"5s\" and as \"6s\"");
+    CHECK(contains(refusal({{"X-Cron", "7"}}), "X-Cron"));
+    for (const char* name : {"X-Deliver-At", "X-DELAY", "x-Every", "X-SCHEDULED-FOR"}) {
+      CHECK(is_taken_out(name));
+    }
+    CHECK(!is_taken_out("X-Schedule-Id"));
+    CHECK(!is_taken_out("X-Delays"));
+  }
+
   TEST_CASE("the search finds each name wherever it stands, and nothing in records without") {
-    for (const char* name :
-         {"x-deliver-at", "x-delay", "x-schedule-id", "x-schedule-action", "x-expire-at", "x-every",
-          "x-cron", "x-cron-tz", "x-until", "x-count"}) {
+    for (const char* name : {"x-deliver-at", "x-delay", "x-schedule-id", "x-schedule-action",
+                             "x-expire-at", "x-every", "x-cron", "x-cron-tz", "x-until", "x-count",
+                             "X-Deliver-At", "X-DELAY", "x-Schedule-Id"}) {
       for (std::size_t before = 0; before < 70; ++before) {
         const Buffer batch =
             make_batch({{std::string(before, 'x'), {{"trace", "x-"}, {name, "1"}}}}, now);
@@ -233,15 +334,24 @@ TEST_SUITE("schedule") {
     const auto seed = std::random_device{}();
     CAPTURE(seed);
     std::mt19937 random(seed);
-    const std::vector<std::string> names = {"x-delay", "x-dela", "x-schedule-id",
-                                            "x-cron",  "y",      ""};
+    const std::vector<std::string> names = {"x-delay",
+                                            "x-dela",
+                                            "x-schedule-id",
+                                            "x-cron",
+                                            "y",
+                                            "",
+                                            "X-Delay",
+                                            "\x18-delay",
+                                            "x\x0d"
+                                            "delay"};
     for (int i = 0; i < 2'000; ++i) {
       TestRecord record{std::string(random() % 50, static_cast<char>('w' + random() % 3)), {}};
       bool expected = false;
       for (std::size_t n = random() % 4; n != 0; --n) {
         const auto& name = names[random() % names.size()];
         record.headers.push_back({name, std::string(random() % 9, '-')});
-        expected |= name == "x-delay" || name == "x-schedule-id" || name == "x-cron";
+        expected |=
+            name == "x-delay" || name == "x-schedule-id" || name == "x-cron" || name == "X-Delay";
       }
       const Buffer batch = make_batch({record}, now);
       CHECK(may_schedule(records::BatchView::parse(batch)->records()) == expected);
