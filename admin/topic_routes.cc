@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/status.h"
+#include "broker/views/topic_note.h"
 
 namespace tarry::admin {
 namespace {
@@ -49,6 +50,14 @@ void put_totals(Json& to, std::span<const PartitionStatus> partitions) {
   to["partitions_open"] = open;
   to["bytes"] = bytes;
   to["offsets"] = offsets;
+}
+
+Json slips_json(const delay::HeaderSlips& slips) {
+  Json json{{"total", slips.total()}, {"names", Json::array()}};
+  for (const auto& slip : slips.names()) {
+    json["names"].push_back({{"name", slip.name}, {"meant", slip.meant}, {"count", slip.count}});
+  }
+  return json;
 }
 
 std::vector<TopicPartition> partitions_of(const storage::Topic& topic) {
@@ -94,8 +103,10 @@ asio::awaitable<Reply> get_topic(Call& call) {
   const auto topic = topic_of(call);
   const auto statuses = co_await broker::partition_statuses(context.broker, context.here,
                                                             partitions_of(*topic), opened_at_most);
+  const auto note = co_await broker::topic_note(context.broker, context.here, topic->id);
   Json body = topic_json(context, *topic);
   put_totals(body, statuses);
+  body["header_slips"] = slips_json(note.slips);
   body["partitions"] = Json::array();
   for (std::size_t i = 0; i < statuses.size(); ++i) {
     const auto& status = statuses[i];

@@ -80,6 +80,7 @@ Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
   context_.disk = setup.disk;
   context_.on_failure = std::move(setup.on_failure);
   context_.shard_count = setup.shards.size();
+  context_.slips_logged = &slips_logged_;
 }
 
 Broker::~Broker() = default;

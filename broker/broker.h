@@ -30,6 +30,7 @@
 #include "base/random.h"
 #include "broker/context/broker_context.h"
 #include "broker/context/cancellation_token.h"
+#include "broker/context/once_per_topic.h"
 #include "broker/shard.h"
 #include "broker/topics/topics.h"
 #include "storage/catalog.h"
@@ -123,6 +124,7 @@ class Broker final : public TopicsHost {
   void sequences_answered();
 
   BrokerContext context_;  // Constant once the shards are made.
+  OncePerTopic slips_logged_;
   const MonoTime started_;
   storage::DataDirectory directory_;
   std::unique_ptr<storage::Database> meta_;

@@ -20,6 +20,7 @@ delay::Engine::Options engine_options(const BrokerConfig& config, MonoTime wheel
 Shard::Shard(const BrokerContext& broker, ShardSetup setup,
              std::move_only_function<void(Shard&)> request_sequences)
     : ShardContext(broker, std::move(setup)),
+      notes_(*broker.slips_logged),
       checks_(background(), static_cast<std::size_t>(config().decompressed_max_bytes)),
       partitions_(*this, *this),
       sink_(*this, partitions_,
@@ -62,6 +63,7 @@ void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
       engine_.topic_deleted(topic->id);
       groups_.topic_deleted(topic->id);
       drop_partitions(*topic);
+      notes_.forget(topic->id);
       continue;
     }
     for (PartitionIndex p = 0; p < now->partitions; ++p) {

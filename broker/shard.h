@@ -34,6 +34,7 @@
 #include "broker/partitions/partition_host.h"
 #include "broker/partitions/partition_sink.h"
 #include "broker/partitions/partitions.h"
+#include "broker/partitions/topic_notes.h"
 #include "broker/shard_counters.h"
 #include "delay/engine.h"
 #include "protocol/error_code.h"
@@ -67,6 +68,10 @@ class Shard final : public ShardContext, private PartitionHost {
   delay::Engine& engine() override {
     assert_on_shard();
     return engine_;
+  }
+  TopicNotes& notes() override {
+    assert_on_shard();
+    return notes_;
   }
   // Those that this shard owns.
   Groups& groups() {
@@ -118,6 +123,7 @@ class Shard final : public ShardContext, private PartitionHost {
   void drop_partitions(const storage::Topic& topic);
   void remove_retired_partitions();
 
+  TopicNotes notes_;
   BatchChecks checks_;
   Partitions partitions_;
   PartitionSink sink_;

@@ -12,11 +12,28 @@ namespace {
 
 using Kind = Schedule::Kind;
 
-// Searching for the headers' names is much cheaper than reading the records.
+void count_slips(const records::RecordView& record, HeaderSlips& slips) {
+  for (const auto& header : record.headers) {
+    if (const auto meant = nearly_named(header.name); !meant.empty()) slips.add(header.name, meant);
+  }
+}
+
+bool first_record_slips(const records::CheckedBatch& batch) {
+  HeaderSlips slips;
+  (void)records::for_each_record(batch.records(), batch.count,
+                                 [&slips](const records::RecordView& record) {
+                                   count_slips(record, slips);
+                                   return false;
+                                 });
+  return !slips.empty();
+}
+
+// Whether the records have to be read: searching for the headers' names is much cheaper.
 bool may_ask(const records::CheckedBatch& batch, const TopicDelay& topic) {
   if (!topic.enable) return false;
   if (topic.default_delay.count() > 0) return true;
-  return batch.has_headers && may_schedule(batch.records());
+  if (!batch.has_headers) return false;
+  return search_names(batch.records()) != NamesFound::none || first_record_slips(batch);
 }
 
 }  // namespace
@@ -34,6 +51,7 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
   std::size_t bad = 0, scheduled = 0;
   const auto read = records::for_each_record(
       batch.records(), batch.count, [&](const records::RecordView& record) {
+        count_slips(record, schedules.slips);
         auto schedule = read_schedule(record, topic, arrived, believed);
         if (schedule && schedule->kind != Kind::none && batch.batch.is_transactional()) {
           schedule = std::unexpected<std::string>(
@@ -64,7 +82,7 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
                     batch.count, max_scheduled_records),
         {}});
   }
-  if (scheduled == 0) return BatchSchedules{};
+  if (scheduled == 0) schedules.of_records = {};
   return schedules;
 }
 

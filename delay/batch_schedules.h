@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "delay/header_slips.h"
 #include "delay/schedule.h"
 #include "delay/sink.h"
 #include "records/batch_check.h"
@@ -43,10 +44,16 @@ struct BatchSchedules {
   // One for each record of the batch, in its order; empty when none of them asks for anything.
   std::vector<Schedule> of_records;
   std::size_t sequences = 0;  // Sequence numbers that accepting them takes.
+  // Of all records, if any name was found in the batch; also when nothing is scheduled.
+  HeaderSlips slips;
 
   bool any() const { return !of_records.empty(); }
 };
 
+// Names that are one letter off from ours are counted, too.  One that does not even begin with "x-"
+// (x_delay) is noticed when the batch's first record has it, or any of its records has a name that
+// does: a producer that slips does so in every record, and nobody else pays for the search.
+//
 // Reads the schedules of the records of `batch`.  Delays count from `arrived`; a record that is
 // due by `believed` is due on arrival (schedule.h).
 std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::CheckedBatch& batch,

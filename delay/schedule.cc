@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "base/ascii_case.h"
+#include "base/edit_distance.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
@@ -48,6 +49,13 @@ bool is_name_at(Bytes bytes, std::size_t at) {
     if (equals_ignoring_case(as_text(bytes.subspan(at, name.size())), name)) return true;
   }
   return false;
+}
+
+// Whether a name that is one letter off stands at the "x-" at `at`.
+bool is_slip_at(Bytes bytes, std::size_t at) {
+  if (at == 0 || bytes[at - 1] % 2 != 0) return false;
+  const std::size_t size = bytes[at - 1] / 2u;
+  return size <= bytes.size() - at && !nearly_named(as_text(bytes.subspan(at, size))).empty();
 }
 
 bool is_recurring(std::string_view name) {
@@ -323,7 +331,29 @@ bool is_taken_out(std::string_view name) {
       taken_out, [name](std::string_view each) { return equals_ignoring_case(name, each); });
 }
 
-bool may_schedule(Bytes records) {
+std::string_view nearly_named(std::string_view name) {
+  constexpr std::size_t shortest = header::cron.size(), longest = header::schedule_action.size();
+  if (name.size() + 1 < shortest || name.size() > longest + 1) return {};
+  // One slip leaves the "x" or the "-" of the name where it was, or moves it by one place.
+  const auto is_left = [](char c) { return ascii_lower(c) == 'x' || c == '-'; };
+  if (!is_left(name[0]) && !is_left(name[1])) return {};
+  for (const std::string_view ours : scheduling) {
+    if (is_one_letter_off(name, ours)) return ours;
+  }
+  return {};
+}
+
+NamesFound search_names(Bytes records) {
+  NamesFound found = NamesFound::none;
+  // Whether the search is at its end.
+  const auto look_at = [&](std::size_t at) {
+    if (is_name_at(records, at)) {
+      found = NamesFound::scheduling;
+    } else if (found == NamesFound::none && is_slip_at(records, at)) {
+      found = NamesFound::slips;
+    }
+    return found == NamesFound::scheduling;
+  };
   std::size_t at = 0;
 #if defined(__SSE2__)
   // Sixteen places at a time: an 'x' or 'X', which differ in one bit, with a '-' behind it.
@@ -338,15 +368,14 @@ bool may_schedule(Bytes records) {
     auto hits =
         static_cast<unsigned>(_mm_movemask_epi8(_mm_and_si128(is_x, _mm_cmpeq_epi8(second, dash))));
     for (; hits != 0; hits &= hits - 1) {
-      if (is_name_at(records, at + static_cast<std::size_t>(__builtin_ctz(hits)))) return true;
+      if (look_at(at + static_cast<std::size_t>(__builtin_ctz(hits)))) return found;
     }
   }
 #endif
   for (; at + 2 <= records.size(); ++at) {
-    if ((records[at] | 0x20) == 'x' && records[at + 1] == '-' && is_name_at(records, at))
-      return true;
+    if ((records[at] | 0x20) == 'x' && records[at + 1] == '-' && look_at(at)) return found;
   }
-  return false;
+  return found;
 }
 
 std::expected<Schedule, std::string> read_schedule(const records::RecordView& record,

@@ -71,9 +71,14 @@ struct Schedule {
   std::string_view id;                        // Views the record; empty: none.
 };
 
-// Whether `records` (uncompressed) may contain any of the headers that schedule: a search for
-// their names, which also finds them in a body.  Much cheaper than reading records.
-bool may_schedule(Bytes records);
+// The names that a search in `records` (uncompressed) comes upon: those of headers that schedule,
+// and names that begin with "x-" and are one letter off from one of these.  It also finds them in
+// a body.  Much cheaper than reading records, and it ends with the first that schedules.
+enum class NamesFound { none, slips, scheduling };
+NamesFound search_names(Bytes records);
+
+// The header that schedules from which `name` is one letter off; empty: there is none.
+std::string_view nearly_named(std::string_view name);
 
 // The schedule of `record`.  A delay counts from `arrived`, in wall time; a record that is due by
 // `believed` (clock_step_filter.h, never later) is immediate.  The error is for the producer.

@@ -12,10 +12,10 @@
 #include <fmt/core.h>
 
 #include "base/assert.h"
+#include "base/edit_distance.h"
 #include "base/log.h"
 #include "broker/settings/topic_config.h"
 #include "server/config_keys.h"
-#include "server/edit_distance.h"
 
 namespace tarry::server {
 namespace {

@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "broker/context/once_per_topic.h"
 #include "broker/settings/broker_config.h"
 #include "storage/database.h"
 #include "storage/file.h"
@@ -31,6 +32,7 @@ struct BrokerContext {
   storage::Database* pending_database = nullptr;
   storage::PendingStore* pending = nullptr;
   storage::OffsetStore* offset_store = nullptr;
+  OncePerTopic* slips_logged = nullptr;  // Header names one letter off (partitions/topic_notes.h).
   std::size_t shard_count = 0;
 
   // The journal or a store could not be written: nothing can be promised any more, and the process

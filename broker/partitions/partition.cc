@@ -15,6 +15,7 @@
 #include "broker/context/shard_context.h"
 #include "broker/partitions/append_queue.h"
 #include "broker/partitions/partition_host.h"
+#include "broker/partitions/topic_notes.h"
 #include "records/batch_check.h"
 #include "storage/journal_record.h"
 #include "storage/journal_transaction.h"
@@ -324,6 +325,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
                                                        : ErrorCode::kafka_storage_error,
                    lsn.error().message);
   }
+  host_.notes().slipped(id_, topic_name_, checked.schedules->slips);
   out.log_start = log_.start_offset();
   out.wait_for = *lsn;
   return out;

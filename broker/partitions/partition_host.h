@@ -15,11 +15,13 @@ namespace tarry::broker {
 
 class BatchChecks;
 class Partition;
+class TopicNotes;
 
 class PartitionHost {
  public:
   virtual delay::Engine& engine() = 0;
   virtual BatchChecks& checks() = 0;
+  virtual TopicNotes& notes() = 0;
 
   // It is open from now on.
   virtual void opened(Partition& partition) = 0;

@@ -82,6 +82,9 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_partitions_open",
               "Partitions that have been used since the start and are open."},
              partitions_open);
+  sink.counter({"tarry_broker_header_slips_total",
+                "Headers of accepted records that are one letter off from one that schedules."},
+               header_slips_total);
   sink.gauge({"tarry_broker_has_room", "1: the broker accepts records; 0: the disk is full."},
              has_room);
   sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
@@ -107,6 +110,7 @@ ShardStatus status_of(Shard& shard) {
   status.checkpoints_total = shard.checkpointer().checkpoints_total();
   for (const auto& [error, seen] : shard.produce_errors)
     status.produce_errors[error] = seen.batches;
+  status.header_slips_total = shard.notes().slips_total();
   status.stopping = shard.stopping();
   const auto& journal = shard.journal();
   status.has_room = shard.has_room() && !journal.disk_is_full();

@@ -39,6 +39,7 @@ struct ShardStatus {
   std::uint64_t partitions_open = 0;  // The others have not been used since the start.
   std::uint64_t checkpoints_total = 0;
   std::map<protocol::ErrorCode, std::uint64_t> produce_errors;  // Batches, by their error.
+  std::uint64_t header_slips_total = 0;
   bool has_room = true;   // False: the disk is full, no records are accepted.
   bool stopping = false;  // On its way down.
   bool failed = false;    // Its journal could not be written.

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+#include <string>
+
 #include "tests/admin/client.h"
 
 namespace tarry::admin::test {
@@ -39,6 +42,41 @@ TEST_SUITE("topic routes") {
     CHECK(admin.get("/topics/nobody").status == 404);
     CHECK(admin.get("/topics/..").status == 404);
     CHECK(admin.get("/topics/%2e%2e%2fadmin.token").status == 404);
+  }
+
+  TEST_CASE(
+      "/topics/NAME counts headers one letter off, over all shards, until the topic is deleted") {
+    Admin admin;
+    create_topic(admin.world, "orders", 4);
+    const auto send = [&](PartitionIndex p, const std::string& header) {
+      produce(admin.world, "orders", p,
+              batch_of(admin.world.clock.wall(), {{"a", {{header, "5s"}}}}));
+    };
+    CHECK(admin.get_json("/topics/orders")["header_slips"] ==
+          Json{{"total", 0}, {"names", Json::array()}});
+    for (PartitionIndex p : {0, 1, 2, 3}) send(p, "x-dealy");
+    send(2, "X_Delay");
+    send(2, "x-trace");
+    const auto slips = admin.get_json("/topics/orders")["header_slips"];
+    CHECK(slips["total"] == 5);
+    std::map<std::string, int> counts;
+    for (const auto& name : slips["names"]) {
+      CHECK(name["meant"] == "x-delay");
+      counts[name["name"]] = name["count"];
+    }
+    CHECK(counts == std::map<std::string, int>{{"x-dealy", 4}, {"X_Delay", 1}});
+    const auto metrics = admin.get("/metrics").body;
+    int total = 0;
+    for (std::size_t shard = 0; shard < admin.world.shard_count(); ++shard) {
+      const std::string name =
+          "tarry_broker_header_slips_total{shard=\"" + std::to_string(shard) + "\"} ";
+      REQUIRE(metrics.find(name) != std::string::npos);
+      total += std::stoi(metrics.substr(metrics.find(name) + name.size()));
+    }
+    CHECK(total == 5);
+    admin.remove("/topics/orders");
+    create_topic(admin.world, "orders", 4);
+    CHECK(admin.get_json("/topics/orders")["header_slips"]["total"] == 0);
   }
 
   TEST_CASE("a topic with pending records is deleted by force alone: 409 and their number") {

@@ -5,6 +5,7 @@
 #include "protocol/messages/delete_topics.h"
 #include "protocol/messages/init_producer_id.h"
 #include "tests/broker/batches.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -63,6 +64,27 @@ TEST_SUITE("delayed records") {
     seen = read_all(world, "t");
     CHECK(values(seen) == Strings{"now 0", "now 2", "later"});
     CHECK(seen[2].offset == 3);
+  }
+
+  TEST_CASE(
+      "a header one letter off is logged once per topic, whichever shards have its partitions") {
+    World world({.shards = 3});
+    create_topic(world, "t", 8);
+    create_topic(world, "other", 1);
+    CapturedLog log;
+    for (int round = 0; round < 2; ++round) {
+      for (PartitionIndex p = 0; p < 8; ++p) {
+        const auto answer =
+            produce(world, "t", p, batch_of(world.clock.wall(), {{"now", {{"X-Dealy", "3s"}}}}));
+        CHECK(answer.error_code == ErrorCode::none);
+        CHECK(answer.base_offset == round);
+      }
+    }
+    CHECK(log.count("has a header X-Dealy, which is one letter off from x-delay") == 1);
+    produce(world, "other", 0, batch_of(world.clock.wall(), {{"now", {{"x-dely", "3s"}}}}));
+    CHECK(log.count("for other-0 has a header x-dely") == 1);
+    // The header is the producer's: it stays.
+    CHECK(read_all(world, "t")[0].headers == Headers{{"X-Dealy", "3s"}});
   }
 
   TEST_CASE("equal due times leave in the order in which they came") {

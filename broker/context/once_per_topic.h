@@ -1,0 +1,33 @@
+#pragma once
+
+// OncePerTopic: which shard tells the operator of something that is told once for each topic,
+// although every shard with partitions of it comes upon it.
+//
+// Any thread; it is asked at most once by each shard for each topic, so the lock is no one's way.
+
+#include <mutex>
+#include <unordered_set>
+
+#include "base/ids.h"
+
+namespace tarry::broker {
+
+class OncePerTopic {
+ public:
+  // Whether nobody has asked for this topic before.
+  bool first(const TopicId& topic) {
+    const std::scoped_lock lock(mutex_);
+    return seen_.insert(topic).second;
+  }
+  // The topic is deleted.
+  void forget(const TopicId& topic) {
+    const std::scoped_lock lock(mutex_);
+    seen_.erase(topic);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<TopicId> seen_;
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,49 @@
+#pragma once
+
+// TopicNotes: what the producers of a topic got wrong, for its owner to see.
+//
+//   Partition --slipped()--> note of its topic --copied--> views/topic_note.h: all shards together
+//
+// A shard has a note for each topic of which one of its partitions had something to note, and drops
+// it with the topic; a note is of bounded size.
+//
+// One a shard, on its thread.
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/ids.h"
+#include "broker/context/once_per_topic.h"
+#include "delay/header_slips.h"
+
+namespace tarry::broker {
+
+struct TopicNote {
+  delay::HeaderSlips slips;  // Of accepted batches.
+
+  // That of another shard.
+  void add(const TopicNote& other);
+};
+
+class TopicNotes {
+ public:
+  explicit TopicNotes(OncePerTopic& slips_logged) : slips_logged_(slips_logged) {}
+
+  // The headers of an accepted batch; the first of a topic are logged.
+  void slipped(const TopicPartition& partition, std::string_view topic_name,
+               const delay::HeaderSlips& slips);
+  std::uint64_t slips_total() const { return slips_total_; }
+
+  // Null: there is nothing to note.
+  const TopicNote* find(const TopicId& topic) const;
+  // The topic is deleted.
+  void forget(const TopicId& topic);
+
+ private:
+  OncePerTopic& slips_logged_;
+  std::unordered_map<TopicId, TopicNote> notes_;
+  std::uint64_t slips_total_ = 0;
+};
+
+}  // namespace tarry::broker

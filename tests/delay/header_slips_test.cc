@@ -1,0 +1,109 @@
+// Names that are one letter off from a header that schedules: found, counted, never obeyed.
+
+#include <string>
+#include <vector>
+
+#include "tests/delay/host.h"
+
+namespace tarry::delay {
+namespace {
+
+const WallTime now = from_ms(1'795'000'000'000);
+
+HeaderSlips slips_of(const std::vector<TestRecord>& records, const TopicDelay& topic = {},
+                     records::BatchOptions options = {}) {
+  const Buffer batch = make_batch(records, now, options);
+  const auto schedules = read_schedules(check(batch), topic, now, now);
+  REQUIRE(schedules.has_value());
+  CHECK(!schedules->any());
+  return schedules->slips;
+}
+
+TEST_SUITE("header slips") {
+  TEST_CASE(
+      "a name one letter off is found wherever the slip is, in any case, and schedules nothing") {
+    for (const char* name :
+         {"x-dely",           "x-dealy",  "x-delayy",     "x-delax",     "X-Dealy",
+          "xdelay",           "x_delay",  "-delay",       "y-delay",     "-xdelay",
+          "xx-delay",         "x--delay", "x-deliver_at", "x-deliverat", "x-schedul-id",
+          "x-shedule-action", "x-evry",   "x-corn",       "x-cront",     "x-cron_tz",
+          "x-untill",         "x-counts", "x-expires-at"}) {
+      CAPTURE(name);
+      const auto slips = slips_of({{"a", {{"mine", "1"}, {name, "5s"}}}});
+      CHECK(slips.total() == 1);
+      REQUIRE(slips.names().size() == 1);
+      CHECK(slips.names()[0].name == name);
+      CHECK(slips.names()[0].meant.starts_with("x-"));
+    }
+    CHECK(slips_of({{"a", {{"x-dealy", "5s"}}}}).names()[0].meant == "x-delay");
+    CHECK(slips_of({{"a", {{"x-schedule_id", "5s"}}}}).names()[0].meant == "x-schedule-id");
+  }
+
+  TEST_CASE("names of others, and those that delivery adds, are no slips") {
+    for (const char* name : {"x-scheduled-for", "x-schedule-handle", "x-schedule-id", "x-trace-id",
+                             "x-request-id", "x-forwarded-for", "delay", "x-", "x", "", "-",
+                             "x-dle", "x-delayed", "x-day", "content-type"}) {
+      CAPTURE(name);
+      CHECK(slips_of({{"x-dealy", {{name, "x-dealy"}}}}).empty());
+    }
+  }
+
+  TEST_CASE("every header of a batch counts, and a text in a body does not") {
+    std::vector<TestRecord> records(300, {"\x0ex-dealy", {{"x-dealy", "5s"}, {"x-untill", "1"}}});
+    records.push_back({"\x0ex-dealy"});
+    const auto slips = slips_of(records);
+    CHECK(slips.total() == 600);
+    REQUIRE(slips.names().size() == 2);
+    CHECK(slips.names()[0].count == 300);
+    CHECK(slips_of({{"\x0ex-dealy", {{"mine", "\x0ex-dealy"}}}}).empty());
+  }
+
+  TEST_CASE(
+      "a slip is found in a later record, in a compressed batch, and beside a default delay") {
+    const std::vector<TestRecord> records{
+        {"a", {{"mine", "1"}}}, {"b"}, {"c", {{"x-dealy", "5s"}}}};
+    CHECK(slips_of(records).total() == 1);
+    records::BatchOptions zstd;
+    zstd.codec = records::Codec::zstd;
+    CHECK(slips_of(records, {}, zstd).total() == 1);
+    TopicDelay topic;
+    topic.default_delay = milliseconds{1'000};
+    const Buffer batch = make_batch(records, now);
+    const auto schedules = read_schedules(check(batch), topic, now, now);
+    REQUIRE(schedules.has_value());
+    CHECK(schedules->any());
+    CHECK(schedules->slips.total() == 1);
+  }
+
+  TEST_CASE("a slip beside a header that schedules is counted, and the schedule stands") {
+    const Buffer batch = make_batch({{"a", {{"x-delay", "5s"}, {"x-expire_at", "1"}}}}, now);
+    const auto schedules = read_schedules(check(batch), {}, now, now);
+    REQUIRE(schedules.has_value());
+    CHECK(schedules->of_records.size() == 1);
+    CHECK(schedules->slips.total() == 1);
+  }
+
+  TEST_CASE("a topic that does not look at headers has no slips") {
+    TopicDelay topic;
+    topic.enable = false;
+    CHECK(slips_of({{"a", {{"x-dealy", "5s"}}}}, topic).empty());
+  }
+
+  TEST_CASE("as many names are remembered as the bound says, and every header is counted") {
+    HeaderSlips slips;
+    for (int i = 0; i < 20; ++i)
+      slips.add("x-dela" + std::string(1, static_cast<char>('A' + i)), "x-delay");
+    CHECK(slips.total() == 20);
+    CHECK(slips.names().size() == HeaderSlips::max_names);
+    HeaderSlips sum;
+    sum.add(slips);
+    sum.add(slips);
+    CHECK(sum.total() == 40);
+    CHECK(sum.names()[0].count == 2);
+    sum.add("x-\ndelay", "x-delay");
+    CHECK(sum.total() == 41);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay
