@@ -76,6 +76,7 @@ asio::awaitable<Reply> get_metrics(Call& call) {
     report_shard(shard, text);
     // These are sums over the shards: a line for each shard would be many, and say little more.
     shard.report_produce_errors(text);
+    shard.report_refused_batches(text);
     for (const auto kind : purgatory::kinds()) {
       const MetricLabel label(text, "kind", kind.name());
       shard.purgatory[kind.index()].report(text);

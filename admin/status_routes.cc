@@ -57,6 +57,12 @@ Json produce_errors_json(const Shards& shards) {
   return errors.object();
 }
 
+Json refused_batches_json(const Shards& shards) {
+  JsonFields reasons;
+  for (const auto& shard : shards) shard.report_refused_batches(reasons);
+  return reasons.object();
+}
+
 Json delayed_json(const PendingStatus& pending, const Shards& shards) {
   JsonFields delayed;
   pending.report(delayed);
@@ -96,6 +102,7 @@ asio::awaitable<Reply> get_status(Call& call) {
   totals.put_into(body);
   body["max_connections"] = context.facts.max_kafka_connections;
   body["produce_errors"] = produce_errors_json(shards);
+  body["refused_batches"] = refused_batches_json(shards);
   body["delayed"] = delayed_json(all.pending, shards);
   body["purgatory"] = purgatory_json(shards, JsonFields::Histograms::recent);
   body["wheel"] = all_wheels_json(shards);

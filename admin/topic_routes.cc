@@ -52,6 +52,17 @@ void put_totals(Json& to, std::span<const PartitionStatus> partitions) {
   to["offsets"] = offsets;
 }
 
+Json refusals_json(const broker::TopicNote& note) {
+  Json json{{"total", note.refused}, {"last", nullptr}};
+  if (const auto& last = note.last_refusal) {
+    json["last"] = {{"at_ms", to_ms(last->at)},
+                    {"partition", last->partition},
+                    {"reason", last->reason},
+                    {"message", last->message}};
+  }
+  return json;
+}
+
 Json slips_json(const delay::HeaderSlips& slips) {
   Json json{{"total", slips.total()}, {"names", Json::array()}};
   for (const auto& slip : slips.names()) {
@@ -106,6 +117,7 @@ asio::awaitable<Reply> get_topic(Call& call) {
   const auto note = co_await broker::topic_note(context.broker, context.here, topic->id);
   Json body = topic_json(context, *topic);
   put_totals(body, statuses);
+  body["refused_batches"] = refusals_json(note);
   body["header_slips"] = slips_json(note.slips);
   body["partitions"] = Json::array();
   for (std::size_t i = 0; i < statuses.size(); ++i) {

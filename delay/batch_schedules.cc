@@ -54,12 +54,14 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
         count_slips(record, schedules.slips);
         auto schedule = read_schedule(record, topic, arrived, believed);
         if (schedule && schedule->kind != Kind::none && batch.batch.is_transactional()) {
-          schedule = std::unexpected<std::string>(
-              "a delay, x-schedule-action or x-expire-at in a transaction is not supported");
+          schedule = std::unexpected(ScheduleError{
+              reason::in_transaction,
+              "a delay, x-schedule-action or x-expire-at in a transaction is not supported"});
         }
         if (!schedule) {
+          if (bad == 0) errors.reason = schedule.error().reason;
           if (bad++ < records::max_bad_records_told)
-            errors.records.push_back({record.offset_delta, std::move(schedule.error())});
+            errors.records.push_back({record.offset_delta, std::move(schedule.error().message)});
           return true;
         }
         scheduled += schedule->kind != Kind::none;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <expected>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -38,6 +39,7 @@ struct ScheduleErrors {
   Kind kind = Kind::invalid;
   std::string message;                      // Says what is wrong with the batch.
   std::vector<records::BadRecord> records;  // The bad ones, at most max_bad_records_told.
+  std::string_view reason = {};             // Of the first of these (delay/schedule.h).
 };
 
 struct BatchSchedules {

@@ -76,29 +76,36 @@ std::string shown(const std::optional<Bytes>& value) {
   return fmt::format("\"{}\"", printable(as_text(*value), 64));
 }
 
-std::string wrong(std::string_view name, const std::optional<Bytes>& value, std::string_view why) {
-  return fmt::format("{}: {} {}", name, shown(value), why);
+ScheduleError wrong(std::string_view reason, std::string_view name,
+                    const std::optional<Bytes>& value, std::string_view why) {
+  return {reason, fmt::format("{}: {} {}", name, shown(value), why)};
+}
+
+std::unexpected<ScheduleError> unreadable(std::string_view name, const Error& error) {
+  return std::unexpected(
+      ScheduleError{reason::unreadable_value, fmt::format("{}: {}", name, error.message)});
 }
 
 bool is_binary(Bytes value) {
   return value.size() == 8 && value[0] == 0;
 }
 
-std::expected<WallTime, std::string> time_in(std::string_view name,
-                                             const std::optional<Bytes>& value) {
-  if (!value) return std::unexpected(wrong(name, value, "is not a time"));
+std::expected<WallTime, ScheduleError> time_in(std::string_view name,
+                                               const std::optional<Bytes>& value) {
+  if (!value) return std::unexpected(wrong(reason::unreadable_value, name, value, "is not a time"));
   if (is_binary(*value)) return from_ms(load_be<std::int64_t>(value->data()));
   const auto time = parse_time(as_text(*value));
-  if (!time) return std::unexpected(fmt::format("{}: {}", name, time.error().message));
+  if (!time) return unreadable(name, time.error());
   return *time;
 }
 
-std::expected<milliseconds, std::string> duration_in(std::string_view name,
-                                                     const std::optional<Bytes>& value) {
-  if (!value) return std::unexpected(wrong(name, value, "is not a duration"));
+std::expected<milliseconds, ScheduleError> duration_in(std::string_view name,
+                                                       const std::optional<Bytes>& value) {
+  if (!value)
+    return std::unexpected(wrong(reason::unreadable_value, name, value, "is not a duration"));
   if (is_binary(*value)) return milliseconds{load_be<std::int64_t>(value->data())};
   const auto duration = parse_duration(as_text(*value));
-  if (!duration) return std::unexpected(fmt::format("{}: {}", name, duration.error().message));
+  if (!duration) return unreadable(name, duration.error());
   return *duration;
 }
 
@@ -147,20 +154,22 @@ std::string shown_number(const std::optional<Bytes>& value) {
 }
 
 // The error of a time outside the years 2000 to 9999, if it is.
-std::optional<std::string> range_error(std::string_view name, const std::optional<Bytes>& value,
-                                       WallTime time) {
+std::optional<ScheduleError> range_error(std::string_view name, const std::optional<Bytes>& value,
+                                         WallTime time) {
   const std::int64_t ms = to_ms(time);
   if (is_in_range(ms)) return std::nullopt;
-  return fmt::format("{}: {} is {}{}", name, shown_number(value),
-                     ms < earliest_ms ? "before the year 2000" : "after the year 9999",
-                     unit_hint(bare_number(value)));
+  return ScheduleError{
+      reason::out_of_range,
+      fmt::format("{}: {} is {}{}", name, shown_number(value),
+                  ms < earliest_ms ? "before the year 2000" : "after the year 9999",
+                  unit_hint(bare_number(value)))};
 }
 
 // The same for a duration that leads too far.
-std::string too_far(std::string_view name, const std::string& value,
-                    std::optional<std::int64_t> number, WallTime from) {
+ScheduleError too_far(std::string_view name, const std::string& value,
+                      std::optional<std::int64_t> number, WallTime from) {
   std::string error = fmt::format("{}: {} leads to a due time after the year 9999", name, value);
-  if (!number) return error;
+  if (!number) return {reason::out_of_range, std::move(error)};
   std::string_view before = "; a bare number is milliseconds:";
   for (const auto& [unit, per_ms] :
        {std::pair{"microseconds", 1'000}, {"nanoseconds", 1'000'000}}) {
@@ -169,23 +178,24 @@ std::string too_far(std::string_view name, const std::string& value,
     error += fmt::format("{} as {} it would be due at {}", std::exchange(before, ","), unit,
                          format_time(from_ms(ms)));
   }
-  return error;
+  return {reason::out_of_range, std::move(error)};
 }
 
-std::expected<std::string_view, std::string> id_in(const std::optional<Bytes>& value) {
+std::expected<std::string_view, ScheduleError> id_in(const std::optional<Bytes>& value) {
   const std::string_view id = value ? as_text(*value) : std::string_view{};
   if (!value || id.empty() || id.size() > max_schedule_id_bytes) {
     return std::unexpected(
-        wrong(header::schedule_id, value,
+        wrong(reason::bad_id, header::schedule_id, value,
               fmt::format("is not an id: an id has 1 to {} bytes", max_schedule_id_bytes)));
   }
   if (id.front() == '@') {
     return std::unexpected(wrong(
-        header::schedule_id, value,
+        reason::bad_id, header::schedule_id, value,
         "is not an id: a value that begins with @ is a handle, which only the broker gives out"));
   }
   if (!is_utf8(id)) {
-    return std::unexpected(wrong(header::schedule_id, value, "is not an id: it is not UTF-8"));
+    return std::unexpected(
+        wrong(reason::bad_id, header::schedule_id, value, "is not an id: it is not UTF-8"));
   }
   return id;
 }
@@ -220,8 +230,8 @@ struct GivenHeaders {
   }
 };
 
-std::expected<GivenHeaders, std::string> take_headers(const records::RecordView& record) {
-  std::expected<GivenHeaders, std::string> given;
+std::expected<GivenHeaders, ScheduleError> take_headers(const records::RecordView& record) {
+  std::expected<GivenHeaders, ScheduleError> given;
   for (const auto& each : record.headers) {
     if (!has_our_prefix(each.name)) continue;
     const auto is = [&each](std::string_view name) {
@@ -233,56 +243,61 @@ std::expected<GivenHeaders, std::string> take_headers(const records::RecordView&
     if (is(header::schedule_action)) given->action.take(each.value);
     if (is(header::expire_at)) given->expire_at.take(each.value);
     if (is_recurring(each.name)) {
-      return std::unexpected(
-          wrong(each.name, each.value, "asks for recurring delivery, which is not supported yet"));
+      return std::unexpected(wrong(reason::not_supported, each.name, each.value,
+                                   "asks for recurring delivery, which is not supported yet"));
     }
   }
   return given;
 }
 
 // The error of headers that do not go together, whatever their values say.
-std::optional<std::string> conflict_in(const GivenHeaders& given) {
+std::optional<ScheduleError> conflict_in(const GivenHeaders& given) {
   for (const auto& [header, name] : given.named()) {
     if (header->twice) {
-      return fmt::format("{}: given twice, as {} and as {}", name, shown(header->value),
-                         shown(header->second));
+      return ScheduleError{reason::given_twice,
+                           fmt::format("{}: given twice, as {} and as {}", name,
+                                       shown(header->value), shown(header->second))};
     }
   }
   if (given.deliver_at.present && given.delay.present) {
-    return fmt::format("{}: {} cannot be combined with {}: {}; give one of them",
-                       header::deliver_at, shown(given.deliver_at.value), header::delay,
-                       shown(given.delay.value));
+    return ScheduleError{
+        reason::conflict,
+        fmt::format("{}: {} cannot be combined with {}: {}; give one of them", header::deliver_at,
+                    shown(given.deliver_at.value), header::delay, shown(given.delay.value))};
   }
   return std::nullopt;
 }
 
 // The error of a wish to cancel.
-std::optional<std::string> cancel_error(const GivenHeaders& given) {
+std::optional<ScheduleError> cancel_error(const GivenHeaders& given) {
   if (!given.action.value || as_text(*given.action.value) != "cancel")
-    return wrong(header::schedule_action, given.action.value,
+    return wrong(reason::bad_action, header::schedule_action, given.action.value,
                  "is not an action: the only action is cancel");
   for (const auto& [header, name] : given.named()) {
     if (header->present && header != &given.id && header != &given.action) {
-      return fmt::format("{}: \"cancel\" cannot be combined with {}: {}", header::schedule_action,
-                         name, shown(header->value));
+      return ScheduleError{reason::conflict,
+                           fmt::format("{}: \"cancel\" cannot be combined with {}: {}",
+                                       header::schedule_action, name, shown(header->value))};
     }
   }
   if (!given.id.present)
-    return wrong(header::schedule_action, given.action.value, "needs an x-schedule-id");
+    return wrong(reason::bad_action, header::schedule_action, given.action.value,
+                 "needs an x-schedule-id");
   return std::nullopt;
 }
 
 // Of an x-expire-at a small number is an error too: the record would be dropped without a trace.
-std::optional<std::string> expiry_range_error(const std::optional<Bytes>& value, WallTime expires) {
+std::optional<ScheduleError> expiry_range_error(const std::optional<Bytes>& value,
+                                                WallTime expires) {
   auto error = range_error(header::expire_at, value, expires);
   if (error && to_ms(expires) >= 0 && to_ms(expires) < earliest_s)
-    *error += "; x-expire-at is a time, not a duration";
+    error->message += "; x-expire-at is a time, not a duration";
   return error;
 }
 
 // Sets when the record is due and whether that is now; or returns the error.
-std::optional<std::string> set_due(Schedule& schedule, const GivenHeaders& given,
-                                   const TopicDelay& topic, WallTime arrived, WallTime believed) {
+std::optional<ScheduleError> set_due(Schedule& schedule, const GivenHeaders& given,
+                                     const TopicDelay& topic, WallTime arrived, WallTime believed) {
   milliseconds delay =
       given.has_time() ? milliseconds{0} : std::max(topic.default_delay, milliseconds{0});
   // For the errors: what decides.
@@ -316,9 +331,11 @@ std::optional<std::string> set_due(Schedule& schedule, const GivenHeaders& given
   schedule.kind = is_now ? Schedule::Kind::immediate : Schedule::Kind::delayed;
   if (given.has_time() && topic.max_delay && schedule.due > arrived &&
       schedule.due - arrived > *topic.max_delay) {
-    return fmt::format(
-        "{}: {} is further in the future than this topic's tarry.delay.max.ms={} allows", name,
-        value, topic.max_delay->count());
+    return ScheduleError{
+        reason::delay_too_long,
+        fmt::format(
+            "{}: {} is further in the future than this topic's tarry.delay.max.ms={} allows", name,
+            value, topic.max_delay->count())};
   }
   return std::nullopt;
 }
@@ -378,9 +395,9 @@ NamesFound search_names(Bytes records) {
   return found;
 }
 
-std::expected<Schedule, std::string> read_schedule(const records::RecordView& record,
-                                                   const TopicDelay& topic, WallTime arrived,
-                                                   WallTime believed) {
+std::expected<Schedule, ScheduleError> read_schedule(const records::RecordView& record,
+                                                     const TopicDelay& topic, WallTime arrived,
+                                                     WallTime believed) {
   const auto given = take_headers(record);
   if (!given) return std::unexpected(given.error());
   const bool by_default = !given->has_time() && topic.default_delay > milliseconds{0};

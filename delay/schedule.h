@@ -80,11 +80,29 @@ NamesFound search_names(Bytes records);
 // The header that schedules from which `name` is one letter off; empty: there is none.
 std::string_view nearly_named(std::string_view name);
 
+// Why a record's headers are refused: a label of /metrics.
+namespace reason {
+inline constexpr std::string_view unreadable_value = "unreadable_value";
+inline constexpr std::string_view out_of_range = "due_time_out_of_range";  // Another unit, mostly.
+inline constexpr std::string_view delay_too_long = "delay_too_long";       // tarry.delay.max.ms
+inline constexpr std::string_view bad_id = "bad_schedule_id";
+inline constexpr std::string_view bad_action = "bad_schedule_action";
+inline constexpr std::string_view given_twice = "header_given_twice";
+inline constexpr std::string_view conflict = "conflicting_headers";
+inline constexpr std::string_view not_supported = "not_supported";
+inline constexpr std::string_view in_transaction = "delay_in_transaction";
+}  // namespace reason
+
+struct ScheduleError {
+  std::string_view reason;  // One of these.
+  std::string message;      // For the producer: names header and value.
+};
+
 // The schedule of `record`.  A delay counts from `arrived`, in wall time; a record that is due by
-// `believed` (clock_step_filter.h, never later) is immediate.  The error is for the producer.
-std::expected<Schedule, std::string> read_schedule(const records::RecordView& record,
-                                                   const TopicDelay& topic, WallTime arrived,
-                                                   WallTime believed);
+// `believed` (clock_step_filter.h, never later) is immediate.
+std::expected<Schedule, ScheduleError> read_schedule(const records::RecordView& record,
+                                                     const TopicDelay& topic, WallTime arrived,
+                                                     WallTime believed);
 
 // Whether delivery removes the header `name`: all of the above but x-schedule-id.
 bool is_taken_out(std::string_view name);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -15,6 +16,8 @@ namespace tarry::broker {
 struct Appended {
   protocol::ErrorCode error = protocol::ErrorCode::none;
   std::string message;  // Of an error; may be empty.
+  // Of an error of the partition's: a label of /metrics.  A literal.
+  std::string_view reason;
   struct BadRecord {
     std::int32_t index;
     std::string message;

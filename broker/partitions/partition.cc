@@ -25,6 +25,8 @@ namespace {
 
 using protocol::ErrorCode;
 
+constexpr std::string_view topic_deleted = "topic_deleted";
+
 records::CheckLimits check_limits(const BrokerConfig& broker, const TopicConfig& config,
                                   bool zstd_allowed, WallTime now) {
   records::CheckLimits limits;
@@ -68,6 +70,38 @@ records::MutableBatch as_ours(const Arrival& arrival, Bytes batch, SharedBytes& 
     stored = SharedBytes(std::move(block), copy);
   }
   return copy;
+}
+
+std::string_view reason_of(records::Refusal refusal) {
+  switch (refusal) {
+    case records::Refusal::corrupt:
+      return "corrupt_batch";
+    case records::Refusal::message_too_large:
+      return "batch_too_large";
+    case records::Refusal::invalid_timestamp:
+      return "bad_timestamp";
+    case records::Refusal::unsupported_format:
+      return "unsupported_format";
+    case records::Refusal::unsupported_compression:
+      return "unsupported_compression";
+    case records::Refusal::invalid_record:
+      return "bad_record";
+  }
+  return "bad_record";
+}
+
+std::string_view reason_of(const delay::ScheduleErrors& errors) {
+  switch (errors.kind) {
+    case delay::ScheduleErrors::Kind::invalid:
+      return errors.reason;
+    case delay::ScheduleErrors::Kind::too_many:
+      return "too_many_delayed_records";
+    case delay::ScheduleErrors::Kind::busy:
+      return "no_sequence_numbers";
+    case delay::ScheduleErrors::Kind::failed:
+      return "pending_store_failed";
+  }
+  return errors.reason;
 }
 
 ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
@@ -119,16 +153,17 @@ void Partition::set_config(std::shared_ptr<const TopicConfig> config) {
   log_.set_config(log_config_of(*config_));
 }
 
-Appended Partition::refused(ErrorCode error, std::string message) const {
+Appended Partition::refused(ErrorCode error, std::string_view reason, std::string message) const {
   Appended out;
   out.error = error;
+  out.reason = reason;
   out.message = std::move(message);
   out.log_start = log_.start_offset();
   return out;
 }
 
 Appended Partition::refused(const delay::ScheduleErrors& errors) const {
-  Appended out = refused(code_of(errors.kind), errors.message);
+  Appended out = refused(code_of(errors.kind), reason_of(errors), errors.message);
   for (const auto& bad : errors.records) out.bad_records.push_back({bad.index, bad.message});
   return out;
 }
@@ -148,10 +183,10 @@ Appended Partition::already_answered(const storage::ProducerStates::Duplicate& d
 
 std::optional<Appended> Partition::service_error() const {
   if (retired_ || shard_.refuses(id_.topic))
-    return refused(ErrorCode::unknown_topic_or_partition, {});
-  if (fenced_) return refused(ErrorCode::kafka_storage_error, *fenced_);
+    return refused(ErrorCode::unknown_topic_or_partition, topic_deleted, {});
+  if (fenced_) return refused(ErrorCode::kafka_storage_error, "out_of_service", *fenced_);
   if (!shard_.has_room()) {
-    return refused(ErrorCode::kafka_storage_error,
+    return refused(ErrorCode::kafka_storage_error, "disk_full",
                    "disk full: the broker accepts records again when there is space");
   }
   return std::nullopt;
@@ -160,7 +195,10 @@ std::optional<Appended> Partition::service_error() const {
 void Partition::append(Bytes records, bool zstd_allowed,
                        std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory,
                        bool only_checked) {
-  if (auto refusal = service_error()) return done(std::move(*refusal));
+  if (auto refusal = service_error()) {
+    note(*refusal, only_checked);
+    return done(std::move(*refusal));
+  }
   Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
                   config_, only_checked,      std::move(done)};
   BatchChecks::Job job{records, check_limits(shard_.config(), *config_, zstd_allowed, arrival.at),
@@ -182,20 +220,39 @@ void Partition::append(Bytes records, bool zstd_allowed,
 
 Appended Partition::append_checked_batch(const Arrival& arrival,
                                          std::optional<BatchChecks::Verdict> verdict) {
+  Appended appended = append_or_refuse(arrival, std::move(verdict));
+  note(appended, arrival.only_checked);
+  return appended;
+}
+
+void Partition::note(const Appended& appended, bool only_checked) {
+  if (appended.error == ErrorCode::none || only_checked) return;
+  auto& notes = host_.notes();
+  notes.count_refusal(appended.reason);
+  if (appended.reason == topic_deleted) return;  // Its note is dropped, and stays so.
+  const auto& bad = appended.bad_records;
+  notes.refused(id_, {shard_.clock().wall(), id_.partition, appended.reason,
+                      bad.empty() ? appended.message
+                                  : fmt::format("record {}: {}", bad[0].index, bad[0].message)});
+}
+
+Appended Partition::append_or_refuse(const Arrival& arrival,
+                                     std::optional<BatchChecks::Verdict> verdict) {
   if (auto refusal = service_error()) return std::move(*refusal);
   if (!verdict)
-    return refused(ErrorCode::kafka_storage_error,
+    return refused(ErrorCode::kafka_storage_error, "no_memory",
                    "the broker has too little memory to decompress the batch");
   if (!*verdict) {
     auto& error = verdict->error();
-    Appended out = refused(static_cast<ErrorCode>(error.kafka_code()), error.message);
+    Appended out =
+        refused(static_cast<ErrorCode>(error.kafka_code()), reason_of(error.reason), error.message);
     for (auto& bad : error.records) out.bad_records.push_back({bad.index, std::move(bad.message)});
     return out;
   }
   try {
     return take(arrival, **verdict);
   } catch (const std::bad_alloc&) {
-    return refused(ErrorCode::kafka_storage_error,
+    return refused(ErrorCode::kafka_storage_error, "no_memory",
                    "the broker has too little memory to append the batch");
   }
 }
@@ -210,13 +267,13 @@ std::optional<Appended> Partition::refuse_sequence(const records::CheckedBatch& 
   if (const auto* duplicate = std::get_if<storage::ProducerStates::Duplicate>(&verdict))
     return already_answered(*duplicate);
   if (const auto* epoch = std::get_if<storage::ProducerStates::InvalidEpoch>(&verdict)) {
-    return refused(ErrorCode::invalid_producer_epoch,
+    return refused(ErrorCode::invalid_producer_epoch, "producer_epoch",
                    fmt::format("producer {} has epoch {}, but the batch has epoch {}", producer,
                                epoch->current, batch.producer_epoch()));
   }
   if (const auto* order = std::get_if<storage::ProducerStates::OutOfOrder>(&verdict)) {
     return refused(
-        ErrorCode::out_of_order_sequence,
+        ErrorCode::out_of_order_sequence, "out_of_order_sequence",
         fmt::format("producer {} must continue with sequence {}, but the batch begins with {}",
                     producer, order->expected, batch.base_sequence()));
   }
@@ -277,7 +334,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
   const records::BatchView& batch = checked.batch.batch;
   const TopicConfig& config = *arrival.config;
   if (batch.is_transactional()) {
-    return refused(ErrorCode::invalid_record,
+    return refused(ErrorCode::invalid_record, "transaction",
                    "transactions are not supported: the batch has the transactional bit");
   }
   if (auto refusal = refuse_sequence(checked.batch)) return std::move(*refusal);
@@ -289,7 +346,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
     if (!parts) return refused(parts.error());
     accepted = std::move(*parts);
   }
-  if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, {});
+  if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, "acks", {});
 
   LogBatch logged = log_batch(arrival, checked.batch, accepted, now);
   const bool appends_nothing = logged.bytes.empty();
@@ -323,7 +380,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
     // No retry makes it smaller; some clients split a batch that is answered so.
     return refused(lsn.error().code == Errc::too_large ? ErrorCode::message_too_large
                                                        : ErrorCode::kafka_storage_error,
-                   lsn.error().message);
+                   "not_journaled", lsn.error().message);
   }
   host_.notes().slipped(id_, topic_name_, checked.schedules->slips);
   out.log_start = log_.start_offset();

@@ -183,7 +183,7 @@ class Partition {
   static delay::TopicDelay delay_config_of(const TopicConfig& config);
 
  private:
-  Appended refused(protocol::ErrorCode error, std::string message) const;
+  Appended refused(protocol::ErrorCode error, std::string_view reason, std::string message) const;
   Appended refused(const delay::ScheduleErrors& errors) const;
   Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
   void move_high_watermark(LogEnd end);
@@ -193,6 +193,9 @@ class Partition {
   // Empty: there was no memory to look at it.
   Appended append_checked_batch(const Arrival& arrival,
                                 std::optional<BatchChecks::Verdict> verdict);
+  Appended append_or_refuse(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
+  // Counts it, if it is a refusal of a batch that was to be taken.
+  void note(const Appended& appended, bool only_checked);
   Appended take(const Arrival& arrival, const CheckedArrival& checked);
 
   // A batch as it will stand in the log, at its place there.

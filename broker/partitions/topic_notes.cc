@@ -1,11 +1,23 @@
 #include "broker/partitions/topic_notes.h"
 
+#include <utility>
+
 #include "base/log.h"
 
 namespace tarry::broker {
 
 void TopicNote::add(const TopicNote& other) {
+  refused += other.refused;
+  if (other.last_refusal && (!last_refusal || last_refusal->at < other.last_refusal->at))
+    last_refusal = other.last_refusal;
   slips.add(other.slips);
+}
+
+void TopicNotes::refused(const TopicPartition& partition, TopicNote::Refusal refusal) {
+  if (refusal.message.size() > max_message_bytes) refusal.message.resize(max_message_bytes);
+  TopicNote& note = notes_[partition.topic];
+  ++note.refused;
+  note.last_refusal = std::move(refusal);
 }
 
 void TopicNotes::slipped(const TopicPartition& partition, std::string_view topic_name,

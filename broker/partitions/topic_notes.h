@@ -2,17 +2,23 @@
 
 // TopicNotes: what the producers of a topic got wrong, for its owner to see.
 //
-//   Partition --slipped()--> note of its topic --copied--> views/topic_note.h: all shards together
+//   Partition --refused(), slipped()--> note of its topic --copied--> views/topic_note.h: all
+//   shards
 //
 // A shard has a note for each topic of which one of its partitions had something to note, and drops
 // it with the topic; a note is of bounded size.
 //
 // One a shard, on its thread.
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "broker/context/once_per_topic.h"
 #include "delay/header_slips.h"
@@ -20,6 +26,14 @@
 namespace tarry::broker {
 
 struct TopicNote {
+  struct Refusal {
+    WallTime at{};
+    PartitionIndex partition = 0;
+    std::string_view reason;  // A literal.
+    std::string message;
+  };
+  std::uint64_t refused = 0;  // Batches.
+  std::optional<Refusal> last_refusal;
   delay::HeaderSlips slips;  // Of accepted batches.
 
   // That of another shard.
@@ -28,12 +42,20 @@ struct TopicNote {
 
 class TopicNotes {
  public:
+  // Of a message that is kept.
+  static constexpr std::size_t max_message_bytes = 1000;
+
   explicit TopicNotes(OncePerTopic& slips_logged) : slips_logged_(slips_logged) {}
 
   // The headers of an accepted batch; the first of a topic are logged.
   void slipped(const TopicPartition& partition, std::string_view topic_name,
                const delay::HeaderSlips& slips);
   std::uint64_t slips_total() const { return slips_total_; }
+
+  // A partition refused a batch.  Reasons are literals, so there are few.
+  void count_refusal(std::string_view reason) { ++refusals_[reason]; }
+  const std::map<std::string_view, std::uint64_t>& refusals() const { return refusals_; }
+  void refused(const TopicPartition& partition, TopicNote::Refusal refusal);
 
   // Null: there is nothing to note.
   const TopicNote* find(const TopicId& topic) const;
@@ -44,6 +66,7 @@ class TopicNotes {
   OncePerTopic& slips_logged_;
   std::unordered_map<TopicId, TopicNote> notes_;
   std::uint64_t slips_total_ = 0;
+  std::map<std::string_view, std::uint64_t> refusals_;  // By reason.
 };
 
 }  // namespace tarry::broker

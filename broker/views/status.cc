@@ -102,6 +102,15 @@ void ShardStatus::report_produce_errors(MetricSink& sink) const {
   }
 }
 
+void ShardStatus::report_refused_batches(MetricSink& sink) const {
+  for (const auto& [reason, batches] : refused_batches) {
+    const MetricLabel label(sink, "reason", reason);
+    sink.counter({"tarry_broker_refused_batches_total",
+                  "Producer batches that a partition refused, by reason.", reason},
+                 batches);
+  }
+}
+
 ShardStatus status_of(Shard& shard) {
   ShardStatus status;
   status.index = shard.index();
@@ -110,6 +119,7 @@ ShardStatus status_of(Shard& shard) {
   status.checkpoints_total = shard.checkpointer().checkpoints_total();
   for (const auto& [error, seen] : shard.produce_errors)
     status.produce_errors[error] = seen.batches;
+  status.refused_batches = shard.notes().refusals();
   status.header_slips_total = shard.notes().slips_total();
   status.stopping = shard.stopping();
   const auto& journal = shard.journal();

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
@@ -39,6 +40,7 @@ struct ShardStatus {
   std::uint64_t partitions_open = 0;  // The others have not been used since the start.
   std::uint64_t checkpoints_total = 0;
   std::map<protocol::ErrorCode, std::uint64_t> produce_errors;  // Batches, by their error.
+  std::map<std::string_view, std::uint64_t> refused_batches;    // By the partitions, by reason.
   std::uint64_t header_slips_total = 0;
   bool has_room = true;   // False: the disk is full, no records are accepted.
   bool stopping = false;  // On its way down.
@@ -52,9 +54,11 @@ struct ShardStatus {
   std::vector<purgatory::KindStats> purgatory;  // By the kind's index.
 
   // The shard's own figures, its journal's and its engine's.  The others need a label: each of
-  // `purgatory` its kind, each level of a wheel both, each error its name.
+  // `purgatory` its kind, each level of a wheel both, each error its name, each
+  // refusal its reason.
   void report(MetricSink& sink) const;
   void report_produce_errors(MetricSink& sink) const;
+  void report_refused_batches(MetricSink& sink) const;
 };
 
 // On the shard's thread.

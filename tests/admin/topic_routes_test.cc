@@ -4,6 +4,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/admin/client.h"
 
@@ -77,6 +79,73 @@ TEST_SUITE("topic routes") {
     admin.remove("/topics/orders");
     create_topic(admin.world, "orders", 4);
     CHECK(admin.get_json("/topics/orders")["header_slips"]["total"] == 0);
+  }
+
+  TEST_CASE("/topics/NAME has the last refusal over all shards, /metrics counts them by reason") {
+    Admin admin;
+    create_topic(admin.world, "orders", 4);
+    const auto send = [&](PartitionIndex p, const std::string& delay) {
+      produce(admin.world, "orders", p,
+              batch_of(admin.world.clock.wall(), {{"good"}, {"bad", {{"x-delay", delay}}}}));
+    };
+    CHECK(admin.get_json("/topics/orders")["refused_batches"] ==
+          Json{{"total", 0}, {"last", nullptr}});
+    for (PartitionIndex p : {0, 1, 2, 3}) {
+      send(p, "soon-" + std::to_string(p));
+      admin.world.pass(std::chrono::seconds{1});
+    }
+    const auto before = admin.get_json("/topics/orders")["refused_batches"];
+    CHECK(before["total"] == 4);
+    CHECK(before["last"]["partition"] == 3);
+    send(1, "9000000000000000");
+    const auto refused = admin.get_json("/topics/orders")["refused_batches"];
+    CHECK(refused["total"] == 5);
+    CHECK(refused["last"]["at_ms"] == to_ms(admin.world.clock.wall()));
+    CHECK(refused["last"]["partition"] == 1);
+    CHECK(refused["last"]["reason"] == "due_time_out_of_range");
+    const std::string message = refused["last"]["message"];
+    CHECK(message.starts_with("record 1: x-delay: \"9000000000000000\" leads to a due time after"));
+    const auto metrics = admin.get("/metrics").body;
+    CHECK(metrics.find("tarry_broker_refused_batches_total{reason=\"unreadable_value\"} 4\n") !=
+          std::string::npos);
+    CHECK(
+        metrics.find("tarry_broker_refused_batches_total{reason=\"due_time_out_of_range\"} 1\n") !=
+        std::string::npos);
+    CHECK(admin.get_json("/status")["refused_batches"] ==
+          Json{{"unreadable_value", 4}, {"due_time_out_of_range", 1}});
+  }
+
+  TEST_CASE("every refusal has a reason, and one that was only asked for is not noted") {
+    Admin admin;
+    create_topic(admin.world, "t", 1,
+                 {{"max.message.bytes", "500"}, {"tarry.delay.max.ms", "60000"}});
+    const auto reason = [&](const Buffer& batch) {
+      produce(admin.world, "t", 0, batch);
+      return admin.get_json("/topics/t")["refused_batches"]["last"]["reason"].get<std::string>();
+    };
+    const auto now = admin.world.clock.wall();
+    const auto with = [&](std::vector<std::pair<std::string, std::string>> headers) {
+      return batch_of(now, {{"v", std::move(headers)}});
+    };
+    CHECK(reason(with({{"x-delay", "soon"}})) == "unreadable_value");
+    CHECK(reason(with({{"x-deliver-at", "1795000000"}})) == "due_time_out_of_range");
+    CHECK(reason(with({{"x-delay", "5s"}, {"x-expire-at", "1795000000"}})) ==
+          "due_time_out_of_range");
+    CHECK(reason(with({{"x-delay", "2h"}})) == "delay_too_long");
+    CHECK(reason(with({{"x-delay", "5s"}, {"x-schedule-id", "@a"}})) == "bad_schedule_id");
+    CHECK(reason(with({{"x-schedule-action", "drop"}})) == "bad_schedule_action");
+    CHECK(reason(with({{"x-delay", "5s"}, {"X-Delay", "5s"}})) == "header_given_twice");
+    CHECK(reason(with({{"x-delay", "5s"}, {"x-deliver-at", "0"}})) == "conflicting_headers");
+    CHECK(reason(batch_of(now, {{std::string(600, 'a')}})) == "batch_too_large");
+    CHECK(reason(batch_of(now + std::chrono::hours{48}, {{"v"}})) == "bad_timestamp");
+    CHECK(reason(batch_of(now, {{"v"}}, {7, 0, 5})) == "out_of_order_sequence");
+    Buffer damaged = batch_of(now, {{"v"}});
+    damaged.back() ^= 1;
+    CHECK(reason(damaged) == "corrupt_batch");
+    CHECK(admin.get_json("/topics/t")["refused_batches"]["total"] == 12);
+    const Buffer bad = with({{"x-delay", "soon"}});
+    admin.world.call<protocol::ProduceResponse>(broker::test::produce_request("t", 0, bad, 17), 9);
+    CHECK(admin.get_json("/topics/t")["refused_batches"]["total"] == 12);
   }
 
   TEST_CASE("a topic with pending records is deleted by force alone: 409 and their number") {

@@ -12,8 +12,8 @@ using records::Codec;
 
 const WallTime now = from_ms(1'795'000'000'000);  // 2026-11-18T...
 
-std::expected<Schedule, std::string> ask(const std::vector<TestHeader>& headers,
-                                         const TopicDelay& topic = {}) {
+std::expected<Schedule, ScheduleError> ask(const std::vector<TestHeader>& headers,
+                                           const TopicDelay& topic = {}) {
   Buffer body;
   std::vector<records::HeaderView> views;
   for (const auto& header : headers) {
@@ -34,7 +34,7 @@ std::expected<Schedule, std::string> ask(const std::vector<TestHeader>& headers,
 
 std::string refusal(const std::vector<TestHeader>& headers, const TopicDelay& topic = {}) {
   const auto schedule = ask(headers, topic);
-  return schedule ? "(accepted)" : schedule.error();
+  return schedule ? "(accepted)" : schedule.error().message;
 }
 
 bool contains(const std::string& text, std::string_view part) {
