@@ -63,6 +63,15 @@ Json refusals_json(const broker::TopicNote& note) {
   return json;
 }
 
+Json dead_letters_json(const broker::TopicNote& note) {
+  Json json{{"total", note.dead_letters}, {"last", nullptr}};
+  if (const auto& last = note.last_dead_letter) {
+    json["last"] = {
+        {"at_ms", to_ms(last->at)}, {"partition", last->partition}, {"message", last->message}};
+  }
+  return json;
+}
+
 Json slips_json(const delay::HeaderSlips& slips) {
   Json json{{"total", slips.total()}, {"names", Json::array()}};
   for (const auto& slip : slips.names()) {
@@ -118,6 +127,7 @@ asio::awaitable<Reply> get_topic(Call& call) {
   Json body = topic_json(context, *topic);
   put_totals(body, statuses);
   body["refused_batches"] = refusals_json(note);
+  body["dead_letters"] = dead_letters_json(note);
   body["header_slips"] = slips_json(note.slips);
   body["partitions"] = Json::array();
   for (std::size_t i = 0; i < statuses.size(); ++i) {

@@ -98,9 +98,13 @@ Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
   std::unique_ptr<Broker> broker(new Broker(std::move(setup), std::move(*directory)));
   if (auto opened = broker->open_stores(); !opened) return std::unexpected(opened.error());
   for (auto& shard : shards) {
-    broker->shards_.push_back(
-        std::make_unique<Shard>(broker->context_, std::move(shard),
-                                [&b = *broker](Shard& wanting) { b.give_sequences(wanting); }));
+    broker->shards_.push_back(std::make_unique<Shard>(
+        broker->context_, std::move(shard),
+        [&b = *broker](Shard& wanting) { b.give_sequences(wanting); },
+        [&b = *broker](Shard& here, TopicPartition from, Buffer batch,
+                       std::move_only_function<void(Result<>)> done) {
+          write_dead_letters(b.dead_letter_routes(), here, from, std::move(batch), std::move(done));
+        }));
   }
   if (auto recovered = broker->recover(); !recovered) return std::unexpected(recovered.error());
   return broker;
@@ -288,6 +292,11 @@ void Broker::give_sequences(Shard& shard) {
     asio::post(shard.executor(), [&shard] { shard.engine().sequences_refused(); });
     sequences_answered();
   });
+}
+
+DeadLetterRoutes Broker::dead_letter_routes() {
+  return {*shards_[0], *topics_,
+          [this](const TopicPartition& tp) -> Shard& { return shard_of(tp); }};
 }
 
 // An engine asks for one block at a time, so at first each answer is for another shard.

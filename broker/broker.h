@@ -31,6 +31,7 @@
 #include "broker/context/broker_context.h"
 #include "broker/context/cancellation_token.h"
 #include "broker/context/once_per_topic.h"
+#include "broker/dead_letter_writer.h"
 #include "broker/shard.h"
 #include "broker/topics/topics.h"
 #include "storage/catalog.h"
@@ -122,6 +123,7 @@ class Broker final : public TopicsHost {
   Result<> recover();
   Result<> load_groups();
   void sequences_answered();
+  DeadLetterRoutes dead_letter_routes();
 
   BrokerContext context_;  // Constant once the shards are made.
   OncePerTopic slips_logged_;

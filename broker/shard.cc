@@ -18,8 +18,10 @@ delay::Engine::Options engine_options(const BrokerConfig& config, MonoTime wheel
 }  // namespace
 
 Shard::Shard(const BrokerContext& broker, ShardSetup setup,
-             std::move_only_function<void(Shard&)> request_sequences)
+             std::move_only_function<void(Shard&)> request_sequences,
+             WriteDeadLetters write_dead_letters)
     : ShardContext(broker, std::move(setup)),
+      write_dead_letters_(std::move(write_dead_letters)),
       notes_(*broker.slips_logged),
       checks_(background(), static_cast<std::size_t>(config().decompressed_max_bytes)),
       partitions_(*this, *this),

@@ -45,9 +45,14 @@ namespace tarry::broker {
 
 class Shard final : public ShardContext, private PartitionHost {
  public:
-  // `request_sequences` is called when the engine needs a block of sequence numbers.
+  using WriteDeadLetters = std::function<void(Shard&, TopicPartition from, Buffer batch,
+                                              std::move_only_function<void(Result<>)> done)>;
+
+  // `request_sequences` is called when the engine needs a block of sequence numbers,
+  // `write_dead_letters` as dead_letter_writer.h says.
   Shard(const BrokerContext& broker, ShardSetup setup,
-        std::move_only_function<void(Shard&)> request_sequences);
+        std::move_only_function<void(Shard&)> request_sequences,
+        WriteDeadLetters write_dead_letters);
   ~Shard();
 
   // Opens the journal behind what recovery found.  Blocks; before the threads run.
@@ -112,6 +117,10 @@ class Shard final : public ShardContext, private PartitionHost {
   void on_journal_postponed(const Error& error) override { shortage_.later(error); }
 
   // --- PartitionHost
+  void write_dead_letters(const TopicPartition& from, Buffer batch,
+                          std::move_only_function<void(Result<>)> done) override {
+    write_dead_letters_(*this, from, std::move(batch), std::move(done));
+  }
   BatchChecks& checks() override { return checks_; }
   void opened(Partition&) override { retention_.look_later(); }
   void log_is_dirty(Partition& partition, std::size_t bytes) override {
@@ -123,6 +132,7 @@ class Shard final : public ShardContext, private PartitionHost {
   void drop_partitions(const storage::Topic& topic);
   void remove_retired_partitions();
 
+  WriteDeadLetters write_dead_letters_;
   TopicNotes notes_;
   BatchChecks checks_;
   Partitions partitions_;

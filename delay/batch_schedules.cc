@@ -40,7 +40,8 @@ bool may_ask(const records::CheckedBatch& batch, const TopicDelay& topic) {
 
 std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::CheckedBatch& batch,
                                                              const TopicDelay& topic,
-                                                             WallTime arrived, WallTime believed) {
+                                                             WallTime arrived, WallTime believed,
+                                                             InvalidHeaders invalid) {
   BatchSchedules schedules;
   if (!may_ask(batch, topic)) return schedules;
   TARRY_ASSERT(batch.opened, "a topic with delays has its batches opened");
@@ -57,6 +58,11 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
           schedule = std::unexpected(ScheduleError{
               reason::in_transaction,
               "a delay, x-schedule-action or x-expire-at in a transaction is not supported"});
+        }
+        if (!schedule && invalid == InvalidHeaders::set_aside && !too_many) {
+          schedules.invalid.push_back({record.offset_delta, std::move(schedule.error().message)});
+          schedule = Schedule{};
+          schedule->kind = Kind::invalid;
         }
         if (!schedule) {
           if (bad == 0) errors.reason = schedule.error().reason;

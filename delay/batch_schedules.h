@@ -46,6 +46,8 @@ struct BatchSchedules {
   // One for each record of the batch, in its order; empty when none of them asks for anything.
   std::vector<Schedule> of_records;
   std::size_t sequences = 0;  // Sequence numbers that accepting them takes.
+  // The records of kind `invalid`, in the batch's order, and what is wrong with them.
+  std::vector<records::BadRecord> invalid;
   // Of all records, if any name was found in the batch; also when nothing is scheduled.
   HeaderSlips slips;
 
@@ -56,10 +58,16 @@ struct BatchSchedules {
 // (x_delay) is noticed when the batch's first record has it, or any of its records has a name that
 // does: a producer that slips does so in every record, and nobody else pays for the search.
 //
+// What a bad record means for its batch.
+enum class InvalidHeaders {
+  refuse,    // The batch is refused.
+  set_aside  // The record becomes one of BatchSchedules::invalid, and the rest is accepted.
+};
+
 // Reads the schedules of the records of `batch`.  Delays count from `arrived`; a record that is
 // due by `believed` is due on arrival (schedule.h).
-std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::CheckedBatch& batch,
-                                                             const TopicDelay& topic,
-                                                             WallTime arrived, WallTime believed);
+std::expected<BatchSchedules, ScheduleErrors> read_schedules(
+    const records::CheckedBatch& batch, const TopicDelay& topic, WallTime arrived,
+    WallTime believed, InvalidHeaders invalid = InvalidHeaders::refuse);
 
 }  // namespace tarry::delay

@@ -64,6 +64,7 @@ struct Schedule {
     delayed,
     expired,  // Cannot be delivered before its x-expire-at: dropped and counted.
     cancel,   // Drops the pending record with `id`; is never delivered itself.
+    invalid,  // Has an error, and is the host's to put elsewhere: a hole in its batch.
   };
   Kind kind = Kind::none;
   WallTime due{};                             // Not of none and cancel.

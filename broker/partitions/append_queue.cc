@@ -19,13 +19,20 @@ Appended failed_with(ErrorCode error) {
 }  // namespace
 
 void AppendQueue::add(Arrival arrival, BatchChecks::Job job) {
-  Place& place = queue_.emplace_back(Place{std::move(arrival), std::move(job), {}, {}});
+  Place& place = queue_.emplace_back(Place{.arrival = std::move(arrival), .job = std::move(job)});
   try {
     if (!BatchChecks::is_short(place.job.records)) check(place, Lane::usual);
   } catch (...) {
     queue_.pop_back();
     throw;
   }
+  append_checked();
+}
+
+void AppendQueue::add_checked(Arrival arrival, BatchChecks::Job job, BatchChecks::Verdict verdict) {
+  Place& place = queue_.emplace_back(Place{.arrival = std::move(arrival), .job = std::move(job)});
+  place.checked.verdict = std::move(verdict);
+  place.state = Place::State::checked;
   append_checked();
 }
 
@@ -45,20 +52,28 @@ void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked chec
       BatchChecks::usual_lane_cap(place.job) < place.job.limits.max_uncompressed_bytes;
   place.state = may_be_larger ? Place::State::larger : Place::State::checked;
   // Who has retired holds no room.
-  if (!may_be_larger && take_ != nullptr) place.checked = std::move(checked);
+  if (!may_be_larger && is_taking()) place.checked = std::move(checked);
   append_checked();
 }
 
 void AppendQueue::abandon() {
-  if (take_ == nullptr) return;  // Retired before: its batches are still answered.
-  take_ = nullptr;
+  if (!is_taking()) return;  // Retired before: its batches are still answered.
+  steps_.reset();
   taking_ = true;
-  for (Place& place : queue_) place.checked = {};
+  forget_checked();
+}
+
+// Who takes nothing any more holds no room.
+void AppendQueue::forget_checked() {
+  for (Place& place : queue_) {
+    place.letters.reset();
+    place.checked = {};
+  }
 }
 
 void AppendQueue::retire() {
-  take_ = nullptr;
-  for (Place& place : queue_) place.checked = {};
+  steps_.reset();
+  forget_checked();
   append_checked();
 }
 
@@ -72,9 +87,41 @@ void AppendQueue::look_at(Place& first) {
   first.state = Place::State::checked;
 }
 
+// Whether the first one has to wait for its dead letters.
+bool AppendQueue::begin_to_write(Place& first) {
+  try {
+    first.letters = steps_->dead_letters(first.arrival, first.checked.verdict);
+    if (!first.letters) return false;
+    write_next(first);
+  } catch (const std::exception&) {
+    first.letters_written = fail(Errc::exhausted, "the broker has too little memory");
+    return false;
+  }
+  return true;
+}
+
+void AppendQueue::write_next(Place& first) {
+  steps_->write(first.letters->next(), [self = shared_from_this(), &first](Result<> result) {
+    self->was_written(first, std::move(result));
+  });
+  first.state = Place::State::writing;
+}
+
+void AppendQueue::was_written(Place& first, Result<> result) {
+  first.letters_written = std::move(result);
+  first.state = Place::State::written;
+  try {
+    if (is_taking() && first.letters_written && !first.letters->empty()) return write_next(first);
+  } catch (const std::exception&) {
+    first.letters_written = fail(Errc::exhausted, "the broker has too little memory");
+  }
+  append_checked();
+}
+
 Appended AppendQueue::take(Place& first) {
   try {
-    if (take_ != nullptr) return take_(first.arrival, std::move(first.checked.verdict));
+    if (is_taking())
+      return steps_->take(first.arrival, std::move(first.checked.verdict), first.letters_written);
   } catch (const std::exception&) {
     return failed_with(ErrorCode::kafka_storage_error);
   }
@@ -83,15 +130,18 @@ Appended AppendQueue::take(Place& first) {
 
 // Throws nothing: who calls it has only the last of those who are answered here.
 void AppendQueue::append_checked() noexcept {
+  using State = Place::State;
   if (std::exchange(taking_, true)) return;  // Who was answered has handed in the next one.
   const auto self = shared_from_this();
   while (!queue_.empty()) {
     Place& first = queue_.front();
-    if (first.state == Place::State::checking) break;
-    if (take_ != nullptr && first.state != Place::State::checked) {
+    if (first.state == State::checking || first.state == State::writing) break;
+    if (is_taking() && (first.state == State::here || first.state == State::larger)) {
       look_at(first);
       continue;
     }
+    if (is_taking() && first.state == State::checked && begin_to_write(first)) break;
+    first.letters.reset();  // They view what moves.
     Place place = std::move(first);
     queue_.pop_front();
     Appended appended = take(place);

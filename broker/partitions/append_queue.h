@@ -9,7 +9,10 @@
 // on the pool (batch_checks.h), and those behind it wait: offsets and producers' sequences are
 // given out in the order in which requests were decoded, compressed or not.
 //
-// A partition whose batches are all short never has one of these.
+// A batch may have dead letters (dead_letters.h).  They are written when it is first, because then
+// it is certain to be taken, and those behind it wait until they are durable.
+//
+// A partition whose batches are all short, without dead letters, never has one of these.
 //
 // Belongs to its partition's shard and thread.  Lives on until the last batch is answered, also
 // when the partition goes before.
@@ -20,24 +23,38 @@
 #include <optional>
 #include <utility>
 
+#include "base/bytes.h"
+#include "base/result.h"
 #include "broker/partitions/appended.h"
 #include "broker/partitions/arrival.h"
 #include "broker/partitions/batch_checks.h"
+#include "broker/partitions/dead_letters.h"
 
 namespace tarry::broker {
 
 class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
  public:
-  // Appends a batch that is checked, or refuses it; an empty verdict: there was no memory to look
-  // at the batch.
-  using Take = std::move_only_function<Appended(const Arrival& arrival,
-                                                std::optional<BatchChecks::Verdict> verdict)>;
+  using Verdict = std::optional<BatchChecks::Verdict>;  // Empty: there was no memory to look.
+  struct Steps {
+    // What of a checked batch has to be written before it is taken, if it is going to be.
+    std::move_only_function<std::optional<DeadLetters>(const Arrival& arrival,
+                                                       const Verdict& verdict)>
+        dead_letters;
+    // Writes some of that; `done` comes later.
+    std::move_only_function<void(Buffer batch, std::move_only_function<void(Result<>)> done)> write;
+    // Appends a checked batch, or refuses it; `written`: whether its dead letters are durable.
+    std::move_only_function<Appended(const Arrival& arrival, Verdict verdict,
+                                     const Result<>& written)>
+        take;
+  };
 
-  AppendQueue(Take take, BatchChecks& checks) : take_(std::move(take)), checks_(checks) {}
+  AppendQueue(Steps steps, BatchChecks& checks) : steps_(std::move(steps)), checks_(checks) {}
 
   bool empty() const { return queue_.empty(); }
   // If it throws, the batch is not in the queue.
   void add(Arrival arrival, BatchChecks::Job job);
+  // The same for one that is checked already.
+  void add_checked(Arrival arrival, BatchChecks::Job job, BatchChecks::Verdict verdict);
   // The partition takes nothing any more: what waits is refused as soon as it may be.
   void retire();
   // The partition goes.  Without retire() before, its shard does, and so did everybody who waits.
@@ -52,17 +69,27 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
       checking,  // On the pool.
       larger,    // Unpacks to more than the usual lane allows: the large lane when it is first.
       checked,
+      writing,  // Its dead letters, as the first.
+      written,  // They are durable, or never will be.
     } state = State::here;
-    BatchChecks::Checked checked;
+    BatchChecks::Checked checked = {};
+    std::optional<DeadLetters> letters = {};  // View `checked`.
+    Result<> letters_written = {};
   };
 
   void check(Place& place, BatchChecks::Lane lane);
   void was_checked(Place& place, BatchChecks::Lane lane, BatchChecks::Checked checked);
+  void forget_checked();
   void look_at(Place& first);
+  bool begin_to_write(Place& first);
+  void write_next(Place& first);
+  void was_written(Place& first, Result<> result);
   Appended take(Place& first);
   void append_checked() noexcept;
 
-  Take take_;  // Null: the partition has retired, or is gone.
+  bool is_taking() const { return steps_.has_value(); }
+
+  std::optional<Steps> steps_;  // Empty: the partition has retired, or is gone.
   BatchChecks& checks_;
   std::deque<Place> queue_;  // Places stay where they are while they are in it.
   bool taking_ = false;

@@ -32,7 +32,8 @@ bool is_compressed(Bytes records) {
 BatchChecks::Verdict look(const BatchChecks::Job& job) {
   auto checked = records::check_produced(job.records, job.limits);
   if (!checked) return std::unexpected(std::move(checked.error()));
-  auto schedules = delay::read_schedules(*checked, job.delay, job.arrived, job.believed);
+  auto schedules =
+      delay::read_schedules(*checked, job.delay, job.arrived, job.believed, job.invalid);
   CheckedArrival out{std::move(*checked), std::move(schedules)};
   if (!out.schedules || !out.schedules->any()) out.batch.unpacked = {};
   return out;

@@ -82,6 +82,7 @@ class BatchChecks {
     delay::TopicDelay delay;
     WallTime arrived;   // Delays count from here,
     WallTime believed;  // and what is due by then is due on arrival (delay/schedule.h).
+    delay::InvalidHeaders invalid = delay::InvalidHeaders::refuse;
   };
   using Verdict = std::expected<CheckedArrival, records::BatchError>;
   struct Checked {

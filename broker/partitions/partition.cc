@@ -168,6 +168,20 @@ Appended Partition::refused(const delay::ScheduleErrors& errors) const {
   return out;
 }
 
+Appended Partition::refused(const delay::ScheduleErrors& errors, const TopicConfig& config) const {
+  Appended out = refused(errors);
+  if (errors.kind == delay::ScheduleErrors::Kind::invalid &&
+      config.delay_invalid == InvalidRecords::dead_letter) {
+    out.message +=
+        fmt::format(" (tarry.delay.invalid=dead-letter has no effect here: {})",
+                    topic_name_.ends_with(dead_letter_suffix)
+                        ? "this is a topic of dead letters"
+                        : fmt::format("the name of the topic is too long for one that ends in {}",
+                                      dead_letter_suffix));
+  }
+  return out;
+}
+
 Appended Partition::already_answered(const storage::ProducerStates::Duplicate& duplicate) const {
   Appended out;
   out.base_offset = duplicate.base_offset;
@@ -201,26 +215,61 @@ void Partition::append(Bytes records, bool zstd_allowed,
   }
   Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
                   config_, only_checked,      std::move(done)};
-  BatchChecks::Job job{records, check_limits(shard_.config(), *config_, zstd_allowed, arrival.at),
-                       delay_config_of(*config_), arrival.at, host_.engine().believed(arrival.at)};
+  BatchChecks::Job job = job_of(arrival);
   if (append_queue_ == nullptr || append_queue_->empty()) {
     if (auto verdict = BatchChecks::check_inline(job)) {
-      Appended appended = append_checked_batch(arrival, std::move(verdict));
+      if (dead_letters(arrival, verdict))
+        return queue().add_checked(std::move(arrival), std::move(job), std::move(*verdict));
+      Appended appended = append_checked_batch(arrival, std::move(verdict), {});
       return arrival.done(std::move(appended));
     }
   }
-  if (append_queue_ == nullptr)
-    append_queue_ = std::make_shared<AppendQueue>(
-        [this](const Arrival& next, std::optional<BatchChecks::Verdict> verdict) {
-          return append_checked_batch(next, std::move(verdict));
-        },
-        host_.checks());
-  append_queue_->add(std::move(arrival), std::move(job));
+  queue().add(std::move(arrival), std::move(job));
 }
 
-Appended Partition::append_checked_batch(const Arrival& arrival,
-                                         std::optional<BatchChecks::Verdict> verdict) {
-  Appended appended = append_or_refuse(arrival, std::move(verdict));
+BatchChecks::Job Partition::job_of(const Arrival& arrival) const {
+  const bool dead_letter = arrival.config->delay_invalid == InvalidRecords::dead_letter &&
+                           !dead_letter_topic(topic_name_).empty();
+  return {arrival.records,
+          check_limits(shard_.config(), *arrival.config, arrival.zstd_allowed, arrival.at),
+          delay_config_of(*arrival.config),
+          arrival.at,
+          host_.engine().believed(arrival.at),
+          dead_letter ? delay::InvalidHeaders::set_aside : delay::InvalidHeaders::refuse};
+}
+
+AppendQueue& Partition::queue() {
+  if (append_queue_ == nullptr) {
+    AppendQueue::Steps steps;
+    steps.dead_letters = [this](const Arrival& next, const Verdict& verdict) {
+      return dead_letters(next, verdict);
+    };
+    steps.write = [this](Buffer batch, std::move_only_function<void(Result<>)> done) {
+      host_.write_dead_letters(id_, std::move(batch), std::move(done));
+    };
+    steps.take = [this](const Arrival& next, Verdict verdict, const Result<>& written) {
+      return append_checked_batch(next, std::move(verdict), written);
+    };
+    append_queue_ = std::make_shared<AppendQueue>(std::move(steps), host_.checks());
+  }
+  return *append_queue_;
+}
+
+// Asked in the same turn as append_or_refuse(), or before the letters are written: a batch that is
+// refused, or was answered before, has none.
+std::optional<DeadLetters> Partition::dead_letters(const Arrival& arrival,
+                                                   const Verdict& verdict) const {
+  if (!verdict || !*verdict || !(*verdict)->schedules) return std::nullopt;
+  const CheckedArrival& checked = **verdict;
+  if (checked.schedules->invalid.empty() || arrival.only_checked) return std::nullopt;
+  if (checked.batch.batch.is_transactional() || service_error() || refuse_sequence(checked.batch))
+    return std::nullopt;
+  return DeadLetters(checked.batch, checked.schedules->invalid);
+}
+
+Appended Partition::append_checked_batch(const Arrival& arrival, Verdict verdict,
+                                         const Result<>& written) {
+  Appended appended = append_or_refuse(arrival, std::move(verdict), written);
   note(appended, arrival.only_checked);
   return appended;
 }
@@ -236,9 +285,15 @@ void Partition::note(const Appended& appended, bool only_checked) {
                                   : fmt::format("record {}: {}", bad[0].index, bad[0].message)});
 }
 
-Appended Partition::append_or_refuse(const Arrival& arrival,
-                                     std::optional<BatchChecks::Verdict> verdict) {
+Appended Partition::append_or_refuse(const Arrival& arrival, Verdict verdict,
+                                     const Result<>& written) {
   if (auto refusal = service_error()) return std::move(*refusal);
+  if (!written) {
+    return refused(ErrorCode::kafka_storage_error, "dead_letters_not_written",
+                   fmt::format("records of the batch have invalid headers and could not be written "
+                               "to topic {}: {}",
+                               dead_letter_topic(topic_name_), written.error().message));
+  }
   if (!verdict)
     return refused(ErrorCode::kafka_storage_error, "no_memory",
                    "the broker has too little memory to decompress the batch");
@@ -338,7 +393,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
                    "transactions are not supported: the batch has the transactional bit");
   }
   if (auto refusal = refuse_sequence(checked.batch)) return std::move(*refusal);
-  if (!checked.schedules) return refused(checked.schedules.error());
+  if (!checked.schedules) return refused(checked.schedules.error(), config);
   std::optional<delay::Accepted> accepted;
   if (checked.schedules->any()) {
     auto parts = host_.engine().accept(id_, checked.batch, *checked.schedules,
@@ -383,6 +438,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
                    "not_journaled", lsn.error().message);
   }
   host_.notes().slipped(id_, topic_name_, checked.schedules->slips);
+  host_.notes().dead_lettered(id_, now, checked.schedules->invalid);
   out.log_start = log_.start_offset();
   out.wait_for = *lsn;
   return out;
@@ -398,6 +454,26 @@ void Partition::deliver(Buffer batch, std::span<const storage::PendingRemoved> g
                           [now](const storage::PendingRemoved& one) { return one.due > now; })) {
     return done(fail(Errc::invalid, "the clock was set back, and a record is no longer due"));
   }
+  append_ours(storage::JournalTransaction(storage::Reserve::use), std::move(batch), now, gone,
+              std::move(done));
+}
+
+void Partition::append_dead_letters(Buffer batch, std::move_only_function<void(Result<>)> done) {
+  if (const auto refusal = service_error()) {
+    return done(fail(Errc::fenced, refusal->message.empty()
+                                       ? fmt::format("topic {} is deleted", topic_name_)
+                                       : refusal->message));
+  }
+  append_ours(storage::JournalTransaction(storage::Reserve::keep), std::move(batch),
+              shard_.clock().wall(), {}, [done = std::move(done)](Result<Offset> base) mutable {
+                if (!base) return done(std::unexpected(base.error()));
+                done({});
+              });
+}
+
+void Partition::append_ours(storage::JournalTransaction transaction, Buffer batch, WallTime now,
+                            std::span<const storage::PendingRemoved> gone,
+                            std::move_only_function<void(Result<Offset>)> done) {
   const Offset base = log_.end_offset();
   records::set_base_offset(batch, base);
   records::set_leader_epoch(batch, 0);
@@ -408,7 +484,6 @@ void Partition::deliver(Buffer batch, std::span<const storage::PendingRemoved> g
   const Offset last = base + view.last_offset_delta();
   const SharedBytes stored(std::move(batch));
 
-  storage::JournalTransaction transaction(storage::Reserve::use);
   add_batch(transaction, {stored, base, last, max_timestamp}, now);
   Offset offset = base;
   for (storage::PendingRemoved one : gone) {

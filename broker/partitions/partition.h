@@ -37,6 +37,7 @@
 #include "broker/partitions/appended.h"
 #include "broker/partitions/arrival.h"
 #include "broker/partitions/batch_checks.h"
+#include "broker/partitions/dead_letters.h"
 #include "broker/settings/topic_config.h"
 #include "delay/engine.h"
 #include "protocol/error_code.h"
@@ -100,6 +101,10 @@ class Partition {
   // the partition may have had to be opened first, and the clock have been set back meanwhile.
   void deliver(Buffer batch, std::span<const storage::PendingRemoved> gone,
                std::move_only_function<void(Result<Offset>)> done);
+
+  // The dead letters of another topic's partition, as one batch with offsets from 0: as they are,
+  // whatever their headers say.  `done` when they are durable, or why they will not be.
+  void append_dead_letters(Buffer batch, std::move_only_function<void(Result<>)> done);
 
   // The records that a consumer may see from `from` on, at most `max_bytes` but for one whole batch
   // when `at_least_one`.
@@ -185,15 +190,19 @@ class Partition {
  private:
   Appended refused(protocol::ErrorCode error, std::string_view reason, std::string message) const;
   Appended refused(const delay::ScheduleErrors& errors) const;
+  Appended refused(const delay::ScheduleErrors& errors, const TopicConfig& config) const;
   Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
   void move_high_watermark(LogEnd end);
   void move_log_start(Offset start);
   // The error while the partition accepts no batches; empty while it does.
   std::optional<Appended> service_error() const;
-  // Empty: there was no memory to look at it.
-  Appended append_checked_batch(const Arrival& arrival,
-                                std::optional<BatchChecks::Verdict> verdict);
-  Appended append_or_refuse(const Arrival& arrival, std::optional<BatchChecks::Verdict> verdict);
+  using Verdict = std::optional<BatchChecks::Verdict>;  // Empty: there was no memory to look at it.
+  BatchChecks::Job job_of(const Arrival& arrival) const;
+  AppendQueue& queue();
+  // Of a batch that is going to be taken.
+  std::optional<DeadLetters> dead_letters(const Arrival& arrival, const Verdict& verdict) const;
+  Appended append_checked_batch(const Arrival& arrival, Verdict verdict, const Result<>& written);
+  Appended append_or_refuse(const Arrival& arrival, Verdict verdict, const Result<>& written);
   // Counts it, if it is a refusal of a batch that was to be taken.
   void note(const Appended& appended, bool only_checked);
   Appended take(const Arrival& arrival, const CheckedArrival& checked);
@@ -207,6 +216,10 @@ class Partition {
   };
   LogBatch log_batch(const Arrival& arrival, const records::CheckedBatch& checked,
                      std::optional<delay::Accepted>& accepted, WallTime now);
+  // A batch of ours, with what else its journal record says.
+  void append_ours(storage::JournalTransaction transaction, Buffer batch, WallTime now,
+                   std::span<const storage::PendingRemoved> gone,
+                   std::move_only_function<void(Result<Offset>)> done);
   void add_batch(storage::JournalTransaction& transaction, LogBatch batch, WallTime now);
   std::optional<Appended> refuse_sequence(const records::CheckedBatch& checked) const;
   void forget_synced();

@@ -6,6 +6,11 @@
 // to stand on all of them.  Everything runs on the shard's thread.
 
 #include <cstddef>
+#include <functional>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/result.h"
 
 namespace tarry::delay {
 class Engine;
@@ -22,6 +27,11 @@ class PartitionHost {
   virtual delay::Engine& engine() = 0;
   virtual BatchChecks& checks() = 0;
   virtual TopicNotes& notes() = 0;
+
+  // Writes records of partition `from` to the topic of its dead letters.  `done` comes later, never
+  // inside the call: when they are durable, or with the reason why they are not.
+  virtual void write_dead_letters(const TopicPartition& from, Buffer batch,
+                                  std::move_only_function<void(Result<>)> done) = 0;
 
   // It is open from now on.
   virtual void opened(Partition& partition) = 0;

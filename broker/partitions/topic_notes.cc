@@ -10,7 +10,20 @@ void TopicNote::add(const TopicNote& other) {
   refused += other.refused;
   if (other.last_refusal && (!last_refusal || last_refusal->at < other.last_refusal->at))
     last_refusal = other.last_refusal;
+  dead_letters += other.dead_letters;
+  if (other.last_dead_letter &&
+      (!last_dead_letter || last_dead_letter->at < other.last_dead_letter->at))
+    last_dead_letter = other.last_dead_letter;
   slips.add(other.slips);
+}
+
+void TopicNotes::dead_lettered(const TopicPartition& partition, WallTime now,
+                               std::span<const records::BadRecord> records) {
+  if (records.empty()) return;
+  dead_letters_total_ += records.size();
+  TopicNote& note = notes_[partition.topic];
+  note.dead_letters += records.size();
+  note.last_dead_letter = {now, partition.partition, {}, records.back().message};
 }
 
 void TopicNotes::refused(const TopicPartition& partition, TopicNote::Refusal refusal) {

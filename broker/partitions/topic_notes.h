@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -22,6 +23,7 @@
 #include "base/ids.h"
 #include "broker/context/once_per_topic.h"
 #include "delay/header_slips.h"
+#include "records/batch_check.h"
 
 namespace tarry::broker {
 
@@ -34,7 +36,9 @@ struct TopicNote {
   };
   std::uint64_t refused = 0;  // Batches.
   std::optional<Refusal> last_refusal;
-  delay::HeaderSlips slips;  // Of accepted batches.
+  std::uint64_t dead_letters = 0;           // Records.
+  std::optional<Refusal> last_dead_letter;  // Without a reason.
+  delay::HeaderSlips slips;                 // Of accepted batches.
 
   // That of another shard.
   void add(const TopicNote& other);
@@ -57,6 +61,11 @@ class TopicNotes {
   const std::map<std::string_view, std::uint64_t>& refusals() const { return refusals_; }
   void refused(const TopicPartition& partition, TopicNote::Refusal refusal);
 
+  // A batch was accepted without these, which are in the topic of dead letters.
+  void dead_lettered(const TopicPartition& partition, WallTime now,
+                     std::span<const records::BadRecord> records);
+  std::uint64_t dead_letters_total() const { return dead_letters_total_; }
+
   // Null: there is nothing to note.
   const TopicNote* find(const TopicId& topic) const;
   // The topic is deleted.
@@ -66,6 +75,7 @@ class TopicNotes {
   OncePerTopic& slips_logged_;
   std::unordered_map<TopicId, TopicNote> notes_;
   std::uint64_t slips_total_ = 0;
+  std::uint64_t dead_letters_total_ = 0;
   std::map<std::string_view, std::uint64_t> refusals_;  // By reason.
 };
 

@@ -116,6 +116,17 @@ Result<std::string> delivered_timestamp(TopicConfig& config, std::string_view va
   return std::string(value);
 }
 
+Result<std::string> delay_invalid(TopicConfig& config, std::string_view value) {
+  if (value == "refuse") {
+    config.delay_invalid = InvalidRecords::refuse;
+  } else if (value == "dead-letter") {
+    config.delay_invalid = InvalidRecords::dead_letter;
+  } else {
+    return refuse("refuse or dead-letter");
+  }
+  return std::string(value);
+}
+
 Result<std::string> durability(TopicConfig& config, std::string_view value) {
   if (value == "fsync") {
     config.durability = Durability::fsync;
@@ -217,6 +228,11 @@ constexpr std::array keys{
                    number<&TopicConfig::segment_ms, 1, max_long>},
     TopicConfigKey{"tarry.delay.enable", "tarry.delay.enable", "true", ConfigType::boolean,
                    "Whether the broker obeys the headers that schedule a record.", delay_enable},
+    TopicConfigKey{"tarry.delay.invalid", "tarry.delay.invalid", "refuse", ConfigType::string,
+                   "What becomes of a record whose scheduling headers are invalid: refuse its "
+                   "batch, or dead-letter the record to the topic NAME.invalid and accept the "
+                   "rest.",
+                   delay_invalid},
     TopicConfigKey{"tarry.delay.max.ms", "tarry.delay.max.ms", "-1", ConfigType::long_,
                    "The longest delay that the broker accepts; -1: no limit.",
                    number<&TopicConfig::delay_max_ms, -1, max_long>},

@@ -27,6 +27,8 @@ namespace tarry::broker {
 
 enum class TimestampType { create_time, log_append_time };
 enum class DeliveredTimestamp { due, original, delivery };
+// What becomes of a record whose scheduling headers are invalid.
+enum class InvalidRecords { refuse, dead_letter };
 using storage::Durability;
 
 struct TopicConfig {
@@ -45,6 +47,7 @@ struct TopicConfig {
   bool delay_enable = true;        // False: headers are not looked at.
   std::int64_t delay_ms = 0;       // The delay of a record that asks for none.
   std::int64_t delay_max_ms = -1;  // -1: none.
+  InvalidRecords delay_invalid = InvalidRecords::refuse;
   DeliveredTimestamp delivered_timestamp = DeliveredTimestamp::due;
   Durability durability = Durability::fsync;
 };

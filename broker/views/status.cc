@@ -85,6 +85,9 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.counter({"tarry_broker_header_slips_total",
                 "Headers of accepted records that are one letter off from one that schedules."},
                header_slips_total);
+  sink.counter({"tarry_broker_dead_letters_total",
+                "Records with invalid headers that went to NAME.invalid instead."},
+               dead_letters_total);
   sink.gauge({"tarry_broker_has_room", "1: the broker accepts records; 0: the disk is full."},
              has_room);
   sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
@@ -121,6 +124,7 @@ ShardStatus status_of(Shard& shard) {
     status.produce_errors[error] = seen.batches;
   status.refused_batches = shard.notes().refusals();
   status.header_slips_total = shard.notes().slips_total();
+  status.dead_letters_total = shard.notes().dead_letters_total();
   status.stopping = shard.stopping();
   const auto& journal = shard.journal();
   status.has_room = shard.has_room() && !journal.disk_is_full();

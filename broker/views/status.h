@@ -42,6 +42,7 @@ struct ShardStatus {
   std::map<protocol::ErrorCode, std::uint64_t> produce_errors;  // Batches, by their error.
   std::map<std::string_view, std::uint64_t> refused_batches;    // By the partitions, by reason.
   std::uint64_t header_slips_total = 0;
+  std::uint64_t dead_letters_total = 0;
   bool has_room = true;   // False: the disk is full, no records are accepted.
   bool stopping = false;  // On its way down.
   bool failed = false;    // Its journal could not be written.

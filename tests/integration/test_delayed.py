@@ -412,6 +412,9 @@ BAD = [  # What is named in the message: the header and its value.
     ({"x_delay": "5s", "x_schedule_id": "i" * 250}, ("x-schedule-id",)), ({"x_delay": "5s", "x_schedule_id": b"\xff\xfe"}, ("x-schedule-id",)),
     ({"x_delay": "5s", "x_expire_at": "never"}, ("x-expire-at", "never")),
     ({"x_delay": "5s", "x_every": "1h"}, ("x-every",)), ({"x_cron": "* * * * *"}, ("x-cron",)),
+    ({"x_deliver_at": "1795000000"}, ("x-deliver-at", "1795000000", "seconds", "2026-11-18T11:06:40.000Z")),
+    ({"x_deliver_at": "1795000000000000"}, ("x-deliver-at", "microseconds", "2026-11-18T11:06:40.000Z")),
+    ({"X_Delay": "soon"}, ("x-delay", "soon")), ({"x_delay": "5s", "x_expire_at": "60000"}, ("x-expire-at", "60000", "not a duration")),
 ]
 
 
@@ -434,6 +437,38 @@ def _(ctx):
             result = client.produce(topic, wire.batch([bad[0][0], wire.record("plain"), bad[7][0]], codec), check=False)
             assert [index for index, _ in result.record_errors] == [0, 2], result
         assert client.end_offset(topic) == 0 and broker.pending(topic) == [], "something of a refused batch was kept"
+
+
+@case("with tarry.delay.invalid=dead-letter every bad record is in NAME.invalid, once, and the rest is delivered, over kill -9")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=3, tarry_delay_invalid="dead-letter")
+        producer, epoch = client.init_producer_id()
+        batches = []
+        for partition in range(3):
+            sequence = 0
+            for headers, words in BAD:
+                for codec in compression.NAMES:
+                    three = [wire.record("good", x_delay="1ms"), wire.record("bad", mine=words[0], **headers), wire.record("plain")]
+                    batches.append((partition, wire.batch(three, codec, producer=(producer, epoch, sequence))))
+                    sequence += 3
+        answers = [client.produce(topic, data, partition).base_offset for partition, data in batches]
+    broker.kill()
+    broker.start()
+    with broker.client() as client:
+        for (partition, data), answer in list(zip(batches, answers))[-3:]:  # A producer's last batches are remembered.
+            again = client.produce(topic, data, partition).base_offset
+            assert again == answer, (again, answer)
+        count = len(BAD) * len(compression.NAMES)
+        for partition in range(3):
+            got = client.consume(topic, 2 * count, partition)
+            assert sorted(values(got)) == ["good"] * count + ["plain"] * count
+            dead = client.consume(topic + ".invalid", count, partition)
+            assert client.end_offset(topic + ".invalid", partition) == count
+            for rec in dead:
+                assert rec.value == b"bad" and rec.headers[-1][0] == b"x-error", rec.headers
+                assert rec.header("mine") in rec.header("x-error"), rec.headers
 
 
 @case("a transactional batch with a delay is refused")
