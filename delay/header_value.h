@@ -1,0 +1,39 @@
+#pragma once
+
+// What the values of the headers that schedule a record say, or an error for the producer that
+// names header and value: `x-every: "soon" is not a duration; write ...`.
+//
+// A value of 8 bytes whose first byte is 0 is a big-endian number, anything else is text
+// (base/time_text.h).
+//
+// Pure; any thread.
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+
+namespace tarry::delay {
+
+// As a record holds it: empty is Kafka's null.
+using HeaderValue = std::optional<Bytes>;
+
+// The value in quotation marks, shortened and safe to print; "null" without any.
+std::string shown(const HeaderValue& value);
+
+// NAME: "VALUE" WHY
+std::string header_error(std::string_view name, const HeaderValue& value, std::string_view why);
+
+std::expected<WallTime, std::string> time_in(std::string_view name, const HeaderValue& value);
+std::expected<std::chrono::milliseconds, std::string> duration_in(std::string_view name,
+                                                                  const HeaderValue& value);
+// A whole number from 1 to `max`.
+std::expected<std::uint64_t, std::string> count_in(std::string_view name, const HeaderValue& value,
+                                                   std::uint64_t max);
+
+}  // namespace tarry::delay

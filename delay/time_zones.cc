@@ -1,0 +1,149 @@
+#include "delay/time_zones.h"
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/edit_distance.h"
+#include "base/log.h"
+
+namespace tarry::delay {
+namespace {
+
+// What a name that is one slip away may differ by, and the shortest for which that is asked: of
+// abbreviations such as PST every one is near to another.
+constexpr std::size_t max_slips = 2;
+constexpr std::size_t min_guessed_bytes = 5;
+
+std::string folded(std::string_view name) {
+  std::string small(name);
+  for (char& c : small) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c == ' ') c = '_';
+  }
+  return small;
+}
+
+std::uint32_t letters_of(std::string_view text) {
+  std::uint32_t letters = 0;
+  for (const char c : text) {
+    if (c >= 'a' && c <= 'z') letters |= 1u << (c - 'a');
+  }
+  return letters;
+}
+
+// Zones and their folders begin with a capital letter; posix/, right/ and the tables beside them do
+// not, or have an ending.
+bool is_zone_name(std::string_view name) {
+  return name.size() <= TimeZone::max_name_bytes && name.front() >= 'A' && name.front() <= 'Z' &&
+         name != "Factory" && name.find('.') == std::string_view::npos;
+}
+
+}  // namespace
+
+TimeZones::TimeZones(std::string directory) : directory_(std::move(directory)) {}
+
+const TimeZones& TimeZones::of_system() {
+  static const TimeZones zones("/usr/share/zoneinfo");
+  return zones;
+}
+
+void TimeZones::read_names() const {
+  if (std::exchange(names_read_, true)) return;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(directory_, fs::directory_options::skip_permission_denied,
+                                         error);
+  // A directory that is missing or cannot be read is one without zones, which find() says.
+  for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().lexically_relative(directory_).generic_string();
+    const bool fits = is_zone_name(name);
+    std::error_code ignored;
+    if (entry->is_directory(ignored)) {
+      if (!fits) entry.disable_recursion_pending();
+      continue;
+    }
+    if (!fits) continue;
+    Known known;
+    known.folded = folded(name);
+    known.letters = letters_of(known.folded);
+    known_.emplace(name, std::move(known));
+  }
+}
+
+Result<std::shared_ptr<const TimeZone>> TimeZones::find(std::string_view name) const {
+  if (name == "UTC") return TimeZone::utc();
+  const std::lock_guard lock(mutex_);
+  read_names();
+  const auto at = known_.find(name);
+  if (at == known_.end()) {
+    const std::string given = printable(name, TimeZone::max_name_bytes);
+    if (known_.empty()) {
+      return fail(Errc::not_found,
+                  fmt::format("\"{}\" is not known: {} has no time zones; install tzdata and "
+                              "restart, or use UTC",
+                              given, directory_));
+    }
+    const auto near = nearest(name);
+    return fail(Errc::not_found,
+                fmt::format("\"{}\" is not a time zone; {}", given,
+                            near ? fmt::format("did you mean {}?", *near)
+                                 : "write an IANA name such as Europe/Berlin or UTC"));
+  }
+  if (!at->second.zone) {
+    auto zone = load(at->first);
+    if (!zone) return std::unexpected(std::move(zone.error()));
+    at->second.zone = std::move(*zone);
+  }
+  return at->second.zone;
+}
+
+Result<std::shared_ptr<const TimeZone>> TimeZones::load(const std::string& name) const {
+  const std::string path = directory_ + "/" + name;
+  std::ifstream file(path, std::ios::binary);
+  // One byte more than allowed is enough for parse() to refuse.
+  std::string bytes(TimeZone::max_file_bytes + 1, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!file && !file.eof()) {
+    return fail(Errc::io, fmt::format("time zone {} cannot be read from {}", name, path));
+  }
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  auto zone = TimeZone::parse(name, as_bytes(bytes));
+  if (!zone) return std::unexpected(std::move(zone.error()));
+  return std::make_shared<const TimeZone>(std::move(*zone));
+}
+
+std::optional<std::string> TimeZones::nearest(std::string_view name) const {
+  if (name.empty() || name.size() > TimeZone::max_name_bytes) return std::nullopt;
+  const std::string wanted = folded(name);
+  const std::uint32_t letters = letters_of(wanted);
+  std::optional<std::string> best;
+  std::size_t best_slips = max_slips + 1;
+  for (const auto& [known_name, known] : known_) {
+    if (known.folded == wanted) return known_name;
+    if (best_slips > 0 && known.folded.ends_with("/" + wanted)) {
+      best_slips = 0;
+      best = known_name;
+    }
+    if (wanted.size() < min_guessed_bytes) continue;
+    // Cheap bounds from below first: each slip changes the length by one and two letters at most.
+    const std::size_t longer = std::max(known.folded.size(), wanted.size());
+    const std::size_t shorter = std::min(known.folded.size(), wanted.size());
+    const auto different = static_cast<std::size_t>(std::popcount(known.letters ^ letters));
+    if (longer - shorter >= best_slips || (different + 1) / 2 >= best_slips) continue;
+    const std::size_t slips = edit_distance(known.folded, wanted);
+    if (slips < best_slips) {
+      best_slips = slips;
+      best = known_name;
+    }
+  }
+  return best;
+}
+
+}  // namespace tarry::delay

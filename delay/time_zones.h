@@ -1,0 +1,57 @@
+#pragma once
+
+// TimeZones: the machine's time zones by their IANA names.
+//
+//   zones.find("Europe/Berlin")   from /usr/share/zoneinfo, the package tzdata; no network
+//   zones.find("UTC")             always there, without any file
+//   zones.find("Europe/Berln")    an error: did you mean Europe/Berlin?
+//
+// The names are those that the directory has when one is first asked for; a zone is read when it is
+// first asked for and then kept, so what is kept is bounded by the directory.  A new tzdata counts
+// after a restart.  No name that is not in the directory leads to a file.
+//
+// Any thread: a lock guards what was read.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "delay/time_zone.h"
+
+namespace tarry::delay {
+
+class TimeZones {
+ public:
+  explicit TimeZones(std::string directory);
+
+  // Those of the machine.
+  static const TimeZones& of_system();
+
+  // Errc::not_found if there is no such zone, Errc::corrupt if its file is damaged.  The message
+  // says it with the name that was given.
+  Result<std::shared_ptr<const TimeZone>> find(std::string_view name) const;
+
+ private:
+  struct Known {
+    std::string folded;                    // In small letters.
+    std::uint32_t letters = 0;             // Which letters it has.
+    std::shared_ptr<const TimeZone> zone;  // Null until it is asked for.
+  };
+
+  void read_names() const;
+  Result<std::shared_ptr<const TimeZone>> load(const std::string& name) const;
+  std::optional<std::string> nearest(std::string_view name) const;
+
+  const std::string directory_;
+  mutable std::mutex mutex_;
+  mutable bool names_read_ = false;
+  mutable std::map<std::string, Known, std::less<>> known_;
+};
+
+}  // namespace tarry::delay
