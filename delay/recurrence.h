@@ -21,6 +21,8 @@
 //          time; older ones are left out
 //   skip   none is delivered
 // A run that becomes due while the engine runs is never left out, however late it is delivered.
+// The engine takes `running_since` back when its clock is set back, so that what it accepts then is
+// not taken for missed; a jump ahead that it believes counts as a new beginning.
 // The x-count counts deliveries, so a run that is left out does not count.  A turn looks at one
 // delivery, and needs no other state than the recurrence itself: a crash between two turns of `all`
 // changes nothing.
