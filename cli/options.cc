@@ -72,6 +72,11 @@ const CLI::Validator is_key_value = validator([](std::string_view word) -> std::
   if (equals != word.npos && equals > 0) return {};
   return fmt::format("{}: give it as key=value, as in retention.ms=3600000", printable(word));
 });
+const CLI::Validator is_header = validator([](std::string_view word) -> std::string {
+  const auto equals = word.find('=');
+  if (equals != word.npos && equals > 0) return {};
+  return fmt::format("{}: give it as HEADER=VALUE, as in x-delay=30m", printable(word));
+});
 const CLI::Validator is_schedule_id = validator([](std::string_view word) -> std::string {
   if (word.empty() || word.size() > 249)
     return fmt::format("an id has 1 to 249 bytes; this one has {}", word.size());

@@ -68,6 +68,7 @@ extern const CLI::Validator is_duration;
 extern const CLI::Validator is_timeout;  // A duration that is not 0.
 extern const CLI::Validator is_time;
 extern const CLI::Validator is_key_value;
+extern const CLI::Validator is_header;  // NAME=VALUE
 extern const CLI::Validator is_schedule_id;
 extern const CLI::Validator is_partition;
 extern const CLI::Validator is_count;  // 1 or more.

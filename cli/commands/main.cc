@@ -10,6 +10,7 @@
 #include "cli/commands/consume.h"
 #include "cli/commands/delayed.h"
 #include "cli/commands/dump.h"
+#include "cli/commands/explain.h"
 #include "cli/commands/group.h"
 #include "cli/commands/produce.h"
 #include "cli/commands/serve.h"
@@ -23,8 +24,8 @@ namespace {
 
 // In the order of the help.
 constexpr void (*commands[])(CLI::App& program, Chosen& chosen) = {
-    add_serve,          add_topic,  add_produce, add_consume, add_delayed,
-    add_group_commands, add_status, add_bench,   add_dump,
+    add_serve,   add_topic,          add_produce, add_consume, add_delayed,
+    add_explain, add_group_commands, add_status,  add_bench,   add_dump,
 };
 
 // Words in it may be printable already.

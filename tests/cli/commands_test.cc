@@ -15,6 +15,7 @@
 #include "cli/commands/consume.h"
 #include "cli/commands/delayed.h"
 #include "cli/commands/dump.h"
+#include "cli/commands/explain.h"
 #include "cli/commands/group.h"
 #include "cli/commands/produce.h"
 #include "cli/commands/status.h"
@@ -35,7 +36,7 @@ Ended run(std::vector<std::string> words) {
   program.require_subcommand(1);
   Chosen chosen;
   for (const auto add : {add_topic, add_produce, add_consume, add_delayed, add_group_commands,
-                         add_status, add_bench, add_dump})
+                         add_status, add_bench, add_dump, add_explain})
     add(program, chosen);
   std::FILE* file = std::tmpfile();
   std::fflush(stdout);
@@ -100,6 +101,11 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"bench", "timers", "--pending", "0"}, "--pending");
   check_refused({"bench", "timers", "--pending", "many"}, "many");
   check_refused({"bench", "timers", "--threads", "1000"}, "1000");
+  check_refused({"explain"}, "HEADER");
+  check_refused({"explain", "x-delay"}, "x-delay=30m");
+  check_refused({"explain", "x-delay=1s", "--at", "noon"}, "noon");
+  check_refused({"explain", "x-delay=1s", "--topic-config", "retention.ms=1"}, "retention.ms");
+  check_refused({"explain", "x-delay=1s", "--topic-config", "tarry.delay.ms"}, "tarry.delay.ms");
   check_refused({"topic", "alter", "t"}, "--config");
   check_refused({"topic", "describe", "a/b"}, "a/b");
   check_refused({"topic", "list", "--timeout", "soon"}, "soon");

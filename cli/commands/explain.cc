@@ -1,0 +1,119 @@
+#include "cli/commands/explain.h"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "base/clock.h"
+#include "base/time_text.h"
+#include "cli/explanation.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/json.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
+#include "cli/options.h"
+
+namespace tarry::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> headers;  // HEADER=VALUE
+  std::vector<std::string> configs;  // KEY=VALUE
+  std::optional<std::string> at;
+  bool json = false;
+};
+
+std::string meaning_of(const std::string& result) {
+  if (result == "delayed") return "held until it is due";
+  if (result == "immediate") return "delivered at once: it is due when it arrives";
+  if (result == "expired") return "accepted and dropped: it expires before it could be delivered";
+  if (result == "cancel") return "drops the pending record with this id in its partition";
+  return "delivered at once, as it is: nothing schedules it";
+}
+
+void print(const Explanation& explanation, WallTime at, Output& out) {
+  Table table({{""}, {""}});
+  table.row({"result", explanation.result});
+  table.row({"meaning", meaning_of(explanation.result)});
+  if (explanation.due) {
+    table.row({"due", format_time(*explanation.due)});
+    if (const auto local = local_text(*explanation.due); !local.empty())
+      table.row({"local time", local});
+    table.row({"in", format_duration(*explanation.due - at)});
+  }
+  if (explanation.expires) {
+    table.row({"expires", format_time(*explanation.expires)});
+    table.row({"expires in", format_duration(*explanation.expires - at)});
+  }
+  if (!explanation.id.empty()) table.row({"id", cell(explanation.id)});
+  table.print(out);
+}
+
+Json json_of(const Explanation& explanation, WallTime at) {
+  Json json{{"result", explanation.result}};
+  if (explanation.due) {
+    json["due"] = format_time(*explanation.due);
+    json["due_ms"] = to_ms(*explanation.due);
+    json["local"] = local_text(*explanation.due);
+    json["in_ms"] = (*explanation.due - at).count();
+  }
+  if (explanation.expires) {
+    json["expires"] = format_time(*explanation.expires);
+    json["expires_ms"] = to_ms(*explanation.expires);
+  }
+  if (!explanation.id.empty()) json["id"] = explanation.id;
+  if (!explanation.error.empty()) json["error"] = explanation.error;
+  return json;
+}
+
+int run(const Options& options) {
+  std::vector<std::pair<std::string, std::string>> headers;
+  for (const auto& word : options.headers) {
+    const auto equals = word.find('=');
+    headers.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+  }
+  const auto topic = topic_delay_of(options.configs);
+  if (!topic) return usage_error("--topic-config: " + topic.error().message);
+  const WallTime at =
+      options.at ? *parse_time(*options.at)
+                 : std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const auto explanation = explain(headers, *topic, at);
+  Output out;
+  if (options.json) {
+    out.line(text_of(json_of(explanation, at)));
+  } else if (explanation.error.empty()) {
+    print(explanation, at, out);
+  }
+  if (!explanation.error.empty()) return out.end(failure("refused: " + explanation.error));
+  return out.end(done);
+}
+
+}  // namespace
+
+void add_explain(CLI::App& program, Chosen& chosen) {
+  auto options = std::make_shared<Options>();
+  auto* command = program.add_subcommand(
+      "explain", "Says when a record with these headers would be due; sends nothing");
+  command->add_option("HEADER", options->headers, "The record's headers, as in x-delay=30m")
+      ->option_text("HEADER=VALUE...")
+      ->required()
+      ->check(is_header);
+  add_repeated(*command, "--topic-config", options->configs,
+               "A config of the topic, as in tarry.delay.ms=1h; may be repeated")
+      ->option_text("KEY=VALUE")
+      ->check(is_key_value);
+  command->add_option("--at", options->at, "When the record arrives (default now)")
+      ->option_text("T")
+      ->check(is_time)
+      ->take_last();
+  command->add_flag("--json", options->json, "Prints JSON");
+  command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,137 @@
+#include "cli/explanation.h"
+
+#include <time.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <string_view>
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/log.h"
+#include "base/time_text.h"
+#include "delay/schedule.h"
+#include "records/batch_builder.h"
+#include "records/record_batch.h"
+
+namespace tarry::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+const char* word_of(delay::Schedule::Kind kind) {
+  using Kind = delay::Schedule::Kind;
+  switch (kind) {
+    case Kind::none:
+      break;
+    case Kind::immediate:
+      return "immediate";
+    case Kind::delayed:
+      return "delayed";
+    case Kind::expired:
+      return "expired";
+    case Kind::cancel:
+      return "cancel";
+  }
+  return "nothing";
+}
+
+// A number of milliseconds, or a duration as `tarry topic create --config` takes it.
+Result<milliseconds> milliseconds_of(std::string_view key, std::string_view value) {
+  const auto duration = parse_duration(value);
+  if (duration) return *duration;
+  return fail(Errc::invalid, fmt::format("{}: {}", key, duration.error().message));
+}
+
+Result<> set_config(delay::TopicDelay& topic, std::string_view key, std::string_view value) {
+  if (key == "tarry.delay.enable") {
+    if (value != "true" && value != "false")
+      return fail(Errc::invalid, fmt::format("{}: {}: give true or false", key, printable(value)));
+    topic.enable = value == "true";
+    return {};
+  }
+  if (key == "tarry.delay.ms" || key == "tarry.delay.max.ms") {
+    const bool is_max = key == "tarry.delay.max.ms";
+    if (is_max && value == "-1") {
+      topic.max_delay.reset();
+      return {};
+    }
+    const auto time = milliseconds_of(key, value);
+    if (!time) return std::unexpected(time.error());
+    if (is_max) {
+      topic.max_delay = *time;
+    } else {
+      topic.default_delay = *time;
+    }
+    return {};
+  }
+  return fail(Errc::invalid,
+              fmt::format("{}: the configs that decide when a record is due are "
+                          "tarry.delay.enable, tarry.delay.ms and tarry.delay.max.ms",
+                          printable(key)));
+}
+
+}  // namespace
+
+Explanation explain(const std::vector<std::pair<std::string, std::string>>& headers,
+                    const delay::TopicDelay& topic, WallTime at) {
+  Explanation explanation;
+  explanation.result = word_of(delay::Schedule::Kind::none);
+  if (!topic.enable) return explanation;  // As delay/batch_schedules does.
+  std::vector<records::HeaderView> views;
+  for (const auto& [name, value] : headers) views.push_back({name, as_bytes(value)});
+  Buffer body;
+  records::append_record_body(body, std::nullopt, Bytes{}, views);
+  const auto record = records::parse_record_body(body);
+  TARRY_ASSERT(record.has_value(), "a record that was just built can be read");
+
+  const auto schedule = delay::read_schedule(*record, topic, at, at);
+  if (!schedule) {
+    explanation.result = "refused";
+    explanation.error = schedule.error();
+    return explanation;
+  }
+  using Kind = delay::Schedule::Kind;
+  explanation.result = word_of(schedule->kind);
+  if (schedule->kind == Kind::none) return explanation;
+  explanation.id = schedule->id;
+  if (schedule->kind == Kind::cancel) return explanation;
+  explanation.due = schedule->due;
+  if (schedule->expires != storage::never_expires) explanation.expires = schedule->expires;
+  return explanation;
+}
+
+Result<delay::TopicDelay> topic_delay_of(const std::vector<std::string>& words) {
+  delay::TopicDelay topic;
+  for (const auto& word : words) {
+    const auto equals = word.find('=');
+    const std::string_view value =
+        equals == word.npos ? std::string_view{} : std::string_view(word).substr(equals + 1);
+    if (auto set = set_config(topic, std::string_view(word).substr(0, equals), value); !set)
+      return std::unexpected(set.error());
+  }
+  return topic;
+}
+
+std::string local_text(WallTime time) {
+  using namespace std::chrono;
+  const auto second = floor<seconds>(time);
+  const std::time_t since_epoch = second.time_since_epoch().count();
+  std::tm local{};
+  ::tzset();
+  if (::localtime_r(&since_epoch, &local) == nullptr) return {};
+  const int year = local.tm_year + 1900;
+  if (year < 0 || year > 9999) return {};
+  const long offset = std::labs(local.tm_gmtoff) / 60;
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}{}{:02}:{:02} ({})", year,
+                     local.tm_mon + 1, local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec,
+                     (time - second).count(), local.tm_gmtoff < 0 ? '-' : '+', offset / 60,
+                     offset % 60, local.tm_zone);
+}
+
+}  // namespace tarry::cli

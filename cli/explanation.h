@@ -1,0 +1,42 @@
+#pragma once
+
+// explain(): what a broker would make of a record with these headers, said without a broker.
+//
+// The headers are put into a record and read by the function that brokers read them with
+// (delay/schedule.h), so the answer, and the reason of a refusal, are the broker's own.
+//
+// Pure, but for local_text(), which asks the machine for its time zone.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "delay/sink.h"
+
+namespace tarry::cli {
+
+struct Explanation {
+  // delayed, immediate, expired, cancel, nothing (no header schedules it), or refused.
+  std::string result;
+  std::optional<WallTime> due;      // Of delayed, immediate and expired.
+  std::optional<WallTime> expires;  // If it has an x-expire-at.
+  std::string id;                   // Empty: none.
+  std::string error;                // Why it is refused.
+};
+
+// `headers` are names and values; the record arrives `at`.
+Explanation explain(const std::vector<std::pair<std::string, std::string>>& headers,
+                    const delay::TopicDelay& topic, WallTime at);
+
+// The configs of a topic that decide when a record is due, from words KEY=VALUE.  Errors: invalid,
+// a word that has another key or a value that a broker would refuse.
+Result<delay::TopicDelay> topic_delay_of(const std::vector<std::string>& words);
+
+// RFC 3339 with the offset of the machine's time zone, and the zone's name:
+// "2026-11-21T10:00:00.000+01:00 (CET)".  Empty for a time that RFC 3339 cannot write.
+std::string local_text(WallTime time);
+
+}  // namespace tarry::cli
