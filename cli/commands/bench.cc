@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/commands/bench_delayed.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"
 #include "cli/io/number_text.h"
@@ -99,7 +100,7 @@ int run_timers(const TimersOptions& options) {
 }  // namespace
 
 void add_bench(CLI::App& program, Chosen& chosen) {
-  auto* group = add_group(program, chosen, "bench", "Runs benchmarks on this machine");
+  auto* group = add_group(program, chosen, "bench", "Runs benchmarks");
   auto options = std::make_shared<TimersOptions>();
   auto* command = group->add_subcommand(
       "timers", "Compares the timing wheel with a sorted map; ends with one line of JSON");
@@ -127,6 +128,7 @@ void add_bench(CLI::App& program, Chosen& chosen) {
   command->add_flag("--json", options->json, "Prints only the line of JSON");
   command->callback(
       [options, &chosen] { chosen.run = [options] { return run_timers(*options); }; });
+  add_bench_delayed(*group, chosen);
 }
 
 }  // namespace tarry::cli

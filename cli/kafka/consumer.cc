@@ -1,5 +1,10 @@
 #include "cli/kafka/consumer.h"
 
+#include <sys/types.h>
+
+#include <algorithm>
+#include <array>
+
 #include <fmt/core.h>
 
 #include "cli/kafka/error_text.h"
@@ -65,9 +70,38 @@ Result<KafkaConsumer::Next> KafkaConsumer::next(milliseconds wait) {
   connection_->mark_connected();
   if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return EndOfPartition{message->partition};
   if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) return error_of(*message);
-  next_[message->partition] = message->offset + 1;
-  begun_.insert(message->partition);
+  mark_read(*message);
   return record_of(*message);
+}
+
+Result<> KafkaConsumer::take(milliseconds wait, const UseValues& use) {
+  std::array<rd_kafka_message_t*, max_taken> found{};
+  found[0] = rd_kafka_consume_queue(queue_.get(), static_cast<int>(wait.count()));
+  if (found[0] == nullptr) {
+    connection_->poll();
+    connection_->watch(topic_.get());
+    return {};
+  }
+  // With a timeout it would wait until so many have come.
+  const auto more = rd_kafka_consume_batch_queue(queue_.get(), 0, &found[1], found.size() - 1);
+  const auto count = static_cast<std::size_t>(std::max<ssize_t>(more, 0)) + 1;
+  std::vector<Message> owned(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count));
+  values_.clear();
+  for (const auto& message : owned) {
+    if (is_connection_error(message->err)) continue;
+    connection_->mark_connected();
+    if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) continue;
+    if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) return error_of(*message);
+    mark_read(*message);
+    values_.emplace_back(static_cast<const char*>(message->payload), message->len);
+  }
+  if (!values_.empty()) use(values_);
+  return {};
+}
+
+void KafkaConsumer::mark_read(const rd_kafka_message_t& message) {
+  next_[message.partition] = message.offset + 1;
+  begun_.insert(message.partition);
 }
 
 std::unexpected<Error> KafkaConsumer::error_of(const rd_kafka_message_t& message) {

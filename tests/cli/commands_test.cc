@@ -97,10 +97,23 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"topic", "create", "t", "--partitions", "many"}, "many");
   check_refused({"topic", "create", "t", "--partitions", "0"}, "--partitions");
   check_refused({"topic", "create", "t", "--config", "novalue"}, "novalue");
-  check_refused({"bench"}, "timers");
+  check_refused({"bench"}, "timers, delayed");
   check_refused({"bench", "timers", "--pending", "0"}, "--pending");
   check_refused({"bench", "timers", "--pending", "many"}, "many");
   check_refused({"bench", "timers", "--threads", "1000"}, "1000");
+  check_refused({"bench", "delayed", "--rate", "fast"}, "fast");
+  check_refused({"bench", "delayed", "--rate", "0"}, "--count");
+  check_refused({"bench", "delayed", "--rate", "1", "--duration", "500ms"}, "--duration");
+  check_refused({"bench", "delayed", "--rate", "1000000", "--duration", "1d"}, "--duration");
+  check_refused({"bench", "delayed", "--size", "15"}, "15");
+  check_refused({"bench", "delayed", "--clients", "65"}, "65");
+  check_refused({"bench", "delayed", "--burst", "0"}, "--burst");
+  check_refused({"bench", "delayed", "--burst", "9", "--count", "9"}, "--count");
+  check_refused({"bench", "delayed", "--burst", "9", "--spread", "1s"}, "--spread");
+  check_refused({"bench", "delayed", "--burst", "9", "--floor", "1s"}, "--floor");
+  check_refused({"bench", "delayed", "--duration", "9s", "--count", "9"}, "--count");
+  check_refused({"bench", "delayed", "--topic", "t", "--partitions", "2"}, "--partitions");
+  check_refused({"bench", "delayed", "--delay", "99999d"}, "99999d");
   check_refused({"explain"}, "HEADER");
   check_refused({"explain", "x-delay"}, "x-delay=30m");
   check_refused({"explain", "x-delay=1s", "--at", "noon"}, "noon");
@@ -170,6 +183,7 @@ TEST_CASE(
                 "127.0.0.1:1", 1);
   check_refused({"status", "--admin", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"delayed", "cancel", "t", "a", "b", "--admin", "127.0.0.1:1"}, "127.0.0.1:1", 1);
+  check_refused({"bench", "delayed", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"dump", "segment", "/no/such/file"}, "/no/such/file", 1);
 }
 

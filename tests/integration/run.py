@@ -16,6 +16,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import harness  # noqa: E402
+import test_bench  # noqa: E402,F401
 import test_cli  # noqa: E402,F401
 import test_clients  # noqa: E402,F401
 import test_control  # noqa: E402,F401

@@ -1,0 +1,446 @@
+#include "cli/commands/bench_delayed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "base/time_text.h"
+#include "cli/admin_choice.h"
+#include "cli/admin_client.h"
+#include "cli/delayed_bench.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/interrupt.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/progress.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
+#include "cli/kafka/admin.h"
+#include "cli/options.h"
+
+namespace tarry::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t max_records = 1'000'000'000;  // A quarter of a gigabyte of memory.
+constexpr std::uint64_t max_rate = 10'000'000;
+constexpr std::size_t max_size = 1'000'000;
+constexpr unsigned max_clients = 64;
+constexpr milliseconds longest_floor = 10s;
+constexpr milliseconds longest_delay = std::chrono::hours{24 * 3650};
+
+// How fast the records of a burst are accepted, at least, so that all are before they are due.
+constexpr std::uint64_t burst_accept_rate = 50'000;
+
+struct Options {
+  BrokerOptions broker;
+  std::optional<std::string> topic;
+  std::int32_t partitions = 1;
+  std::optional<std::uint64_t> rate, count, burst;
+  std::optional<std::string> duration, delay, spread, floor;
+  std::size_t size = 100;
+  unsigned clients = 1;
+  bool has_ids = false;
+  std::optional<std::uint64_t> seed;
+};
+
+milliseconds duration_of(const std::optional<std::string>& word, milliseconds otherwise) {
+  return word ? *parse_duration(*word) : otherwise;
+}
+
+// The plan that the options ask for; sets the floor too.  The error is for stderr.
+std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) {
+  DelayedBenchOptions bench;
+  std::random_device random;
+  bench.run = std::uint64_t{random()} << 32 | random();
+  bench.size = options.size;
+  bench.clients = options.clients;
+  bench.has_ids = options.has_ids;
+  bench.kafka = options.broker.kafka();
+  FlowPlan& plan = bench.plan;
+  plan.is_delayed = true;
+  plan.seed = options.seed.value_or(bench.run);
+  const std::uint64_t rate = options.rate.value_or(options.burst ? 0 : 20'000);
+  plan.rate = static_cast<double>(rate);
+  milliseconds longest{0};
+  if (options.burst) {
+    plan.is_burst = true;
+    plan.count = *options.burst;
+    const std::uint64_t accepted =
+        rate == 0 ? burst_accept_rate : std::min(rate, burst_accept_rate);
+    plan.delay = duration_of(
+        options.delay, 5s + milliseconds{static_cast<std::int64_t>(plan.count * 1000 / accepted)});
+  } else {
+    if (rate == 0 && !options.count)
+      return std::unexpected("--rate: without a rate (0), give the number of records by --count");
+    const milliseconds duration = duration_of(options.duration, 10s);
+    const double seconds = std::chrono::duration<double>(duration).count();
+    if (!options.count && (plan.rate * seconds < 1 || plan.rate * seconds > max_records)) {
+      return std::unexpected(
+          fmt::format("--duration: {} at {} records a second are {:.0f} records; 1 to {} are "
+                      "possible",
+                      format_duration(duration), rate, plan.rate * seconds, max_records));
+    }
+    plan.count = options.count.value_or(static_cast<std::uint64_t>(plan.rate * seconds));
+    plan.delay = duration_of(options.delay, 5s);
+    plan.spread = duration_of(options.spread, 1s);
+    if (rate > 0) {
+      const double planned = static_cast<double>(plan.count) / plan.rate;
+      longest = std::min(longest_floor, milliseconds{std::llround(planned * 1000)});
+    }
+  }
+  for (const auto& [name, time] : {std::pair{"--delay", plan.delay}, {"--spread", plan.spread}}) {
+    if (time > longest_delay) {
+      return std::unexpected(fmt::format("{}: {} is too long; the limit is {}", name,
+                                         format_duration(time), format_duration(longest_delay)));
+    }
+  }
+  bench.floor = std::min(duration_of(options.floor, longest), milliseconds{std::chrono::hours{1}});
+  if (bench.floor > 0ms && rate == 0)
+    return std::unexpected("--floor: the floor is measured at a rate; give --rate");
+  return bench;
+}
+
+double in_ms(std::int64_t us) {
+  return static_cast<double>(us) / 1000;
+}
+
+Json percentiles(const LatencyHistogram& histogram) {
+  if (histogram.count() == 0) return nullptr;
+  return {{"min", in_ms(histogram.min())},
+          {"p50", in_ms(histogram.quantile(0.5))},
+          {"p90", in_ms(histogram.quantile(0.9))},
+          {"p99", in_ms(histogram.quantile(0.99))},
+          {"p99.9", in_ms(histogram.quantile(0.999))},
+          {"max", in_ms(histogram.max())}};
+}
+
+double accept_rate(const FlowResult& flow) {
+  if (flow.accepted_in_us <= 0) return 0;
+  return static_cast<double>(flow.figures.accepted) * 1e6 /
+         static_cast<double>(flow.accepted_in_us);
+}
+
+Json json_of_flow(const FlowResult& flow, bool is_lost_known) {
+  const auto& figures = flow.figures;
+  return {{"sent", flow.sent},
+          {"accepted", figures.accepted},
+          {"accepted_per_s", std::llround(accept_rate(flow))},
+          {"accept_ms", percentiles(flow.accept)},
+          {"delivered", figures.delivered},
+          {"lag_ms", percentiles(figures.lag)},
+          {"early", figures.early},
+          {"lost", is_lost_known ? Json(figures.lost) : Json(nullptr)},
+          {"twice", figures.twice},
+          {"refused", flow.refused},
+          {"accepted_late", figures.accepted_late},
+          {"unconfirmed", figures.unconfirmed},
+          {"not_due", figures.not_due}};
+}
+
+Json json_of(const DelayedBenchOptions& options, const DelayedBenchResult& result,
+             std::int32_t partitions) {
+  const auto& plan = options.plan;
+  Json json{{"bench", "delayed"},
+            {"topic", options.topic},
+            {"partitions", partitions},
+            {"clients", options.clients},
+            {"size", options.size},
+            {"rate", plan.rate},
+            {"count", plan.count},
+            {"delay_ms", plan.delay.count()},
+            {"spread_ms", plan.spread.count()},
+            {"ids", options.has_ids},
+            {"seed", plan.seed}};
+  json.update(json_of_flow(result.delayed, !result.error));
+  if (plan.is_burst) {
+    const auto& lag = result.delayed.figures.lag;
+    json["burst"] = {{"first_ms", lag.count() > 0 ? Json(in_ms(lag.min())) : Json(nullptr)},
+                     {"all_ms", result.read_again ? Json(in_ms(lag.max())) : Json(nullptr)}};
+    json["floor"] = nullptr;
+    if (result.read_again) {
+      json["floor"] = {{"first_ms", in_ms(result.read_again->first_us)},
+                       {"all_ms", in_ms(result.read_again->all_us)}};
+    }
+  } else {
+    json["floor"] = result.floor ? json_of_flow(*result.floor, !result.error) : Json(nullptr);
+  }
+  json["interrupted"] = result.interrupted;
+  if (!result.first_refusal.empty()) json["first_refusal"] = result.first_refusal;
+  if (result.error) json["error"] = result.error->message;
+  return json;
+}
+
+std::string ms_text(std::int64_t us) {
+  return fmt::format("{:.2f} ms", in_ms(us));
+}
+
+class Report {
+ public:
+  Report(const DelayedBenchOptions& options, const DelayedBenchResult& result)
+      : options_(options),
+        result_(result),
+        table_(
+            {{"what"}, {"delayed", true}, {options.plan.is_burst ? "read again" : "floor", true}}) {
+  }
+
+  void print(Output& out) {
+    row("records accepted", [](const FlowResult& flow) { return grouped(flow.figures.accepted); });
+    row("accepted a second", [](const FlowResult& flow) {
+      return grouped(static_cast<std::uint64_t>(accept_rate(flow)));
+    });
+    if (options_.plan.rate > 0) {
+      for (const auto& [name, share] : {std::pair{"accepted after, p50", 0.5}, {"p99", 0.99}})
+        quantile(
+            name, share, [](const FlowResult& flow) -> auto& { return flow.accept; });
+    }
+    if (options_.plan.is_burst) add_burst();
+    const auto lag = [](const FlowResult& flow) -> auto& {
+      return flow.figures.lag;
+    };
+    for (const auto& [name, share] :
+         {std::pair{"lag, p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1.0}})
+      quantile(name, share, lag);
+    row("early", [](const FlowResult& flow) { return grouped(flow.figures.early); });
+    row("lost", [&](const FlowResult& flow) {
+      return result_.error ? std::string("-") : grouped(flow.figures.lost);
+    });
+    row("twice", [](const FlowResult& flow) { return grouped(flow.figures.twice); });
+    row("refused", [](const FlowResult& flow) { return grouped(flow.refused); });
+    if (result_.delayed.figures.not_due > 0)
+      row("not due yet", [](const FlowResult& flow) { return grouped(flow.figures.not_due); });
+    table_.print(out);
+  }
+
+ private:
+  template <typename Text>
+  void row(const char* what, Text text) {
+    table_.row({what, text(result_.delayed), result_.floor ? text(*result_.floor) : "-"});
+  }
+  template <typename Histogram>
+  void quantile(const char* what, double share, Histogram histogram) {
+    row(what, [&](const FlowResult& flow) {
+      const LatencyHistogram& values = histogram(flow);
+      return values.count() == 0 ? std::string("-") : ms_text(values.quantile(share));
+    });
+  }
+  void add_burst() {
+    const auto& lag = result_.delayed.figures.lag;
+    const auto& again = result_.read_again;
+    table_.row({"first fetchable", lag.count() > 0 ? ms_text(lag.min()) : "-",
+                again ? ms_text(again->first_us) : "-"});
+    table_.row(
+        {"all fetchable", again ? ms_text(lag.max()) : "-", again ? ms_text(again->all_us) : "-"});
+  }
+
+  const DelayedBenchOptions& options_;
+  const DelayedBenchResult& result_;
+  Table table_;
+};
+
+// The reason for status 1; empty: there is none.
+std::string failure_reason(const DelayedBenchResult& result) {
+  if (result.error) return result.error->message;
+  FlowFigures all = result.delayed.figures;
+  std::uint64_t refused = result.delayed.refused;
+  if (result.floor) {
+    all.add(result.floor->figures);
+    refused += result.floor->refused;
+  }
+  if (all.early + all.lost + all.twice > 0) {
+    return fmt::format("{} early, {} lost, {} delivered twice",
+                       counted(all.early, "record", "records"), all.lost, all.twice);
+  }
+  if (refused > 0) {
+    return fmt::format("{} not accepted, the first of them: {}",
+                       counted(refused, "record", "records"), result.first_refusal);
+  }
+  return {};
+}
+
+// A topic for this run alone, deleted with what may be pending in it.
+class OwnTopic {
+ public:
+  static Result<OwnTopic> create(const BrokerOptions& broker, std::uint64_t run,
+                                 std::int32_t partitions) {
+    auto admin = KafkaAdmin::open(broker.kafka());
+    if (!admin) return std::unexpected(admin.error());
+    std::string name = fmt::format("tarry-bench-delayed-{:016x}", run);
+    if (auto created = admin->create(name, partitions, {}); !created)
+      return std::unexpected(created.error());
+    return OwnTopic(broker, std::move(*admin), std::move(name));
+  }
+
+  const std::string& name() const { return name_; }
+
+  Result<> remove() {
+    auto removed = admin_.remove(name_);
+    if (removed || removed.error().code != Errc::in_use) return removed;
+    // Records are pending in it, so it takes the admin's force.
+    BrokerOptions broker = broker_;
+    broker.brokers_given = broker.brokers_given || !broker.admin_given;
+    auto admin = choose_admin(broker, AdminUse::changes);
+    if (!admin) return fail(Errc::in_use, left_over(admin.error().reason));
+    const auto forced = admin->remove(fmt::format("/topics/{}?force=true", name_));
+    if (!forced) return fail(Errc::in_use, left_over(forced.error().message));
+    return {};
+  }
+
+ private:
+  OwnTopic(const BrokerOptions& broker, KafkaAdmin admin, std::string name)
+      : broker_(broker), admin_(std::move(admin)), name_(std::move(name)) {}
+
+  std::string left_over(const std::string& why) const {
+    return fmt::format(
+        "the topic {} still has pending records and could not be deleted ({}); delete it with "
+        "`tarry topic delete {} --force`",
+        name_, why, name_);
+  }
+
+  const BrokerOptions& broker_;
+  KafkaAdmin admin_;
+  std::string name_;
+};
+
+int measure(const Options& options, const DelayedBenchOptions& bench, std::int32_t partitions,
+            Output& out) {
+  Progress progress("records delivered");
+  const auto result =
+      measure_delayed(bench, [&](std::uint64_t delivered) { progress.at(delivered); });
+  progress.clear();
+  if (!result) return failure(result.error().message);
+  if (!options.broker.json) Report(bench, *result).print(out);
+  out.line(text_of(json_of(bench, *result, partitions)));
+  out.flush();
+  if (const auto late = result->delayed.figures.accepted_late; late > 0) {
+    complain(fmt::format(
+        "{} accepted after the due time, so the lag is not the broker's alone; give a longer "
+        "--delay",
+        counted(late, "record was", "records were")));
+  }
+  const std::string why = failure_reason(*result);
+  return why.empty() ? done : failure(why);
+}
+
+int run(const Options& options) {
+  auto bench = plan_of(options);
+  if (!bench) return usage_error(bench.error());
+  Output out;
+  end_in_order_on_signals();
+  if (options.topic) {
+    bench->topic = *options.topic;
+    auto admin = KafkaAdmin::open(bench->kafka);
+    if (!admin) return failure(admin.error().message);
+    const auto topic = admin->topic(bench->topic);
+    if (!topic) return failure(topic.error().message);
+    return out.end(
+        measure(options, *bench, static_cast<std::int32_t>(topic->partitions.size()), out));
+  }
+  auto topic = OwnTopic::create(options.broker, bench->run, options.partitions);
+  if (!topic) return failure(topic.error().message);
+  bench->topic = topic->name();
+  const int status = measure(options, *bench, options.partitions, out);
+  const auto removed = topic->remove();
+  if (!removed && status == done) return out.end(failure(removed.error().message));
+  if (!removed) complain(removed.error().message);
+  return out.end(status);
+}
+
+void add_load_options(CLI::App& command, Options& options) {
+  command
+      .add_option("--rate", options.rate,
+                  "Records a second (default 20000; 0: as fast as the broker accepts them)")
+      ->option_text("N")
+      ->check(CLI::Range(std::uint64_t{0}, max_rate))
+      ->take_last();
+  auto* duration =
+      command
+          .add_option("--duration", options.duration, "For how long records are sent (default 10s)")
+          ->option_text("D")
+          ->check(is_duration)
+          ->take_last();
+  auto* count = command.add_option("--count", options.count, "How many records are sent")
+                    ->option_text("N")
+                    ->check(CLI::Range(std::uint64_t{1}, max_records))
+                    ->take_last()
+                    ->excludes(duration);
+  command
+      .add_option("--delay", options.delay,
+                  "The shortest time from sending a record to its due time (default 5s; for a "
+                  "burst, longer the larger it is)")
+      ->option_text("D")
+      ->check(is_duration)
+      ->take_last();
+  auto* spread = command
+                     .add_option("--spread", options.spread,
+                                 "Due times are spread over this time, at random (default 1s)")
+                     ->option_text("D")
+                     ->check(is_duration)
+                     ->take_last();
+  command
+      .add_option("--burst", options.burst,
+                  "Sends this many records that are all due in one millisecond")
+      ->option_text("N")
+      ->check(CLI::Range(std::uint64_t{1}, max_records))
+      ->take_last()
+      ->excludes(duration)
+      ->excludes(count)
+      ->excludes(spread);
+}
+
+}  // namespace
+
+void add_bench_delayed(CLI::App& group, Chosen& chosen) {
+  const auto [command, options] = add_broker_command<Options>(
+      group, chosen, "delayed",
+      "Measures how late delayed records come; ends with one line of JSON", run);
+  add_data_option(*command, options->broker);
+  add_load_options(*command, *options);
+  command
+      ->add_option("--floor", options->floor,
+                   "For how long records due at once are measured, half before and half after "
+                   "(default: as long as the delayed ones are sent, at most 10s; 0: not)")
+      ->option_text("D")
+      ->check(is_duration)
+      ->take_last();
+  command->add_option("--size", options->size, "Bytes in a record's value (default 100)")
+      ->option_text("BYTES")
+      ->check(CLI::Range(min_record_size, max_size))
+      ->take_last();
+  command->add_option("--clients", options->clients, "The number of producers (default 1)")
+      ->option_text("N")
+      ->check(CLI::Range(1U, max_clients))
+      ->take_last();
+  auto* partitions =
+      command
+          ->add_option("--partitions", options->partitions,
+                       "Partitions of the topic that is made for the run (default 1)")
+          ->option_text("N")
+          ->check(is_count)
+          ->take_last();
+  command
+      ->add_option("--topic", options->topic,
+                   "Sends to this topic (default: makes a topic and deletes it at the end)")
+      ->option_text("TOPIC")
+      ->check(is_topic)
+      ->take_last()
+      ->excludes(partitions);
+  command->add_flag("--id", options->has_ids, "Each delayed record has a schedule id");
+  command->add_option("--seed", options->seed, "Seed of the random due times (default: any)")
+      ->option_text("N")
+      ->take_last();
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,100 @@
+"""tarry bench delayed, against brokers that keep the promises and some that do not."""
+
+import json
+import signal
+import subprocess
+import time
+
+from harness import case, eventually
+from test_cli import json_lines, one_line
+
+
+def result_of(done):
+    *rows, last = done.stdout.splitlines()
+    return rows, json.loads(last)
+
+
+@case("bench delayed finds each record once and none early, at a rate, and deletes the topic that it made")
+def _(ctx):
+    broker = ctx.broker()
+    words = ("bench", "delayed", "--rate", "2000", "--duration", "1s", "--delay", "500ms", "--spread", "300ms")
+    rows, told = result_of(broker.cli(*words, "--clients", "3", "--partitions", "4", "--floor", "1s", "--seed", "7"))
+    assert (told["bench"], told["partitions"], told["clients"], told["rate"], told["seed"]) == ("delayed", 4, 3, 2000, 7), told
+    for flow in (told, told["floor"]):
+        assert flow["sent"] == flow["accepted"] == flow["delivered"] == 2000, flow
+        assert [flow[name] for name in ("early", "lost", "twice", "refused", "unconfirmed", "not_due")] == [0] * 6, flow
+        lag = flow["lag_ms"]
+        assert 0 <= lag["min"] <= lag["p50"] <= lag["p90"] <= lag["p99"] <= lag["p99.9"] <= lag["max"] < 5000, lag
+        assert 500 < flow["accepted_per_s"] < 4000, flow
+    names = [row.split("\t")[0] for row in rows]
+    assert names[:2] == ["records accepted", "accepted a second"] and {"lag, p50", "p99.9", "early", "lost", "twice", "refused"} <= set(names), names
+    assert all(len(row.split("\t")) == 3 for row in rows), rows
+    assert broker.cli("topic", "list").stdout == "", "its topic is left"
+    alone = json_lines(broker.cli(*words, "--floor", "0", "--json", "--id", "--size", "1000"))
+    assert len(alone) == 1 and alone[0]["floor"] is None and alone[0]["ids"] and alone[0]["delivered"] == 2000, alone
+    assert alone[0].keys() == told.keys()
+
+
+@case("bench delayed measures a burst from its millisecond to the first and to all, and reads it again to compare")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic, "--partitions", "2")
+    broker.cli("produce", topic, stdin="not of the bench\n" * 10)
+    broker.cli("produce", topic, "--delay", "1s", stdin="nor this\n" * 10)
+    rows, told = result_of(broker.cli("bench", "delayed", "--burst", "5000", "--topic", topic, "--id", "--delay", "2s"))
+    assert told["topic"] == topic and told["partitions"] == 2 and told["delivered"] == told["accepted"] == 5000, told
+    assert 0 <= told["burst"]["first_ms"] <= told["burst"]["all_ms"] < 5000, told
+    assert 0 < told["floor"]["first_ms"] <= told["floor"]["all_ms"], told
+    assert [told[name] for name in ("early", "lost", "twice", "accepted_late")] == [0] * 4, told
+    assert "first fetchable" in [row.split("\t")[0] for row in rows]
+    assert topic in broker.cli("topic", "list").stdout, "a topic that it was given is deleted"
+
+
+@case("bench delayed says that records were early when a topic does not look at headers, and names what is refused")
+def _(ctx):
+    broker, topic, strict = ctx.broker(), ctx.topic(), ctx.topic()
+    broker.cli("topic", "create", topic, "--config", "tarry.delay.enable=false")
+    words = ("bench", "delayed", "--rate", "100", "--count", "50", "--delay", "1s", "--spread", "0", "--floor", "0", "--json")
+    done = broker.cli(*words, "--topic", topic, check=False)
+    one_line(done, 1, "50 records early, 0 lost")
+    assert json_lines(done)[0]["early"] == 50
+    broker.cli("topic", "create", strict, "--config", "tarry.delay.max.ms=500")
+    done = broker.cli(*words, "--topic", strict, check=False)
+    one_line(done, 1, "50 records not accepted", "tarry.delay.max.ms")
+    told = json_lines(done)[0]
+    assert told["refused"] == 50 and told["accepted"] == 0 and "tarry.delay.max.ms" in told["first_refusal"], told
+    one_line(broker.cli(*words, "--topic", "nowhere", check=False), 1, "nowhere")
+
+
+@case("bench delayed finds a record that a broker has lost")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    with subprocess.Popen([broker.binary, "bench", "delayed", "-b", broker.brokers, "--topic", topic, "--rate", "50", "--count", "50",
+                           "--delay", "4s", "--spread", "0", "--floor", "0", "--timeout", "1s", "--json", "--id"],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        eventually(lambda: len(broker.pending(topic)) == 50, "all are pending")
+        # A cancel is a loss, to someone who does not know of it.
+        ids = [record["id"] for record in broker.pending(topic)]
+        broker.cli("delayed", "cancel", topic, ids[7], ids[40])
+        out, said = process.communicate(timeout=30)
+    assert process.returncode == 1 and said == "tarry: 0 records early, 2 lost, 0 delivered twice\n", (process.returncode, said)
+    assert json.loads(out)["lost"] == 2 and json.loads(out)["delivered"] == 48, out
+
+
+@case("Ctrl-C ends bench delayed in order: it prints what it has, and deletes its topic with what is pending in it")
+def _(ctx):
+    broker = ctx.broker()
+    environment = {"TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin, "PATH": "/usr/bin"}
+    with subprocess.Popen([broker.binary, "bench", "delayed", "--rate", "500", "--duration", "1h", "--delay", "0", "--spread", "1h", "--floor", "0",
+                           "--data", broker.data], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        eventually(lambda: broker.get("/status")["delayed"]["pending"] > 1000, "records are pending")
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=30)
+    told = json.loads(out.splitlines()[-1])
+    assert process.returncode == 0 and said == "", (process.returncode, said)
+    assert told["interrupted"] and told["lost"] == 0 and told["not_due"] > 1000, told
+    assert told["not_due"] + told["delivered"] == told["accepted"] == told["sent"], told
+    assert time.monotonic() - began < 10
+    assert broker.cli("topic", "list").stdout == "" and broker.get("/status")["delayed"]["pending"] == 0
