@@ -50,9 +50,12 @@ Result<milliseconds> milliseconds_of(std::string_view key, std::string_view valu
 
 Result<> set_config(delay::TopicDelay& topic, std::string_view key, std::string_view value) {
   if (key == "tarry.delay.enable") {
-    if (value != "true" && value != "false")
+    // Without regard to case, as brokers read it.
+    std::string lower(value);
+    for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (lower != "true" && lower != "false")
       return fail(Errc::invalid, fmt::format("{}: {}: give true or false", key, printable(value)));
-    topic.enable = value == "true";
+    topic.enable = lower == "true";
     return {};
   }
   if (key == "tarry.delay.ms" || key == "tarry.delay.max.ms") {

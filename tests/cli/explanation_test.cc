@@ -98,7 +98,7 @@ TEST_CASE("the topic's configs count as on a broker") {
   CHECK(by_default.result == "delayed");
   CHECK(by_default.due == at + 1h);
   CHECK(explained({{"x-delay", "1s"}}, {"tarry.delay.ms=3600000"}).due == at + 1s);
-  CHECK(explained({{"x-delay", "soon"}}, {"tarry.delay.enable=false"}).result == "nothing");
+  CHECK(explained({{"x-delay", "soon"}}, {"tarry.delay.enable=False"}).result == "nothing");
   check_refused({{"x-delay", "2h"}}, {"tarry.delay.max.ms", "x-delay"}, {"tarry.delay.max.ms=1h"});
   CHECK(explained({{"x-delay", "2h"}}, {"tarry.delay.max.ms=1h", "tarry.delay.max.ms=-1"}).result ==
         "delayed");
