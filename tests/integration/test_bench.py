@@ -52,7 +52,7 @@ def _(ctx):
 
 @case("bench delayed says that records were early when a topic does not look at headers, and names what is refused")
 def _(ctx):
-    broker, topic, strict = ctx.broker(), ctx.topic(), ctx.topic()
+    broker, topic, strict = ctx.broker(settings={"auto.create.topics.enable": "false"}), ctx.topic(), ctx.topic()
     broker.cli("topic", "create", topic, "--config", "tarry.delay.enable=false")
     words = ("bench", "delayed", "--rate", "100", "--count", "50", "--delay", "1s", "--spread", "0", "--floor", "0", "--json")
     done = broker.cli(*words, "--topic", topic, check=False)
@@ -71,7 +71,7 @@ def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
     with subprocess.Popen([broker.binary, "bench", "delayed", "-b", broker.brokers, "--topic", topic, "--rate", "50", "--count", "50",
-                           "--delay", "4s", "--spread", "0", "--floor", "0", "--timeout", "1s", "--json", "--id"],
+                           "--delay", "4s", "--spread", "0", "--floor", "0", "--timeout", "3s", "--json", "--id"],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         eventually(lambda: len(broker.pending(topic)) == 50, "all are pending")
         # A cancel is a loss, to someone who does not know of it.
@@ -86,7 +86,7 @@ def _(ctx):
 def _(ctx):
     broker = ctx.broker()
     environment = {"TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin, "PATH": "/usr/bin"}
-    with subprocess.Popen([broker.binary, "bench", "delayed", "--rate", "500", "--duration", "1h", "--delay", "0", "--spread", "1h", "--floor", "0",
+    with subprocess.Popen([broker.binary, "bench", "delayed", "--rate", "500", "--duration", "1h", "--delay", "1s", "--spread", "1h", "--floor", "0",
                            "--data", broker.data], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         eventually(lambda: broker.get("/status")["delayed"]["pending"] > 1000, "records are pending")
         began = time.monotonic()
