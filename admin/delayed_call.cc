@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <variant>
 
 #include <fmt/core.h>
 
@@ -25,6 +26,22 @@ T number(const std::string& name, const std::string& text, T least, T most) {
                                    printable(text), least, most, name, least)};
   }
   return value;
+}
+
+// As the headers would say it, but for `left`: how many deliveries are still to come.
+Json json_of(const delay::Recurrence& recurrence) {
+  Json json;
+  json["text"] = recurrence.text();
+  if (const auto* every = std::get_if<delay::Recurrence::Every>(&recurrence.rule())) {
+    json["every"] = format_duration(every->period);
+  } else {
+    const auto& in_zone = std::get<delay::Recurrence::InZone>(recurrence.rule());
+    json["cron"] = in_zone.cron.text();
+    json["tz"] = in_zone.zone->name();
+  }
+  if (recurrence.end().until) json["until_ms"] = to_ms(*recurrence.end().until);
+  if (recurrence.end().count) json["left"] = *recurrence.end().count - recurrence.delivered();
+  return json;
 }
 
 }  // namespace
@@ -120,7 +137,8 @@ Json json_of(const broker::DelayedRecord& record) {
     put_bytes(each, "value", header.value);
     row["headers"].push_back(std::move(each));
   }
-  row["recurring"] = false;
+  row["recurring"] = record.recurrence.has_value();
+  if (record.recurrence) row["recurrence"] = json_of(*record.recurrence);
   if (!record.damage.empty()) row["damage"] = record.damage;
   return row;
 }

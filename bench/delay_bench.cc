@@ -55,7 +55,7 @@ class Host final : public Sink {
 
   std::optional<TopicDelay> target(const TopicPartition&) override { return TopicDelay{}; }
   bool owns(const TopicPartition&) override { return true; }
-  void deliver(const TopicPartition&, Buffer, std::vector<storage::PendingRemoved>,
+  void deliver(const TopicPartition&, Buffer, Departures,
                std::move_only_function<void(Result<Offset>)> done) override {
     done_.push_back(std::move(done));
   }

@@ -24,10 +24,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::size_t runs_shown = 5;
+
 const char* word_of(delay::Schedule::Kind kind) {
   using Kind = delay::Schedule::Kind;
   switch (kind) {
     case Kind::none:
+    case Kind::invalid:
       break;
     case Kind::immediate:
       return "immediate";
@@ -96,7 +99,7 @@ Explanation explain(const std::vector<std::pair<std::string, std::string>>& head
   const auto schedule = delay::read_schedule(*record, topic, at, at);
   if (!schedule) {
     explanation.result = "refused";
-    explanation.error = schedule.error();
+    explanation.error = schedule.error().message;
     return explanation;
   }
   using Kind = delay::Schedule::Kind;
@@ -105,6 +108,11 @@ Explanation explain(const std::vector<std::pair<std::string, std::string>>& head
   explanation.id = schedule->id;
   if (schedule->kind == Kind::cancel) return explanation;
   explanation.due = schedule->due;
+  if (schedule->recurrence) {
+    explanation.recurrence = schedule->recurrence->text();
+    explanation.upcoming = schedule->recurrence->upcoming(runs_shown - 1);
+    explanation.upcoming.insert(explanation.upcoming.begin(), schedule->due);
+  }
   if (schedule->expires != storage::never_expires) explanation.expires = schedule->expires;
   return explanation;
 }

@@ -24,6 +24,8 @@ struct Explanation {
   std::optional<WallTime> due;      // Of delayed, immediate and expired.
   std::optional<WallTime> expires;  // If it has an x-expire-at.
   std::string id;                   // Empty: none.
+  std::string recurrence;           // For people; empty: it is delivered once.
+  std::vector<WallTime> upcoming;   // The first runs of a recurring record, `due` among them.
   std::string error;                // Why it is refused.
 };
 

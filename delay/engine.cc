@@ -51,9 +51,22 @@ Engine::~Engine() {
 void Engine::start() {
   TARRY_ASSERT(!started_, "an engine is started once");
   started_ = true;
+  running_since_ = last_now_ = wall_.observe(clock_);
+  last_mono_ = clock_.mono();
   request_sequences_if_low();
   more_ = true;
   set_alarm();
+}
+
+// What became due while the clock jumped ahead was missed, as if nobody had been here; what is
+// accepted after it was set back was not.
+void Engine::note_clock(WallTime now) {
+  constexpr milliseconds jump = std::chrono::minutes{1};
+  const MonoTime mono = clock_.mono();
+  const WallTime expected = last_now_ + std::chrono::floor<milliseconds>(mono - last_mono_);
+  running_since_ = now > expected + jump ? now : std::min(running_since_, now);
+  last_now_ = now;
+  last_mono_ = mono;
 }
 
 // --- One step: what has become due, what comes near, what may leave.
@@ -62,6 +75,7 @@ void Engine::step() {
   if (!started_ || stopped_ || stepping_) return;
   stepping_ = true;
   const WallTime now = wall_.observe(clock_);
+  note_clock(now);
   end_back_offs(clock_.mono());
 
   bool more = load_step(now);

@@ -124,6 +124,7 @@ class Accepted {
     storage::RemovalReason how;
     std::size_t id_at = 0, id_size = 0;  // In bytes_.
     std::int32_t offset_delta = 0;       // Of one that goes to the log at once.
+    bool again = false;                  // The next run of one that is being delivered.
   };
 
   std::string_view id(std::size_t at, std::size_t size) const {
@@ -255,6 +256,8 @@ class Engine {
     std::uint64_t early_total = 0;  // Always 0.
     std::uint64_t cancelled_total = 0;
     std::uint64_t moved_total = 0;
+    std::uint64_t recurred_total = 0;  // Of those delivered: records that are due again.
+    std::uint64_t left_out_total = 0;  // Missed runs of recurring records, by tarry.delay.missed.
     std::uint64_t cancel_unknown_total = 0;  // From clients: no such id.
     std::uint64_t cancel_late_total = 0;     // From clients: it was in flight.
     std::uint64_t replaced_total = 0;
@@ -272,14 +275,29 @@ class Engine {
   Stats stats() const;
 
  private:
+  // When a record that is being delivered is due again, and its stored form from then on.
+  struct Again {
+    WallTime due;
+    Buffer record;
+  };
+
+  // One delivery of a record.
+  struct Run {
+    WallTime due;  // By which it is delivered; empty in a recurring record's turn: it is not.
+    std::optional<Again> again;
+  };
+
   // A delivery in flight: a batch that was handed to the sink.
   struct Delivery {
     std::vector<NearEntry*> entries;
     std::vector<storage::PendingRecord> records;  // Of these; `gone` views their ids.
+    std::vector<std::optional<Again>> again;      // Of these: a recurring record is due again.
     WallTime at{};  // Of the removals, in the journal and in the store.
     std::size_t bytes = 0;
     // Called with the sequence numbers that were delivered: all, or none.
     std::vector<std::move_only_function<void(const std::vector<Sequence>&)>> waiters;
+
+    storage::PendingAdded again_of(std::size_t index) const;
   };
 
   // A partition of this engine that has near or held back records.
@@ -329,10 +347,10 @@ class Engine {
 
   // A record on its way to another due time.
   struct Move {
-    storage::PendingRecord record;  // As it was.
+    storage::PendingRecord record;  // As it was, or with another recurrence.
     WallTime due;
     WallTime at{};
-    std::unique_ptr<Control> asked;
+    std::unique_ptr<Control> asked;  // Null: its missed runs are left out.
 
     storage::PendingRemoved removed() const;
     storage::PendingAdded added() const;
@@ -357,6 +375,7 @@ class Engine {
 
   // --- engine.cc
   void step();
+  void note_clock(WallTime now);
   bool load_step(WallTime now);
   bool refill_step();
   bool sweep_step();
@@ -382,6 +401,7 @@ class Engine {
   bool waits(std::unique_ptr<Control>& asked, Sequence sequence);
   Result<WallTime> new_due(const Control& asked, const storage::PendingRecord& record);
   void start_move(std::unique_ptr<Control> asked, PendingKey key);
+  void commit_move(std::unique_ptr<Move> move);
   void moved(Move& move, const Result<>& result);
   void await_delivery(Sequence sequence, std::unique_ptr<Control> asked);
   void answer_awaiting(Sequence sequence, const Result<Controlled>& answer);
@@ -414,9 +434,12 @@ class Engine {
   void take_for_read(Filling& filling);
   std::size_t add_to(Filling& filling, NearEntry& entry,
                      std::optional<storage::PendingRecord>& record);
+  bool take_turn_of(Filling& filling, storage::PendingRecord& record, Bytes recurrence, Run& run);
+  const Again* again_of(Sequence sequence) const;
   std::size_t send(Filling& filling);
   NearEntry* take_ready(PartitionSlot slot);
   void drop_all(PartitionSlot slot);
+  bool store_delivered(const Delivery& delivery, Offset base);
   void delivered(PartitionSlot slot, const Result<Offset>& result);
   void back_off(PartitionSlot slot);
 
@@ -427,6 +450,10 @@ class Engine {
   const Options options_;
 
   ClockStepFilter wall_;
+  // Since when runs that become due are delivered, however late: before it they were missed.
+  WallTime running_since_{};
+  WallTime last_now_{};
+  MonoTime last_mono_{};
   timing::CallbackTimer alarm_;
   NearTier near_;
   FarTier far_;

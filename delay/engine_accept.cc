@@ -58,7 +58,7 @@ void Accepted::add_parked(const PendingKey& key, const Schedule& schedule, WallT
   parked.id_size = schedule.id.size();
   append_bytes(bytes_, as_bytes(schedule.id));
   parked.record_at = bytes_.size();
-  append_pending_body(bytes_, original, record, plain_headers(record));
+  append_pending_body(bytes_, original, schedule.recurrence.get(), record, plain_headers(record));
   parked.record_size = bytes_.size() - parked.record_at;
 }
 
@@ -83,6 +83,12 @@ Result<bool> Engine::take_id(Accepted& accepted, Intake& intake, std::string_vie
   if (!found) return std::unexpected(found.error());
   if (found->state != Found::State::pending || leaving_.contains(found->key.sequence)) return false;
   accepted.add_gone(found->key, how, id);
+  // A recurring one that is being delivered goes where it is now if that is refused, and where it
+  // will be if not.
+  if (const Again* again = again_of(found->key.sequence)) {
+    accepted.add_gone({again->due, found->key.sequence}, how, id);
+    accepted.removed_.back().again = true;
+  }
   return true;
 }
 
@@ -235,6 +241,11 @@ void Engine::store_accepted(const Accepted& accepted, bool deleted) {
   std::vector<storage::Operation> operations;
   for (const auto& gone : accepted.removed_) {
     const auto leaving = leaving_.find(gone.key.sequence);
+    if (gone.again) {
+      if (!deleted) operations.emplace_back(accepted.removed_operation(gone));
+      far_.left(gone.key);
+      continue;
+    }
     if (leaving != leaving_.end() && leaving->second.delivered) {
       if (gone.how == storage::RemovalReason::cancelled) ++stats_.cancel_late_total;
       continue;

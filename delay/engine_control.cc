@@ -162,8 +162,11 @@ void Engine::start_move(std::unique_ptr<Control> asked, PendingKey key) {
     if (deliver) return await_delivery(key.sequence, std::move(asked));
     return asked->done(Controlled{ControlOutcome::done, *due});
   }
-  auto move = std::make_unique<Move>(std::move(**record), *due, clock_.wall(), std::move(asked));
-  begin_leaving(key);
+  commit_move(std::make_unique<Move>(std::move(**record), *due, clock_.wall(), std::move(asked)));
+}
+
+void Engine::commit_move(std::unique_ptr<Move> move) {
+  begin_leaving(move->record.key);
   storage::JournalTransaction transaction(storage::Reserve::keep);
   transaction.add(move->removed());
   transaction.add(move->added());
@@ -182,22 +185,26 @@ void Engine::moved(Move& move, const Result<>& result) {
   if (!result) {
     put_back(from, partition);
     end_leaving(from.sequence);
-    asked->done(std::unexpected(result.error()));
+    if (asked) {
+      asked->done(std::unexpected(result.error()));
+    } else {
+      back_off(slot_of(partition));  // Nobody waits for the answer and would try again: we do.
+    }
   } else {
     if (!deleted) {
       const std::vector<storage::Operation> operations{move.removed(), move.added()};
       if (const auto applied = store_.apply(operations); !applied) return failed(applied.error());
     }
-    ++stats_.moved_total;
+    ++(asked ? stats_.moved_total : stats_.left_out_total);
     far_.left(from);
     answer_awaiting(from.sequence,
-                    fail(Errc::invalid, "it was moved by another request before it was delivered"));
+                    fail(Errc::invalid, "it was given another due time before it was delivered"));
     wall_.observe(clock_);
     if (!deleted) arm({move.due, from.sequence}, partition);
     // Before others: they may cancel it, and this request is the one that came first.
-    if (asked->kind == Control::Kind::deliver && !deleted) {
+    if (asked && asked->kind == Control::Kind::deliver && !deleted) {
       await_delivery(from.sequence, std::move(asked));
-    } else {
+    } else if (asked) {
       asked->done(deleted ? Controlled{} : Controlled{ControlOutcome::done, move.due});
     }
     end_leaving(from.sequence);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "delay/engine.h"
 #include "delay/pending_record.h"
+#include "delay/time_zones.h"
 #include "records/batch_builder.h"
 
 namespace tarry::delay {
@@ -68,7 +69,8 @@ struct Engine::Filling {
   const std::size_t max_bytes;
   records::BatchBuilder batch;
   std::unique_ptr<Delivery> delivery = std::make_unique<Delivery>();
-  std::unique_ptr<Removal> expired{};  // Null: none is.
+  std::unique_ptr<Removal> expired{};             // Null: none is.
+  std::vector<std::unique_ptr<Move>> left_out{};  // Recurring ones whose missed runs are left out.
   std::size_t seen = 0;
   bool full = false;
   // The entries of one read, and their keys.
@@ -102,6 +104,7 @@ void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records
     filling.expired->how = storage::RemovalReason::expired;
     remove(std::move(filling.expired));
   }
+  for (auto& move : filling.left_out) commit_move(std::move(move));
   records += filling.seen;
   if (!filling.batch.empty()) bytes += send(filling);
 }
@@ -196,16 +199,74 @@ std::size_t Engine::add_to(Filling& filling, NearEntry& entry,
     put_back();
     return size;
   }
-  append_delivered(
-      filling.batch,
-      delivered_time(filling.topic.timestamp, record->key.due, parked->original, filling.wall),
-      parked->record.key_value, parked->record.headers.size(), parked->record.headers.encoded(),
-      record->key.due, record->first_key());
+  Run run{record->key.due, std::nullopt};
+  if (!parked->recurrence.empty() && !take_turn_of(filling, *record, parked->recurrence, run)) {
+    forget();
+    return 0;
+  }
+  append_delivered(filling.batch,
+                   delivered_time(filling.topic.timestamp, run.due, parked->original, filling.wall),
+                   parked->record.key_value, parked->record.headers.size(),
+                   parked->record.headers.encoded(), run.due, record->first_key());
   near_.set_in_flight(entry);
   filling.delivery->entries.push_back(&entry);
+  filling.delivery->again.push_back(std::move(run.again));
   record->record = {};  // It is in the batch.
   filling.delivery->records.push_back(std::move(*record));
   return size;
+}
+
+// Sets what a recurring record's turn is; false: there is no delivery now, and what becomes of the
+// record is in `filling`, or logged.
+bool Engine::take_turn_of(Filling& filling, storage::PendingRecord& record, Bytes recurrence,
+                          Run& run) {
+  auto parsed = Recurrence::parse(recurrence, TimeZones::of_system());
+  if (!parsed) {
+    // As with any damage: it stays where it is, for the operator.
+    log_error("delay", "recurring record {} cannot be delivered: {}",
+              storage::encode_handle(record.first_key()), parsed.error().message);
+    ++stats_.damaged_total;
+    answer_awaiting(record.key.sequence, std::unexpected(parsed.error()));
+    return false;
+  }
+  const auto turn = parsed->turn(record.key.due, running_since_, filling.topic.missed);
+  if (turn.deliver) run.due = *turn.deliver;
+  if (turn.left_out && turn.deliver) ++stats_.left_out_total;
+  if (turn.next) {
+    parsed->take(turn);
+    run.again = Again{*turn.next, with_recurrence(record.record, *parsed)};
+  }
+  if (turn.deliver) return true;
+  if (run.again) {
+    storage::PendingRecord later = record;
+    later.record = std::move(run.again->record);
+    filling.left_out.push_back(
+        std::make_unique<Move>(std::move(later), run.again->due, filling.wall, nullptr));
+  } else {
+    if (!filling.expired) filling.expired = std::make_unique<Removal>();
+    filling.expired->keys.push_back(record.key);
+    filling.expired->ids.push_back(record.id);
+  }
+  return false;
+}
+
+// The next run of a recurring record that is being delivered; null for any other.
+const Engine::Again* Engine::again_of(Sequence sequence) const {
+  const NearEntry* const entry = near_.find(sequence);
+  if (entry == nullptr || entry->state() != NearEntry::State::in_flight) return nullptr;
+  const Delivery& delivery = *partitions_[entry->partition()].in_flight;
+  const auto at = std::ranges::find(delivery.entries, entry);
+  const auto& again = delivery.again[static_cast<std::size_t>(at - delivery.entries.begin())];
+  return again ? &*again : nullptr;
+}
+
+storage::PendingAdded Engine::Delivery::again_of(std::size_t index) const {
+  const auto& record = records[index];
+  storage::PendingAdded added{record.partition,    record.key.sequence, again[index]->due,
+                              record.accepted,     record.expires,      record.id,
+                              again[index]->record};
+  if (added.due != record.first_due) added.first_due = record.first_due;
+  return added;
 }
 
 // Hands the batch to the sink, with the removal of its records.  Returns its bytes.
@@ -218,16 +279,18 @@ std::size_t Engine::send(Filling& filling) {
   delivery->at = filling.wall;
   delivery->bytes = size;
   in_flight_bytes_ += size;
-  std::vector<storage::PendingRemoved> gone;
-  gone.reserve(delivery->records.size());
-  for (const auto& record : delivery->records) {
-    gone.push_back({partition.id, record.key.sequence, record.key.due,
-                    storage::RemovalReason::delivered, filling.wall, record.id});
+  Departures departures;
+  departures.gone.reserve(delivery->records.size());
+  for (std::size_t i = 0; i < delivery->records.size(); ++i) {
+    const auto& record = delivery->records[i];
+    departures.gone.push_back({partition.id, record.key.sequence, record.key.due,
+                               storage::RemovalReason::delivered, filling.wall, record.id});
     if (record.key.due > clock_.wall()) ++stats_.early_total;
+    if (delivery->again[i]) departures.again.push_back(delivery->again_of(i));
   }
   TARRY_ASSERT(!partition.in_flight, "one batch of a partition is in flight");
   partition.in_flight = std::move(delivery);
-  sink_.deliver(partition.id, std::move(buffer), std::move(gone),
+  sink_.deliver(partition.id, std::move(buffer), std::move(departures),
                 [this, alive = alive_, slot](Result<Offset> result) {
                   if (*alive) delivered(slot, result);
                 });
@@ -252,6 +315,22 @@ void Engine::drop_all(PartitionSlot slot) {
   if (!removal->keys.empty()) remove(std::move(removal));
 }
 
+// False: the store has failed.
+bool Engine::store_delivered(const Delivery& delivery, Offset base) {
+  std::vector<storage::Operation> operations;
+  operations.reserve(delivery.records.size());
+  for (std::size_t i = 0; i < delivery.records.size(); ++i) {
+    const auto& record = delivery.records[i];
+    operations.emplace_back(storage::PendingRemoved{
+        record.partition, record.key.sequence, record.key.due, storage::RemovalReason::delivered,
+        delivery.at, record.id, base + static_cast<Offset>(i)});
+    if (delivery.again[i]) operations.emplace_back(delivery.again_of(i));
+  }
+  const auto applied = store_.apply(operations);
+  if (!applied) failed(applied.error());
+  return applied.has_value();
+}
+
 void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
   if (stopped_) return;
   Partition& partition = partitions_[slot];
@@ -261,29 +340,23 @@ void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
   std::vector<Sequence> sequences;
 
   if (result) {
-    std::vector<storage::Operation> operations;
-    operations.reserve(delivery->records.size());
-    Offset offset = *result;
-    for (const auto& record : delivery->records) {
-      operations.emplace_back(storage::PendingRemoved{
-          partition.id, record.key.sequence, record.key.due, storage::RemovalReason::delivered,
-          delivery->at, record.id, offset++});
-    }
-    if (const auto applied = store_.apply(operations); !applied) {
-      failed(applied.error());
-      return;
-    }
+    if (!store_delivered(*delivery, *result)) return;
     wall_.observe(clock_);
     const MonoTime mono = clock_.mono();
-    for (NearEntry* entry : delivery->entries) {
+    for (std::size_t i = 0; i < delivery->entries.size(); ++i) {
+      NearEntry* const entry = delivery->entries[i];
       const Sequence sequence = entry->key().sequence;
       lag_us_.add(whole_microseconds(wall_.since(entry->key().due, mono)), mono);
-      if (!delivery->waiters.empty()) sequences.push_back(sequence);
-      if (const auto leaving = leaving_.find(sequence); leaving != leaving_.end()) {
-        leaving->second.delivered = true;
-      }
       near_.erase(*entry);
       --partition.entries;
+      const auto leaving = leaving_.find(sequence);
+      if (delivery->again[i]) {
+        ++stats_.recurred_total;
+        if (leaving == leaving_.end()) arm({delivery->again[i]->due, sequence}, partition.id);
+        continue;
+      }
+      if (!delivery->waiters.empty()) sequences.push_back(sequence);
+      if (leaving != leaving_.end()) leaving->second.delivered = true;
     }
     stats_.delivered_total += delivery->entries.size();
     partition.back_off = {};

@@ -16,6 +16,12 @@ void Engine::Stats::report(MetricSink& sink) const {
   sink.counter({"tarry_delay_cancelled_total", "Records that were cancelled."}, cancelled_total);
   sink.counter({"tarry_delay_moved_total", "Records that were given another due time."},
                moved_total);
+  sink.counter({"tarry_delay_recurred_total",
+                "Deliveries after which their record is due again: recurring ones."},
+               recurred_total);
+  sink.counter({"tarry_delay_left_out_total",
+                "Times at which missed runs of a recurring record were left out."},
+               left_out_total);
   sink.counter(
       {"tarry_delay_cancel_unknown_total", "Cancels from clients whose id was not pending."},
       cancel_unknown_total);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,22 +11,48 @@
 namespace tarry::delay {
 namespace {
 
-constexpr std::uint8_t version = 1;
+constexpr std::uint8_t plain_version = 1;
+constexpr std::uint8_t recurring_version = 2;
 constexpr std::size_t body_at = 9;
+
+void append_recurrence(Buffer& to, const Recurrence& recurrence) {
+  const std::size_t at = to.size();
+  append_be(to, std::uint16_t{0});
+  recurrence.append_to(to);
+  store_be(to.data() + at, static_cast<std::uint16_t>(to.size() - at - 2));
+}
 
 }  // namespace
 
 Result<PendingRecordBody> PendingRecordBody::parse(Bytes bytes) {
-  if (bytes.size() < body_at) {
+  const auto too_short = [size = bytes.size()] {
     return fail(Errc::corrupt,
-                fmt::format("a pending record of {} bytes ends within its header", bytes.size()));
-  }
-  if (bytes[0] != version) {
+                fmt::format("a pending record of {} bytes ends within its header", size));
+  };
+  if (bytes.size() < body_at) return too_short();
+  if (bytes[0] != plain_version && bytes[0] != recurring_version)
     return fail(Errc::unsupported, fmt::format("a pending record has version {}", bytes[0]));
+  PendingRecordBody body{from_ms(load_be<std::int64_t>(bytes.data() + 1)), {}, {}};
+  Bytes rest = bytes.subspan(body_at);
+  if (bytes[0] == recurring_version) {
+    if (rest.size() < 2) return too_short();
+    const std::size_t size = load_be<std::uint16_t>(rest.data());
+    if (rest.size() - 2 < size || size == 0) return too_short();
+    body.recurrence = rest.subspan(2, size);
+    rest = rest.subspan(2 + size);
   }
-  auto record = records::parse_record_body(bytes.subspan(body_at));
+  auto record = records::parse_record_body(rest);
   if (!record) return std::unexpected(record.error());
-  return PendingRecordBody{from_ms(load_be<std::int64_t>(bytes.data() + 1)), *record};
+  body.record = std::move(*record);
+  return body;
+}
+
+Buffer with_recurrence(Bytes bytes, const Recurrence& recurrence) {
+  const std::size_t size = load_be<std::uint16_t>(bytes.data() + body_at);
+  Buffer out(bytes.begin(), bytes.begin() + body_at);
+  append_recurrence(out, recurrence);
+  append_bytes(out, bytes.subspan(body_at + 2 + size));
+  return out;
 }
 
 PlainHeaders plain_headers(const records::RecordView& record) {
@@ -38,10 +65,11 @@ PlainHeaders plain_headers(const records::RecordView& record) {
   return plain;
 }
 
-void append_pending_body(Buffer& to, WallTime original, const records::RecordView& record,
-                         const PlainHeaders& headers) {
-  to.push_back(version);
+void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurrence,
+                         const records::RecordView& record, const PlainHeaders& headers) {
+  to.push_back(recurrence == nullptr ? plain_version : recurring_version);
   append_be(to, to_ms(original));
+  if (recurrence != nullptr) append_recurrence(to, *recurrence);
   append_bytes(to, record.key_value);
   records::append_varint(to, headers.count);
   append_bytes(to, headers.encoded);

@@ -3,9 +3,10 @@
 // The stored form of a pending record: the part of a producer's record that
 // storage::PendingAdded::record holds.
 //
-//      0  version             u8    = 1
+//      0  version             u8    = 1, or 2 with a recurrence
 //      1  original timestamp  i64   the producer's, ms; big-endian
-//      9  body                      as in Kafka's record from the key's length on: key, value,
+//      9  recurrence                of version 2 only: size u16, then as in recurrence.h
+//         body                      as in Kafka's record from the key's length on: key, value,
 //                                   headers, without those that scheduled it
 //
 // The batch around a record is not kept: on delivery it gets another one.  The headers that it gets
@@ -17,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "delay/recurrence.h"
 #include "delay/sink.h"
 #include "records/batch_builder.h"
 #include "records/record_batch.h"
@@ -30,6 +32,7 @@ using storage::PendingKey;
 struct PendingRecordBody {
   WallTime original;           // The producer's timestamp.
   records::RecordView record;  // Key, value and headers; its deltas mean nothing.
+  Bytes recurrence;            // Recurrence::parse() reads it; empty: it is delivered once.
 
   // Errc::corrupt for malformed bytes, Errc::unsupported for an unknown version.
   static Result<PendingRecordBody> parse(Bytes bytes);
@@ -42,9 +45,12 @@ struct PlainHeaders {
 };
 PlainHeaders plain_headers(const records::RecordView& record);
 
-// Appends `record` with `headers` to `to`, in the format above.
-void append_pending_body(Buffer& to, WallTime original, const records::RecordView& record,
-                         const PlainHeaders& headers);
+// Appends `record` with `headers` to `to`, in the format above.  `recurrence` may be null.
+void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurrence,
+                         const records::RecordView& record, const PlainHeaders& headers);
+
+// The stored form of the record in `bytes`, which has a recurrence, with another one.
+Buffer with_recurrence(Bytes bytes, const Recurrence& recurrence);
 
 // The timestamp of a delivered record.
 inline WallTime delivered_time(DeliveredTimestamp which, WallTime due, WallTime original,

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/time_text.h"
-#include "delay/schedule.h"
+#include "delay/header_names.h"
 
 namespace tarry::delay {
 namespace {

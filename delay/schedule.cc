@@ -20,6 +20,9 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
+#include "delay/header_value.h"
+#include "delay/recurrence_headers.h"
+#include "delay/time_zones.h"
 
 namespace tarry::delay {
 namespace {
@@ -32,8 +35,6 @@ constexpr std::array<std::string_view, 10> scheduling = {
     header::deliver_at, header::delay, header::schedule_id, header::schedule_action,
     header::expire_at,  header::every, header::cron,        header::cron_tz,
     header::until,      header::count};
-constexpr std::array<std::string_view, 5> recurring = {header::every, header::cron, header::cron_tz,
-                                                       header::until, header::count};
 // Delivery removes these: what scheduled the record, and what an earlier delivery added.
 constexpr std::array<std::string_view, 11> taken_out = {
     header::deliver_at, header::delay,         header::schedule_action, header::expire_at,
@@ -58,22 +59,9 @@ bool is_slip_at(Bytes bytes, std::size_t at) {
   return size <= bytes.size() - at && !nearly_named(as_text(bytes.subspan(at, size))).empty();
 }
 
-bool is_recurring(std::string_view name) {
-  for (const std::string_view each : recurring) {
-    if (equals_ignoring_case(name, each)) return true;
-  }
-  return false;
-}
-
 // All names of ours begin so.
 bool has_our_prefix(std::string_view name) {
   return name.size() > 2 && ascii_lower(name[0]) == 'x' && name[1] == '-';
-}
-
-// A value as it was given, for the message.
-std::string shown(const std::optional<Bytes>& value) {
-  if (!value) return "null";
-  return fmt::format("\"{}\"", printable(as_text(*value), 64));
 }
 
 ScheduleError wrong(std::string_view reason, std::string_view name,
@@ -81,32 +69,15 @@ ScheduleError wrong(std::string_view reason, std::string_view name,
   return {reason, fmt::format("{}: {} {}", name, shown(value), why)};
 }
 
-std::unexpected<ScheduleError> unreadable(std::string_view name, const Error& error) {
-  return std::unexpected(
-      ScheduleError{reason::unreadable_value, fmt::format("{}: {}", name, error.message)});
+// The value, or an error for a value that says nothing.
+template <typename T>
+std::expected<T, ScheduleError> readable(std::expected<T, std::string> value) {
+  if (value) return *value;
+  return std::unexpected(ScheduleError{reason::unreadable_value, std::move(value.error())});
 }
 
 bool is_binary(Bytes value) {
   return value.size() == 8 && value[0] == 0;
-}
-
-std::expected<WallTime, ScheduleError> time_in(std::string_view name,
-                                               const std::optional<Bytes>& value) {
-  if (!value) return std::unexpected(wrong(reason::unreadable_value, name, value, "is not a time"));
-  if (is_binary(*value)) return from_ms(load_be<std::int64_t>(value->data()));
-  const auto time = parse_time(as_text(*value));
-  if (!time) return unreadable(name, time.error());
-  return *time;
-}
-
-std::expected<milliseconds, ScheduleError> duration_in(std::string_view name,
-                                                       const std::optional<Bytes>& value) {
-  if (!value)
-    return std::unexpected(wrong(reason::unreadable_value, name, value, "is not a duration"));
-  if (is_binary(*value)) return milliseconds{load_be<std::int64_t>(value->data())};
-  const auto duration = parse_duration(as_text(*value));
-  if (!duration) return unreadable(name, duration.error());
-  return *duration;
 }
 
 // A due time, and an x-expire-at, lies within these years: a number of seconds or microseconds lies
@@ -218,33 +189,32 @@ struct Given {
 };
 
 struct GivenHeaders {
-  Given deliver_at, delay, id, action, expire_at;
+  Given deliver_at, delay, id, action, expire_at, every, cron, cron_tz, until, count;
 
   bool has_time() const { return deliver_at.present || delay.present; }
-  std::array<std::pair<const Given*, std::string_view>, 5> named() const {
-    return {{{&deliver_at, header::deliver_at},
-             {&delay, header::delay},
-             {&id, header::schedule_id},
-             {&action, header::schedule_action},
-             {&expire_at, header::expire_at}}};
+  bool recurs() const {
+    return every.present || cron.present || cron_tz.present || until.present || count.present;
   }
 };
 
-std::expected<GivenHeaders, ScheduleError> take_headers(const records::RecordView& record) {
-  std::expected<GivenHeaders, ScheduleError> given;
+constexpr std::pair<Given GivenHeaders::*, std::string_view> headers[] = {
+    {&GivenHeaders::deliver_at, header::deliver_at},
+    {&GivenHeaders::delay, header::delay},
+    {&GivenHeaders::id, header::schedule_id},
+    {&GivenHeaders::action, header::schedule_action},
+    {&GivenHeaders::expire_at, header::expire_at},
+    {&GivenHeaders::every, header::every},
+    {&GivenHeaders::cron, header::cron},
+    {&GivenHeaders::cron_tz, header::cron_tz},
+    {&GivenHeaders::until, header::until},
+    {&GivenHeaders::count, header::count}};
+
+GivenHeaders take_headers(const records::RecordView& record) {
+  GivenHeaders given;
   for (const auto& each : record.headers) {
     if (!has_our_prefix(each.name)) continue;
-    const auto is = [&each](std::string_view name) {
-      return equals_ignoring_case(each.name, name);
-    };
-    if (is(header::deliver_at)) given->deliver_at.take(each.value);
-    if (is(header::delay)) given->delay.take(each.value);
-    if (is(header::schedule_id)) given->id.take(each.value);
-    if (is(header::schedule_action)) given->action.take(each.value);
-    if (is(header::expire_at)) given->expire_at.take(each.value);
-    if (is_recurring(each.name)) {
-      return std::unexpected(wrong(reason::not_supported, each.name, each.value,
-                                   "asks for recurring delivery, which is not supported yet"));
+    for (const auto& [header, name] : headers) {
+      if (equals_ignoring_case(each.name, name)) (given.*header).take(each.value);
     }
   }
   return given;
@@ -252,11 +222,12 @@ std::expected<GivenHeaders, ScheduleError> take_headers(const records::RecordVie
 
 // The error of headers that do not go together, whatever their values say.
 std::optional<ScheduleError> conflict_in(const GivenHeaders& given) {
-  for (const auto& [header, name] : given.named()) {
-    if (header->twice) {
+  for (const auto& [member, name] : headers) {
+    const Given& header = given.*member;
+    if (header.twice) {
       return ScheduleError{reason::given_twice,
                            fmt::format("{}: given twice, as {} and as {}", name,
-                                       shown(header->value), shown(header->second))};
+                                       shown(header.value), shown(header.second))};
     }
   }
   if (given.deliver_at.present && given.delay.present) {
@@ -273,11 +244,12 @@ std::optional<ScheduleError> cancel_error(const GivenHeaders& given) {
   if (!given.action.value || as_text(*given.action.value) != "cancel")
     return wrong(reason::bad_action, header::schedule_action, given.action.value,
                  "is not an action: the only action is cancel");
-  for (const auto& [header, name] : given.named()) {
-    if (header->present && header != &given.id && header != &given.action) {
+  for (const auto& [member, name] : headers) {
+    const Given& header = given.*member;
+    if (header.present && &header != &given.id && &header != &given.action) {
       return ScheduleError{reason::conflict,
                            fmt::format("{}: \"cancel\" cannot be combined with {}: {}",
-                                       header::schedule_action, name, shown(header->value))};
+                                       header::schedule_action, name, shown(header.value))};
     }
   }
   if (!given.id.present)
@@ -306,7 +278,7 @@ std::optional<ScheduleError> set_due(Schedule& schedule, const GivenHeaders& giv
   if (given.deliver_at.present) {
     name = header::deliver_at;
     value = shown_number(given.deliver_at.value);
-    const auto time = time_in(name, given.deliver_at.value);
+    const auto time = readable(time_in(name, given.deliver_at.value));
     if (!time) return time.error();
     const bool means_now = to_ms(*time) >= 0 && to_ms(*time) < earliest_s;
     if (!means_now) {
@@ -317,7 +289,7 @@ std::optional<ScheduleError> set_due(Schedule& schedule, const GivenHeaders& giv
     if (given.delay.present) {
       name = header::delay;
       value = shown_number(given.delay.value);
-      const auto duration = duration_in(name, given.delay.value);
+      const auto duration = readable(duration_in(name, given.delay.value));
       if (!duration) return duration.error();
       delay = *duration;
     }
@@ -337,6 +309,30 @@ std::optional<ScheduleError> set_due(Schedule& schedule, const GivenHeaders& giv
             "{}: {} is further in the future than this topic's tarry.delay.max.ms={} allows", name,
             value, topic.max_delay->count())};
   }
+  return std::nullopt;
+}
+
+// The same for a record that is delivered again and again.
+std::optional<ScheduleError> set_recurrence(Schedule& schedule, const GivenHeaders& given,
+                                            const TopicDelay& topic, WallTime arrived,
+                                            WallTime believed) {
+  std::optional<WallTime> start;
+  if (given.has_time()) {
+    if (auto error = set_due(schedule, given, topic, arrived, believed)) return error;
+    start = schedule.due;
+  }
+  const auto value = [](const Given& header) {
+    return header.present ? std::optional(header.value) : std::nullopt;
+  };
+  const RecurrenceHeaders asked{value(given.every), value(given.cron),  value(given.cron_tz),
+                                value(given.until), value(given.count), value(given.expire_at),
+                                value(given.action)};
+  auto recurrence = read_recurrence(asked, start, arrived, topic.max_delay, TimeZones::of_system());
+  if (!recurrence) return ScheduleError{reason::bad_recurrence, std::move(recurrence.error())};
+  // A first run that is due now is delivered by the engine too, which then knows of the next.
+  schedule.kind = Schedule::Kind::delayed;
+  schedule.due = recurrence->run();
+  schedule.recurrence = std::make_shared<const Recurrence>(std::move(*recurrence));
   return std::nullopt;
 }
 
@@ -398,31 +394,35 @@ NamesFound search_names(Bytes records) {
 std::expected<Schedule, ScheduleError> read_schedule(const records::RecordView& record,
                                                      const TopicDelay& topic, WallTime arrived,
                                                      WallTime believed) {
-  const auto given = take_headers(record);
-  if (!given) return std::unexpected(given.error());
-  const bool by_default = !given->has_time() && topic.default_delay > milliseconds{0};
-  const bool asks =
-      given->has_time() || given->action.present || given->expire_at.present || by_default;
+  const GivenHeaders given = take_headers(record);
+  const bool by_default = !given.has_time() && topic.default_delay > milliseconds{0};
+  const bool asks = given.has_time() || given.action.present || given.expire_at.present ||
+                    given.recurs() || by_default;
   if (!asks) return Schedule{};  // An id alone schedules nothing.
-  if (auto conflict = conflict_in(*given)) return std::unexpected(std::move(*conflict));
+  if (auto conflict = conflict_in(given)) return std::unexpected(std::move(*conflict));
 
   Schedule schedule;
-  if (given->id.present) {
-    const auto id = id_in(given->id.value);
+  if (given.id.present) {
+    const auto id = id_in(given.id.value);
     if (!id) return std::unexpected(id.error());
     schedule.id = *id;
   }
-  if (given->action.present) {
-    if (auto error = cancel_error(*given)) return std::unexpected(std::move(*error));
+  if (given.action.present) {
+    if (auto error = cancel_error(given)) return std::unexpected(std::move(*error));
     schedule.kind = Schedule::Kind::cancel;
     return schedule;
   }
-  if (auto error = set_due(schedule, *given, topic, arrived, believed))
+  if (given.recurs()) {
+    if (auto error = set_recurrence(schedule, given, topic, arrived, believed))
+      return std::unexpected(std::move(*error));
+    return schedule;
+  }
+  if (auto error = set_due(schedule, given, topic, arrived, believed))
     return std::unexpected(std::move(*error));
-  if (given->expire_at.present) {
-    const auto expires = time_in(header::expire_at, given->expire_at.value);
+  if (given.expire_at.present) {
+    const auto expires = readable(time_in(header::expire_at, given.expire_at.value));
     if (!expires) return std::unexpected(expires.error());
-    if (auto error = expiry_range_error(given->expire_at.value, *expires))
+    if (auto error = expiry_range_error(given.expire_at.value, *expires))
       return std::unexpected(std::move(*error));
     // It can never be delivered before that, or not any more.
     if (*expires <= schedule.due || *expires <= believed) schedule.kind = Schedule::Kind::expired;

@@ -7,7 +7,7 @@
 //   x-schedule-id      1-249 bytes   its name in its partition; alone it schedules nothing
 //   x-schedule-action  cancel        drop the pending record with that id
 //   x-expire-at        a time        drop it if it cannot be delivered before this
-//   x-every x-cron x-cron-tz x-until x-count    recurring: refused, not supported yet
+//   x-every x-cron x-cron-tz x-until x-count    recurring delivery: recurrence_headers.h
 //
 // A value of 8 bytes whose first byte is 0 is a big-endian number of milliseconds, anything else
 // is text (base/time_text.h).  Names are matched without regard to ASCII case.
@@ -24,32 +24,19 @@
 
 #include <cstddef>
 #include <expected>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "delay/header_names.h"
+#include "delay/recurrence.h"
 #include "delay/sink.h"
 #include "records/record_batch.h"
 
 namespace tarry::delay {
-
-namespace header {
-inline constexpr std::string_view deliver_at = "x-deliver-at";
-inline constexpr std::string_view delay = "x-delay";
-inline constexpr std::string_view schedule_id = "x-schedule-id";
-inline constexpr std::string_view schedule_action = "x-schedule-action";
-inline constexpr std::string_view expire_at = "x-expire-at";
-inline constexpr std::string_view every = "x-every";
-inline constexpr std::string_view cron = "x-cron";
-inline constexpr std::string_view cron_tz = "x-cron-tz";
-inline constexpr std::string_view until = "x-until";
-inline constexpr std::string_view count = "x-count";
-// Added on delivery.
-inline constexpr std::string_view scheduled_for = "x-scheduled-for";
-inline constexpr std::string_view schedule_handle = "x-schedule-handle";
-}  // namespace header
 
 inline constexpr std::size_t max_schedule_id_bytes = 249;
 
@@ -67,9 +54,10 @@ struct Schedule {
     invalid,  // Has an error, and is the host's to put elsewhere: a hole in its batch.
   };
   Kind kind = Kind::none;
-  WallTime due{};                             // Not of none and cancel.
-  WallTime expires = storage::never_expires;  // After `due`.
-  std::string_view id;                        // Views the record; empty: none.
+  WallTime due{};                                  // Not of none and cancel.
+  WallTime expires = storage::never_expires;       // After `due`.
+  std::string_view id;                             // Views the record; empty: none.
+  std::shared_ptr<const Recurrence> recurrence{};  // Null: it is delivered once.
 };
 
 // The names that a search in `records` (uncompressed) comes upon: those of headers that schedule,
@@ -90,7 +78,7 @@ inline constexpr std::string_view bad_id = "bad_schedule_id";
 inline constexpr std::string_view bad_action = "bad_schedule_action";
 inline constexpr std::string_view given_twice = "header_given_twice";
 inline constexpr std::string_view conflict = "conflicting_headers";
-inline constexpr std::string_view not_supported = "not_supported";
+inline constexpr std::string_view bad_recurrence = "bad_recurrence";  // x-every, x-cron, ...
 inline constexpr std::string_view in_transaction = "delay_in_transaction";
 }  // namespace reason
 

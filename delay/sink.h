@@ -3,8 +3,8 @@
 // Sink: the engine's host, as the engine sees it.  It takes due records, writes what must survive
 // a crash, and answers questions about topics.
 //
-//   engine --deliver(batch, gone)--> sink: one journal record [LogAppended, PendingRemoved...]
-//   engine <-------done(offset)----- sink: that record is durable
+//   engine --deliver(batch, ...)--> sink: one journal record [LogAppended, PendingRemoved...,
+//   PendingAdded...] engine <-------done(offset)----- sink: that record is durable
 //
 // The broker's Sink is a partition and its shard's journal; a relay beside an existing Kafka would
 // be another.  Everything runs on the engine's thread.  A `done` may be called inside the call
@@ -20,6 +20,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "delay/recurrence.h"
 #include "storage/journal_record.h"
 #include "storage/journal_transaction.h"
 
@@ -40,6 +41,13 @@ struct TopicDelay {
   DeliveredTimestamp timestamp = DeliveredTimestamp::due;
   bool log_append_time = false;               // message.timestamp.type
   std::size_t max_message_bytes = 1'048'588;  // Bounds delivered batches, not records.
+  MissedPolicy missed{};                      // tarry.delay.missed, tarry.delay.missed.max
+};
+
+// The pending records that a delivery ends, and those that it makes.
+struct Departures {
+  std::vector<storage::PendingRemoved> gone;
+  std::vector<storage::PendingAdded> again;
 };
 
 class Sink {
@@ -53,14 +61,14 @@ class Sink {
   // Always the same answer for one partition.
   virtual bool owns(const TopicPartition& partition) = 0;
 
-  // Appends `batch` (offsets from 0; producer id -1) to the partition and `gone`, one for each of
-  // its records with the offset that it gets, to the same journal record.  The bytes that `gone`
+  // Appends `batch` (offsets from 0; producer id -1) to the partition and `departures.gone`, one
+  // for each of its records with the offset that it gets, to the same journal record; then
+  // `departures.again`, those of them that are due again.  The bytes that `gone`
   // views live until `done` is called: with the offset of the first record, when it is durable; or
   // with the reason why nothing was written, and then the engine tries again later
   // (Errc::not_found: the topic is deleted).  No record is written that is not due by the wall
   // clock at the append: a sink that delays a batch checks the clock again.
-  virtual void deliver(const TopicPartition& partition, Buffer batch,
-                       std::vector<storage::PendingRemoved> gone,
+  virtual void deliver(const TopicPartition& partition, Buffer batch, Departures departures,
                        std::move_only_function<void(Result<Offset>)> done) = 0;
 
   // Commits the removals of the engine.

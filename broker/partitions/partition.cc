@@ -444,17 +444,17 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
   return out;
 }
 
-void Partition::deliver(Buffer batch, std::span<const storage::PendingRemoved> gone,
+void Partition::deliver(Buffer batch, const delay::Departures& departures,
                         std::move_only_function<void(Result<Offset>)> done) {
   if (retired_) return done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
   if (fenced_) return done(fail(Errc::fenced, *fenced_));
 
   const WallTime now = shard_.clock().wall();
-  if (std::ranges::any_of(gone,
+  if (std::ranges::any_of(departures.gone,
                           [now](const storage::PendingRemoved& one) { return one.due > now; })) {
     return done(fail(Errc::invalid, "the clock was set back, and a record is no longer due"));
   }
-  append_ours(storage::JournalTransaction(storage::Reserve::use), std::move(batch), now, gone,
+  append_ours(storage::JournalTransaction(storage::Reserve::use), std::move(batch), now, departures,
               std::move(done));
 }
 
@@ -472,7 +472,7 @@ void Partition::append_dead_letters(Buffer batch, std::move_only_function<void(R
 }
 
 void Partition::append_ours(storage::JournalTransaction transaction, Buffer batch, WallTime now,
-                            std::span<const storage::PendingRemoved> gone,
+                            const delay::Departures& departures,
                             std::move_only_function<void(Result<Offset>)> done) {
   const Offset base = log_.end_offset();
   records::set_base_offset(batch, base);
@@ -486,10 +486,11 @@ void Partition::append_ours(storage::JournalTransaction transaction, Buffer batc
 
   add_batch(transaction, {stored, base, last, max_timestamp}, now);
   Offset offset = base;
-  for (storage::PendingRemoved one : gone) {
+  for (storage::PendingRemoved one : departures.gone) {
     one.offset = offset++;
     transaction.add(one);
   }
+  for (const auto& one : departures.again) transaction.add(one);
   transaction.on_settled([base, done = std::move(done)](const Result<>& safe) mutable {
     if (!safe) return done(std::unexpected(safe.error()));
     done(base);
@@ -609,17 +610,8 @@ delay::TopicDelay Partition::delay_config_of(const TopicConfig& config) {
   out.enable = config.delay_enable;
   out.default_delay = std::chrono::milliseconds(config.delay_ms);
   if (config.delay_max_ms >= 0) out.max_delay = std::chrono::milliseconds(config.delay_max_ms);
-  switch (config.delivered_timestamp) {
-    case DeliveredTimestamp::due:
-      out.timestamp = delay::DeliveredTimestamp::due;
-      break;
-    case DeliveredTimestamp::original:
-      out.timestamp = delay::DeliveredTimestamp::original;
-      break;
-    case DeliveredTimestamp::delivery:
-      out.timestamp = delay::DeliveredTimestamp::delivery;
-      break;
-  }
+  out.timestamp = config.delivered_timestamp;
+  out.missed = {config.missed_runs, static_cast<std::uint32_t>(config.missed_max)};
   out.log_append_time = config.timestamp_type == TimestampType::log_append_time;
   out.max_message_bytes = static_cast<std::size_t>(config.max_message_bytes);
   return out;

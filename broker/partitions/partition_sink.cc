@@ -16,12 +16,12 @@ bool PartitionSink::owns(const TopicPartition& partition) {
 }
 
 void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
-                            std::vector<storage::PendingRemoved> gone,
+                            delay::Departures departures,
                             std::move_only_function<void(Result<Offset>)> done) {
   if (shard_.stopping()) return done(fail(Errc::stopped, "the broker is stopping"));
-  partitions_.with(partition, [batch = std::move(batch), gone = std::move(gone),
+  partitions_.with(partition, [batch = std::move(batch), departures = std::move(departures),
                                done = std::move(done)](auto found) mutable {
-    if (found) return (*found)->deliver(std::move(batch), gone, std::move(done));
+    if (found) return (*found)->deliver(std::move(batch), departures, std::move(done));
     if (found.error() == protocol::ErrorCode::unknown_topic_or_partition) {
       return done(fail(Errc::not_found, "its topic is deleted"));
     }

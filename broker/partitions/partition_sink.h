@@ -22,8 +22,7 @@ class PartitionSink final : public delay::Sink {
 
   std::optional<delay::TopicDelay> target(const TopicPartition& partition) override;
   bool owns(const TopicPartition& partition) override;
-  void deliver(const TopicPartition& partition, Buffer batch,
-               std::vector<storage::PendingRemoved> gone,
+  void deliver(const TopicPartition& partition, Buffer batch, delay::Departures departures,
                std::move_only_function<void(Result<Offset>)> done) override;
   void commit(storage::JournalTransaction transaction) override;
   void request_sequences() override { request_sequences_(); }

@@ -116,13 +116,20 @@ Result<std::string> delivered_timestamp(TopicConfig& config, std::string_view va
   return std::string(value);
 }
 
+Result<std::string> missed_runs(TopicConfig& config, std::string_view value) {
+  const auto runs = delay::parse_missed_runs(value);
+  if (!runs) return not_allowed("once, all or skip");
+  config.missed_runs = *runs;
+  return std::string(value);
+}
+
 Result<std::string> delay_invalid(TopicConfig& config, std::string_view value) {
   if (value == "refuse") {
     config.delay_invalid = InvalidRecords::refuse;
   } else if (value == "dead-letter") {
     config.delay_invalid = InvalidRecords::dead_letter;
   } else {
-    return refuse("refuse or dead-letter");
+    return not_allowed("refuse or dead-letter");
   }
   return std::string(value);
 }
@@ -236,6 +243,15 @@ constexpr std::array keys{
     TopicConfigKey{"tarry.delay.max.ms", "tarry.delay.max.ms", "-1", ConfigType::long_,
                    "The longest delay that the broker accepts; -1: no limit.",
                    number<&TopicConfig::delay_max_ms, -1, max_long>},
+    TopicConfigKey{"tarry.delay.missed", "tarry.delay.missed", "once", ConfigType::string,
+                   "What becomes of the runs of a recurring record that were missed while the "
+                   "broker was down: once: the latest is delivered; all: all of them, up to "
+                   "tarry.delay.missed.max; skip: none.",
+                   missed_runs},
+    TopicConfigKey{"tarry.delay.missed.max", "tarry.delay.missed.max", "100", ConfigType::integer,
+                   "With tarry.delay.missed=all: how many of the latest missed runs of a record "
+                   "are delivered.",
+                   number<&TopicConfig::missed_max, 1, delay::MissedPolicy::max_limit>},
     TopicConfigKey{"tarry.delay.ms", "tarry.delay.ms", "0", ConfigType::long_,
                    "The delay of a record without a header that schedules it.",
                    number<&TopicConfig::delay_ms, 0, max_long>},

@@ -20,13 +20,14 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "delay/sink.h"
 #include "storage/durability.h"
 #include "storage/journal_record.h"
 
 namespace tarry::broker {
 
 enum class TimestampType { create_time, log_append_time };
-enum class DeliveredTimestamp { due, original, delivery };
+using delay::DeliveredTimestamp;
 // What becomes of a record whose scheduling headers are invalid.
 enum class InvalidRecords { refuse, dead_letter };
 using storage::Durability;
@@ -49,6 +50,8 @@ struct TopicConfig {
   std::int64_t delay_max_ms = -1;  // -1: none.
   InvalidRecords delay_invalid = InvalidRecords::refuse;
   DeliveredTimestamp delivered_timestamp = DeliveredTimestamp::due;
+  delay::MissedRuns missed_runs = delay::MissedRuns::once;
+  std::int32_t missed_max = 100;
   Durability durability = Durability::fsync;
 };
 

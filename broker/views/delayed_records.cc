@@ -11,6 +11,7 @@
 #include "broker/broker.h"
 #include "broker/context/countdown.h"
 #include "delay/pending_record.h"
+#include "delay/time_zones.h"
 
 namespace tarry::broker {
 namespace {
@@ -39,6 +40,14 @@ DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
   if (!parked) {
     record.damage = parked.error().message;
     return record;
+  }
+  if (!parked->recurrence.empty()) {
+    auto recurrence = delay::Recurrence::parse(parked->recurrence, delay::TimeZones::of_system());
+    if (recurrence) {
+      record.recurrence = std::move(*recurrence);
+    } else {
+      record.damage = recurrence.error().message;
+    }
   }
   record.original = parked->original;
   record.key = parked->record.key;

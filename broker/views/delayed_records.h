@@ -32,6 +32,7 @@
 #include "base/result.h"
 #include "broker/topics/topics.h"
 #include "delay/engine.h"
+#include "delay/recurrence.h"
 #include "storage/pending_store.h"
 
 namespace tarry::broker {
@@ -56,8 +57,9 @@ struct DelayedRecord {
   std::optional<WallTime> expires;  // Empty: never.
   std::optional<Bytes> key;
   std::optional<Bytes> value;
-  std::vector<Header> headers;  // Without those that scheduled it.
-  std::string damage;           // Not empty: it cannot be read, for this reason.
+  std::vector<Header> headers;                  // Without those that scheduled it.
+  std::optional<delay::Recurrence> recurrence;  // Empty: it is delivered once.
+  std::string damage;                           // Not empty: it cannot be read, for this reason.
 
   DelayedRecord() = default;
   DelayedRecord(DelayedRecord&&) noexcept = default;

@@ -64,6 +64,8 @@ int get(const DelayedOptions& options) {
   table.row({"accepted", time_field(*record, "accepted_ms")});
   if (record->contains("expires_ms") && !(*record)["expires_ms"].is_null())
     table.row({"expires", time_field(*record, "expires_ms")});
+  if (record->contains("recurrence"))
+    table.row({"recurring", field((*record)["recurrence"], "text")});
   table.row({"key", field(*record, "key")});
   if (record->contains("headers") && (*record)["headers"].is_array()) {
     for (const auto& header : (*record)["headers"])

@@ -98,6 +98,24 @@ Result<> add_headers(Line& line, const Json& of) {
   return {};
 }
 
+// The headers of a recurring record; its next run is its due time.
+Result<> add_recurrence(Line& line, const Json& of) {
+  if (!of.contains("recurrence") || of["recurrence"].is_null()) return {};
+  const Json& recurrence = of["recurrence"];
+  if (!recurrence.is_object()) return wrong("recurrence", "an object");
+  for (const auto& [name, header] :
+       {std::pair{"every", "x-every"}, {"cron", "x-cron"}, {"tz", "x-cron-tz"}}) {
+    if (!recurrence.contains(name)) continue;
+    if (!recurrence[name].is_string()) return wrong(name, "a text");
+    line.headers.emplace_back(header, recurrence[name].get<std::string>());
+  }
+  if (recurrence.contains("left")) {
+    if (!recurrence["left"].is_number_unsigned()) return wrong("left", "a count");
+    line.headers.emplace_back("x-count", recurrence["left"].dump());
+  }
+  return add_time(line, recurrence, "until_ms", "x-until", false);
+}
+
 Result<Line> parse_line(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return fail(Errc::invalid, "it is not a JSON object");
@@ -125,6 +143,7 @@ Result<Line> parse_line(std::string_view text) {
     return std::unexpected(added.error());
   if (const auto added = add_time(line, json, "expires_ms", "x-expire-at", false); !added)
     return std::unexpected(added.error());
+  if (const auto added = add_recurrence(line, json); !added) return std::unexpected(added.error());
   auto id = bytes_in(json, "id");
   if (!id) return std::unexpected(id.error());
   if (*id) line.headers.emplace_back("x-schedule-id", std::move(**id));

@@ -52,6 +52,8 @@ void print(const Explanation& explanation, WallTime at, Output& out) {
     table.row({"expires in", format_duration(*explanation.expires - at)});
   }
   if (!explanation.id.empty()) table.row({"id", cell(explanation.id)});
+  if (!explanation.recurrence.empty()) table.row({"recurring", cell(explanation.recurrence)});
+  for (const WallTime run : explanation.upcoming) table.row({"run", format_time(run)});
   table.print(out);
 }
 
@@ -68,6 +70,11 @@ Json json_of(const Explanation& explanation, WallTime at) {
     json["expires_ms"] = to_ms(*explanation.expires);
   }
   if (!explanation.id.empty()) json["id"] = explanation.id;
+  if (!explanation.recurrence.empty()) {
+    json["recurrence"] = explanation.recurrence;
+    json["runs_ms"] = Json::array();
+    for (const WallTime run : explanation.upcoming) json["runs_ms"].push_back(to_ms(run));
+  }
   if (!explanation.error.empty()) json["error"] = explanation.error;
   return json;
 }

@@ -46,6 +46,8 @@ struct ProduceOptions {
   std::vector<std::string> headers;
   std::optional<PartitionIndex> partition;
   std::optional<std::string> delay, at, id, expire_at;
+  std::optional<std::string> every, cron, zone, until;
+  std::optional<std::uint64_t> times;
   std::string acks = "all";
 };
 
@@ -73,6 +75,12 @@ std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
   if (options.at) headers.emplace_back("x-deliver-at", epoch_ms(*options.at));
   if (options.id) headers.emplace_back("x-schedule-id", *options.id);
   if (options.expire_at) headers.emplace_back("x-expire-at", epoch_ms(*options.expire_at));
+  if (options.every)
+    headers.emplace_back("x-every", std::to_string(parse_duration(*options.every)->count()));
+  if (options.cron) headers.emplace_back("x-cron", *options.cron);
+  if (options.zone) headers.emplace_back("x-cron-tz", *options.zone);
+  if (options.until) headers.emplace_back("x-until", epoch_ms(*options.until));
+  if (options.times) headers.emplace_back("x-count", std::to_string(*options.times));
   return headers;
 }
 
@@ -391,6 +399,31 @@ void add_produce(CLI::App& program, Chosen& chosen) {
                    "The schedule id of the one record; replaces a pending record with this id")
       ->option_text("ID")
       ->check(is_schedule_id)
+      ->take_last();
+  auto* every = command
+                    ->add_option("--every", options->every,
+                                 "Delivers the records again and again, this long apart")
+                    ->option_text("D")
+                    ->check(is_duration)
+                    ->take_last();
+  command
+      ->add_option("--cron", options->cron,
+                   "Delivers the records at each of these times, as in '0 9 * * MON-FRI'")
+      ->option_text("EXPRESSION")
+      ->excludes(every)
+      ->take_last();
+  command
+      ->add_option("--tz", options->zone,
+                   "The time zone of --cron, as in Europe/Berlin (default: UTC)")
+      ->option_text("ZONE")
+      ->take_last();
+  command->add_option("--until", options->until, "No delivery again after this time")
+      ->option_text("T")
+      ->check(is_time)
+      ->take_last();
+  command->add_option("--times", options->times, "How many deliveries there are in all")
+      ->option_text("N")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}))
       ->take_last();
   command
       ->add_option("--expire-at", options->expire_at,

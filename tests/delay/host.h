@@ -188,9 +188,9 @@ class TestHost final : public Sink {
   }
   void store_failed(const Error& error) override { FAIL("the store failed: " << error.message); }
 
-  void deliver(const TopicPartition& partition, Buffer batch,
-               std::vector<storage::PendingRemoved> gone,
+  void deliver(const TopicPartition& partition, Buffer batch, Departures departures,
                std::move_only_function<void(Result<Offset>)> done) override {
+    auto& gone = departures.gone;
     ++deliveries;
     check_delivery(partition, batch, gone);
     if (refuses && refuses(partition)) return done(fail(Errc::fenced, "refused by the test"));
@@ -201,6 +201,7 @@ class TestHost final : public Sink {
       gone[i].offset = base + static_cast<Offset>(i);
       transaction.add(gone[i]);
     }
+    for (const auto& again : departures.again) transaction.add(again);
     transaction.on_durable([base, done = std::move(done)]() mutable { done(base); });
     append(std::move(transaction));
   }
@@ -457,7 +458,10 @@ class TestHost final : public Sink {
       } else if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation)) {
         removed_durable_.insert({gone->due, gone->sequence});
         pending_.erase(gone->sequence);
-        if (gone->how == storage::RemovalReason::moved) moving_.insert(gone->sequence);
+        // A recurring record is added again by the delivery that removes it.
+        if (gone->how == storage::RemovalReason::moved ||
+            gone->how == storage::RemovalReason::delivered)
+          moving_.insert(gone->sequence);
       }
     });
   }

@@ -255,12 +255,35 @@ TEST_SUITE("schedule") {
               ->kind == Kind::expired);
   }
 
-  TEST_CASE("recurring headers are refused by name, each of them") {
-    for (const char* name : {"x-every", "x-cron", "x-cron-tz", "x-until", "x-count"}) {
-      const auto text = refusal({{name, "7"}});
-      CHECK(contains(text, name));
-      CHECK(contains(text, "not supported yet"));
+  TEST_CASE("recurring headers schedule the first run, in any case of their names") {
+    const auto every = ask({{"X-Every", "10m"}, {"x-schedule-id", "id"}});
+    REQUIRE(every->recurrence);
+    CHECK(every->kind == Kind::delayed);
+    CHECK(every->due == now + std::chrono::minutes{10});
+    CHECK(every->id == "id");
+    CHECK(ask({{"x-every", "10m"}, {"x-delay", "1h"}})->due == now + std::chrono::hours{1});
+    CHECK(ask({{"x-every", "10m"}, {"x-deliver-at", "0"}})->kind == Kind::delayed);
+    CHECK(ask({{"x-cron", "@daily"}, {"x-cron-tz", "Europe/Berlin"}})->recurrence != nullptr);
+    CHECK(ask({{"x-delay", "1h"}})->recurrence == nullptr);
+  }
+
+  TEST_CASE("recurring headers that cannot be understood, or not together, are refused by name") {
+    for (const auto& [name, value] : {std::pair{"x-every", "soon"},
+                                      {"x-every", "1ms"},
+                                      {"x-cron", "61 * * * *"},
+                                      {"x-cron-tz", "Europe/Berlin"},
+                                      {"x-until", "1h"},
+                                      {"x-count", "3"}}) {
+      const auto text = refusal({{name, value}});
+      CHECK_MESSAGE(contains(text, name), text);
     }
+    CHECK(contains(refusal({{"x-every", "1h"}, {"X-EVERY", "2h"}}), "given twice"));
+    CHECK(contains(refusal({{"x-every", "1h"}, {"x-cron", "@daily"}}), "x-cron"));
+    CHECK(contains(refusal({{"x-every", "1h"}, {"x-expire-at", "2100-01-01T00:00:00Z"}}),
+                   "x-expire-at"));
+    CHECK(contains(
+        refusal({{"x-every", "1h"}, {"x-schedule-action", "cancel"}, {"x-schedule-id", "a"}}),
+        "x-every"));
   }
 
   TEST_CASE("a topic's default delay holds for records that ask for none") {

@@ -97,7 +97,7 @@ def _(ctx):
                   ["group", "reset", "g", topic, "--to", "somewhere"], ["delayed", "move", topic, "x"],
                   ["topic", "list", "-X", "no.such.key=1"], ["frobnicate"], ["--frobnicate"]):
         one_line(wrong(*words), 2, words[-1] if len(words) == 1 else "")
-    one_line(wrong("produce", topic, "-v", "x", "-H", "x-every=1h"), 1, topic, "x-every", "not supported yet")
+    one_line(wrong("produce", topic, "-v", "x", "-H", "x-every=1ms"), 1, topic, "x-every", "1ms")
 
 
 @case("the command line says why the broker refuses a record, in the broker's own words, with any acks and in JSON too")

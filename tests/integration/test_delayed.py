@@ -411,7 +411,8 @@ BAD = [  # What is named in the message: the header and its value.
     ({"x_delay": "5s", "x_schedule_id": "@handle"}, ("x-schedule-id", "@handle")), ({"x_delay": "5s", "x_schedule_id": ""}, ("x-schedule-id",)),
     ({"x_delay": "5s", "x_schedule_id": "i" * 250}, ("x-schedule-id",)), ({"x_delay": "5s", "x_schedule_id": b"\xff\xfe"}, ("x-schedule-id",)),
     ({"x_delay": "5s", "x_expire_at": "never"}, ("x-expire-at", "never")),
-    ({"x_delay": "5s", "x_every": "1h"}, ("x-every",)), ({"x_cron": "* * * * *"}, ("x-cron",)),
+    ({"x_delay": "5s", "x_every": "1ms"}, ("x-every", "1ms")), ({"x_cron": "61 * * * *"}, ("x-cron", "61")),
+    ({"x_cron": "@daily", "x_cron_tz": "Europe/Berln"}, ("x-cron-tz", "Europe/Berlin")), ({"x_count": "3"}, ("x-count",)),
     ({"x_deliver_at": "1795000000"}, ("x-deliver-at", "1795000000", "seconds", "2026-11-18T11:06:40.000Z")),
     ({"x_deliver_at": "1795000000000000"}, ("x-deliver-at", "microseconds", "2026-11-18T11:06:40.000Z")),
     ({"X_Delay": "soon"}, ("x-delay", "soon")), ({"x_delay": "5s", "x_expire_at": "60000"}, ("x-expire-at", "60000", "not a duration")),
@@ -650,3 +651,47 @@ def _(ctx):
     code, body = broker.http("GET", "/nowhere", token=False)
     assert code == 404 and "error" in body
     assert broker.http("GET", "/topics/nobody", token=False)[0] == 404
+
+
+# --- again and again -------------------------------------------------------------------------------
+
+
+@case("a recurring record is delivered at each of its times with one handle, over kill -9, until its count is met")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        start = int(now_ms()) + 400
+        client.produce(topic, [wire.record("tick", key="k", x_deliver_at=start, x_every="300ms", x_count=6, x_schedule_id="id", mine="h")])
+        first = client.consume(topic, 2)
+    broker.restart()
+    with broker.client() as client:
+        records = first + client.consume(topic, 4, offset=2)
+        eventually(lambda: broker.get("/status")["delayed"]["pending"] == 0, "its end")
+        assert client.end_offset(topic, 0) == 6
+    due = [int(rec.header("x-scheduled-for")) for rec in records]
+    assert due == sorted(set(due)) and all((each - start) % 300 == 0 for each in due) and due[:2] == [start, start + 300], (start, due)
+    assert all(rec.arrived >= each and rec.value == b"tick" and rec.key == b"k" for rec, each in zip(records, due))
+    assert len({rec.header("x-schedule-handle") for rec in records}) == 1
+    assert all(sorted(name for name, _ in rec.headers) == [b"mine", b"x-schedule-handle", b"x-schedule-id", b"x-scheduled-for"] for rec in records)
+
+
+@case("a cron record is pending with its next time in its zone, can be cancelled, and comes back from an export")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+    broker.cli("produce", topic, "-v", "standup", "--cron", "0 9 * * MON-FRI", "--tz", "Europe/Berlin", "--times", "10", "--id", "standup")
+    row = broker.pending(topic)[0]
+    due = datetime.datetime.fromtimestamp(row["due_ms"] / 1000, datetime.timezone.utc)
+    assert row["recurring"] is True and due.minute == 0 and due.hour in (7, 8) and due.weekday() < 5, row
+    assert row["recurrence"]["cron"] == "0 9 * * MON-FRI" and row["recurrence"]["tz"] == "Europe/Berlin" and row["recurrence"]["left"] == 10
+    explained = broker.cli("explain", "x-cron=0 9 * * MON-FRI", "x-cron-tz=Europe/Berlin", "--json").stdout
+    assert json.loads(explained)["runs_ms"][0] == row["due_ms"] and len(json.loads(explained)["runs_ms"]) == 5
+    exported = broker.cli("delayed", "export", topic).stdout
+    broker.cli("delayed", "cancel", topic, "standup")
+    assert broker.pending(topic) == []
+    broker.cli("delayed", "import", stdin=exported)
+    again = broker.pending(topic)[0]
+    assert (again["due_ms"], again["recurrence"]) == (row["due_ms"], row["recurrence"])
+    assert "0 9 * * MON-FRI" in broker.cli("delayed", "get", topic, "standup").stdout
