@@ -321,8 +321,9 @@ std::optional<ScheduleError> set_recurrence(Schedule& schedule, const GivenHeade
     if (auto error = set_due(schedule, given, topic, arrived, believed)) return error;
     start = schedule.due;
   }
-  const auto value = [](const Given& header) {
-    return header.present ? std::optional(header.value) : std::nullopt;
+  const auto value = [](const Given& header) -> std::optional<HeaderValue> {
+    if (!header.present) return std::nullopt;
+    return std::optional<HeaderValue>(std::in_place, header.value);
   };
   const RecurrenceHeaders asked{value(given.every), value(given.cron),  value(given.cron_tz),
                                 value(given.until), value(given.count), value(given.expire_at),

@@ -114,7 +114,7 @@ TEST_SUITE("accept") {
                                         {{"good", {{"x-delay", "5s"}}},
                                          {"bad", {{"x-delay", "soon"}}},
                                          {"plain", {}},
-                                         {"bad", {{"x-every", "5s"}}},
+                                         {"bad", {{"x-every", "5ms"}}},
                                          {"bad", {{"x-delay", "1"}, {"x-deliver-at", "1"}}}},
                                         {.codec = static_cast<Codec>(codec)});
       REQUIRE(!refused.has_value());

@@ -328,7 +328,8 @@ TEST_SUITE("time zone") {
       for (int i = 0; i < tries(2'000); ++i) {
         const sys_seconds somewhere{
             seconds{static_cast<std::int64_t>(random.below(4'000'000'000))}};
-        const auto near = any.period_at(somewhere).begin;
+        // A period that has always been begins where asked times are cut off.
+        const auto near = std::max(any.period_at(somewhere).begin, sys_seconds{});
         const sys_seconds time =
             near + seconds{static_cast<std::int64_t>(random.below(20'000)) - 10'000};
         const local_seconds shown =
