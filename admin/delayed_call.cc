@@ -29,7 +29,7 @@ T number(const std::string& name, const std::string& text, T least, T most) {
 }
 
 // As the headers would say it, but for `left`: how many deliveries are still to come.
-Json json_of(const delay::Recurrence& recurrence) {
+Json recurrence_json(const delay::Recurrence& recurrence) {
   Json json;
   json["text"] = recurrence.text();
   if (const auto* every = std::get_if<delay::Recurrence::Every>(&recurrence.rule())) {
@@ -138,7 +138,7 @@ Json json_of(const broker::DelayedRecord& record) {
     row["headers"].push_back(std::move(each));
   }
   row["recurring"] = record.recurrence.has_value();
-  if (record.recurrence) row["recurrence"] = json_of(*record.recurrence);
+  if (record.recurrence) row["recurrence"] = recurrence_json(*record.recurrence);
   if (!record.damage.empty()) row["damage"] = record.damage;
   return row;
 }

@@ -83,10 +83,13 @@ endfunction()
 
 # tarry_compile_quickly(tarry_cli)
 #
-# Under sanitizers, without optimization: for what is mostly templates of others (CLI11, Beast,
-# nlohmann/json), which take most of their time to optimize, and has no loop that matters.
+# Under sanitizers without optimization, else with less: for what is mostly templates of others
+# (CLI11, Beast, nlohmann/json), which take most of their time to optimize, and has no loop that
+# matters.
 function(tarry_compile_quickly target)
   if(TARRY_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL RelWithDebInfo)
+    target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
