@@ -40,6 +40,8 @@ const char* word_of(delay::Schedule::Kind kind) {
       return "expired";
     case Kind::cancel:
       return "cancel";
+    case Kind::invalid:  // Of a batch only: a record of its own has an error instead.
+      return "refused";
   }
   return "nothing";
 }
