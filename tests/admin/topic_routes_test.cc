@@ -138,6 +138,7 @@ TEST_SUITE("topic routes") {
     CHECK(reason(with({{"x-delay", "5s"}, {"x-deliver-at", "0"}})) == "conflicting_headers");
     CHECK(reason(batch_of(now, {{std::string(600, 'a')}})) == "batch_too_large");
     CHECK(reason(batch_of(now + std::chrono::hours{48}, {{"v"}})) == "bad_timestamp");
+    produce(admin.world, "t", 0, batch_of(now, {{"v"}}, {7, 0, 0}));
     CHECK(reason(batch_of(now, {{"v"}}, {7, 0, 5})) == "out_of_order_sequence");
     Buffer damaged = batch_of(now, {{"v"}});
     damaged.back() ^= 1;
