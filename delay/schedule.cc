@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cstdint>
 #include <optional>
@@ -41,22 +42,68 @@ constexpr std::array<std::string_view, 11> taken_out = {
     header::every,      header::cron,          header::cron_tz,         header::until,
     header::count,      header::scheduled_for, header::schedule_handle};
 
-// Whether a header's length and name stand at the "x-" at `at`.
-bool is_name_at(Bytes bytes, std::size_t at) {
-  for (const std::string_view name : scheduling) {
-    // Zigzag: names are shorter than 64 bytes, so their length is one byte, doubled.
-    if (at == 0 || bytes[at - 1] != name.size() * 2) continue;
-    if (bytes.size() - at < name.size()) continue;
-    if (equals_ignoring_case(as_text(bytes.subspan(at, name.size())), name)) return true;
+// Those of our names, a bit for each of `scheduling`, that a name of some length can be, or can be
+// one letter off from.  Most lengths rule out nearly all.
+struct Candidates {
+  std::uint16_t exact = 0, near = 0;
+};
+constexpr std::size_t longest_slip = header::schedule_action.size() + 1;
+constexpr auto candidates_of_size = [] {
+  std::array<Candidates, longest_slip + 1> table{};
+  for (std::size_t i = 0; i < scheduling.size(); ++i) {
+    const std::size_t size = scheduling[i].size();
+    const auto bit = static_cast<std::uint16_t>(1u << i);
+    table[size].exact |= bit;
+    for (const std::size_t near : {size - 1, size, size + 1}) table[near].near |= bit;
   }
-  return false;
+  return table;
+}();
+
+// Two letters of a name as one number; case aside, and no more exact than that.
+unsigned pair_at(std::string_view name, std::size_t at) {
+  const auto byte = [name](std::size_t i) { return static_cast<unsigned char>(name[i]) | 0x20u; };
+  return byte(at) << 8 | byte(at + 1);
 }
 
-// Whether a name that is one letter off stands at the "x-" at `at`.
-bool is_slip_at(Bytes bytes, std::size_t at) {
-  if (at == 0 || bytes[at - 1] % 2 != 0) return false;
-  const std::size_t size = bytes[at - 1] / 2u;
-  return size <= bytes.size() - at && !nearly_named(as_text(bytes.subspan(at, size))).empty();
+// Whether the first letters behind the "x", or the last ones, are the same.  One slip leaves one of
+// these pairs as it was in a name of six letters, our shortest, or more.
+bool may_be_near(std::string_view name, std::string_view ours) {
+  return pair_at(name, 1) == pair_at(ours, 1) ||
+         pair_at(name, name.size() - 2) == pair_at(ours, ours.size() - 2);
+}
+
+// The one of `candidates` for which `is_it` holds; empty: none.
+template <typename IsIt>
+std::string_view one_of(unsigned candidates, IsIt is_it) {
+  for (; candidates != 0; candidates &= candidates - 1) {
+    const auto ours = scheduling[static_cast<std::size_t>(std::countr_zero(candidates))];
+    if (is_it(ours)) return ours;
+  }
+  return {};
+}
+
+std::string_view near_one_of(unsigned candidates, std::string_view name) {
+  return one_of(candidates, [name](std::string_view ours) {
+    return may_be_near(name, ours) && is_one_letter_off(name, ours);
+  });
+}
+
+// What stands at the "x-" at `at`, behind the length of a name.  `slips_too`: it is not known yet
+// that there are any.
+NamesFound name_at(Bytes bytes, std::size_t at, bool slips_too) {
+  // Zigzag: names are shorter than 64 bytes, so their length is one byte, doubled.
+  const std::size_t doubled = at == 0 ? 0 : bytes[at - 1];
+  const std::size_t size = doubled / 2;
+  if (doubled % 2 != 0 || size > longest_slip) return NamesFound::none;
+  const Candidates candidates = candidates_of_size[size];
+  if (candidates.near == 0 || size > bytes.size() - at) return NamesFound::none;
+  const std::string_view name = as_text(bytes.subspan(at, size));
+  const auto same = [name](std::string_view ours) {
+    return pair_at(name, 2) == pair_at(ours, 2) && equals_ignoring_case(name, ours);
+  };
+  if (!one_of(candidates.exact, same).empty()) return NamesFound::scheduling;
+  if (slips_too && !near_one_of(candidates.near, name).empty()) return NamesFound::slips;
+  return NamesFound::none;
 }
 
 // All names of ours begin so.
@@ -346,26 +393,17 @@ bool is_taken_out(std::string_view name) {
 }
 
 std::string_view nearly_named(std::string_view name) {
-  constexpr std::size_t shortest = header::cron.size(), longest = header::schedule_action.size();
-  if (name.size() + 1 < shortest || name.size() > longest + 1) return {};
-  // One slip leaves the "x" or the "-" of the name where it was, or moves it by one place.
-  const auto is_left = [](char c) { return ascii_lower(c) == 'x' || c == '-'; };
-  if (!is_left(name[0]) && !is_left(name[1])) return {};
-  for (const std::string_view ours : scheduling) {
-    if (is_one_letter_off(name, ours)) return ours;
-  }
-  return {};
+  if (name.size() > longest_slip) return {};
+  const unsigned candidates = candidates_of_size[name.size()].near;
+  return candidates == 0 ? std::string_view{} : near_one_of(candidates, name);
 }
 
 NamesFound search_names(Bytes records) {
   NamesFound found = NamesFound::none;
   // Whether the search is at its end.
   const auto look_at = [&](std::size_t at) {
-    if (is_name_at(records, at)) {
-      found = NamesFound::scheduling;
-    } else if (found == NamesFound::none && is_slip_at(records, at)) {
-      found = NamesFound::slips;
-    }
+    const NamesFound here = name_at(records, at, found == NamesFound::none);
+    if (here != NamesFound::none) found = here;
     return found == NamesFound::scheduling;
   };
   std::size_t at = 0;

@@ -1,6 +1,7 @@
 // Names that are one letter off from a header that schedules: found, counted, never obeyed.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/delay/host.h"
@@ -37,6 +38,36 @@ TEST_SUITE("header slips") {
     }
     CHECK(slips_of({{"a", {{"x-dealy", "5s"}}}}).names()[0].meant == "x-delay");
     CHECK(slips_of({{"a", {{"x-schedule_id", "5s"}}}}).names()[0].meant == "x-schedule-id");
+  }
+
+  TEST_CASE("every slip of one letter in every name is found, by the search and by itself") {
+    for (const std::string ours :
+         {"x-deliver-at", "x-delay", "x-schedule-id", "x-schedule-action", "x-expire-at", "x-every",
+          "x-cron", "x-cron-tz", "x-until", "x-count"}) {
+      const auto check_slip = [&ours](const std::string& slip) {
+        if (slip == ours) return;
+        if (nearly_named(slip) != ours) FAIL_CHECK(slip);
+        if (!slip.starts_with("x-")) return;
+        const Buffer batch = make_batch({{"a", {{slip, "5s"}}}}, now);
+        if (search_names(records::BatchView::parse(batch)->records()) != NamesFound::slips)
+          FAIL_CHECK(slip << " in a batch");
+      };
+      for (std::size_t i = 0; i <= ours.size(); ++i) {
+        for (const char letter : {'q', 'x', '-', 'e', '\x0d'}) {
+          check_slip(std::string(ours).insert(i, 1, letter));
+          if (i == ours.size()) continue;
+          std::string changed = ours;
+          changed[i] = letter;
+          check_slip(changed);
+        }
+        if (i < ours.size()) check_slip(std::string(ours).erase(i, 1));
+        if (i + 1 < ours.size()) {
+          std::string exchanged = ours;
+          std::swap(exchanged[i], exchanged[i + 1]);
+          check_slip(exchanged);
+        }
+      }
+    }
   }
 
   TEST_CASE("names of others, and those that delivery adds, are no slips") {
