@@ -92,7 +92,11 @@ Explanation explain(const std::vector<std::pair<std::string, std::string>>& head
   explanation.result = word_of(delay::Schedule::Kind::none);
   if (!topic.enable) return explanation;  // As delay/batch_schedules does.
   std::vector<records::HeaderView> views;
-  for (const auto& [name, value] : headers) views.push_back({name, as_bytes(value)});
+  for (const auto& [name, value] : headers) {
+    views.push_back({name, as_bytes(value)});
+    if (const auto meant = delay::nearly_named(name); !meant.empty())
+      explanation.slips.emplace_back(name, meant);
+  }
   Buffer body;
   records::append_record_body(body, std::nullopt, Bytes{}, views);
   const auto record = records::parse_record_body(body);

@@ -54,6 +54,8 @@ void print(const Explanation& explanation, WallTime at, Output& out) {
   if (!explanation.id.empty()) table.row({"id", cell(explanation.id)});
   if (!explanation.recurrence.empty()) table.row({"recurring", cell(explanation.recurrence)});
   for (const WallTime run : explanation.upcoming) table.row({"run", format_time(run)});
+  for (const auto& [name, meant] : explanation.slips)
+    table.row({"ignored", fmt::format("{}: did you mean {}?", cell(name), meant)});
   table.print(out);
 }
 
@@ -75,6 +77,7 @@ Json json_of(const Explanation& explanation, WallTime at) {
     json["runs_ms"] = Json::array();
     for (const WallTime run : explanation.upcoming) json["runs_ms"].push_back(to_ms(run));
   }
+  for (const auto& [name, meant] : explanation.slips) json["slips"][name] = meant;
   if (!explanation.error.empty()) json["error"] = explanation.error;
   return json;
 }

@@ -93,6 +93,20 @@ TEST_CASE("a refusal is the broker's own text: it has the header and the value")
   check_refused({{"x-delay", "1s"}, {"x-schedule-id", "@mine"}}, {"x-schedule-id", "@mine"});
 }
 
+TEST_CASE(
+    "a name in capitals schedules, and one that is one letter off is told with the right one") {
+  CHECK(explained({{"X-Delay", "30m"}}).due == at + 30min);
+  const auto slip = explained({{"x-dealy", "30m"}, {"x-trace", "1"}});
+  CHECK(slip.result == "nothing");
+  REQUIRE(slip.slips.size() == 1);
+  CHECK(slip.slips[0] == std::pair<std::string, std::string>{"x-dealy", "x-delay"});
+  CHECK(explained({{"x-delay", "30m"}}).slips.empty());
+}
+
+TEST_CASE("seconds where milliseconds are meant are refused, as a broker does") {
+  check_refused({{"x-deliver-at", "1795258800"}}, {"x-deliver-at", "1795258800"});
+}
+
 TEST_CASE("the topic's configs count as on a broker") {
   const auto by_default = explained({{"other", "1"}}, {"tarry.delay.ms=1h"});
   CHECK(by_default.result == "delayed");
