@@ -103,6 +103,25 @@ TEST_CASE(
   CHECK(explained({{"x-delay", "30m"}}).slips.empty());
 }
 
+TEST_CASE(
+    "a recurring record has its next five runs, the first of them its due time, or as many as it "
+    "ends with") {
+  const auto every = explained({{"x-every", "1h"}, {"x-count", "9"}});
+  CHECK(every.result == "delayed");
+  CHECK(every.due == at + 1h);
+  CHECK(every.upcoming == std::vector<WallTime>{at + 1h, at + 2h, at + 3h, at + 4h, at + 5h});
+  CHECK(every.recurrence.find("every 1h") != std::string::npos);
+  CHECK(explained({{"x-every", "1h"}, {"x-count", "2"}}).upcoming.size() == 2);
+
+  // Saturday, 2026-11-21 11:00 in Berlin.
+  const auto cron = explained({{"x-cron", "0 9 * * MON"}, {"x-cron-tz", "Europe/Berlin"}});
+  CHECK(cron.due == *parse_time("2026-11-23T09:00:00+01:00"));
+  REQUIRE(cron.upcoming.size() == 5);
+  CHECK(cron.upcoming[4] == *parse_time("2026-12-21T09:00:00+01:00"));
+  check_refused({{"x-cron", "0 25 * * *"}}, {"x-cron", "0 25 * * *"});
+  CHECK(explained({{"x-delay", "1h"}}).upcoming.empty());
+}
+
 TEST_CASE("seconds where milliseconds are meant are refused, as a broker does") {
   check_refused({{"x-deliver-at", "1795258800"}}, {"x-deliver-at", "1795258800"});
 }

@@ -23,6 +23,8 @@ def _(ctx):
                           (["x-schedule-action=cancel", "x-schedule-id=mine"], "cancel"),
                           (["x-delay=2h", "x-expire-at=2026-11-21T11:00:00Z"], "expired")):
         assert explain(*words, *at).stdout.startswith(f"result\t{result}\n"), words
+    runs = explain("x-cron=0 9 * * MON-FRI", "x-cron-tz=Europe/Berlin", *at).stdout.splitlines()
+    assert [row for row in runs if row.startswith("run\t")] == [f"run\t2026-11-{day}T08:00:00.000Z" for day in (23, 24, 25, 26, 27)], runs
     assert "ignored\tx-dealy: did you mean x-delay?\n" in explain("x-dealy=1h").stdout
     assert json_lines(explain("x-dealy=1h", "--json")) == [{"result": "nothing", "slips": {"x-dealy": "x-delay"}}]
     assert explain("a=b", "--topic-config", "tarry.delay.ms=1h", *at).stdout.startswith("result\tdelayed\n")
