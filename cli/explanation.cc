@@ -30,7 +30,6 @@ const char* word_of(delay::Schedule::Kind kind) {
   using Kind = delay::Schedule::Kind;
   switch (kind) {
     case Kind::none:
-    case Kind::invalid:
       break;
     case Kind::immediate:
       return "immediate";

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <map>
@@ -15,6 +16,7 @@
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/log.h"
 #include "cli/admin_choice.h"
 #include "cli/io/exit_status.h"
@@ -146,7 +148,11 @@ Result<Line> parse_line(std::string_view text) {
   if (const auto added = add_recurrence(line, json); !added) return std::unexpected(added.error());
   auto id = bytes_in(json, "id");
   if (!id) return std::unexpected(id.error());
-  if (*id) line.headers.emplace_back("x-schedule-id", std::move(**id));
+  // It stays in the record's headers, so an export says it there too.
+  const bool said = std::ranges::any_of(line.headers, [](const KafkaHeader& header) {
+    return equals_ignoring_case(header.first, "x-schedule-id");
+  });
+  if (*id && !said) line.headers.emplace_back("x-schedule-id", std::move(**id));
   return line;
 }
 

@@ -92,7 +92,7 @@ def _(ctx):
     one_line(wrong("topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"), 1, "127.0.0.1:1", "refused")
     one_line(wrong("status", "--admin", "127.0.0.1:1"), 1, "127.0.0.1:1", "tarry serve")
     for words in (["produce", topic, "-v", "x", "--at", "12:00"], ["consume", topic, "--format", "%q"], ["topic", "alter", topic],
-                  ["produce", topic, "-v", "x", "--every", "1h"], ["consume", topic, "-g", ""], ["consume", topic, "-g", "g", "-p", "0"],
+                  ["produce", topic, "-v", "x", "--every", "soon"], ["consume", topic, "-g", ""], ["consume", topic, "-g", "g", "-p", "0"],
                   ["consume", topic, "-g", "g", "--from", "3"], ["group"], ["group", "reset", "g", topic],
                   ["group", "reset", "g", topic, "--to", "somewhere"], ["delayed", "move", topic, "x"],
                   ["topic", "list", "-X", "no.such.key=1"], ["frobnicate"], ["--frobnicate"]):

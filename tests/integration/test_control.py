@@ -140,9 +140,9 @@ def _(ctx):
             if n % 100 == 99:
                 client.produce(topic, batch, n // 100 % 3)
     preview = broker.cli("delayed", "cancel", topic, "--id", "id-0*", "--dry-run")
-    assert preview.stdout.startswith("1 000 records would be cancelled\n") and len(preview.stdout.splitlines()) == 11
+    assert preview.stdout.startswith("1000 records would be cancelled\n") and len(preview.stdout.splitlines()) == 11
     assert broker.get(f"/delayed/count?topic={topic}")["total"] == 2_500
-    assert broker.cli("delayed", "cancel", topic, "--id", "id-0*").stdout == "1 000 records cancelled\n"
+    assert broker.cli("delayed", "cancel", topic, "--id", "id-0*").stdout == "1000 records cancelled\n"
     assert broker.get(f"/delayed/count?topic={topic}")["total"] == 1_500
     status, text = broker.http("POST", f"/delayed/{topic}/select", body={"from": 0, "action": "move", "by": "10h"})
     lines = [json.loads(line) for line in text.splitlines()]

@@ -471,6 +471,7 @@ def _(ctx):
 # The process gets it while it is still being loaded, before any function of a global or of main() has run.
 EARLY_SIGNALS = """
 #include <csignal>
+#include <initializer_list>
 namespace { struct Sent { Sent() { for (int each : {SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) std::raise(each); } } sent; }
 """
 
