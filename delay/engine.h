@@ -27,12 +27,13 @@
 // The states of an entry, and when it can still be removed:
 //
 //   accepted, not durable --> pending --> ready --> in flight --> gone (delivered)
-//           \__________________\__________\___ cancel, replace, expire: leaving --> gone
+//           |                  |  ^        |            '--- recurring: pending, with its next time
+//           |                  |  '--------|-- move: leaving --> pending, with another due time
+//           '------------------'-----------'-- cancel, replace, expire: leaving --> gone
 //
 //   leaving    its removal is in the journal and not durable yet: it is not handed to the sink
-//              now; a move is one too, and makes it pending again under another key (so is a record
-//              with an id that was due on arrival, which goes to the log at once: a cancel waits
-//              for it, and its answer is that it came too late)
+//              now.  So is a record with an id that was due on arrival, which goes to the log at
+//              once: a cancel waits for it, and its answer is that it came too late
 //   in flight  its delivery is in the journal, or will be refused: a cancel waits for the outcome
 //
 // Invariants

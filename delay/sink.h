@@ -3,8 +3,9 @@
 // Sink: the engine's host, as the engine sees it.  It takes due records, writes what must survive
 // a crash, and answers questions about topics.
 //
-//   engine --deliver(batch, ...)--> sink: one journal record [LogAppended, PendingRemoved...,
-//   PendingAdded...] engine <-------done(offset)----- sink: that record is durable
+//   engine --deliver(batch, ...)--> sink: one journal record, [LogAppended, PendingRemoved...],
+//                                         and a PendingAdded for each that is due again
+//   engine <-----done(offset)------ sink: that record is durable
 //
 // The broker's Sink is a partition and its shard's journal; a relay beside an existing Kafka would
 // be another.  Everything runs on the engine's thread.  A `done` may be called inside the call
