@@ -24,8 +24,8 @@ Explanation explained(const Headers& headers, const std::vector<std::string>& co
   return explain(headers, *topic_delay_of(configs), at);
 }
 
-void check_refused(const Headers& headers, const std::vector<std::string>& words,
-                   const std::vector<std::string>& configs = {}) {
+void check_explains_refusal(const Headers& headers, const std::vector<std::string>& words,
+                            const std::vector<std::string>& configs = {}) {
   const auto explanation = explained(headers, configs);
   CHECK(explanation.result == "refused");
   CHECK_FALSE(explanation.due);
@@ -84,13 +84,14 @@ TEST_CASE("a cancellation names its id, and headers that schedule nothing say so
 }
 
 TEST_CASE("a refusal is the broker's own text: it has the header and the value") {
-  check_refused({{"x-delay", "soon"}}, {"x-delay", "soon"});
-  check_refused({{"x-delay", ""}}, {"x-delay"});
-  check_refused({{"x-delay", "1s"}, {"x-delay", "2s"}}, {"x-delay", "twice", "1s", "2s"});
-  check_refused({{"x-delay", "1s"}, {"x-deliver-at", "1800000000000"}},
-                {"x-deliver-at", "x-delay"});
-  check_refused({{"x-schedule-action", "cancel"}}, {"x-schedule-id"});
-  check_refused({{"x-delay", "1s"}, {"x-schedule-id", "@mine"}}, {"x-schedule-id", "@mine"});
+  check_explains_refusal({{"x-delay", "soon"}}, {"x-delay", "soon"});
+  check_explains_refusal({{"x-delay", ""}}, {"x-delay"});
+  check_explains_refusal({{"x-delay", "1s"}, {"x-delay", "2s"}}, {"x-delay", "twice", "1s", "2s"});
+  check_explains_refusal({{"x-delay", "1s"}, {"x-deliver-at", "1800000000000"}},
+                         {"x-deliver-at", "x-delay"});
+  check_explains_refusal({{"x-schedule-action", "cancel"}}, {"x-schedule-id"});
+  check_explains_refusal({{"x-delay", "1s"}, {"x-schedule-id", "@mine"}},
+                         {"x-schedule-id", "@mine"});
 }
 
 TEST_CASE(
@@ -118,12 +119,12 @@ TEST_CASE(
   CHECK(cron.due == *parse_time("2026-11-23T09:00:00+01:00"));
   REQUIRE(cron.upcoming.size() == 5);
   CHECK(cron.upcoming[4] == *parse_time("2026-12-21T09:00:00+01:00"));
-  check_refused({{"x-cron", "0 25 * * *"}}, {"x-cron", "0 25 * * *"});
+  check_explains_refusal({{"x-cron", "0 25 * * *"}}, {"x-cron", "0 25 * * *"});
   CHECK(explained({{"x-delay", "1h"}}).upcoming.empty());
 }
 
 TEST_CASE("seconds where milliseconds are meant are refused, as a broker does") {
-  check_refused({{"x-deliver-at", "1795258800"}}, {"x-deliver-at", "1795258800"});
+  check_explains_refusal({{"x-deliver-at", "1795258800"}}, {"x-deliver-at", "1795258800"});
 }
 
 TEST_CASE("the topic's configs count as on a broker") {
@@ -132,7 +133,8 @@ TEST_CASE("the topic's configs count as on a broker") {
   CHECK(by_default.due == at + 1h);
   CHECK(explained({{"x-delay", "1s"}}, {"tarry.delay.ms=3600000"}).due == at + 1s);
   CHECK(explained({{"x-delay", "soon"}}, {"tarry.delay.enable=False"}).result == "nothing");
-  check_refused({{"x-delay", "2h"}}, {"tarry.delay.max.ms", "x-delay"}, {"tarry.delay.max.ms=1h"});
+  check_explains_refusal({{"x-delay", "2h"}}, {"tarry.delay.max.ms", "x-delay"},
+                         {"tarry.delay.max.ms=1h"});
   CHECK(explained({{"x-delay", "2h"}}, {"tarry.delay.max.ms=1h", "tarry.delay.max.ms=-1"}).result ==
         "delayed");
 }
