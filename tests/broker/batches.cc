@@ -123,6 +123,7 @@ Offset end_of(const protocol::FetchResponse& response) {
 std::vector<Seen> read_all(World& world, std::string_view topic, PartitionIndex partition,
                            Offset from) {
   std::vector<Seen> all;
+  Offset read = 0;  // The first batch comes whole, wherever in it `from` is.
   for (;;) {
     const auto response =
         world.call<protocol::FetchResponse>(fetch_request(topic, partition, from), 12);
@@ -131,9 +132,9 @@ std::vector<Seen> read_all(World& world, std::string_view topic, PartitionIndex 
     const Offset end = end_of(response);
     if (end <= from) return all;
     for (auto& one : records_in(response)) {
-      if (one.offset >= from) all.push_back(std::move(one));
+      if (one.offset >= read) all.push_back(std::move(one));
     }
-    from = end;
+    read = from = end;
   }
 }
 

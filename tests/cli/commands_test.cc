@@ -81,7 +81,7 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   for (const auto& [group, choice] : std::vector<std::pair<std::string, std::string>>{
            {"topic", "create, list, describe, alter, delete"},
            {"group", "list, describe, reset, delete"},
-           {"delayed", "list, get, cancel"},
+           {"delayed", "list, get, count, trace, cancel, move, deliver, export, import"},
            {"dump", "segment, message"}}) {
     check_refused({group, "lst"}, "lst");
     check_refused({group, "lst"}, choice);
@@ -161,17 +161,24 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"group", "reset", "g", "t", "--to", "start", "-p", "x"}, "x");
   check_refused({"delayed", "list", "--from", "x"}, "x");
   check_refused({"delayed", "get", "t"}, "ID");
-  check_refused({"delayed", "cancel", "t"}, "ID");
+  check_refused({"delayed", "cancel", "t"}, "give ids");
   check_refused({"delayed", "get", "t", "a", "b"}, "b");
   check_refused({"delayed", "list", "--admin", "nowhere"}, "nowhere");
   check_refused({"status", "--admin", "host:99999"}, "host:99999");
   check_refused({"dump", "segment"}, "FILE");
 }
 
-TEST_CASE("an option or command that does not exist yet is refused") {
-  check_refused({"produce", "t", "--every", "1h"}, "--every");
-  check_refused({"produce", "t", "--cron", "* * * * *"}, "--cron");
-  check_refused({"delayed", "move", "t", "id", "--at", "0"}, "move");
+TEST_CASE(
+    "a schedule, a move or a selection that makes no sense is refused before anything is sent") {
+  check_refused({"produce", "t", "--every", "soon"}, "soon");
+  check_refused({"produce", "t", "--every", "1h", "--cron", "@daily"}, "--cron");
+  check_refused({"produce", "t", "--every", "1h", "--times", "0"}, "--times");
+  check_refused({"delayed", "move", "t", "id"}, "--at T or --by D");
+  check_refused({"delayed", "move", "t", "id", "--at", "now", "--by", "1h"}, "--at T or --by D");
+  check_refused({"delayed", "move", "t", "id", "--at", "yesterday"}, "yesterday");
+  check_refused({"delayed", "deliver", "t", "id", "--id", "x*"}, "not both");
+  check_refused({"delayed", "cancel", "t", "id", "--dry-run"}, "--dry-run");
+  check_refused({"delayed", "count", "--by", "week"}, "week");
 }
 
 TEST_CASE(
