@@ -42,7 +42,7 @@ std::uint32_t letters_of(std::string_view text) {
 // not, or have an ending.
 bool is_zone_name(std::string_view name) {
   return name.size() <= TimeZone::max_name_bytes && name.front() >= 'A' && name.front() <= 'Z' &&
-         name != "Factory" && name.find('.') == std::string_view::npos;
+         name != "Factory" && !name.contains('.');
 }
 
 }  // namespace

@@ -310,7 +310,7 @@ Result<std::optional<IdRow>> PendingStore::Impl::id_row(const Buffer& key) const
   const auto found = rocks.get(pending_family::ids, slice(key), value);
   if (!found) return std::unexpected(found.error());
   if (!*found) return std::nullopt;
-  const auto row = decode_id(bytes_of(value));
+  auto row = decode_id(bytes_of(value));
   if (!row) return bad("ids", key);
   return row;
 }
