@@ -75,6 +75,12 @@ void TimeZones::read_names() const {
     known.letters = letters_of(known.folded);
     known_.emplace(name, std::move(known));
   }
+  // Producers have the error of find(), but only the log reaches the operator, who can do that.
+  if (known_.empty()) {
+    log_warn("delay",
+             "{} has no time zones, so x-cron-tz takes only UTC; install tzdata and restart",
+             directory_);
+  }
 }
 
 Result<std::shared_ptr<const TimeZone>> TimeZones::find(std::string_view name) const {

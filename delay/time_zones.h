@@ -6,9 +6,9 @@
 //   zones.find("UTC")             always there, without any file
 //   zones.find("Europe/Berln")    an error: did you mean Europe/Berlin?
 //
-// The names are those that the directory has when one is first asked for; a zone is read when it is
-// first asked for and then kept, so what is kept is bounded by the directory.  A new tzdata counts
-// after a restart.  No name that is not in the directory leads to a file.
+// The names are those that the directory has when one is first asked for; if it has none, that is
+// logged once.  A zone is read when it is first asked for and then kept, so what is kept is bounded
+// by the directory.  A new tzdata counts after a restart.  No other name leads to a file.
 //
 // Any thread: a lock guards what was read.
 

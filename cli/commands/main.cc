@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "base/log.h"
 #include "base/log_thread.h"
 #include "cli/command.h"
 #include "cli/commands/bench.h"
@@ -64,6 +65,8 @@ int run(int count, char** words) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
     return usage_error(one_line(error.what()));
   }
+  // A command says in one line what is wrong, and the log would say it again; `serve` sets its own.
+  set_log_level(LogLevel::error);
   return chosen.run();
 }
 

@@ -9,8 +9,11 @@
 #include <iterator>
 #include <random>
 
+#include <fmt/format.h>
+
 #include "base/time_text.h"
 #include "delay/time_zones.h"
+#include "tests/captured_log.h"
 #include "tests/delay/zone_files.h"
 #include "tests/given.h"
 
@@ -348,6 +351,28 @@ TEST_SUITE("time zones") {
     REQUIRE_FALSE(berlin.has_value());
     CHECK(berlin.error().code == Errc::not_found);
     CHECK(berlin.error().message.find("install tzdata") != std::string::npos);
+  }
+
+  TEST_CASE(
+      "a machine without time zones is told to install tzdata: in each error, once in the log") {
+    CapturedLog log;
+    const TimeZones none("/nonexistent");
+    REQUIRE(none.find("UTC").has_value());
+    CHECK(log.count("tzdata") == 0);
+    for (const char* name : {"Europe/Berlin", "Europe/Berlin", "America/New_York"}) {
+      const auto found = none.find(name);
+      REQUIRE_FALSE(found.has_value());
+      CHECK(found.error().message == fmt::format("\"{}\" is not known: /nonexistent has no time "
+                                                 "zones; install tzdata and restart, or use UTC",
+                                                 name));
+    }
+    CHECK(log.count("/nonexistent has no time zones, so x-cron-tz takes only UTC; install tzdata "
+                    "and restart") == 1);
+    CHECK(log.count("tzdata") == 1);
+
+    const TimeZones zones("/usr/share/zoneinfo");
+    CHECK_FALSE(zones.find("Mars/Olympus_Mons").has_value());
+    CHECK(log.count("tzdata") == 1);
   }
 
   TEST_CASE("every zone of the machine can be found by its name, and is read once") {
