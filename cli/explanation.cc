@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <string_view>
 
 #include <fmt/core.h>
@@ -85,14 +86,13 @@ Result<> set_config(delay::TopicDelay& topic, std::string_view key, std::string_
 
 }  // namespace
 
-Explanation explain(const std::vector<std::pair<std::string, std::string>>& headers,
-                    const delay::TopicDelay& topic, WallTime at) {
+Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic, WallTime at) {
   Explanation explanation;
   explanation.result = word_of(delay::Schedule::Kind::none);
   if (!topic.enable) return explanation;  // As delay/batch_schedules does.
   std::vector<records::HeaderView> views;
   for (const auto& [name, value] : headers) {
-    views.push_back({name, as_bytes(value)});
+    views.push_back({name, value ? std::optional(as_bytes(*value)) : std::nullopt});
     if (const auto meant = delay::nearly_named(name); !meant.empty())
       explanation.slips.emplace_back(name, meant);
   }

@@ -31,9 +31,11 @@ struct Explanation {
   std::vector<std::pair<std::string, std::string>> slips;
 };
 
-// `headers` are names and values; the record arrives `at`.
-Explanation explain(const std::vector<std::pair<std::string, std::string>>& headers,
-                    const delay::TopicDelay& topic, WallTime at);
+// Names and values; an empty optional is a null value.
+using RecordHeaders = std::vector<std::pair<std::string, std::optional<std::string>>>;
+
+// The record has these headers and arrives `at`.
+Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic, WallTime at);
 
 // The configs of a topic that decide when a record is due, from words KEY=VALUE.  Errors: invalid,
 // a word that has another key or a value that a broker would refuse.

@@ -83,7 +83,7 @@ Json json_of(const Explanation& explanation, WallTime at) {
 }
 
 int run(const Options& options) {
-  std::vector<std::pair<std::string, std::string>> headers;
+  RecordHeaders headers;
   for (const auto& word : options.headers) {
     const auto equals = word.find('=');
     headers.emplace_back(word.substr(0, equals), word.substr(equals + 1));

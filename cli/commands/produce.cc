@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,10 +15,10 @@
 
 #include <fmt/core.h>
 
-#include "base/ascii_case.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
+#include "cli/explanation.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
 #include "cli/io/json.h"
@@ -31,6 +29,8 @@
 #include "cli/io/text.h"
 #include "cli/kafka/producer.h"
 #include "cli/options.h"
+#include "cli/schedule_summary.h"
+#include "cli/time_word.h"
 
 namespace tarry::cli {
 namespace {
@@ -84,34 +84,6 @@ std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
   return headers;
 }
 
-// The request that these headers make of a Tarry broker, as far as the command can tell.
-enum class Asked {
-  delivery,
-  cancellation,
-  nothing,  // They expire before they could be delivered.
-};
-
-Asked asked_by(const std::vector<KafkaHeader>& headers) {
-  const WallTime now =
-      std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
-  WallTime due = now;
-  std::optional<WallTime> expires;
-  for (const auto& [name, value] : headers) {
-    if (!value) continue;
-    const auto is = [&name](std::string_view ours) { return equals_ignoring_case(name, ours); };
-    if (is("x-schedule-action") && *value == "cancel") return Asked::cancellation;
-    if (is("x-deliver-at")) {
-      if (const auto time = parse_time(*value)) due = std::max(now, *time);
-    } else if (is("x-delay")) {
-      if (const auto delay = parse_duration(*value))
-        due = *delay < WallTime::max() - now ? now + *delay : WallTime::max();
-    } else if (is("x-expire-at")) {
-      if (const auto time = parse_time(*value)) expires = *time;
-    }
-  }
-  return expires && *expires <= due ? Asked::nothing : Asked::delivery;
-}
-
 constexpr const char* several_of_one_id =
     "--id: an id names one record, but several were given, and the last would replace the others; "
     "nothing was sent";
@@ -140,10 +112,7 @@ Error error_of_file(const std::string& path) {
 class Production {
  public:
   explicit Production(const ProduceOptions& options)
-      : options_(options),
-        headers_(headers_of(options)),
-        asked_(asked_by(headers_)),
-        progress_("records accepted") {}
+      : options_(options), headers_(headers_of(options)), progress_("records accepted") {}
 
   int run() {
     auto producer =
@@ -157,6 +126,8 @@ class Production {
                                  cell(options_.topic), *options_.partition,
                                  counted(producer_->partition_count(), "partition", "partitions")));
     }
+    for (const auto& [name, meant] : explain(headers_, {}, wall_now()).slips)
+      complain(fmt::format("-H {}: schedules nothing; did you mean {}?", cell(name), meant));
     end_in_order_on_signals();
     auto sent = send_all();
     const bool interrupted = sent && was_interrupted();
@@ -167,7 +138,11 @@ class Production {
     if (sent && !finished) sent = finished;
     progress_.clear();
 
-    if (!options_.broker.json) out_.line(accepted());
+    if (!options_.broker.json) {
+      out_.line(accepted());
+      if (scheduled_)
+        for (const auto& line : scheduled_->lines()) out_.line(line);
+    }
     if (first_error_) {
       const auto& [number, why] = *first_error_;
       const std::string reason = sent ? why : sent.error().message;
@@ -273,7 +248,7 @@ class Production {
   }
 
   Result<> send_now(const std::optional<std::string_view>& key, std::string_view value) {
-    ++number_;
+    if (++number_ == 1) first_sent_ = wall_now();
     auto sent = producer_->send(number_, key, value, headers_, options_.partition);
     if (!sent && sent.error().code != Errc::io) {
       // Only this record is wrong; the others are sent.
@@ -285,13 +260,15 @@ class Production {
   }
 
   void on_delivery(const Delivery& delivery) {
+    const bool has_schedule =
+        !delivery.error && !delivery.offset && acks_of(options_.acks) != Acks::none;
+    if (has_schedule) summary().add(wall_now());
     if (delivery.error) {
       ++refused_;
       if (!first_error_ || first_error_->first > delivery.number)
         first_error_.emplace(delivery.number, delivery.error->message);
     } else {
       progress_.at(++accepted_);
-      if (!delivery.offset && acks_of(options_.acks) != Acks::none) ++delayed_;
     }
     if (!options_.broker.json) return;
     Json json;
@@ -299,37 +276,51 @@ class Production {
     json["topic"] = options_.topic;
     json["partition"] = delivery.partition < 0 ? Json(nullptr) : Json(delivery.partition);
     json["offset"] = delivery.offset ? Json(*delivery.offset) : Json(nullptr);
+    if (has_schedule) put_schedule(json);
     if (delivery.error) json["error"] = delivery.error->message;
     out_.line(text_of(json));
   }
 
-  // A record that was accepted without an offset is delayed, cancelled or expired: our own headers
-  // say which.
-  std::string accepted() const {
-    const std::string records = counted(accepted_, "record", "records");
-    if (delayed_ == 0) return records + " accepted";
-    switch (asked_) {
-      case Asked::cancellation:
-        return delayed_ == accepted_
-                   ? counted(delayed_, "cancellation", "cancellations") + " accepted"
-                   : fmt::format("{} accepted, {} of them cancellations", records, delayed_);
-      case Asked::nothing:
-        return fmt::format(
-            "{} accepted, {} of them never to be delivered: they expire before their due time",
-            records, delayed_);
-      case Asked::delivery:
-        break;
+  // The topic's configs are asked for when a record was accepted without an offset, so that others
+  // do not wait for them.
+  ScheduleSummary& summary() {
+    if (!scheduled_) {
+      const auto configs = producer_->configs();
+      scheduled_.emplace(options_.topic, headers_, configs.value_or(std::vector<ConfigEntry>{}),
+                         first_sent_);
     }
-    return fmt::format("{} accepted, {} of them to be delivered later", records, delayed_);
+    return *scheduled_;
+  }
+
+  // Of the record that was added to the summary last.
+  void put_schedule(Json& json) const {
+    using Fate = ScheduleSummary::Fate;
+    const auto& explanation = scheduled_->explanation();
+    const Fate fate = scheduled_->fate();
+    json["result"] = fate == Fate::delayed        ? "delayed"
+                     : fate == Fate::cancellation ? "cancel"
+                     : fate == Fate::expired      ? "expired"
+                                                  : "dead-letter";
+    if (!explanation.id.empty()) json["id"] = explanation.id;
+    if (fate != Fate::delayed || !explanation.due) return;
+    json["due"] = format_time(*explanation.due);
+    json["due_ms"] = to_ms(*explanation.due);
+    if (!explanation.recurrence.empty()) json["recurrence"] = explanation.recurrence;
+  }
+
+  std::string accepted() const {
+    return scheduled_ ? scheduled_->accepted(accepted_)
+                      : counted(accepted_, "record", "records") + " accepted";
   }
 
   const ProduceOptions& options_;
   const std::vector<KafkaHeader> headers_;
-  const Asked asked_;
   Output out_;
   Progress progress_;
   std::uint64_t number_ = 0;  // The number of the last record; the first has 1.
-  std::uint64_t accepted_ = 0, delayed_ = 0, refused_ = 0;
+  std::uint64_t accepted_ = 0, refused_ = 0;
+  WallTime first_sent_{};
+  std::optional<ScheduleSummary> scheduled_;  // Empty: every record has its offset.
   std::optional<std::pair<std::uint64_t, std::string>> first_error_;
   std::optional<std::pair<std::optional<std::string>, std::string>> held_;  // Key and value.
   bool several_of_one_id_ = false;

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include "cli/kafka/admin_request.h"
+#include "cli/kafka/config_lookup.h"
 #include "cli/kafka/error_text.h"
 #include "cli/kafka/group_lookup.h"
 #include "cli/kafka/handles.h"
@@ -26,31 +27,6 @@ Result<> topic_result(KafkaConnection& connection, const std::string& topic,
   if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
   return connection.error_of(name_text(topic), error,
                              rd_kafka_topic_result_error_string(results[0]));
-}
-
-// The error in the answer to a request about one topic's configs.
-Result<> resource_result(KafkaConnection& connection, const std::string& topic,
-                         const rd_kafka_ConfigResource_t** results, std::size_t count) {
-  if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
-  const auto error = rd_kafka_ConfigResource_error(results[0]);
-  if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
-  return connection.error_of(name_text(topic), error,
-                             rd_kafka_ConfigResource_error_string(results[0]));
-}
-
-const char* source_text(rd_kafka_ConfigSource_t source) {
-  switch (source) {
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG:
-      return "topic";
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG:
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG:
-    case RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG:
-      return "broker";
-    case RD_KAFKA_CONFIG_SOURCE_DEFAULT_CONFIG:
-      return "default";
-    default:
-      return "unknown";
-  }
 }
 
 // The partitions in the answer to a request about one group; null when it has none.
@@ -113,29 +89,7 @@ Result<TopicInfo> KafkaAdmin::topic(const std::string& name) {
 }
 
 Result<std::vector<ConfigEntry>> KafkaAdmin::configs(const std::string& topic) {
-  const ConfigResource resource(
-      rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic.c_str()));
-  const auto event =
-      ask_admin(*connection_, RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS, [&](auto* options, auto* queue) {
-        auto* one = resource.get();
-        rd_kafka_DescribeConfigs(connection_->client(), &one, 1, options, queue);
-      });
-  if (!event) return std::unexpected(event.error());
-  std::size_t count = 0;
-  const auto* result = rd_kafka_event_DescribeConfigs_result(event->get());
-  const auto** resources = rd_kafka_DescribeConfigs_result_resources(result, &count);
-  if (const auto ok = resource_result(*connection_, topic, resources, count); !ok)
-    return std::unexpected(ok.error());
-  const auto** entries = rd_kafka_ConfigResource_configs(resources[0], &count);
-  std::vector<ConfigEntry> configs;
-  for (std::size_t i = 0; i < count; ++i) {
-    const char* value = rd_kafka_ConfigEntry_value(entries[i]);
-    configs.push_back({rd_kafka_ConfigEntry_name(entries[i]),
-                       value == nullptr ? std::nullopt : std::optional<std::string>(value),
-                       source_text(rd_kafka_ConfigEntry_source(entries[i]))});
-  }
-  std::ranges::sort(configs, {}, &ConfigEntry::name);
-  return configs;
+  return find_configs(*connection_, topic);
 }
 
 Result<> KafkaAdmin::create(const std::string& topic, std::optional<std::int32_t> partitions,
@@ -178,7 +132,7 @@ Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& changes) 
   std::size_t count = 0;
   const auto** results = rd_kafka_AlterConfigs_result_resources(
       rd_kafka_event_AlterConfigs_result(event->get()), &count);
-  return resource_result(*connection_, topic, results, count);
+  return config_result(*connection_, topic, results, count);
 }
 
 Result<> KafkaAdmin::remove(const std::string& topic) {

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/kafka/config_lookup.h"
 #include "cli/kafka/error_text.h"
 #include "cli/kafka/topic_lookup.h"
 
@@ -110,6 +111,10 @@ Result<> KafkaProducer::send(std::uint64_t number, const std::optional<std::stri
   static_cast<void>(own_headers.release());  // librdkafka owns them once it has taken the record.
   ++sent_;
   return {};
+}
+
+Result<std::vector<ConfigEntry>> KafkaProducer::configs() {
+  return find_configs(*connection_, rd_kafka_topic_name(topic_.get()));
 }
 
 void KafkaProducer::poll() {

@@ -30,6 +30,7 @@
 #include "cli/kafka/handles.h"
 #include "cli/kafka/refusal_reasons.h"
 #include "cli/kafka/settings.h"
+#include "cli/kafka/topic_info.h"
 
 namespace tarry::cli {
 
@@ -58,6 +59,9 @@ class KafkaProducer {
   KafkaProducer& operator=(const KafkaProducer&) = delete;
 
   std::size_t partition_count() const { return partition_count_; }
+
+  // The topic's configs.  May be called by a report.
+  Result<std::vector<ConfigEntry>> configs();
 
   // Copies what it is given, and waits while the queue is full.  Without a partition the key
   // chooses one, or chance when there is no key.

@@ -16,7 +16,7 @@ namespace tarry::cli {
 namespace {
 
 using namespace std::chrono_literals;
-using Headers = std::vector<std::pair<std::string, std::string>>;
+using Headers = RecordHeaders;
 
 const WallTime at = *parse_time("2026-11-21T10:00:00Z");
 

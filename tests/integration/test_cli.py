@@ -1,5 +1,6 @@
 """The command line beside what test_delayed.py says of it: its output, its exit codes, its errors."""
 
+import datetime
 import json
 import os
 import select
@@ -22,6 +23,10 @@ def one_line(done, code, *words):
         assert str(word) in said, f"no {word!r} in: {said}"
 
 
+def epoch_ms(text):
+    return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
+
+
 def json_lines(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -41,7 +46,9 @@ def _(ctx):
     told = json_lines(broker.cli("produce", topic, "-p", "1", "-v", "now", "--json"))
     assert told == [{"record": 1, "topic": topic, "partition": 1, "offset": 2}]
     told = json_lines(broker.cli("produce", topic, "-p", "1", "-v", "later", "--delay", "1h", "--id", "mine", "--json"))
-    assert told == [{"record": 1, "topic": topic, "partition": 1, "offset": None}]
+    due = told[0].pop("due_ms")
+    assert told[0].pop("due").startswith("20") and broker.pending(topic)[0]["due_ms"] <= due < now_ms() + 3_600_000, (due, told)
+    assert told == [{"record": 1, "topic": topic, "partition": 1, "offset": None, "result": "delayed", "id": "mine"}]
     row = broker.cli("delayed", "list").stdout.rstrip("\n").split("\t")
     assert row[0] == topic and row[1] == "1" and row[4] == "mine" and row[5].startswith("@") and row[7] == "5", row
     status = json_lines(broker.cli("status", "--json"))[0]
@@ -277,7 +284,7 @@ def _(ctx):
     def produce(*words, **how):
         return broker.cli("produce", topic, *words, **how).stdout
 
-    assert produce("-v", "x", "--delay", "1h", "--id", "a") == "1 record accepted, 1 of them to be delivered later\n"
+    assert produce("-v", "x", "--delay", "1h", "--id", "a").startswith("1 record accepted, 1 of them to be delivered later\n")
     assert produce("-v", "", "-H", "x-schedule-action=cancel", "--id", "a") == "1 cancellation accepted\n"
     assert broker.pending(topic) == []
     told = "2 records accepted, 2 of them never to be delivered: they expire before their due time\n"
@@ -285,8 +292,72 @@ def _(ctx):
     assert produce("-H", f"x-deliver-at={int(now_ms()) + 60_000}", "-H", f"x-expire-at={int(now_ms()) + 60_000}",
                    stdin="a\nb\n") == told
     assert broker.pending(topic) == []
-    assert produce("-v", "x", "--delay", "1m", "--expire-at", str(int(now_ms()) + 3_600_000)) == "1 record accepted, 1 of them to be delivered later\n"
+    assert produce("-v", "x", "--delay", "1m", "--expire-at",
+                   str(int(now_ms()) + 3_600_000)).startswith("1 record accepted, 1 of them to be delivered later\n")
     assert produce("-v", "x") == "1 record accepted\n"
+
+
+@case("tarry produce says when a record is due, and the command that it gives finds exactly the record")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic, "--partitions", "3")
+
+    def produce(*words, **how):
+        accepted, due, find = broker.cli("produce", topic, *words, **how).stdout.splitlines()
+        command = find.split(": tarry ", 1)[1]
+        assert find.startswith("to find "), find
+        group, name, rest = command.split(" ", 2)
+        found = json_lines(run("bash", "-c", f"{broker.binary} {group} {name} --json {rest}",
+                               env={"TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin}))
+        return due, command, found
+
+    at = "2099-12-24T18:00:00.000Z"
+    due, _, found = produce("-v", "x", "--at", "2099-12-24T19:00:00+01:00", "--id", "it's -$1 `a`", "-k", "k")
+    assert due == f"due {at}" and [each["id"] for each in found] == ["it's -$1 `a`"], (due, found)
+    due, _, found = produce("-v", "x", "--delay", "2h", "--id", "-b", "-k", "k")
+    assert due.startswith("due about ") and [each["id"] for each in found] == ["-b"], (due, found)
+    assert 0 <= epoch_ms(due.split()[-1]) - found[0]["due_ms"] < 5_000, (due, found)
+
+    due, command, found = produce("-v", "x", "--delay", "1h", "-k", "no id")
+    assert [(each["key"], each["id"]) for each in found] == [("no id", None)] and found[0]["handle"].startswith("@"), found
+    assert 0 <= epoch_ms(due.split()[-1]) - found[0]["due_ms"] < 5_000, (due, found)
+    due, command, found = produce("-v", "x", "--at", "2099-12-25T18:00:00Z", "-k", "another")
+    assert due == "due 2099-12-25T18:00:00.000Z" and [each["key"] for each in found] == ["another"], (due, found)
+
+    due, command, found = produce("-H", "X-Delay=3h", stdin="".join(f"{i}\n" for i in range(3000)))
+    assert len(found) == 3000 and due.startswith("due between ") and command.startswith(f"delayed list {topic} "), (due, command)
+    _, _, first, _, last = due.split()
+    assert all(epoch_ms(first) <= each["due_ms"] <= epoch_ms(last) for each in found), due
+
+    due, _, found = produce("-v", "x", "--cron", "0 9 24 12 *", "--tz", "Europe/Berlin", "--times", "2", "--id", "cron", "-k", "k")
+    assert due.startswith("first due 20") and due.endswith("-12-24T08:00:00.000Z; recurring: cron 0 9 24 12 * Europe/Berlin, 2 of 2 left"), due
+    assert epoch_ms(due.split()[2].rstrip(";")) == found[0]["due_ms"], (due, found)
+
+
+@case("a header whose name is one letter off is told by tarry produce, which sends the record all the same")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    one_line(broker.cli("produce", topic, "-v", "x", "-H", "x-dealy=1h"), 0, "-H x-dealy: schedules nothing; did you mean x-delay?")
+    assert broker.cli("produce", topic, "-v", "x", "-H", "x-delays-seen=1").stderr == ""
+    assert len(broker.cli("consume", topic, "--until-end").stdout.splitlines()) == 2
+
+
+@case("tarry produce knows the topic's own delay and its dead letters, and says nothing that it cannot know")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic, "--config", "tarry.delay.ms=1h")
+    accepted, due, find = broker.cli("produce", topic, "-v", "x").stdout.splitlines()
+    assert 0 <= epoch_ms(due.removeprefix("due about ")) - broker.pending(topic)[0]["due_ms"] < 5_000, due
+    assert broker.cli("produce", topic, "-v", "x", "-H", "x-delay=0").stdout == "1 record accepted\n"
+    assert broker.cli("produce", topic, "-v", "x", "--acks", "0").stdout == "1 record accepted\n"
+    eventually(lambda: len(broker.pending(topic)) == 2, "the record without an acknowledgement is pending")
+    broker.cli("topic", "alter", topic, "--config", "tarry.delay.max.ms=1h", "--config", "tarry.delay.invalid=dead-letter")
+    told = broker.cli("produce", topic, "-v", "x", "--delay", "2h").stdout
+    assert told.startswith(f"1 record accepted, 1 of them as dead letters to {topic}.invalid: x-delay") and told.count("\n") == 1, told
+    told = json_lines(broker.cli("produce", topic, "-v", "x", "--delay", "2h", "--json"))
+    assert told == [{"record": 1, "topic": topic, "partition": 0, "offset": None, "result": "dead-letter"}], told
+    assert len(broker.cli("consume", f"{topic}.invalid", "--until-end").stdout.splitlines()) == 2
 
 
 @case("--id names one record: several are refused and nothing is sent, and where chance chooses its partition that is told")
