@@ -46,11 +46,10 @@ int list(const DelayedOptions& options) {
 }
 
 int get(const DelayedOptions& options) {
-  const std::string& id = options.ids[0];
   auto admin = choose_admin(options.broker, AdminUse::reads);
   if (!admin) return admin.error().report();
-  const auto record = parse_object(admin->get(path_of(options, id)));
-  if (!record) return failure(fmt::format("{}: {}", cell(id), record.error().message));
+  const auto record = parse_object(admin->get(path_of(options, options.ids[0])));
+  if (!record) return failure(record.error().message);
   Output out;
   if (options.broker.json) {
     out.line(text_of(*record));
@@ -60,7 +59,7 @@ int get(const DelayedOptions& options) {
   for (const char* name : {"topic", "partition", "id", "handle"})
     table.row({name, field(*record, name)});
   table.row({"due", time_field(*record, "due_ms")});
-  table.row({"in", distance_field(*record, "due_ms")});
+  table.row({"in", left_field(*record, "due_ms")});
   table.row({"accepted", time_field(*record, "accepted_ms")});
   if (record->contains("expires_ms") && !(*record)["expires_ms"].is_null())
     table.row({"expires", time_field(*record, "expires_ms")});

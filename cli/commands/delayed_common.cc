@@ -20,13 +20,27 @@ namespace {
 
 constexpr std::uint64_t page_size = 500;
 
+// A script's empty variable is not a pattern.
+const CLI::Validator is_glob(
+    [](std::string& word) -> std::string {
+      return word.empty() ? "it is empty; give a text, or a pattern as in order-*" : std::string();
+    },
+    "");
+
 void add_time(CLI::App& command, const char* name, std::optional<std::string>& to,
               const char* help) {
   command.add_option(name, to, help)->option_text("T")->check(is_time_word)->take_last();
 }
 void add_glob(CLI::App& command, const char* name, std::optional<std::string>& to,
               const char* help) {
-  command.add_option(name, to, help)->option_text("GLOB")->take_last();
+  command.add_option(name, to, help)->option_text("GLOB")->check(is_glob)->take_last();
+}
+
+// A range that is turned round selects nothing, which would look like an answer.
+void check_range(const DelayedOptions& options) {
+  if (!options.from || !options.to || epoch_ms(*options.from) <= epoch_ms(*options.to)) return;
+  throw CLI::ValidationError(
+      "--to", fmt::format("{} is before --from {}", cell(*options.to), cell(*options.from)));
 }
 
 }  // namespace
@@ -42,6 +56,7 @@ const CLI::Validator is_id_or_handle(
 void add_time_range(CLI::App& command, DelayedOptions& options) {
   add_time(command, "--from", options.from, "Only records due at this time or later");
   add_time(command, "--to", options.to, "Only records due before this time");
+  command.parse_complete_callback([&options] { check_range(options); });
 }
 
 void add_selection(CLI::App& command, DelayedOptions& options) {
@@ -103,12 +118,17 @@ std::string time_field(const Json& of, const char* name) {
   return format_time(from_ms(of[name].get<std::int64_t>()));
 }
 
-std::string distance_field(const Json& of, const char* name) {
+std::string left_field(const Json& of, const char* name) {
   if (!of.is_object() || !of.contains(name) || !of[name].is_number_integer()) return "-";
   using namespace std::chrono;
   const auto left = from_ms(of[name].get<std::int64_t>()) - wall_now();
-  const auto rough = abs(left) >= 10s ? milliseconds(round<seconds>(left)) : left;
-  return left < 0ms ? format_duration(-rough) + " ago" : "in " + format_duration(rough);
+  return format_duration(abs(left) >= 10s ? milliseconds(round<seconds>(left)) : left);
+}
+
+std::string distance_field(const Json& of, const char* name) {
+  const std::string left = left_field(of, name);
+  if (left == "-") return left;
+  return left.starts_with('-') ? left.substr(1) + " ago" : "in " + left;
 }
 
 Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,

@@ -38,7 +38,7 @@ using DelayedRun = int (*)(const DelayedOptions&);
 using AddDelayed = std::function<std::pair<CLI::App*, DelayedOptions*>(
     const char* name, const char* help, DelayedRun)>;
 
-// --from, --to.
+// --from, --to, in this order.  `options` must live as long as `command`.
 void add_time_range(CLI::App& command, DelayedOptions& options);
 // These and --id, --key.
 void add_selection(CLI::App& command, DelayedOptions& options);
@@ -60,9 +60,11 @@ std::string query_of(const DelayedOptions& options);
 // An answer that has to be a JSON object.
 Result<Json> parse_object(const Result<std::string>& body);
 
-// Cells: a field that may be missing, in any of JSON's types; a time; "in 2h13m" or "7s ago".
+// Cells: a field that may be missing, in any of JSON's types; a time; the time until then, "2h13m"
+// or "-7s"; the same as "in 2h13m" or "7s ago".
 std::string field(const Json& of, const char* name);
 std::string time_field(const Json& of, const char* name);
+std::string left_field(const Json& of, const char* name);
 std::string distance_field(const Json& of, const char* name);
 
 // Gets the records that the options select, page by page, and gives each to `take`; `more` is added

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -179,6 +181,17 @@ TEST_CASE(
   check_refused({"delayed", "deliver", "t", "id", "--id", "x*"}, "not both");
   check_refused({"delayed", "cancel", "t", "id", "--dry-run"}, "--dry-run");
   check_refused({"delayed", "count", "--by", "week"}, "week");
+  for (const char* name : {"list", "count", "cancel", "move", "deliver", "export"}) {
+    CAPTURE(name);
+    for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+             {"+2h", "+1h"}, {"1795258800001", "2026-11-21T11:00:00Z"}}) {
+      check_refused({"delayed", name, "t", "--from", from, "--to", to},
+                    "--to: " + to + " is before --from " + from);
+    }
+    if (name == std::string_view("count")) continue;
+    check_refused({"delayed", name, "t", "--id", ""}, "--id: it is empty");
+    check_refused({"delayed", name, "t", "--key", ""}, "--key: it is empty");
+  }
 }
 
 TEST_CASE(

@@ -343,6 +343,19 @@ def _(ctx):
     assert len(broker.cli("consume", topic, "--until-end").stdout.splitlines()) == 2
 
 
+@case("tarry delayed get says how long a record still waits, and an error names what is missing once")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-v", "x", "--delay", "2h", "--id", "mine")
+    shown = dict(row.split("\t") for row in broker.cli("delayed", "get", topic, "mine").stdout.splitlines())
+    assert shown["in"] in ("2h", "1h59m59s", "1h59m58s"), shown
+    for words, text in (((topic, "other"), f"tarry: nothing is pending under 'other' in topic {topic}\n"),
+                        (("nowhere", "mine"), "tarry: there is no topic 'nowhere'\n")):
+        failed = broker.cli("delayed", "get", *words, check=False)
+        assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", text), failed
+
+
 @case("tarry produce knows the topic's own delay and its dead letters, and says nothing that it cannot know")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
