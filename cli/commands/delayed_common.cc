@@ -126,7 +126,7 @@ std::string left_field(const Json& of, const char* name) {
 }
 
 std::string distance_field(const Json& of, const char* name) {
-  const std::string left = left_field(of, name);
+  std::string left = left_field(of, name);
   if (left == "-") return left;
   return left.starts_with('-') ? left.substr(1) + " ago" : "in " + left;
 }
