@@ -1,0 +1,110 @@
+#pragma once
+
+// What a shard tells the BucketStore, and what it gets from it.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "storage/bucket.h"
+#include "storage/chunk.h"
+
+namespace tarry::storage {
+
+// A shard of so many.
+struct Owner {
+  std::uint16_t shard = 0;
+  std::uint16_t shards = 1;
+
+  auto operator<=>(const Owner&) const = default;
+};
+
+// A chunk's place on disk, without its owner.
+struct ChunkKey {
+  Bucket bucket;
+  Sequence first = 0;  // Its smallest sequence number.
+  JournalPlace place;  // Everything in it is from before this place; dealt ones: of the youngest.
+
+  auto operator<=>(const ChunkKey&) const = default;
+};
+using ChunkKeys = std::set<ChunkKey>;
+
+// One change of a home, up to `place` in the journal.
+struct HomeWrite {
+  struct Part {
+    std::shared_ptr<const Chunk> chunk;
+    LiveEntries live;  // At least one is.
+  };
+  Bucket home;
+  JournalPlace place;
+  std::vector<Part> parts;
+  std::vector<ChunkKey> dead;              // Chunks of which nothing is pending any more.
+  std::vector<Sequence> gone;              // Marks, for older chunks that are not in `dead`.
+  std::map<TopicId, std::int64_t> counts;  // Added less removed since the last one.
+};
+
+// The current key of a record that was moved, by its handle; empty: it is gone.
+struct Forward {
+  PendingKey handle;
+  std::optional<PendingKey> now;
+};
+
+// What happened to an id, in its order.
+struct ScheduleEvent {
+  enum class Kind : std::uint8_t {
+    scheduled = 0,  // Also again: moved, or the next occurrence.
+    delivered = 1,
+    cancelled = 2,
+    replaced = 3,
+    expired = 4,
+    moved = 5,  // From `key`; `scheduled` follows.
+  };
+  Kind kind = Kind::scheduled;
+  WallTime at{};
+  PendingKey key;      // Of the record.
+  WallTime first{};    // Its handle's due time.
+  Offset offset = -1;  // Of what was delivered.
+
+  bool operator==(const ScheduleEvent&) const = default;
+};
+struct IdChange {
+  TopicPartition partition;
+  std::string id;
+  std::vector<ScheduleEvent> events;
+};
+
+struct LoadedChunk {
+  ChunkKey key;
+  std::shared_ptr<const Chunk> chunk;
+  LiveEntries live;  // None: the caller removes it with the next write of its home.
+};
+
+// What next_piece() did.
+struct Piece {
+  bool loaded = false;  // If not, it has downgraded a part of what is too large: call it again.
+  // The records before `until` are those that were asked for: all of `chunks` that lie before it,
+  // and those in chunks that the caller has.
+  PendingKey until;
+  std::vector<LoadedChunk> chunks;
+  BucketLevel level = BucketLevel::hour;  // Of the buckets that were small enough.
+};
+
+struct BucketLimits {
+  std::chrono::milliseconds remember{3'600'000};  // tarry.delay.remember.ms: ends of ids.
+  std::size_t step_bytes = 8u << 20;
+  std::size_t scanned_per_page = 100'000;  // Entries that a page looks at.
+  std::size_t bytes_per_page = 8u << 20;
+  std::size_t write_buffer_bytes = 256u << 20;  // As Database::Limits.
+  std::size_t block_cache_bytes = 8u << 20;
+  int max_open_files = 256;
+};
+
+}  // namespace tarry::storage

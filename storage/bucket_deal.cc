@@ -1,0 +1,301 @@
+// BucketStore: the way down.  Chunks are read, and what is pending in them is dealt to other
+// chunks.
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/assert.h"
+#include "storage/bucket_store.h"
+#include "storage/bucket_tables.h"
+
+namespace tarry::storage {
+namespace {
+
+// A piece of small buckets goes over so many at most.
+constexpr int max_neighbours = 64;
+
+// Collects entries for their new chunks, and writes those in the place of the old ones.
+class Deal {
+ public:
+  explicit Deal(const BucketTables& store) : store_(store) {}
+
+  // Its live entries are for `to`, which says where each goes.  Those before `from` are left out.
+  template <typename To>
+  Result<> take(const Owner& owner, const ChunkKey& key, const Marks& marks, const To& to,
+                const PendingKey& from = {WallTime::min(), 0}) {
+    auto loaded = store_.load_chunk(owner, key, marks);
+    if (!loaded) return std::unexpected(loaded.error());
+    const Chunk& chunk = *loaded->chunk;
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      if (!loaded->live[i] || chunk.key_at(i) < from) continue;
+      const PendingView entry = chunk.at(i);
+      parts_[to(entry)].push_back({entry, key.place});
+    }
+    sources_.emplace_back(owner, key);
+    read_.push_back(std::move(loaded->chunk));
+    return {};
+  }
+
+  // Returns the bytes of the new chunks.
+  Result<std::uint64_t> write() {
+    rocksdb::WriteBatch batch;
+    for (const auto& [owner, key] : sources_) store_.delete_chunk(batch, owner, key);
+    std::uint64_t bytes = 0;
+    for (auto& [to, entries] : parts_) {
+      const auto& [owner, bucket] = to;
+      std::ranges::sort(entries, {}, [](const Part& part) { return part.entry.key.sequence; });
+      for (auto at = entries.begin(); at != entries.end();) {
+        Chunk chunk(bucket);
+        ChunkKey key{bucket, at->entry.key.sequence, {}};
+        for (; at != entries.end() && !chunk.is_full(); ++at) {
+          chunk.append(at->entry);
+          key.place = std::max(key.place, at->place);
+        }
+        const Buffer encoded = chunk.encode({});
+        bytes += encoded.size();
+        store_.put_chunk(batch, owner, key, chunk, encoded, chunk.size());
+      }
+      moved(batch, bucket, entries);
+    }
+    if (auto written = store_.rocks->write(batch); !written)
+      return std::unexpected(written.error());
+    return bytes;
+  }
+
+  void counts_move_from(const Bucket& month) { counted_in_ = month; }
+  bool empty() const { return sources_.empty(); }
+
+ private:
+  struct Part {
+    PendingView entry;
+    JournalPlace place;
+  };
+
+  // What a month has dealt out is counted in its hours from now on.
+  void moved(rocksdb::WriteBatch& batch, const Bucket& bucket, const std::vector<Part>& entries) {
+    if (!counted_in_) return;
+    std::map<TopicId, std::int64_t> counts;
+    for (const auto& part : entries) ++counts[part.entry.partition.topic];
+    for (const auto& [topic, count] : counts) {
+      store_.add_count(batch, count_key(topic, *counted_in_), -count);
+      store_.add_count(batch, count_key(topic, bucket), count);
+    }
+  }
+
+  const BucketTables& store_;
+  std::vector<std::pair<Owner, ChunkKey>> sources_;
+  std::vector<std::shared_ptr<const Chunk>> read_;  // The entries view them.
+  std::map<std::pair<Owner, Bucket>, std::vector<Part>> parts_;
+  std::optional<Bucket> counted_in_;
+};
+
+std::uint64_t bytes_of_rows(const std::vector<ChunkRow>& rows) {
+  std::uint64_t sum = 0;
+  for (const auto& row : rows) sum += row.bytes;
+  return sum;
+}
+
+}  // namespace
+
+Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
+                                    PendingKey from) {
+  TARRY_ASSERT(bucket.level != BucketLevel::run, "nothing is finer than a run");
+  const BucketTables& in = *tables_;
+  std::vector<ChunkKey> sources;
+  std::uint64_t bytes = 0;
+  bool more = false;
+  auto looked = in.for_level(owner, bucket.level, bucket.start, bucket.end(),
+                             [&](const ChunkRow& row) -> Result<bool> {
+                               if (have.contains(row.key)) return true;
+                               more = bytes >= in.limits.step_bytes;
+                               if (more) return false;
+                               sources.push_back(row.key);
+                               bytes += row.bytes;
+                               return true;
+                             });
+  if (!looked) return std::unexpected(looked.error());
+  if (sources.empty()) return false;
+  const auto marks = in.marks_of(bucket);
+  if (!marks) return std::unexpected(marks.error());
+  Deal deal(in);
+  if (bucket.level == BucketLevel::month) deal.counts_move_from(bucket);
+  for (const auto& key : sources) {
+    const auto to = [&](const PendingView& entry) {
+      return std::pair(owner, bucket_of(finer(bucket.level), entry.key.due));
+    };
+    auto taken = deal.take(owner, key, *marks, to, from);
+    if (!taken) return std::unexpected(taken.error());
+  }
+  if (auto written = deal.write(); !written) return std::unexpected(written.error());
+  return more;
+}
+
+Result<bool> BucketStore::adopt(std::uint16_t shards, const Bucket& home, const OwnerOf& owner_of) {
+  BucketTables& in = *tables_;
+  const std::lock_guard lock(in.adopting);
+  const auto found = in.owners();
+  if (!found) return std::unexpected(found.error());
+  Deal deal(in);
+  std::uint64_t bytes = 0;
+  bool more = false;
+  for (const auto& owner : *found) {
+    if (owner.shards == shards) continue;
+    std::vector<ChunkKey> sources;
+    auto looked = in.for_rows(
+        owner, home.level, home.start, home.end(), [&](const ChunkRow& row) -> Result<bool> {
+          more = bytes >= in.limits.step_bytes;
+          if (more) return false;
+          // A month's hours are homes of their own.
+          if (home.level == BucketLevel::month && row.key.bucket.level != BucketLevel::month)
+            return false;
+          sources.push_back(row.key);
+          bytes += row.bytes;
+          return true;
+        });
+    if (!looked) return std::unexpected(looked.error());
+    if (sources.empty()) continue;
+    const auto marks = in.marks_of(home);
+    if (!marks) return std::unexpected(marks.error());
+    for (const auto& key : sources) {
+      auto taken = deal.take(owner, key, *marks, [&](const PendingView& entry) {
+        return std::pair(Owner{owner_of(entry.partition), shards}, key.bucket);
+      });
+      if (!taken) return std::unexpected(taken.error());
+    }
+    if (more) break;
+  }
+  if (deal.empty()) return false;
+  if (auto written = deal.write(); !written) return std::unexpected(written.error());
+  return more;
+}
+
+Result<std::uint64_t> BucketStore::rewrite_if_wasted(const Owner& owner, const Bucket& home) {
+  const BucketTables& in = *tables_;
+  const auto rows = in.rows_within(owner, home, {});
+  if (!rows) return std::unexpected(rows.error());
+  const auto marks = in.marks_of(home);
+  if (!marks) return std::unexpected(marks.error());
+  // Older ones may be for chunks of other owners.
+  const auto layout = in.layout();
+  if (!layout) return std::unexpected(layout.error());
+  const auto own = in.mark_keys(home, [&](std::uint16_t shard, std::uint32_t epoch) {
+    return shard == owner.shard && epoch == layout->epoch;
+  });
+  if (!own) return std::unexpected(own.error());
+  std::uint64_t entries = 0;
+  for (const auto& row : *rows) entries += row.entries;
+  if (own->empty() || marks->size() * 2 <= entries) return 0;
+
+  std::uint64_t left = 0;
+  for (auto at = rows->begin(); at != rows->end();) {
+    Deal deal(in);
+    for (std::uint64_t bytes = 0; at != rows->end() && bytes < in.limits.step_bytes; ++at) {
+      if (home.level == BucketLevel::month && at->key.bucket.level != BucketLevel::month) continue;
+      bytes += at->bytes;
+      auto taken = deal.take(owner, at->key, *marks,
+                             [&](const PendingView&) { return std::pair(owner, at->key.bucket); });
+      if (!taken) return std::unexpected(taken.error());
+    }
+    const auto written = deal.write();
+    if (!written) return std::unexpected(written.error());
+    left += *written;
+  }
+  // Nothing is left of what the marks were for.
+  rocksdb::WriteBatch batch;
+  for (const auto& key : *own) batch.Delete(in.rocks->family(bucket_family::rows), slice(key));
+  if (auto written = in.rocks->write(batch); !written) return std::unexpected(written.error());
+  const std::uint64_t before = bytes_of_rows(*rows);
+  return before > left ? before - left : 0;
+}
+
+namespace {
+
+// The chunks of one millisecond are read in the order of their first records, up to the first one
+// that is left out.
+PendingKey stream(std::vector<ChunkRow>& rows, const Bucket& bucket, PendingKey from,
+                  std::size_t max_bytes) {
+  std::ranges::sort(rows, {}, [](const ChunkRow& row) { return row.key.first; });
+  std::uint64_t bytes = 0;
+  const Sequence after = from.due == bucket.start ? from.sequence : 0;
+  for (std::size_t taken = 0; taken < rows.size(); ++taken) {
+    // Chunks that overlap are all needed for the first record of them.
+    if (bytes > 0 && bytes + rows[taken].bytes > max_bytes && rows[taken].key.first > after) {
+      const PendingKey until{bucket.start, rows[taken].key.first};
+      rows.resize(taken);
+      return until;
+    }
+    bytes += rows[taken].bytes;
+  }
+  return {bucket.end(), 0};
+}
+
+}  // namespace
+
+Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, PendingKey from,
+                                      std::size_t max_bytes, const ChunkKeys& have) {
+  TARRY_ASSERT(home.level == BucketLevel::hour, "a month is downgraded before it is loaded");
+  const BucketTables& in = *tables_;
+  const WallTime at = std::max(from.due, home.start);
+  Piece piece;
+  std::vector<ChunkRow> rows;
+  for (BucketLevel level = BucketLevel::hour;; level = finer(level)) {
+    const Bucket bucket = bucket_of(level, at);
+    bool own = false;
+    auto looked = in.for_level(owner, level, bucket.start, bucket.end(),
+                               [&](const ChunkRow& row) -> Result<bool> {
+                                 own = !have.contains(row.key);
+                                 return !own;
+                               });
+    if (!looked) return std::unexpected(looked.error());
+    // Too many of a run are wanted all the same: they are sorted by what they begin with.
+    auto within = level == BucketLevel::run ? in.rows_within(owner, bucket, have)
+                                            : in.rows_within(owner, bucket, have, max_bytes);
+    if (!within) return std::unexpected(within.error());
+    rows = std::move(*within);
+    piece.level = level;
+    piece.until = {bucket.end(), 0};
+    if (bytes_of_rows(rows) <= max_bytes) break;
+    if (level == BucketLevel::run) {
+      piece.until = stream(rows, bucket, from, max_bytes);
+      break;
+    }
+    if (own) {
+      if (auto dealt = downgrade(owner, bucket, have, from); !dealt)
+        return std::unexpected(dealt.error());
+      return piece;
+    }
+  }
+  piece.loaded = true;
+
+  // Small buckets go together.
+  const WallTime end =
+      piece.level == BucketLevel::hour
+          ? home.end()
+          : bucket_of(static_cast<BucketLevel>(static_cast<std::uint8_t>(piece.level) - 1), at)
+                .end();
+  std::uint64_t bytes = bytes_of_rows(rows);
+  for (int i = 0; i < max_neighbours && piece.level < BucketLevel::run && piece.until.due < end;
+       ++i) {
+    const Bucket next{piece.level, piece.until.due};
+    const auto more = in.rows_within(owner, next, have, max_bytes);
+    if (!more) return std::unexpected(more.error());
+    if (bytes + bytes_of_rows(*more) > max_bytes) break;
+    bytes += bytes_of_rows(*more);
+    rows.insert(rows.end(), more->begin(), more->end());
+    piece.until.due = next.end();
+  }
+
+  const auto marks = in.marks_of(home);
+  if (!marks) return std::unexpected(marks.error());
+  for (const auto& row : rows) {
+    auto loaded = in.load_chunk(owner, row.key, *marks);
+    if (!loaded) return std::unexpected(loaded.error());
+    piece.chunks.push_back(std::move(*loaded));
+  }
+  return piece;
+}
+
+}  // namespace tarry::storage

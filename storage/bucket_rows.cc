@@ -1,0 +1,352 @@
+#include "storage/bucket_rows.h"
+
+#include <limits>
+#include <string>
+
+#include "base/crc32c.h"
+#include "storage/fields.h"
+#include "storage/rocks.h"
+
+namespace tarry::storage {
+namespace {
+
+constexpr std::size_t event_bytes = 41;
+constexpr std::uint8_t total_mark = 0xff;  // Behind every level.
+
+// Signed, so that their order as bytes is theirs.
+void put_ordered(Buffer& out, WallTime time) {
+  append_be(out, static_cast<std::uint64_t>(to_ms(time)) ^ (std::uint64_t{1} << 63));
+}
+WallTime ordered_time(Fields& fields) {
+  return from_ms(
+      static_cast<std::int64_t>(fields.number<std::uint64_t>() ^ (std::uint64_t{1} << 63)));
+}
+
+void put(Buffer& out, const Owner& owner) {
+  append_be(out, owner.shards);
+  append_be(out, owner.shard);
+}
+
+std::optional<Bucket> take_bucket(Fields& fields) {
+  const auto level = fields.number<std::uint8_t>();
+  const WallTime start = ordered_time(fields);
+  if (!fields.whole() || level >= bucket_levels) return std::nullopt;
+  const Bucket out{static_cast<BucketLevel>(level), start};
+  if (bucket_of(out.level, start) != out) return std::nullopt;
+  return out;
+}
+
+JournalPlace take_place(Fields& fields) {
+  JournalPlace out;
+  out.epoch = fields.number<std::uint32_t>();
+  out.lsn = fields.number<std::uint64_t>();
+  out.operation = fields.number<std::uint32_t>();
+  return out;
+}
+
+void put(Buffer& out, const ChunkKey& key) {
+  put(out, key.bucket);
+  append_be(out, key.first);
+  put(out, key.place);
+}
+
+std::optional<ChunkKey> take_chunk_key(Fields& fields) {
+  const auto bucket = take_bucket(fields);
+  if (!bucket) return std::nullopt;
+  ChunkKey out;
+  out.bucket = *bucket;
+  out.first = fields.number<Sequence>();
+  out.place = take_place(fields);
+  return out;
+}
+
+Buffer one(char kind) {
+  return {static_cast<std::uint8_t>(kind)};
+}
+
+// Sums of signed numbers.
+class CountMerge final : public rocksdb::AssociativeMergeOperator {
+ public:
+  bool Merge(const rocksdb::Slice&, const rocksdb::Slice* before, const rocksdb::Slice& more,
+             std::string* out, rocksdb::Logger*) const override {
+    if (more.size() != 8 || (before != nullptr && before->size() != 8)) return false;
+    const auto number = [](const rocksdb::Slice& of) {
+      return load_be<std::uint64_t>(bytes_of(of).data());
+    };
+    Buffer sum;
+    append_be(sum, (before != nullptr ? number(*before) : 0) + number(more));
+    out->assign(as_text(sum));
+    return true;
+  }
+  const char* Name() const override { return "tarry.sum"; }
+};
+
+// The last events, each where it was told last: a replay tells some again, and all behind them.
+class IdMerge final : public rocksdb::AssociativeMergeOperator {
+ public:
+  bool Merge(const rocksdb::Slice&, const rocksdb::Slice* before, const rocksdb::Slice& more,
+             std::string* out, rocksdb::Logger*) const override {
+    std::vector<ScheduleEvent> events;
+    if (before != nullptr) {
+      auto known = decode_events(bytes_of(*before));
+      if (!known) return false;
+      events = std::move(*known);
+    }
+    const auto added = decode_events(bytes_of(more));
+    if (!added) return false;
+    for (const auto& event : *added) {
+      std::erase(events, event);
+      events.push_back(event);
+    }
+    if (events.size() > max_id_events)
+      events.erase(events.begin(), events.end() - static_cast<std::ptrdiff_t>(max_id_events));
+    out->assign(as_text(encode_events(events)));
+    return true;
+  }
+  const char* Name() const override { return "tarry.events"; }
+};
+
+}  // namespace
+
+void put(Buffer& out, const Bucket& bucket) {
+  out.push_back(static_cast<std::uint8_t>(bucket.level));
+  put_ordered(out, bucket.start);
+}
+
+void put(Buffer& out, const JournalPlace& place) {
+  append_be(out, place.epoch);
+  append_be(out, place.lsn);
+  append_be(out, place.operation);
+}
+
+Buffer chunk_key(const Owner& owner, const ChunkKey& key) {
+  Buffer out;
+  put(out, owner);
+  put(out, key);
+  return out;
+}
+
+Buffer chunk_row_key(const Owner& owner, const ChunkKey& key) {
+  Buffer out = one(row::chunk);
+  append_bytes(out, chunk_key(owner, key));
+  return out;
+}
+
+Buffer chunk_row_value(const ChunkRow& row) {
+  Buffer out;
+  append_be(out, row.last);
+  append_be(out, row.entries);
+  append_be(out, row.bytes);
+  return out;
+}
+
+std::optional<std::pair<Owner, ChunkRow>> decode_chunk_row(Bytes key, Bytes value) {
+  Fields names(key), fields(value);
+  names.number<std::uint8_t>();
+  Owner owner;
+  owner.shards = names.number<std::uint16_t>();
+  owner.shard = names.number<std::uint16_t>();
+  const auto chunk = take_chunk_key(names);
+  if (!chunk) return std::nullopt;
+  ChunkRow out;
+  out.key = *chunk;
+  out.last = fields.number<Sequence>();
+  out.entries = fields.number<std::uint32_t>();
+  out.bytes = fields.number<std::uint32_t>();
+  if (!names.good() || !fields.good()) return std::nullopt;
+  return std::pair(owner, out);
+}
+
+Buffer chunk_rows_from(const Owner& owner, const Bucket& bucket) {
+  Buffer out = one(row::chunk);
+  put(out, owner);
+  put(out, bucket);
+  return out;
+}
+
+Buffer home_key(char kind, std::uint16_t shard, const Bucket& home) {
+  Buffer out = one(kind);
+  append_be(out, shard);
+  put(out, home);
+  return out;
+}
+
+std::optional<std::pair<std::uint16_t, Bucket>> decode_home_key(Bytes key) {
+  Fields fields(key);
+  fields.number<std::uint8_t>();
+  const auto shard = fields.number<std::uint16_t>();
+  const auto home = take_bucket(fields);
+  if (!home || !fields.good()) return std::nullopt;
+  return std::pair(shard, *home);
+}
+
+Buffer place_value(const PlaceRow& row) {
+  Buffer out;
+  put(out, row.place);
+  append_be(out, row.shards);
+  for (const auto& key : row.unfinished) put(out, key);
+  return out;
+}
+
+std::optional<PlaceRow> decode_place(Bytes value) {
+  Fields fields(value);
+  PlaceRow out;
+  out.place = take_place(fields);
+  out.shards = fields.number<std::uint16_t>();
+  while (fields.whole() && !fields.good()) {
+    const auto key = take_chunk_key(fields);
+    if (!key) return std::nullopt;
+    out.unfinished.push_back(*key);
+  }
+  if (!fields.good()) return std::nullopt;
+  return out;
+}
+
+Buffer gone_rows_from(const Bucket& home) {
+  Buffer out = one(row::gone);
+  put(out, home);
+  return out;
+}
+
+Buffer gone_key(const Bucket& home, const JournalPlace& place, std::uint16_t shard) {
+  Buffer out = gone_rows_from(home);
+  put(out, place);
+  append_be(out, shard);
+  return out;
+}
+
+std::uint16_t gone_shard(Bytes key) {
+  return load_be<std::uint16_t>(key.last(2).data());
+}
+
+std::uint32_t gone_epoch(Bytes key) {
+  return load_be<std::uint32_t>(key.last(18).data());
+}
+
+Buffer gone_value(std::vector<Sequence> gone) {
+  std::ranges::sort(gone);
+  gone.erase(std::ranges::unique(gone).begin(), gone.end());
+  Buffer out(4);
+  append_be(out, static_cast<std::uint32_t>(gone.size()));
+  Sequence before = 0;
+  for (const Sequence sequence : gone) {
+    for (auto delta = sequence - before;; delta >>= 7) {
+      if (delta < 0x80) {
+        out.push_back(static_cast<std::uint8_t>(delta));
+        break;
+      }
+      out.push_back(static_cast<std::uint8_t>(delta | 0x80));
+    }
+    before = sequence;
+  }
+  store_be(out.data(), crc32c(Bytes(out).subspan(4)));
+  return out;
+}
+
+bool Marks::add(Bytes key, Bytes value) {
+  if (key.size() != gone_key_bytes || value.size() < 8 ||
+      load_be<std::uint32_t>(value.data()) != crc32c(value.subspan(4)))
+    return false;
+  Fields names(key.last(18));
+  const JournalPlace place = take_place(names);
+  youngest_ = std::max(youngest_, place);
+  auto count = load_be<std::uint32_t>(value.data() + 4);
+  std::size_t at = 8;
+  Sequence sequence = 0;
+  for (; count > 0; --count) {
+    std::uint64_t delta = 0;
+    for (int shift = 0;; shift += 7) {
+      if (at == value.size() || shift > 63) return false;
+      const std::uint8_t byte = value[at++];
+      delta |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) break;
+    }
+    sequence += delta;
+    marks_.push_back({sequence, place});
+  }
+  return at == value.size();
+}
+
+void Marks::finish() {
+  std::ranges::sort(marks_, [](const Mark& a, const Mark& b) {
+    return a.sequence != b.sequence ? a.sequence < b.sequence : b.place < a.place;
+  });
+  marks_.erase(std::ranges::unique(marks_, {}, &Mark::sequence).begin(), marks_.end());
+}
+
+Buffer forward_key(const PendingKey& handle) {
+  Buffer out = one(row::forward);
+  put_ordered(out, handle.due);
+  append_be(out, handle.sequence);
+  return out;
+}
+
+Buffer count_key(const TopicId& topic, const Bucket& home) {
+  Buffer out;
+  put(out, topic);
+  put(out, home);
+  return out;
+}
+
+std::optional<Bucket> decode_count_key(Bytes key) {
+  Fields fields(key);
+  fields.topic();
+  const auto home = take_bucket(fields);
+  return fields.good() ? home : std::nullopt;
+}
+
+Buffer total_key(const TopicId& topic) {
+  Buffer out;
+  put(out, topic);
+  out.push_back(total_mark);
+  return out;
+}
+
+Buffer id_row_key(const TopicPartition& partition, std::string_view id) {
+  Buffer out;
+  put(out, partition);
+  append_bytes(out, as_bytes(id));
+  return out;
+}
+
+Buffer encode_events(std::span<const ScheduleEvent> events) {
+  Buffer out;
+  out.reserve(events.size() * event_bytes);
+  for (const auto& event : events) {
+    out.push_back(static_cast<std::uint8_t>(event.kind));
+    put(out, event.at);
+    put(out, event.key.due);
+    append_be(out, event.key.sequence);
+    put(out, event.first);
+    append_be(out, event.offset);
+  }
+  return out;
+}
+
+std::optional<std::vector<ScheduleEvent>> decode_events(Bytes value) {
+  if (value.size() % event_bytes != 0) return std::nullopt;
+  std::vector<ScheduleEvent> out;
+  Fields fields(value);
+  for (auto left = value.size() / event_bytes; left > 0; --left) {
+    ScheduleEvent event;
+    const auto kind = fields.number<std::uint8_t>();
+    if (kind > static_cast<std::uint8_t>(ScheduleEvent::Kind::moved)) return std::nullopt;
+    event.kind = static_cast<ScheduleEvent::Kind>(kind);
+    event.at = fields.time();
+    event.key.due = fields.time();
+    event.key.sequence = fields.number<Sequence>();
+    event.first = fields.time();
+    event.offset = fields.number<Offset>();
+    out.push_back(event);
+  }
+  return out;
+}
+
+std::shared_ptr<rocksdb::MergeOperator> count_merge() {
+  return std::make_shared<CountMerge>();
+}
+std::shared_ptr<rocksdb::MergeOperator> id_merge() {
+  return std::make_shared<IdMerge>();
+}
+
+}  // namespace tarry::storage

@@ -1,0 +1,515 @@
+#include "storage/bucket_store.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/assert.h"
+#include "storage/bucket_tables.h"
+#include "storage/fields.h"
+
+namespace tarry::storage {
+namespace {
+
+// `*` is any bytes, `?` any one.
+bool matches(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0, t = 0, star = std::string_view::npos, tried = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      tried = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p, ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++tried;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BucketStore>> BucketStore::make(const std::string& directory,
+                                                       const Limits& limits) {
+  auto tables = BucketTables::make(directory, limits);
+  if (!tables) return std::unexpected(tables.error());
+  return std::unique_ptr<BucketStore>(new BucketStore(std::move(*tables)));
+}
+
+Result<std::unique_ptr<BucketStore>> BucketStore::open(const std::string& directory,
+                                                       const Limits& limits) {
+  auto tables = BucketTables::open(directory, limits);
+  if (!tables) return std::unexpected(tables.error());
+  return std::unique_ptr<BucketStore>(new BucketStore(std::move(*tables)));
+}
+
+BucketStore::BucketStore(std::unique_ptr<BucketTables> tables) : tables_(std::move(tables)) {}
+BucketStore::~BucketStore() = default;
+
+// --- Start
+
+Result<std::map<Bucket, JournalPlace>> BucketStore::places(std::uint16_t shard) {
+  std::map<Bucket, JournalPlace> out;
+  Buffer from(1, row::place);
+  append_be(from, shard);
+  BoundedIterator at(*tables_->rocks, bucket_family::rows, from, behind_prefix(from));
+  for (at.seek_to_first(); at.valid(); at.next()) {
+    const auto home = decode_home_key(at.key());
+    const auto found = decode_place(at.value());
+    if (!home || !found) return tables_->bad_row(at.key());
+    out.emplace(home->second, found->place);
+  }
+  if (auto status = at.status(); !status) return std::unexpected(status.error());
+  return out;
+}
+
+Result<std::set<Bucket>> BucketStore::homes(const Owner& owner) {
+  return tables_->homes(owner);
+}
+
+Result<std::uint32_t> BucketStore::epoch(std::uint16_t shards) {
+  const std::lock_guard lock(tables_->adopting);
+  const auto known = tables_->layout();
+  if (!known) return std::unexpected(known.error());
+  if (known->shards == shards) return known->epoch;
+  const std::uint32_t epoch = known->epoch + 1;
+  Buffer now;
+  append_be(now, epoch);
+  append_be(now, shards);
+  rocksdb::WriteBatch batch;
+  batch.Put(tables_->rocks->family(bucket_family::rows), slice(Buffer(1, row::layout)), slice(now));
+  if (auto written = tables_->rocks->write(batch); !written)
+    return std::unexpected(written.error());
+  return epoch;
+}
+
+Result<std::set<Bucket>> BucketStore::foreign_homes(std::uint16_t shards) {
+  std::set<Bucket> out;
+  const auto found = tables_->owners();
+  if (!found) return std::unexpected(found.error());
+  for (const auto& owner : *found) {
+    if (owner.shards == shards) continue;
+    const auto there = homes(owner);
+    if (!there) return std::unexpected(there.error());
+    out.insert(there->begin(), there->end());
+  }
+  return out;
+}
+
+// --- Writing
+
+namespace {
+
+// The key of a part, and how many entries it has.
+std::pair<ChunkKey, std::size_t> key_of(const HomeWrite::Part& part, const JournalPlace& place) {
+  ChunkKey key{part.chunk->bucket(), std::numeric_limits<Sequence>::max(), place};
+  std::size_t entries = 0;
+  for (std::size_t i = 0; i < part.chunk->size(); ++i) {
+    if (!part.live.empty() && !part.live[i]) continue;
+    key.first = std::min(key.first, part.chunk->key_at(i).sequence);
+    ++entries;
+  }
+  TARRY_ASSERT(entries > 0, "a chunk of which nothing is pending is not written");
+  return {key, entries};
+}
+
+}  // namespace
+
+Result<std::vector<ChunkKey>> BucketStore::write(const Owner& owner, const HomeWrite& change) {
+  const BucketTables& in = *tables_;
+  Rocks& rocks = *in.rocks;
+  Family* const rows = rocks.family(bucket_family::rows);
+  std::vector<ChunkKey> keys;
+  std::vector<std::size_t> entries;
+  for (const auto& part : change.parts) {
+    const auto [key, count] = key_of(part, change.place);
+    keys.push_back(key);
+    entries.push_back(count);
+  }
+  rocksdb::WriteBatch batch;
+  bool in_parts = false;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const HomeWrite::Part& part = change.parts[i];
+    if (batch.GetDataSize() >= in.limits.step_bytes) {
+      if (!std::exchange(in_parts, true)) {
+        if (auto noted = in.note_unfinished(batch, owner, change.home, keys); !noted)
+          return std::unexpected(noted.error());
+      }
+      if (auto written = rocks.write(batch); !written) return std::unexpected(written.error());
+      batch.Clear();
+    }
+    in.put_chunk(batch, owner, keys[i], *part.chunk, part.chunk->encode(part.live), entries[i]);
+  }
+  for (const auto& key : change.dead) in.delete_chunk(batch, owner, key);
+  if (!change.gone.empty()) {
+    batch.Put(rows, slice(gone_key(change.home, change.place, owner.shard)),
+              slice(gone_value(change.gone)));
+  }
+  for (const auto& [topic, difference] : change.counts) {
+    if (difference == 0) continue;
+    in.add_count(batch, count_key(topic, change.home), difference);
+    in.add_count(batch, total_key(topic), difference);
+  }
+  batch.Put(rows, slice(home_key(row::place, owner.shard, change.home)),
+            slice(place_value({change.place, owner.shards, {}})));
+  if (auto written = rocks.write(batch); !written) return std::unexpected(written.error());
+  return keys;
+}
+
+Result<> BucketStore::write(std::span<const Forward> forwards, std::span<const IdChange> ids) {
+  Rocks& rocks = *tables_->rocks;
+  Family* const rows = rocks.family(bucket_family::rows);
+  rocksdb::WriteBatch batch;
+  for (const auto& forward : forwards) {
+    const Buffer key = forward_key(forward.handle);
+    if (!forward.now) {
+      batch.Delete(rows, slice(key));
+      continue;
+    }
+    Buffer value;
+    put(value, forward.now->due);
+    batch.Put(rows, slice(key), slice(value));
+  }
+  for (const auto& change : ids) {
+    batch.Merge(rocks.family(bucket_family::ids), slice(id_row_key(change.partition, change.id)),
+                slice(encode_events(change.events)));
+  }
+  return rocks.write(batch);
+}
+
+Result<> BucketStore::forget_places(std::uint16_t shard, JournalPlace noted,
+                                    const std::set<Bucket>& ended) {
+  Rocks& rocks = *tables_->rocks;
+  Family* const rows = rocks.family(bucket_family::rows);
+  rocksdb::WriteBatch batch;
+  const std::lock_guard lock(tables_->adopting);
+  const auto known = places(shard);
+  if (!known) return std::unexpected(known.error());
+  for (const auto& home : ended) {
+    const auto at = known->find(home);
+    if (at == known->end() || noted < at->second) continue;
+    batch.Delete(rows, slice(home_key(row::place, shard, home)));
+    // Marks of a former number of shards are for chunks of any owner, as long as there are some.
+    const auto chunks = tables_->has_chunks(home);
+    if (!chunks) return std::unexpected(chunks.error());
+    const auto marks = tables_->mark_keys(home, [&](std::uint16_t by, std::uint32_t epoch) {
+      return epoch == noted.epoch ? by == shard : epoch < noted.epoch && !*chunks;
+    });
+    if (!marks) return std::unexpected(marks.error());
+    for (const auto& key : *marks) batch.Delete(rows, slice(key));
+  }
+  return rocks.write(batch);
+}
+
+Result<> BucketStore::drop_topic(const TopicId& topic) {
+  BucketTables& in = *tables_;
+  const std::lock_guard lock(in.adopting);  // One at a time.
+  auto topics = *in.dropped();
+  topics.insert(topic);
+  const auto pending = counts(topic);
+  if (!pending) return std::unexpected(pending.error());
+  WallTime end = WallTime::min();
+  for (const auto& [home, count] : *pending) end = std::max(end, home.end());
+
+  rocksdb::WriteBatch batch;
+  Buffer key(1, row::dropped), value;
+  put(key, topic);
+  put(value, end);
+  batch.Put(in.rocks->family(bucket_family::rows), slice(key), slice(value));
+  const Buffer behind = behind_prefix(topic.bytes);
+  for (const auto family : {bucket_family::counts, bucket_family::ids})
+    batch.DeleteRange(in.rocks->family(family), slice(topic.bytes), slice(behind));
+  if (auto written = in.rocks->write(batch); !written) return written;
+  in.forgotten->dropped.store(std::make_shared<const TopicSet>(std::move(topics)));
+  return {};
+}
+
+Result<> BucketStore::flush() {
+  Rocks& rocks = *tables_->rocks;
+  rocksdb::FlushOptions options;
+  options.wait = true;
+  auto flushed = rocks.db->Flush(options, rocks.families);
+  // It may be an earlier one that found the disk full, and there is room now.
+  if (flushed.IsNoSpace() && rocks.db->Resume().ok())
+    flushed = rocks.db->Flush(options, rocks.families);
+  if (!flushed.ok()) return std::unexpected(rocks_error(flushed, rocks.directory));
+  return {};
+}
+
+std::uint64_t BucketStore::unflushed_bytes() const {
+  std::uint64_t bytes = 0;
+  tables_->rocks->db->GetAggregatedIntProperty("rocksdb.cur-size-all-mem-tables", &bytes);
+  return bytes;
+}
+
+// --- Reading
+
+Result<std::vector<std::optional<PendingRecord>>> BucketStore::find(
+    const Owner& owner, std::span<const PendingKey> keys) {
+  const BucketTables& in = *tables_;
+  std::vector<std::optional<PendingRecord>> out(keys.size());
+  std::optional<LoadedChunk> last;  // Names in due order are often in the same chunk.
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const PendingKey key = keys[i];
+    const auto look = [&](const LoadedChunk& in_chunk) {
+      const auto at = in_chunk.chunk->find(key.sequence);
+      if (!at || !in_chunk.live[*at] || in_chunk.chunk->key_at(*at) != key) return false;
+      out[i] = in_chunk.chunk->at(*at).owned();
+      return true;
+    };
+    if (last && last->key.bucket.holds(key.due) && look(*last)) continue;
+    for (std::size_t level = 0; level < bucket_levels && !out[i]; ++level) {
+      const Bucket bucket = bucket_of(static_cast<BucketLevel>(level), key.due);
+      const Buffer from = chunk_rows_from(owner, bucket);
+      Buffer until = from;
+      append_be(until, key.sequence + 1);
+      rocksdb::ReadOptions options;
+      const rocksdb::Slice lower = slice(from), upper = slice(until);
+      options.iterate_lower_bound = &lower;
+      options.iterate_upper_bound = &upper;
+      const std::unique_ptr<rocksdb::Iterator> at(
+          in.rocks->db->NewIterator(options, in.rocks->family(bucket_family::rows)));
+      // Backwards: the chunk that begins last before the record is nearly always its own.
+      for (at->SeekToLast(); at->Valid() && !out[i]; at->Prev()) {
+        const auto row = decode_chunk_row(bytes_of(at->key()), bytes_of(at->value()));
+        if (!row) return in.bad_row(bytes_of(at->key()));
+        if (row->second.last < key.sequence) continue;
+        const auto marks = in.marks_of(bucket);
+        if (!marks) return std::unexpected(marks.error());
+        auto loaded = in.load_chunk(owner, row->second.key, *marks);
+        if (!loaded) return std::unexpected(loaded.error());
+        if (look(*loaded)) last = std::move(*loaded);
+      }
+      if (!at->status().ok())
+        return std::unexpected(rocks_error(at->status(), in.rocks->directory));
+    }
+  }
+  return out;
+}
+
+Result<std::optional<PendingKey>> BucketStore::forward(PendingKey handle) {
+  rocksdb::PinnableSlice value;
+  const Buffer key = forward_key(handle);
+  const auto found = tables_->rocks->get(bucket_family::rows, slice(key), value);
+  if (!found) return std::unexpected(found.error());
+  if (!*found) return std::nullopt;
+  Fields fields(bytes_of(value));
+  const WallTime due = fields.time();
+  if (!fields.good()) return tables_->bad_row(key);
+  return PendingKey{due, handle.sequence};
+}
+
+Result<std::vector<ScheduleEvent>> BucketStore::id_events(const TopicPartition& partition,
+                                                          std::string_view id) {
+  if (tables_->dropped()->contains(partition.topic)) return std::vector<ScheduleEvent>();
+  rocksdb::PinnableSlice value;
+  const Buffer key = id_row_key(partition, id);
+  const auto found = tables_->rocks->get(bucket_family::ids, slice(key), value);
+  if (!found) return std::unexpected(found.error());
+  if (!*found) return std::vector<ScheduleEvent>();
+  auto events = decode_events(bytes_of(value));
+  if (!events) return tables_->bad_row(key);
+  return std::move(*events);
+}
+
+namespace {
+
+// The records of a page: the smallest ones of those that were seen.
+class PageRecords {
+ public:
+  PageRecords(std::size_t limit, std::size_t bytes) : limit_(limit), max_bytes_(bytes) {}
+
+  bool wants(const PendingKey& key) const { return !is_full() || key < records_.rbegin()->first; }
+  void add(const PendingView& entry) {
+    const auto added = records_.emplace(entry.key, entry.owned());
+    if (added.second) bytes_ += entry.record.size();
+    while (records_.size() > limit_ || (bytes_ > max_bytes_ && records_.size() > 1)) {
+      const auto last = std::prev(records_.end());
+      bytes_ -= last->second.record.size();
+      records_.erase(last);
+      cut_ = true;
+    }
+  }
+  bool is_full() const { return cut_ || records_.size() >= limit_ || bytes_ >= max_bytes_; }
+  std::vector<PendingRecord> take() {
+    std::vector<PendingRecord> out;
+    for (auto& [key, record] : records_) out.push_back(std::move(record));
+    return out;
+  }
+
+ private:
+  const std::size_t limit_, max_bytes_;
+  std::size_t bytes_ = 0;
+  bool cut_ = false;
+  std::map<PendingKey, PendingRecord> records_;
+};
+
+bool fits(const PendingQuery& query, const PendingView& entry) {
+  return (!query.topic || entry.partition.topic == *query.topic) &&
+         (!query.partition || entry.partition.partition == *query.partition) &&
+         entry.key.due >= query.from && entry.key.due < query.until &&
+         (!query.after || *query.after < entry.key) &&
+         (query.id.empty() || (!entry.id.empty() && matches(query.id, entry.id)));
+}
+
+}  // namespace
+
+Result<PendingPage> BucketStore::page(const Owner& owner, const PendingQuery& query) {
+  const BucketTables& in = *tables_;
+  PendingPage page;
+  if (query.limit == 0) return page;
+  const auto there = homes(owner);
+  if (!there) return std::unexpected(there.error());
+  // A month that is being dealt out and its hours are looked at together.
+  std::set<Bucket> spans;
+  for (const auto& home : *there) {
+    const Bucket month = bucket_of(BucketLevel::month, home.start);
+    spans.insert(there->contains(month) ? month : home);
+  }
+  std::vector<Bucket> in_order(spans.begin(), spans.end());
+  std::ranges::sort(in_order, {}, &Bucket::start);
+
+  const WallTime from = query.after ? std::max(query.from, query.after->due) : query.from;
+  PageRecords records(query.limit, in.limits.bytes_per_page);
+  std::size_t scanned = 0;
+  for (const auto& span : in_order) {
+    if (span.end() <= from || span.start >= query.until) continue;
+    if (records.is_full() || scanned >= in.limits.scanned_per_page) {
+      page.records = records.take();
+      page.next = PendingKey{span.start, 0};
+      if (records.is_full() && !page.records.empty()) page.next = page.records.back().key;
+      return page;
+    }
+    const auto rows = in.rows_within(owner, span, {});
+    if (!rows) return std::unexpected(rows.error());
+    const auto marks = in.marks_of(span);
+    if (!marks) return std::unexpected(marks.error());
+    for (const auto& row : *rows) {
+      const Bucket& bucket = row.key.bucket;
+      if (bucket.end() <= from || bucket.start >= query.until ||
+          !records.wants({bucket.start, row.key.first}))
+        continue;
+      const auto loaded = in.load_chunk(owner, row.key, *marks);
+      if (!loaded) return std::unexpected(loaded.error());
+      scanned += loaded->chunk->size();
+      for (std::size_t i = 0; i < loaded->chunk->size(); ++i) {
+        if (!loaded->live[i] || !records.wants(loaded->chunk->key_at(i))) continue;
+        const PendingView entry = loaded->chunk->at(i);
+        if (fits(query, entry)) records.add(entry);
+      }
+    }
+  }
+  const bool full = records.is_full();
+  page.records = records.take();
+  if (full && !page.records.empty()) page.next = page.records.back().key;
+  return page;
+}
+
+Result<std::map<Bucket, std::uint64_t>> BucketStore::counts(const TopicId& topic) {
+  std::map<Bucket, std::uint64_t> out;
+  Buffer from;
+  put(from, topic);
+  const Buffer until = total_key(topic);
+  BoundedIterator at(*tables_->rocks, bucket_family::counts, from, until);
+  for (at.seek_to_first(); at.valid(); at.next()) {
+    const auto home = decode_count_key(at.key());
+    if (!home || at.value().size() != 8) return tables_->bad_row(at.key());
+    const auto count = load_be<std::int64_t>(at.value().data());
+    if (count > 0) out[*home] = static_cast<std::uint64_t>(count);
+  }
+  if (auto status = at.status(); !status) return std::unexpected(status.error());
+  return out;
+}
+
+Result<std::map<TopicId, std::uint64_t>> BucketStore::totals() {
+  std::map<TopicId, std::uint64_t> out;
+  const auto dropped = tables_->dropped();
+  TopicId topic;
+  rocksdb::PinnableSlice value;
+  // From topic to topic, over the rows of its homes.
+  for (Buffer from;;) {
+    BoundedIterator at(*tables_->rocks, bucket_family::counts, from, Buffer(17, 0xff));
+    at.seek_to_first();
+    if (!at.valid()) {
+      if (auto status = at.status(); !status) return std::unexpected(status.error());
+      return out;
+    }
+    Fields fields(at.key());
+    topic = fields.topic();
+    const Buffer total = total_key(topic);
+    const auto found = tables_->rocks->get(bucket_family::counts, slice(total), value);
+    if (!found) return std::unexpected(found.error());
+    if (*found && value.size() != 8) return tables_->bad_row(total);
+    if (*found && !dropped->contains(topic)) {
+      const auto count = load_be<std::int64_t>(bytes_of(value).data());
+      if (count > 0) out[topic] = static_cast<std::uint64_t>(count);
+    }
+    from = behind_prefix(total);
+  }
+}
+
+// --- Space
+
+BucketStore::Sizes BucketStore::sizes() const {
+  Sizes out;
+  rocksdb::DB& db = *tables_->rocks->db;
+  Family* const chunks = tables_->rocks->family(bucket_family::chunks);
+  db.GetIntProperty(chunks, "rocksdb.total-blob-file-size", &out.blob_bytes);
+  db.GetIntProperty(chunks, "rocksdb.live-blob-file-garbage-size", &out.garbage_bytes);
+  db.GetIntProperty(chunks, "rocksdb.estimate-num-keys", &out.chunks);
+  for (Family* const family : tables_->rocks->families) {
+    std::uint64_t bytes = 0;
+    if (db.GetIntProperty(family, "rocksdb.total-sst-files-size", &bytes)) out.table_bytes += bytes;
+  }
+  return out;
+}
+
+Result<> BucketStore::reclaim(double garbage_share, WallTime now) {
+  tables_->forgotten->now_ms.store(to_ms(now));
+  std::set<Bucket> left;
+  const auto owners = tables_->owners();
+  if (!owners) return std::unexpected(owners.error());
+  for (const auto& owner : *owners) {
+    const auto there = homes(owner);
+    if (!there) return std::unexpected(there.error());
+    left.insert(there->begin(), there->end());
+  }
+  if (auto done = tables_->forget_dropped(left); !done) return done;
+  Rocks& rocks = *tables_->rocks;
+  Family* const chunks = rocks.family(bucket_family::chunks);
+  rocksdb::CompactRangeOptions options;
+  options.exclusive_manual_compaction = false;
+  // The tables have keys alone: this is little work, and RocksDB then knows which blobs are dead.
+  options.blob_garbage_collection_policy = rocksdb::BlobGarbageCollectionPolicy::kDisable;
+  auto compacted = rocks.db->CompactRange(options, chunks, nullptr, nullptr);
+  const Sizes found = sizes();
+  if (compacted.ok() && static_cast<double>(found.garbage_bytes) >
+                            garbage_share * static_cast<double>(found.blob_bytes)) {
+    options.blob_garbage_collection_policy = rocksdb::BlobGarbageCollectionPolicy::kForce;
+    options.blob_garbage_collection_age_cutoff = 1.0;
+    options.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+    compacted = rocks.db->CompactRange(options, chunks, nullptr, nullptr);
+  }
+  if (!compacted.ok()) return std::unexpected(rocks_error(compacted, rocks.directory));
+  return {};
+}
+
+std::uint64_t BucketStore::memory_bytes() const {
+  std::uint64_t sum = tables_->rocks->cache->GetUsage();
+  for (const char* property :
+       {"rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem"}) {
+    std::uint64_t value = 0;
+    if (tables_->rocks->db->GetAggregatedIntProperty(property, &value)) sum += value;
+  }
+  return sum;
+}
+
+const std::string& BucketStore::directory() const {
+  return tables_->rocks->directory;
+}
+
+}  // namespace tarry::storage

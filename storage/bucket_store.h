@@ -1,0 +1,164 @@
+#pragma once
+
+// BucketStore: the upper levels of the overflow wheel, on disk: pending records in chunks of
+// buckets of due time.
+//
+//   a shard's tails --write()--> chunks of its homes --downgrade()--> chunks of finer buckets
+//                                     |                                     |
+//                          find(), page(), counts()                   next_piece()
+//                                                                 the next ones by due time
+//
+//   pending = chunks - marks of what is gone + what the shard's memory has
+//
+// What a shard wrote for a home (bucket.h) is exactly the state of that home after all operations
+// before a place in the shard's journal.  Chunks, marks, counters and this place are written
+// together; so a replay skips an operation that lies before the place of its home, and neither a
+// record nor a counter can come twice.
+//
+// Invariants
+//   - A chunk belongs to one shard of a number of shards (Owner), which alone writes and reads it.
+//     After a start with another number of shards adopt() deals the chunks of a home again.
+//   - A mark removes a sequence number from all older chunks of its home: those with a smaller
+//     place.  So a record that comes back under the same key (it was moved away and back, or it
+//     recurs) is pending again.
+//   - Chunks are dealt, adopted and rewritten in one write batch that also removes their sources:
+//   by
+//     their keys, never by a range.  What a write batch has reaches the disk whole or not at all,
+//     in the order of the write batches (atomic_flush; RocksDB's own log is off).
+//   - A write larger than step_bytes is made of several write batches; it counts when the last of
+//     them is there.  open() removes what an unfinished one left.
+//   - Records of dropped topics are invisible, and are left out whenever their chunk is read.
+//
+// Bounds: a function that deals or loads takes about step_bytes of chunks and says whether there is
+// more.  The chunks themselves are blobs; the tables of RocksDB hold only keys and small rows.
+//
+// Threads: everything blocks, and runs on a Background.  Different owners may call at the same
+// time; an owner calls one function at a time, but flush(), page() and counts().  Layout:
+// docs/formats/buckets.md.  Errors as Database has them.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/bucket.h"
+#include "storage/bucket_change.h"
+#include "storage/chunk.h"
+#include "storage/pending_store.h"
+
+namespace tarry::storage {
+
+class BucketTables;
+
+class BucketStore {
+ public:
+  using Limits = BucketLimits;
+
+  // make() makes a new, empty one in `directory`, open() opens what make() made.  A directory of
+  // a former format (a key for each record) is refused: Errc::unsupported.
+  static Result<std::unique_ptr<BucketStore>> make(const std::string& directory,
+                                                   const Limits& limits);
+  static Result<std::unique_ptr<BucketStore>> open(const std::string& directory,
+                                                   const Limits& limits);
+  ~BucketStore();
+  BucketStore(const BucketStore&) = delete;
+  BucketStore& operator=(const BucketStore&) = delete;
+
+  // --- Start.
+
+  // How far each home was written by the journal of `shard`.  Homes that are not there: not at all,
+  // or before the last checkpoint.
+  Result<std::map<Bucket, JournalPlace>> places(std::uint16_t shard);
+  // The homes in which `owner` has chunks.
+  Result<std::set<Bucket>> homes(const Owner& owner);
+  // The epoch of so many shards: another one than before if it was another number.  The journals of
+  // the former epoch are in the store, flushed, before the first call.
+  Result<std::uint32_t> epoch(std::uint16_t shards);
+  // The homes that have chunks of another number of shards than `shards`.
+  Result<std::set<Bucket>> foreign_homes(std::uint16_t shards);
+
+  // --- Writing.
+
+  // Returns the keys of the parts, in their order.
+  Result<std::vector<ChunkKey>> write(const Owner& owner, const HomeWrite& change);
+  // These belong to no home: the last one counts, so replaying them changes nothing in the end.
+  Result<> write(std::span<const Forward> forwards, std::span<const IdChange> ids);
+  // A checkpoint at `noted` is made: no operation before it is replayed.
+  Result<> forget_places(std::uint16_t shard, JournalPlace noted, const std::set<Bucket>& homes);
+  Result<> drop_topic(const TopicId& topic);
+  // Everything written before the call is durable when it returns.
+  Result<> flush();
+  std::uint64_t unflushed_bytes() const;
+
+  // --- The way down.
+
+  // Loads what is due from `from` on in `home`, not more than about `max_bytes` of chunks, or, if
+  // that is not possible, downgrades a part of what is too large.  `have` are chunks that the
+  // caller has in memory, which are neither read nor downgraded.  What is due before `from` in
+  // other chunks is gone, marked already or not: a downgrade leaves it out, so that no chunk is
+  // left behind that nobody will load again, and that would outlive its marks.
+  Result<Piece> next_piece(const Owner& owner, const Bucket& home, PendingKey from,
+                           std::size_t max_bytes, const ChunkKeys& have);
+  // Deals about step_bytes of the chunks of `bucket` to those of the next level; false: there is
+  // nothing more in it.  Entries before `from` are gone, as above.
+  Result<bool> downgrade(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
+                         PendingKey from = {WallTime::min(), 0});
+  // Deals about step_bytes of the chunks of `home` that belong to another number of shards; false:
+  // there are no more.  Called by any shard, before it reads in a foreign home.
+  using OwnerOf = std::function<std::uint16_t(const TopicPartition&)>;
+  Result<bool> adopt(std::uint16_t shards, const Bucket& home, const OwnerOf& owner_of);
+  // Rewrites the chunks of `home`, none of which the caller has in memory, without what is gone, if
+  // more than half of it is.  Returns the bytes that were freed.
+  Result<std::uint64_t> rewrite_if_wasted(const Owner& owner, const Bucket& home);
+
+  // --- Reading.
+
+  // One for each key; empty where nothing is pending under it on disk.
+  Result<std::vector<std::optional<PendingRecord>>> find(const Owner& owner,
+                                                         std::span<const PendingKey> keys);
+  Result<std::optional<PendingKey>> forward(PendingKey handle);
+  // The last events of an id, oldest first.
+  Result<std::vector<ScheduleEvent>> id_events(const TopicPartition& partition,
+                                               std::string_view id);
+  // The records on disk of `owner` that fit, in due order.  Reads one bucket after the other and
+  // keeps the smallest ones of each.
+  Result<PendingPage> page(const Owner& owner, const PendingQuery& query);
+  // The number of records pending in each home, as far as it is written.
+  Result<std::map<Bucket, std::uint64_t>> counts(const TopicId& topic);
+  Result<std::map<TopicId, std::uint64_t>> totals();
+
+  // --- Space.
+
+  struct Sizes {
+    std::uint64_t blob_bytes = 0;     // Of blob files.
+    std::uint64_t garbage_bytes = 0;  // In them, known to be dead.
+    std::uint64_t table_bytes = 0;    // Of everything else.
+    std::uint64_t chunks = 0;         // About.
+  };
+  Sizes sizes() const;
+  // Frees blob files of which nothing is left, and rewrites the others when more than
+  // `garbage_share` of all is dead.  Takes long; for a thread that has time.
+  Result<> reclaim(double garbage_share, WallTime now);
+  std::uint64_t memory_bytes() const;
+  const std::string& directory() const;
+
+  BucketTables& tables() { return *tables_; }  // For tests.
+
+ private:
+  explicit BucketStore(std::unique_ptr<BucketTables> tables);
+
+  const std::unique_ptr<BucketTables> tables_;
+};
+
+}  // namespace tarry::storage

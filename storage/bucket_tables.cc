@@ -1,0 +1,525 @@
+#include "storage/bucket_tables.h"
+
+#include <fmt/core.h>
+#include <rocksdb/compaction_filter.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/table.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "base/log.h"
+#include "storage/fields.h"
+#include "storage/file.h"
+#include "storage/patient_env.h"
+
+namespace tarry::storage {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view format_prefix = "tarry-pending-";
+const std::string format_name = "tarry-pending-3";
+// In the order of bucket_family.
+const std::vector<std::string> family_names{format_name, "chunks", "rows", "counts", "ids"};
+
+// Chunks below it stay in the tables, which compaction rewrites.
+constexpr std::uint64_t min_blob_bytes = 1024;
+constexpr std::uint64_t blob_file_bytes = 64u << 20;
+
+class ForgottenFilter final : public rocksdb::CompactionFilter {
+ public:
+  explicit ForgottenFilter(std::shared_ptr<const ForgottenIds> ids) : ids_(std::move(ids)) {}
+  bool Filter(int, const rocksdb::Slice& key, const rocksdb::Slice& value, std::string*,
+              bool*) const override {
+    return ids_->is_forgotten(bytes_of(key), bytes_of(value));
+  }
+  const char* Name() const override { return "tarry.forgotten"; }
+
+ private:
+  const std::shared_ptr<const ForgottenIds> ids_;
+};
+
+class ForgottenFilterFactory final : public rocksdb::CompactionFilterFactory {
+ public:
+  explicit ForgottenFilterFactory(std::shared_ptr<const ForgottenIds> ids) : ids_(std::move(ids)) {}
+  std::unique_ptr<rocksdb::CompactionFilter> CreateCompactionFilter(
+      const rocksdb::CompactionFilter::Context&) override {
+    return std::make_unique<ForgottenFilter>(ids_);
+  }
+  const char* Name() const override { return "tarry.forgotten"; }
+
+ private:
+  const std::shared_ptr<const ForgottenIds> ids_;
+};
+
+// Counters that came back to zero: all of an hour that has passed do.
+class ZeroFilter final : public rocksdb::CompactionFilter {
+ public:
+  bool Filter(int, const rocksdb::Slice&, const rocksdb::Slice& value, std::string*,
+              bool*) const override {
+    return std::ranges::all_of(bytes_of(value), [](std::uint8_t byte) { return byte == 0; });
+  }
+  const char* Name() const override { return "tarry.zero"; }
+};
+
+rocksdb::DBOptions database_options(const BucketLimits& limits, bool create) {
+  rocksdb::DBOptions options;
+  options.env = patient_env();
+  options.create_if_missing = create;
+  options.error_if_exists = create;
+  options.atomic_flush = true;
+  // Rows that were not flushed are in the journal.
+  options.avoid_flush_during_shutdown = true;
+  options.max_open_files = limits.max_open_files;
+  options.max_background_jobs = 2;
+  options.max_file_opening_threads = 1;
+  options.skip_stats_update_on_db_open = true;
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  options.bytes_per_sync = 1 << 20;
+  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.max_log_file_size = 1 << 20;
+  options.keep_log_file_num = 2;
+  options.max_manifest_file_size = 4 << 20;
+  return options;
+}
+
+rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
+                                            const std::shared_ptr<rocksdb::Cache>& cache,
+                                            std::string_view name,
+                                            const std::shared_ptr<const ForgottenIds>& forgotten) {
+  rocksdb::ColumnFamilyOptions options;
+  options.write_buffer_size = limits.write_buffer_bytes;
+  // More than two at once flush out of order in this RocksDB (7.8).
+  options.max_write_buffer_number = 2;
+  options.arena_block_size = 128 << 10;
+  options.level_compaction_dynamic_level_bytes = true;
+  options.target_file_size_base = 16 << 20;
+  options.max_bytes_for_level_base = 64 << 20;
+  options.compression = rocksdb::kNoCompression;
+  options.bottommost_compression = rocksdb::kLZ4Compression;
+  if (name == "chunks") {
+    options.enable_blob_files = true;
+    options.min_blob_size = min_blob_bytes;
+    options.blob_file_size = blob_file_bytes;
+    options.blob_compression_type = rocksdb::kLZ4Compression;
+    // By age it costs two to three times the writes; reclaim() does it where it pays.
+    options.enable_blob_garbage_collection = false;
+  }
+  if (name == "counts") {
+    static const ZeroFilter zero;
+    options.merge_operator = count_merge();
+    options.compaction_filter = &zero;
+  }
+  if (name == "ids") {
+    options.merge_operator = id_merge();
+    options.compaction_filter_factory = std::make_shared<ForgottenFilterFactory>(forgotten);
+  }
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = cache;
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  table.format_version = 5;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+// Reads the manifest alone, so that nothing is changed in a directory of another format.
+Result<> check_format(const std::string& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored))
+    return std::unexpected(damaged_database(directory, "missing"));
+  std::vector<std::string> found;
+  const auto listed = rocksdb::DB::ListColumnFamilies(rocksdb::DBOptions(), directory, &found);
+  if (!listed.ok()) {
+    if (listed.IsIOError() && !listed.IsPathNotFound())
+      return std::unexpected(rocks_error(listed, directory));
+    return std::unexpected(damaged_database(directory, listed.ToString()));
+  }
+  for (const auto& name : found) {
+    if (name.starts_with(format_prefix) && name != format_name) {
+      return fail(Errc::unsupported,
+                  fmt::format("database {} has the format {}; this version reads {}; start the "
+                              "version of Tarry that wrote it; nothing was changed",
+                              directory, name, format_name));
+    }
+  }
+  for (const auto& name : found) {
+    if (name != rocksdb::kDefaultColumnFamilyName &&
+        std::ranges::find(family_names, name) == family_names.end())
+      return std::unexpected(
+          damaged_database(directory, fmt::format("it has an unknown column family {}", name)));
+  }
+  for (const auto& name : family_names) {
+    if (std::ranges::find(found, name) == found.end())
+      return std::unexpected(
+          damaged_database(directory, fmt::format("its column family {} is missing", name)));
+  }
+  return {};
+}
+
+}  // namespace
+
+bool ForgottenIds::is_forgotten(Bytes key, Bytes value) const {
+  if (Fields fields(key); dropped.load()->contains(fields.topic())) return true;
+  const auto events = decode_events(value);
+  if (!events || events->empty()) return false;
+  const ScheduleEvent& last = events->back();
+  return last.kind != ScheduleEvent::Kind::scheduled && last.kind != ScheduleEvent::Kind::moved &&
+         now_ms.load() - to_ms(last.at) >= remember.count();
+}
+
+std::unexpected<Error> BucketTables::bad_row(Bytes key) const {
+  return fail(Errc::corrupt,
+              fmt::format("database {}: a row is malformed (key {}); restore the whole data "
+                          "directory from a copy",
+                          rocks->directory, printable(as_text(key))));
+}
+
+Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& directory,
+                                                          const BucketLimits& limits, bool create) {
+  auto made = std::make_unique<BucketTables>(limits);
+  made->forgotten->remember = limits.remember;
+  made->forgotten->dropped.store(std::make_shared<const TopicSet>());
+  made->rocks = std::make_unique<Rocks>();
+  Rocks& rocks = *made->rocks;
+  rocks.directory = directory;
+  rocks.cache = rocksdb::NewLRUCache(limits.block_cache_bytes, 2);
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  const auto describe = [&](const std::string& name) {
+    families.emplace_back(name, family_options(limits, rocks.cache, name, made->forgotten));
+  };
+  describe(rocksdb::kDefaultColumnFamilyName);
+  if (!create)
+    for (const auto& name : family_names) describe(name);
+
+  rocksdb::DB* db = nullptr;
+  auto status = rocksdb::DB::Open(database_options(limits, create), directory, families,
+                                  &rocks.families, &db);
+  if (!status.ok()) return std::unexpected(rocks_error(status, directory));
+  rocks.db.reset(db);
+  if (create) {
+    families.clear();
+    for (const auto& name : family_names) describe(name);
+    std::vector<Family*> opened;
+    status = db->CreateColumnFamilies(families, &opened);
+    rocks.families.insert(rocks.families.end(), opened.begin(), opened.end());
+    if (!status.ok()) return std::unexpected(rocks_error(status, directory));
+  }
+  if (auto loaded = made->load(); !loaded) return std::unexpected(loaded.error());
+  return made;
+}
+
+Result<std::unique_ptr<BucketTables>> BucketTables::make(const std::string& directory,
+                                                         const BucketLimits& limits) {
+  std::error_code failed;
+  fs::remove_all(directory, failed);
+  if (!failed) fs::create_directories(directory, failed);
+  if (failed) return fail(Errc::io, fmt::format("database {}: {}", directory, failed.message()));
+  auto made = start(directory, limits, true);
+  if (!made) return made;
+  // RocksDB syncs what is in its directory; that the directory is there is ours to see to.
+  PosixDisk disk;
+  const fs::path parent = fs::path(directory).parent_path();
+  if (auto synced = disk.sync_directory(parent.empty() ? "." : parent.string()); !synced)
+    return std::unexpected(synced.error());
+  return made;
+}
+
+Result<std::unique_ptr<BucketTables>> BucketTables::open(const std::string& directory,
+                                                         const BucketLimits& limits) {
+  if (auto checked = check_format(directory); !checked) return std::unexpected(checked.error());
+  return start(directory, limits, false);
+}
+
+// Dropped topics, and what an unfinished write left.
+Result<> BucketTables::load() {
+  TopicSet topics;
+  BoundedIterator marks(*rocks, bucket_family::rows, Buffer(1, row::dropped),
+                        Buffer(1, row::dropped + 1));
+  for (marks.seek_to_first(); marks.valid(); marks.next()) {
+    Fields fields(marks.key().subspan(1));
+    topics.insert(fields.topic());
+    if (!fields.good()) return bad_row(marks.key());
+  }
+  if (auto status = marks.status(); !status) return status;
+  forgotten->dropped.store(std::make_shared<const TopicSet>(std::move(topics)));
+
+  BoundedIterator places(*rocks, bucket_family::rows, Buffer(1, row::place),
+                         Buffer(1, row::place + 1));
+  for (places.seek_to_first(); places.valid(); places.next()) {
+    const auto home = decode_home_key(places.key());
+    const auto found = decode_place(places.value());
+    if (!home || !found) return bad_row(places.key());
+    if (found->unfinished.empty()) continue;
+    if (auto removed = remove_unfinished(home->first, home->second, *found); !removed)
+      return removed;
+  }
+  return places.status();
+}
+
+Result<> BucketTables::remove_unfinished(std::uint16_t shard, const Bucket& home, PlaceRow found) {
+  rocksdb::WriteBatch batch;
+  for (const auto& key : found.unfinished) delete_chunk(batch, {shard, found.shards}, key);
+  found.unfinished.clear();
+  batch.Put(rocks->family(bucket_family::rows), slice(home_key(row::place, shard, home)),
+            slice(place_value(found)));
+  return rocks->write(batch);
+}
+
+// --- Rows
+
+Result<bool> BucketTables::for_level(const Owner& owner, BucketLevel level, WallTime from,
+                                     WallTime until, const TakeRow& take) const {
+  BoundedIterator at(*rocks, bucket_family::rows, chunk_rows_from(owner, bucket_of(level, from)),
+                     chunk_rows_from(owner, {level, until}));
+  for (at.seek_to_first(); at.valid(); at.next()) {
+    const auto decoded = decode_chunk_row(at.key(), at.value());
+    if (!decoded) return bad_row(at.key());
+    const auto goes_on = take(decoded->second);
+    if (!goes_on || !*goes_on) return goes_on;
+  }
+  if (auto status = at.status(); !status) return std::unexpected(status.error());
+  return true;
+}
+
+Result<> BucketTables::for_rows(const Owner& owner, BucketLevel level, WallTime from,
+                                WallTime until, const TakeRow& take) const {
+  for (;; level = finer(level)) {
+    const auto done = for_level(owner, level, from, until, take);
+    if (!done) return std::unexpected(done.error());
+    if (!*done || level == BucketLevel::run) return {};
+  }
+}
+
+Result<std::vector<ChunkRow>> BucketTables::rows_within(const Owner& owner, const Bucket& bucket,
+                                                        const ChunkKeys& have,
+                                                        std::uint64_t max_bytes) const {
+  std::vector<ChunkRow> rows;
+  std::uint64_t bytes = 0;
+  auto looked = for_rows(owner, bucket.level, bucket.start, bucket.end(),
+                         [&](const ChunkRow& row) -> Result<bool> {
+                           if (have.contains(row.key)) return true;
+                           rows.push_back(row);
+                           return (bytes += row.bytes) <= max_bytes;
+                         });
+  if (!looked) return std::unexpected(looked.error());
+  return rows;
+}
+
+Result<std::vector<Owner>> BucketTables::owners() const {
+  std::vector<Owner> out;
+  Buffer from(1, row::chunk);
+  for (;;) {
+    BoundedIterator at(*rocks, bucket_family::rows, from, Buffer(1, row::chunk + 1));
+    at.seek_to_first();
+    if (!at.valid()) {
+      if (auto status = at.status(); !status) return std::unexpected(status.error());
+      return out;
+    }
+    const auto decoded = decode_chunk_row(at.key(), at.value());
+    if (!decoded) return bad_row(at.key());
+    out.push_back(decoded->first);
+    const Bytes key = at.key();
+    from = behind_prefix(key.first(5));
+  }
+}
+
+Result<Marks> BucketTables::marks_of(const Bucket& bucket) const {
+  Marks marks;
+  const auto read = [&](const Bucket& from, WallTime until) -> Result<> {
+    BoundedIterator at(*rocks, bucket_family::rows, gone_rows_from(from),
+                       gone_rows_from({from.level, until}));
+    for (at.seek_to_first(); at.valid(); at.next())
+      if (!marks.add(at.key(), at.value())) return bad_row(at.key());
+    return at.status();
+  };
+  const Bucket month = bucket_of(BucketLevel::month, bucket.start);
+  const Bucket hour = bucket_of(BucketLevel::hour, bucket.start);
+  if (auto done = read(month, month.end()); !done) return std::unexpected(done.error());
+  const WallTime until = bucket.level == BucketLevel::month ? month.end() : hour.end();
+  if (auto done = read(hour, until); !done) return std::unexpected(done.error());
+  marks.finish();
+  return marks;
+}
+
+Result<std::vector<Buffer>> BucketTables::mark_keys(const Bucket& home,
+                                                    const IsMark& wanted) const {
+  std::vector<Buffer> keys;
+  BoundedIterator at(*rocks, bucket_family::rows, gone_rows_from(home),
+                     gone_rows_from({home.level, home.end()}));
+  for (at.seek_to_first(); at.valid(); at.next()) {
+    const Bytes key = at.key();
+    if (key.size() != gone_key_bytes) return bad_row(key);
+    if (wanted(gone_shard(key), gone_epoch(key))) keys.emplace_back(key.begin(), key.end());
+  }
+  if (auto status = at.status(); !status) return std::unexpected(status.error());
+  return keys;
+}
+
+Result<BucketTables::Layout> BucketTables::layout() const {
+  Layout out;
+  const Buffer key(1, row::layout);
+  rocksdb::PinnableSlice value;
+  const auto found = rocks->get(bucket_family::rows, slice(key), value);
+  if (!found) return std::unexpected(found.error());
+  if (!*found) return out;
+  Fields fields(bytes_of(value));
+  out.epoch = fields.number<std::uint32_t>();
+  out.shards = fields.number<std::uint16_t>();
+  if (!fields.good()) return bad_row(key);
+  return out;
+}
+
+// From the month down, as chunks go: one that is dealt meanwhile is met in one place or the other.
+Result<bool> BucketTables::has_chunks(const Bucket& home) const {
+  const auto known = owners();
+  if (!known) return std::unexpected(known.error());
+  bool found = false;
+  const auto take = [&](const ChunkRow&) -> Result<bool> {
+    found = true;
+    return false;
+  };
+  const Bucket month = bucket_of(BucketLevel::month, home.start);
+  for (const auto& owner : *known) {
+    if (auto looked = for_level(owner, month.level, month.start, month.end(), take); !looked)
+      return looked;
+    if (auto looked = for_rows(owner, home.level, home.start, home.end(), take); !looked)
+      return std::unexpected(looked.error());
+    if (found) break;
+  }
+  return found;
+}
+
+Result<Chunk> BucketTables::read(const Owner& owner, const ChunkKey& key) const {
+  rocksdb::PinnableSlice value;
+  const auto found = rocks->get(bucket_family::chunks, slice(chunk_key(owner, key)), value);
+  if (!found) return std::unexpected(found.error());
+  if (!*found) {
+    return std::unexpected(damaged_database(
+        rocks->directory, fmt::format("a chunk of {} is missing", key.bucket.text())));
+  }
+  const Bytes bytes = bytes_of(value);
+  auto chunk = Chunk::parse(key.bucket, SharedBytes(Buffer(bytes.begin(), bytes.end())));
+  if (!chunk) {
+    if (chunk.error().code == Errc::unsupported) return chunk;
+    return std::unexpected(damaged_database(rocks->directory, chunk.error().message));
+  }
+  return chunk;
+}
+
+LiveEntries BucketTables::live_of(const Chunk& chunk, const JournalPlace& place, const Marks& marks,
+                                  const TopicSet& dropped) const {
+  LiveEntries live(chunk.size(), true);
+  if (marks.empty() && dropped.empty()) return live;
+  for (std::size_t i = 0; i < chunk.size(); ++i) {
+    if (marks.is_gone(chunk.key_at(i).sequence, place)) live[i] = false;
+    if (live[i] && !dropped.empty() && dropped.contains(chunk.at(i).partition.topic))
+      live[i] = false;
+  }
+  return live;
+}
+
+Result<LoadedChunk> BucketTables::load_chunk(const Owner& owner, const ChunkKey& key,
+                                             const Marks& marks) const {
+  auto chunk = read(owner, key);
+  if (!chunk) return std::unexpected(chunk.error());
+  auto shared = std::make_shared<const Chunk>(std::move(*chunk));
+  LiveEntries live = live_of(*shared, key.place, marks, *dropped());
+  return LoadedChunk{key, std::move(shared), std::move(live)};
+}
+
+// Goes from home to home, whatever is in them.
+Result<std::set<Bucket>> BucketTables::homes(const Owner& owner) const {
+  std::set<Bucket> out;
+  for (BucketLevel level = BucketLevel::month;; level = finer(level)) {
+    Buffer from = chunk_rows_from(owner, {level, WallTime::min()});
+    const Buffer until = chunk_rows_from(owner, {level, WallTime::max()});
+    for (;;) {
+      BoundedIterator at(*rocks, bucket_family::rows, from, until);
+      at.seek_to_first();
+      if (!at.valid()) {
+        if (auto status = at.status(); !status) return std::unexpected(status.error());
+        break;
+      }
+      const auto row = decode_chunk_row(at.key(), at.value());
+      if (!row) return bad_row(at.key());
+      const Bucket home =
+          bucket_of(std::min(level, BucketLevel::hour), row->second.key.bucket.start);
+      out.insert(home);
+      from = chunk_rows_from(owner, {level, home.end()});
+    }
+    if (level == BucketLevel::run) return out;
+  }
+}
+
+void BucketTables::put_chunk(rocksdb::WriteBatch& batch, const Owner& owner, const ChunkKey& key,
+                             const Chunk& chunk, const Buffer& encoded, std::size_t entries) const {
+  ChunkRow row;
+  row.key = key;
+  row.last = chunk.last();
+  row.entries = static_cast<std::uint32_t>(entries);
+  row.bytes = static_cast<std::uint32_t>(encoded.size());
+  batch.Put(rocks->family(bucket_family::chunks), slice(chunk_key(owner, key)), slice(encoded));
+  batch.Put(rocks->family(bucket_family::rows), slice(chunk_row_key(owner, key)),
+            slice(chunk_row_value(row)));
+}
+
+void BucketTables::delete_chunk(rocksdb::WriteBatch& batch, const Owner& owner,
+                                const ChunkKey& key) const {
+  batch.Delete(rocks->family(bucket_family::chunks), slice(chunk_key(owner, key)));
+  batch.Delete(rocks->family(bucket_family::rows), slice(chunk_row_key(owner, key)));
+}
+
+void BucketTables::add_count(rocksdb::WriteBatch& batch, const Buffer& key,
+                             std::int64_t change) const {
+  Buffer value;
+  append_be(value, change);
+  batch.Merge(rocks->family(bucket_family::counts), slice(key), slice(value));
+}
+
+// Notes the chunks of a write that takes several batches, with the first of them.
+Result<> BucketTables::note_unfinished(rocksdb::WriteBatch& batch, const Owner& owner,
+                                       const Bucket& home,
+                                       const std::vector<ChunkKey>& chunks) const {
+  const Buffer key = home_key(row::place, owner.shard, home);
+  PlaceRow before;
+  rocksdb::PinnableSlice value;
+  const auto found = rocks->get(bucket_family::rows, slice(key), value);
+  if (!found) return std::unexpected(found.error());
+  if (*found) {
+    const auto decoded = decode_place(bytes_of(value));
+    if (!decoded) return bad_row(key);
+    before.place = decoded->place;
+  }
+  before.shards = owner.shards;
+  before.unfinished = chunks;
+  batch.Put(rocks->family(bucket_family::rows), slice(key), slice(place_value(before)));
+  return {};
+}
+
+// A topic's mark is kept until everything is gone that was due as late as its last record.
+Result<> BucketTables::forget_dropped(const std::set<Bucket>& homes) {
+  const std::lock_guard lock(adopting);
+  TopicSet topics = *dropped();
+  if (topics.empty()) return {};
+  rocksdb::WriteBatch batch;
+  BoundedIterator at(*rocks, bucket_family::rows, Buffer(1, row::dropped),
+                     Buffer(1, row::dropped + 1));
+  for (at.seek_to_first(); at.valid(); at.next()) {
+    Fields key(at.key().subspan(1)), value(at.value());
+    const TopicId topic = key.topic();
+    const WallTime end = value.time();
+    if (!key.good() || !value.good()) return bad_row(at.key());
+    if (std::ranges::any_of(homes, [&](const Bucket& home) { return home.start < end; })) continue;
+    batch.Delete(rocks->family(bucket_family::rows), slice(at.key()));
+    topics.erase(topic);
+  }
+  if (auto status = at.status(); !status) return status;
+  if (auto written = rocks->write(batch); !written) return written;
+  forgotten->dropped.store(std::make_shared<const TopicSet>(std::move(topics)));
+  return {};
+}
+
+}  // namespace tarry::storage

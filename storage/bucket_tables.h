@@ -1,0 +1,101 @@
+#pragma once
+
+// BucketTables: the RocksDB under BucketStore, as rows, chunks and marks.  For its .cc files alone:
+// bucket_store.cc (write, read) and bucket_deal.cc (the way down).
+//
+// Any thread of the Background.
+
+#include <atomic>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "storage/bucket_change.h"
+#include "storage/bucket_rows.h"
+#include "storage/rocks.h"
+
+namespace tarry::storage {
+
+using TopicSet = std::set<TopicId>;
+
+// What compaction may drop of the ids.  RocksDB's threads ask it.
+struct ForgottenIds {
+  AtomicSnapshot<TopicSet> dropped;
+  std::chrono::milliseconds remember{0};
+  std::atomic<std::int64_t> now_ms{0};  // As of the last reclaim().
+
+  bool is_forgotten(Bytes key, Bytes value) const;
+};
+
+class BucketTables {
+ public:
+  explicit BucketTables(const BucketLimits& bounds) : limits(bounds) {}
+
+  const BucketLimits limits;
+  std::shared_ptr<ForgottenIds> forgotten = std::make_shared<ForgottenIds>();
+  std::unique_ptr<Rocks> rocks;
+  std::mutex adopting;  // Chunks of another number of shards belong to nobody.
+
+  static Result<std::unique_ptr<BucketTables>> make(const std::string& directory,
+                                                    const BucketLimits& limits);
+  static Result<std::unique_ptr<BucketTables>> open(const std::string& directory,
+                                                    const BucketLimits& limits);
+  static Result<std::unique_ptr<BucketTables>> start(const std::string& directory,
+                                                     const BucketLimits& limits, bool create);
+  Result<std::set<Bucket>> homes(const Owner& owner) const;
+  Result<> load();
+  Result<> forget_dropped(const std::set<Bucket>& homes);
+  Result<> remove_unfinished(std::uint16_t shard, const Bucket& home, PlaceRow found);
+  Result<> note_unfinished(rocksdb::WriteBatch& batch, const Owner& owner, const Bucket& home,
+                           const std::vector<ChunkKey>& chunks) const;
+
+  std::shared_ptr<const TopicSet> dropped() const { return forgotten->dropped.load(); }
+  std::unexpected<Error> bad_row(Bytes key) const;
+
+  using TakeRow = std::function<Result<bool>(const ChunkRow&)>;  // Returns whether to go on.
+  // The rows of chunks of the levels from `level` on within [from, until), level by level, each in
+  // the order of its keys.
+  Result<> for_rows(const Owner& owner, BucketLevel level, WallTime from, WallTime until,
+                    const TakeRow& take) const;
+  // The same of one level.
+  Result<bool> for_level(const Owner& owner, BucketLevel level, WallTime from, WallTime until,
+                         const TakeRow& take) const;
+  // Those in `bucket` and the buckets that it consists of, but for those in `have`; the first ones
+  // whose chunks have more than `max_bytes`.
+  Result<std::vector<ChunkRow>> rows_within(
+      const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
+      std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max()) const;
+  // The owners that have chunks.
+  Result<std::vector<Owner>> owners() const;
+
+  // The marks that apply to chunks of `bucket`.
+  Result<Marks> marks_of(const Bucket& bucket) const;
+  // The keys of the marks of a home, of those that are wanted by their shard and epoch.
+  using IsMark = std::function<bool(std::uint16_t shard, std::uint32_t epoch)>;
+  Result<std::vector<Buffer>> mark_keys(const Bucket& home, const IsMark& wanted) const;
+  // Anybody's, in `home` or in the month that is dealt to it.
+  Result<bool> has_chunks(const Bucket& home) const;
+  // 0 before the first one.
+  struct Layout {
+    std::uint32_t epoch = 0;
+    std::uint16_t shards = 0;
+  };
+  Result<Layout> layout() const;
+
+  Result<Chunk> read(const Owner& owner, const ChunkKey& key) const;
+  // What is pending of it.
+  LiveEntries live_of(const Chunk& chunk, const JournalPlace& place, const Marks& marks,
+                      const TopicSet& dropped) const;
+  Result<LoadedChunk> load_chunk(const Owner& owner, const ChunkKey& key, const Marks& marks) const;
+
+  void put_chunk(rocksdb::WriteBatch& batch, const Owner& owner, const ChunkKey& key,
+                 const Chunk& chunk, const Buffer& encoded, std::size_t entries) const;
+  void delete_chunk(rocksdb::WriteBatch& batch, const Owner& owner, const ChunkKey& key) const;
+  void add_count(rocksdb::WriteBatch& batch, const Buffer& key, std::int64_t change) const;
+};
+
+}  // namespace tarry::storage

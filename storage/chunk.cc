@@ -1,0 +1,299 @@
+#include "storage/chunk.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/crc32c.h"
+#include "base/time_text.h"
+#include "storage/fields.h"
+
+namespace tarry::storage {
+namespace {
+
+constexpr std::uint8_t chunk_version = 1;
+constexpr std::size_t header_bytes = 40;
+constexpr std::size_t crc_from = 8;
+constexpr std::size_t partition_bytes = 20;
+constexpr std::size_t few_partitions = 8;
+// Of an entry of which nothing is there but its lengths.
+constexpr std::size_t smallest_entry = 8;
+
+std::uint64_t zigzag(std::int64_t value) {
+  return (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63);
+}
+std::int64_t unzigzag(std::uint64_t value) {
+  return static_cast<std::int64_t>(value >> 1) ^ -static_cast<std::int64_t>(value & 1);
+}
+
+// The difference of any two numbers, which wraps around and comes back.
+std::uint64_t difference(std::int64_t a, std::int64_t b) {
+  return zigzag(
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b)));
+}
+std::int64_t sum(std::int64_t base, std::uint64_t zigzagged) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(base) +
+                                   static_cast<std::uint64_t>(unzigzag(zigzagged)));
+}
+
+void put_varint(Buffer& out, std::uint64_t value) {
+  while (value >= 0x80) {
+    out.push_back(static_cast<std::uint8_t>(value | 0x80));
+    value >>= 7;
+  }
+  out.push_back(static_cast<std::uint8_t>(value));
+}
+
+// Reads numbers of an entry.  Past the end everything is zero and whole() is false.
+class Varints {
+ public:
+  explicit Varints(Bytes bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+
+  std::uint64_t number() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (at_ == end_) break;
+      const std::uint8_t byte = *at_++;
+      value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    whole_ = false;
+    at_ = end_;
+    return 0;
+  }
+  Bytes take(std::uint64_t count) {
+    if (count > static_cast<std::uint64_t>(end_ - at_)) {
+      whole_ = false;
+      at_ = end_;
+      return {};
+    }
+    const Bytes out(at_, count);
+    at_ += count;
+    return out;
+  }
+  const std::uint8_t* position() const { return at_; }
+  bool whole() const { return whole_; }
+
+ private:
+  const std::uint8_t* at_;
+  const std::uint8_t* end_;
+  bool whole_ = true;
+};
+
+std::unexpected<Error> bad_chunk(const Bucket& bucket, std::string_view why) {
+  return fail(Errc::corrupt, fmt::format("a chunk of {} is damaged: {}", bucket.text(), why));
+}
+
+}  // namespace
+
+std::string Bucket::text() const {
+  static constexpr std::array<std::string_view, bucket_levels> names{"month",  "hour", "minute",
+                                                                     "second", "tick", "run"};
+  return fmt::format("{} {}", names[static_cast<std::size_t>(level)], format_time(start));
+}
+
+std::uint32_t Chunk::partition_index(const TopicPartition& partition) {
+  if (partitions_.size() <= few_partitions) {
+    for (std::size_t i = partitions_.size(); i-- > 0;)
+      if (partitions_[i] == partition) return static_cast<std::uint32_t>(i);
+  } else if (const auto at = index_.find(partition); at != index_.end()) {
+    return at->second;
+  }
+  const auto place = static_cast<std::uint32_t>(partitions_.size());
+  partitions_.push_back(partition);
+  if (partitions_.size() == few_partitions + 1) {
+    for (std::uint32_t i = 0; i < partitions_.size(); ++i) index_.emplace(partitions_[i], i);
+  } else if (partitions_.size() > few_partitions) {
+    index_.emplace(partition, place);
+  }
+  return place;
+}
+
+// Before the entry is in offsets_.
+void Chunk::note(const PendingKey& key) {
+  if (offsets_.empty()) {
+    first_ = last_ = key.sequence;
+    earliest_ = latest_ = key.due;
+    return;
+  }
+  if (key.sequence <= last_) sorted_ = false;
+  first_ = std::min(first_, key.sequence);
+  last_ = std::max(last_, key.sequence);
+  earliest_ = std::min(earliest_, key.due);
+  latest_ = std::max(latest_, key.due);
+}
+
+void Chunk::append(const PendingView& entry) {
+  TARRY_ASSERT(parsed_.empty(), "a chunk that was read takes no more entries");
+  TARRY_ASSERT(bucket_.holds(entry.key.due), "an entry lies in the bucket of its due time");
+  if (offsets_.empty()) {
+    base_sequence_ = entry.key.sequence;
+    base_accepted_ = to_ms(entry.accepted);
+  }
+  note(entry.key);
+  offsets_.push_back(static_cast<std::uint32_t>(own_.size()));
+  put_varint(own_, difference(static_cast<std::int64_t>(entry.key.sequence),
+                              static_cast<std::int64_t>(base_sequence_)));
+  put_varint(own_, static_cast<std::uint64_t>(to_ms(entry.key.due) - to_ms(bucket_.start)));
+  put_varint(own_, difference(to_ms(entry.first), to_ms(entry.key.due)));
+  put_varint(own_, difference(to_ms(entry.accepted), base_accepted_));
+  put_varint(own_, entry.expires == never_expires
+                       ? 0
+                       : 1 + difference(to_ms(entry.expires), to_ms(entry.key.due)));
+  put_varint(own_, partition_index(entry.partition));
+  put_varint(own_, entry.id.size());
+  append_bytes(own_, as_bytes(entry.id));
+  put_varint(own_, entry.record.size());
+  append_bytes(own_, entry.record);
+}
+
+PendingKey Chunk::key_at(std::size_t index) const {
+  Varints in(entries().subspan(offsets_[index]));
+  const Sequence sequence =
+      static_cast<Sequence>(sum(static_cast<std::int64_t>(base_sequence_), in.number()));
+  return {bucket_.start + std::chrono::milliseconds(static_cast<std::int64_t>(in.number())),
+          sequence};
+}
+
+PendingView Chunk::at(std::size_t index) const {
+  Varints in(entries().subspan(offsets_[index]));
+  PendingView out;
+  out.key.sequence =
+      static_cast<Sequence>(sum(static_cast<std::int64_t>(base_sequence_), in.number()));
+  out.key.due = bucket_.start + std::chrono::milliseconds(static_cast<std::int64_t>(in.number()));
+  out.first = from_ms(sum(to_ms(out.key.due), in.number()));
+  out.accepted = from_ms(sum(base_accepted_, in.number()));
+  const std::uint64_t expires = in.number();
+  if (expires != 0) out.expires = from_ms(sum(to_ms(out.key.due), expires - 1));
+  out.partition = partitions_[in.number()];
+  out.id = as_text(in.take(in.number()));
+  out.record = in.take(in.number());
+  return out;
+}
+
+std::optional<std::size_t> Chunk::find(Sequence sequence) const {
+  if (offsets_.empty() || sequence < first_ || sequence > last_) return std::nullopt;
+  if (!sorted_) {
+    for (std::size_t i = offsets_.size(); i-- > 0;)
+      if (key_at(i).sequence == sequence) return i;
+    return std::nullopt;
+  }
+  std::size_t from = 0, until = offsets_.size();
+  while (from < until) {
+    const std::size_t middle = from + (until - from) / 2;
+    const Sequence found = key_at(middle).sequence;
+    if (found == sequence) return middle;
+    if (found < sequence)
+      from = middle + 1;
+    else
+      until = middle;
+  }
+  return std::nullopt;
+}
+
+std::size_t Chunk::entry_bytes(std::size_t index) const {
+  const std::size_t end = index + 1 < offsets_.size() ? offsets_[index + 1] : entries().size();
+  return end - offsets_[index];
+}
+
+std::size_t Chunk::memory_bytes() const {
+  return sizeof(Chunk) + own_.capacity() + parsed_.size() +
+         offsets_.capacity() * sizeof(std::uint32_t) +
+         partitions_.capacity() * sizeof(TopicPartition) + index_.size() * 48;
+}
+
+Buffer Chunk::encode(const LiveEntries& live) const {
+  std::vector<std::uint32_t> order;
+  order.reserve(offsets_.size());
+  for (std::uint32_t i = 0; i < offsets_.size(); ++i)
+    if (live.empty() || live[i]) order.push_back(i);
+  if (!sorted_) {
+    std::vector<Sequence> sequences(offsets_.size());
+    for (const auto i : order) sequences[i] = key_at(i).sequence;
+    std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return sequences[i]; });
+  }
+
+  Buffer out(header_bytes);
+  out.reserve(header_bytes + partitions_.size() * partition_bytes + entries().size());
+  out[0] = chunk_version;
+  out[1] = static_cast<std::uint8_t>(bucket_.level);
+  store_be(&out[8], to_ms(bucket_.start));
+  store_be(&out[16], base_sequence_);
+  store_be(&out[24], base_accepted_);
+  store_be(&out[32], static_cast<std::uint32_t>(order.size()));
+  store_be(&out[36], static_cast<std::uint32_t>(partitions_.size()));
+  for (const auto& partition : partitions_) put(out, partition);
+  for (const auto i : order) append_bytes(out, entries().subspan(offsets_[i], entry_bytes(i)));
+  store_be(&out[4], crc32c(Bytes(out).subspan(crc_from)));
+  return out;
+}
+
+Result<Chunk> Chunk::parse(const Bucket& bucket, SharedBytes bytes) {
+  const Bytes in = bytes.view();
+  if (in.size() < header_bytes)
+    return bad_chunk(bucket, fmt::format("it has {} bytes, less than a header", in.size()));
+  if (in[0] != chunk_version) {
+    return fail(Errc::unsupported,
+                fmt::format("a chunk of {} has version {}; this version of Tarry reads {}",
+                            bucket.text(), in[0], chunk_version));
+  }
+  const auto stated = load_be<std::uint32_t>(&in[4]);
+  const auto computed = crc32c(in.subspan(crc_from));
+  if (stated != computed) {
+    return bad_chunk(
+        bucket, fmt::format("its checksum is {:08x}, its bytes have {:08x}", stated, computed));
+  }
+  if (in[1] != static_cast<std::uint8_t>(bucket.level) ||
+      load_be<std::int64_t>(&in[8]) != to_ms(bucket.start))
+    return bad_chunk(bucket, "it states another bucket");
+
+  Chunk out(bucket);
+  out.base_sequence_ = load_be<Sequence>(&in[16]);
+  out.base_accepted_ = load_be<std::int64_t>(&in[24]);
+  const auto entries = load_be<std::uint32_t>(&in[32]);
+  const auto partitions = load_be<std::uint32_t>(&in[36]);
+  const std::size_t left = in.size() - header_bytes;
+  if (partitions > left / partition_bytes ||
+      entries > (left - partitions * partition_bytes) / smallest_entry)
+    return bad_chunk(bucket, fmt::format("{} entries and {} partitions do not fit into {} bytes",
+                                         entries, partitions, in.size()));
+  Fields table(in.subspan(header_bytes, partitions * partition_bytes));
+  for (std::uint32_t i = 0; i < partitions; ++i) out.partitions_.push_back(table.partition());
+  const std::size_t begin = header_bytes + partitions * partition_bytes;
+  if (entries == 0) return bad_chunk(bucket, "it has no entry");
+  out.parsed_ = bytes.part(begin, in.size() - begin);
+  out.offsets_.reserve(entries);
+  if (auto read = out.read_entries(); !read) return std::unexpected(read.error());
+  if (out.offsets_.size() != entries)
+    return bad_chunk(bucket,
+                     fmt::format("it states {} entries and has {}", entries, out.offsets_.size()));
+  return out;
+}
+
+// Finds where each begins, and that at() may read it without a look at its bounds.
+Result<> Chunk::read_entries() {
+  const Bytes all = parsed_.view();
+  const auto span = static_cast<std::uint64_t>(span_of(bucket_.level).count());
+  Varints in(all);
+  while (in.position() != all.data() + all.size()) {
+    const auto offset = static_cast<std::uint32_t>(in.position() - all.data());
+    const auto sequence =
+        static_cast<Sequence>(sum(static_cast<std::int64_t>(base_sequence_), in.number()));
+    const std::uint64_t due = in.number();
+    for (int i = 0; i < 3; ++i) in.number();
+    const std::uint64_t partition = in.number();
+    in.take(in.number());
+    in.take(in.number());
+    if (!in.whole() || due >= span || partition >= partitions_.size())
+      return bad_chunk(bucket_, fmt::format("its entry at byte {} is malformed", offset));
+    note({bucket_.start + std::chrono::milliseconds(static_cast<std::int64_t>(due)), sequence});
+    offsets_.push_back(offset);
+  }
+  return {};
+}
+
+}  // namespace tarry::storage

@@ -1,0 +1,700 @@
+#include "storage/bucket_store.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "scratch.h"
+#include "storage/bucket_tables.h"
+#include "storage/database.h"
+
+namespace tarry::storage {
+
+namespace {
+
+constexpr std::int64_t hour_ms = 3'600'000;
+const WallTime begin = bucket_of(BucketLevel::month, from_ms(1'795'000'000'000)).start;
+const Bucket hour = bucket_of(BucketLevel::hour, begin);
+const Bucket month = bucket_of(BucketLevel::month, begin);
+const TopicPartition orders{test_topic(1), 0};
+const TopicPartition others{test_topic(2), 3};
+
+WallTime after(std::int64_t ms) {
+  return begin + std::chrono::milliseconds(ms);
+}
+
+struct Record {
+  Sequence sequence;
+  std::int64_t due;  // After `begin`.
+  TopicPartition partition = orders;
+  std::string record = "record";
+};
+
+struct Fixture {
+  ScratchDirectory scratch;
+  BucketStore::Limits limits;
+  std::unique_ptr<BucketStore> store;
+  Owner owner{0, 1};
+  std::uint64_t lsn = 100;
+  std::uint32_t epoch = 0;
+
+  explicit Fixture(BucketStore::Limits of = {}) : limits(of) {
+    auto made = BucketStore::make(scratch.path("db"), limits);
+    REQUIRE(made.has_value());
+    store = std::move(*made);
+  }
+  // As after kill -9: what was flushed (by whom ever) is there.
+  void crash() {
+    store.reset();
+    auto opened = BucketStore::open(scratch.path("db"), limits);
+    REQUIRE(opened.has_value());
+    store = std::move(*opened);
+  }
+
+  static HomeWrite change(const Bucket& home, const std::vector<Record>& records,
+                          BucketLevel level) {
+    HomeWrite out;
+    out.home = home;
+    std::map<Bucket, Chunk> chunks;
+    for (const auto& record : records) {
+      const Bucket bucket = bucket_of(level, after(record.due));
+      PendingView view;
+      view.key = {after(record.due), record.sequence};
+      view.first = view.key.due;
+      view.partition = record.partition;
+      view.id = "id";
+      view.record = as_bytes(record.record);
+      chunks.try_emplace(bucket, bucket).first->second.append(view);
+      ++out.counts[record.partition.topic];
+    }
+    for (auto& [bucket, chunk] : chunks)
+      out.parts.push_back({std::make_shared<const Chunk>(std::move(chunk)), {}});
+    return out;
+  }
+  // Adds `records` to `home` and removes `gone` from it.
+  std::vector<ChunkKey> write(const Bucket& home, const std::vector<Record>& records,
+                              std::vector<Sequence> gone = {},
+                              BucketLevel level = BucketLevel::hour) {
+    HomeWrite out = change(home, records, level);
+    out.counts[orders.topic] -= static_cast<std::int64_t>(gone.size());
+    out.gone = std::move(gone);
+    out.place = {lsn += 10, 0, epoch};
+    const auto keys = store->write(owner, out);
+    REQUIRE(keys.has_value());
+    return *keys;
+  }
+
+  // All that is pending in an hour, by pieces; each is at most of `max_bytes` unless it is a chunk.
+  std::vector<Sequence> load(std::size_t max_bytes = 1u << 30, const ChunkKeys& have = {},
+                             std::size_t* largest = nullptr) {
+    std::vector<Sequence> out;
+    PendingKey from{hour.start, 0};
+    std::map<PendingKey, Sequence> waiting;
+    ChunkKeys known = have;
+    std::size_t most = 0;
+    while (from.due < hour.end()) {
+      const auto piece = store->next_piece(owner, hour, from, max_bytes, known);
+      REQUIRE(piece.has_value());
+      if (!piece->loaded) continue;
+      for (const auto& loaded : piece->chunks) {
+        known.insert(loaded.key);
+        for (std::size_t i = 0; i < loaded.chunk->size(); ++i) {
+          const PendingKey key = loaded.chunk->key_at(i);
+          if (loaded.live[i]) CHECK(waiting.emplace(key, key.sequence).second);
+        }
+      }
+      most = std::max(most, waiting.size());
+      REQUIRE(from < piece->until);
+      from = piece->until;
+      while (!waiting.empty() && waiting.begin()->first < from) {
+        out.push_back(waiting.begin()->second);
+        waiting.erase(waiting.begin());
+      }
+    }
+    CHECK(waiting.empty());
+    if (largest != nullptr) *largest = most;
+    return out;
+  }
+  bool is_pending(std::int64_t due, Sequence sequence) {
+    const PendingKey key{after(due), sequence};
+    const auto found = store->find(owner, std::span(&key, 1));
+    REQUIRE(found.has_value());
+    return found->front().has_value();
+  }
+  std::vector<Sequence> listed(PendingQuery query = {}) {
+    std::vector<Sequence> out;
+    for (;;) {
+      const auto page = store->page(owner, query);
+      REQUIRE(page.has_value());
+      CHECK(page->records.size() <= query.limit);
+      for (const auto& record : page->records) out.push_back(record.key.sequence);
+      if (!page->next) return out;
+      query.after = page->next;
+    }
+  }
+  std::uint64_t total(const TopicPartition& of = orders) {
+    const auto totals = store->totals();
+    REQUIRE(totals.has_value());
+    const auto at = totals->find(of.topic);
+    return at == totals->end() ? 0 : at->second;
+  }
+};
+
+void check_dropped(Fixture& f, std::size_t marks) {
+  CHECK(f.store->tables().dropped()->size() == marks);
+}
+
+TEST_SUITE("bucket store") {
+  TEST_CASE("what was written comes back in due order, by its key, and on pages") {
+    Fixture f;
+    f.write(hour, {{5, 200}, {2, 100, others}, {9, 100}, {3, 3'599'999}});
+    f.write(hour, {{4, 100}});
+    CHECK(f.load() == std::vector<Sequence>{2, 4, 9, 5, 3});
+    CHECK(f.is_pending(100, 9));
+    CHECK_FALSE(f.is_pending(101, 9));
+    CHECK_FALSE(f.is_pending(100, 8));
+    CHECK(f.listed() == std::vector<Sequence>{2, 4, 9, 5, 3});
+    CHECK(f.listed({.limit = 2}) == std::vector<Sequence>{2, 4, 9, 5, 3});
+    CHECK(f.listed({.topic = others.topic}) == std::vector<Sequence>{2});
+    CHECK(f.listed({.from = after(101), .until = after(3'599'999)}) == std::vector<Sequence>{5});
+    CHECK(f.total() == 4);
+    CHECK(f.total(others) == 1);
+    const PendingKey key{after(200), 5};
+    const auto found = f.store->find(f.owner, std::span(&key, 1));
+    CHECK(as_text(found->front()->record) == "record");
+    CHECK(found->front()->partition == orders);
+    CHECK(found->front()->id == "id");
+  }
+
+  TEST_CASE("trap 1: a crash keeps a write of several families whole or not at all") {
+    int flushed_by_itself = 0;
+    for (int writes = 20; writes <= 200; writes += 60) {
+      Fixture f({.write_buffer_bytes = 64u << 10});  // RocksDB flushes when it likes.
+      for (Sequence s = 1; s <= static_cast<Sequence>(writes); ++s) {
+        const std::vector<Sequence> gone(s > 1 ? 1 : 0, s - 1);
+        f.write(hour, {{s, static_cast<std::int64_t>(s), orders, std::string(2'000, 'b')}}, gone);
+      }
+      f.crash();
+      const auto places = f.store->places(0);
+      const Sequence last = places->empty() ? 0 : (places->at(hour).lsn - 100) / 10;
+      flushed_by_itself += last > 0;
+      // All of the last write that is there, and nothing of the next one.
+      CHECK(f.load() == (last > 0 ? std::vector<Sequence>{last} : std::vector<Sequence>{}));
+      CHECK(f.total() == (last > 0 ? 1 : 0));
+    }
+    CHECK(flushed_by_itself > 0);
+  }
+
+  TEST_CASE("trap 2: a write states how far its home is written, so a replay can skip the rest") {
+    Fixture f;
+    f.write(hour, {{1, 100}});
+    f.write(bucket_of(BucketLevel::hour, after(hour_ms)), {{2, hour_ms}});
+    REQUIRE(f.store->flush().has_value());
+    f.write(hour, {}, {1});  // Lost.
+    f.crash();
+    const auto places = f.store->places(0);
+    CHECK(places->at(hour) == JournalPlace{110, 0});
+    CHECK(places->at(bucket_of(BucketLevel::hour, after(hour_ms))) == JournalPlace{120, 0});
+    CHECK(f.is_pending(100, 1));
+  }
+
+  TEST_CASE("trap 2: a write in several batches that a crash cut short leaves nothing") {
+    const std::string body(2'000, 'b');
+    Fixture f({.step_bytes = 20'000});
+    f.write(hour, {{1, 100}});
+    REQUIRE(f.store->flush().has_value());
+    // Its first batches, as they stand before the last one: another family cannot be flushed alone,
+    // so the crash is put between them by taking the finished place away again.
+    std::vector<Record> many;
+    for (Sequence s = 10; s < 110; ++s)
+      many.push_back({s, static_cast<std::int64_t>(s) * 60'000 % hour_ms, orders, body});
+    const auto keys = f.write(hour, many, {}, BucketLevel::minute);
+    CHECK(keys.size() > 10);
+    Rocks& rocks = *f.store->tables().rocks;
+    rocksdb::WriteBatch undo;
+    undo.Put(rocks.family(bucket_family::rows), slice(home_key(row::place, 0, hour)),
+             slice(place_value({{110, 0}, 1, keys})));
+    REQUIRE(rocks.write(undo).has_value());
+    REQUIRE(f.store->flush().has_value());
+    f.crash();
+    CHECK(f.load() == std::vector<Sequence>{1});
+    CHECK(f.store->places(0)->at(hour) == JournalPlace{110, 0});
+    f.write(hour, many, {}, BucketLevel::minute);  // The replay.
+    CHECK(f.load().size() == 101);
+  }
+
+  TEST_CASE("trap 4: an hour that is downgraded is there once, whatever a crash cuts off") {
+    const std::string body(1'000, 'b');
+    Fixture f({.step_bytes = 100'000});
+    std::vector<Record> many;
+    for (Sequence s = 1; s <= 1'000; ++s)
+      many.push_back({s, static_cast<std::int64_t>(s * 7'919 % hour_ms), orders, body});
+    for (std::size_t i = 0; i < many.size(); i += 100)
+      f.write(hour, {many.begin() + static_cast<std::ptrdiff_t>(i),
+                     many.begin() + static_cast<std::ptrdiff_t>(i + 100)});
+    REQUIRE(f.store->flush().has_value());
+    const auto expected = f.load();
+    CHECK(expected.size() == 1'000);
+    for (int steps = 1;; ++steps) {
+      const auto more = f.store->downgrade(f.owner, hour, {});
+      REQUIRE(more.has_value());
+      if (steps % 2 == 0) REQUIRE(f.store->flush().has_value());
+      f.crash();  // An odd step is lost, and its sources are there again.
+      CHECK(f.load() == expected);
+      CHECK(f.total() == 1'000);
+      if (!*more && steps % 2 == 0) break;
+      REQUIRE(steps < 100);
+      if (steps % 2 == 1) REQUIRE(f.store->downgrade(f.owner, hour, {}).has_value());
+      if (steps % 2 == 1) REQUIRE(f.store->flush().has_value());
+    }
+  }
+
+  TEST_CASE("trap 5: a chunk that comes while its bucket is dealt is not deleted with the others") {
+    Fixture f;
+    const auto known = f.write(hour, {{1, 100}, {2, 60'000}});
+    const auto late = f.write(hour, {{3, 100}});
+    // The caller has the late one in memory: it stays where it is.
+    CHECK_FALSE(*f.store->downgrade(f.owner, hour, ChunkKeys(late.begin(), late.end())));
+    CHECK(f.load(1u << 30, ChunkKeys(late.begin(), late.end())) == std::vector<Sequence>{1, 2});
+    CHECK(f.load() == std::vector<Sequence>{1, 3, 2});
+    CHECK(f.is_pending(100, 3));
+  }
+
+  TEST_CASE("trap 7: what ended long ago goes from the ids with a compaction, and no sooner") {
+    Fixture f;
+    const auto tell = [&](const std::string& id, std::vector<ScheduleEvent> events) {
+      const IdChange change{orders, id, std::move(events)};
+      REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
+    };
+    const ScheduleEvent scheduled{
+        ScheduleEvent::Kind::scheduled, after(0), {after(100), 1}, after(100), -1};
+    ScheduleEvent delivered{
+        ScheduleEvent::Kind::delivered, after(100), {after(100), 1}, after(100), 42};
+    tell("ended", {scheduled});
+    tell("ended", {delivered});
+    tell("pending", {scheduled});
+    CHECK(f.store->id_events(orders, "ended")->back().offset == 42);
+    CHECK(f.store->id_events(orders, "ended")->size() == 2);
+    CHECK(f.store->id_events(orders, "unknown")->empty());
+    CHECK(f.store->id_events(others, "ended")->empty());
+
+    Rocks& rocks = *f.store->tables().rocks;
+    const auto compact = [&](WallTime now) {
+      REQUIRE(f.store->reclaim(1, now).has_value());
+      rocksdb::CompactRangeOptions all;
+      all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+      REQUIRE(rocks.db->CompactRange(all, rocks.family(bucket_family::ids), nullptr, nullptr).ok());
+    };
+    compact(after(100) + std::chrono::milliseconds(hour_ms - 1));
+    CHECK(f.store->id_events(orders, "ended")->size() == 2);
+    compact(after(100) + std::chrono::milliseconds(hour_ms));
+    CHECK(f.store->id_events(orders, "ended")->empty());
+    CHECK(f.store->id_events(orders, "pending")->size() == 1);
+  }
+
+  TEST_CASE("the events of an id are the last ones, and a replay does not double them") {
+    Fixture f;
+    std::vector<ScheduleEvent> all;
+    for (int i = 0; i < static_cast<int>(max_id_events) + 4; ++i)
+      all.push_back({i % 2 == 0 ? ScheduleEvent::Kind::scheduled : ScheduleEvent::Kind::replaced,
+                     after(i),
+                     {after(1'000), static_cast<Sequence>(i / 2)},
+                     after(1'000),
+                     -1});
+    const auto tell = [&](std::size_t from) {
+      for (std::size_t i = from; i < all.size(); ++i) {
+        const IdChange change{orders, "id", {all[i]}};
+        REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
+      }
+    };
+    tell(0);
+    REQUIRE(f.store->flush().has_value());
+    tell(5);
+    const auto events = f.store->id_events(orders, "id");
+    REQUIRE(events->size() == max_id_events);
+    for (std::size_t i = 0; i < max_id_events; ++i) CHECK((*events)[i] == all[i + 4]);
+  }
+
+  TEST_CASE("trap 8: a bucket of which most is cancelled is rewritten without it") {
+    const std::string body(1'000, 'b');
+    Fixture f({.step_bytes = 30'000});
+    std::vector<Record> many;
+    std::vector<Sequence> some, most, left;
+    for (Sequence s = 1; s <= 100; ++s) {
+      many.push_back({s, static_cast<std::int64_t>(s), orders, body});
+      (s <= 50 ? some : s <= 90 ? most : left).push_back(s);
+    }
+    f.write(hour, {many.begin(), many.begin() + 60});
+    f.write(hour, {many.begin() + 60, many.end()}, some);
+    CHECK(f.store->rewrite_if_wasted(f.owner, hour) == 0);  // Not more than half.
+    f.write(hour, {}, most);
+    const auto freed = f.store->rewrite_if_wasted(f.owner, hour);
+    REQUIRE(freed.has_value());
+    CHECK(*freed > 85'000);
+    CHECK(*freed < 95'000);
+    CHECK(f.load() == left);
+    CHECK(f.total() == 10);
+    CHECK(f.store->rewrite_if_wasted(f.owner, hour) == 0);
+  }
+
+  TEST_CASE("trap 9: records of a dropped topic are seen by nobody, and its mark goes after them") {
+    Fixture f;
+    f.write(hour, {{1, 100}, {2, 200, others}});
+    REQUIRE(f.store->drop_topic(orders.topic).has_value());
+    const auto check = [&] {
+      CHECK_FALSE(f.is_pending(100, 1));
+      CHECK(f.load() == std::vector<Sequence>{2});
+      CHECK(f.listed() == std::vector<Sequence>{2});
+      CHECK(f.total() == 0);
+      CHECK(f.total(others) == 1);
+    };
+    check();
+    REQUIRE(f.store->flush().has_value());
+    f.crash();
+    check();
+    // Made again: the new topic has another id.
+    const TopicPartition again{test_topic(7), 0};
+    f.write(hour, {{3, 100, again}});
+    CHECK(f.load() == std::vector<Sequence>{3, 2});
+    REQUIRE(f.store->reclaim(1, after(0)).has_value());
+    check_dropped(f, 1);
+    f.write(hour, {}, {2, 3});
+    REQUIRE(f.store->downgrade(f.owner, hour, {}).has_value());  // Leaves nothing.
+    REQUIRE(f.store->reclaim(1, after(0)).has_value());
+    check_dropped(f, 0);
+  }
+
+  TEST_CASE("a record that was moved away and back is pending, and its former marks are not its") {
+    Fixture f;
+    f.write(hour, {{1, 100}, {2, 100}});
+    f.write(hour, {}, {1});
+    CHECK_FALSE(f.is_pending(100, 1));
+    f.write(hour, {{1, 100}});
+    CHECK(f.is_pending(100, 1));
+    CHECK(f.load() == std::vector<Sequence>{1, 2});
+    // Away and back between two writes: a mark for the old one beside the new one.
+    f.write(hour, {{1, 100}}, {1});
+    CHECK(f.load() == std::vector<Sequence>{1, 2});
+    for (int i = 0; i < 3; ++i)
+      REQUIRE(f.store
+                  ->downgrade(f.owner,
+                              {static_cast<BucketLevel>(1 + i), i == 0 ? hour.start : after(0)}, {})
+                  .has_value());
+    CHECK(f.load() == std::vector<Sequence>{1, 2});
+    f.write(hour, {}, {1});
+    CHECK(f.load() == std::vector<Sequence>{2});
+    CHECK_FALSE(f.is_pending(100, 1));
+  }
+
+  TEST_CASE("a month is dealt out to hours, and is counted in them then") {
+    Fixture f({.step_bytes = 5'000});
+    std::vector<Record> many;
+    for (Sequence s = 1; s <= 300; ++s)
+      many.push_back(
+          {s, static_cast<std::int64_t>(s) * hour_ms * 2 + 5, orders, std::string(100, 'b')});
+    for (std::size_t i = 0; i < many.size(); i += 30)
+      f.write(month,
+              {many.begin() + static_cast<std::ptrdiff_t>(i),
+               many.begin() + static_cast<std::ptrdiff_t>(i + 30)},
+              {}, BucketLevel::month);
+    f.write(month, {}, {7});
+    CHECK(f.store->counts(orders.topic)->at(month) == 299);
+    const auto before = f.listed();
+    CHECK(before.size() == 299);
+    int steps = 1;
+    for (; *f.store->downgrade(f.owner, month, {}); ++steps) CHECK(f.listed() == before);
+    CHECK(steps > 3);
+    CHECK(f.listed() == before);
+    const auto counts = f.store->counts(orders.topic);
+    CHECK(counts->size() == 299);
+    CHECK(counts->at(bucket_of(BucketLevel::hour, after(12 * hour_ms))) == 1);
+    CHECK(f.total() == 299);
+    CHECK(f.store->homes(f.owner)->size() == 299);
+    // A mark of an hour finds a record that is still in its month.
+    f.write(month, {{1'000, 20, orders, "late"}}, {}, BucketLevel::month);
+    f.write(hour, {}, {1'000});
+    CHECK_FALSE(f.is_pending(20, 1'000));
+  }
+
+  TEST_CASE("an hour that is too large for memory is loaded in pieces, down to one millisecond") {
+    const std::string body(1'000, 'b');
+    Fixture f({.step_bytes = 400'000});
+    SeededRandom random(3);
+    std::vector<PendingKey> keys;
+    std::vector<Sequence> order;
+    for (Sequence s = 1; s <= 3'000; ++s) order.push_back(s);
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+    std::vector<Record> records;
+    for (const Sequence s : order) {
+      // A third each: over the hour, in one second, in one millisecond; their order of arrival has
+      // nothing to do with the order in which they come, as when they were moved there.
+      const auto kind = random.below(3);
+      const std::int64_t due = kind == 0 ? static_cast<std::int64_t>(random.below(hour_ms))
+                               : kind == 1
+                                   ? 1'800'000 + static_cast<std::int64_t>(random.below(1'000))
+                                   : 1'800'500;
+      keys.push_back({after(due), s});
+      records.push_back({s, due, orders, body});
+      if (records.size() == 100) f.write(hour, std::exchange(records, {}));
+    }
+    std::ranges::sort(keys);
+    std::vector<Sequence> expected;
+    for (const auto& key : keys) expected.push_back(key.sequence);
+    std::size_t largest = 0;
+    CHECK(f.load(200'000, {}, &largest) == expected);
+    CHECK(largest < 900);  // Of 3 000: what one piece has, and a chunk of each run.
+    CHECK(f.load(200'000) == expected);
+  }
+
+  TEST_CASE("another number of shards finds everything, and each shard what is its own") {
+    Fixture f({.step_bytes = 3'000});
+    const auto partition = [](Sequence s) {
+      return TopicPartition{test_topic(1), static_cast<PartitionIndex>(s % 12)};
+    };
+    std::set<Sequence> expected;
+    std::uint16_t now = 2;
+    Sequence next = 1;
+    for (const int number : {2, 5, 1, 3, 3}) {
+      const auto shards = static_cast<std::uint16_t>(number);
+      const auto owner_of = [&](const TopicPartition& tp) {
+        return static_cast<std::uint16_t>(tp.partition % shards);
+      };
+      now = shards;
+      f.epoch = f.store->epoch(now).value();
+      const auto foreign = f.store->foreign_homes(now);
+      REQUIRE(foreign.has_value());
+      for (const auto& home : *foreign)
+        for (int steps = 0; *f.store->adopt(now, home, owner_of); ++steps) REQUIRE(steps < 1'000);
+      CHECK(f.store->foreign_homes(now)->empty());
+      std::set<Sequence> found;
+      for (std::uint16_t shard = 0; shard < now; ++shard) {
+        f.owner = {shard, now};
+        for (const Sequence s : f.load()) {
+          CHECK(owner_of(partition(s)) == shard);
+          CHECK(found.insert(s).second);
+        }
+        // New ones, some gone, and one that leaves and comes back.
+        std::vector<Record> records;
+        for (int i = 0; i < 60; ++i, ++next)
+          if (owner_of(partition(next)) == shard) {
+            records.push_back({next, static_cast<std::int64_t>(next), partition(next)});
+            expected.insert(next);
+          }
+        std::vector<Sequence> gone;
+        for (const Sequence s : found)
+          if (owner_of(partition(s)) == shard && s % 5 == 0) gone.push_back(s), expected.erase(s);
+        for (const Sequence s : found)
+          if (owner_of(partition(s)) == shard && s % 7 == 1) {
+            gone.push_back(s);
+            if (expected.insert(s).second || expected.contains(s))
+              records.push_back({s, static_cast<std::int64_t>(s), partition(s)});
+          }
+        f.write(hour, records, gone);
+        f.write(bucket_of(BucketLevel::hour, after(0)), {}, {});
+      }
+      std::set<Sequence> all;
+      for (std::uint16_t shard = 0; shard < now; ++shard) {
+        f.owner = {shard, now};
+        for (const Sequence s : f.load()) all.insert(s);
+      }
+      CHECK(all == expected);
+    }
+  }
+
+  TEST_CASE(
+      "a mark that was made before its chunk was adopted counts, however many shards follow") {
+    Fixture f;
+    const auto to_last = [](std::uint16_t shards) {
+      return [shards](const TopicPartition&) { return static_cast<std::uint16_t>(shards - 1); };
+    };
+    f.epoch = f.store->epoch(1).value();
+    f.write(hour, {{1, 100}, {2, 100}, {3, 100}});
+    CHECK(f.store->epoch(1) == f.epoch);
+    // A replay may tell of a removal before anything of the home was read.
+    f.epoch = f.store->epoch(2).value();
+    f.owner = {1, 2};
+    f.write(hour, {}, {1});
+    f.epoch = f.store->epoch(3).value();
+    CHECK_FALSE(*f.store->adopt(3, hour, to_last(3)));
+    f.owner = {2, 3};
+    CHECK(f.load() == std::vector<Sequence>{2, 3});
+    // Back to one: marks of its former time are not for what came since, although its journal is
+    // shorter than the others were.
+    f.write(hour, {{1, 100}}, {2});
+    f.lsn = 50;
+    f.epoch = f.store->epoch(1).value();
+    CHECK_FALSE(*f.store->adopt(1, hour, to_last(1)));
+    f.owner = {0, 1};
+    CHECK(f.load() == std::vector<Sequence>{1, 3});
+    f.write(hour, {}, {3});
+    CHECK(f.load() == std::vector<Sequence>{1});
+  }
+
+  TEST_CASE("a moved record is found by its handle until it is gone") {
+    Fixture f;
+    const PendingKey handle{after(100), 1};
+    const Forward moved{handle, PendingKey{after(900), 1}}, gone{handle, std::nullopt};
+    CHECK_FALSE(f.store->forward(handle)->has_value());
+    REQUIRE(f.store->write(std::span(&moved, 1), {}).has_value());
+    CHECK(*f.store->forward(handle) == PendingKey{after(900), 1});
+    REQUIRE(f.store->write(std::span(&gone, 1), {}).has_value());
+    CHECK_FALSE(f.store->forward(handle)->has_value());
+  }
+
+  TEST_CASE("a home's place and marks are kept until a checkpoint has passed it") {
+    Fixture f;
+    f.write(hour, {{1, 100}});
+    f.write(hour, {}, {1});
+    REQUIRE(f.store->forget_places(0, {119, 0}, {hour}).has_value());
+    CHECK(f.store->places(0)->size() == 1);
+    REQUIRE(f.store->forget_places(0, {120, 0}, {hour}).has_value());
+    CHECK(f.store->places(0)->empty());
+  }
+
+  TEST_CASE("marks of another number of shards are kept while anybody has a chunk in their home") {
+    Fixture f;
+    f.owner = {1, 2};
+    f.epoch = f.store->epoch(2).value();
+    const auto keys = f.write(hour, {{1, 100}});
+    f.owner = {0, 1};
+    f.epoch = f.store->epoch(1).value();
+    f.write(hour, {}, {1});
+    // Two again: the first shard has nothing in the hour, the second has what the mark is for.
+    f.owner = {1, 2};
+    f.epoch = f.store->epoch(2).value();
+    REQUIRE(f.store->forget_places(0, {f.lsn + 100, 0, f.epoch}, {hour}).has_value());
+    CHECK(f.load().empty());
+    HomeWrite change;
+    change.home = hour;
+    change.place = {f.lsn += 10, 0, f.epoch};
+    change.dead = keys;
+    REQUIRE(f.store->write(f.owner, change).has_value());
+    CHECK_FALSE(f.store->tables().marks_of(hour)->empty());
+    REQUIRE(f.store->forget_places(1, {f.lsn + 100, 0, f.epoch}, {hour}).has_value());
+    CHECK(f.store->tables().marks_of(hour)->empty());
+  }
+
+  TEST_CASE("a downgrade leaves out what is due before the piece that is asked for") {
+    Fixture f;
+    f.write(hour, {{1, 100}, {2, 200}, {3, 3'000'000}});
+    CHECK_FALSE(*f.store->downgrade(f.owner, hour, {}, {after(200), 0}));
+    CHECK_FALSE(f.is_pending(100, 1));
+    CHECK(f.is_pending(200, 2));
+    CHECK(f.is_pending(3'000'000, 3));
+  }
+
+  TEST_CASE("blob files of which all or most is gone are given back") {
+    Fixture f;
+    SeededRandom random(1);
+    std::vector<ChunkKey> keys;
+    for (int i = 0; i < 20; ++i) {
+      std::vector<Record> records;
+      for (int k = 0; k < 100; ++k) {
+        std::string body(1'000, 0);
+        for (char& c : body) c = static_cast<char>(random.u64());
+        records.push_back({static_cast<Sequence>(i * 100 + k), i, orders, body});
+      }
+      const auto more = f.write(hour, records);
+      keys.insert(keys.end(), more.begin(), more.end());
+      REQUIRE(f.store->flush().has_value());
+    }
+    const auto full = f.store->sizes().blob_bytes;
+    CHECK(full > 2'000'000);
+    HomeWrite change;
+    change.home = hour;
+    change.place = {f.lsn += 10, 0};
+    change.dead.assign(keys.begin(), keys.begin() + 15);
+    REQUIRE(f.store->write(f.owner, change).has_value());
+    REQUIRE(f.store->flush().has_value());
+    REQUIRE(f.store->reclaim(0.5, after(0)).has_value());
+    CHECK(f.store->sizes().blob_bytes < full / 3);
+    CHECK(f.load().size() == 500);
+  }
+
+  TEST_CASE("a directory of a former format is refused with one line, and is not changed") {
+    ScratchDirectory scratch;
+    const auto is_refused = [&](const std::string& format) {
+      const auto before = contents(scratch.path("db"));
+      const auto opened = BucketStore::open(scratch.path("db"), {});
+      REQUIRE_FALSE(opened.has_value());
+      CAPTURE(opened.error().message);
+      CHECK(opened.error().code == Errc::unsupported);
+      CHECK(opened.error().message.contains("has the format " + format + ";"));
+      CHECK(opened.error().message.contains("nothing was changed"));
+      CHECK(contents(scratch.path("db")) == before);
+    };
+    { REQUIRE(Database::make(scratch.path("db"), Database::Kind::pending).has_value()); }
+    is_refused("tarry-pending-2");
+    {
+      auto database = Database::open(scratch.path("db"), Database::Kind::pending);
+      REQUIRE(database.has_value());
+      Rocks& rocks = (*database)->rocks();
+      Family* first = nullptr;
+      REQUIRE(rocks.db->CreateColumnFamily({}, "tarry-pending-1", &first).ok());
+      const auto second = std::ranges::find_if(
+          rocks.families, [](Family* family) { return family->GetName() == "tarry-pending-2"; });
+      REQUIRE(second != rocks.families.end());
+      REQUIRE(rocks.db->DropColumnFamily(*second).ok());
+      rocks.families.push_back(first);
+    }
+    is_refused("tarry-pending-1");
+    CHECK(BucketStore::open(scratch.path("nothing"), {}).error().message.contains("missing"));
+  }
+
+  TEST_CASE("a flipped bit in a blob file is an error of the read that meets it") {
+    Fixture f;
+    f.write(hour, {{1, 100, orders, std::string(5'000, 'b')}});
+    REQUIRE(f.store->flush().has_value());
+    f.store.reset();
+    int flipped = 0;
+    for (const auto& [file, bytes] : contents(f.scratch.path("db"))) {
+      if (!file.ends_with(".blob")) continue;
+      std::string changed = bytes;
+      changed[changed.size() / 2] ^= 1;
+      write_whole(file, changed);
+      ++flipped;
+    }
+    REQUIRE(flipped == 1);
+    auto opened = BucketStore::open(f.scratch.path("db"), f.limits);
+    REQUIRE(opened.has_value());
+    f.store = std::move(*opened);
+    const auto piece = f.store->next_piece(f.owner, hour, {hour.start, 0}, 1 << 20, {});
+    REQUIRE_FALSE(piece.has_value());
+    CHECK(piece.error().code == Errc::corrupt);
+    CHECK(piece.error().message.contains("restore the whole data directory"));
+  }
+
+  TEST_CASE("a chunk or a row that is changed or missing is damage that names what it is") {
+    const auto spoil = [](std::size_t family, const Buffer& key, std::optional<Buffer> value) {
+      Fixture f;
+      f.write(hour, {{1, 100}});
+      f.write(hour, {}, {1});
+      Rocks& rocks = *f.store->tables().rocks;
+      rocksdb::WriteBatch batch;
+      if (value)
+        batch.Put(rocks.family(family), slice(key), slice(*value));
+      else
+        batch.Delete(rocks.family(family), slice(key));
+      REQUIRE(rocks.write(batch).has_value());
+      const auto piece = f.store->next_piece(f.owner, hour, {hour.start, 0}, 1 << 20, {});
+      REQUIRE_FALSE(piece.has_value());
+      CHECK(piece.error().code == Errc::corrupt);
+      CHECK(piece.error().message.contains("restore the whole data directory"));
+      return piece.error().message;
+    };
+    const Owner owner{0, 1};
+    const ChunkKey chunk{hour, 1, {110, 0}};
+    CHECK(spoil(bucket_family::chunks, chunk_key(owner, chunk), std::nullopt).contains("missing"));
+    CHECK(
+        spoil(bucket_family::chunks, chunk_key(owner, chunk), Buffer(100, 1)).contains("checksum"));
+    CHECK(spoil(bucket_family::rows, chunk_row_key(owner, chunk), Buffer(3)).contains("malformed"));
+    CHECK(spoil(bucket_family::rows, gone_key(hour, {120, 0}, 0), Buffer(9)).contains("malformed"));
+  }
+}
+
+}  // namespace
+}  // namespace tarry::storage

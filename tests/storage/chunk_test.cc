@@ -1,0 +1,169 @@
+#include "storage/chunk.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "base/crc32c.h"
+#include "scratch.h"
+
+namespace tarry::storage {
+namespace {
+
+constexpr std::int64_t hour_ms = 3'600'000;
+const Bucket hour = bucket_of(BucketLevel::hour, from_ms(500'000 * hour_ms));
+
+PendingView entry(Sequence sequence, std::int64_t after_ms, std::string_view record = "record") {
+  PendingView out;
+  out.key = {hour.start + std::chrono::milliseconds(after_ms), sequence};
+  out.first = out.key.due;
+  out.partition = {test_topic(1), 0};
+  out.accepted = from_ms(1'000);
+  out.record = as_bytes(record);
+  return out;
+}
+
+Result<Chunk> again(const Chunk& chunk, const LiveEntries& live = {}) {
+  return Chunk::parse(chunk.bucket(), SharedBytes(chunk.encode(live)));
+}
+
+std::string text_of(const PendingView& view) {
+  return std::to_string(to_ms(view.key.due)) + " " + std::to_string(view.key.sequence) + " " +
+         std::to_string(to_ms(view.first)) + " " + view.partition.topic.text() + "-" +
+         std::to_string(view.partition.partition) + " " + std::to_string(to_ms(view.accepted)) +
+         " " + std::to_string(to_ms(view.expires)) + " " + std::string(view.id) + " " +
+         std::string(as_text(view.record));
+}
+
+TEST_SUITE("chunk") {
+  TEST_CASE("a bucket is found by its level and a due time, also before 1970") {
+    CHECK(bucket_of(BucketLevel::minute, from_ms(60'000)).start == from_ms(60'000));
+    CHECK(bucket_of(BucketLevel::minute, from_ms(119'999)).start == from_ms(60'000));
+    CHECK(bucket_of(BucketLevel::hour, from_ms(-1)).start == from_ms(-hour_ms));
+    CHECK(bucket_of(BucketLevel::hour, from_ms(-hour_ms)).start == from_ms(-hour_ms));
+    for (BucketLevel level = BucketLevel::month; level != BucketLevel::run; level = finer(level)) {
+      const Bucket bucket = bucket_of(level, from_ms(1'795'000'123'457));
+      CHECK(bucket.holds(from_ms(1'795'000'123'457)));
+      CHECK(bucket_of(finer(level), bucket.start).start == bucket.start);
+      CHECK(bucket_of(finer(level), bucket.end()).start == bucket.end());
+    }
+  }
+
+  TEST_CASE("every field of an entry comes back, whatever its value") {
+    Chunk chunk(hour);
+    std::vector<std::string> expected;
+    Sequence sequence = 1;
+    for (const WallTime odd : {from_ms(0), from_ms(-1), WallTime::min(), WallTime::max(),
+                               from_ms(253'402'300'799'999)}) {
+      PendingView view = entry(sequence, hour_ms - 1, std::string_view("a\0b", 3));
+      sequence += 1'000'000'000'000;
+      view.first = odd;
+      view.accepted = odd;
+      view.expires = odd;
+      view.partition.partition = static_cast<PartitionIndex>(sequence % 7);
+      view.id = "an id";
+      chunk.append(view);
+      expected.push_back(text_of(view));
+    }
+    chunk.append(entry(std::numeric_limits<Sequence>::max(), 0, ""));
+    expected.push_back(text_of(entry(std::numeric_limits<Sequence>::max(), 0, "")));
+    const auto read = again(chunk);
+    REQUIRE(read.has_value());
+    REQUIRE(read->size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CHECK(text_of(chunk.at(i)) == expected[i]);
+      CHECK(text_of(read->at(i)) == expected[i]);
+    }
+  }
+
+  TEST_CASE("what is gone is left out, and the others are sorted by sequence number") {
+    Chunk chunk(hour);
+    for (const Sequence sequence : {5, 3, 9, 4}) chunk.append(entry(sequence, 10));
+    const auto read = again(chunk, {true, true, false, true});
+    REQUIRE(read.has_value());
+    REQUIRE(read->size() == 3);
+    CHECK(read->key_at(0).sequence == 3);
+    CHECK(read->key_at(1).sequence == 4);
+    CHECK(read->key_at(2).sequence == 5);
+    CHECK(read->first() == 3);
+    CHECK(read->last() == 5);
+    CHECK(read->find(4) == 1);
+    CHECK_FALSE(read->find(9).has_value());
+    CHECK_FALSE(read->find(6).has_value());
+    CHECK(chunk.find(9) == 2);
+  }
+
+  TEST_CASE("an entry of a hundred bytes costs no more than 15 more") {
+    Chunk chunk(hour);
+    const std::string body(100, 'b');
+    std::size_t entries = 0;
+    for (; !chunk.is_full(); ++entries)
+      chunk.append(entry(1'000'000'000 + 37 * entries, static_cast<std::int64_t>(entries), body));
+    CHECK(chunk.encode({}).size() <= entries * 115 + 60);
+  }
+
+  TEST_CASE("a chunk of a thousand partitions finds all of them again") {
+    Chunk chunk(hour);
+    for (int i = 0; i < 3'000; ++i) {
+      PendingView view = entry(static_cast<Sequence>(i), i);
+      view.partition = {test_topic(static_cast<std::uint8_t>(i % 100)), i % 1'000};
+      chunk.append(view);
+    }
+    const auto read = again(chunk);
+    REQUIRE(read.has_value());
+    for (int i = 0; i < 3'000; ++i) {
+      const auto found = read->find(static_cast<Sequence>(i));
+      REQUIRE(found.has_value());
+      CHECK(read->at(*found).partition ==
+            TopicPartition{test_topic(static_cast<std::uint8_t>(i % 100)), i % 1'000});
+    }
+  }
+
+  TEST_CASE("a chunk with any byte changed, or cut anywhere, is damage that names its bucket") {
+    Chunk chunk(hour);
+    for (Sequence sequence = 1; sequence < 4; ++sequence) chunk.append(entry(sequence, 10));
+    const Buffer whole = chunk.encode({});
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      CAPTURE(i);
+      Buffer changed = whole;
+      changed[i] ^= 0x10;
+      if (i == 1 || (i > 1 && i < 4)) continue;  // Not in the checksum: level (below), zeros.
+      const auto read = Chunk::parse(hour, SharedBytes(changed));
+      REQUIRE_FALSE(read.has_value());
+      CHECK(read.error().message.contains(i == 0 ? "version" : "hour 20"));
+      const auto cut = Chunk::parse(
+          hour, SharedBytes(Buffer(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(i))));
+      CHECK_FALSE(cut.has_value());
+    }
+    const auto other = Chunk::parse(bucket_of(BucketLevel::hour, hour.end()), SharedBytes(whole));
+    REQUIRE_FALSE(other.has_value());
+    CHECK(other.error().message.contains("another bucket"));
+    CHECK_FALSE(Chunk::parse({BucketLevel::minute, hour.start}, SharedBytes(whole)).has_value());
+  }
+
+  TEST_CASE("bytes that nobody encoded are refused, though their checksum is right") {
+    SeededRandom random(7);
+    Chunk chunk(hour);
+    for (Sequence sequence = 1; sequence < 40; ++sequence)
+      chunk.append(entry(sequence, 10, std::string(sequence, 'x')));
+    const Buffer whole = chunk.encode({});
+    int read_all_the_same = 0;
+    for (int i = 0; i < tries(5'000); ++i) {
+      Buffer changed = whole;
+      for (auto n = 1 + random.below(3); n > 0; --n)
+        changed[8 + random.below(changed.size() - 8)] = static_cast<std::uint8_t>(random.u64());
+      if (random.below(4) == 0) changed.resize(40 + random.below(changed.size() - 40));
+      store_be(&changed[4], crc32c(Bytes(changed).subspan(8)));
+      const auto read = Chunk::parse(hour, SharedBytes(changed));
+      if (!read) continue;
+      ++read_all_the_same;  // A body or a time that is another one; what counts is that it holds.
+      for (std::size_t at = 0; at < read->size(); ++at) CHECK(hour.holds(read->at(at).key.due));
+    }
+    CHECK(read_all_the_same > 0);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::storage
