@@ -1,0 +1,453 @@
+#include "delay/bucket_tier.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/assert.h"
+
+namespace tarry::delay {
+
+using storage::Bucket;
+using storage::bucket_of;
+using storage::BucketLevel;
+using storage::Chunk;
+using storage::JournalPlace;
+
+namespace {
+
+// Before every due time, and far enough from the end of what a number can hold.
+constexpr WallTime before_all{
+    std::chrono::milliseconds{std::numeric_limits<std::int64_t>::min() / 4}};
+// What a resident costs beside its chunk, its bits included.
+constexpr std::size_t resident_overhead = 256;
+// The horizon is not pulled back further.
+constexpr std::chrono::milliseconds least_lead{1'000};
+// And it does not go ahead again at once.
+constexpr std::chrono::milliseconds lead_grows_after{30'000};
+
+JournalPlace behind(const JournalPlace& at) {
+  return {at.lsn, at.operation + 1, at.epoch};
+}
+
+}  // namespace
+
+BucketTier::BucketTier(storage::BucketStore& store, Background& background, storage::Owner owner,
+                       const Options& options, Hooks hooks)
+    : store_(store),
+      background_(background),
+      owner_(owner),
+      options_(options),
+      hooks_(std::move(hooks)),
+      horizon_{before_all, 0},
+      lead_(options.lead),
+      handing_from_{before_all, 0} {}
+
+BucketTier::~BucketTier() {
+  *alive_ = false;
+}
+
+Result<> BucketTier::open(WallTime now) {
+  const auto epoch = store_.epoch(owner_.shards);
+  if (!epoch) return std::unexpected(epoch.error());
+  epoch_ = *epoch;
+  hours_end_ = bucket_of(BucketLevel::month, now + options_.hours_ahead).start;
+  const auto places = store_.places(owner_.shard);
+  if (!places) return std::unexpected(places.error());
+  for (const auto& [home, place] : *places) {
+    homes_[home].written = place;
+    applied_ = std::max(applied_, place);
+  }
+  // First: what another shard adopts meanwhile is among the others then.
+  const auto foreign = store_.foreign_homes(owner_.shards);
+  if (!foreign) return std::unexpected(foreign.error());
+  const auto there = store_.homes(owner_);
+  if (!there) return std::unexpected(there.error());
+  for (const auto& home : *there) homes_[home].on_disk = true;
+  for (const auto& home : *foreign) homes_[home].foreign = true;
+  return {};
+}
+
+Bucket BucketTier::home_of(WallTime due) const {
+  return bucket_of(due < hours_end_ ? BucketLevel::hour : BucketLevel::month, due);
+}
+
+// A home may have been a month when it was written, and be hours now.
+bool BucketTier::is_written(const JournalPlace& at, WallTime due) const {
+  for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
+    const auto home = homes_.find(bucket_of(level, due));
+    if (home != homes_.end() && at < home->second.written) return true;
+  }
+  return false;
+}
+
+// --- Durable operations
+
+BucketTier::Resident& BucketTier::tail(Shelf& shelf, const Bucket& bucket) {
+  if (shelf.residents.empty() || shelf.residents.back()->sealed ||
+      shelf.residents.back()->chunk->is_full()) {
+    auto made = std::make_shared<Resident>();
+    made->chunk = std::make_shared<Chunk>(bucket);
+    shelf.residents.push_back(std::move(made));
+  }
+  return *shelf.residents.back();
+}
+
+void BucketTier::charge(Home& home, Resident& resident) {
+  const std::size_t now = resident.chunk->memory_bytes() + resident_overhead;
+  memory_ += now - resident.charged;
+  if (!resident.is_written()) home.unwritten += now - resident.charged;
+  resident.charged = now;
+}
+
+bool BucketTier::added(JournalPlace at, const PendingView& record) {
+  at.epoch = epoch_;
+  const bool is_new = !is_written(at, record.key.due);
+  applied_ = std::max(applied_, behind(at));
+  if (record.was_moved()) shared_.forwards[record.handle()] = record.key;
+  if (!is_new || dropped_.contains(record.partition.topic)) return false;
+  const Bucket id = home_of(record.key.due);
+  Home& home = homes_[id];
+  const Bucket bucket =
+      bucket_of(id.level == BucketLevel::month ? BucketLevel::month : home.split, record.key.due);
+  Shelf& shelf = home.shelves[bucket];
+  Resident& resident = tail(shelf, bucket);
+  resident.chunk->append(record);
+  resident.live.push_back(true);
+  ++resident.live_count;
+  ++live_;
+  charge(home, resident);
+  if (shelf.residents.size() > 1) {
+    const Chunk& before = *shelf.residents[shelf.residents.size() - 2]->chunk;
+    if (resident.chunk->first() <= before.last()) shelf.in_order = false;
+  }
+  ++home.counts[record.partition.topic];
+  home.dirty = true;
+  return record.key < horizon_;
+}
+
+void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPartition& partition,
+                         std::optional<WallTime> first, bool ends) {
+  at.epoch = epoch_;
+  const bool is_new = !is_written(at, key.due);
+  applied_ = std::max(applied_, behind(at));
+  const Place place = locate(key);
+  if (place.resident != nullptr) first = place.resident->chunk->at(place.index).first;
+  if (first && *first != key.due) {
+    // If the record follows under another key, its handle leads to itself until that is told.
+    const PendingKey handle{*first, key.sequence};
+    shared_.forwards[handle] = ends ? std::nullopt : std::optional(handle);
+  }
+  if (!is_new || dropped_.contains(partition.topic)) return;
+  const Bucket id = home_of(key.due);
+  Home& home = homes_[id];
+  --home.counts[partition.topic];
+  home.dirty = true;
+  if (place.resident == nullptr) {
+    home.gone.insert(key.sequence);
+    return;
+  }
+  // A month that is closed takes no marks: its place in the journal is fixed.
+  const bool is_on_disk = place.resident->is_written() || place.resident->writing;
+  if (is_on_disk && place.home == id)
+    place.resident->gone.push_back(key.sequence);
+  else if (is_on_disk)
+    home.gone.insert(key.sequence);
+  else
+    ++stats_.spared;
+  kill(place);
+}
+
+void BucketTier::kill(const Place& place) {
+  Home& home = homes_.at(place.home);
+  const std::shared_ptr<Resident> resident = place.resident;
+  resident->live[place.index] = false;
+  --resident->live_count;
+  --live_;
+  if (resident->live_count == 0 && !resident->writing) let_go(home, place.bucket, *resident);
+}
+
+// Nothing of it is pending: memory forgets it, and with the next write of its home the disk does.
+void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
+  if (resident.is_written()) {
+    home.dead.push_back(*resident.key);
+    home.dirty = true;
+  } else {
+    home.unwritten -= resident.charged;
+  }
+  memory_ -= resident.charged;
+  resident.on_shelf = false;
+  const auto shelf = home.shelves.find(bucket);
+  TARRY_ASSERT(shelf != home.shelves.end(), "a resident stands on its bucket's shelf");
+  auto& residents = shelf->second.residents;
+  std::erase_if(residents, [&](const auto& one) { return one.get() == &resident; });
+  if (residents.empty()) home.shelves.erase(shelf);
+}
+
+void BucketTier::id_event(const TopicPartition& partition, std::string_view id,
+                          const storage::ScheduleEvent& event) {
+  shared_.ids[{partition, std::string(id)}].push_back(event);
+}
+
+void BucketTier::topic_dropped(const TopicId& topic) {
+  if (!dropped_.insert(topic).second) return;
+  for (const auto& [id, home] : homes_)
+    for (const auto& [bucket, shelf] : home.shelves)
+      for (const auto& resident : shelf.residents) sweeping_.push_back({id, bucket, resident, 0});
+}
+
+// Frees what memory has of dropped topics.  The store leaves them out by itself.
+void BucketTier::sweep(std::size_t budget) {
+  for (; budget > 0 && !sweeping_.empty(); --budget) {
+    const Place place = sweeping_.front();
+    if (!place.resident->on_shelf || place.index >= place.resident->live.size()) {
+      sweeping_.pop_front();
+      continue;
+    }
+    ++sweeping_.front().index;
+    if (place.resident->live[place.index] &&
+        dropped_.contains(place.resident->chunk->at(place.index).partition.topic))
+      kill(place);
+  }
+}
+
+// --- Reading
+
+// The index of the resident of `shelf` that has `key`, and the entry's index in it.
+std::shared_ptr<BucketTier::Resident> BucketTier::covering(const Shelf& shelf,
+                                                           const PendingKey& key,
+                                                           std::size_t& index) {
+  const auto has = [&](const Resident& resident) {
+    const auto found = resident.chunk->find(key.sequence);
+    if (!found || !resident.live[*found] || resident.chunk->key_at(*found) != key) return false;
+    index = *found;
+    return true;
+  };
+  const auto& residents = shelf.residents;
+  if (shelf.in_order) {
+    const auto behind_it = std::ranges::upper_bound(
+        residents, key.sequence, {}, [](const auto& one) { return one->chunk->first(); });
+    if (behind_it == residents.begin() || !has(**std::prev(behind_it))) return nullptr;
+    return *std::prev(behind_it);
+  }
+  for (auto at = residents.rbegin(); at != residents.rend(); ++at)
+    if (has(**at)) return *at;
+  return nullptr;
+}
+
+BucketTier::Place BucketTier::locate(const PendingKey& key) const {
+  for (const BucketLevel home_level : {BucketLevel::hour, BucketLevel::month}) {
+    const auto home = homes_.find(bucket_of(home_level, key.due));
+    if (home == homes_.end()) continue;
+    for (BucketLevel level = home_level;; level = finer(level)) {
+      const auto shelf = home->second.shelves.find(bucket_of(level, key.due));
+      if (shelf != home->second.shelves.end()) {
+        std::size_t index = 0;
+        if (auto found = covering(shelf->second, key, index))
+          return {home->first, shelf->first, std::move(found), index};
+      }
+      if (level == BucketLevel::run || home_level == BucketLevel::month) break;
+    }
+  }
+  return {};
+}
+
+bool BucketTier::is_gone(const PendingKey& key) const {
+  for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
+    const auto home = homes_.find(bucket_of(level, key.due));
+    if (home != homes_.end() && home->second.gone.contains(key.sequence)) return true;
+  }
+  return false;
+}
+
+std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key) const {
+  const Place place = locate(key);
+  if (place.resident == nullptr) return std::nullopt;
+  const PendingView view = place.resident->chunk->at(place.index);
+  if (dropped_.contains(view.partition.topic)) return std::nullopt;
+  return view;
+}
+
+// What memory can say by itself of what is pending under a key; empty: the disk has to be asked.
+std::optional<std::optional<storage::PendingRecord>> BucketTier::known(
+    const PendingKey& key) const {
+  if (const auto view = read(key)) return view->owned();
+  if (key < horizon_ || is_gone(key)) return std::optional<storage::PendingRecord>();
+  for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
+    const auto home = homes_.find(bucket_of(level, key.due));
+    if (home != homes_.end() && (home->second.on_disk || home->second.foreign)) return std::nullopt;
+  }
+  return std::optional<storage::PendingRecord>();
+}
+
+void BucketTier::find(const PendingKey& key, Found found) {
+  if (auto now = known(key)) return found(std::move(*now));
+  lookups_.push_back({key, std::move(found), false});
+}
+
+// What memory knows of where the record of a handle is now; null: nothing.
+const std::optional<BucketTier::PendingKey>* BucketTier::forwarded(const PendingKey& handle) const {
+  if (const auto at = shared_.forwards.find(handle); at != shared_.forwards.end())
+    return &at->second;
+  if (!shared_writing_) return nullptr;
+  const auto at = shared_writing_->forwards.find(handle);
+  return at != shared_writing_->forwards.end() ? &at->second : nullptr;
+}
+
+void BucketTier::find_handle(const PendingKey& handle, Found found) {
+  if (const auto* const moved = forwarded(handle)) {
+    if (!*moved) return found(std::optional<storage::PendingRecord>());
+    return find(**moved, std::move(found));
+  }
+  if (auto now = known(handle); now && *now) return found(std::move(*now));
+  lookups_.push_back({handle, std::move(found), true});
+}
+
+void BucketTier::find_id(const TopicPartition& partition, std::string id, Events events) {
+  id_lookups_.push_back({partition, std::move(id), std::move(events)});
+}
+
+// --- Time
+
+bool BucketTier::has_near(const Resident& resident) const {
+  const Chunk& chunk = *resident.chunk;
+  if (resident.live_count == 0 || chunk.earliest() > horizon_.due) return false;
+  if (chunk.latest() < horizon_.due) return true;
+  for (std::size_t i = 0; i < chunk.size(); ++i)
+    if (resident.live[i] && chunk.key_at(i) < horizon_) return true;
+  return false;
+}
+
+// Moves the horizon to `until`: everything before it that is pending is in memory.
+void BucketTier::begin_handing(const PendingKey& until) {
+  TARRY_ASSERT(handing_.empty(), "one range is handed over at a time");
+  TARRY_ASSERT(horizon_ < until, "the horizon moves ahead");
+  handing_from_ = horizon_;
+  handed_ = 0;
+  horizon_ = until;
+  for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, handing_from_.due));
+       home != homes_.end() && home->first.level == BucketLevel::hour &&
+       home->first.start <= until.due;
+       ++home) {
+    for (const auto& [bucket, shelf] : home->second.shelves) {
+      if (bucket.end() <= handing_from_.due || bucket.start > until.due) continue;
+      for (const auto& resident : shelf.residents)
+        if (resident->chunk->earliest() <= until.due &&
+            resident->chunk->latest() >= handing_from_.due)
+          handing_.emplace_back(resident, resident->chunk->size());
+    }
+  }
+}
+
+void BucketTier::hand_over(std::size_t budget) {
+  while (budget > 0 && !handing_.empty()) {
+    const auto [resident, size] = handing_.front();
+    if (handed_ == size) {
+      handing_.pop_front();
+      handed_ = 0;
+      continue;
+    }
+    const std::size_t index = handed_++;
+    --budget;
+    if (!resident->live[index]) continue;
+    const PendingKey key = resident->chunk->key_at(index);
+    if (key < handing_from_ || !(key < horizon_)) continue;
+    const PendingView view = resident->chunk->at(index);
+    if (dropped_.contains(view.partition.topic)) continue;
+    ++stats_.downgrades;
+    hooks_.near(view);
+  }
+}
+
+// Memory is spent by what is near.  What is due later than half of the time that it was loaded
+// ahead is far again; once it is written it leaves memory.
+void BucketTier::pull_back(WallTime now) {
+  lead_ = std::max(lead_ / 2, least_lead);
+  lead_from_ = now + lead_grows_after;
+  const BucketLevel level =
+      lead_ >= span_of(BucketLevel::minute) ? BucketLevel::minute : BucketLevel::second;
+  const Bucket last = bucket_of(level, now + lead_);
+  const PendingKey to{last.end(), 0};
+  if (!(to < horizon_)) return;
+  horizon_ = to;
+  ++stats_.pulled_back;
+  // So that what comes later is not in one chunk with what is near.
+  const auto split = homes_.find(bucket_of(BucketLevel::hour, to.due));
+  if (split != homes_.end()) split->second.split = std::max(split->second.split, level);
+  hooks_.pulled_back(horizon_);
+  for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, to.due)); home != homes_.end();
+       ++home)
+    evict(home->second);
+}
+
+// What is written and far leaves memory.
+void BucketTier::evict(Home& home) {
+  for (auto shelf = home.shelves.begin(); shelf != home.shelves.end();) {
+    auto& residents = shelf->second.residents;
+    std::erase_if(residents, [&](const std::shared_ptr<Resident>& resident) {
+      if (!resident->is_written() || resident->writing || has_near(*resident)) return false;
+      home.gone.insert(resident->gone.begin(), resident->gone.end());
+      home.on_disk = true;
+      memory_ -= resident->charged;
+      live_ -= resident->live_count;
+      resident->on_shelf = false;
+      return true;
+    });
+    shelf = residents.empty() ? home.shelves.erase(shelf) : std::next(shelf);
+  }
+}
+
+bool BucketTier::is_ended(const Home& home) const {
+  return home.shelves.empty() && home.gone.empty() && home.dead.empty() && !home.dirty &&
+         !home.on_disk && !home.foreign;
+}
+
+std::optional<Bucket> BucketTier::next_home(WallTime from) const {
+  for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, from)); home != homes_.end();
+       ++home)
+    if (!home->second.shelves.empty() || home->second.on_disk || home->second.foreign)
+      return home->first;
+  return std::nullopt;
+}
+
+std::optional<WallTime> BucketTier::next_load() const {
+  const auto next = next_home(horizon_.due);
+  if (!next) return std::nullopt;
+  return std::max(next->start, horizon_.due) - lead_ / 2;
+}
+
+bool BucketTier::step(WallTime now) {
+  if (failed_) return false;
+  hand_over(options_.step_entries);
+  sweep(options_.step_entries);
+  const bool begun = !busy_ && begin_work(now);
+  return !failed_ && (!handing_.empty() || !sweeping_.empty() || (begun && !busy_));
+}
+
+// --- Checkpoints
+
+void BucketTier::write_all(std::move_only_function<void()> done) {
+  TARRY_ASSERT(!checkpoint_done_, "one checkpoint at a time");
+  checkpoint_done_ = std::move(done);
+  for (const auto& [id, home] : homes_)
+    if (home.dirty) checkpoint_.push_back(id);
+  shared_due_ = true;
+  hooks_.wake();
+}
+
+void BucketTier::noted(JournalPlace place) {
+  place.epoch = epoch_;
+  noted_ = place;
+  hooks_.wake();
+}
+
+BucketTier::Stats BucketTier::stats() const {
+  Stats out = stats_;
+  out.memory_bytes = memory_;
+  out.records = live_;
+  out.homes = homes_.size();
+  for (const auto& [id, home] : homes_)
+    for (const auto& [bucket, shelf] : home.shelves) out.chunks += shelf.residents.size();
+  return out;
+}
+
+}  // namespace tarry::delay

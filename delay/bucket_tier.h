@@ -1,0 +1,320 @@
+#pragma once
+
+// BucketTier: a shard's part of the overflow wheel that continues on disk: the bodies of what is
+// near, the tails of what is far, and the way between them.
+//
+//   added() --> tails, in memory                                 horizon
+//                 |  write_all(), or the budget is spent             |   near: in memory, handed
+//                 v                                                  |   to the wheel
+//   BucketStore: months, hours, minutes ... --- loaded ahead ------->|
+//                                                                    v
+//                                       read() <--- near(): locator into the wheel
+//
+// A record is *near* if its key is before the horizon: it is in memory, and the engine's wheel has
+// its locator.  The horizon runs some time ahead of the clock.  What lies behind it is *far*: in a
+// tail until a checkpoint or a spent budget writes it, and then on disk alone.  Loading moves the
+// horizon ahead, piece by piece; an hour that does not fit is downgraded on disk first
+// (BucketStore::next_piece()).  When memory is short the horizon moves back, and what is behind it
+// is upgraded to the disk.
+//
+// What is pending is always: what memory has, and what is on disk without what memory knows to be
+// gone.  A record that is added and removed between two checkpoints leaves nothing behind.
+//
+// Invariants
+//   - Every pending record with a key before settled_before() was handed to near() once, or added()
+//     said so; and its body is in memory.
+//   - One piece of work of this shard is on the Background at a time, so nothing is read while it
+//   is
+//     written: the lane.  Flushes and pages are not in it.
+//   - A home (storage/bucket.h) that was written up to a place takes no operation from before it.
+//   - No call to the store is made on the shard's thread.
+//   - A step hands over, seals or scans a bounded number of entries.
+//
+// No threads: everything runs on the shard's thread, but the work that Background is given, which
+// has its own copies, or chunks that nobody changes any more.  The tier may be destroyed at any
+// time outside its own hooks.  The store outlives it and its work.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/background.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/bucket_store.h"
+
+namespace tarry::delay {
+
+class BucketTier {
+ public:
+  using PendingKey = storage::PendingKey;
+  using PendingView = storage::PendingView;
+
+  struct Options {
+    // The shard's equal share of the memory for delayed records: so no lock is shared.
+    std::size_t memory_bytes = 128u << 20;
+    // So far ahead of the clock everything is in memory, if it fits.
+    std::chrono::milliseconds lead{120'000};
+    // Records that are due later are kept in months.
+    std::chrono::milliseconds hours_ahead{std::chrono::hours{24 * 366}};
+    // Limits of one step: entries that are handed over, and the bytes of the tails that one piece
+    // of work writes.
+    std::size_t step_entries = 2'048;
+    std::size_t write_bytes = 4u << 20;
+    std::size_t write_homes = 64;
+    // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.
+    std::size_t flush_bytes = 32u << 20;
+  };
+
+  struct Hooks {
+    // The record is near from now on.  The view lives until the call ends.
+    std::function<void(const PendingView&)> near;
+    // Memory is short: records from this key on are far again, and the wheel forgets them.
+    std::function<void(const PendingKey&)> pulled_back;
+    // A piece of work is done: step() has something to do.
+    std::function<void()> wake;
+    // The incarnation is over; called once, and nothing is done any more.
+    std::function<void(const Error&)> failed;
+    // The shard that owns a partition, for chunks of another number of shards.
+    storage::BucketStore::OwnerOf owner_of;
+  };
+
+  BucketTier(storage::BucketStore& store, Background& background, storage::Owner owner,
+             const Options& options, Hooks hooks);
+  ~BucketTier();
+  BucketTier(const BucketTier&) = delete;
+  BucketTier& operator=(const BucketTier&) = delete;
+
+  // Once, before anything else; blocks.  The journal is replayed after it by added() and removed().
+  Result<> open(WallTime now);
+
+  // --- Durable operations, in the order of the journal, each at its place in it.
+
+  // True: the record is near, and the caller has it in its wheel from now on.
+  bool added(storage::JournalPlace at, const PendingView& record);
+  // A record that was pending is gone.  `ends` is false if the same record follows under another
+  // key: it was moved, or it recurs.  `first` is its handle's due time, if it is known.
+  void removed(storage::JournalPlace at, const PendingKey& key, const TopicPartition& partition,
+               std::optional<WallTime> first, bool ends);
+  void id_event(const TopicPartition& partition, std::string_view id,
+                const storage::ScheduleEvent& event);
+  // The host has dropped it from the store too; what comes of it later is left out.
+  void topic_dropped(const TopicId& topic);
+
+  // --- Time.
+
+  // Hands over what came near, and begins work.  True: there is more to do at once.
+  bool step(WallTime now);
+  // When step() has something to load; empty: never, as it stands.
+  std::optional<WallTime> next_load() const;
+  PendingKey horizon() const { return horizon_; }
+  // All near records with smaller keys are handed over: deliveries go up to here, in order.
+  PendingKey settled_before() const {
+    return handing_.empty() ? horizon_ : std::min(horizon_, handing_from_);
+  }
+
+  // --- Reading.
+
+  // A near record; empty: it is not pending.  The view lives until the next call that changes
+  // something.
+  std::optional<PendingView> read(const PendingKey& key) const;
+
+  using Found = std::move_only_function<void(Result<std::optional<storage::PendingRecord>>)>;
+  // What is pending under `key` when `found` is called, near or far.  `found` may be called at
+  // once.
+  void find(const PendingKey& key, Found found);
+  // The same of a handle, whose record may have been moved.
+  void find_handle(const PendingKey& handle, Found found);
+  // The last events of an id, oldest first; none: it is unknown.
+  using Events = std::move_only_function<void(Result<std::vector<storage::ScheduleEvent>>)>;
+  void find_id(const TopicPartition& partition, std::string id, Events events);
+
+  // --- Checkpoints.
+
+  // Writes everything that was told before this call to the store's memory; then the host flushes
+  // the store and notes its journal.  One at a time.
+  void write_all(std::move_only_function<void()> done);
+  // A checkpoint is noted: no operation before `place` will be replayed.
+  void noted(storage::JournalPlace place);
+
+  // --- Figures.
+
+  struct Stats {
+    std::size_t memory_bytes = 0;
+    std::size_t chunks = 0;             // In memory.
+    std::size_t records = 0;            // In memory.
+    std::size_t homes = 0;              // Hours and months that are known.
+    std::uint64_t written = 0;          // Records that went to disk,
+    std::uint64_t spared = 0;           //   and that were gone before.
+    std::uint64_t downgrades = 0;       // Records that came near.
+    std::uint64_t pulled_back = 0;      // Times that the horizon was.
+    std::uint64_t disk_downgrades = 0;  // Steps of dealing on disk.
+    std::uint64_t loads = 0;            // Pieces.
+  };
+  Stats stats() const;
+  // New records should wait: memory is spent, and writing does not keep up.
+  bool is_full() const { return memory_ >= options_.memory_bytes; }
+
+ private:
+  // A chunk in memory: the end of a tail, or what was loaded.
+  struct Resident {
+    std::shared_ptr<storage::Chunk> chunk;  // Nobody changes it once it is sealed.
+    storage::LiveEntries live;
+    std::size_t live_count = 0;
+    bool sealed = false;
+    bool writing = false;
+    bool on_shelf = true;
+    std::optional<storage::ChunkKey> key;  // On disk.
+    std::vector<Sequence> gone;            // Since it was sealed, and not written.
+    std::size_t charged = 0;               // Of memory_.
+
+    bool is_written() const { return key.has_value(); }
+  };
+  // Those of one bucket.
+  struct Shelf {
+    std::vector<std::shared_ptr<Resident>> residents;
+    bool in_order = true;  // Their sequence numbers rise from one to the next.
+  };
+  struct Home {
+    storage::JournalPlace written;
+    std::map<storage::Bucket, Shelf> shelves;
+    std::unordered_set<Sequence> gone;  // On disk alone, and not written yet.
+    std::vector<storage::ChunkKey> dead;
+    std::map<TopicId, std::int64_t> counts;
+    std::size_t unwritten = 0;  // Bytes of its residents that are not on disk.
+    bool dirty = false;
+    bool on_disk = false;  // It may have chunks there that are not in memory.
+    bool foreign = false;  // It may have chunks of another number of shards.
+    storage::BucketLevel split = storage::BucketLevel::hour;  // Of new tails.
+  };
+  using Homes = std::map<storage::Bucket, Home>;
+
+  struct Lookup {
+    PendingKey key;
+    Found found;
+    bool by_handle = false;
+  };
+  struct IdLookup {
+    TopicPartition partition;
+    std::string id;
+    Events events;
+  };
+  struct Place {  // Of an entry in memory.
+    storage::Bucket home;
+    storage::Bucket bucket;
+    std::shared_ptr<Resident> resident;  // Null: it is not in memory.
+    std::size_t index = 0;
+  };
+  using Forwards = std::map<PendingKey, std::optional<PendingKey>>;  // By handle.
+  using IdEvents =
+      std::map<std::pair<TopicPartition, std::string>, std::vector<storage::ScheduleEvent>>;
+  struct Shared {
+    Forwards forwards;
+    IdEvents ids;
+  };
+  using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
+
+  // --- bucket_tier.cc
+  storage::Bucket home_of(WallTime due) const;
+  bool is_written(const storage::JournalPlace& at, WallTime due) const;
+  Place locate(const PendingKey& key) const;
+  static std::shared_ptr<Resident> covering(const Shelf& shelf, const PendingKey& key,
+                                            std::size_t& index);
+  static Resident& tail(Shelf& shelf, const storage::Bucket& bucket);
+  void kill(const Place& place);
+  void charge(Home& home, Resident& resident);
+  void let_go(Home& home, const storage::Bucket& bucket, Resident& resident);
+  bool is_gone(const PendingKey& key) const;
+  std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;
+  const std::optional<PendingKey>* forwarded(const PendingKey& handle) const;
+  bool has_near(const Resident& resident) const;
+  void hand_over(std::size_t budget);
+  void sweep(std::size_t budget);
+  void begin_handing(const PendingKey& until);
+  void pull_back(WallTime now);
+  void evict(Home& home);
+  bool is_ended(const Home& home) const;
+  std::optional<storage::Bucket> next_home(WallTime from) const;
+
+  // --- bucket_tier_lane.cc
+  template <typename T, typename Then>
+  void run(std::move_only_function<Result<T>()> work, Then then);
+  bool begin_work(WallTime now);
+  bool begin_finds();
+  std::optional<storage::Bucket> foreign_home(const PendingKey& key) const;
+  bool open_months(WallTime now);
+  bool deal_months();
+  bool begin_load(WallTime now);
+  void begin_deal(const storage::Bucket& month);
+  void begin_adopt(const storage::Bucket& home);
+  void loaded(const storage::Bucket& id, storage::Piece piece);
+  bool begin_checkpoint_write();
+  bool begin_spill(WallTime now);
+  bool begin_forget();
+  void write_homes(const std::vector<storage::Bucket>& ids);
+  storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed);
+  void written(const storage::HomeWrite& change, const Sealed& sealed,
+               const std::vector<storage::ChunkKey>& keys);
+  void write_shared();
+  void flush();
+  static storage::ChunkKeys known_keys(const Home& home);
+  void failed(const Error& error);
+
+  storage::BucketStore& store_;
+  Background& background_;
+  const storage::Owner owner_;
+  const Options options_;
+  const Hooks hooks_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+
+  std::uint32_t epoch_ = 0;
+  Homes homes_;
+  std::set<TopicId> dropped_;
+  storage::JournalPlace applied_;  // Everything before it was told.
+  std::size_t memory_ = 0;
+  std::size_t live_ = 0;
+  // What is due later goes to months.  Months before it are closed: they are dealt out to hours.
+  WallTime hours_end_ = WallTime::min();
+
+  PendingKey horizon_{WallTime::min(), 0};
+  std::chrono::milliseconds lead_;  // Less than options_.lead while memory is short,
+  WallTime lead_from_{};            //   and not more before this.
+  // Chunks with entries from handing_from_ to the horizon that are to be handed over, and how many
+  // entries each had when the horizon moved.
+  std::deque<std::pair<std::shared_ptr<Resident>, std::size_t>> handing_;
+  PendingKey handing_from_{WallTime::min(), 0};
+  std::size_t handed_ = 0;  // Entries of the first one.
+
+  PendingKey loading_from_{WallTime::min(), 0};  // The horizon when a piece was asked for.
+  std::deque<Place> sweeping_;                   // Chunks that may have records of dropped topics.
+
+  bool busy_ = false;  // The lane.
+  bool flushing_ = false;
+  bool load_waits_ = false;  // For memory.
+  bool failed_ = false;
+  bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
+  std::deque<Lookup> lookups_;
+  std::deque<IdLookup> id_lookups_;
+  std::deque<storage::Bucket> checkpoint_;  // Homes that are to be written.
+  bool shared_due_ = false;                 // And then what belongs to no home.
+  std::move_only_function<void()> checkpoint_done_;
+  std::optional<storage::JournalPlace> noted_;
+
+  Shared shared_;                           // Not written yet.
+  std::shared_ptr<Shared> shared_writing_;  // Being written.
+  Stats stats_;
+};
+
+}  // namespace tarry::delay

@@ -1,0 +1,449 @@
+// BucketTier: its work on the Background, one piece at a time.
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "base/assert.h"
+#include "delay/bucket_tier.h"
+
+namespace tarry::delay {
+
+using storage::Bucket;
+using storage::bucket_of;
+using storage::BucketLevel;
+using storage::ChunkKey;
+using storage::HomeWrite;
+using storage::JournalPlace;
+
+namespace {
+
+// Lookups that go to the disk as one piece of work.
+constexpr std::size_t max_lookups = 1'024;
+// Of the budget: a piece that is loaded at once, and from when on tails are written early.
+constexpr std::size_t piece_share = 8;
+constexpr std::size_t spill_from(std::size_t budget) {
+  return budget - budget / 4;
+}
+constexpr std::size_t pull_back_from(std::size_t budget) {
+  return budget - budget / 8;
+}
+
+}  // namespace
+
+template <typename T, typename Then>
+void BucketTier::run(std::move_only_function<Result<T>()> work, Then then) {
+  busy_ = true;
+  background_.run(std::move(work),
+                  [this, alive = alive_, then = std::move(then)](Result<T> result) mutable {
+                    if (!*alive) return;
+                    busy_ = false;
+                    if (failed_) return;
+                    if (!result) return failed(result.error());
+                    if constexpr (std::is_void_v<T>)
+                      then();
+                    else
+                      then(std::move(*result));
+                    if (*alive) hooks_.wake();
+                  });
+}
+
+void BucketTier::failed(const Error& error) {
+  if (std::exchange(failed_, true)) return;
+  hooks_.failed(error);
+}
+
+// What is to be done next; false: nothing.
+bool BucketTier::begin_work(WallTime now) {
+  if (!std::exchange(found_last_, false) && begin_finds()) {
+    found_last_ = true;
+    return true;
+  }
+  return begin_load(now) || begin_checkpoint_write() || begin_spill(now) || begin_finds() ||
+         begin_forget();
+}
+
+// --- Lookups
+
+std::optional<Bucket> BucketTier::foreign_home(const PendingKey& key) const {
+  for (const BucketLevel level : {BucketLevel::month, BucketLevel::hour}) {
+    const auto home = homes_.find(bucket_of(level, key.due));
+    if (home != homes_.end() && home->second.foreign) return home->first;
+  }
+  return std::nullopt;
+}
+
+bool BucketTier::begin_finds() {
+  if (lookups_.empty() && id_lookups_.empty()) return false;
+  for (const auto& lookup : lookups_) {
+    const auto home = foreign_home(lookup.key);
+    if (home) return begin_adopt(*home), true;
+  }
+  struct Asked {
+    std::vector<Lookup> lookups;
+    std::vector<PendingKey> keys;
+    std::vector<std::optional<storage::PendingRecord>> records;
+    std::vector<IdLookup> ids;
+    std::vector<std::vector<storage::ScheduleEvent>> events;
+  };
+  auto asked = std::make_shared<Asked>();
+  for (; !lookups_.empty() && asked->lookups.size() < max_lookups; lookups_.pop_front())
+    asked->lookups.push_back(std::move(lookups_.front()));
+  for (; !id_lookups_.empty() && asked->ids.size() < max_lookups; id_lookups_.pop_front())
+    asked->ids.push_back(std::move(id_lookups_.front()));
+  run<void>(
+      [&store = store_, owner = owner_, asked]() -> Result<> {
+        for (const auto& lookup : asked->lookups) {
+          asked->keys.push_back(lookup.key);
+          if (!lookup.by_handle) continue;
+          const auto moved = store.forward(lookup.key);
+          if (!moved) return std::unexpected(moved.error());
+          if (*moved) asked->keys.back() = **moved;
+        }
+        auto found = store.find(owner, asked->keys);
+        if (!found) return std::unexpected(found.error());
+        asked->records = std::move(*found);
+        for (const auto& lookup : asked->ids) {
+          auto events = store.id_events(lookup.partition, lookup.id);
+          if (!events) return std::unexpected(events.error());
+          asked->events.push_back(std::move(*events));
+        }
+        return {};
+      },
+      [this, asked] {
+        // Memory may have learned more meanwhile: what it knows counts.
+        for (std::size_t i = 0; i < asked->lookups.size(); ++i) {
+          Lookup& lookup = asked->lookups[i];
+          if (lookup.by_handle && forwarded(lookup.key) != nullptr)
+            find_handle(lookup.key, std::move(lookup.found));
+          else if (foreign_home(asked->keys[i]))
+            lookups_.push_back({asked->keys[i], std::move(lookup.found), false});
+          else if (auto now = known(asked->keys[i]))
+            lookup.found(std::move(*now));
+          else
+            lookup.found(std::move(asked->records[i]));
+        }
+        for (std::size_t i = 0; i < asked->ids.size(); ++i) {
+          IdLookup& lookup = asked->ids[i];
+          auto& events = asked->events[i];
+          const auto more = shared_.ids.find({lookup.partition, lookup.id});
+          if (more != shared_.ids.end())
+            events.insert(events.end(), more->second.begin(), more->second.end());
+          lookup.events(std::move(events));
+        }
+      });
+  return true;
+}
+
+// --- Loading
+
+storage::ChunkKeys BucketTier::known_keys(const Home& home) {
+  storage::ChunkKeys keys(home.dead.begin(), home.dead.end());
+  for (const auto& [bucket, shelf] : home.shelves)
+    for (const auto& resident : shelf.residents)
+      if (resident->is_written()) keys.insert(*resident->key);
+  return keys;
+}
+
+// The months that are near enough to be hours are closed: what memory has of them is written, and
+// from the same turn on no operation belongs to them.
+bool BucketTier::open_months(WallTime now) {
+  const WallTime until = bucket_of(BucketLevel::month, now + options_.hours_ahead).start;
+  if (until <= hours_end_) return false;
+  for (auto month = homes_.lower_bound({BucketLevel::month, hours_end_});
+       month != homes_.end() && month->first.level == BucketLevel::month &&
+       month->first.start < until;
+       ++month) {
+    if (!month->second.dirty && month->second.shelves.empty()) continue;
+    write_homes({month->first});
+    hours_end_ = month->first.end();
+    return true;
+  }
+  hours_end_ = until;
+  return false;
+}
+
+// Closed months are dealt out to hours.
+bool BucketTier::deal_months() {
+  for (auto& [id, home] : homes_) {
+    if (id.level != BucketLevel::month || id.start >= hours_end_) break;
+    if (home.foreign) return begin_adopt(id), true;
+    if (home.dirty || !home.shelves.empty()) return write_homes({id}), true;
+    if (home.on_disk) return begin_deal(id), true;
+  }
+  return false;
+}
+
+bool BucketTier::begin_load(WallTime now) {
+  load_waits_ = false;
+  if (open_months(now) || deal_months()) return true;
+  if (!handing_.empty()) return false;
+  if (lead_ < options_.lead && memory_ < options_.memory_bytes / 2 && now >= lead_from_)
+    lead_ = std::min(lead_ * 2, options_.lead);
+  const WallTime want = bucket_of(BucketLevel::second, now + lead_).end();
+  // Not a little at a time: each time looks at all that is in memory of an hour.
+  if (now + lead_ / 2 < horizon_.due) return false;
+  const auto next = next_home(horizon_.due);
+  if (!next || next->start >= want) return begin_handing({want, 0}), true;
+  if (next->start > horizon_.due) return begin_handing({next->start, 0}), true;
+  Home& home = homes_.at(*next);
+  if (home.foreign) return begin_adopt(*next), true;
+  if (!home.on_disk) return begin_handing({std::min(next->end(), want), 0}), true;
+  // What is near already has to be delivered first, and what is far to be written.
+  const std::size_t piece = options_.memory_bytes / piece_share;
+  const auto has_room = [&] {
+    return memory_ + piece <= spill_from(options_.memory_bytes) || memory_ <= piece;
+  };
+  if (!has_room()) evict(home);  // Of its chunks all that was near may have been delivered.
+  load_waits_ = !has_room();
+  if (load_waits_) return false;
+
+  loading_from_ = horizon_;
+  run<storage::Piece>(
+      [&store = store_, owner = owner_, id = *next, from = horizon_, piece,
+       have = known_keys(home)] { return store.next_piece(owner, id, from, piece, have); },
+      [this, id = *next](storage::Piece found) { loaded(id, std::move(found)); });
+  return true;
+}
+
+void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
+  Home& home = homes_.at(id);
+  if (!piece.loaded) {
+    ++stats_.disk_downgrades;
+    home.split = std::max(home.split, std::min(finer(piece.level), BucketLevel::tick));
+    return;
+  }
+  if (horizon_ != loading_from_) return;  // It was pulled back meanwhile.
+  ++stats_.loads;
+  for (auto& chunk : piece.chunks) {
+    auto resident = std::make_shared<Resident>();
+    resident->live = std::move(chunk.live);
+    resident->sealed = true;
+    resident->key = chunk.key;
+    for (std::size_t i = 0; i < resident->live.size(); ++i) {
+      if (resident->live[i] && is_gone(chunk.chunk->key_at(i))) resident->live[i] = false;
+      if (resident->live[i]) ++resident->live_count;
+    }
+    if (resident->live_count == 0) {
+      home.dead.push_back(chunk.key);
+      home.dirty = true;
+      continue;
+    }
+    live_ += resident->live_count;
+    resident->chunk = std::const_pointer_cast<storage::Chunk>(chunk.chunk);
+    Shelf& shelf = home.shelves[chunk.key.bucket];
+    shelf.residents.push_back(resident);
+    charge(home, *resident);
+    shelf.in_order = shelf.residents.size() == 1 ||
+                     (shelf.in_order && shelf.residents[shelf.residents.size() - 2]->chunk->last() <
+                                            resident->chunk->first());
+  }
+  if (piece.until.due >= id.end()) home.on_disk = false;  // The rest of it is in memory.
+  begin_handing(piece.until);
+}
+
+void BucketTier::begin_deal(const Bucket& month) {
+  struct Dealt {
+    bool more = false;
+    std::set<Bucket> homes;
+  };
+  run<Dealt>(
+      [&store = store_, owner = owner_, month]() -> Result<Dealt> {
+        Dealt out;
+        const auto more = store.downgrade(owner, month, {});
+        if (!more) return std::unexpected(more.error());
+        out.more = *more;
+        if (out.more) return out;
+        auto homes = store.homes(owner);
+        if (!homes) return std::unexpected(homes.error());
+        out.homes = std::move(*homes);
+        return out;
+      },
+      [this, month](const Dealt& dealt) {
+        ++stats_.disk_downgrades;
+        if (dealt.more) return;
+        homes_.at(month).on_disk = false;
+        for (auto at = dealt.homes.lower_bound(bucket_of(BucketLevel::hour, month.start));
+             at != dealt.homes.end() && at->start < month.end(); ++at)
+          homes_[*at].on_disk = true;
+      });
+}
+
+void BucketTier::begin_adopt(const Bucket& home) {
+  run<bool>([&store = store_, shards = owner_.shards, home,
+             owner_of = hooks_.owner_of] { return store.adopt(shards, home, owner_of); },
+            [this, home](bool more) {
+              if (more) return;
+              homes_.at(home).foreign = false;
+              homes_.at(home).on_disk = true;
+            });
+}
+
+// --- Writing
+
+bool BucketTier::begin_checkpoint_write() {
+  std::vector<Bucket> homes;
+  std::size_t bytes = 0;
+  while (!checkpoint_.empty() && homes.size() < options_.write_homes &&
+         bytes < options_.write_bytes) {
+    const auto home = homes_.find(checkpoint_.front());
+    if (home != homes_.end() && home->second.dirty) {
+      homes.push_back(home->first);
+      bytes += home->second.unwritten;
+    }
+    checkpoint_.pop_front();
+  }
+  if (!homes.empty()) return write_homes(homes), true;
+  if (shared_due_) return write_shared(), true;
+  return false;
+}
+
+// Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
+bool BucketTier::begin_spill(WallTime now) {
+  if (memory_ < spill_from(options_.memory_bytes) && !load_waits_) return false;
+  std::vector<std::pair<std::size_t, Bucket>> fullest;
+  for (const auto& [id, home] : homes_)
+    if (home.unwritten > 0 && id.end() > horizon_.due) fullest.emplace_back(home.unwritten, id);
+  const auto count = std::min(fullest.size(), options_.write_homes);
+  std::ranges::partial_sort(fullest, fullest.begin() + static_cast<std::ptrdiff_t>(count),
+                            std::ranges::greater());
+  std::vector<Bucket> homes;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < count && bytes < options_.write_bytes; ++i) {
+    bytes += fullest[i].first;
+    homes.push_back(fullest[i].second);
+  }
+  if (bytes < options_.write_bytes / 4 && memory_ >= pull_back_from(options_.memory_bytes))
+    pull_back(now);
+  if (homes.empty()) return false;
+  write_homes(homes);
+  return true;
+}
+
+// From now on nobody changes its tails; what is removed from them meanwhile is marked.
+HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed) {
+  HomeWrite out;
+  out.home = id;
+  const bool is_closed = id.level == BucketLevel::month && id.start < hours_end_;
+  out.place = is_closed ? home.written : applied_;
+  out.dead = std::exchange(home.dead, {});
+  out.counts = std::exchange(home.counts, {});
+  for (const auto& topic : dropped_) out.counts.erase(topic);
+  out.gone.assign(home.gone.begin(), home.gone.end());
+  home.gone.clear();
+  for (auto& [bucket, shelf] : home.shelves) {
+    for (const auto& resident : shelf.residents) {
+      if (resident->is_written()) {
+        out.gone.insert(out.gone.end(), resident->gone.begin(), resident->gone.end());
+        resident->gone.clear();
+        continue;
+      }
+      resident->sealed = resident->writing = true;
+      stats_.written += resident->live_count;
+      out.parts.push_back({resident->chunk, resident->live});
+      sealed.emplace_back(bucket, resident);
+    }
+  }
+  home.dirty = false;
+  return out;
+}
+
+void BucketTier::write_homes(const std::vector<Bucket>& ids) {
+  struct Written {
+    std::vector<HomeWrite> changes;
+    std::vector<Sealed> sealed;
+    std::vector<std::vector<ChunkKey>> keys;
+  };
+  auto writing = std::make_shared<Written>();
+  for (const auto& id : ids) {
+    writing->sealed.emplace_back();
+    writing->changes.push_back(seal(id, homes_.at(id), writing->sealed.back()));
+  }
+  run<std::uint64_t>(
+      [&store = store_, owner = owner_, writing]() -> Result<std::uint64_t> {
+        for (const auto& change : writing->changes) {
+          auto keys = store.write(owner, change);
+          if (!keys) return std::unexpected(keys.error());
+          writing->keys.push_back(std::move(*keys));
+        }
+        return store.unflushed_bytes();
+      },
+      [this, writing](std::uint64_t unflushed) {
+        for (std::size_t i = 0; i < writing->changes.size(); ++i)
+          written(writing->changes[i], writing->sealed[i], writing->keys[i]);
+        if (unflushed >= options_.flush_bytes && !flushing_) flush();
+      });
+}
+
+void BucketTier::written(const HomeWrite& change, const Sealed& sealed,
+                         const std::vector<ChunkKey>& keys) {
+  Home& home = homes_.at(change.home);
+  home.written = change.place;
+  for (std::size_t part = 0; part < sealed.size(); ++part) {
+    const auto& [bucket, resident] = sealed[part];
+    home.unwritten -= resident->charged;
+    resident->writing = false;
+    resident->key = keys[part];
+    if (resident->live_count == 0)
+      let_go(home, bucket, *resident);
+    else if (!resident->gone.empty())
+      home.dirty = true;
+  }
+  evict(home);
+}
+
+// Beside the lane: it changes nothing that anybody reads.
+void BucketTier::flush() {
+  flushing_ = true;
+  background_.run([&store = store_] { return store.flush(); },
+                  [this, alive = alive_](const Result<>& flushed) {
+                    if (!*alive) return;
+                    flushing_ = false;
+                    if (!flushed) failed(flushed.error());
+                  });
+}
+
+// What belongs to no home, at the end of a checkpoint.
+void BucketTier::write_shared() {
+  shared_due_ = false;
+  shared_writing_ = std::make_shared<Shared>(std::exchange(shared_, {}));
+  run<void>(
+      [&store = store_, writing = shared_writing_]() -> Result<> {
+        std::vector<storage::Forward> forwards;
+        std::vector<storage::IdChange> ids;
+        for (const auto& [handle, now] : writing->forwards)
+          forwards.push_back({handle, now == handle ? std::nullopt : now});
+        for (const auto& [name, events] : writing->ids)
+          ids.push_back({name.first, name.second, events});
+        return store.write(forwards, ids);
+      },
+      [this] {
+        // A large map takes long to go.
+        background_.run_and_then([gone = std::move(shared_writing_)]() mutable { gone.reset(); },
+                                 [] {});
+        shared_writing_.reset();
+        auto done = std::exchange(checkpoint_done_, {});
+        if (done) done();
+      });
+}
+
+// Homes of which nothing is left: their places go once no journal can tell of them again.
+bool BucketTier::begin_forget() {
+  if (!noted_) return false;
+  std::set<Bucket> ended;
+  for (const auto& [id, home] : homes_)
+    if (is_ended(home) && home.written <= *noted_ && id.end() <= horizon_.due) ended.insert(id);
+  const JournalPlace noted = *std::exchange(noted_, std::nullopt);
+  if (ended.empty()) return false;
+  run<void>([&store = store_, shard = owner_.shard, noted,
+             ended] { return store.forget_places(shard, noted, ended); },
+            [this, ended] {
+              for (const auto& id : ended) {
+                const auto home = homes_.find(id);
+                if (home != homes_.end() && is_ended(home->second)) homes_.erase(home);
+              }
+            });
+  return true;
+}
+
+}  // namespace tarry::delay

@@ -1,0 +1,651 @@
+#include "delay/bucket_tier.h"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "storage/bucket_store.h"
+#include "tests/given.h"
+
+namespace tarry::delay {
+namespace {
+
+using storage::BucketLevel;
+using storage::BucketStore;
+using storage::JournalPlace;
+using storage::Owner;
+using storage::PendingKey;
+using storage::PendingView;
+
+constexpr std::int64_t hour_ms = 3'600'000;
+constexpr std::int64_t day_ms = 24 * hour_ms;
+const WallTime begin = storage::bucket_of(BucketLevel::month, from_ms(1'795'000'000'000)).start +
+                       std::chrono::hours(5);
+
+TopicPartition partition_of(int number) {
+  TopicPartition out;
+  out.topic.bytes.fill(static_cast<std::uint8_t>(1 + number % 3));
+  out.partition = number;
+  return out;
+}
+
+// What is pending, as a journal's operation has it.
+struct Record {
+  PendingKey key;
+  WallTime first;
+  TopicPartition partition;
+  std::string body;
+
+  PendingView view() const {
+    PendingView out;
+    out.key = key;
+    out.first = first;
+    out.partition = partition;
+    out.accepted = begin;
+    out.record = as_bytes(body);
+    return out;
+  }
+};
+struct Operation {
+  bool adds = false;
+  Record record;
+  bool ends = true;  // Of a removal.
+};
+struct JournalRecord {
+  std::uint64_t lsn;
+  std::vector<Operation> operations;
+};
+
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (std::filesystem::temp_directory_path() / "tarry-test-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string path() const { return path_ + "/db"; }
+
+ private:
+  std::string path_;
+};
+
+// A shard: its tier, its journal, and a set in the place of the engine's wheel.
+struct Shard {
+  std::unique_ptr<BucketTier> tier;
+  std::set<PendingKey> wheel;
+  std::vector<JournalRecord> journal;  // Since the last checkpoint.
+  std::uint64_t lsn = 1'000;
+};
+
+struct World {
+  Scratch scratch;
+  QueuedBackground background;
+  std::unique_ptr<BucketStore> store;
+  BucketStore::Limits limits;
+  BucketTier::Options options;
+  std::map<std::uint16_t, Shard> shards;
+  std::uint16_t count = 1;
+  WallTime now = begin;
+  std::map<PendingKey, Record> pending;  // The model.
+  std::string failed_with;
+  std::map<std::uint16_t, std::uint64_t> lsns;  // Where former journals ended.
+
+  explicit World(std::uint16_t shards_now = 1, BucketTier::Options of = {},
+                 BucketStore::Limits bounds = {})
+      : limits(bounds), options(of), count(shards_now) {
+    auto made = BucketStore::make(scratch.path(), limits);
+    REQUIRE(made.has_value());
+    store = std::move(*made);
+    for (std::uint16_t shard = 0; shard < count; ++shard) open(shard, {shard, count});
+  }
+
+  Shard& shard_of(const TopicPartition& partition) {
+    return shards.at(static_cast<std::uint16_t>(partition.partition % count));
+  }
+
+  void open(std::uint16_t number, Owner owner) {
+    Shard& shard = shards[number];
+    shard.wheel.clear();
+    BucketTier::Hooks hooks;
+    hooks.near = [&shard](const PendingView& view) { CHECK(shard.wheel.insert(view.key).second); };
+    hooks.pulled_back = [&shard](const PendingKey& from) {
+      shard.wheel.erase(shard.wheel.lower_bound(from), shard.wheel.end());
+    };
+    hooks.wake = [] {};
+    hooks.failed = [this](const Error& error) { failed_with = error.message; };
+    hooks.owner_of = [shards_now = owner.shards](const TopicPartition& partition) {
+      return static_cast<std::uint16_t>(partition.partition % shards_now);
+    };
+    shard.tier = std::make_unique<BucketTier>(*store, background, owner, options, std::move(hooks));
+    REQUIRE(shard.tier->open(now).has_value());
+  }
+
+  void apply(Shard& shard, const JournalRecord& record) {
+    std::uint32_t number = 0;
+    for (const auto& operation : record.operations) {
+      const JournalPlace at{record.lsn, number++};
+      const Record& of = operation.record;
+      if (operation.adds) {
+        if (shard.tier->added(at, of.view())) CHECK(shard.wheel.insert(of.key).second);
+      } else {
+        shard.wheel.erase(of.key);
+        shard.tier->removed(at, of.key, of.partition, of.first, operation.ends);
+      }
+    }
+  }
+  // A durable record of the journal: the model, the journal, the tier.
+  void commit(Shard& shard, std::vector<Operation> operations) {
+    for (const auto& operation : operations) {
+      if (operation.adds)
+        pending[operation.record.key] = operation.record;
+      else
+        pending.erase(operation.record.key);
+    }
+    shard.journal.push_back({shard.lsn += 100, std::move(operations)});
+    apply(shard, shard.journal.back());
+  }
+  void add(const Record& record) { commit(shard_of(record.partition), {{true, record}}); }
+  void remove(const Record& record) { commit(shard_of(record.partition), {{false, record}}); }
+  void move(const Record& record, WallTime due) {
+    Record to = record;
+    to.key.due = due;
+    commit(shard_of(record.partition), {{false, record, false}, {true, to}});
+  }
+
+  // Until nothing is left to do.
+  void settle() {
+    for (bool more = true; more;) {
+      more = false;
+      for (auto& [number, shard] : shards) more |= shard.tier->step(now);
+      more |= background.step();
+    }
+  }
+  // Hands over everything that is due, in order, and checks it with the model.
+  void deliver() {
+    for (auto& [number, shard] : shards) {
+      while (!shard.wheel.empty() && shard.wheel.begin()->due <= now &&
+             *shard.wheel.begin() < shard.tier->settled_before()) {
+        const PendingKey key = *shard.wheel.begin();
+        const auto known = pending.find(key);
+        REQUIRE(known != pending.end());
+        for (auto earlier = pending.begin(); earlier != known; ++earlier)
+          REQUIRE(&shard_of(earlier->second.partition) != &shard);
+        const auto view = shard.tier->read(key);
+        REQUIRE(view.has_value());
+        CHECK(as_text(view->record) == known->second.body);
+        CHECK(view->partition == known->second.partition);
+        CHECK(view->first == known->second.first);
+        remove(Record(known->second));
+      }
+    }
+  }
+  void deliver_all() {
+    for (int rounds = 0;; ++rounds) {
+      settle();
+      deliver();
+      if (pending.empty() || now < pending.begin()->first.due) return;
+      REQUIRE(rounds < 10'000);
+    }
+  }
+  void checkpoint() {
+    std::size_t left = shards.size();
+    std::map<std::uint16_t, std::size_t> upto;
+    for (auto& [number, shard] : shards) {
+      upto[number] = shard.journal.size();
+      shard.tier->write_all([&left] { --left; });
+    }
+    settle();
+    REQUIRE(left == 0);
+    REQUIRE(store->flush().has_value());
+    for (auto& [number, shard] : shards) {
+      const auto until = static_cast<std::ptrdiff_t>(upto[number]);
+      shard.journal.erase(shard.journal.begin(), shard.journal.begin() + until);
+      shard.tier->noted({shard.journal.empty() ? shard.lsn + 1 : shard.journal.front().lsn, 0});
+    }
+    settle();
+  }
+  // Kill -9, and another start, perhaps with another number of shards.
+  void crash(std::uint16_t shards_now) {
+    background.forget();
+    for (auto& [number, shard] : shards) shard.tier.reset();
+    store.reset();
+    auto opened = BucketStore::open(scratch.path(), limits);
+    REQUIRE(opened.has_value());
+    store = std::move(*opened);
+    // All former journals are replayed, each by an owner of its time.
+    for (auto& [number, shard] : shards) {
+      open(number, {number, count});
+      for (const auto& record : shard.journal) apply(shard, record);
+    }
+    if (shards_now == count) return;
+    checkpoint();
+    for (auto& [number, shard] : shards) shard.tier.reset();
+    count = shards_now;
+    for (auto& [number, shard] : shards) lsns[number] = shard.lsn;
+    shards.clear();
+    for (std::uint16_t number = 0; number < count; ++number) {
+      shards[number].lsn = lsns[number] + 1'000;
+      open(number, {number, count});
+    }
+  }
+  std::optional<storage::PendingRecord> find(const PendingKey& key, const TopicPartition& partition,
+                                             bool by_handle = false) {
+    std::optional<storage::PendingRecord> out;
+    bool answered = false;
+    auto found = [&](Result<std::optional<storage::PendingRecord>> result) {
+      REQUIRE(result.has_value());
+      out = std::move(*result);
+      answered = true;
+    };
+    BucketTier& tier = *shard_of(partition).tier;
+    if (by_handle)
+      tier.find_handle(key, found);
+    else
+      tier.find(key, found);
+    settle();
+    CHECK(answered);
+    return out;
+  }
+};
+
+Record record(Sequence sequence, std::int64_t after_ms, std::string body = "body",
+              int partition = 0) {
+  const WallTime due = begin + std::chrono::milliseconds(after_ms);
+  return {{due, sequence}, due, partition_of(partition), std::move(body)};
+}
+
+TEST_SUITE("bucket tier") {
+  TEST_CASE("what is accepted and delivered between two checkpoints never reaches the store") {
+    World world;
+    for (Sequence s = 1; s <= 1'000; ++s) world.add(record(s, static_cast<std::int64_t>(s)));
+    world.settle();
+    world.now = begin + std::chrono::seconds(2);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+    world.checkpoint();
+    const auto stats = world.shards[0].tier->stats();
+    CHECK(stats.written == 0);
+    CHECK(stats.spared == 1'000);
+    CHECK(stats.memory_bytes == 0);
+    CHECK(world.store->homes({0, 1})->empty());
+    CHECK(world.store->totals()->empty());
+  }
+
+  TEST_CASE("a far record leaves memory with a checkpoint and comes back before it is due") {
+    World world;
+    world.add(record(1, 3 * hour_ms));
+    world.checkpoint();
+    CHECK(world.shards[0].tier->stats().memory_bytes == 0);
+    CHECK(world.shards[0].wheel.empty());
+    CHECK(world.shards[0].tier->next_load() ==
+          begin + std::chrono::hours(3) - world.options.lead / 2);
+    world.now = begin + std::chrono::hours(3) - std::chrono::seconds(50);
+    world.settle();
+    CHECK(world.shards[0].wheel.size() == 1);
+    world.now += std::chrono::seconds(50);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+    world.checkpoint();
+    world.checkpoint();
+    CHECK(world.store->homes({0, 1})->empty());
+    CHECK(world.store->totals()->empty());
+    world.now += std::chrono::hours(2);
+    world.settle();
+    world.checkpoint();
+    world.settle();
+    CHECK(world.store->places(0)->empty());
+  }
+
+  TEST_CASE("trap 2: tails that were written before a kill are not there twice after the replay") {
+    World world;
+    for (Sequence s = 1; s <= 100; ++s)
+      world.add(record(s, static_cast<std::int64_t>(s) * 1'000'000));
+    world.checkpoint();
+    for (Sequence s = 101; s <= 200; ++s)
+      world.add(record(s, static_cast<std::int64_t>(s) * 1'000'000));
+    world.remove(record(7, 7'000'000));
+    // Written and flushed, and killed before the journal's position is noted.
+    world.shards[0].tier->write_all([] {});
+    world.settle();
+    REQUIRE(world.store->flush().has_value());
+    world.add(record(201, 1));
+    world.crash(1);
+    std::uint64_t total = 0;
+    world.checkpoint();
+    const auto totals = world.store->totals();
+    for (const auto& [topic, number] : *totals) total += number;
+    CHECK(total == 200);
+    world.now += std::chrono::days(10);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+  }
+
+  TEST_CASE("trap 10: the next occurrence is in the record of the delivery, and is there once") {
+    World world;
+    world.add(record(1, 1'000));
+    world.checkpoint();
+    for (int round = 1; round <= 5; ++round) {
+      const Record now = world.pending.begin()->second;
+      world.now = now.key.due;
+      world.settle();
+      REQUIRE(world.shards[0].wheel.contains(now.key));
+      world.move(now, now.key.due + std::chrono::hours(1));  // Delivered, and pending again.
+      if (round % 2 == 0) world.checkpoint();
+      if (round % 3 == 0) world.crash(1);
+      CHECK(world.pending.size() == 1);
+      CHECK(world.find(now.key, partition_of(0)) == std::nullopt);
+      const auto found = world.find(record(1, 1'000).key, partition_of(0), true);
+      REQUIRE(found.has_value());
+      CHECK(found->key == world.pending.begin()->first);
+    }
+  }
+
+  TEST_CASE("a moved record is found by its handle wherever it is, until it is gone") {
+    World world;
+    const Record first = record(1, 40 * day_ms);
+    world.add(first);
+    world.checkpoint();
+    world.move(first, begin + std::chrono::hours(100));
+    CHECK(world.find(first.key, partition_of(0), true)->key.due == begin + std::chrono::hours(100));
+    world.checkpoint();
+    CHECK(world.find(first.key, partition_of(0), true)->key.due == begin + std::chrono::hours(100));
+    CHECK_FALSE(world.find(first.key, partition_of(0)).has_value());
+    // And back to where it was.
+    world.move(Record(world.pending.begin()->second), first.key.due);
+    world.checkpoint();
+    CHECK(world.find(first.key, partition_of(0), true).has_value());
+    CHECK(world.find(first.key, partition_of(0)).has_value());
+    world.remove(Record(world.pending.begin()->second));
+    CHECK_FALSE(world.find(first.key, partition_of(0), true).has_value());
+    world.checkpoint();
+    CHECK_FALSE(world.find(first.key, partition_of(0), true).has_value());
+  }
+
+  TEST_CASE("a record that is cancelled while the disk is asked for it is not found") {
+    World world;
+    const Record far = record(1, 5 * hour_ms);
+    world.add(far);
+    world.checkpoint();
+    int answers = 0;
+    world.shards[0].tier->find(far.key, [&](const auto& result) {
+      ++answers;
+      CHECK_FALSE(result->has_value());
+    });
+    world.shards[0].tier->step(world.now);
+    CHECK(answers == 0);  // It is being read.
+    world.remove(far);
+    world.settle();
+    CHECK(answers == 1);
+  }
+
+  TEST_CASE("a record that is cancelled while its hour is loaded does not come near") {
+    World world;
+    const Record far = record(1, 5 * hour_ms);
+    world.add(far);
+    world.add(record(2, 5 * hour_ms));
+    world.checkpoint();
+    world.now = far.key.due;
+    while (world.background.size() == 0) world.shards[0].tier->step(world.now);
+    world.remove(far);
+    world.settle();
+    CHECK(world.shards[0].wheel.size() == 1);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+  }
+
+  TEST_CASE("records of a dropped topic leave memory and are not handed over") {
+    World world;
+    for (int i = 0; i < 600; ++i)
+      world.add(record(static_cast<Sequence>(i + 1), 1'000 + i * 600'000, "body", i % 3));
+    world.settle();
+    const TopicId topic = partition_of(1).topic;
+    REQUIRE(world.store->drop_topic(topic).has_value());
+    world.shards[0].tier->topic_dropped(topic);
+    std::erase_if(world.pending, [&](const auto& p) { return p.second.partition.topic == topic; });
+    std::erase_if(world.shards[0].wheel,
+                  [&](const PendingKey& key) { return !world.pending.contains(key); });
+    world.settle();
+    CHECK(world.shards[0].tier->stats().records == 400);
+    world.checkpoint();
+    world.now += std::chrono::days(20);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+    CHECK(world.shards[0].tier->stats().records == 0);
+  }
+
+  TEST_CASE("what is due in more than a year waits in months, and is dealt out in time") {
+    World world;
+    for (int i = 1; i <= 40; ++i)
+      world.add(record(static_cast<Sequence>(i), i * 30 * day_ms + i * hour_ms));
+    world.checkpoint();
+    std::size_t months = 0;
+    const auto homes = world.store->homes({0, 1});
+    for (const auto& home : *homes) months += home.level == BucketLevel::month;
+    CHECK(months == 29);
+    for (int i = 1; i <= 40; ++i) {
+      world.now = begin + std::chrono::milliseconds(i * 30 * day_ms + i * hour_ms - 1);
+      world.deliver_all();
+      CHECK(world.pending.size() == static_cast<std::size_t>(41 - i));
+      world.now += std::chrono::milliseconds(1);
+      world.deliver_all();
+      CHECK(world.pending.size() == static_cast<std::size_t>(40 - i));
+      if (i % 3 == 0) world.checkpoint();
+      if (i % 7 == 0) world.crash(1);
+    }
+  }
+
+  TEST_CASE("what comes while its month becomes hours is there after a kill, and is there once") {
+    World world;
+    world.add(record(1, 375 * day_ms));
+    world.add(record(4, 375 * day_ms));
+    world.settle();
+    world.now += std::chrono::days(40);
+    while (world.background.size() == 0) world.shards[0].tier->step(world.now);
+    world.add(record(2, 375 * day_ms));
+    world.remove(record(1, 375 * day_ms));
+    world.add(record(3, 375 * day_ms));
+    world.settle();
+    // The month is dealt out; what came meanwhile is in memory alone.
+    const WallTime due = record(4, 375 * day_ms).key.due;
+    CHECK(*world.store->homes({0, 1}) ==
+          std::set<storage::Bucket>{storage::bucket_of(BucketLevel::hour, due)});
+    REQUIRE(world.store->flush().has_value());
+    world.crash(1);
+    CHECK(world.find(record(2, 375 * day_ms).key, partition_of(0)).has_value());
+    CHECK_FALSE(world.find(record(1, 375 * day_ms).key, partition_of(0)).has_value());
+    world.checkpoint();
+    CHECK(world.find(record(4, 375 * day_ms).key, partition_of(0)).has_value());
+    CHECK(world.store->totals()->at(partition_of(0).topic) == 3);
+    world.now = record(1, 375 * day_ms).key.due;
+    world.deliver_all();
+    CHECK(world.pending.empty());
+  }
+
+  TEST_CASE("memory stays within its budget when all is due in one hour, and all leaves in order") {
+    BucketTier::Options options;
+    options.memory_bytes = 1u << 20;
+    options.write_bytes = 128u << 10;
+    World world(1, options, {.step_bytes = 200u << 10});
+    SeededRandom random(5);
+    const std::string body(300, 'b');
+    std::size_t most = 0;
+    for (Sequence s = 1; s <= 20'000; ++s) {
+      // Six megabytes in one hour, two of them in one second of it.
+      const auto due =
+          s % 3 == 0 ? 2 * hour_ms + 1'800'000 + static_cast<std::int64_t>(random.below(1'000))
+                     : 2 * hour_ms + static_cast<std::int64_t>(random.below(hour_ms));
+      world.add(record(s, due, body));
+      if (s % 50 == 0) world.settle();
+      most = std::max(most, world.shards[0].tier->stats().memory_bytes);
+    }
+    CHECK(most <= options.memory_bytes);
+    world.checkpoint();
+    for (world.now += std::chrono::minutes(119); !world.pending.empty();
+         world.now += std::chrono::seconds(20)) {
+      world.deliver_all();
+      most = std::max(most, world.shards[0].tier->stats().memory_bytes);
+    }
+    CHECK(most <= options.memory_bytes + options.memory_bytes / 4);
+    CHECK(world.shards[0].tier->stats().disk_downgrades > 10);
+  }
+
+  TEST_CASE("near records that spend the budget go back to the disk and are delivered in time") {
+    BucketTier::Options options;
+    options.memory_bytes = 1u << 20;
+    options.write_bytes = 128u << 10;
+    World world(1, options);
+    world.settle();
+    const std::string body(300, 'b');
+    std::size_t most = 0;
+    for (Sequence s = 1; s <= 10'000; ++s) {  // All due in the minute after the next one.
+      world.add(record(s, 60'000 + static_cast<std::int64_t>(s * 7'919 % 60'000), body));
+      if (s % 50 == 0) world.settle();
+      most = std::max(most, world.shards[0].tier->stats().memory_bytes);
+    }
+    CHECK(world.shards[0].tier->stats().pulled_back > 0);
+    CHECK(most <= options.memory_bytes + options.memory_bytes / 4);
+    for (int ms = 0; !world.pending.empty(); ms += 500) {
+      REQUIRE(ms <= 120'000);
+      world.now = begin + std::chrono::milliseconds(ms);
+      world.deliver_all();
+    }
+  }
+
+  TEST_CASE("whatever happens, what is pending is what a simple model says") {
+    const char* const given = std::getenv("TARRY_SEED");
+    const int first = given != nullptr ? std::atoi(given) : 1;
+    const char* const runs = std::getenv("TARRY_RUNS");
+    const int count = given != nullptr ? 1 : runs != nullptr ? std::atoi(runs) : tries(12);
+    for (int seed = first; seed < first + count; ++seed) {
+      CAPTURE(seed);
+      SeededRandom random(static_cast<std::uint64_t>(seed));
+      BucketTier::Options options;
+      options.memory_bytes = std::size_t{16} << (10 + random.below(8));
+      options.write_bytes = options.memory_bytes / 8;
+      options.step_entries = 1 + random.below(300);
+      options.write_homes = 1 + random.below(20);
+      BucketStore::Limits limits;
+      limits.step_bytes = std::size_t{4} << (10 + random.below(6));
+      limits.write_buffer_bytes = 256u << 10;  // RocksDB flushes when it likes.
+      World world(static_cast<std::uint16_t>(1 + random.below(3)), options, limits);
+      Sequence next = 1;
+      std::vector<Record> ended;
+
+      const auto some_pending = [&]() -> std::optional<Record> {
+        if (world.pending.empty()) return std::nullopt;
+        auto at = world.pending.lower_bound({world.now, random.below(next)});
+        for (auto n = random.below(20); n > 0 && at != world.pending.end(); --n) ++at;
+        if (at == world.pending.end()) at = world.pending.begin();
+        return at->second;
+      };
+      const auto some_due = [&] {
+        static constexpr std::int64_t spans[] = {2'000,      60'000,      hour_ms,     3 * hour_ms,
+                                                 3 * day_ms, 40 * day_ms, 500 * day_ms};
+        const auto kind = random.below(40);
+        const auto span = spans[kind < 10   ? 0
+                                : kind < 20 ? 1
+                                : kind < 27 ? 2
+                                : kind < 32 ? 3
+                                : kind < 36 ? 4
+                                : kind < 39 ? 5
+                                            : 6];
+        // Often in the same millisecond.
+        const auto due = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(span)));
+        return world.now + std::chrono::milliseconds(random.below(3) == 0 ? span : due);
+      };
+      for (int step = 0; step < tries(1'500); ++step) {
+        const auto kind = random.below(100);
+        if (kind < 40) {
+          for (auto n = 1 + random.below(20); n > 0; --n) {
+            Record made;
+            made.key = {some_due(), next++};
+            made.first = made.key.due;
+            made.partition = partition_of(static_cast<int>(random.below(7)));
+            made.body = "body " + std::to_string(next) + std::string(random.below(300), 'x');
+            world.add(made);
+          }
+        } else if (kind < 50) {
+          for (auto n = 1 + random.below(10); n > 0; --n) {
+            const auto gone = some_pending();
+            if (!gone) continue;
+            world.remove(*gone);
+            ended.push_back(*gone);
+          }
+        } else if (kind < 58) {
+          const auto moved = some_pending();
+          if (moved) {
+            const WallTime due = random.below(3) == 0 ? moved->first : some_due();
+            if (due != moved->key.due) world.move(*moved, due);
+          }
+        } else if (kind < 64) {
+          if (const auto there = some_pending()) {
+            const auto found = world.find(there->key, there->partition);
+            REQUIRE(found.has_value());
+            CHECK(as_text(found->record) == there->body);
+            const auto by_handle =
+                world.find({there->first, there->key.sequence}, there->partition, true);
+            REQUIRE(by_handle.has_value());
+            CHECK(by_handle->key == there->key);
+          }
+          if (!ended.empty()) {
+            const Record& gone = ended[random.below(ended.size())];
+            CHECK_FALSE(world.find(gone.key, gone.partition).has_value());
+            CHECK_FALSE(
+                world.find({gone.first, gone.key.sequence}, gone.partition, true).has_value());
+          }
+        } else if (kind < 80) {
+          static constexpr std::int64_t leaps[] = {1,       100,    10'000,     600'000,
+                                                   hour_ms, day_ms, 25 * day_ms};
+          const auto leap = random.below(30);
+          world.now += std::chrono::milliseconds(leaps[leap < 24   ? leap / 8
+                                                       : leap < 26 ? 3
+                                                       : leap < 28 ? 4
+                                                       : leap < 29 ? 5
+                                                                   : 6]);
+          for (auto& [number, shard] : world.shards) shard.tier->step(world.now);
+          if (random.below(2) == 0) world.deliver();
+        } else if (kind < 90) {
+          for (auto n = random.below(6); n > 0; --n) {
+            for (auto& [number, shard] : world.shards) shard.tier->step(world.now);
+            world.background.step();
+          }
+          world.deliver();
+        } else if (kind < 93) {
+          world.deliver_all();
+        } else if (kind < 96) {
+          world.checkpoint();
+        } else if (kind < 98) {
+          REQUIRE(world.store->flush().has_value());
+        } else {
+          world.crash(random.below(3) == 0 ? static_cast<std::uint16_t>(1 + random.below(4))
+                                           : world.count);
+        }
+        REQUIRE(world.failed_with == "");
+      }
+      world.deliver_all();
+      world.checkpoint();
+      std::map<TopicId, std::uint64_t> expected;
+      for (const auto& [key, one] : world.pending) ++expected[one.partition.topic];
+      CHECK(*world.store->totals() == expected);
+      while (!world.pending.empty()) {
+        world.now = world.pending.begin()->first.due +
+                    std::chrono::milliseconds(random.below(static_cast<std::uint64_t>(hour_ms)));
+        world.deliver_all();
+      }
+      world.checkpoint();
+      CHECK(world.store->totals()->empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay
