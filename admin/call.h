@@ -70,6 +70,13 @@ struct Context {
     std::optional<MonoTime> at;
     bool looking = false;
   } disk_use{};
+  // When the first record is due that is on disk alone: a bucket is read for it.
+  struct FirstOnDisk {
+    std::optional<WallTime> from;  // The beginning of the bucket.
+    WallTime due;
+    std::optional<MonoTime> at;
+    bool looking = false;
+  } first_on_disk{};
 };
 
 struct Call {

@@ -28,8 +28,8 @@ std::chrono::milliseconds unit_of(const std::string& by) {
   throw Refused{400, fmt::format("by={}: give minute, hour or day", printable(by))};
 }
 
-std::string_view name_of(storage::IdEvent::Kind kind) {
-  using Kind = storage::IdEvent::Kind;
+std::string_view name_of(broker::PartitionEvent::Kind kind) {
+  using Kind = broker::PartitionEvent::Kind;
   switch (kind) {
     case Kind::scheduled:
       return "scheduled";
@@ -123,8 +123,8 @@ asio::awaitable<Reply> count_delayed(Call& call) {
   if (to != nullptr) query.until = time_of("to", *to);
   Json body;
   if (by == nullptr && from == nullptr && to == nullptr) {
-    const auto& store = context.broker.pending();
-    body["total"] = query.topic ? store.pending_of(query.topic->id) : store.total();
+    const auto& counts = context.broker.pending_counts();
+    body["total"] = query.topic ? counts.pending_of(query.topic->id) : counts.total();
     body["by"] = nullptr;
     body["counts"] = Json::array();
     co_return json_reply(body);
@@ -157,13 +157,13 @@ asio::awaitable<Reply> trace_delayed(Call& call) {
   }
   Json body;
   body["events"] = Json::array();
-  for (const auto& [index, event] : *events) {
+  for (const auto& event : *events) {
     Json each;
     each["at_ms"] = to_ms(event.at);
     each["event"] = name_of(event.kind);
     each["due_ms"] = to_ms(event.due);
     each["offset"] = event.offset >= 0 ? Json(event.offset) : Json(nullptr);
-    each["partition"] = index;
+    each["partition"] = event.partition;
     body["events"].push_back(std::move(each));
   }
   co_return json_reply(body);

@@ -35,7 +35,7 @@ void report_broker(const broker::Broker& broker, MetricSink& sink) {
 void report_pending_by_topic(Context& context, MetricSink& sink) {
   std::size_t shown = 0;
   for (const auto& topic : context.here.topics().by_name()) {
-    const auto count = context.broker.pending().pending_of(topic->id);
+    const auto count = context.broker.pending_counts().pending_of(topic->id);
     if (count == 0) continue;
     if (++shown > max_topics_shown) break;
     const MetricLabel label(sink, "topic", topic->name);
@@ -83,6 +83,7 @@ asio::awaitable<Reply> get_metrics(Call& call) {
     }
   }
   all.disk.report(text);
+  all.pending_files.report(text);
   all.process.report(text);
 
   Reply reply;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "broker/broker.h"
+#include "broker/views/delayed_records.h"
 
 namespace tarry::admin {
 namespace {
@@ -14,6 +15,9 @@ using broker::ShardStatus;
 
 // Older than this, the size of the data directory is looked up again.
 constexpr std::chrono::seconds disk_use_kept{10};
+
+// The first due time on disk, too, unless it is in another bucket meanwhile.
+constexpr std::chrono::seconds first_due_kept{10};
 
 struct Machine {
   ProcessStatus process;
@@ -35,6 +39,23 @@ asio::awaitable<Machine> read_process_status(Context& context) {
   }
   machine.disk.bytes = use.bytes;
   co_return machine;
+}
+
+// When the first record on disk is due, not before `bucket`, in which there is one.
+asio::awaitable<WallTime> first_on_disk(Context& context, WallTime bucket) {
+  auto& known = context.first_on_disk;
+  const MonoTime now = context.broker.clock().mono();
+  const bool is_same = known.from == bucket;
+  if (known.looking || (is_same && now - *known.at < first_due_kept))
+    co_return is_same ? known.due : bucket;
+  known.looking = true;
+  const auto due = co_await broker::first_due_on_disk(context.broker, context.here, bucket);
+  known.looking = false;
+  if (!due) throw Refused{500, due.error().message};
+  known.from = bucket;
+  known.due = due->value_or(bucket);  // There may be none, for memory knows more than the disk.
+  known.at = now;
+  co_return known.due;
 }
 
 TopicTotals totals_of(const storage::TopicsImage& topics) {
@@ -70,20 +91,27 @@ asio::awaitable<Overview> overview(Context& context) {
   const auto machine = co_await read_process_status(context);
   overview.disk = machine.disk;
   overview.process = machine.process;
-  overview.pending = co_await pending_status(context);
   overview.shards = co_await broker::shard_statuses(context.broker, context.here);
+  overview.pending = co_await pending_status(context, overview.shards);
+  overview.pending_files = co_await broker::pending_files(context.broker, context.here);
   overview.topics = totals_of(context.here.topics());
   co_return overview;
 }
 
-asio::awaitable<PendingStatus> pending_status(Context& context) {
-  Result<storage::PendingFirst> first;
-  do {  // A step at a time, so that others get at the pool.
-    first = co_await context.here.blocking(
-        [&store = context.broker.pending()] { return store.next_due(); });
-  } while (first && !first->known);
-  if (!first) throw Refused{500, first.error().message};
-  co_return PendingStatus{context.broker.pending().total(), first->due};
+asio::awaitable<PendingStatus> pending_status(Context& context,
+                                              const std::vector<ShardStatus>& shards) {
+  PendingStatus status{context.broker.pending_counts().total(), std::nullopt};
+  std::optional<WallTime> bucket;  // Or the beginning of the bucket that has it.
+  for (const auto& shard : shards) {
+    const auto& due = shard.delay.next_due;
+    auto& first = shard.delay.next_due_exact ? status.next_due : bucket;
+    if (due) first = first ? std::min(*first, *due) : *due;
+  }
+  if (bucket && (!status.next_due || *bucket < *status.next_due)) {
+    const WallTime due = co_await first_on_disk(context, *bucket);
+    status.next_due = status.next_due ? std::min(*status.next_due, due) : due;
+  }
+  co_return status;
 }
 
 std::string_view state_of(const std::vector<ShardStatus>& shards) {

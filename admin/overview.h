@@ -40,6 +40,7 @@ struct DiskStatus {
 struct Overview {
   std::vector<broker::ShardStatus> shards;
   PendingStatus pending;
+  broker::PendingFiles pending_files;
   TopicTotals topics;
   DiskStatus disk;
   ProcessStatus process;
@@ -48,7 +49,8 @@ struct Overview {
 // Looks at the disk and asks every shard.
 boost::asio::awaitable<Overview> overview(Context& context);
 
-boost::asio::awaitable<PendingStatus> pending_status(Context& context);
+boost::asio::awaitable<PendingStatus> pending_status(
+    Context& context, const std::vector<broker::ShardStatus>& shards);
 
 // "running", or the first of these that is true of any shard: failed, stopping, disk_full.
 inline constexpr std::string_view disk_full = "disk full";

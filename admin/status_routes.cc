@@ -66,7 +66,10 @@ Json refused_batches_json(const Shards& shards) {
 Json delayed_json(const PendingStatus& pending, const Shards& shards) {
   JsonFields delayed;
   pending.report(delayed);
-  for (const auto& shard : shards) shard.delay.report(delayed);
+  for (const auto& shard : shards) {
+    shard.delay.report(delayed);
+    broker::report(shard.delay.tier, delayed);
+  }
   return delayed.object();
 }
 
@@ -79,10 +82,11 @@ Json all_wheels_json(const Shards& shards) {
   return wheel_json(wheels);
 }
 
-Json storage_json(const DiskStatus& disk, const Shards& shards) {
+Json storage_json(const Overview& all) {
   JsonFields storage;
-  disk.report(storage);
-  for (const auto& shard : shards) shard.journal.report(storage);
+  all.disk.report(storage);
+  all.pending_files.report(storage);
+  for (const auto& shard : all.shards) shard.journal.report(storage);
   return storage.object();
 }
 
@@ -106,7 +110,7 @@ asio::awaitable<Reply> get_status(Call& call) {
   body["delayed"] = delayed_json(all.pending, shards);
   body["purgatory"] = purgatory_json(shards, JsonFields::Histograms::recent);
   body["wheel"] = all_wheels_json(shards);
-  body["storage"] = storage_json(all.disk, shards);
+  body["storage"] = storage_json(all);
   JsonFields process;
   all.process.report(process);
   body["process"] = process.object();

@@ -32,7 +32,7 @@ Json topic_json(Context& context, const storage::Topic& topic) {
   json["partitions"] = topic.partitions;
   json["configs"] = Json::object();
   for (const auto& [key, value] : topic.configs) json["configs"][key] = value;
-  json["pending"] = context.broker.pending().pending_of(topic.id);
+  json["pending"] = context.broker.pending_counts().pending_of(topic.id);
   return json;
 }
 
@@ -161,7 +161,7 @@ asio::awaitable<Reply> delete_topic(Call& call) {
   }
   if (!broker.config().delete_topics) throw Refused{403, "delete.topic.enable is false"};
   const auto topic = topic_of(call);
-  const auto pending = broker.pending().pending_of(topic->id);
+  const auto pending = broker.pending_counts().pending_of(topic->id);
   const auto removed = co_await broker.topics().remove(topic->id, force);
   if (!removed) {
     using protocol::ErrorCode;

@@ -1,5 +1,4 @@
-// The cost of the delay engine, without broker, journal or network; the pending store is a real
-// RocksDB.
+// The cost of the delay engine, without broker, journal or network; the pending store is real.
 //
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release delay_bench
 //   build/release/bench/delay_bench
@@ -19,7 +18,8 @@
 
 #include "delay/engine.h"
 #include "records/batch_builder.h"
-#include "storage/database.h"
+#include "storage/bucket_store.h"
+#include "tests/given.h"
 
 namespace tarry::delay {
 namespace {
@@ -40,24 +40,25 @@ class Host final : public Sink {
     std::string name = (std::filesystem::temp_directory_path() / "tarry-bench-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) std::abort();
     directory_ = name;
-    database_ =
-        storage::Database::make(name + "/pending", storage::Database::Kind::pending).value();
-    store_ = storage::PendingStore::open(*database_).value();
-    engine = std::make_unique<Engine>(clock, wheel, *store_, *this, Engine::Options{});
+    store_ = storage::BucketStore::make(name + "/pending", {}).value();
+    engine = std::make_unique<Engine>(
+        clock, wheel,
+        Engine::Storage{*store_, background_, {0, 1}, [](const auto&) { return 0; }, counts_},
+        *this, Engine::Options{});
+    if (!engine->open()) std::abort();
     engine->start();
   }
   ~Host() override {
+    background_.forget();
     engine.reset();
     store_.reset();
-    database_.reset();
     std::filesystem::remove_all(directory_);
   }
 
   std::optional<TopicDelay> target(const TopicPartition&) override { return TopicDelay{}; }
-  bool owns(const TopicPartition&) override { return true; }
-  void deliver(const TopicPartition&, Buffer, Departures,
-               std::move_only_function<void(Result<Offset>)> done) override {
-    done_.push_back(std::move(done));
+  void deliver(const TopicPartition&, Buffer, Departures, DeliveryTold told) override {
+    told.appended({++appended_, 0});
+    done_.push_back(std::move(told.done));
   }
   void commit(storage::JournalTransaction transaction) override {
     transaction.tell_appended(++appended_);
@@ -87,6 +88,7 @@ class Host final : public Sink {
     };
     timed([&] { wheel.advance(static_cast<timing::Tick>(clock.ms), 4'096); });
     for (auto& done : std::exchange(done_, {})) timed([&] { done(Offset{0}); });
+    background_.run_all();
     return longest;
   }
 
@@ -96,8 +98,9 @@ class Host final : public Sink {
 
  private:
   std::filesystem::path directory_;
-  std::unique_ptr<storage::Database> database_;
-  std::unique_ptr<storage::PendingStore> store_;
+  std::unique_ptr<storage::BucketStore> store_;
+  storage::PendingCounts counts_;
+  QueuedBackground background_;
   std::vector<std::move_only_function<void(Result<Offset>)>> done_;
   Sequence next_ = 1;
   Lsn appended_ = 0;

@@ -1,14 +1,12 @@
 // Pending records by the million: what it costs to accept them durably, keep them, find them again
-// after a restart, and take them out in due order.  `buckets` is the overflow wheel that continues
-// on disk (BucketStore and BucketTier), `rows` is the store with a key for each record
-// (PendingStore).  Both get the same records through the same journal, in groups of 1 000 that are
-// answered when their round is synced, and make a checkpoint for each 64 MiB of it.
+// after a restart, and take them out in due order: BucketStore and BucketTier behind a journal, in
+// groups of 1 000 records that are answered when their round is synced, with a checkpoint for each
+// 64 MiB of it.
 //
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release pending_bench
-//   TMPDIR=/on/the/disk/in/question build/release/bench/pending_bench buckets 50000000
-//   build/release/bench/pending_bench rows 50000000 --seconds 200
+//   TMPDIR=/on/the/disk/in/question build/release/bench/pending_bench 50000000
 //
-//   STORE RECORDS [--seconds N] [--days N] [--bytes N] [--drain N]
+//   RECORDS [--seconds N] [--days N] [--bytes N] [--drain N]
 //
 // Due times are uniformly random over --days (30), bodies are --bytes (100) random bytes, which do
 // not compress.  It ends after --seconds of accepting (240) if it has not reached RECORDS.  Then it
@@ -42,10 +40,8 @@
 
 #include "delay/bucket_tier.h"
 #include "storage/bucket_store.h"
-#include "storage/database.h"
 #include "storage/journal.h"
 #include "storage/journal_record.h"
-#include "storage/pending_store.h"
 #include "tests/given.h"
 
 namespace tarry {
@@ -73,7 +69,6 @@ T checked(Result<T> result) {
 }
 
 struct Settings {
-  bool buckets = true;
   std::uint64_t records = 0;
   int seconds = 240;
   int days = 30;
@@ -139,84 +134,12 @@ class ThreadBackground final : public Background {
   std::vector<std::jthread> threads_;  // Last: they use the others.
 };
 
-// One of the two.
-class Store {
- public:
-  virtual ~Store() = default;
-  virtual void open(bool make) = 0;
-  virtual void close() = 0;
-  virtual void add(Lsn lsn, std::span<const PendingAdded> records) = 0;
-  virtual bool step() { return false; }
-  virtual bool is_full() const { return false; }
-  virtual void checkpoint(std::function<void()> done, Lsn lsn) = 0;
-  // Ready to deliver the first record.
-  virtual void first() = 0;
-  // Takes out some of the earliest records; 0: none is left.
-  virtual std::size_t drain() = 0;
-  virtual std::string figures() { return {}; }
-};
-
-class Rows final : public Store {
- public:
-  Rows(std::string directory, Background& background)
-      : directory_(std::move(directory)), background_(background) {}
-
-  void open(bool make) override {
-    constexpr auto kind = storage::Database::Kind::pending;
-    database_ = checked(make ? storage::Database::make(directory_, kind)
-                             : storage::Database::open(directory_, kind));
-    store_ = checked(storage::PendingStore::open(*database_));
-  }
-  void close() override {
-    store_.reset();
-    database_.reset();
-  }
-  void add(Lsn, std::span<const PendingAdded> records) override {
-    operations_.assign(records.begin(), records.end());
-    checked(store_->apply(operations_));
-  }
-  void checkpoint(std::function<void()> done, Lsn) override {
-    background_.run([this] { return database_->flush(); },
-                    [done = std::move(done)](const Result<>& flushed) {
-                      checked(flushed);
-                      done();
-                    });
-  }
-  void first() override { checked(store_->window(at_, WallTime::max(), 512)); }
-  std::size_t drain() override {
-    const auto window = checked(store_->window(at_, WallTime::max(), 512));
-    std::vector<PendingKey> keys;
-    for (const auto& locator : window.locators) keys.push_back(locator.key);
-    const auto bodies = checked(store_->read(keys));
-    operations_.clear();
-    for (const auto& body : bodies) {
-      if (!body) stop("a pending record is missing");
-      storage::PendingRemoved gone;
-      gone.partition = body->partition;
-      gone.sequence = body->key.sequence;
-      gone.due = body->key.due;
-      operations_.emplace_back(gone);
-    }
-    checked(store_->apply(operations_));
-    if (window.next) at_ = *window.next;
-    return keys.size();
-  }
-
- private:
-  const std::string directory_;
-  Background& background_;
-  std::unique_ptr<storage::Database> database_;
-  std::unique_ptr<storage::PendingStore> store_;
-  std::vector<storage::Operation> operations_;
-  PendingKey at_{WallTime::min(), 0};
-};
-
-class Buckets final : public Store {
+class Buckets {
  public:
   Buckets(std::string directory, ThreadBackground& background)
       : directory_(std::move(directory)), background_(background) {}
 
-  void open(bool make) override {
+  void open(bool make) {
     store_ = checked(make ? storage::BucketStore::make(directory_, {})
                           : storage::BucketStore::open(directory_, {}));
     delay::BucketTier::Options options;
@@ -233,27 +156,22 @@ class Buckets final : public Store {
                                                 std::move(hooks));
     checked(tier_->open(now_));
   }
-  void close() override {
+  void close() {
     tier_.reset();
     while (!background_.is_idle()) background_.turn(true);
     store_.reset();
   }
-  void add(Lsn lsn, std::span<const PendingAdded> records) override {
+  void add(Lsn lsn, std::span<const PendingAdded> records) {
     lsn_ = lsn;
     operation_ = 0;
     for (const auto& added : records) {
-      storage::PendingView view;
-      view.key = {added.due, added.sequence};
-      view.first = added.due;
-      view.partition = added.partition;
-      view.accepted = added.accepted;
-      view.record = added.record;
-      if (tier_->added({lsn_, operation_++}, view)) near_.emplace_back(view.key, view.partition);
+      if (tier_->add({lsn_, operation_++}, added))
+        near_.emplace_back(PendingKey{added.due, added.sequence}, added.partition);
     }
   }
-  bool step() override { return tier_->step(now_); }
-  bool is_full() const override { return tier_->is_full(); }
-  void checkpoint(std::function<void()> done, Lsn lsn) override {
+  bool step() { return tier_->step(now_); }
+  bool is_full() const { return tier_->is_full(); }
+  void checkpoint(std::function<void()> done, Lsn lsn) {
     tier_->write_all([this, lsn, done = std::move(done)]() mutable {
       background_.run([this] { return store_->flush(); },
                       [this, lsn, done = std::move(done)](const Result<>& flushed) {
@@ -263,14 +181,14 @@ class Buckets final : public Store {
                       });
     });
   }
-  void first() override {
+  void first() {
     now_ = begin + std::chrono::hours(1);
     while (near_.empty()) {
       if (!tier_->step(now_)) background_.turn(true);
     }
   }
   // The clock goes as fast as the records come.
-  std::size_t drain() override {
+  std::size_t drain() {
     while (taken_ == near_.size() || tier_->settled_before() != tier_->horizon()) {
       if (taken_ == near_.size()) {
         near_.clear();
@@ -290,7 +208,11 @@ class Buckets final : public Store {
       const auto view = tier_->read(key);
       if (!view) stop("a pending record is missing");
       sum_ += view->record.back();
-      tier_->removed({lsn_ + 1, operation_++}, key, partition, view->first, true);
+      storage::PendingRemoved gone;
+      gone.partition = partition;
+      gone.sequence = key.sequence;
+      gone.due = key.due;
+      tier_->remove({lsn_ + 1, operation_++}, gone);
     }
     // As a checkpoint does: what is gone goes from the disk too.
     if ((drained_ += taken_ - from) >= 1'000'000 && !checkpointing_) {
@@ -301,7 +223,7 @@ class Buckets final : public Store {
     if (!tier_->step(now_)) background_.turn(false);
     return taken_ - from;
   }
-  std::string figures() override {
+  std::string figures() {
     const auto stats = tier_->stats();
     const auto sizes = store_->sizes();
     return fmt::format(
@@ -356,10 +278,7 @@ class Bench {
     std::string name = (fs::temp_directory_path() / "tarry-bench-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) stop("no directory can be made in " + name);
     root_ = name;
-    if (settings.buckets)
-      store_ = std::make_unique<Buckets>(root_ + "/db", background_);
-    else
-      store_ = std::make_unique<Rows>(root_ + "/db", background_);
+    store_ = std::make_unique<Buckets>(root_ + "/db", background_);
     store_->open(true);
     storage::JournalOptions options;
     options.directory = root_ + "/journal";
@@ -558,7 +477,7 @@ class Bench {
   SeededRandom random_{1};
   MachineClock clock_;
   ThreadBackground background_;
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<Buckets> store_;
   std::unique_ptr<storage::Journal> journal_;
   Buffer bodies_;
   std::deque<std::shared_ptr<Group>> groups_;
@@ -576,7 +495,7 @@ class Bench {
 
 Settings parse(int count, char** arguments) {
   constexpr std::string_view usage =
-      "usage: pending_bench buckets|rows RECORDS [--seconds N] [--days N] [--bytes N] [--drain N]";
+      "usage: pending_bench RECORDS [--seconds N] [--days N] [--bytes N] [--drain N]";
   Settings out;
   const auto number = [&](std::string_view text) {
     std::uint64_t value = 0;
@@ -585,12 +504,9 @@ Settings parse(int count, char** arguments) {
       stop(fmt::format("{} is not a number; {}", text, usage));
     return value;
   };
-  if (count < 3 || count % 2 == 0) stop(std::string(usage));
-  const std::string_view store = arguments[1];
-  if (store != "buckets" && store != "rows") stop(std::string(usage));
-  out.buckets = store == "buckets";
-  out.records = number(arguments[2]);
-  for (int i = 3; i < count; i += 2) {
+  if (count < 2 || count % 2 != 0) stop(std::string(usage));
+  out.records = number(arguments[1]);
+  for (int i = 2; i < count; i += 2) {
     const std::string_view name = arguments[i];
     const auto value = number(arguments[i + 1]);
     if (name == "--seconds")

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "broker/context/durability_wait.h"
 #include "broker/replay.h"
+#include "broker/tier_replay.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
 
@@ -117,28 +118,26 @@ Result<> Broker::open_stores() {
   config.cluster_id = directory_.cluster_id();
   config.node_id = directory_.node_id();
 
-  using storage::Database;
-  const auto database = [&](const std::string& path, Database::Kind kind) {
-    return directory_.is_new() ? Database::make(path, kind) : Database::open(path, kind);
-  };
-  auto meta = database(directory_.meta_database(), Database::Kind::meta);
+  using storage::BucketStore, storage::Database;
+  const bool is_new = directory_.is_new();
+  const auto meta_path = directory_.meta_database();
+  auto meta = is_new ? Database::make(meta_path) : Database::open(meta_path);
   if (!meta) return std::unexpected(meta.error());
   meta_ = std::move(*meta);
-  auto pending = database(directory_.pending_database(), Database::Kind::pending);
+  BucketStore::Limits limits;
+  limits.remember = config.delay_remember;
+  const auto pending_path = directory_.pending_store();
+  auto pending =
+      is_new ? BucketStore::make(pending_path, limits) : BucketStore::open(pending_path, limits);
   if (!pending) return std::unexpected(pending.error());
-  pending_database_ = std::move(*pending);
+  pending_ = std::move(*pending);
 
   catalog_ = std::make_unique<storage::Catalog>(*meta_);
   if (auto loaded = catalog_->load(); !loaded) return loaded;
-  storage::PendingStore::Limits limits;
-  limits.remember = config.delay_remember;
-  auto store = storage::PendingStore::open(*pending_database_, limits);
-  if (!store) return std::unexpected(store.error());
-  pending_ = std::move(*store);
   offset_store_ = std::make_unique<storage::OffsetStore>(*meta_);
   context_.meta = meta_.get();
-  context_.pending_database = pending_database_.get();
   context_.pending = pending_.get();
+  context_.pending_counts = &pending_counts_;
   context_.offset_store = offset_store_.get();
   return {};
 }
@@ -151,7 +150,9 @@ void Broker::publish_initial_topics() {
 Result<> Broker::recover() {
   publish_initial_topics();
   Replay replay(context_, shards_, *catalog_);
-  auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, *pending_,
+  TierReplay pending(*pending_, clock().wall(),
+                     static_cast<std::size_t>(config().delay_memory_bytes));
+  auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, pending,
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());
   if (auto kept = replay.sync_kept(); !kept) return kept;
@@ -168,28 +169,78 @@ Result<> Broker::recover() {
   for (auto& shard : shards_) {
     for (const auto& [tp, partition] : shard->partitions().all()) partition->fence_if_damaged();
   }
-  recovery_ = {recovered->journals.size(), recovered->records, recovered->bytes, pending_->total()};
-
-  const auto count = static_cast<std::uint32_t>(shards_.size());
-  if (recovered->other_shards(count)) {
-    for (auto& shard : shards_) {
-      if (auto flushed = shard->checkpointer().flush_now(); !flushed) return flushed;
-    }
-    if (auto settled = storage::settle(disk(), directory_.journal_root(), *meta_,
-                                       *pending_database_, count, *recovered);
-        !settled) {
-      return settled;
-    }
-  }
-  for (auto& shard : shards_) {
-    if (auto opened = shard->open_journal(recovered->journal(shard->index())); !opened)
-      return opened;
-  }
+  if (auto counted = count_pending(); !counted) return counted;
+  recovery_ = {recovered->journals.size(), recovered->records, recovered->bytes,
+               pending_counts_.total()};
+  if (auto settled = settle_journals(*recovered); !settled) return settled;
+  if (auto opened = open_shards(*recovered); !opened) return opened;
   sequences_next_ = catalog_->next_sequence();
   producer_ids_next_ = producer_ids_end_ = catalog_->next_producer_id();
   topics_ = std::make_unique<Topics>(*shards_[0], *this, *catalog_);
   if (auto loaded = load_groups(); !loaded) return loaded;
   if (directory_.is_new()) return directory_.created();
+  return {};
+}
+
+Result<> Broker::count_pending() {
+  const auto totals = pending_->totals();
+  if (!totals) return std::unexpected(totals.error());
+  for (const auto& [topic, count] : *totals) pending_counts_.set(topic, count);
+  return {};
+}
+
+// The store has an epoch for each number of shards, so that the places in its journals can be
+// compared.  An epoch ends when everything in its journals is durable elsewhere, and the next one
+// is known durably before its first record; whatever a crash cuts off, a start sees which it was.
+Result<> Broker::settle_journals(storage::Recovered& recovered) {
+  const auto count = static_cast<std::uint16_t>(shards_.size());
+  const auto before = pending_->shards();
+  if (!before) return std::unexpected(before.error());
+  const auto is_ahead = is_ahead_of_journals(recovered);
+  if (!is_ahead) return std::unexpected(is_ahead.error());
+  const bool is_other = *before != count || *is_ahead;
+  if (recovered.other_shards(count) || (is_other && !recovered.journals.empty())) {
+    for (auto& shard : shards_) {
+      if (auto flushed = shard->checkpointer().flush_now(); !flushed) return flushed;
+    }
+    if (auto settled =
+            storage::settle(disk(), directory_.journal_root(), *meta_, *pending_, count, recovered);
+        !settled) {
+      return settled;
+    }
+  }
+  if (!is_other) return {};
+  if (*is_ahead) {  // The same number is another epoch behind one that nobody has.
+    if (auto none = pending_->epoch(0); !none) return std::unexpected(none.error());
+  }
+  if (auto epoch = pending_->epoch(count); !epoch) return std::unexpected(epoch.error());
+  return pending_->flush();
+}
+
+// A journal that somebody took away begins again at 0, and what it tells then would look as if the
+// store had it already.
+Result<bool> Broker::is_ahead_of_journals(const storage::Recovered& recovered) {
+  const auto shards = pending_->shards();
+  if (!shards) return std::unexpected(shards.error());
+  if (*shards == 0) return false;
+  const auto epoch = pending_->epoch(*shards);
+  if (!epoch) return std::unexpected(epoch.error());
+  for (std::uint16_t shard = 0; shard < *shards; ++shard) {
+    const auto places = pending_->places(shard);
+    if (!places) return std::unexpected(places.error());
+    const Lsn end = recovered.journal(shard).end;
+    for (const auto& [home, place] : *places)
+      if (place.epoch == *epoch && place.lsn >= end) return true;
+  }
+  return false;
+}
+
+Result<> Broker::open_shards(const storage::Recovered& recovered) {
+  for (auto& shard : shards_) {
+    if (auto opened = shard->open_journal(recovered.journal(shard->index())); !opened)
+      return opened;
+    if (auto opened = shard->engine().open(); !opened) return opened;
+  }
   return {};
 }
 

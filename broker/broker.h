@@ -34,12 +34,17 @@
 #include "broker/dead_letter_writer.h"
 #include "broker/shard.h"
 #include "broker/topics/topics.h"
+#include "storage/bucket_store.h"
 #include "storage/catalog.h"
 #include "storage/data_directory.h"
 #include "storage/database.h"
 #include "storage/file.h"
 #include "storage/offset_store.h"
-#include "storage/pending_store.h"
+#include "storage/pending_counts.h"
+
+namespace tarry::storage {
+struct Recovered;
+}
 
 namespace tarry::broker {
 
@@ -79,9 +84,9 @@ class Broker final : public TopicsHost {
   Random& random() { return *context_.random; }
   storage::Disk& disk() { return *context_.disk; }
   storage::Database& meta() { return *meta_; }
-  storage::Database& pending_database() { return *pending_database_; }
-  storage::PendingStore& pending() { return *pending_; }
-  storage::OffsetStore& offset_store() { return *offset_store_; }  // Any thread.
+  storage::BucketStore& pending() { return *pending_; }  // It blocks: for a Background.
+  storage::PendingCounts& pending_counts() { return pending_counts_; }  // Any thread.
+  storage::OffsetStore& offset_store() { return *offset_store_; }       // Any thread.
   const RecoverySummary& recovery() const { return recovery_; }
   MonoTime started() const { return started_; }
   void journal_failed(const Error& error) { context_.on_failure(error); }
@@ -121,6 +126,10 @@ class Broker final : public TopicsHost {
 
   Result<> open_stores();
   Result<> recover();
+  Result<> count_pending();
+  Result<> settle_journals(storage::Recovered& recovered);
+  Result<bool> is_ahead_of_journals(const storage::Recovered& recovered);
+  Result<> open_shards(const storage::Recovered& recovered);
   Result<> load_groups();
   void sequences_answered();
   DeadLetterRoutes dead_letter_routes();
@@ -130,9 +139,9 @@ class Broker final : public TopicsHost {
   const MonoTime started_;
   storage::DataDirectory directory_;
   std::unique_ptr<storage::Database> meta_;
-  std::unique_ptr<storage::Database> pending_database_;
   std::unique_ptr<storage::Catalog> catalog_;
-  std::unique_ptr<storage::PendingStore> pending_;
+  std::unique_ptr<storage::BucketStore> pending_;
+  storage::PendingCounts pending_counts_;
   std::unique_ptr<storage::OffsetStore> offset_store_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Topics> topics_;

@@ -1,5 +1,6 @@
 #include "broker/shard.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -8,11 +9,30 @@
 namespace tarry::broker {
 namespace {
 
-delay::Engine::Options engine_options(const BrokerConfig& config, MonoTime wheel_start) {
+// With less a shard could not keep some tails and what is near at the same time.
+constexpr std::size_t least_delay_memory = 4 << 20;
+
+delay::Engine::Options engine_options(const BrokerContext& broker, MonoTime wheel_start) {
   delay::Engine::Options options;
-  options.near_entries = static_cast<std::size_t>(config.near_entries);
+  options.memory_bytes =
+      std::max(static_cast<std::size_t>(broker.config.delay_memory_bytes) / broker.shard_count,
+               least_delay_memory);
+  options.remember = broker.config.delay_remember;
   options.wheel_start = wheel_start;
   return options;
+}
+
+delay::Engine::Storage engine_storage(const BrokerContext& broker, std::size_t index,
+                                      Background& background) {
+  const auto shards = static_cast<std::uint16_t>(broker.shard_count);
+  return {*broker.pending,
+          background,
+          {static_cast<std::uint16_t>(index), shards},
+          [shards](const TopicPartition& tp) {
+            return static_cast<std::uint16_t>(BrokerContext::shard_index_of(tp, shards));
+          },
+          *broker.pending_counts,
+          [&broker] { return flush_pending_store(broker); }};
 }
 
 }  // namespace
@@ -27,11 +47,12 @@ Shard::Shard(const BrokerContext& broker, ShardSetup setup,
       partitions_(*this, *this),
       sink_(*this, partitions_,
             [this, want = std::move(request_sequences)]() mutable { want(*this); }),
-      engine_(clock(), wheel(), *broker.pending, sink_, engine_options(config(), time_of(0))),
+      engine_(clock(), wheel(), engine_storage(broker, index(), background()), sink_,
+              engine_options(broker, time_of(0))),
       groups_(*this),
       shortage_(*this, [this] { checkpointer_.retry(); }),
       free_space_(*this, [this] { checkpointer_.run_now(); }),
-      checkpointer_(*this, partitions_, free_space_, shortage_,
+      checkpointer_(*this, partitions_, engine_, free_space_, shortage_,
                     [this] { stop_drain_.checkpoint_ended(); }),
       retention_(*this, partitions_, checkpointer_, free_space_),
       stop_drain_(*this, checkpointer_, shortage_) {}

@@ -33,13 +33,13 @@ struct ScheduleErrors {
   enum class Kind {
     invalid,   // The producer's mistake: Kafka's INVALID_RECORD (87).
     too_many,  // More than max_scheduled_records: MESSAGE_TOO_LARGE (10), some clients split it.
-    busy,      // No sequence numbers are available.  The producer may try again.
+    busy,      // Not at the moment: `reason` says for want of what.  The producer may try again.
     failed,    // The pending store cannot be read.
   };
   Kind kind = Kind::invalid;
   std::string message;                      // Says what is wrong with the batch.
   std::vector<records::BadRecord> records;  // The bad ones, at most max_bad_records_told.
-  std::string_view reason = {};             // Of the first of these (delay/schedule.h).
+  std::string_view reason = {};             // A label: of the first of these (delay/schedule.h).
 };
 
 struct BatchSchedules {

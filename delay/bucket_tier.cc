@@ -12,6 +12,8 @@ using storage::bucket_of;
 using storage::BucketLevel;
 using storage::Chunk;
 using storage::JournalPlace;
+using storage::RemovalReason;
+using storage::ScheduleEvent;
 
 namespace {
 
@@ -25,8 +27,26 @@ constexpr std::chrono::milliseconds least_lead{1'000};
 // And it does not go ahead again at once.
 constexpr std::chrono::milliseconds lead_grows_after{30'000};
 
+// What an event of an id costs until it is written, beside the id.
+constexpr std::size_t event_bytes = 160;
+
 JournalPlace behind(const JournalPlace& at) {
   return {at.lsn, at.operation + 1, at.epoch};
+}
+
+ScheduleEvent::Kind kind_of(RemovalReason how) {
+  switch (how) {
+    case RemovalReason::cancelled:
+      return ScheduleEvent::Kind::cancelled;
+    case RemovalReason::replaced:
+      return ScheduleEvent::Kind::replaced;
+    case RemovalReason::expired:
+      return ScheduleEvent::Kind::expired;
+    case RemovalReason::moved:
+      return ScheduleEvent::Kind::moved;
+    default:
+      return ScheduleEvent::Kind::delivered;
+  }
 }
 
 }  // namespace
@@ -99,11 +119,66 @@ void BucketTier::charge(Home& home, Resident& resident) {
   resident.charged = now;
 }
 
+bool BucketTier::add(JournalPlace at, const storage::PendingAdded& added) {
+  const PendingView record{{added.due, added.sequence},
+                           added.first_due.value_or(added.due),
+                           added.partition,
+                           added.accepted,
+                           added.expires,
+                           added.id,
+                           added.record};
+  if (!record.id.empty()) {
+    tell(record.partition, record.id,
+         {ScheduleEvent::Kind::scheduled, record.accepted, record.key, record.first});
+  }
+  return this->added(at, record);
+}
+
+void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed) {
+  const PendingKey key{removed.due, removed.sequence};
+  const WallTime first = removed.first_due.value_or(removed.due);
+  if (!removed.id.empty()) {
+    tell(removed.partition, removed.id,
+         {kind_of(removed.how), removed.at, key, first, removed.offset});
+  }
+  if (removed.how == RemovalReason::delivered_on_arrival) return;
+  this->removed(at, key, removed.partition, first);
+}
+
+void BucketTier::tell(const TopicPartition& partition, std::string_view id,
+                      const ScheduleEvent& event) {
+  if (dropped_.contains(partition.topic)) return;
+  auto& events = shared_.ids[{partition, std::string(id)}];
+  if (events.empty()) charge_shared(id.size());
+  charge_shared(event_bytes);
+  events.push_back(event);
+}
+
+// Ids and forwarding rows wait in memory for the next checkpoint.
+void BucketTier::charge_shared(std::size_t bytes) {
+  shared_.bytes += bytes;
+  memory_ += bytes;
+}
+
+void BucketTier::forward(const PendingKey& handle, std::optional<PendingKey> now) {
+  const auto [at, is_new] = shared_.forwards.insert_or_assign(handle, now);
+  if (is_new) charge_shared(event_bytes);
+}
+
+void BucketTier::count(const TopicId& topic, std::int64_t change) {
+  if (options_.counts == nullptr) return;
+  auto& counter = counters_[topic];
+  if (counter == nullptr) counter = &options_.counts->counter(topic);
+  counter->fetch_add(change, std::memory_order_relaxed);
+}
+
 bool BucketTier::added(JournalPlace at, const PendingView& record) {
   at.epoch = epoch_;
   const bool is_new = !is_written(at, record.key.due);
   applied_ = std::max(applied_, behind(at));
-  if (record.was_moved()) shared_.forwards[record.handle()] = record.key;
+  // One that is back where it was first is where its handle says.
+  if (record.was_moved() || forwarded(record.handle()) != nullptr)
+    forward(record.handle(), record.key);
   if (!is_new || dropped_.contains(record.partition.topic)) return false;
   const Bucket id = home_of(record.key.due);
   Home& home = homes_[id];
@@ -121,26 +196,24 @@ bool BucketTier::added(JournalPlace at, const PendingView& record) {
     if (resident.chunk->first() <= before.last()) shelf.in_order = false;
   }
   ++home.counts[record.partition.topic];
+  count(record.partition.topic, 1);
   home.dirty = true;
   return record.key < horizon_;
 }
 
 void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPartition& partition,
-                         std::optional<WallTime> first, bool ends) {
+                         std::optional<WallTime> first) {
   at.epoch = epoch_;
   const bool is_new = !is_written(at, key.due);
   applied_ = std::max(applied_, behind(at));
   const Place place = locate(key);
   if (place.resident != nullptr) first = place.resident->chunk->at(place.index).first;
-  if (first && *first != key.due) {
-    // If the record follows under another key, its handle leads to itself until that is told.
-    const PendingKey handle{*first, key.sequence};
-    shared_.forwards[handle] = ends ? std::nullopt : std::optional(handle);
-  }
+  if (first && *first != key.due) forward({*first, key.sequence}, std::nullopt);
   if (!is_new || dropped_.contains(partition.topic)) return;
   const Bucket id = home_of(key.due);
   Home& home = homes_[id];
   --home.counts[partition.topic];
+  count(partition.topic, -1);
   home.dirty = true;
   if (place.resident == nullptr) {
     home.gone.insert(key.sequence);
@@ -181,11 +254,6 @@ void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
   auto& residents = shelf->second.residents;
   std::erase_if(residents, [&](const auto& one) { return one.get() == &resident; });
   if (residents.empty()) home.shelves.erase(shelf);
-}
-
-void BucketTier::id_event(const TopicPartition& partition, std::string_view id,
-                          const storage::ScheduleEvent& event) {
-  shared_.ids[{partition, std::string(id)}].push_back(event);
 }
 
 void BucketTier::topic_dropped(const TopicId& topic) {
@@ -282,6 +350,7 @@ std::optional<std::optional<storage::PendingRecord>> BucketTier::known(
 void BucketTier::find(const PendingKey& key, Found found) {
   if (auto now = known(key)) return found(std::move(*now));
   lookups_.push_back({key, std::move(found), false});
+  if (!busy_ && !failed_) begin_finds();
 }
 
 // What memory knows of where the record of a handle is now; null: nothing.
@@ -300,10 +369,28 @@ void BucketTier::find_handle(const PendingKey& handle, Found found) {
   }
   if (auto now = known(handle); now && *now) return found(std::move(*now));
   lookups_.push_back({handle, std::move(found), true});
+  if (!busy_ && !failed_) begin_finds();
 }
 
 void BucketTier::find_id(const TopicPartition& partition, std::string id, Events events) {
   id_lookups_.push_back({partition, std::move(id), std::move(events)});
+  if (!busy_ && !failed_) begin_finds();
+}
+
+Result<std::optional<ScheduleEvent>> BucketTier::last_event(const TopicPartition& partition,
+                                                            std::string_view id) const {
+  if (dropped_.contains(partition.topic)) return std::nullopt;
+  const std::pair name{partition, std::string(id)};
+  if (const auto known = shared_.ids.find(name); known != shared_.ids.end())
+    return known->second.back();
+  if (shared_writing_) {
+    const auto known = shared_writing_->ids.find(name);
+    if (known != shared_writing_->ids.end()) return known->second.back();
+  }
+  const auto stored = store_.id_events(partition, id);
+  if (!stored) return std::unexpected(stored.error());
+  if (stored->empty()) return std::nullopt;
+  return stored->back();
 }
 
 // --- Time
@@ -410,9 +497,18 @@ std::optional<Bucket> BucketTier::next_home(WallTime from) const {
 }
 
 std::optional<WallTime> BucketTier::next_load() const {
-  const auto next = next_home(horizon_.due);
-  if (!next) return std::nullopt;
-  return std::max(next->start, horizon_.due) - lead_ / 2;
+  // Otherwise what is under way wakes the host.
+  if (busy_ || load_waits_ || !handing_.empty()) return std::nullopt;
+  std::optional<WallTime> at;
+  if (const auto next = next_home(horizon_.due))
+    at = std::max(next->start, horizon_.due) - lead_ / 2;
+  // A month that is near enough becomes hours.
+  const auto month = homes_.lower_bound({BucketLevel::month, hours_end_});
+  if (month != homes_.end() && month->first.level == BucketLevel::month) {
+    const WallTime opens = month->first.end() - options_.hours_ahead;
+    at = at ? std::min(*at, opens) : opens;
+  }
+  return at;
 }
 
 bool BucketTier::step(WallTime now) {
@@ -426,8 +522,12 @@ bool BucketTier::step(WallTime now) {
 // --- Checkpoints
 
 void BucketTier::write_all(std::move_only_function<void()> done) {
-  TARRY_ASSERT(!checkpoint_done_, "one checkpoint at a time");
-  checkpoint_done_ = std::move(done);
+  checkpoint_next_.push_back(std::move(done));
+  if (checkpoint_done_.empty()) begin_write_all();
+}
+
+void BucketTier::begin_write_all() {
+  checkpoint_done_ = std::exchange(checkpoint_next_, {});
   for (const auto& [id, home] : homes_)
     if (home.dirty) checkpoint_.push_back(id);
   shared_due_ = true;
@@ -437,7 +537,37 @@ void BucketTier::write_all(std::move_only_function<void()> done) {
 void BucketTier::noted(JournalPlace place) {
   place.epoch = epoch_;
   noted_ = place;
+  no_room_ = false;
   hooks_.wake();
+}
+
+std::optional<BucketTier::Earliest> BucketTier::earliest() const {
+  std::optional<Earliest> first;
+  std::size_t looks = 4'096;
+  const auto consider = [&first](WallTime due, bool exact) {
+    if (!first || due < first->due) first = {due, exact};
+  };
+  for (const auto& [id, home] : homes_) {
+    if (first && first->due < id.start) break;
+    // What is near is in memory, so the rest of the home is behind the horizon.
+    if ((home.on_disk || home.foreign) && horizon_.due < id.end())
+      consider(std::max(id.start, horizon_.due), false);
+    for (const auto& [bucket, shelf] : home.shelves) {
+      for (const auto& resident : shelf.residents) {
+        if (resident->live_count == 0) continue;
+        const Chunk& chunk = *resident->chunk;
+        if (first && first->due <= chunk.earliest()) continue;
+        if (looks < chunk.size()) {
+          consider(chunk.earliest(), false);
+          continue;
+        }
+        looks -= chunk.size();
+        for (std::size_t i = 0; i < chunk.size(); ++i)
+          if (resident->live[i]) consider(chunk.key_at(i).due, true);
+      }
+    }
+  }
+  return first;
 }
 
 BucketTier::Stats BucketTier::stats() const {

@@ -54,6 +54,8 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "storage/bucket_store.h"
+#include "storage/journal_record.h"
+#include "storage/pending_counts.h"
 
 namespace tarry::delay {
 
@@ -76,6 +78,10 @@ class BucketTier {
     std::size_t write_homes = 64;
     // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.
     std::size_t flush_bytes = 32u << 20;
+    // False: nothing comes near.  For the replay of a journal, after which the tier goes.
+    bool loads = true;
+    // Counts what is added and removed; may be null.
+    storage::PendingCounts* counts = nullptr;
   };
 
   struct Hooks {
@@ -87,6 +93,10 @@ class BucketTier {
     std::function<void()> wake;
     // The incarnation is over; called once, and nothing is done any more.
     std::function<void(const Error&)> failed;
+    // Makes the store durable on the Background; empty: BucketStore::flush().  With Errc::no_space
+    // or Errc::exhausted nothing is lost, and memory is given no more to the disk until a
+    // checkpoint is noted.
+    std::function<Result<>()> flush;
     // The shard that owns a partition, for chunks of another number of shards.
     storage::BucketStore::OwnerOf owner_of;
   };
@@ -103,13 +113,10 @@ class BucketTier {
   // --- Durable operations, in the order of the journal, each at its place in it.
 
   // True: the record is near, and the caller has it in its wheel from now on.
-  bool added(storage::JournalPlace at, const PendingView& record);
-  // A record that was pending is gone.  `ends` is false if the same record follows under another
-  // key: it was moved, or it recurs.  `first` is its handle's due time, if it is known.
-  void removed(storage::JournalPlace at, const PendingKey& key, const TopicPartition& partition,
-               std::optional<WallTime> first, bool ends);
-  void id_event(const TopicPartition& partition, std::string_view id,
-                const storage::ScheduleEvent& event);
+  bool add(storage::JournalPlace at, const storage::PendingAdded& added);
+  // Of a record that was pending, or delivered on arrival.  A record that is pending on under
+  // another key (it was moved, or it recurs) is added again in the same turn.
+  void remove(storage::JournalPlace at, const storage::PendingRemoved& removed);
   // The host has dropped it from the store too; what comes of it later is left out.
   void topic_dropped(const TopicId& topic);
 
@@ -140,11 +147,15 @@ class BucketTier {
   // The last events of an id, oldest first; none: it is unknown.
   using Events = std::move_only_function<void(Result<std::vector<storage::ScheduleEvent>>)>;
   void find_id(const TopicPartition& partition, std::string id, Events events);
+  // The last one at once; empty: it is unknown.  If memory does not know it, this reads a row of
+  // the store in this thread.
+  Result<std::optional<storage::ScheduleEvent>> last_event(const TopicPartition& partition,
+                                                           std::string_view id) const;
 
   // --- Checkpoints.
 
-  // Writes everything that was told before this call to the store's memory; then the host flushes
-  // the store and notes its journal.  One at a time.
+  // Writes everything that was told before this call to the store's memory; then `done`.  For a
+  // checkpoint the host then flushes the store and notes its journal.
   void write_all(std::move_only_function<void()> done);
   // A checkpoint is noted: no operation before `place` will be replayed.
   void noted(storage::JournalPlace place);
@@ -164,6 +175,14 @@ class BucketTier {
     std::uint64_t loads = 0;            // Pieces.
   };
   Stats stats() const;
+  // The first due time, or a time before it: the beginning of the bucket that has it.
+  struct Earliest {
+    WallTime due;
+    bool exact = true;
+  };
+  std::optional<Earliest> earliest() const;
+  // step() should be called, to give memory to the disk; when it is at it, it wakes the host itself.
+  bool is_short() const { return !busy_ && !no_room_ && memory_ >= spill_from(); }
   // New records should wait: memory is spent, and writing does not keep up.
   bool is_full() const { return memory_ >= options_.memory_bytes; }
 
@@ -223,10 +242,22 @@ class BucketTier {
   struct Shared {
     Forwards forwards;
     IdEvents ids;
+    std::size_t bytes = 0;  // Charged for it.
   };
   using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
 
+  std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
+
   // --- bucket_tier.cc
+  bool added(storage::JournalPlace at, const PendingView& record);
+  void removed(storage::JournalPlace at, const PendingKey& key, const TopicPartition& partition,
+               std::optional<WallTime> first);
+  void tell(const TopicPartition& partition, std::string_view id,
+            const storage::ScheduleEvent& event);
+  void charge_shared(std::size_t bytes);
+  void forward(const PendingKey& handle, std::optional<PendingKey> now);
+  void count(const TopicId& topic, std::int64_t change);
+  void begin_write_all();
   storage::Bucket home_of(WallTime due) const;
   bool is_written(const storage::JournalPlace& at, WallTime due) const;
   Place locate(const PendingKey& key) const;
@@ -267,7 +298,7 @@ class BucketTier {
   storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed);
   void written(const storage::HomeWrite& change, const Sealed& sealed,
                const std::vector<storage::ChunkKey>& keys);
-  void write_shared();
+  void write_shared(bool ends_checkpoint);
   void flush();
   static storage::ChunkKeys known_keys(const Home& home);
   void failed(const Error& error);
@@ -280,6 +311,7 @@ class BucketTier {
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
   std::uint32_t epoch_ = 0;
+  std::map<TopicId, storage::PendingCounts::Counter*> counters_;
   Homes homes_;
   std::set<TopicId> dropped_;
   storage::JournalPlace applied_;  // Everything before it was told.
@@ -302,6 +334,7 @@ class BucketTier {
 
   bool busy_ = false;  // The lane.
   bool flushing_ = false;
+  bool no_room_ = false;     // For a flush.
   bool load_waits_ = false;  // For memory.
   bool failed_ = false;
   bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
@@ -309,7 +342,8 @@ class BucketTier {
   std::deque<IdLookup> id_lookups_;
   std::deque<storage::Bucket> checkpoint_;  // Homes that are to be written.
   bool shared_due_ = false;                 // And then what belongs to no home.
-  std::move_only_function<void()> checkpoint_done_;
+  std::vector<std::move_only_function<void()>> checkpoint_done_;
+  std::vector<std::move_only_function<void()>> checkpoint_next_;  // Asked for meanwhile.
   std::optional<storage::JournalPlace> noted_;
 
   Shared shared_;                           // Not written yet.

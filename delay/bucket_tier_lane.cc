@@ -20,11 +20,8 @@ namespace {
 
 // Lookups that go to the disk as one piece of work.
 constexpr std::size_t max_lookups = 1'024;
-// Of the budget: a piece that is loaded at once, and from when on tails are written early.
+// Of the budget: a piece that is loaded at once, and from when on what is near is far again.
 constexpr std::size_t piece_share = 8;
-constexpr std::size_t spill_from(std::size_t budget) {
-  return budget - budget / 4;
-}
 constexpr std::size_t pull_back_from(std::size_t budget) {
   return budget - budget / 8;
 }
@@ -126,6 +123,7 @@ bool BucketTier::begin_finds() {
         for (std::size_t i = 0; i < asked->ids.size(); ++i) {
           IdLookup& lookup = asked->ids[i];
           auto& events = asked->events[i];
+          if (dropped_.contains(lookup.partition.topic)) events.clear();
           const auto more = shared_.ids.find({lookup.partition, lookup.id});
           if (more != shared_.ids.end())
             events.insert(events.end(), more->second.begin(), more->second.end());
@@ -175,6 +173,7 @@ bool BucketTier::deal_months() {
 }
 
 bool BucketTier::begin_load(WallTime now) {
+  if (!options_.loads) return false;
   load_waits_ = false;
   if (open_months(now) || deal_months()) return true;
   if (!handing_.empty()) return false;
@@ -192,7 +191,7 @@ bool BucketTier::begin_load(WallTime now) {
   // What is near already has to be delivered first, and what is far to be written.
   const std::size_t piece = options_.memory_bytes / piece_share;
   const auto has_room = [&] {
-    return memory_ + piece <= spill_from(options_.memory_bytes) || memory_ <= piece;
+    return memory_ + piece <= spill_from() || memory_ <= piece;
   };
   if (!has_room()) evict(home);  // Of its chunks all that was near may have been delivered.
   load_waits_ = !has_room();
@@ -294,13 +293,14 @@ bool BucketTier::begin_checkpoint_write() {
     checkpoint_.pop_front();
   }
   if (!homes.empty()) return write_homes(homes), true;
-  if (shared_due_) return write_shared(), true;
+  if (shared_due_) return write_shared(true), true;
   return false;
 }
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (memory_ < spill_from(options_.memory_bytes) && !load_waits_) return false;
+  if (no_room_ || (memory_ < spill_from() && !load_waits_)) return false;
+  if (shared_.bytes > options_.memory_bytes / piece_share) return write_shared(false), true;
   std::vector<std::pair<std::size_t, Bucket>> fullest;
   for (const auto& [id, home] : homes_)
     if (home.unwritten > 0 && id.end() > horizon_.due) fullest.emplace_back(home.unwritten, id);
@@ -395,17 +395,21 @@ void BucketTier::written(const HomeWrite& change, const Sealed& sealed,
 // Beside the lane: it changes nothing that anybody reads.
 void BucketTier::flush() {
   flushing_ = true;
-  background_.run([&store = store_] { return store.flush(); },
-                  [this, alive = alive_](const Result<>& flushed) {
-                    if (!*alive) return;
-                    flushing_ = false;
-                    if (!flushed) failed(flushed.error());
-                  });
+  background_.run(
+      [&store = store_, by_host = hooks_.flush] { return by_host ? by_host() : store.flush(); },
+      [this, alive = alive_](const Result<>& flushed) {
+        if (!*alive) return;
+        flushing_ = false;
+        if (flushed) return;
+        const Errc code = flushed.error().code;
+        no_room_ = code == Errc::no_space || code == Errc::exhausted;
+        if (!no_room_) failed(flushed.error());
+      });
 }
 
 // What belongs to no home, at the end of a checkpoint.
-void BucketTier::write_shared() {
-  shared_due_ = false;
+void BucketTier::write_shared(bool ends_checkpoint) {
+  if (ends_checkpoint) shared_due_ = false;
   shared_writing_ = std::make_shared<Shared>(std::exchange(shared_, {}));
   run<void>(
       [&store = store_, writing = shared_writing_]() -> Result<> {
@@ -417,13 +421,16 @@ void BucketTier::write_shared() {
           ids.push_back({name.first, name.second, events});
         return store.write(forwards, ids);
       },
-      [this] {
+      [this, alive = alive_, ends_checkpoint] {
+        memory_ -= shared_writing_->bytes;
         // A large map takes long to go.
         background_.run_and_then([gone = std::move(shared_writing_)]() mutable { gone.reset(); },
                                  [] {});
         shared_writing_.reset();
-        auto done = std::exchange(checkpoint_done_, {});
-        if (done) done();
+        if (!ends_checkpoint) return;
+        for (auto& done : std::exchange(checkpoint_done_, {}))
+          if (*alive) done();
+        if (*alive && !checkpoint_next_.empty()) begin_write_all();
       });
 }
 

@@ -17,11 +17,19 @@ using std::chrono::nanoseconds;
 // While anything is pending a step of the wall clock is noticed within this (docs/adr/0001).
 constexpr milliseconds max_sleep{1'000};
 
-// The share of the near budget that loading may fill, so that newly accepted records find room.
-constexpr std::size_t load_share_percent = 75;
+// Of the memory for delayed records the locators of the near ones take up to two fifths: a record
+// of 100 bytes takes 120 in its chunk, and its locator 85.
+constexpr std::size_t tier_share(std::size_t bytes) {
+  return bytes / 5 * 3;
+}
 
-std::size_t ready_limit(const Engine::Options& options) {
-  return std::max(options.near_entries / 8, 4 * options.batch_records);
+BucketTier::Options tier_options(const Engine::Options& options, storage::PendingCounts& counts) {
+  BucketTier::Options out;
+  out.memory_bytes = tier_share(options.memory_bytes);
+  out.lead = options.lead;
+  out.step_entries = options.step_loads;
+  out.counts = &counts;
+  return out;
 }
 
 // A heap whose front is what leaves first.
@@ -31,21 +39,36 @@ bool leaves_later(const NearEntry* a, const NearEntry* b) {
 
 }  // namespace
 
-Engine::Engine(const Clock& clock, timing::TimingWheel& shard_wheel, storage::PendingStore& store,
+Engine::Engine(const Clock& clock, timing::TimingWheel& shard_wheel, const Storage& storage,
                Sink& sink, const Options& options)
     : clock_(clock),
       shard_wheel_(shard_wheel),
-      store_(store),
       sink_(sink),
       options_(options),
       alarm_([this] { step(); }),
       near_(clock.wall()),
-      far_(store, options.step_loads) {
+      tier_(storage.store, storage.background, storage.owner, tier_options(options, storage.counts),
+            hooks(storage)) {
   wall_.observe(clock_);
+}
+
+BucketTier::Hooks Engine::hooks(const Storage& storage) {
+  BucketTier::Hooks out;
+  out.near = [this](const storage::PendingView& record) { came_near(record); };
+  out.pulled_back = [this](const PendingKey&) { begin_sweep(); };
+  out.wake = [this] { wake(); };
+  out.failed = [this](const Error& error) { failed(error); };
+  out.owner_of = storage.owner_of;
+  out.flush = storage.flush;
+  return out;
 }
 
 Engine::~Engine() {
   *alive_ = false;
+}
+
+Result<> Engine::open() {
+  return tier_.open(clock_.wall());
 }
 
 void Engine::start() {
@@ -78,8 +101,15 @@ void Engine::step() {
   note_clock(now);
   end_back_offs(clock_.mono());
 
-  bool more = load_step(now);
-  if (!stopped_) more |= refill_step();
+  more_ = false;
+  bool more = tier_.step(now);
+  if (!stopped_ && tier_.settled_before() == tier_.horizon()) {
+    for (const PartitionSlot slot : std::exchange(unsettled_, {})) {
+      partitions_[slot].unsettled = false;
+      take_turn(slot);
+      release_if_idle(slot);
+    }
+  }
   fired_.clear();
   if (!stopped_) more |= near_.advance(now, options_.step_timers, fired_);
   for (NearEntry* entry : fired_) {
@@ -90,75 +120,29 @@ void Engine::step() {
   if (!stopped_) more |= dispatch(now);
   if (!stopped_) more |= sweep_step();
   stepping_ = false;
-  more_ = more;
+  more_ |= more;
   set_alarm();
 }
 
-// Brings the horizon forward once half of the window is used up; little by little, and not when
-// near is nearly full.
-bool Engine::load_step(WallTime now) {
-  const WallTime wanted = now + options_.near_window;
-  bool more = false;
-  if (far_.horizon().due < now + options_.near_window / 2 || loading_) {
-    if (near_.size() * 100 >= options_.near_entries * load_share_percent) {
-      // What is overdue and stuck may not keep out what is due.
-      if (far_.horizon().due <= now) make_room();
-      return false;
-    }
-    const auto loaded = far_.load(wanted, [this](const storage::PendingLocator& locator) {
-      const auto& partition = locator.partition;
-      if (!sink_.owns(partition) || leaving_.contains(locator.key.sequence)) return;
-      const PartitionSlot slot = slot_of(partition);
-      if (partitions_[slot].ready.size() >= ready_limit(options_)) {
-        far_.hold_back(slot, locator.key);
-      }
-      file(locator.key, slot);
-      release_if_idle(slot);
-    });
-    if (!loaded) {
-      failed(loaded.error());
-      return false;
-    }
-    loading_ = *loaded;
-    more = loading_;
-  }
-  if (!far_.first_far_known() && !loading_) {
-    const auto looked = far_.search_first(
-        [this](const storage::PendingLocator& locator) { return sink_.owns(locator.partition); });
-    if (!looked) {
-      failed(looked.error());
-      return false;
-    }
-    more |= !far_.first_far_known();
-  }
-  return more;
+void Engine::came_near(const storage::PendingView& record) {
+  if (!leaving_.contains(record.key.sequence)) file(record.key, record.partition);
 }
 
-// A step for one of the partitions that were held back and have room again, in turn.
-bool Engine::refill_step() {
-  for (std::size_t tries = far_.holds(); tries != 0; --tries) {
-    const PartitionSlot slot = far_.next_held(refilled_);
-    refilled_ = slot;
-    Partition& partition = partitions_[slot];
-    if (partition.ready.size() >= options_.batch_records || partition.retry_at) continue;
-    const auto refilled = far_.refill(slot, [&](const storage::PendingLocator& locator) {
-      if (locator.partition != partition.id || leaving_.contains(locator.key.sequence)) return;
-      file(locator.key, slot);
-    });
-    if (!refilled) {
-      failed(refilled.error());
-      return false;
-    }
-    release_if_idle(slot);
-    return true;
-  }
-  return false;
+// The tier has something to do.
+void Engine::wake() {
+  more_ = true;
+  set_alarm();
+}
+
+void Engine::begin_sweep() {
+  sweep_again_ = sweeping_;
+  sweeping_ = more_ = true;
 }
 
 bool Engine::sweep_step() {
   if (!sweeping_) return false;
   bool ended = false;
-  const PendingKey horizon = far_.horizon();
+  const PendingKey horizon = tier_.horizon();
   std::vector<PartitionSlot> emptied;
   ended = near_.sweep(options_.step_timers, [&](const NearEntry& entry) {
     Partition& partition = partitions_[entry.partition()];
@@ -193,9 +177,7 @@ void Engine::set_alarm() {
   std::optional<MonoTime> next;
   const auto consider = [&next](MonoTime time) { next = next ? std::min(*next, time) : time; };
   if (const auto due = near_.next_work()) consider(wall_.mono_of(*due));
-  if (const auto due = far_.first_far()) {
-    consider(wall_.mono_of(*due - options_.near_window / 2));
-  }
+  if (const auto load = tier_.next_load()) consider(wall_.mono_of(*load));
   if (!backing_off_.empty()) consider(backing_off_.begin()->first);
   if (!next && !wall_.confirms_at()) {
     alarm_.cancel();
@@ -217,32 +199,21 @@ timing::Tick Engine::tick_of(MonoTime time) const {
 
 // --- Entries.
 
-// A durable entry that may have to be in memory.
-void Engine::arm(const PendingKey& key, const TopicPartition& partition) {
-  if (key >= far_.horizon()) {
-    far_.parked(key);
-    return;
-  }
+// Puts a near record into the wheel, unless it is there already.
+void Engine::file(const PendingKey& key, const TopicPartition& partition) {
   const PartitionSlot slot = slot_of(partition);
-  file(key, slot);
-  release_if_idle(slot);
-  if (near_.size() > options_.near_entries) make_room();
-}
-
-void Engine::file(const PendingKey& key, PartitionSlot slot) {
-  const auto held = far_.held_from(slot);
-  if (held && key >= *held) return;
   NearEntry* const entry = near_.insert(key, slot, wall_.now());
-  if (entry == nullptr) return;
-  ++partitions_[slot].entries;
-  if (entry->state() == NearEntry::State::ready) enqueue(*entry);
+  if (entry != nullptr) {
+    ++partitions_[slot].entries;
+    if (entry->state() == NearEntry::State::ready) enqueue(*entry);
+  }
+  release_if_idle(slot);
 }
 
 void Engine::enqueue(NearEntry& entry) {
   const PartitionSlot slot = entry.partition();
   Partition& partition = partitions_[slot];
-  const auto held = far_.held_from(slot);
-  if (partition.deleted || (held && entry.key() >= *held)) {
+  if (partition.deleted) {
     erase(entry);
     return;
   }
@@ -254,7 +225,8 @@ void Engine::enqueue(NearEntry& entry) {
 
 void Engine::take_turn(PartitionSlot slot) {
   Partition& partition = partitions_[slot];
-  if (partition.in_turn || partition.in_flight || partition.retry_at || partition.ready.empty()) {
+  if (partition.in_turn || partition.unsettled || partition.in_flight || partition.retry_at ||
+      partition.ready.empty()) {
     return;
   }
   partition.in_turn = true;
@@ -265,41 +237,6 @@ void Engine::erase(NearEntry& entry) {
   const PartitionSlot slot = entry.partition();
   near_.erase(entry);
   --partitions_[slot].entries;
-}
-
-// Near is full.  What waits farthest goes first; when nearly everything is due already, half of
-// what the partition with the longest queue has.
-void Engine::make_room() {
-  if (sweeping_) return;  // Room is on its way.
-  if (near_.waiting() >= options_.near_entries / 4) {
-    if (const auto horizon = near_.horizon_for(0.75)) {
-      far_.pull_back(*horizon);
-      loading_ = false;
-      sweeping_ = more_ = true;
-    }
-    return;
-  }
-  PartitionSlot longest = 0;
-  std::size_t length = 0;
-  for (const auto& [id, slot] : slots_) {
-    if (partitions_[slot].ready.size() > length) {
-      longest = slot;
-      length = partitions_[slot].ready.size();
-    }
-  }
-  if (length >= 2 * options_.batch_records) hold_back_half(longest);
-}
-
-void Engine::hold_back_half(PartitionSlot slot) {
-  auto& ready = partitions_[slot].ready;
-  const auto middle = ready.begin() + static_cast<std::ptrdiff_t>(ready.size() / 2);
-  std::nth_element(ready.begin(), middle, ready.end(),
-                   [](const NearEntry* a, const NearEntry* b) { return a->key() < b->key(); });
-  far_.hold_back(slot, (*middle)->key());
-  const std::vector<NearEntry*> later(middle, ready.end());
-  ready.erase(middle, ready.end());
-  std::make_heap(ready.begin(), ready.end(), leaves_later);
-  for (NearEntry* entry : later) erase(*entry);
 }
 
 PartitionSlot Engine::slot_of(const TopicPartition& partition) {
@@ -321,7 +258,7 @@ PartitionSlot Engine::slot_of(const TopicPartition& partition) {
 void Engine::release_if_idle(PartitionSlot slot) {
   Partition& partition = partitions_[slot];
   if (!partition.in_use || partition.entries != 0 || partition.in_flight || partition.retry_at ||
-      partition.in_turn || far_.held_from(slot)) {
+      partition.in_turn || partition.unsettled) {
     return;
   }
   slots_.erase(partition.id);
@@ -346,7 +283,7 @@ void Engine::begin_leaving(const PendingKey& key) {
       break;
     }
     default:
-      break;  // In flight: the removal behind it tells nothing new, or holds if it is refused.
+      break;  // In flight, and it recurs: what leaves is its next run.
   }
 }
 
@@ -366,6 +303,7 @@ void Engine::failed(const Error& error) {
 }
 
 void Engine::topic_deleted(const TopicId& topic) {
+  tier_.topic_dropped(topic);
   std::vector<PartitionSlot> deleted;
   for (const auto& [id, slot] : slots_) {
     if (id.topic == topic) deleted.push_back(slot);
@@ -373,22 +311,17 @@ void Engine::topic_deleted(const TopicId& topic) {
   for (const PartitionSlot slot : deleted) {
     Partition& partition = partitions_[slot];
     partition.deleted = true;
-    far_.forget(slot);
     const auto ready = std::exchange(partition.ready, {});
     stats_.dropped_total += partition.entries;
     for (NearEntry* entry : ready) erase(*entry);
     release_if_idle(slot);
   }
-  if (!deleted.empty()) {
-    sweep_again_ = sweeping_;
-    sweeping_ = true;
-  }
+  if (!deleted.empty()) begin_sweep();
   std::vector<Sequence> awaited;
   for (const auto& [sequence, asked] : awaiting_) {
     if (asked.front()->partition.topic == topic) awaited.push_back(sequence);
   }
   for (const Sequence sequence : awaited) answer_awaiting(sequence, Controlled{});
-  far_.look_again();  // What is first in the store may have been of this topic.
   more_ = true;
   set_alarm();
 }
@@ -403,24 +336,20 @@ Engine::Stats Engine::stats() const {
   stats.now = wall_.now();
   stats.near = near_.size();
   stats.arriving = arriving_.size();
-  stats.horizon = far_.horizon().due;
-  stats.next_due = near_.next_work();
-  const auto consider = [&stats](WallTime due) {
-    stats.next_due = stats.next_due ? std::min(*stats.next_due, due) : due;
-  };
+  stats.horizon = tier_.horizon().due;
+  stats.tier = tier_.stats();
+  if (const auto first = tier_.earliest()) {
+    stats.next_due = first->due;
+    stats.next_due_exact = first->exact;
+  }
   for (const auto& [id, slot] : slots_) {
     const Partition& partition = partitions_[slot];
     stats.overdue += partition.ready.size();
-    if (!partition.ready.empty()) consider(partition.ready.front()->key().due);
-    if (partition.in_flight) {
-      stats.in_flight += partition.in_flight->entries.size();
-      consider(partition.in_flight->entries.front()->key().due);
-    }
+    if (partition.in_flight) stats.in_flight += partition.in_flight->entries.size();
   }
   stats.overdue += stats.in_flight;
-  if (const auto due = far_.first_far()) consider(*due);
   stats.wheel = near_.wheel_stats();
-  stats.bytes = near_.bytes();
+  stats.bytes = near_.bytes() + stats.tier.memory_bytes;
   stats.lag_us = lag_us_.distribution(clock_.mono());
   return stats;
 }

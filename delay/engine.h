@@ -8,11 +8,13 @@
 //     accept() --> Accepted --(one journal record, by the host)                  deliver()
 //                     |                                                             |
 //                appended()   durable()                                   ready, per partition
-//                known to     in the PendingStore                         in (due, sequence) order
-//                cancels      and armed                                             ^
+//                known to     in the BucketTier                           in (due, sequence) order
+//                cancels         |                                                  ^
 //                                |                                                  |
 //                                +--> near: wheel of the wall clock --- due --------+
-//                                +--> far: the store, loaded as its time comes near
+//                                |      ^
+//                                |      | in memory, a lead of time before it is due
+//                                +--> far: in memory and on disk (bucket_tier.h)
 //
 // The host's part in accepting:
 //
@@ -34,24 +36,27 @@
 //   leaving    its removal is in the journal and not durable yet: it is not handed to the sink
 //              now.  So is a record with an id that was due on arrival, which goes to the log at
 //              once: a cancel waits for it, and its answer is that it came too late
-//   in flight  its delivery is in the journal, or will be refused: a cancel waits for the outcome
+//   in flight  its delivery is in the journal, or will be refused: a cancel waits for the outcome.
+//              A record that cancels or replaces it cannot wait and comes too late
 //
 // Invariants
 //   - No record is delivered before its due time by the wall clock, nor twice, nor after it
 //     was cancelled, was replaced or expired.
 //   - Per partition ready records leave in (due, sequence) order, one batch in flight at a time.
-//   - The store changes only by what is durable, in the order of the journal.
+//   - The tier changes only by what is durable, in the order of the journal; what is removed was
+//     pending.
 //   - A sequence number is used once.
 //   - With nothing pending there is no timer.  Otherwise there is one, at most a second away, so
 //     that a step of the wall clock is noticed (docs/adr/0001).
-//   - The work of a step is bounded (Options::step_*), and so is the memory.
+//   - The work of a step is bounded (Options::step_*), and so is the memory: when it is spent, new
+//     records are refused for the time being.
 //
 // Fairness: partitions with ready records take turns, a batch each.  A partition whose delivery was
 // refused waits for its own back-off; the others do not wait for it.
 //
-// Everything runs on its shard's thread, with the clock that is given.  The engine has no lock of
-// its own; the PendingStore, which all shards share, has one.  The engine may be destroyed at any
-// time outside its calls to the sink: a `done` that comes later does nothing.
+// Everything runs on its shard's thread, with the clock that is given; what blocks is the tier's
+// work on the Background.  The engine may be destroyed at any time outside its calls to the sink: a
+// `done` that comes later does nothing.
 
 #include <algorithm>
 #include <chrono>
@@ -77,15 +82,15 @@
 #include "base/metrics.h"
 #include "base/result.h"
 #include "delay/batch_schedules.h"
+#include "delay/bucket_tier.h"
 #include "delay/clock_step_filter.h"
-#include "delay/far_tier.h"
 #include "delay/near_tier.h"
 #include "delay/schedule.h"
 #include "delay/sink.h"
 #include "records/batch_check.h"
 #include "storage/journal_record.h"
 #include "storage/journal_transaction.h"
-#include "storage/pending_store.h"
+#include "storage/pending.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::delay {
@@ -107,7 +112,7 @@ class Accepted {
   Offset base_offset() const { return -static_cast<Offset>(records_); }
   std::int32_t records() const { return records_; }  // In the producer's batch.
 
-  std::size_t parked() const;  // How many are.
+  std::size_t delayed() const;  // How many are.
   bool is_empty() const { return added_.empty() && removed_.empty(); }
 
  private:
@@ -122,21 +127,22 @@ class Accepted {
   };
   struct Removed {
     PendingKey key;
+    WallTime first;  // Its handle's due time.
     storage::RemovalReason how;
     std::size_t id_at = 0, id_size = 0;  // In bytes_.
     std::int32_t offset_delta = 0;       // Of one that goes to the log at once.
-    bool again = false;                  // The next run of one that is being delivered.
   };
 
   std::string_view id(std::size_t at, std::size_t size) const {
     return as_text(Bytes(bytes_).subspan(at, size));
   }
-  storage::PendingAdded added_operation(const Added& parked) const;
+  storage::PendingAdded added_operation(const Added& added) const;
   storage::PendingRemoved removed_operation(const Removed& gone) const;
   // Keep a copy of the bytes in bytes_.
-  void add_gone(const PendingKey& key, storage::RemovalReason how, std::string_view id);
-  void add_parked(const PendingKey& key, const Schedule& schedule, WallTime original,
-                  const records::RecordView& record);
+  void add_gone(const PendingKey& key, WallTime first, storage::RemovalReason how,
+                std::string_view id);
+  void add_delayed(const PendingKey& key, const Schedule& schedule, WallTime original,
+                   const records::RecordView& record);
 
   Kind kind_ = Kind::untouched;
   TopicPartition partition_;
@@ -146,10 +152,11 @@ class Accepted {
   Buffer immediate_;
   Buffer bytes_;  // Ids and records of the members below.
   std::vector<Added> added_;
-  // They precede the pending records, in the journal too.  `delivered` is a record that was due on
-  // arrival and is in `immediate_`; its id is remembered.
+  // They precede the pending records, in the journal too.
   std::vector<Removed> removed_;
+  storage::JournalPlace place_;  // Of the first operation.
   std::uint32_t unknown_cancels_ = 0;
+  std::uint32_t late_cancels_ = 0;
   std::uint32_t expired_ = 0;           // On arrival.
   std::uint32_t cancelled_within_ = 0;  // Records that were added and cancelled in this batch.
   std::uint32_t replaced_within_ = 0;
@@ -167,14 +174,17 @@ struct Controlled {
 class Engine {
  public:
   struct Options {
-    // Locators in memory; 90 bytes each.
-    std::size_t near_entries = 2'000'000;
-    // Records that are due later than this stay on disk.
-    std::chrono::milliseconds near_window{600'000};
+    // For pending records and their locators, and for what is on its way to the disk: the shard's
+    // equal share of tarry.delay.memory.bytes.
+    std::size_t memory_bytes = 128u << 20;
+    // Records that are due later than this may be on disk alone.
+    std::chrono::milliseconds lead{120'000};
+    // How long an ended id is known.
+    std::chrono::milliseconds remember{3'600'000};
 
-    // Limits of one step, so that it takes a few milliseconds at most: locators loaded, timers
-    // fired or moved, records handed to the sink (2 us each, 3 more when they are done), their
-    // bytes.
+    // Limits of one step, so that it takes a few milliseconds at most: records that come near,
+    // timers fired or moved, records handed to the sink (2 us each, 3 more when they are done),
+    // their bytes.
     std::size_t step_loads = 512;
     std::size_t step_timers = 4096;
     std::size_t step_records = 1024;
@@ -192,14 +202,26 @@ class Engine {
     MonoTime wheel_start{};
   };
 
+  // What the engine keeps its records in (bucket_tier.h).
+  struct Storage {
+    storage::BucketStore& store;
+    Background& background;
+    storage::Owner owner;
+    storage::BucketStore::OwnerOf owner_of;
+    storage::PendingCounts& counts;
+    std::function<Result<>()> flush = {};  // BucketTier::Hooks::flush
+  };
+
   // All references outlive the engine; the alarm is the one timer that it keeps in `shard_wheel`.
-  Engine(const Clock& clock, timing::TimingWheel& shard_wheel, storage::PendingStore& store,
-         Sink& sink, const Options& options);
+  Engine(const Clock& clock, timing::TimingWheel& shard_wheel, const Storage& storage, Sink& sink,
+         const Options& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Call it once, when the store is recovered: overdue records leave in the steps that follow.
+  // Once, when the journals are replayed into the store; blocks.
+  Result<> open();
+  // Once, after open(): overdue records leave in the steps that follow.
   void start();
 
   // Gives this engine the sequence numbers first .. end-1 for ever; blocks come in rising order.
@@ -239,6 +261,28 @@ class Engine {
   // what is overdue already.  Errc::invalid: somebody else moved it before it was delivered.
   void deliver_now(const TopicPartition& partition, std::string_view name, ControlDone done);
 
+  // --- For those who look.  `done` is called on this thread, perhaps at once.
+
+  struct Looked {
+    std::optional<storage::PendingRecord> record;  // Empty: nothing is pending under the name,
+    bool delivered = false;                        //   for its last record has been delivered.
+  };
+  using LookedDone = std::move_only_function<void(Result<Looked>)>;
+  void look_id(const TopicPartition& partition, std::string id, LookedDone done);
+  // A record of whatever partition of this engine.
+  void look_handle(std::string_view handle, LookedDone done);
+  // What has happened to an id, oldest first; none: it is not known, or not any more.
+  using Events = BucketTier::Events;
+  void trace(const TopicPartition& partition, std::string id, Events done);
+
+  // --- Checkpoints.
+
+  // Everything that became durable before this call is in the store's memory when `done` is called:
+  // a flush of the store makes it durable, and BucketStore::page() and count() see it.
+  void write_all(std::move_only_function<void()> done) { tier_.write_all(std::move(done)); }
+  // A checkpoint of the journal is noted: nothing before `lsn` is replayed.
+  void noted(Lsn lsn) { tier_.noted({lsn, 0}); }
+
   // The topic is deleted (and dropped from the store by the host).
   void topic_deleted(const TopicId& topic);
 
@@ -252,7 +296,9 @@ class Engine {
     std::size_t in_flight = 0;         //   handed to the sink
     std::size_t arriving = 0;          // Accepted, not durable.  The store counts the rest.
     WallTime horizon{};                // Records due before it are in memory.
-    std::optional<WallTime> next_due;  // Exact, or the start of the wheel's bucket that has it.
+    std::optional<WallTime> next_due;  // The first due time, or a time before it:
+    bool next_due_exact = true;        //   the beginning of the bucket that has it.
+    BucketTier::Stats tier;
     std::uint64_t delivered_total = 0;
     std::uint64_t early_total = 0;  // Always 0.
     std::uint64_t cancelled_total = 0;
@@ -268,7 +314,7 @@ class Engine {
     std::uint64_t refused_total = 0;  // Deliveries that the sink refused; each is tried again.
     Distribution lag_us;              // From due to durable.
     timing::TimingWheel::Stats wheel;
-    std::size_t bytes = 0;  // Of the near tier.
+    std::size_t bytes = 0;  // Of the locators and of the tier.
 
     // But for those of the wheel.
     void report(MetricSink& sink) const;
@@ -291,49 +337,53 @@ class Engine {
   // A delivery in flight: a batch that was handed to the sink.
   struct Delivery {
     std::vector<NearEntry*> entries;
-    std::vector<storage::PendingRecord> records;  // Of these; `gone` views their ids.
+    std::vector<storage::PendingRecord> records;  // Of these, without their bodies.
     std::vector<std::optional<Again>> again;      // Of these: a recurring record is due again.
-    WallTime at{};  // Of the removals, in the journal and in the store.
+    WallTime at{};                                // Of the removals.
     std::size_t bytes = 0;
+    std::optional<storage::JournalPlace> place;  // Once nothing can refuse it any more.
     // Called with the sequence numbers that were delivered: all, or none.
     std::vector<std::move_only_function<void(const std::vector<Sequence>&)>> waiters;
 
+    storage::PendingRemoved gone_of(std::size_t index, Offset offset = -1) const;
     storage::PendingAdded again_of(std::size_t index) const;
   };
 
-  // A partition of this engine that has near or held back records.
+  // A partition of this engine that has near records.
   struct Partition {
     TopicPartition id;
     std::vector<NearEntry*> ready;  // A heap; the first to leave is in front.
     std::size_t entries = 0;        // Its entries in the near tier.
-    bool in_turn = false;           // It is in turns_.
+    bool in_turn = false;           // It is in turns_,
+    bool unsettled = false;         //   or in unsettled_.
     bool in_use = false;
     bool deleted = false;              // Its topic is deleted.
     std::optional<MonoTime> retry_at;  // While it backs off.
     std::chrono::milliseconds back_off{0};
-    std::size_t typical_bytes = 16'384;  // A record's size, to decide how many to read at once.
     std::unique_ptr<Delivery> in_flight;
   };
 
   // A record whose removal is appended and not durable yet.
   struct Leaving {
-    bool delivered = false;                                // It was in flight, and was delivered.
     std::vector<std::move_only_function<void()>> waiters;  // Further cancels of it.
   };
 
   // Records that a journal record of the engine's own removes.
   struct Removal {
+    struct One {
+      PendingKey key;
+      WallTime first;  // Its handle's due time.
+      std::string id;  // Empty: none.
+    };
     TopicPartition partition;
     storage::RemovalReason how;
-    std::vector<PendingKey> keys;
-    std::vector<std::string> ids;  // As many; empty: none.
+    std::vector<One> records;
     WallTime at{};
-    ControlDone done;         // May be empty.
-    bool topic_gone = false;  // The reason: its topic is deleted.
+    ControlDone done;               // May be empty.
+    bool topic_gone = false;        // The reason: its topic is deleted.
+    storage::JournalPlace place{};  // Of the first.
 
-    storage::PendingRemoved operation(std::size_t index) const {
-      return {partition, keys[index].sequence, keys[index].due, how, at, ids[index]};
-    }
+    storage::PendingRemoved operation(const One& one) const;
   };
 
   // What an owner asks for.
@@ -344,6 +394,7 @@ class Engine {
     std::string name;
     NewDue due{};  // Of a move.
     ControlDone done;
+    int tries = 0;
   };
 
   // A record on its way to another due time.
@@ -352,6 +403,7 @@ class Engine {
     WallTime due;
     WallTime at{};
     std::unique_ptr<Control> asked;  // Null: its missed runs are left out.
+    storage::JournalPlace place{};
 
     storage::PendingRemoved removed() const;
     storage::PendingAdded added() const;
@@ -361,8 +413,9 @@ class Engine {
   struct Found {
     enum class State { unknown, pending, delivered };
     State state = State::unknown;
-    PendingKey key;
-    std::string id;  // The record's own, where there is one.
+    PendingKey key{};
+    WallTime first{};  // Its handle's due time.
+    std::string id{};  // The record's own, where there is one.
   };
 
   // Accepted in the journal and not durable.
@@ -377,15 +430,14 @@ class Engine {
   // --- engine.cc
   void step();
   void note_clock(WallTime now);
-  bool load_step(WallTime now);
-  bool refill_step();
+  BucketTier::Hooks hooks(const Storage& storage);
+  void came_near(const storage::PendingView& record);
+  void wake();
+  void begin_sweep();
   bool sweep_step();
   void end_back_offs(MonoTime now);
   void set_alarm();
-  void arm(const PendingKey& key, const TopicPartition& partition);
-  void make_room();
-  void hold_back_half(PartitionSlot slot);
-  void file(const PendingKey& key, PartitionSlot slot);
+  void file(const PendingKey& key, const TopicPartition& partition);
   void enqueue(NearEntry& entry);
   void take_turn(PartitionSlot slot);
   void erase(NearEntry& entry);
@@ -397,11 +449,11 @@ class Engine {
   timing::Tick tick_of(MonoTime time) const;
 
   // --- engine_control.cc
-  Result<Found> find(const TopicPartition& partition, std::string_view name);
   void control(std::unique_ptr<Control> asked);
+  void control_found(std::unique_ptr<Control> asked, const Found& found);
   bool waits(std::unique_ptr<Control>& asked, Sequence sequence);
   Result<WallTime> new_due(const Control& asked, const storage::PendingRecord& record);
-  void start_move(std::unique_ptr<Control> asked, PendingKey key);
+  void start_move(std::unique_ptr<Control> asked, storage::PendingRecord record);
   void commit_move(std::unique_ptr<Move> move);
   void moved(Move& move, const Result<>& result);
   void await_delivery(Sequence sequence, std::unique_ptr<Control> asked);
@@ -413,17 +465,19 @@ class Engine {
   // --- engine_accept.cc
   // Used while a batch is read: the record that has an id.
   struct Intake {
-    std::map<std::string_view, std::size_t> parked;  // Id -> index in Accepted::added_.
+    std::map<std::string_view, std::size_t> delayed;  // Id -> index in Accepted::added_.
     std::set<std::string_view> gone;
   };
-  Result<bool> take_id(Accepted& accepted, Intake& intake, std::string_view id,
-                       storage::RemovalReason how);
+  enum class Taken { no, yes, late, busy };
+  Result<Taken> take_id(Accepted& accepted, Intake& intake, std::string_view id,
+                        storage::RemovalReason how);
   void appended(const Accepted& accepted) noexcept;
   void durable(const Accepted& accepted);
-  void store_accepted(const Accepted& accepted, bool deleted);
   void note_arriving(const TopicPartition& partition, std::string_view id, const PendingKey& key);
   std::uint64_t sequences_left() const;
   Sequence next_sequence();
+  const PendingKey* arriving_id(const TopicPartition& partition, std::string_view id) const;
+  Found found_of(const std::optional<storage::ScheduleEvent>& last, std::string_view id) const;
   Result<Found> find_id(const TopicPartition& partition, std::string_view id);
   void request_sequences_if_low();
 
@@ -431,22 +485,21 @@ class Engine {
   bool dispatch(WallTime now);
   void deliver_from(PartitionSlot slot, WallTime now, std::size_t& records, std::size_t& bytes);
   struct Filling;
-  bool fill(Filling& filling);
-  void take_for_read(Filling& filling);
-  std::size_t add_to(Filling& filling, NearEntry& entry,
-                     std::optional<storage::PendingRecord>& record);
-  bool take_turn_of(Filling& filling, storage::PendingRecord& record, Bytes recurrence, Run& run);
-  const Again* again_of(Sequence sequence) const;
+  void fill(Filling& filling);
+  void add_to(Filling& filling, NearEntry& entry,
+              const std::optional<storage::PendingView>& record);
+  bool take_turn_of(Filling& filling, const storage::PendingView& record, Bytes recurrence,
+                    Run& run);
+  bool is_settled(const NearEntry& entry) const;
+  void end_turn(PartitionSlot slot);
   std::size_t send(Filling& filling);
   NearEntry* take_ready(PartitionSlot slot);
   void drop_all(PartitionSlot slot);
-  bool store_delivered(const Delivery& delivery, Offset base);
   void delivered(PartitionSlot slot, const Result<Offset>& result);
   void back_off(PartitionSlot slot);
 
   const Clock& clock_;
   timing::TimingWheel& shard_wheel_;
-  storage::PendingStore& store_;
   Sink& sink_;
   const Options options_;
 
@@ -457,15 +510,13 @@ class Engine {
   MonoTime last_mono_{};
   timing::CallbackTimer alarm_;
   NearTier near_;
-  FarTier far_;
+  BucketTier tier_;
   bool started_ = false;
-  bool stopped_ = false;        // The store has failed.
-  bool stepping_ = false;       // step() is running: no second one inside it.
-  bool more_ = false;           // There is more work to do at once.
-  bool loading_ = false;        // The horizon is being moved forward.
-  bool sweeping_ = false;       // Some near entries may have to leave.
-  bool sweep_again_ = false;    // More such entries since this sweep began.
-  PartitionSlot refilled_ = 0;  // The last partition that was refilled.
+  bool stopped_ = false;      // The store has failed.
+  bool stepping_ = false;     // step() is running: no second one inside it.
+  bool more_ = false;         // There is more work to do at once.
+  bool sweeping_ = false;     // Some near entries may have to leave.
+  bool sweep_again_ = false;  // More such entries since this sweep began.
 
   // Blocks of sequence numbers, the one in use in front.
   struct Block {
@@ -480,6 +531,8 @@ class Engine {
   std::vector<PartitionSlot> free_slots_;
   std::unordered_map<TopicPartition, PartitionSlot> slots_;
   std::deque<PartitionSlot> turns_;  // Those with ready records, none in flight, no back-off.
+  // Those whose next records wait until all that may be due before them are near.
+  std::vector<PartitionSlot> unsettled_;
   std::multimap<MonoTime, PartitionSlot> backing_off_;
   std::size_t in_flight_bytes_ = 0;
 

@@ -17,79 +17,90 @@ namespace {
 
 using Kind = Schedule::Kind;
 
-std::unexpected<ScheduleErrors> refuse(ScheduleErrors::Kind kind, std::string message) {
-  return std::unexpected(ScheduleErrors{kind, std::move(message), {}});
+std::unexpected<ScheduleErrors> refuse(ScheduleErrors::Kind kind, std::string message,
+                                       std::string_view reason = {}) {
+  return std::unexpected(ScheduleErrors{kind, std::move(message), {}, reason});
 }
 
 }  // namespace
 
-storage::PendingAdded Accepted::added_operation(const Added& parked) const {
+storage::PendingAdded Accepted::added_operation(const Added& added) const {
   return {partition_,
-          parked.key.sequence,
-          parked.key.due,
+          added.key.sequence,
+          added.key.due,
           arrived_,
-          parked.expires,
-          id(parked.id_at, parked.id_size),
-          Bytes(bytes_).subspan(parked.record_at, parked.record_size)};
+          added.expires,
+          id(added.id_at, added.id_size),
+          Bytes(bytes_).subspan(added.record_at, added.record_size)};
 }
 
 storage::PendingRemoved Accepted::removed_operation(const Removed& gone) const {
-  const bool delivered = gone.how == storage::RemovalReason::delivered;
-  return {partition_,
-          gone.key.sequence,
-          gone.key.due,
-          gone.how,
-          arrived_,
-          id(gone.id_at, gone.id_size),
-          delivered && base_offset_ >= 0 ? base_offset_ + gone.offset_delta : -1};
+  const bool delivered = gone.how == storage::RemovalReason::delivered_on_arrival;
+  storage::PendingRemoved operation{
+      partition_,
+      gone.key.sequence,
+      gone.key.due,
+      gone.how,
+      arrived_,
+      id(gone.id_at, gone.id_size),
+      delivered && base_offset_ >= 0 ? base_offset_ + gone.offset_delta : -1};
+  if (gone.first != gone.key.due) operation.first_due = gone.first;
+  return operation;
 }
 
-void Accepted::add_gone(const PendingKey& key, storage::RemovalReason how, std::string_view id) {
-  removed_.push_back({key, how, bytes_.size(), id.size()});
+void Accepted::add_gone(const PendingKey& key, WallTime first, storage::RemovalReason how,
+                        std::string_view id) {
+  removed_.push_back({key, first, how, bytes_.size(), id.size()});
   append_bytes(bytes_, as_bytes(id));
 }
 
-void Accepted::add_parked(const PendingKey& key, const Schedule& schedule, WallTime original,
-                          const records::RecordView& record) {
-  Added& parked = added_.emplace_back();
-  parked.key = key;
-  parked.expires = schedule.expires;
-  parked.id_at = bytes_.size();
-  parked.id_size = schedule.id.size();
+void Accepted::add_delayed(const PendingKey& key, const Schedule& schedule, WallTime original,
+                           const records::RecordView& record) {
+  Added& added = added_.emplace_back();
+  added.key = key;
+  added.expires = schedule.expires;
+  added.id_at = bytes_.size();
+  added.id_size = schedule.id.size();
   append_bytes(bytes_, as_bytes(schedule.id));
-  parked.record_at = bytes_.size();
+  added.record_at = bytes_.size();
   append_pending_body(bytes_, original, schedule.recurrence.get(), record, plain_headers(record));
-  parked.record_size = bytes_.size() - parked.record_at;
+  added.record_size = bytes_.size() - added.record_at;
 }
 
-std::size_t Accepted::parked() const {
+std::size_t Accepted::delayed() const {
   return static_cast<std::size_t>(
-      std::ranges::count_if(added_, [](const Added& parked) { return !parked.dropped; }));
+      std::ranges::count_if(added_, [](const Added& added) { return !added.dropped; }));
 }
 
-// Takes `id` from the record that has it: one that is pending, or one that this batch parks. False:
-// no record has it.
-Result<bool> Engine::take_id(Accepted& accepted, Intake& intake, std::string_view id,
-                             storage::RemovalReason how) {
-  if (const auto here = intake.parked.find(id); here != intake.parked.end()) {
+// Takes `id` from the record that has it: one that is pending, or one that this batch delays.
+// `no`: no record has it.  `late`: it is being delivered.
+Result<Engine::Taken> Engine::take_id(Accepted& accepted, Intake& intake, std::string_view id,
+                                      storage::RemovalReason how) {
+  if (const auto here = intake.delayed.find(id); here != intake.delayed.end()) {
     accepted.added_[here->second].dropped = true;
-    intake.parked.erase(here);
+    intake.delayed.erase(here);
     ++(how == storage::RemovalReason::cancelled ? accepted.cancelled_within_
                                                 : accepted.replaced_within_);
-    return true;
+    return Taken::yes;
   }
-  if (!intake.gone.insert(id).second) return false;  // A record goes once.
+  if (!intake.gone.insert(id).second) return Taken::no;  // A record goes once.
   const auto found = find_id(accepted.partition_, id);
   if (!found) return std::unexpected(found.error());
-  if (found->state != Found::State::pending || leaving_.contains(found->key.sequence)) return false;
-  accepted.add_gone(found->key, how, id);
-  // A recurring one that is being delivered goes where it is now if that is refused, and where it
-  // will be if not.
-  if (const Again* again = again_of(found->key.sequence)) {
-    accepted.add_gone({again->due, found->key.sequence}, how, id);
-    accepted.removed_.back().again = true;
+  const Sequence sequence = found->key.sequence;
+  if (found->state != Found::State::pending || leaving_.contains(sequence)) return Taken::no;
+  const NearEntry* const entry = near_.find(sequence);
+  if (entry == nullptr || entry->state() != NearEntry::State::in_flight) {
+    accepted.add_gone(found->key, found->first, how, id);
+    return Taken::yes;
   }
-  return true;
+  const Delivery& delivery = *partitions_[entry->partition()].in_flight;
+  if (!delivery.place) return Taken::busy;
+  const auto at = std::ranges::find(delivery.entries, entry) - delivery.entries.begin();
+  const auto& again = delivery.again[static_cast<std::size_t>(at)];
+  if (!again) return Taken::late;
+  // A recurring one goes where it is once it is delivered.
+  accepted.add_gone({again->due, sequence}, found->first, how, id);
+  return Taken::yes;
 }
 
 std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& partition,
@@ -105,10 +116,18 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
                "each record has its schedule");
 
   if (stopped_) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
+  if (schedules.sequences > 0 && tier_.is_full()) {
+    wake();
+    return refuse(ScheduleErrors::Kind::busy,
+                  "the memory for delayed records (tarry.delay.memory.bytes) is spent until some "
+                  "are on the disk or delivered; try again",
+                  "delay_memory_full");
+  }
   if (sequences_left() < schedules.sequences) {
     request_sequences_if_low();
     return refuse(ScheduleErrors::Kind::busy,
-                  "the broker has no sequence numbers ready for delayed records; try again");
+                  "the broker has no sequence numbers ready for delayed records; try again",
+                  "no_sequence_numbers");
   }
 
   records::BatchOptions options;
@@ -122,6 +141,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
 
   Intake intake;
   Result<> looked_up;
+  bool busy = false;
   std::size_t at = 0;
   (void)records::for_each_record(
       batch.records(), batch.count, [&](const records::RecordView& record) {
@@ -140,12 +160,16 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
             looked_up = std::unexpected(taken.error());
             return false;
           }
-          if (!*taken && cancels) ++accepted.unknown_cancels_;
+          busy = *taken == Taken::busy;
+          if (busy) return false;
+          if (*taken == Taken::no && cancels) ++accepted.unknown_cancels_;
+          if (*taken == Taken::late && cancels) ++accepted.late_cancels_;
         }
         if (schedule.kind == Kind::immediate) {
           const PendingKey key{schedule.due, next_sequence()};
           if (!schedule.id.empty()) {
-            accepted.add_gone(key, storage::RemovalReason::delivered, schedule.id);
+            accepted.add_gone(key, key.due, storage::RemovalReason::delivered_on_arrival,
+                              schedule.id);
             accepted.removed_.back().offset_delta = static_cast<std::int32_t>(at - 1);
           }
           const PlainHeaders headers = plain_headers(record);
@@ -157,14 +181,19 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
         immediate.skip();
         if (schedule.kind == Kind::expired) ++accepted.expired_;
         if (schedule.kind != Kind::delayed) return true;
-        if (!schedule.id.empty()) intake.parked[schedule.id] = accepted.added_.size();
-        accepted.add_parked({schedule.due, next_sequence()}, schedule, original, record);
+        if (!schedule.id.empty()) intake.delayed[schedule.id] = accepted.added_.size();
+        accepted.add_delayed({schedule.due, next_sequence()}, schedule, original, record);
         return true;
       });
   request_sequences_if_low();
   if (!looked_up) {
     failed(looked_up.error());
     return refuse(ScheduleErrors::Kind::failed, looked_up.error().message);
+  }
+  if (busy) {
+    return refuse(ScheduleErrors::Kind::busy,
+                  "a record with an id of this batch is just being delivered; try again",
+                  "id_in_delivery");
   }
   accepted.kind_ = immediate.empty() ? Accepted::Kind::nothing : Accepted::Kind::rewritten;
   if (!immediate.empty()) accepted.immediate_ = immediate.finish();
@@ -175,11 +204,20 @@ void Engine::add_to(storage::JournalTransaction& transaction, Accepted accepted,
   accepted.base_offset_ = base;
   // The operations view it until they are appended; then it waits to be durable.
   auto kept = std::make_unique<Accepted>(std::move(accepted));
-  for (const auto& gone : kept->removed_) transaction.add(kept->removed_operation(gone));
-  for (const auto& parked : kept->added_) {
-    if (!parked.dropped) transaction.add(kept->added_operation(parked));
+  std::optional<std::uint32_t> first;
+  const auto add = [&](const auto& operation) {
+    const std::uint32_t at = transaction.add(operation);
+    if (!first) first = at;
+  };
+  for (const auto& gone : kept->removed_) add(kept->removed_operation(gone));
+  for (const auto& added : kept->added_) {
+    if (!added.dropped) add(kept->added_operation(added));
   }
-  transaction.on_appended([this, here = kept.get()](Lsn) noexcept { appended(*here); });
+  kept->place_.operation = first.value_or(0);
+  transaction.on_appended([this, here = kept.get()](Lsn lsn) noexcept {
+    here->place_.lsn = lsn;
+    appended(*here);
+  });
   transaction.on_durable([this, alive = alive_, kept = std::move(kept)] {
     if (*alive) durable(*kept);
   });
@@ -190,77 +228,60 @@ void Engine::add_to(storage::JournalTransaction& transaction, Accepted accepted,
 void Engine::appended(const Accepted& accepted) noexcept {
   for (const auto& gone : accepted.removed_) {
     begin_leaving(gone.key);
-    if (gone.how == storage::RemovalReason::delivered) {
+    if (gone.how == storage::RemovalReason::delivered_on_arrival) {
       arriving_ids_[accepted.partition_].insert_or_assign(
           std::string(accepted.id(gone.id_at, gone.id_size)), gone.key);
     }
   }
-  for (const auto& parked : accepted.added_) {
-    if (parked.dropped) continue;
-    std::string id(accepted.id(parked.id_at, parked.id_size));
-    if (!id.empty()) arriving_ids_[accepted.partition_].insert_or_assign(id, parked.key);
-    arriving_.emplace(parked.key.sequence, Arriving{accepted.partition_, std::move(id)});
+  for (const auto& added : accepted.added_) {
+    if (added.dropped) continue;
+    std::string id(accepted.id(added.id_at, added.id_size));
+    if (!id.empty()) arriving_ids_[accepted.partition_].insert_or_assign(id, added.key);
+    arriving_.emplace(added.key.sequence, Arriving{accepted.partition_, std::move(id)});
   }
 }
 
 void Engine::durable(const Accepted& accepted) {
   if (stopped_) return;
-  // By force, while this was on its way.  The store has dropped its topic and may have forgotten
-  // that it did.
-  const bool deleted = !accepted.is_empty() && !sink_.target(accepted.partition_);
-  if (deleted) stats_.dropped_total += accepted.parked();
-  store_accepted(accepted, deleted);
-  if (stopped_) return;
   stats_.cancelled_total += accepted.cancelled_within_;
   stats_.replaced_total += accepted.replaced_within_;
   stats_.cancel_unknown_total += accepted.unknown_cancels_;
+  stats_.cancel_late_total += accepted.late_cancels_;
   stats_.expired_total += accepted.expired_;
   if (accepted.is_empty()) return;
+  // By force, while this was on its way.  The store has dropped its topic and may have forgotten
+  // that it did.
+  const bool deleted = !sink_.target(accepted.partition_);
+  if (deleted) stats_.dropped_total += accepted.delayed();
 
   wall_.observe(clock_);
+  storage::JournalPlace place = accepted.place_;
+  for (const auto& gone : accepted.removed_) {
+    if (!deleted) tier_.remove(place, accepted.removed_operation(gone));
+    ++place.operation;
+    if (gone.how == storage::RemovalReason::cancelled) ++stats_.cancelled_total;
+    if (gone.how == storage::RemovalReason::replaced) ++stats_.replaced_total;
+    if (gone.how != storage::RemovalReason::delivered_on_arrival)
+      answer_awaiting(gone.key.sequence, Controlled{});
+  }
   std::vector<std::move_only_function<void()>> waiters;
-  for (const auto& parked : accepted.added_) {
-    if (parked.dropped) continue;
-    auto arriving = arriving_.extract(parked.key.sequence);
+  for (const auto& added : accepted.added_) {
+    if (added.dropped) continue;
+    const bool is_near = !deleted && tier_.add(place, accepted.added_operation(added));
+    ++place.operation;
+    auto arriving = arriving_.extract(added.key.sequence);
     std::ranges::move(arriving.mapped().waiters, std::back_inserter(waiters));
-    note_arriving(accepted.partition_, accepted.id(parked.id_at, parked.id_size), parked.key);
-    if (!deleted && !leaving_.contains(parked.key.sequence)) arm(parked.key, accepted.partition_);
+    note_arriving(accepted.partition_, accepted.id(added.id_at, added.id_size), added.key);
+    if (is_near && !leaving_.contains(added.key.sequence)) file(added.key, accepted.partition_);
   }
   for (const auto& gone : accepted.removed_) {
-    if (gone.how == storage::RemovalReason::delivered)
+    if (gone.how == storage::RemovalReason::delivered_on_arrival)
       note_arriving(accepted.partition_, accepted.id(gone.id_at, gone.id_size), gone.key);
     end_leaving(gone.key.sequence);
   }
   for (auto& waiter : waiters) waiter();
-  more_ |= !turns_.empty() || !far_.first_far_known();
+  more_ |= !turns_.empty() || tier_.is_short();
   set_alarm();
-}
-
-// Into the store, in one write: what went first, then what is parked.
-void Engine::store_accepted(const Accepted& accepted, bool deleted) {
-  std::vector<storage::Operation> operations;
-  for (const auto& gone : accepted.removed_) {
-    const auto leaving = leaving_.find(gone.key.sequence);
-    if (gone.again) {
-      if (!deleted) operations.emplace_back(accepted.removed_operation(gone));
-      far_.left(gone.key);
-      continue;
-    }
-    if (leaving != leaving_.end() && leaving->second.delivered) {
-      if (gone.how == storage::RemovalReason::cancelled) ++stats_.cancel_late_total;
-      continue;
-    }
-    if (gone.how == storage::RemovalReason::cancelled) ++stats_.cancelled_total;
-    if (gone.how == storage::RemovalReason::replaced) ++stats_.replaced_total;
-    if (!deleted) operations.emplace_back(accepted.removed_operation(gone));
-    far_.left(gone.key);
-    answer_awaiting(gone.key.sequence, Controlled{});
-  }
-  for (const auto& parked : accepted.added_) {
-    if (!parked.dropped && !deleted) operations.emplace_back(accepted.added_operation(parked));
-  }
-  if (operations.empty()) return;
-  if (const auto applied = store_.apply(operations); !applied) failed(applied.error());
 }
 
 // --- Ids and sequence numbers.
@@ -275,23 +296,31 @@ void Engine::note_arriving(const TopicPartition& partition, std::string_view id,
   if (ids->second.empty()) arriving_ids_.erase(ids);
 }
 
+// The record that has the id in the journal, and not yet in the tier; null: there is none.
+const PendingKey* Engine::arriving_id(const TopicPartition& partition, std::string_view id) const {
+  const auto ids = arriving_ids_.find(partition);
+  if (ids == arriving_ids_.end()) return nullptr;
+  const auto found = ids->second.find(id);
+  return found == ids->second.end() ? nullptr : &found->second;
+}
+
+// The state of an id of which the tier knows this as the last event.
+Engine::Found Engine::found_of(const std::optional<storage::ScheduleEvent>& last,
+                               std::string_view id) const {
+  using Kind = storage::ScheduleEvent::Kind;
+  if (!last) return {};
+  if (last->kind == Kind::scheduled || last->kind == Kind::moved)
+    return {Found::State::pending, last->key, last->first, std::string(id)};
+  if (last->kind != Kind::delivered || last->at + options_.remember <= clock_.wall()) return {};
+  return {Found::State::delivered, last->key, last->first, std::string(id)};
+}
+
 Result<Engine::Found> Engine::find_id(const TopicPartition& partition, std::string_view id) {
-  if (const auto ids = arriving_ids_.find(partition); ids != arriving_ids_.end()) {
-    if (const auto found = ids->second.find(id); found != ids->second.end()) {
-      return Found{Found::State::pending, found->second, std::string(id)};
-    }
-  }
-  const auto state = store_.find_id(partition, id, clock_.wall());
-  if (!state) return std::unexpected(state.error());
-  if (const auto* pending = std::get_if<storage::IdPending>(&*state)) {
-    return Found{Found::State::pending, pending->key, std::string(id)};
-  }
-  if (const auto* ended = std::get_if<storage::IdEnded>(&*state)) {
-    if (ended->how == storage::RemovalReason::delivered) {
-      return Found{Found::State::delivered, ended->key, std::string(id)};
-    }
-  }
-  return Found{};
+  if (const PendingKey* const key = arriving_id(partition, id))
+    return Found{Found::State::pending, *key, key->due, std::string(id)};
+  const auto last = tier_.last_event(partition, id);
+  if (!last) return std::unexpected(last.error());
+  return found_of(*last, id);
 }
 
 void Engine::give_sequences(Sequence first, Sequence end) {

@@ -14,17 +14,23 @@ namespace {
 // Requests that wait for one record's delivery.  A client that goes away leaves its request.
 constexpr std::size_t max_awaiting_one = 16;
 
+// A record that is looked up on the disk may be another's before it is found; then it is looked up
+// again, so often.
+constexpr int max_tries = 8;
+
 }  // namespace
 
 storage::PendingRemoved Engine::Move::removed() const {
-  return {record.partition,
-          record.key.sequence,
-          record.key.due,
-          storage::RemovalReason::moved,
-          at,
-          record.id,
-          -1,
-          due};
+  storage::PendingRemoved removed{record.partition,
+                                  record.key.sequence,
+                                  record.key.due,
+                                  storage::RemovalReason::moved,
+                                  at,
+                                  record.id,
+                                  -1,
+                                  due};
+  if (record.key.due != record.first_due) removed.first_due = record.first_due;
+  return removed;
 }
 
 storage::PendingAdded Engine::Move::added() const {
@@ -34,25 +40,56 @@ storage::PendingAdded Engine::Move::added() const {
   return added;
 }
 
-// A handle or an id; what is leaving counts as unknown here, and who has to be sure waits for it.
-Result<Engine::Found> Engine::find(const TopicPartition& partition, std::string_view name) {
-  if (!name.starts_with('@')) return find_id(partition, name);
-  const auto first = storage::parse_handle(name);
-  if (!first) return Found{};
-  const auto arriving = arriving_.find(first->sequence);
-  if (arriving != arriving_.end()) {
-    if (arriving->second.partition != partition) return Found{};
-    return Found{Found::State::pending, *first, arriving->second.id};
-  }
-  const auto key = store_.current_key(*first);
-  if (!key) return std::unexpected(key.error());
-  const auto record = store_.get(*key);
-  if (!record) return std::unexpected(record.error());
-  if (!*record || (*record)->partition != partition) return Found{};
-  // It may have been moved, and then its first key is not one of its names any more.
-  if ((*record)->first_key() != *first) return Found{};
-  return Found{Found::State::pending, *key, (*record)->id};
+storage::PendingRemoved Engine::Removal::operation(const One& one) const {
+  storage::PendingRemoved removed{partition, one.key.sequence, one.key.due, how, at, one.id};
+  if (one.first != one.key.due) removed.first_due = one.first;
+  return removed;
 }
+
+// --- What a name stands for
+
+void Engine::look_id(const TopicPartition& partition, std::string id, LookedDone done) {
+  if (stopped_) return done(fail(Errc::stopped, "the pending store has failed"));
+  tier_.find_id(partition, id, [this, id, done = std::move(done)](auto events) mutable {
+    if (!events) return done(std::unexpected(events.error()));
+    const Found found =
+        found_of(events->empty() ? std::nullopt : std::optional(std::move(events->back())), id);
+    if (found.state != Found::State::pending)
+      return done(Looked{std::nullopt, found.state == Found::State::delivered});
+    tier_.find(found.key, [done = std::move(done)](auto record) mutable {
+      if (!record) return done(std::unexpected(record.error()));
+      done(Looked{std::move(*record), false});
+    });
+  });
+}
+
+void Engine::look_handle(std::string_view handle, LookedDone done) {
+  if (stopped_) return done(fail(Errc::stopped, "the pending store has failed"));
+  const auto first = storage::parse_handle(handle);
+  if (!first) return done(Looked{});
+  tier_.find_handle(*first, [first = *first, done = std::move(done)](auto record) mutable {
+    if (!record) return done(std::unexpected(record.error()));
+    // What was moved away from this key is not what is named.
+    if (*record && (*record)->first_key() != first) return done(Looked{});
+    done(Looked{std::move(*record), false});
+  });
+}
+
+void Engine::trace(const TopicPartition& partition, std::string id, Events done) {
+  if (stopped_) return done(fail(Errc::stopped, "the pending store has failed"));
+  tier_.find_id(partition, id, [this, id, done = std::move(done)](auto events) mutable {
+    using Kind = storage::ScheduleEvent::Kind;
+    if (events && !events->empty()) {
+      const auto& last = events->back();
+      const bool is_pending = last.kind == Kind::scheduled || last.kind == Kind::moved;
+      // The store forgets it some time later.
+      if (!is_pending && last.at + options_.remember <= clock_.wall()) events->clear();
+    }
+    done(std::move(events));
+  });
+}
+
+// --- What the owner asks for
 
 void Engine::cancel(const TopicPartition& partition, std::string_view name, ControlDone done) {
   control(std::make_unique<Control>(Control::Kind::cancel, partition, std::string(name), NewDue{},
@@ -72,24 +109,63 @@ void Engine::deliver_now(const TopicPartition& partition, std::string_view name,
 
 void Engine::control(std::unique_ptr<Control> asked) {
   if (stopped_) return asked->done(fail(Errc::stopped, "the pending store has failed"));
-  const auto found = find(asked->partition, asked->name);
-  if (!found) {
-    failed(found.error());
-    return asked->done(std::unexpected(found.error()));
+  if (asked->tries++ == max_tries)
+    return asked->done(fail(Errc::exhausted, "the record changes too often; try again"));
+  if (!asked->name.starts_with('@')) {
+    if (const PendingKey* const key = arriving_id(asked->partition, asked->name)) {
+      const Found found{Found::State::pending, *key, key->due, asked->name};
+      return control_found(std::move(asked), found);
+    }
+    Control& one = *asked;
+    return tier_.find_id(
+        one.partition, one.name, [this, asked = std::move(asked)](auto events) mutable {
+          if (!events) return asked->done(std::unexpected(events.error()));
+          // A record that came meanwhile has the id now.
+          if (arriving_id(asked->partition, asked->name) != nullptr)
+            return control(std::move(asked));
+          const Found found =
+              found_of(events->empty() ? std::nullopt : std::optional(events->back()), asked->name);
+          control_found(std::move(asked), found);
+        });
   }
-  if (found->state == Found::State::unknown) return asked->done(Controlled{});
-  if (found->state == Found::State::delivered)
-    return asked->done(Controlled{.outcome = ControlOutcome::already_delivered});
-  if (waits(asked, found->key.sequence)) return;
+  const auto first = storage::parse_handle(asked->name);
+  if (!first) return asked->done(Controlled{});
+  const auto arriving = arriving_.find(first->sequence);
+  if (arriving != arriving_.end()) {
+    if (arriving->second.partition != asked->partition) return asked->done(Controlled{});
+    const Found found{Found::State::pending, *first, first->due, arriving->second.id};
+    return control_found(std::move(asked), found);
+  }
+  const std::string name = asked->name;
+  look_handle(name, [this, asked = std::move(asked)](Result<Looked> looked) mutable {
+    if (!looked) return asked->done(std::unexpected(looked.error()));
+    const auto& record = looked->record;
+    if (!record || record->partition != asked->partition) return asked->done(Controlled{});
+    const Found found{Found::State::pending, record->key, record->first_due, record->id};
+    control_found(std::move(asked), found);
+  });
+}
 
-  if (asked->kind != Control::Kind::cancel) return start_move(std::move(asked), found->key);
-  auto removal = std::make_unique<Removal>();
-  removal->partition = asked->partition;
-  removal->how = storage::RemovalReason::cancelled;
-  removal->keys.push_back(found->key);
-  removal->ids.push_back(found->id);
-  removal->done = std::move(asked->done);
-  remove(std::move(removal));
+void Engine::control_found(std::unique_ptr<Control> asked, const Found& found) {
+  if (found.state == Found::State::unknown) return asked->done(Controlled{});
+  if (found.state == Found::State::delivered)
+    return asked->done(Controlled{.outcome = ControlOutcome::already_delivered});
+  if (waits(asked, found.key.sequence)) return;
+  if (asked->kind == Control::Kind::cancel) {
+    auto removal = std::make_unique<Removal>();
+    removal->partition = asked->partition;
+    removal->how = storage::RemovalReason::cancelled;
+    removal->records.push_back({found.key, found.first, found.id});
+    removal->done = std::move(asked->done);
+    return remove(std::move(removal));
+  }
+  // The others need the body, which may be on the disk.
+  tier_.find(found.key, [this, asked = std::move(asked), key = found.key](auto record) mutable {
+    if (!record) return asked->done(std::unexpected(record.error()));
+    if (waits(asked, key.sequence)) return;
+    if (!*record) return control(std::move(asked));  // It has just gone, or somewhere else.
+    start_move(std::move(asked), std::move(**record));
+  });
 }
 
 // Whether something that is on its way decides first what becomes of the record.  Then the request
@@ -148,28 +224,23 @@ Result<WallTime> Engine::new_due(const Control& asked, const storage::PendingRec
   return due;
 }
 
-void Engine::start_move(std::unique_ptr<Control> asked, PendingKey key) {
-  auto record = store_.get(key);
-  if (!record) {
-    failed(record.error());
-    return asked->done(std::unexpected(record.error()));
-  }
-  if (!*record) return asked->done(Controlled{});  // Its topic was deleted.
+void Engine::start_move(std::unique_ptr<Control> asked, storage::PendingRecord record) {
   const bool deliver = asked->kind == Control::Kind::deliver;
-  const auto due = new_due(*asked, **record);
+  const auto due = new_due(*asked, record);
   if (!due) return asked->done(std::unexpected(due.error()));
-  if (*due == key.due) {
-    if (deliver) return await_delivery(key.sequence, std::move(asked));
+  if (*due == record.key.due) {
+    if (deliver) return await_delivery(record.key.sequence, std::move(asked));
     return asked->done(Controlled{ControlOutcome::done, *due});
   }
-  commit_move(std::make_unique<Move>(std::move(**record), *due, clock_.wall(), std::move(asked)));
+  commit_move(std::make_unique<Move>(std::move(record), *due, clock_.wall(), std::move(asked)));
 }
 
 void Engine::commit_move(std::unique_ptr<Move> move) {
   begin_leaving(move->record.key);
   storage::JournalTransaction transaction(storage::Reserve::keep);
-  transaction.add(move->removed());
+  move->place.operation = transaction.add(move->removed());
   transaction.add(move->added());
+  transaction.on_appended([here = move.get()](Lsn lsn) noexcept { here->place.lsn = lsn; });
   transaction.on_settled([this, alive = alive_, move = std::move(move)](const Result<>& result) {
     if (*alive) moved(*move, result);
   });
@@ -191,16 +262,18 @@ void Engine::moved(Move& move, const Result<>& result) {
       back_off(slot_of(partition));  // Nobody waits for the answer and would try again: we do.
     }
   } else {
+    bool is_near = false;
     if (!deleted) {
-      const std::vector<storage::Operation> operations{move.removed(), move.added()};
-      if (const auto applied = store_.apply(operations); !applied) return failed(applied.error());
+      tier_.remove(move.place, move.removed());
+      storage::JournalPlace next = move.place;
+      ++next.operation;
+      is_near = tier_.add(next, move.added());
     }
     ++(asked ? stats_.moved_total : stats_.left_out_total);
-    far_.left(from);
     answer_awaiting(from.sequence,
                     fail(Errc::invalid, "it was given another due time before it was delivered"));
     wall_.observe(clock_);
-    if (!deleted) arm({move.due, from.sequence}, partition);
+    if (is_near) file({move.due, from.sequence}, partition);
     // Before others: they may cancel it, and this request is the one that came first.
     if (asked && asked->kind == Control::Kind::deliver && !deleted) {
       await_delivery(from.sequence, std::move(asked));
@@ -209,7 +282,7 @@ void Engine::moved(Move& move, const Result<>& result) {
     }
     end_leaving(from.sequence);
   }
-  more_ |= !turns_.empty() || !far_.first_far_known();
+  more_ |= !turns_.empty();
   set_alarm();
 }
 
@@ -230,10 +303,14 @@ void Engine::answer_awaiting(Sequence sequence, const Result<Controlled>& answer
 void Engine::remove(std::unique_ptr<Removal> removal) {
   removal->at = clock_.wall();
   storage::JournalTransaction transaction(storage::Reserve::use);
-  for (std::size_t i = 0; i < removal->keys.size(); ++i) {
-    begin_leaving(removal->keys[i]);
-    transaction.add(removal->operation(i));
+  std::optional<std::uint32_t> first;
+  for (const auto& one : removal->records) {
+    begin_leaving(one.key);
+    const std::uint32_t at = transaction.add(removal->operation(one));
+    if (!first) first = at;
   }
+  removal->place.operation = first.value_or(0);
+  transaction.on_appended([here = removal.get()](Lsn lsn) noexcept { here->place.lsn = lsn; });
   transaction.on_settled(
       [this, alive = alive_, removal = std::move(removal)](const Result<>& result) {
         if (*alive) removed(*removal, result);
@@ -247,36 +324,30 @@ void Engine::put_back(const PendingKey& key, const TopicPartition& partition) {
   if (entry != nullptr && entry->state() == NearEntry::State::abandoned) {
     near_.set_ready(*entry);  // Its partition's queue has it still.
     take_turn(entry->partition());
-  } else if (!arriving_.contains(key.sequence)) {
-    arm(key, partition);
+  } else if (!arriving_.contains(key.sequence) && key < tier_.horizon()) {
+    file(key, partition);
   }
 }
 
 void Engine::removed(Removal& removal, const Result<>& result) {
   if (stopped_) return;
   if (result) {
-    std::vector<storage::Operation> operations;
-    for (std::size_t i = 0; i < removal.keys.size(); ++i) {
-      operations.emplace_back(removal.operation(i));
-    }
-    if (const auto applied = store_.apply(operations); !applied) {
-      failed(applied.error());
-      return;
+    storage::JournalPlace place = removal.place;
+    for (const auto& one : removal.records) {
+      tier_.remove(place, removal.operation(one));
+      ++place.operation;
     }
     auto& total = removal.how == storage::RemovalReason::expired ? stats_.expired_total
                   : removal.topic_gone                           ? stats_.dropped_total
                                                                  : stats_.cancelled_total;
-    total += removal.keys.size();
-    for (const PendingKey& key : removal.keys) {
-      far_.left(key);
-      answer_awaiting(key.sequence, Controlled{});
-    }
+    total += removal.records.size();
+    for (const auto& one : removal.records) answer_awaiting(one.key.sequence, Controlled{});
   } else {
-    for (const PendingKey& key : removal.keys) put_back(key, removal.partition);
+    for (const auto& one : removal.records) put_back(one.key, removal.partition);
     // Nobody waits for the answer and would try again: we do.
     if (!removal.done) back_off(slot_of(removal.partition));
   }
-  for (const PendingKey& key : removal.keys) end_leaving(key.sequence);
+  for (const auto& one : removal.records) end_leaving(one.key.sequence);
   if (removal.done) {
     if (result) {
       removal.done(Controlled{.outcome = ControlOutcome::done});
@@ -284,7 +355,7 @@ void Engine::removed(Removal& removal, const Result<>& result) {
       removal.done(std::unexpected(result.error()));
     }
   }
-  more_ |= !turns_.empty() || !far_.first_far_known();
+  more_ |= !turns_.empty();
   set_alarm();
 }
 

@@ -14,9 +14,6 @@
 namespace tarry::delay {
 namespace {
 
-// Bodies read at once: a batch is filled by a few reads, whatever the records' size.
-constexpr std::size_t max_read_at_once = 256;
-
 bool leaves_later(const NearEntry* a, const NearEntry* b) {
   return b->key() < a->key();
 }
@@ -36,23 +33,32 @@ bool Engine::dispatch(WallTime now) {
     // A removal that was refused may have put it in turn while its batch was on its way.
     const Partition& partition = partitions_[slot];
     if (!partition.retry_at && !partition.in_flight) deliver_from(slot, now, records, bytes);
-    take_turn(slot);
+    end_turn(slot);
     release_if_idle(slot);
   }
   return false;
 }
 
-// The first of what is ready, off the queue; null when there is nothing.  What lies behind the
-// horizon, or is held back, has others before it that are not in memory: it comes again with them.
+// Whether everything that may leave before it is near.
+bool Engine::is_settled(const NearEntry& entry) const {
+  return entry.state() == NearEntry::State::abandoned || entry.key() < tier_.settled_before();
+}
+
+void Engine::end_turn(PartitionSlot slot) {
+  Partition& partition = partitions_[slot];
+  if (partition.ready.empty() || is_settled(*partition.ready.front())) return take_turn(slot);
+  if (!std::exchange(partition.unsettled, true)) unsettled_.push_back(slot);
+}
+
+// The first of what is ready, off the queue; null when nothing may leave.
 NearEntry* Engine::take_ready(PartitionSlot slot) {
   Partition& partition = partitions_[slot];
   auto& ready = partition.ready;
-  const PendingKey end = std::min(far_.horizon(), far_.held_from(slot).value_or(far_.horizon()));
-  while (!ready.empty()) {
+  while (!ready.empty() && is_settled(*ready.front())) {
     std::pop_heap(ready.begin(), ready.end(), leaves_later);
     NearEntry* const entry = ready.back();
     ready.pop_back();
-    if (entry->state() != NearEntry::State::abandoned && entry->key() < end) return entry;
+    if (entry->state() != NearEntry::State::abandoned) return entry;
     near_.erase(*entry);
     --partition.entries;
   }
@@ -73,9 +79,6 @@ struct Engine::Filling {
   std::vector<std::unique_ptr<Move>> left_out{};  // Recurring ones whose missed runs are left out.
   std::size_t seen = 0;
   bool full = false;
-  // The entries of one read, and their keys.
-  std::vector<NearEntry*> entries{};
-  std::vector<PendingKey> keys{};
 };
 
 // One batch of what `slot` has ready.
@@ -98,7 +101,7 @@ void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records
                   .wall = wall,
                   .max_bytes = std::min(topic->max_message_bytes, options_.step_bytes),
                   .batch = records::BatchBuilder(batch_options)};
-  if (!fill(filling)) return;
+  fill(filling);
   if (filling.expired) {
     filling.expired->partition = partition.id;
     filling.expired->how = storage::RemovalReason::expired;
@@ -109,54 +112,23 @@ void Engine::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records
   if (!filling.batch.empty()) bytes += send(filling);
 }
 
-// Reads what is ready into the batch until it is full.  False: the store has failed.
-bool Engine::fill(Filling& filling) {
-  Partition& partition = partitions_[filling.slot];
+// Reads what is ready into the batch until it is full.
+void Engine::fill(Filling& filling) {
   while (!filling.full && filling.seen < options_.batch_records) {
-    take_for_read(filling);
-    const auto& entries = filling.entries;
-    if (entries.empty()) break;
-    filling.seen += entries.size();
-    auto found = store_.read(filling.keys);
-    if (!found) {
-      failed(found.error());
-      return false;
-    }
-    std::size_t read_bytes = 0;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      read_bytes += add_to(filling, *entries[i], (*found)[i]);
-    }
-    if (read_bytes != 0) {
-      partition.typical_bytes = (partition.typical_bytes + 3 * read_bytes / entries.size()) / 4;
-    }
-  }
-  return true;
-}
-
-// Takes as many off the queue as will fit if they are like those before them.
-void Engine::take_for_read(Filling& filling) {
-  const std::size_t room = filling.max_bytes - std::min(filling.max_bytes, filling.batch.size());
-  const std::size_t typical = std::max<std::size_t>(1, partitions_[filling.slot].typical_bytes);
-  const std::size_t wanted = std::min({max_read_at_once, options_.batch_records - filling.seen,
-                                       std::max<std::size_t>(1, room / typical)});
-  filling.entries.clear();
-  filling.keys.clear();
-  while (filling.entries.size() < wanted) {
     NearEntry* const entry = take_ready(filling.slot);
-    if (entry == nullptr) break;
+    if (entry == nullptr) return;
     if (entry->key().due > filling.latest) {  // The clock was set back since it became ready.
       near_.set_early(*entry);
       continue;
     }
-    filling.entries.push_back(entry);
-    filling.keys.push_back(entry->key());
+    ++filling.seen;
+    add_to(filling, *entry, tier_.read(entry->key()));
   }
 }
 
-// Adds one record to the batch, or settles why it is not delivered now.  Returns how many bytes it
-// would take in a batch; 0 when that was not looked at.
-std::size_t Engine::add_to(Filling& filling, NearEntry& entry,
-                           std::optional<storage::PendingRecord>& record) {
+// Adds one record to the batch, or settles why it is not delivered now.
+void Engine::add_to(Filling& filling, NearEntry& entry,
+                    const std::optional<storage::PendingView>& record) {
   Partition& partition = partitions_[filling.slot];
   const auto put_back = [&] {
     partition.ready.push_back(&entry);
@@ -166,65 +138,57 @@ std::size_t Engine::add_to(Filling& filling, NearEntry& entry,
     near_.erase(entry);
     --partition.entries;
   };
-  if (filling.full) {
-    put_back();
-    return 0;
-  }
   if (!record) {  // Its topic was dropped.
     ++stats_.dropped_total;
     answer_awaiting(entry.key().sequence, Controlled{});
     forget();
-    return 0;
+    return;
   }
   if (record->expires <= filling.now) {
     if (!filling.expired) filling.expired = std::make_unique<Removal>();
-    filling.expired->keys.push_back(entry.key());
-    filling.expired->ids.push_back(record->id);
+    filling.expired->records.push_back({record->key, record->first, std::string(record->id)});
     forget();
-    return 0;
+    return;
   }
-  const auto parked = PendingRecordBody::parse(record->record);
-  if (!parked) {
+  const auto body = PendingRecordBody::parse(record->record);
+  if (!body) {
     // Its bytes stay where they are, for the operator; the others go on.
     log_error("delay", "pending record {} cannot be delivered: {}",
-              storage::encode_handle(entry.key()), parked.error().message);
+              storage::encode_handle(record->handle()), body.error().message);
     ++stats_.damaged_total;
-    answer_awaiting(entry.key().sequence, std::unexpected(parked.error()));
+    answer_awaiting(entry.key().sequence, std::unexpected(body.error()));
     forget();
-    return 0;
+    return;
   }
   const std::size_t size = record->record.size() + delivered_overhead;
   if (!filling.batch.empty() && filling.batch.size() + size > filling.max_bytes) {
     filling.full = true;
-    put_back();
-    return size;
+    return put_back();
   }
   Run run{record->key.due, std::nullopt};
-  if (!parked->recurrence.empty() && !take_turn_of(filling, *record, parked->recurrence, run)) {
-    forget();
-    return 0;
-  }
+  if (!body->recurrence.empty() && !take_turn_of(filling, *record, body->recurrence, run))
+    return forget();
   append_delivered(filling.batch,
-                   delivered_time(filling.topic.timestamp, run.due, parked->original, filling.wall),
-                   parked->record.key_value, parked->record.headers.size(),
-                   parked->record.headers.encoded(), run.due, record->first_key());
+                   delivered_time(filling.topic.timestamp, run.due, body->original, filling.wall),
+                   body->record.key_value, body->record.headers.size(),
+                   body->record.headers.encoded(), run.due, record->handle());
   near_.set_in_flight(entry);
   filling.delivery->entries.push_back(&entry);
   filling.delivery->again.push_back(std::move(run.again));
-  record->record = {};  // It is in the batch.
-  filling.delivery->records.push_back(std::move(*record));
-  return size;
+  filling.delivery->records.push_back({record->key, record->partition, record->accepted,
+                                       record->expires, std::string(record->id), Buffer{},
+                                       record->first});
 }
 
 // Sets what a recurring record's turn is; false: there is no delivery now, and what becomes of the
 // record is in `filling`, or logged.
-bool Engine::take_turn_of(Filling& filling, storage::PendingRecord& record, Bytes recurrence,
+bool Engine::take_turn_of(Filling& filling, const storage::PendingView& record, Bytes recurrence,
                           Run& run) {
   auto parsed = Recurrence::parse(recurrence, TimeZones::of_system());
   if (!parsed) {
     // As with any damage: it stays where it is, for the operator.
     log_error("delay", "recurring record {} cannot be delivered: {}",
-              storage::encode_handle(record.first_key()), parsed.error().message);
+              storage::encode_handle(record.handle()), parsed.error().message);
     ++stats_.damaged_total;
     answer_awaiting(record.key.sequence, std::unexpected(parsed.error()));
     return false;
@@ -238,26 +202,28 @@ bool Engine::take_turn_of(Filling& filling, storage::PendingRecord& record, Byte
   }
   if (turn.deliver) return true;
   if (run.again) {
-    storage::PendingRecord later = record;
+    storage::PendingRecord later = record.owned();
     later.record = std::move(run.again->record);
     filling.left_out.push_back(
         std::make_unique<Move>(std::move(later), run.again->due, filling.wall, nullptr));
   } else {
     if (!filling.expired) filling.expired = std::make_unique<Removal>();
-    filling.expired->keys.push_back(record.key);
-    filling.expired->ids.push_back(record.id);
+    filling.expired->records.push_back({record.key, record.first, std::string(record.id)});
   }
   return false;
 }
 
-// The next run of a recurring record that is being delivered; null for any other.
-const Engine::Again* Engine::again_of(Sequence sequence) const {
-  const NearEntry* const entry = near_.find(sequence);
-  if (entry == nullptr || entry->state() != NearEntry::State::in_flight) return nullptr;
-  const Delivery& delivery = *partitions_[entry->partition()].in_flight;
-  const auto at = std::ranges::find(delivery.entries, entry);
-  const auto& again = delivery.again[static_cast<std::size_t>(at - delivery.entries.begin())];
-  return again ? &*again : nullptr;
+storage::PendingRemoved Engine::Delivery::gone_of(std::size_t index, Offset offset) const {
+  const auto& record = records[index];
+  storage::PendingRemoved gone{record.partition,
+                               record.key.sequence,
+                               record.key.due,
+                               storage::RemovalReason::delivered,
+                               at,
+                               record.id,
+                               offset};
+  if (record.key.due != record.first_due) gone.first_due = record.first_due;
+  return gone;
 }
 
 storage::PendingAdded Engine::Delivery::again_of(std::size_t index) const {
@@ -282,18 +248,20 @@ std::size_t Engine::send(Filling& filling) {
   Departures departures;
   departures.gone.reserve(delivery->records.size());
   for (std::size_t i = 0; i < delivery->records.size(); ++i) {
-    const auto& record = delivery->records[i];
-    departures.gone.push_back({partition.id, record.key.sequence, record.key.due,
-                               storage::RemovalReason::delivered, filling.wall, record.id});
-    if (record.key.due > clock_.wall()) ++stats_.early_total;
+    departures.gone.push_back(delivery->gone_of(i));
+    if (departures.gone.back().due > clock_.wall()) ++stats_.early_total;
     if (delivery->again[i]) departures.again.push_back(delivery->again_of(i));
   }
   TARRY_ASSERT(!partition.in_flight, "one batch of a partition is in flight");
   partition.in_flight = std::move(delivery);
-  sink_.deliver(partition.id, std::move(buffer), std::move(departures),
-                [this, alive = alive_, slot](Result<Offset> result) {
-                  if (*alive) delivered(slot, result);
-                });
+  DeliveryTold told;
+  told.appended = [this, alive = alive_, slot](storage::JournalPlace first) noexcept {
+    if (*alive) partitions_[slot].in_flight->place = first;
+  };
+  told.done = [this, alive = alive_, slot](Result<Offset> result) {
+    if (*alive) delivered(slot, result);
+  };
+  sink_.deliver(partition.id, std::move(buffer), std::move(departures), std::move(told));
   return size;
 }
 
@@ -307,28 +275,12 @@ void Engine::drop_all(PartitionSlot slot) {
   for (std::size_t i = 0; i < options_.batch_records; ++i) {
     NearEntry* const entry = take_ready(slot);
     if (entry == nullptr) break;
-    removal->keys.push_back(entry->key());
-    removal->ids.emplace_back();
+    const auto record = tier_.read(entry->key());
+    if (record) removal->records.push_back({record->key, record->first, std::string(record->id)});
     near_.erase(*entry);
     --partition.entries;
   }
-  if (!removal->keys.empty()) remove(std::move(removal));
-}
-
-// False: the store has failed.
-bool Engine::store_delivered(const Delivery& delivery, Offset base) {
-  std::vector<storage::Operation> operations;
-  operations.reserve(delivery.records.size());
-  for (std::size_t i = 0; i < delivery.records.size(); ++i) {
-    const auto& record = delivery.records[i];
-    operations.emplace_back(storage::PendingRemoved{
-        record.partition, record.key.sequence, record.key.due, storage::RemovalReason::delivered,
-        delivery.at, record.id, base + static_cast<Offset>(i)});
-    if (delivery.again[i]) operations.emplace_back(delivery.again_of(i));
-  }
-  const auto applied = store_.apply(operations);
-  if (!applied) failed(applied.error());
-  return applied.has_value();
+  if (!removal->records.empty()) remove(std::move(removal));
 }
 
 void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
@@ -340,23 +292,28 @@ void Engine::delivered(PartitionSlot slot, const Result<Offset>& result) {
   std::vector<Sequence> sequences;
 
   if (result) {
-    if (!store_delivered(*delivery, *result)) return;
+    TARRY_ASSERT(delivery->place, "what is durable was appended");
+    storage::JournalPlace place = *delivery->place;
+    const std::size_t count = delivery->entries.size();
+    for (std::size_t i = 0; i < count; ++i, ++place.operation)
+      tier_.remove(place, delivery->gone_of(i, *result + static_cast<Offset>(i)));
     wall_.observe(clock_);
     const MonoTime mono = clock_.mono();
-    for (std::size_t i = 0; i < delivery->entries.size(); ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       NearEntry* const entry = delivery->entries[i];
       const Sequence sequence = entry->key().sequence;
       lag_us_.add(whole_microseconds(wall_.since(entry->key().due, mono)), mono);
       near_.erase(*entry);
       --partition.entries;
-      const auto leaving = leaving_.find(sequence);
-      if (delivery->again[i]) {
-        ++stats_.recurred_total;
-        if (leaving == leaving_.end()) arm({delivery->again[i]->due, sequence}, partition.id);
+      if (!delivery->again[i]) {
+        if (!delivery->waiters.empty()) sequences.push_back(sequence);
         continue;
       }
-      if (!delivery->waiters.empty()) sequences.push_back(sequence);
-      if (leaving != leaving_.end()) leaving->second.delivered = true;
+      ++stats_.recurred_total;
+      const bool is_near = tier_.add(place, delivery->again_of(i));
+      ++place.operation;
+      if (is_near && !leaving_.contains(sequence))
+        file({delivery->again[i]->due, sequence}, partition.id);
     }
     stats_.delivered_total += delivery->entries.size();
     partition.back_off = {};

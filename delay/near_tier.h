@@ -34,7 +34,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
-#include "storage/pending_store.h"
+#include "storage/pending.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::delay {

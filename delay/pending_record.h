@@ -22,7 +22,7 @@
 #include "delay/sink.h"
 #include "records/batch_builder.h"
 #include "records/record_batch.h"
-#include "storage/pending_store.h"
+#include "storage/pending.h"
 
 namespace tarry::delay {
 

@@ -5,6 +5,7 @@
 //
 //   engine --deliver(batch, ...)--> sink: one journal record, [LogAppended, PendingRemoved...],
 //                                         and a PendingAdded for each that is due again
+//   engine <----appended(place)---- sink: nothing can refuse it any more
 //   engine <-----done(offset)------ sink: that record is durable
 //
 // The broker's Sink is a partition and its shard's journal; a relay beside an existing Kafka would
@@ -22,6 +23,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "delay/recurrence.h"
+#include "storage/bucket.h"
 #include "storage/journal_record.h"
 #include "storage/journal_transaction.h"
 
@@ -51,6 +53,16 @@ struct Departures {
   std::vector<storage::PendingAdded> again;
 };
 
+// What the engine is told of a delivery.
+struct DeliveryTold {
+  // It is in the journal: `first` is the place of the first of Departures::gone, and the others,
+  // then Departures::again, follow it one by one.  Not called when it is refused.
+  std::move_only_function<void(storage::JournalPlace first) noexcept> appended;
+  // With the offset of the first record, when it is durable; or with the reason why nothing was
+  // written, and then the engine tries again later (Errc::not_found: the topic is deleted).
+  std::move_only_function<void(Result<Offset>)> done;
+};
+
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -58,19 +70,13 @@ class Sink {
   // The topic as it is now; empty if it is deleted, and its pending records with it.
   virtual std::optional<TopicDelay> target(const TopicPartition& partition) = 0;
 
-  // Whether this engine delivers for `partition`: another shard's entries are in the same store.
-  // Always the same answer for one partition.
-  virtual bool owns(const TopicPartition& partition) = 0;
-
   // Appends `batch` (offsets from 0; producer id -1) to the partition and `departures.gone`, one
   // for each of its records with the offset that it gets, to the same journal record; then
-  // `departures.again`, those of them that are due again.  The bytes that `gone`
-  // views live until `done` is called: with the offset of the first record, when it is durable; or
-  // with the reason why nothing was written, and then the engine tries again later
-  // (Errc::not_found: the topic is deleted).  No record is written that is not due by the wall
-  // clock at the append: a sink that delays a batch checks the clock again.
+  // `departures.again`, those of them that are due again.  The bytes that these view live until
+  // `told.done` is called.  No record is written that is not due by the wall clock at the append:
+  // a sink that delays a batch checks the clock again.
   virtual void deliver(const TopicPartition& partition, Buffer batch, Departures departures,
-                       std::move_only_function<void(Result<Offset>)> done) = 0;
+                       DeliveryTold told) = 0;
 
   // Commits the removals of the engine.
   virtual void commit(storage::JournalTransaction transaction) = 0;

@@ -139,10 +139,11 @@ std::vector<ConfigKey> producer_keys() {
        "The largest size to which a batch may decompress; a few kilobytes can claim gigabytes. One "
        "shard holds at most twice as much of decompressed batches.",
        broker_number(&BrokerConfig::decompressed_max_bytes, 1024, std::int64_t{1} << 31)},
-      {"tarry.delay.near.entries", "2000000", "", ConfigType::long_,
-       "The largest number of pending records that a shard keeps in memory; the others are on disk "
-       "until their due time is near.",
-       broker_number(&BrokerConfig::near_entries, 1000, 1'000'000'000)},
+      {"tarry.delay.memory.bytes", "268435456", "bytes", ConfigType::long_,
+       "The memory for pending records, of all shards together; each shard has an equal share, but "
+       "at least 4 MiB. The others are on disk until their due time is near.",
+       broker_number(&BrokerConfig::delay_memory_bytes, std::int64_t{16} << 20,
+                     std::int64_t{1} << 40)},
       {"tarry.delay.remember.ms", "3600000", "ms", ConfigType::long_,
        "How long the broker remembers that a schedule id was delivered, to answer a cancel that "
        "comes too late.",

@@ -75,6 +75,9 @@ struct ScheduleEvent {
 
   bool operator==(const ScheduleEvent&) const = default;
 };
+// The number of events that an id remembers; the oldest are forgotten.
+inline constexpr std::size_t max_id_events = 32;
+
 struct IdChange {
   TopicPartition partition;
   std::string id;

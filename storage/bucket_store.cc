@@ -5,34 +5,11 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/glob.h"
 #include "storage/bucket_tables.h"
 #include "storage/fields.h"
 
 namespace tarry::storage {
-namespace {
-
-// `*` is any bytes, `?` any one.
-bool matches(std::string_view pattern, std::string_view text) {
-  std::size_t p = 0, t = 0, star = std::string_view::npos, tried = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      tried = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p, ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++tried;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
-}  // namespace
-
 Result<std::unique_ptr<BucketStore>> BucketStore::make(const std::string& directory,
                                                        const Limits& limits) {
   auto tables = BucketTables::make(directory, limits);
@@ -51,6 +28,12 @@ BucketStore::BucketStore(std::unique_ptr<BucketTables> tables) : tables_(std::mo
 BucketStore::~BucketStore() = default;
 
 // --- Start
+
+Result<std::uint16_t> BucketStore::shards() const {
+  const auto known = tables_->layout();
+  if (!known) return std::unexpected(known.error());
+  return known->shards;
+}
 
 Result<std::map<Bucket, JournalPlace>> BucketStore::places(std::uint16_t shard) {
   std::map<Bucket, JournalPlace> out;
@@ -316,7 +299,128 @@ Result<std::vector<ScheduleEvent>> BucketStore::id_events(const TopicPartition& 
   return std::move(*events);
 }
 
+// --- Over many buckets
+
 namespace {
+
+// Before all due times, and far enough from the end of what a number can hold.
+constexpr WallTime before_all{
+    std::chrono::milliseconds{std::numeric_limits<std::int64_t>::min() / 4}};
+
+// Goes over the chunks of an owner, or of all, as of one moment, in the order of the first keys
+// that they may have.  A chunk of an hour may have any key of it: so where many have not been dealt
+// yet, all of them come before the first key is certain.
+class Sweep {
+ public:
+  Sweep(const BucketTables& in, const std::optional<Owner>& owner)
+      : in_(in), moment_(in), owner_(owner) {}
+
+  // Calls `take` with each chunk that may have a key from `from` on and is due before `until`.
+  // `ends` is asked before each, with a key; all smaller ones have been taken.  Returns whether it
+  // came to the end.
+  template <typename Ends, typename Take>
+  Result<bool> run(PendingKey from, WallTime until, const Ends& ends, const Take& take) {
+    if (from.due >= until) return true;
+    if (auto found = find_owners(); !found) return std::unexpected(found.error());
+    for (WallTime at = std::max(from.due, before_all);;) {
+      const auto span = next_span(at);
+      if (!span) return std::unexpected(span.error());
+      if (!*span || (*span)->start >= until) return true;
+      at = std::max(at, (*span)->start);
+      if (ends(PendingKey{at, 0})) return false;
+      const auto chunks = chunks_of(**span, std::max(from, PendingKey{at, 0}), until);
+      if (!chunks) return std::unexpected(chunks.error());
+      const auto marks = in_.marks_of(**span, &moment_);
+      if (!marks) return std::unexpected(marks.error());
+      for (const auto& [owner, row] : *chunks) {
+        if (ends(first_of(row))) return false;
+        const auto loaded = in_.load_chunk(owner, row.key, *marks, &moment_);
+        if (!loaded) return std::unexpected(loaded.error());
+        scanned_ += loaded->chunk->size();
+        reach_ = std::max(reach_, last_of(row));
+        take(*loaded);
+      }
+      at = (*span)->end();
+    }
+  }
+
+  // Entries of the chunks so far, and the last key that one of them may have.
+  std::size_t scanned() const { return scanned_; }
+  PendingKey reach() const { return reach_; }
+
+ private:
+  using OwnedRow = std::pair<Owner, ChunkRow>;
+
+  static PendingKey first_of(const ChunkRow& row) { return {row.key.bucket.start, row.key.first}; }
+  static PendingKey last_of(const ChunkRow& row) {
+    const Bucket& bucket = row.key.bucket;
+    if (bucket.level >= BucketLevel::tick) return {bucket.start, row.last};
+    return {bucket.end() - std::chrono::milliseconds(1), std::numeric_limits<Sequence>::max()};
+  }
+
+  Result<> find_owners() {
+    if (owner_) {
+      owners_ = {*owner_};
+      return {};
+    }
+    auto found = in_.owners(&moment_);
+    if (!found) return std::unexpected(found.error());
+    owners_ = std::move(*found);
+    return {};
+  }
+
+  // The first home from `at` on that has chunks.  A month that is being dealt out and its hours are
+  // looked at together.
+  Result<std::optional<Bucket>> next_span(WallTime at) const {
+    std::optional<Bucket> month, hour;
+    for (const auto& owner : owners_) {
+      for (BucketLevel level = BucketLevel::month;; level = finer(level)) {
+        auto& first = level == BucketLevel::month ? month : hour;
+        const auto looked = in_.for_level(
+            owner, level, at, WallTime::max(),
+            [&](const ChunkRow& row) -> Result<bool> {
+              const Bucket home =
+                  bucket_of(std::min(level, BucketLevel::hour), row.key.bucket.start);
+              if (!first || home.start < first->start) first = home;
+              return false;
+            },
+            &moment_);
+        if (!looked) return std::unexpected(looked.error());
+        if (level == BucketLevel::run) break;
+      }
+    }
+    if (!month || !hour) return month ? month : hour;
+    return hour->start < month->start ? hour : month;
+  }
+
+  // Those that have not been asked for are left out, and those of writes that do not count yet.
+  Result<std::vector<OwnedRow>> chunks_of(const Bucket& span, PendingKey from,
+                                          WallTime until) const {
+    std::vector<OwnedRow> out;
+    for (const auto& owner : owners_) {
+      const auto unfinished = in_.unfinished_in(owner, span, &moment_);
+      if (!unfinished) return std::unexpected(unfinished.error());
+      auto looked = in_.for_rows(
+          owner, span.level, from.due, std::min(span.end(), until),
+          [&](const ChunkRow& row) -> Result<bool> {
+            if (!unfinished->contains(row.key) && last_of(row) >= from)
+              out.emplace_back(owner, row);
+            return true;
+          },
+          &moment_);
+      if (!looked) return std::unexpected(looked.error());
+    }
+    std::ranges::sort(out, {}, [](const OwnedRow& each) { return first_of(each.second); });
+    return out;
+  }
+
+  const BucketTables& in_;
+  const BucketMoment moment_;
+  const std::optional<Owner> owner_;
+  std::vector<Owner> owners_;
+  std::size_t scanned_ = 0;
+  PendingKey reach_{before_all, 0};
+};
 
 // The records of a page: the smallest ones of those that were seen.
 class PageRecords {
@@ -325,6 +429,10 @@ class PageRecords {
 
   bool wants(const PendingKey& key) const { return !is_full() || key < records_.rbegin()->first; }
   void add(const PendingView& entry) {
+    if (!wants(entry.key)) {
+      cut_ = true;
+      return;
+    }
     const auto added = records_.emplace(entry.key, entry.owned());
     if (added.second) bytes_ += entry.record.size();
     while (records_.size() > limit_ || (bytes_ > max_bytes_ && records_.size() > 1)) {
@@ -335,6 +443,7 @@ class PageRecords {
     }
   }
   bool is_full() const { return cut_ || records_.size() >= limit_ || bytes_ >= max_bytes_; }
+  bool is_cut() const { return cut_; }  // There are more than these.
   std::vector<PendingRecord> take() {
     std::vector<PendingRecord> out;
     for (auto& [key, record] : records_) out.push_back(std::move(record));
@@ -348,65 +457,98 @@ class PageRecords {
   std::map<PendingKey, PendingRecord> records_;
 };
 
+bool is_in(const PendingQuery& query, const TopicPartition& partition) {
+  return (!query.topic || partition.topic == *query.topic) &&
+         (!query.partition || partition.partition == *query.partition);
+}
+
 bool fits(const PendingQuery& query, const PendingView& entry) {
-  return (!query.topic || entry.partition.topic == *query.topic) &&
-         (!query.partition || entry.partition.partition == *query.partition) &&
-         entry.key.due >= query.from && entry.key.due < query.until &&
-         (!query.after || *query.after < entry.key) &&
-         (query.id.empty() || (!entry.id.empty() && matches(query.id, entry.id)));
+  return is_in(query, entry.partition) && entry.key.due >= query.from &&
+         entry.key.due < query.until && (!query.after || *query.after < entry.key) &&
+         (query.id.empty() || (!entry.id.empty() && matches_glob(query.id, entry.id)));
+}
+
+// The next key that there may be.
+PendingKey behind(const PendingKey& key) {
+  if (key.sequence < std::numeric_limits<Sequence>::max()) return {key.due, key.sequence + 1};
+  return {key.due + std::chrono::milliseconds(1), 0};
+}
+
+Result<PendingPage> page_of(const BucketTables& in, const std::optional<Owner>& owner,
+                            const PendingQuery& query) {
+  PendingPage page;
+  if (query.limit == 0) return page;
+  PendingKey from{query.from, 0};
+  if (query.after) from = std::max(from, behind(*query.after));
+  PageRecords records(query.limit, in.limits.bytes_per_page);
+  Sweep sweep(in, owner);
+  const auto ends = [&](const PendingKey& key) {
+    if (records.is_full() && !records.wants(key)) return true;
+    return sweep.scanned() >= in.limits.scanned_per_page && sweep.reach() < key;
+  };
+  const auto take = [&](const LoadedChunk& loaded) {
+    for (std::size_t i = 0; i < loaded.chunk->size(); ++i) {
+      if (!loaded.live[i]) continue;
+      if (records.is_cut() && !records.wants(loaded.chunk->key_at(i))) continue;
+      const PendingView entry = loaded.chunk->at(i);
+      if (fits(query, entry)) records.add(entry);
+    }
+  };
+  const auto ended = sweep.run(from, query.until, ends, take);
+  if (!ended) return std::unexpected(ended.error());
+  const bool full = records.is_full(), cut = records.is_cut();
+  page.records = records.take();
+  if (full && (cut || !*ended)) {
+    page.next = page.records.back().key;
+  } else if (!*ended) {
+    page.next = sweep.reach();
+  }
+  return page;
+}
+
+// The stretch of `by` that holds `due`.
+WallTime stretch_of(WallTime due, std::chrono::milliseconds by) {
+  const std::int64_t ms = to_ms(due), span = by.count();
+  std::int64_t index = ms / span;
+  if (ms % span < 0) --index;
+  return from_ms(index * span);
 }
 
 }  // namespace
 
 Result<PendingPage> BucketStore::page(const Owner& owner, const PendingQuery& query) {
-  const BucketTables& in = *tables_;
-  PendingPage page;
-  if (query.limit == 0) return page;
-  const auto there = homes(owner);
-  if (!there) return std::unexpected(there.error());
-  // A month that is being dealt out and its hours are looked at together.
-  std::set<Bucket> spans;
-  for (const auto& home : *there) {
-    const Bucket month = bucket_of(BucketLevel::month, home.start);
-    spans.insert(there->contains(month) ? month : home);
-  }
-  std::vector<Bucket> in_order(spans.begin(), spans.end());
-  std::ranges::sort(in_order, {}, &Bucket::start);
+  return page_of(*tables_, owner, query);
+}
 
-  const WallTime from = query.after ? std::max(query.from, query.after->due) : query.from;
-  PageRecords records(query.limit, in.limits.bytes_per_page);
-  std::size_t scanned = 0;
-  for (const auto& span : in_order) {
-    if (span.end() <= from || span.start >= query.until) continue;
-    if (records.is_full() || scanned >= in.limits.scanned_per_page) {
-      page.records = records.take();
-      page.next = PendingKey{span.start, 0};
-      if (records.is_full() && !page.records.empty()) page.next = page.records.back().key;
-      return page;
-    }
-    const auto rows = in.rows_within(owner, span, {});
-    if (!rows) return std::unexpected(rows.error());
-    const auto marks = in.marks_of(span);
-    if (!marks) return std::unexpected(marks.error());
-    for (const auto& row : *rows) {
-      const Bucket& bucket = row.key.bucket;
-      if (bucket.end() <= from || bucket.start >= query.until ||
-          !records.wants({bucket.start, row.key.first}))
+Result<PendingPage> BucketStore::page(const PendingQuery& query) {
+  return page_of(*tables_, std::nullopt, query);
+}
+
+Result<BucketStore::Counted> BucketStore::count(const PendingQuery& query, WallTime from,
+                                                std::chrono::milliseconds by) {
+  TARRY_ASSERT(by.count() > 0, "a stretch is longer than nothing");
+  Counted out;
+  Sweep sweep(*tables_, std::nullopt);
+  from = std::max(from, query.from);
+  const auto ends = [&](const PendingKey& key) {
+    if (sweep.scanned() < tables_->limits.scanned_per_page || key.due <= sweep.reach().due)
+      return false;
+    out.next = key.due;
+    return true;
+  };
+  const auto take = [&](const LoadedChunk& loaded) {
+    for (std::size_t i = 0; i < loaded.chunk->size(); ++i) {
+      if (!loaded.live[i]) continue;
+      const WallTime due = loaded.chunk->key_at(i).due;
+      if (due < from || due >= query.until) continue;
+      if ((query.topic || query.partition) && !is_in(query, loaded.chunk->at(i).partition))
         continue;
-      const auto loaded = in.load_chunk(owner, row.key, *marks);
-      if (!loaded) return std::unexpected(loaded.error());
-      scanned += loaded->chunk->size();
-      for (std::size_t i = 0; i < loaded->chunk->size(); ++i) {
-        if (!loaded->live[i] || !records.wants(loaded->chunk->key_at(i))) continue;
-        const PendingView entry = loaded->chunk->at(i);
-        if (fits(query, entry)) records.add(entry);
-      }
+      ++out.counts[stretch_of(due, by)];
     }
-  }
-  const bool full = records.is_full();
-  page.records = records.take();
-  if (full && !page.records.empty()) page.next = page.records.back().key;
-  return page;
+  };
+  const auto ended = sweep.run({from, 0}, query.until, ends, take);
+  if (!ended) return std::unexpected(ended.error());
+  return out;
 }
 
 Result<std::map<Bucket, std::uint64_t>> BucketStore::counts(const TopicId& topic) {

@@ -55,7 +55,7 @@
 #include "storage/bucket.h"
 #include "storage/bucket_change.h"
 #include "storage/chunk.h"
-#include "storage/pending_store.h"
+#include "storage/pending.h"
 
 namespace tarry::storage {
 
@@ -77,6 +77,8 @@ class BucketStore {
 
   // --- Start.
 
+  // The number of shards that wrote the store last; 0: nobody has.
+  Result<std::uint16_t> shards() const;
   // How far each home was written by the journal of `shard`.  Homes that are not there: not at all,
   // or before the last checkpoint.
   Result<std::map<Bucket, JournalPlace>> places(std::uint16_t shard);
@@ -134,6 +136,16 @@ class BucketStore {
   // The records on disk of `owner` that fit, in due order.  Reads one bucket after the other and
   // keeps the smallest ones of each.
   Result<PendingPage> page(const Owner& owner, const PendingQuery& query);
+  // The same of all owners, as of one moment.
+  Result<PendingPage> page(const PendingQuery& query);
+  // How many records on disk there are in each stretch of `by`, from `from` on; of the query topic,
+  // partition and the times count.  Looks at about `scanned_per_page` entries, and returns where to
+  // go on; empty: there is no more.
+  struct Counted {
+    std::map<WallTime, std::uint64_t> counts;  // By the stretch's beginning, counted from 1970.
+    std::optional<WallTime> next;              // The beginning of a bucket.
+  };
+  Result<Counted> count(const PendingQuery& query, WallTime from, std::chrono::milliseconds by);
   // The number of records pending in each home, as far as it is written.
   Result<std::map<Bucket, std::uint64_t>> counts(const TopicId& topic);
   Result<std::map<TopicId, std::uint64_t>> totals();

@@ -270,24 +270,40 @@ Result<> BucketTables::remove_unfinished(std::uint16_t shard, const Bucket& home
 
 // --- Rows
 
-Result<bool> BucketTables::for_level(const Owner& owner, BucketLevel level, WallTime from,
-                                     WallTime until, const TakeRow& take) const {
-  BoundedIterator at(*rocks, bucket_family::rows, chunk_rows_from(owner, bucket_of(level, from)),
-                     chunk_rows_from(owner, {level, until}));
-  for (at.seek_to_first(); at.valid(); at.next()) {
-    const auto decoded = decode_chunk_row(at.key(), at.value());
-    if (!decoded) return bad_row(at.key());
-    const auto goes_on = take(decoded->second);
+Result<bool> BucketTables::for_each(const Buffer& from, const Buffer& until,
+                                    const BucketMoment* as_of, const Take& take) const {
+  rocksdb::ReadOptions options;
+  const rocksdb::Slice lower = slice(from), upper = slice(until);
+  options.iterate_lower_bound = &lower;
+  options.iterate_upper_bound = &upper;
+  if (as_of != nullptr) options.snapshot = as_of->snapshot();
+  const std::unique_ptr<rocksdb::Iterator> at(
+      rocks->db->NewIterator(options, rocks->family(bucket_family::rows)));
+  for (at->SeekToFirst(); at->Valid(); at->Next()) {
+    const auto goes_on = take(bytes_of(at->key()), bytes_of(at->value()));
     if (!goes_on || !*goes_on) return goes_on;
   }
-  if (auto status = at.status(); !status) return std::unexpected(status.error());
+  if (!at->status().ok()) return std::unexpected(rocks_error(at->status(), rocks->directory));
   return true;
 }
 
+Result<bool> BucketTables::for_level(const Owner& owner, BucketLevel level, WallTime from,
+                                     WallTime until, const TakeRow& take,
+                                     const BucketMoment* as_of) const {
+  return for_each(chunk_rows_from(owner, bucket_of(level, from)),
+                  chunk_rows_from(owner, {level, until}), as_of,
+                  [&](Bytes key, Bytes value) -> Result<bool> {
+                    const auto decoded = decode_chunk_row(key, value);
+                    if (!decoded) return bad_row(key);
+                    return take(decoded->second);
+                  });
+}
+
 Result<> BucketTables::for_rows(const Owner& owner, BucketLevel level, WallTime from,
-                                WallTime until, const TakeRow& take) const {
+                                WallTime until, const TakeRow& take,
+                                const BucketMoment* as_of) const {
   for (;; level = finer(level)) {
-    const auto done = for_level(owner, level, from, until, take);
+    const auto done = for_level(owner, level, from, until, take, as_of);
     if (!done) return std::unexpected(done.error());
     if (!*done || level == BucketLevel::run) return {};
   }
@@ -308,38 +324,59 @@ Result<std::vector<ChunkRow>> BucketTables::rows_within(const Owner& owner, cons
   return rows;
 }
 
-Result<std::vector<Owner>> BucketTables::owners() const {
+Result<std::vector<Owner>> BucketTables::owners(const BucketMoment* as_of) const {
   std::vector<Owner> out;
-  Buffer from(1, row::chunk);
-  for (;;) {
-    BoundedIterator at(*rocks, bucket_family::rows, from, Buffer(1, row::chunk + 1));
-    at.seek_to_first();
-    if (!at.valid()) {
-      if (auto status = at.status(); !status) return std::unexpected(status.error());
-      return out;
-    }
-    const auto decoded = decode_chunk_row(at.key(), at.value());
-    if (!decoded) return bad_row(at.key());
-    out.push_back(decoded->first);
-    const Bytes key = at.key();
-    from = behind_prefix(key.first(5));
+  for (Buffer from(1, row::chunk), next;; from = next) {
+    // The first row of each.
+    const auto none = for_each(from, Buffer(1, row::chunk + 1), as_of,
+                               [&](Bytes key, Bytes value) -> Result<bool> {
+                                 const auto decoded = decode_chunk_row(key, value);
+                                 if (!decoded) return bad_row(key);
+                                 out.push_back(decoded->first);
+                                 next = behind_prefix(key.first(5));
+                                 return false;
+                               });
+    if (!none) return std::unexpected(none.error());
+    if (*none) return out;
   }
 }
 
-Result<Marks> BucketTables::marks_of(const Bucket& bucket) const {
+Result<ChunkKeys> BucketTables::unfinished_in(const Owner& owner, const Bucket& span,
+                                              const BucketMoment* as_of) const {
+  ChunkKeys out;
+  const auto take = [&](Bytes key, Bytes value) -> Result<bool> {
+    const auto found = decode_place(value);
+    if (!found) return bad_row(key);
+    if (found->shards == owner.shards)
+      out.insert(found->unfinished.begin(), found->unfinished.end());
+    return true;
+  };
+  const Bucket month = bucket_of(BucketLevel::month, span.start);
+  const auto look = [&](BucketLevel level, WallTime from, WallTime until) {
+    return for_each(home_key(row::place, owner.shard, {level, from}),
+                    home_key(row::place, owner.shard, {level, until}), as_of, take);
+  };
+  if (auto looked = look(BucketLevel::month, month.start, month.end()); !looked)
+    return std::unexpected(looked.error());
+  if (auto looked = look(BucketLevel::hour, span.start, span.end()); !looked)
+    return std::unexpected(looked.error());
+  return out;
+}
+
+Result<Marks> BucketTables::marks_of(const Bucket& bucket, const BucketMoment* as_of) const {
   Marks marks;
-  const auto read = [&](const Bucket& from, WallTime until) -> Result<> {
-    BoundedIterator at(*rocks, bucket_family::rows, gone_rows_from(from),
-                       gone_rows_from({from.level, until}));
-    for (at.seek_to_first(); at.valid(); at.next())
-      if (!marks.add(at.key(), at.value())) return bad_row(at.key());
-    return at.status();
+  const auto take = [&](Bytes key, Bytes value) -> Result<bool> {
+    if (!marks.add(key, value)) return bad_row(key);
+    return true;
+  };
+  const auto look = [&](const Bucket& from, WallTime until) {
+    return for_each(gone_rows_from(from), gone_rows_from({from.level, until}), as_of, take);
   };
   const Bucket month = bucket_of(BucketLevel::month, bucket.start);
   const Bucket hour = bucket_of(BucketLevel::hour, bucket.start);
-  if (auto done = read(month, month.end()); !done) return std::unexpected(done.error());
+  if (auto done = look(month, month.end()); !done) return std::unexpected(done.error());
   const WallTime until = bucket.level == BucketLevel::month ? month.end() : hour.end();
-  if (auto done = read(hour, until); !done) return std::unexpected(done.error());
+  if (auto done = look(hour, until); !done) return std::unexpected(done.error());
   marks.finish();
   return marks;
 }
@@ -392,11 +429,15 @@ Result<bool> BucketTables::has_chunks(const Bucket& home) const {
   return found;
 }
 
-Result<Chunk> BucketTables::read(const Owner& owner, const ChunkKey& key) const {
+Result<Chunk> BucketTables::read(const Owner& owner, const ChunkKey& key,
+                                 const BucketMoment* as_of) const {
+  rocksdb::ReadOptions options;
+  if (as_of != nullptr) options.snapshot = as_of->snapshot();
   rocksdb::PinnableSlice value;
-  const auto found = rocks->get(bucket_family::chunks, slice(chunk_key(owner, key)), value);
-  if (!found) return std::unexpected(found.error());
-  if (!*found) {
+  const auto got = rocks->db->Get(options, rocks->family(bucket_family::chunks),
+                                  slice(chunk_key(owner, key)), &value);
+  if (!got.ok() && !got.IsNotFound()) return std::unexpected(rocks_error(got, rocks->directory));
+  if (got.IsNotFound()) {
     return std::unexpected(damaged_database(
         rocks->directory, fmt::format("a chunk of {} is missing", key.bucket.text())));
   }
@@ -422,11 +463,12 @@ LiveEntries BucketTables::live_of(const Chunk& chunk, const JournalPlace& place,
 }
 
 Result<LoadedChunk> BucketTables::load_chunk(const Owner& owner, const ChunkKey& key,
-                                             const Marks& marks) const {
-  auto chunk = read(owner, key);
+                                             const Marks& marks, const BucketMoment* as_of) const {
+  auto chunk = read(owner, key, as_of);
   if (!chunk) return std::unexpected(chunk.error());
   auto shared = std::make_shared<const Chunk>(std::move(*chunk));
-  LiveEntries live = live_of(*shared, key.place, marks, *dropped());
+  const auto now = dropped();
+  LiveEntries live = live_of(*shared, key.place, marks, as_of != nullptr ? as_of->dropped() : *now);
   return LoadedChunk{key, std::move(shared), std::move(live)};
 }
 

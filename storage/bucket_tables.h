@@ -21,6 +21,7 @@
 namespace tarry::storage {
 
 using TopicSet = std::set<TopicId>;
+class BucketMoment;
 
 // What compaction may drop of the ids.  RocksDB's threads ask it.
 struct ForgottenIds {
@@ -58,22 +59,25 @@ class BucketTables {
 
   using TakeRow = std::function<Result<bool>(const ChunkRow&)>;  // Returns whether to go on.
   // The rows of chunks of the levels from `level` on within [from, until), level by level, each in
-  // the order of its keys.
+  // the order of its keys.  With `as_of`, here and below, as they were then.
   Result<> for_rows(const Owner& owner, BucketLevel level, WallTime from, WallTime until,
-                    const TakeRow& take) const;
+                    const TakeRow& take, const BucketMoment* as_of = nullptr) const;
   // The same of one level.
   Result<bool> for_level(const Owner& owner, BucketLevel level, WallTime from, WallTime until,
-                         const TakeRow& take) const;
+                         const TakeRow& take, const BucketMoment* as_of = nullptr) const;
   // Those in `bucket` and the buckets that it consists of, but for those in `have`; the first ones
   // whose chunks have more than `max_bytes`.
   Result<std::vector<ChunkRow>> rows_within(
       const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
       std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max()) const;
   // The owners that have chunks.
-  Result<std::vector<Owner>> owners() const;
+  Result<std::vector<Owner>> owners(const BucketMoment* as_of = nullptr) const;
+  // The chunks of writes of `owner` in `span` that have begun and do not count yet.
+  Result<ChunkKeys> unfinished_in(const Owner& owner, const Bucket& span,
+                                  const BucketMoment* as_of) const;
 
   // The marks that apply to chunks of `bucket`.
-  Result<Marks> marks_of(const Bucket& bucket) const;
+  Result<Marks> marks_of(const Bucket& bucket, const BucketMoment* as_of = nullptr) const;
   // The keys of the marks of a home, of those that are wanted by their shard and epoch.
   using IsMark = std::function<bool(std::uint16_t shard, std::uint32_t epoch)>;
   Result<std::vector<Buffer>> mark_keys(const Bucket& home, const IsMark& wanted) const;
@@ -86,16 +90,45 @@ class BucketTables {
   };
   Result<Layout> layout() const;
 
-  Result<Chunk> read(const Owner& owner, const ChunkKey& key) const;
+  Result<Chunk> read(const Owner& owner, const ChunkKey& key,
+                     const BucketMoment* as_of = nullptr) const;
   // What is pending of it.
   LiveEntries live_of(const Chunk& chunk, const JournalPlace& place, const Marks& marks,
                       const TopicSet& dropped) const;
-  Result<LoadedChunk> load_chunk(const Owner& owner, const ChunkKey& key, const Marks& marks) const;
+  Result<LoadedChunk> load_chunk(const Owner& owner, const ChunkKey& key, const Marks& marks,
+                                 const BucketMoment* as_of = nullptr) const;
 
   void put_chunk(rocksdb::WriteBatch& batch, const Owner& owner, const ChunkKey& key,
                  const Chunk& chunk, const Buffer& encoded, std::size_t entries) const;
   void delete_chunk(rocksdb::WriteBatch& batch, const Owner& owner, const ChunkKey& key) const;
   void add_count(rocksdb::WriteBatch& batch, const Buffer& key, std::int64_t change) const;
+
+ private:
+  using Take = std::function<Result<bool>(Bytes key, Bytes value)>;  // Returns whether to go on.
+  // The rows in [from, until) of the family `rows`; false: it was not to go on to the end.
+  Result<bool> for_each(const Buffer& from, const Buffer& until, const BucketMoment* as_of,
+                        const Take& take) const;
+};
+
+// The tables as they are when it is made: chunks that are dealt, adopted or written later are read
+// where they were.  RocksDB keeps what it sees, so it lives no longer than one answer takes.
+class BucketMoment {
+ public:
+  explicit BucketMoment(const BucketTables& tables)
+      : dropped_(tables.dropped()),  // First: a mark may be forgotten, with the last of its chunks.
+        db_(*tables.rocks->db),
+        snapshot_(db_.GetSnapshot()) {}
+  ~BucketMoment() { db_.ReleaseSnapshot(snapshot_); }
+  BucketMoment(const BucketMoment&) = delete;
+  BucketMoment& operator=(const BucketMoment&) = delete;
+
+  const TopicSet& dropped() const { return *dropped_; }
+  const rocksdb::Snapshot* snapshot() const { return snapshot_; }
+
+ private:
+  const std::shared_ptr<const TopicSet> dropped_;
+  rocksdb::DB& db_;
+  const rocksdb::Snapshot* const snapshot_;
 };
 
 }  // namespace tarry::storage

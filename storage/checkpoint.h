@@ -11,7 +11,8 @@
 //   write_logs      every dirty log's tail up to now to its segment        (Background)
 //   sync_logs       those segments, and the directories of new ones       (Background)
 //   flush_meta      Database::flush()                                      (Background)
-//   flush_pending   Database::flush()                                      (Background)
+//   flush_pending   BucketStore::flush(), behind what the shard's tails have for it: the pending
+//                   records that came before begin()                      (Background)
 //   note_position   Journal::checkpoint(target()): what is before it will not be replayed, and
 //                   files before it are used again
 //

@@ -43,7 +43,7 @@
 #include "base/result.h"
 #include "storage/bucket.h"
 #include "storage/journal_record.h"
-#include "storage/pending_store.h"
+#include "storage/pending.h"
 
 namespace tarry::storage {
 

@@ -10,8 +10,8 @@
 //     journal/  logs/  db/pending/  db/meta/
 //
 //   auto data = DataDirectory::open(disk, path, random);
-//   auto meta = data->is_new() ? Database::make(data->meta_database(), meta_kind)
-//                              : Database::open(data->meta_database(), meta_kind);
+//   auto meta = data->is_new() ? Database::make(data->meta_database())
+//                              : Database::open(data->meta_database());
 //   ...
 //   if (data->is_new()) data->created();    // From now on what is missing is damage.
 //
@@ -53,7 +53,7 @@ class DataDirectory {
   std::string journal_root() const { return path_ + "/journal"; }
   std::string logs() const { return path_ + "/logs"; }
   std::string meta_database() const { return path_ + "/db/meta"; }
-  std::string pending_database() const { return path_ + "/db/pending"; }
+  std::string pending_store() const { return path_ + "/db/pending"; }
 
   const std::string& cluster_id() const { return cluster_id_; }
   std::int32_t node_id() const { return node_id_; }

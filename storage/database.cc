@@ -1,7 +1,6 @@
 #include "storage/database.h"
 
 #include <fmt/core.h>
-#include <rocksdb/compaction_filter.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
 
@@ -21,70 +20,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// db/meta 2 has groups and offsets, which 1 has not; db/pending 2 knows records that were moved,
-// and the events of an id.
-constexpr int format_version = 2;
-
-// The Bloom filter's share of a write buffer; RocksDB allocates it at once.
-constexpr double bloom_bytes = 320 << 10;
-
-std::string format_prefix(Database::Kind kind) {
-  return kind == Database::Kind::pending ? "tarry-pending-" : "tarry-meta-";
-}
-
-std::string format_name(Database::Kind kind) {
-  return fmt::format("{}{}", format_prefix(kind), format_version);
-}
-
+// 2 has groups and offsets, which 1 has not.
+constexpr std::string_view format_prefix = "tarry-meta-";
+constexpr std::string_view format_name = "tarry-meta-2";
 // The format before, which open() carries over by making the column families that it lacks.
-std::string former_format_name(Database::Kind kind) {
-  return format_prefix(kind) + "1";
-}
-bool is_new_in_format(Database::Kind kind, std::string_view family) {
-  if (family == format_name(kind)) return true;
-  return kind == Database::Kind::meta && (family == "groups" || family == "offsets");
+constexpr std::string_view former_format_name = "tarry-meta-1";
+
+bool is_new_in_format(std::string_view family) {
+  return family == format_name || family == "groups" || family == "offsets";
 }
 
-// In the order of pending_family and meta_family.
-std::vector<std::string> family_names(Database::Kind kind) {
-  if (kind == Database::Kind::pending) return {format_name(kind), "counts", "entries", "ids"};
-  return {format_name(kind), "topics", "singles", "producers", "groups", "offsets"};
+// In the order of meta_family.
+std::vector<std::string> family_names() {
+  return {std::string(format_name), "topics", "singles", "producers", "groups", "offsets"};
 }
-
-// Removes the rows that the pending store does not need any more.
-class GarbageFilter final : public rocksdb::CompactionFilter {
- public:
-  using Question = bool (Garbage::*)(rocksdb::Slice, rocksdb::Slice) const;
-
-  GarbageFilter(std::shared_ptr<const Garbage> garbage, Question question)
-      : garbage_(std::move(garbage)), question_(question) {}
-
-  bool Filter(int, const rocksdb::Slice& key, const rocksdb::Slice& value, std::string*,
-              bool*) const override {
-    return garbage_ && (*garbage_.*question_)(key, value);
-  }
-  const char* Name() const override { return "tarry.garbage"; }
-
- private:
-  const std::shared_ptr<const Garbage> garbage_;  // Null until the pending store is open.
-  const Question question_;
-};
-
-class GarbageFilterFactory final : public rocksdb::CompactionFilterFactory {
- public:
-  GarbageFilterFactory(std::shared_ptr<GarbageSlot> slot, GarbageFilter::Question question)
-      : slot_(std::move(slot)), question_(question) {}
-
-  std::unique_ptr<rocksdb::CompactionFilter> CreateCompactionFilter(
-      const rocksdb::CompactionFilter::Context&) override {
-    return std::make_unique<GarbageFilter>(slot_->garbage.load(), question_);
-  }
-  const char* Name() const override { return "tarry.garbage"; }
-
- private:
-  const std::shared_ptr<GarbageSlot> slot_;
-  const GarbageFilter::Question question_;
-};
 
 rocksdb::DBOptions database_options(const Database::Limits& limits, bool create) {
   rocksdb::DBOptions options;
@@ -110,10 +59,7 @@ rocksdb::DBOptions database_options(const Database::Limits& limits, bool create)
 }
 
 rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
-                                            const std::shared_ptr<rocksdb::Cache>& cache,
-                                            std::string_view name,
-                                            const std::shared_ptr<GarbageSlot>& garbage) {
-  const bool large = name == "entries" || name == "ids";
+                                            const std::shared_ptr<rocksdb::Cache>& cache) {
   rocksdb::ColumnFamilyOptions options;
   options.write_buffer_size = limits.write_buffer_bytes;
   // More than two at once flush out of order in this RocksDB (7.8).
@@ -126,19 +72,6 @@ rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
   // stay for a while and are read seldom.
   options.compression = rocksdb::kNoCompression;
   options.bottommost_compression = rocksdb::kLZ4Compression;
-  if (large) {  // Is this key there already?  Mostly not, and that should cost no search.
-    options.memtable_prefix_bloom_size_ratio =
-        std::min(0.02, bloom_bytes / static_cast<double>(limits.write_buffer_bytes));
-    options.memtable_whole_key_filtering = true;
-  }
-  if (name == "entries") {
-    options.compaction_filter_factory =
-        std::make_shared<GarbageFilterFactory>(garbage, &Garbage::is_dead_entry);
-  }
-  if (name == "ids") {
-    options.compaction_filter_factory =
-        std::make_shared<GarbageFilterFactory>(garbage, &Garbage::is_dead_id);
-  }
 
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = cache;
@@ -150,7 +83,7 @@ rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
 
 // Before anything in `directory` is touched: reads the manifest, which names the format.  Returns
 // the column families that are there.
-Result<std::vector<std::string>> check_format(const std::string& directory, Database::Kind kind) {
+Result<std::vector<std::string>> check_format(const std::string& directory) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored))
     return std::unexpected(damaged_database(directory, "missing"));
@@ -165,25 +98,24 @@ Result<std::vector<std::string>> check_format(const std::string& directory, Data
   const auto has = [&](const std::string& name) {
     return std::ranges::find(found, name) != found.end();
   };
-  const bool former = has(former_format_name(kind));
+  const bool former = has(std::string(former_format_name));
   for (const auto& name : found) {
-    if (name.starts_with(format_prefix(kind)) && name != format_name(kind) &&
-        name != former_format_name(kind)) {
+    if (name.starts_with(format_prefix) && name != format_name && name != former_format_name) {
       return fail(Errc::unsupported,
                   fmt::format("database {} has the format {}; this version reads {}; start the "
                               "version of Tarry that wrote it; nothing was changed",
-                              directory, name, format_name(kind)));
+                              directory, name, format_name));
     }
   }
-  const auto ours = family_names(kind);
+  const auto ours = family_names();
   for (const auto& name : found) {
-    if (name != rocksdb::kDefaultColumnFamilyName && name != former_format_name(kind) &&
+    if (name != rocksdb::kDefaultColumnFamilyName && name != former_format_name &&
         std::ranges::find(ours, name) == ours.end())
       return std::unexpected(
           damaged_database(directory, fmt::format("it has an unknown column family {}", name)));
   }
   for (const auto& name : ours) {
-    if (!has(name) && !(former && is_new_in_format(kind, name)))
+    if (!has(name) && !(former && is_new_in_format(name)))
       return std::unexpected(
           damaged_database(directory, fmt::format("its column family {} is missing", name)));
   }
@@ -195,16 +127,14 @@ Result<std::vector<std::string>> check_format(const std::string& directory, Data
 Database::Database(std::unique_ptr<Rocks> rocks) : rocks_(std::move(rocks)) {}
 Database::~Database() = default;
 
-Result<std::unique_ptr<Database>> Database::start(const std::string& directory, Kind kind,
+Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
                                                   const Limits& limits,
                                                   const std::vector<std::string>& found) {
   auto rocks = std::make_unique<Rocks>();
   rocks->directory = directory;
   rocks->cache = rocksdb::NewLRUCache(limits.block_cache_bytes, 2);
-  rocks->garbage = std::make_shared<GarbageSlot>();
   const auto described = [&](const std::string& name) {
-    return rocksdb::ColumnFamilyDescriptor(
-        name, family_options(limits, rocks->cache, name, rocks->garbage));
+    return rocksdb::ColumnFamilyDescriptor(name, family_options(limits, rocks->cache));
   };
   const bool create = found.empty();
   std::vector<std::string> names{rocksdb::kDefaultColumnFamilyName};
@@ -223,7 +153,7 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory, 
   // All at once: each on its own would write and sync the options again.  A former format's name
   // goes when all are there, so that what a crash leaves of this is carried over again.
   std::vector<std::string> missing;
-  for (const auto& name : family_names(kind))
+  for (const auto& name : family_names())
     if (std::ranges::find(names, name) == names.end()) missing.push_back(name);
   if (!missing.empty()) {
     std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
@@ -237,7 +167,7 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory, 
   const auto place_of = [&](std::string_view name) {
     return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
   };
-  if (const auto former = place_of(former_format_name(kind)); former < names.size()) {
+  if (const auto former = place_of(former_format_name); former < names.size()) {
     Family* const family = rocks->families[former];
     const auto dropped = db->DropColumnFamily(family);
     if (!dropped.ok()) return std::unexpected(rocks_error(dropped, directory));
@@ -248,19 +178,19 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory, 
 
   // In the order in which the stores know them.
   std::vector<Family*> ordered{rocks->families[place_of(rocksdb::kDefaultColumnFamilyName)]};
-  for (const auto& name : family_names(kind)) ordered.push_back(rocks->families[place_of(name)]);
+  for (const auto& name : family_names()) ordered.push_back(rocks->families[place_of(name)]);
   TARRY_ASSERT(ordered.size() == rocks->families.size(), "every column family is known");
   rocks->families = std::move(ordered);
   return std::unique_ptr<Database>(new Database(std::move(rocks)));
 }
 
-Result<std::unique_ptr<Database>> Database::make(const std::string& directory, Kind kind,
+Result<std::unique_ptr<Database>> Database::make(const std::string& directory,
                                                  const Limits& limits) {
   std::error_code failed;
   fs::remove_all(directory, failed);
   if (!failed) fs::create_directories(directory, failed);
   if (failed) return fail(Errc::io, fmt::format("database {}: {}", directory, failed.message()));
-  auto made = start(directory, kind, limits, {});
+  auto made = start(directory, limits, {});
   if (!made) return made;
   // RocksDB syncs what is in its directory; that the directory is there is ours to see to.
   PosixDisk disk;
@@ -272,19 +202,19 @@ Result<std::unique_ptr<Database>> Database::make(const std::string& directory, K
   return made;
 }
 
-Result<std::unique_ptr<Database>> Database::make(const std::string& directory, Kind kind) {
-  return make(directory, kind, Limits());
+Result<std::unique_ptr<Database>> Database::make(const std::string& directory) {
+  return make(directory, Limits());
 }
 
-Result<std::unique_ptr<Database>> Database::open(const std::string& directory, Kind kind,
+Result<std::unique_ptr<Database>> Database::open(const std::string& directory,
                                                  const Limits& limits) {
-  const auto found = check_format(directory, kind);
+  const auto found = check_format(directory);
   if (!found) return std::unexpected(found.error());
-  return start(directory, kind, limits, *found);
+  return start(directory, limits, *found);
 }
 
-Result<std::unique_ptr<Database>> Database::open(const std::string& directory, Kind kind) {
-  return open(directory, kind, Limits());
+Result<std::unique_ptr<Database>> Database::open(const std::string& directory) {
+  return open(directory, Limits());
 }
 
 Result<> Database::flush() {

@@ -1,25 +1,23 @@
 #pragma once
 
-// Database: one of the two RocksDB databases of a data directory.  They hold the pending records
-// and everything that is looked up by a key.
+// Database: db/meta of a data directory, a RocksDB with everything that is looked up by a key.
 //
-//   db/pending   pending records and their ids           (pending_store)
-//   db/meta      topics, configs, id blocks              (catalog)
-//                producers' last answers                 (producer_states)
-//                groups and their committed offsets      (offset_store)
+//   topics, configs, id blocks              (catalog)
+//   producers' last answers                 (producer_states)
+//   groups and their committed offsets      (offset_store)
 //
-// There are two, so that a burst of writes to one does not stall the other.  RocksDB's own log is
-// off: the journal has everything, and a flush makes all column families durable together (without
-// atomic_flush a crash keeps half of what one batch wrote).  Rows that were written and not flushed
-// are lost in a crash and come back by replay.
+// Pending records have one of their own (bucket_store), so that a burst of writes to one does not
+// stall the other.  RocksDB's own log is off: the journal has everything, and a flush makes all
+// column families durable together (without atomic_flush a crash keeps half of what one batch
+// wrote).  Rows that were written and not flushed are lost in a crash and come back by replay.
 //
-//   format    the name of a column family states it ("tarry-pending-2"), so that another version
-//             is found by reading the manifest, before anything is changed.  Format 1 is carried
-//             over to 2.  Layout of keys and values: docs/formats/db.md
+//   format    the name of a column family states it ("tarry-meta-2"), so that another version is
+//             found by reading the manifest, before anything is changed.  Format 1 is carried over
+//             to 2.  Layout of keys and values: docs/formats/db.md
 //
 // Invariants
 //   - A database is made once, with its data directory.  A database that is missing or damaged
-//     later is refused and never made anew, because that would lose pending records.
+//     later is refused and never made anew, because that would lose what was acknowledged.
 //   - A failed flush is never tried again: the caller ends the incarnation.  The exception is
 //     no_space: the rows are still in memory, and flush() may be called again when there is room.
 //
@@ -42,8 +40,6 @@ struct Rocks;  // RocksDB's side of it (rocks.h, for the stores' .cc files alone
 
 class Database {
  public:
-  enum class Kind { pending, meta };
-
   // The memory that a database may use; the defaults keep an idle broker small.
   struct Limits {
     // The write buffer of each column family, allocated as it fills.  It is larger than what is
@@ -57,14 +53,12 @@ class Database {
 
   // Makes a new, empty database in `directory` (whose parent exists).  If the directory exists, it
   // must be the unfinished result of an earlier make(), and is made anew.
-  static Result<std::unique_ptr<Database>> make(const std::string& directory, Kind kind,
-                                                const Limits& limits);
-  static Result<std::unique_ptr<Database>> make(const std::string& directory, Kind kind);
+  static Result<std::unique_ptr<Database>> make(const std::string& directory, const Limits& limits);
+  static Result<std::unique_ptr<Database>> make(const std::string& directory);
 
   // Opens what make() made.
-  static Result<std::unique_ptr<Database>> open(const std::string& directory, Kind kind,
-                                                const Limits& limits);
-  static Result<std::unique_ptr<Database>> open(const std::string& directory, Kind kind);
+  static Result<std::unique_ptr<Database>> open(const std::string& directory, const Limits& limits);
+  static Result<std::unique_ptr<Database>> open(const std::string& directory);
 
   ~Database();  // Closes; unflushed rows are dropped.
   Database(const Database&) = delete;
@@ -83,8 +77,7 @@ class Database {
  private:
   explicit Database(std::unique_ptr<Rocks> rocks);
   // `found`: the column families that are there; none: everything is made.
-  static Result<std::unique_ptr<Database>> start(const std::string& directory, Kind kind,
-                                                 const Limits& limits,
+  static Result<std::unique_ptr<Database>> start(const std::string& directory, const Limits& limits,
                                                  const std::vector<std::string>& found);
 
   const std::unique_ptr<Rocks> rocks_;

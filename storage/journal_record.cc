@@ -26,6 +26,7 @@ enum Type : std::uint8_t {
   offsets_committed = 15,
   offsets_removed = 16,
   pending_added_again = 17,
+  pending_removed_again = 18,
 };
 
 constexpr std::size_t operation_header = 1 + 4;
@@ -117,7 +118,8 @@ void RecordBuilder::add(const PendingAdded& op) {
   end(at, op.record);
 }
 void RecordBuilder::add(const PendingRemoved& op) {
-  const auto at = begin(pending_removed);
+  const auto at = begin(op.first_due ? pending_removed_again : pending_removed);
+  if (op.first_due) put(own_, *op.first_due);
   put(own_, op.partition);
   append_be(own_, op.sequence);
   put(own_, op.due);
@@ -248,6 +250,12 @@ std::optional<Operation> read_operation(std::uint8_t type, Fields& body) {
     }
     case pending_removed:
       return take_removed(body);
+    case pending_removed_again: {
+      const WallTime first_due = body.time();
+      auto removed = take_removed(body);
+      removed.first_due = first_due;
+      return removed;
+    }
     case producer_answered:
       return ProducerAnswered{body.partition(),
                               body.number<std::int64_t>(),

@@ -6,8 +6,7 @@
 // crash are in one record: a mixed batch is [LogAppended, PendingAdded...], a delivery is
 // [LogAppended, PendingRemoved...], a move is [PendingRemoved, PendingAdded], a delayed batch
 // of an idempotent producer is [PendingAdded..., ProducerAnswered].  A record that is due on
-// arrival and has an id is delivered at once: [LogAppended, PendingRemoved], without a PendingAdded
-// before.
+// arrival and has an id is delivered at once: [LogAppended, PendingRemoved], delivered_on_arrival.
 //
 //   record      operation*                     as many as fill the record
 //   operation   type u8, length u32, body      big-endian throughout
@@ -38,6 +37,7 @@
 //  16 OffsetsRemoved    group, count u32, each: topic 16, partition i32
 //  17 PendingAdded      first_due_ms i64, then as 2: a record whose due time is not its first, with
 //                       the sequence number that it had
+//  18 PendingRemoved    first_due_ms i64, then as 3: of such a record
 //
 // Applying an operation twice changes nothing the second time: it states a fact under a name that
 // is never reused (topic ids, offsets, sequence numbers).  Replay relies on it.
@@ -70,6 +70,8 @@ enum class RemovalReason : std::uint8_t {
   replaced = 3,
   expired = 4,
   moved = 5,  // It is pending with another due time: a PendingAdded follows.
+  // It has an id and was due when it came: it was never pending, and its id is remembered.
+  delivered_on_arrival = 6,
 };
 
 constexpr WallTime never_expires{
@@ -99,8 +101,9 @@ struct PendingRemoved {
   RemovalReason how = RemovalReason::delivered;
   WallTime at;
   std::string_view id;
-  Offset offset = -1;                               // Of what was delivered; -1: not told.
-  std::optional<WallTime> moved_to = std::nullopt;  // Of what was moved.
+  Offset offset = -1;                                // Of what was delivered; -1: not told.
+  std::optional<WallTime> moved_to = std::nullopt;   // Of what was moved.
+  std::optional<WallTime> first_due = std::nullopt;  // As of PendingAdded.
 };
 struct ProducerAnswered {
   TopicPartition partition;
@@ -195,6 +198,7 @@ class RecordBuilder {
   void add(const OffsetsRemoved&);
 
   bool empty() const { return parts_.empty(); }
+  std::uint32_t operations() const { return static_cast<std::uint32_t>(parts_.size()); }
   std::size_t size() const { return size_; }  // Bytes of the whole record.
 
   // Valid until the next add().

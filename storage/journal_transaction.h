@@ -52,9 +52,11 @@ class JournalTransaction {
                               Durability durability = Durability::fsync)
       : reserve_(reserve), durability_(durability) {}
 
+  // Returns the operation's place in the record, from 0.
   template <typename Operation>
-  void add(const Operation& operation) {
+  std::uint32_t add(const Operation& operation) {
     record_.add(operation);
+    return record_.operations() - 1;
   }
 
   void on_appended(Appended tell) { appended_.push_back(std::move(tell)); }

@@ -61,7 +61,7 @@ class ReadAheadTask {
   friend class Log;
   friend class DiskRead;
   // Reads it; null when there is no whole batch, or something is wrong, which its reader will find.
-  std::shared_ptr<const Piece> read() const;
+  std::shared_ptr<const SegmentPiece> read() const;
 
   Disk* disk_ = nullptr;
   std::string directory_;
@@ -85,7 +85,7 @@ class DiskRead {
   friend class Log;
   class Hints;
 
-  std::shared_ptr<const Piece> find_piece() const;
+  std::shared_ptr<const SegmentPiece> find_piece() const;
   std::vector<SharedBytes> take_from_piece(std::size_t wanted) const;
 
   Disk* disk_ = nullptr;

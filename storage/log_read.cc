@@ -98,10 +98,10 @@ namespace {
 
 // Takes batches of `piece` from the one that contains `from` on, under the rules of Log::read(), as
 // one view more in `taken`; `next` and `bytes` go on by what was taken.
-void take_from(const std::shared_ptr<const Piece>& piece, Offset below, std::size_t max_bytes,
-               bool at_least_one, Offset& next, std::size_t& bytes,
+void take_from(const std::shared_ptr<const SegmentPiece>& piece, Offset below,
+               std::size_t max_bytes, bool at_least_one, Offset& next, std::size_t& bytes,
                std::vector<SharedBytes>& taken) {
-  const auto first = std::ranges::lower_bound(piece->batches, next, {}, &Piece::Batch::last);
+  const auto first = std::ranges::lower_bound(piece->batches, next, {}, &SegmentPiece::Batch::last);
   auto batch = first;
   std::size_t size = 0;
   for (; batch != piece->batches.end() && batch->last < below; ++batch) {
@@ -116,7 +116,7 @@ void take_from(const std::shared_ptr<const Piece>& piece, Offset below, std::siz
 
 }  // namespace
 
-std::shared_ptr<const Piece> ReadAheadTask::read() const {
+std::shared_ptr<const SegmentPiece> ReadAheadTask::read() const {
   const auto log = disk_->open(segment_path(directory_, segment_.base, ".log"), {.direct = true});
   if (!log) return nullptr;
   const std::uint64_t begin = position_ / block_bytes * block_bytes;
@@ -128,7 +128,7 @@ std::shared_ptr<const Piece> ReadAheadTask::read() const {
   if (!got || begin + *got < end) return nullptr;
   buffer->resize(static_cast<std::size_t>(end - begin));
 
-  auto piece = std::make_shared<Piece>();
+  auto piece = std::make_shared<SegmentPiece>();
   piece->segment = segment_.base;
   auto at = static_cast<std::size_t>(position_ - begin);
   Offset previous = from_ - 1;
@@ -155,7 +155,7 @@ std::shared_ptr<const Piece> ReadAheadTask::read() const {
 void ReadAheadTask::run() {
   auto& pieces = ReadAhead::instance();
   if (!pieces.begin(log_, from_)) return;
-  std::shared_ptr<const Piece> piece;
+  std::shared_ptr<const SegmentPiece> piece;
   try {
     piece = read();
   } catch (const std::exception&) {
@@ -339,7 +339,7 @@ Result<> SegmentRead::run() {
 // A piece that has from_.  When a read goes on where one has ended before, the piece is read here:
 // the next read has the rest of it.  Not when it is a small rest of a segment, nor for a reader
 // that wants a batch which no piece has.
-std::shared_ptr<const Piece> DiskRead::find_piece() const {
+std::shared_ptr<const SegmentPiece> DiskRead::find_piece() const {
   auto& pieces = ReadAhead::instance();
   if (auto piece = pieces.find_or_wait(hints_->log, from_)) return piece;
   if (segments_.empty()) return nullptr;
@@ -348,7 +348,7 @@ std::shared_ptr<const Piece> DiskRead::find_piece() const {
       !pieces.begin(hints_->log, from_))
     return nullptr;
   ReadAheadTask read;
-  std::shared_ptr<const Piece> piece;
+  std::shared_ptr<const SegmentPiece> piece;
   // Whatever comes of it is said: others may wait for it.
   try {
     read.disk_ = disk_;
@@ -527,7 +527,7 @@ std::vector<SharedBytes> Log::read_pieces(Offset from, Offset below, std::size_t
   auto& pieces = ReadAhead::instance();
   std::vector<SharedBytes> batches;
   std::size_t bytes = 0;
-  std::shared_ptr<const Piece> last;
+  std::shared_ptr<const SegmentPiece> last;
   while (const auto piece = pieces.find(hints_->log, from)) {
     const std::size_t before = bytes;
     take_from(piece, below, std::min(max_bytes, max_read_bytes), at_least_one, from, bytes,

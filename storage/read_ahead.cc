@@ -45,7 +45,7 @@ ReadAhead::Entry* ReadAhead::entry_with(std::uint64_t log, Offset offset) {
   return nullptr;
 }
 
-std::shared_ptr<const Piece> ReadAhead::find(std::uint64_t log, Offset from) {
+std::shared_ptr<const SegmentPiece> ReadAhead::find(std::uint64_t log, Offset from) {
   const std::lock_guard lock(mutex_);
   Entry* const entry = entry_with(log, from);
   if (entry == nullptr) return nullptr;
@@ -53,7 +53,7 @@ std::shared_ptr<const Piece> ReadAhead::find(std::uint64_t log, Offset from) {
   return entry->piece;
 }
 
-std::shared_ptr<const Piece> ReadAhead::find_or_wait(std::uint64_t log, Offset from) {
+std::shared_ptr<const SegmentPiece> ReadAhead::find_or_wait(std::uint64_t log, Offset from) {
   std::unique_lock lock(mutex_);
   for (;;) {
     Entry* const entry = entry_with(log, from);
@@ -102,7 +102,7 @@ bool ReadAhead::begin(std::uint64_t log, Offset from) {
   return true;
 }
 
-void ReadAhead::done(std::uint64_t log, Offset from, std::shared_ptr<const Piece> piece) {
+void ReadAhead::done(std::uint64_t log, Offset from, std::shared_ptr<const SegmentPiece> piece) {
   const std::lock_guard lock(mutex_);
   if (Entry* const entry = entry_of(log, from)) {
     // A failed read leaves no entry, so that the reader meets the error itself and can report it.

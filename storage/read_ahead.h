@@ -34,7 +34,7 @@
 namespace tarry::storage {
 
 // Batches that stand one behind the other in a segment.
-struct Piece {
+struct SegmentPiece {
   struct Batch {
     Offset first, last;
     std::size_t at, size;  // In the buffer.
@@ -60,10 +60,10 @@ class ReadAhead {
   void forget(std::uint64_t log);
 
   // The piece that has `from`, if it is there.
-  std::shared_ptr<const Piece> find(std::uint64_t log, Offset from);
+  std::shared_ptr<const SegmentPiece> find(std::uint64_t log, Offset from);
   // The same, but waits for a piece that is being read.  A piece that is only planned is dropped:
   // the caller reads it itself.  It blocks, so a shard's thread must not call it.
-  std::shared_ptr<const Piece> find_or_wait(std::uint64_t log, Offset from);
+  std::shared_ptr<const SegmentPiece> find_or_wait(std::uint64_t log, Offset from);
   // Says that the piece was served to its end.
   void used_up(std::uint64_t log, Offset begin);
 
@@ -73,7 +73,7 @@ class ReadAhead {
   // The read begins.  Returns false when the piece is not wanted any more.
   bool begin(std::uint64_t log, Offset from);
   // The read has ended; null: the piece could not be read.
-  void done(std::uint64_t log, Offset from, std::shared_ptr<const Piece> piece);
+  void done(std::uint64_t log, Offset from, std::shared_ptr<const SegmentPiece> piece);
 
  private:
   struct Entry {
@@ -82,7 +82,7 @@ class ReadAhead {
     enum class State { planned, reading, there } state;
     bool used_up = false;
     std::uint64_t asked_at = 0;  // The value of plans_ at that time.
-    std::shared_ptr<const Piece> piece = nullptr;
+    std::shared_ptr<const SegmentPiece> piece = nullptr;
   };
 
   Entry* entry_of(std::uint64_t log, Offset from);  // The entry that begins there.

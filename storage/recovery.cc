@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "records/record_batch.h"
+#include "storage/bucket_store.h"
 #include "storage/catalog.h"
 #include "storage/database.h"
 #include "storage/offset_store.h"
-#include "storage/pending_store.h"
 
 namespace tarry::storage {
 namespace {
@@ -72,20 +72,18 @@ bool means_partition(const Error& error) {
 
 class Replay {
  public:
-  Replay(Catalog& catalog, PendingStore& pending, OffsetStore& offsets, LogReplay& logs)
+  Replay(Catalog& catalog, PendingReplay& pending, OffsetStore& offsets, LogReplay& logs)
       : catalog_(catalog), pending_(pending), offsets_(offsets), logs_(logs) {}
 
-  Result<> take(const Operation& operation) {
+  Result<> take(JournalPlace at, const Operation& operation) {
     if (const auto* appended = std::get_if<LogAppended>(&operation)) return append(*appended);
     if (const auto* parked = std::get_if<PendingAdded>(&operation)) {
       highest_sequence_ = std::max(highest_sequence_, parked->sequence);
-      if (exists(parked->partition)) waiting_.push_back(operation);
-      return {};
+      return exists(parked->partition) ? pending_.added(at, *parked) : Result<>();
     }
     if (const auto* gone = std::get_if<PendingRemoved>(&operation)) {
       highest_sequence_ = std::max(highest_sequence_, gone->sequence);
-      if (exists(gone->partition)) waiting_.push_back(operation);
-      return {};
+      return exists(gone->partition) ? pending_.removed(at, *gone) : Result<>();
     }
     if (const auto* answered = std::get_if<ProducerAnswered>(&operation)) {
       // Operations of a topic that was deleted later are skipped: its files and rows are gone.
@@ -98,14 +96,6 @@ class Replay {
     }
     // Offsets of a deleted topic are dropped when the groups are loaded.
     return offsets_.apply(operation);
-  }
-
-  // The views in the pending store's operations end with their journal record.
-  Result<> end_record() {
-    if (waiting_.empty()) return {};
-    auto applied = pending_.apply(waiting_);
-    waiting_.clear();
-    return applied;
   }
 
   Sequence highest_sequence() const { return highest_sequence_; }
@@ -158,12 +148,11 @@ class Replay {
   }
 
   Catalog& catalog_;
-  PendingStore& pending_;
+  PendingReplay& pending_;
   OffsetStore& offsets_;
   LogReplay& logs_;
   // The end of each log that was cut; empty: the log is fenced.
   std::unordered_map<TopicPartition, std::optional<Offset>> ends_;
-  std::vector<Operation> waiting_;
   Sequence highest_sequence_ = 0;
   std::uint64_t fenced_ = 0;
 };
@@ -207,7 +196,7 @@ RecoveredJournal Recovered::journal(std::uint32_t shard) const {
 }
 
 Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
-                          PendingStore& pending, OffsetStore& offsets, LogReplay& logs) {
+                          PendingReplay& pending, OffsetStore& offsets, LogReplay& logs) {
   if (const auto removed = remove_retired_journals(disk, root); !removed)
     return std::unexpected(removed.error());
   const auto shards = journal_shards(disk, root);
@@ -228,26 +217,35 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
           if (!belongs_to_catalog(operation)) return {};
           if (auto applied = catalog.apply(operation); !applied) return applied;
           const auto* deleted = std::get_if<TopicDeleted>(&operation);
-          return deleted ? pending.drop_topic(deleted->topic) : Result<>();
+          return deleted ? pending.topic_deleted(deleted->topic) : Result<>();
         });
       });
       if (!read) return std::unexpected(named(read.error()));
     }
-    const auto read = recover_journal(disk, directory, [&](Lsn, Bytes record) -> Result<> {
-      auto taken = for_each_operation(
-          record, [&](const Operation& operation) { return replay.take(operation); });
-      return taken ? replay.end_record() : taken;
+    if (const auto begun = pending.begin(shard, shards->back() + 1); !begun)
+      return std::unexpected(named(begun.error()));
+    const auto read = recover_journal(disk, directory, [&](Lsn lsn, Bytes record) {
+      JournalPlace at{lsn};
+      return for_each_operation(record, [&](const Operation& operation) {
+        auto taken = replay.take(at, operation);
+        ++at.operation;
+        return taken;
+      });
     });
     if (!read) return std::unexpected(named(read.error()));
+    if (const auto ended = pending.end(); !ended) return std::unexpected(ended.error());
     out.journals.emplace_back(shard, *read);
     out.records += read->records;
     out.bytes += read->bytes;
   }
   out.fenced = replay.fenced();
   // A crash may have come between what a shard wrote for a topic and what it was told of its end.
-  for (const TopicId& topic : pending.topics()) {
+  const auto topics = pending.topics();
+  if (!topics) return std::unexpected(topics.error());
+  for (const TopicId& topic : *topics) {
     if (catalog.has_topic(topic)) continue;
-    if (auto dropped = pending.drop_topic(topic); !dropped) return std::unexpected(dropped.error());
+    if (auto dropped = pending.topic_deleted(topic); !dropped)
+      return std::unexpected(dropped.error());
   }
 
   // A number that a record carries is given out, whatever the notes of blocks say.
@@ -258,7 +256,7 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
   return out;
 }
 
-Result<> settle(Disk& disk, const std::string& root, Database& meta, Database& pending,
+Result<> settle(Disk& disk, const std::string& root, Database& meta, BucketStore& pending,
                 std::uint32_t shards, Recovered& recovered) {
   // Both before any note: records before a noted position are never replayed again.
   if (auto flushed = meta.flush(); !flushed) return flushed;

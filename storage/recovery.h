@@ -9,14 +9,15 @@
 //   ...         also journals of shards that no longer exist (another --shards)
 //
 //     TopicCreated ... BrokerConfigsSet   Catalog
-//     PendingAdded, PendingRemoved                        PendingStore
+//     PendingAdded, PendingRemoved        PendingReplay: the caller's pending records
 //     LogAppended, ProducerAnswered,      LogReplay: the caller's logs
 //     LogStartMoved
 //     GroupStored, GroupRemoved,          OffsetStore
 //     OffsetsCommitted, OffsetsRemoved
 //
 // Pending records of a topic that does not exist at the end are dropped, whichever journal they
-// came from.
+// came from.  Where they are kept is above storage/ (delay/bucket_tier.h), so the caller's part
+// takes them, each with its place in its journal: it skips what it has from before.
 //
 // A log may be ahead of the checkpoint, its last batches perhaps half written.  The first
 // LogAppended of a log says where the journal takes over: batches before its base offset were
@@ -31,12 +32,16 @@
 // everything that was replayed is made durable elsewhere and the old journals end:
 //
 //   auto recovered = recover(...);
-//   if (recovered->other_shards(n)) { <write and sync all logs, save producer states>;
-//                                     settle(..., *recovered, n); }
+//   if (recovered->other_shards(n) || pending.shards() != n) {
+//     <write and sync all logs, save producer states>;
+//     settle(..., *recovered, n);
+//     pending.epoch(n), pending.flush();
+//   }
 //   Journal::open(..., recovered->journal(shard));
 //
 // The directories show which number it was: they are 0 to n-1, or settle() is called (again).
-// Calling it without need is harmless.
+// Calling it without need is harmless.  The pending records know the number too (BucketStore):
+// their places are of the old journals until settle() has ended these, and only then of the new.
 //
 // Blocks; one thread, at start.  Errors name what is wrong: a damaged journal, an operation of a
 // later version, a disk that fails.  Replaying twice changes nothing, so a crash in here is
@@ -53,15 +58,16 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "storage/bucket.h"
 #include "storage/journal_record.h"
 #include "storage/journal_recovery.h"
 
 namespace tarry::storage {
 
+class BucketStore;
 class Catalog;
 class Database;
 class OffsetStore;
-class PendingStore;
 
 // The caller's logs and what belongs to them.  Errc::corrupt and Errc::fenced from cut() and
 // append() fence that partition; any other error ends the recovery.
@@ -92,6 +98,27 @@ class LogReplay {
   virtual Result<> keep(const TopicPartition& partition, Bytes batches) = 0;
 };
 
+// The caller's pending records.  Any error ends the recovery.
+class PendingReplay {
+ public:
+  virtual ~PendingReplay() = default;
+
+  // What comes until end() is told by the journal of `shard`; the last journal that was found is
+  // that of `journals` - 1.
+  virtual Result<> begin(std::uint32_t shard, std::uint32_t journals) = 0;
+  // Of topics that exist at the end of all journals, in the journal's order.  What the operations
+  // view lives until the call ends.
+  virtual Result<> added(JournalPlace at, const PendingAdded& added) = 0;
+  virtual Result<> removed(JournalPlace at, const PendingRemoved& removed) = 0;
+  // Everything since begin() is in the store when it returns, if not durable.
+  virtual Result<> end() = 0;
+
+  // Drops the topic's records.  Before all others, or after them.
+  virtual Result<> topic_deleted(const TopicId& topic) = 0;
+  // The topics that have records.
+  virtual Result<std::vector<TopicId>> topics() = 0;
+};
+
 struct Recovered {
   std::vector<std::pair<std::uint32_t, RecoveredJournal>> journals;  // In order of their shards.
   std::uint64_t records = 0;  // Journal records read, and their bytes.
@@ -104,11 +131,11 @@ struct Recovered {
 
 // `catalog` is loaded, the stores are open.
 Result<Recovered> recover(Disk& disk, const std::string& journal_root, Catalog& catalog,
-                          PendingStore& pending, OffsetStore& offsets, LogReplay& logs);
+                          PendingReplay& pending, OffsetStore& offsets, LogReplay& logs);
 
 // After the logs were written and synced: flushes both databases, notes every journal's end as its
 // checkpoint and retires the journals of shards >= `shards`.
-Result<> settle(Disk& disk, const std::string& journal_root, Database& meta, Database& pending,
+Result<> settle(Disk& disk, const std::string& journal_root, Database& meta, BucketStore& pending,
                 std::uint32_t shards, Recovered& recovered);
 
 // The first offset of `batches` and the offset after the last.  Errc::corrupt when they are not

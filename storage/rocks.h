@@ -1,7 +1,7 @@
 #pragma once
 
-// The RocksDB side of Database, for the .cc files of the stores: no other file includes RocksDB's
-// headers.
+// The RocksDB side of Database and BucketStore, for the .cc files of the stores: no other file
+// includes RocksDB's headers.
 //
 // Keys are big-endian numbers and fixed fields, so that their order as bytes is their order.
 
@@ -25,22 +25,10 @@ namespace tarry::storage {
 
 using Family = rocksdb::ColumnFamilyHandle;
 
-// The column families of each kind, by their place in Rocks::families.
-namespace pending_family {
-enum : std::size_t { format, counts, entries, ids };
-}
+// The column families of db/meta, by their place in Rocks::families.
 namespace meta_family {
 enum : std::size_t { format, topics, singles, producers, groups, offsets };
 }
-
-// The rows of db/pending that compaction may remove: the pending store decides, RocksDB's threads
-// ask.
-class Garbage {
- public:
-  virtual ~Garbage() = default;
-  virtual bool is_dead_entry(rocksdb::Slice key, rocksdb::Slice value) const = 0;
-  virtual bool is_dead_id(rocksdb::Slice key, rocksdb::Slice value) const = 0;
-};
 
 struct Rocks {
   ~Rocks();
@@ -49,7 +37,6 @@ struct Rocks {
   std::unique_ptr<rocksdb::DB> db;
   std::vector<Family*> families;  // [0] is "default", which stays empty but for RocksDB's sake.
   std::shared_ptr<rocksdb::Cache> cache;
-  std::shared_ptr<struct GarbageSlot> garbage;  // Only for db/pending.
 
   Family* family(std::size_t which) const { return families[which + 1]; }
 
@@ -76,11 +63,6 @@ class AtomicSnapshot {
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<const T> value_;
-};
-
-// The object that a column family's compaction filter asks; empty until the pending store is open.
-struct GarbageSlot {
-  AtomicSnapshot<Garbage> garbage;
 };
 
 Error rocks_error(const rocksdb::Status& status, const std::string& directory);

@@ -1,5 +1,6 @@
 #include "broker/checkpoint/checkpointer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <utility>
@@ -10,11 +11,13 @@
 
 #include "base/assert.h"
 #include "base/background.h"
+#include "base/log.h"
 #include "broker/checkpoint/free_space.h"
 #include "broker/checkpoint/shortage_retry.h"
 #include "broker/context/shard_context.h"
 #include "broker/partitions/partition.h"
 #include "broker/partitions/partitions.h"
+#include "delay/engine.h"
 #include "storage/producer_states.h"
 
 namespace tarry::broker {
@@ -28,8 +31,10 @@ constexpr std::size_t files_of_flush = 16;
 // A flush of RocksDB takes so much beside the rows: indexes, filters, manifests.
 constexpr std::uint64_t flush_overhead_bytes = 8 << 20;
 
-// Rows of dropped topics that are freed at each checkpoint.
-constexpr std::size_t entries_per_sweep = 20'000;
+// Space of pending records that are gone is freed at most so often, and rewritten for it when so
+// much is dead: it is work for the disk, and only space waits for it.
+constexpr std::chrono::minutes reclaim_every{10};
+constexpr double garbage_share = 0.5;
 
 // Ok when so many files can be open at once.
 Result<> files_for_flush(const BrokerContext& broker) {
@@ -49,7 +54,7 @@ Result<> room_for_flush(const BrokerContext& broker) {
   const auto& directory = broker.config.data_directory;
   const auto free = broker.disk->free_space(directory);
   if (!free) return std::unexpected(free.error());
-  const auto rows = broker.meta->unflushed_bytes() + broker.pending_database->unflushed_bytes();
+  const auto rows = broker.meta->unflushed_bytes() + broker.pending->unflushed_bytes();
   const auto needed = rows + rows / 4 + flush_overhead_bytes;
   if (*free >= needed) return files_for_flush(broker);
   return fail(Errc::no_space,
@@ -57,20 +62,46 @@ Result<> room_for_flush(const BrokerContext& broker) {
                           directory, *free, needed));
 }
 
-Result<> flush_databases(const BrokerContext& broker, WallTime now) {
+}  // namespace
+
+Result<> flush_pending_store(const BrokerContext& broker) {
   if (auto room = room_for_flush(broker); !room) return room;
-  if (auto swept = broker.pending->sweep(now, entries_per_sweep); !swept)
-    return std::unexpected(swept.error());
+  return broker.pending->flush();
+}
+
+namespace {
+
+Result<> flush_databases(const BrokerContext& broker) {
+  if (auto room = room_for_flush(broker); !room) return room;
   if (auto meta = broker.meta->flush(); !meta) return meta;
-  return broker.pending_database->flush();
+  return broker.pending->flush();
+}
+
+// What is alive may have to be written again before what is dead goes; and a compaction that finds
+// the disk full stops RocksDB's writes, as a flush does.
+Result<> reclaim(const BrokerContext& broker, WallTime now) {
+  const auto& directory = broker.config.data_directory;
+  const auto free = broker.disk->free_space(directory);
+  if (!free) return std::unexpected(free.error());
+  const auto sizes = broker.pending->sizes();
+  const auto alive = sizes.blob_bytes - std::min(sizes.blob_bytes, sizes.garbage_bytes);
+  const auto needed = alive + sizes.table_bytes + flush_overhead_bytes +
+                      static_cast<std::uint64_t>(broker.config.disk_reserve_bytes);
+  if (*free < needed) {
+    return fail(Errc::no_space,
+                fmt::format("{} has {} bytes free, but it may need {}", directory, *free, needed));
+  }
+  return broker.pending->reclaim(garbage_share, now);
 }
 
 }  // namespace
 
-Checkpointer::Checkpointer(ShardContext& shard, Partitions& partitions, FreeSpace& free_space,
-                           ShortageRetry& shortage, std::move_only_function<void()> run_ended)
+Checkpointer::Checkpointer(ShardContext& shard, Partitions& partitions, delay::Engine& engine,
+                           FreeSpace& free_space, ShortageRetry& shortage,
+                           std::move_only_function<void()> run_ended)
     : shard_(shard),
       partitions_(partitions),
+      engine_(engine),
       free_space_(free_space),
       shortage_(shortage),
       run_ended_(std::move(run_ended)),
@@ -88,6 +119,7 @@ void Checkpointer::open(std::uint64_t journal_max_bytes,
 }
 
 void Checkpointer::start() {
+  reclaim_from_ = shard_.clock().mono() + reclaim_every;
   arm();
 }
 
@@ -170,7 +202,8 @@ void Checkpointer::begin() {
     if (!flushed) return give_up(flushed.error());
     checkpoint_->finished({});  // Written,
     checkpoint_->finished({});  // and synced by the same work.
-    flush_stores();
+    // What the engine was told before the target is in its tails by now.
+    engine_.write_all([this] { flush_stores(); });
   });
 }
 
@@ -188,8 +221,7 @@ Result<> Checkpointer::save_producer_states() {
 }
 
 void Checkpointer::flush_stores() {
-  shard_.background().run([broker = &shard_.broker_context(),
-                           now = shard_.clock().wall()] { return flush_databases(*broker, now); },
+  shard_.background().run([broker = &shard_.broker_context()] { return flush_databases(*broker); },
                           [this](Result<> flushed) {
                             if (!flushed) return give_up(flushed.error());
                             checkpoint_->finished({});  // Meta,
@@ -203,11 +235,34 @@ void Checkpointer::note_position() {
     if (!noted) return give_up(noted.error());
     checkpoint_->finished({});
     ++checkpoints_total_;
+    engine_.noted(checkpoint_->noted());
+    reclaim_sometimes();
     free_space_.checkpoint_made();
     shortage_.over();
     heap_trimmer_.checkpoint_made(flushing_bytes_, checkpoint_->wanted_at().has_value());
     finish();
   });
+}
+
+// Not a part of the run, and no later one waits for it: it rewrites files.
+void Checkpointer::reclaim_sometimes() {
+  const MonoTime now = shard_.clock().mono();
+  if (shard_.index() != 0 || shard_.stopping() || reclaiming_ || now < reclaim_from_) return;
+  reclaiming_ = true;
+  shard_.background().run(
+      [broker = &shard_.broker_context(), wall = shard_.clock().wall()] {
+        return reclaim(*broker, wall);
+      },
+      [this](const Result<>& reclaimed) {
+        reclaiming_ = false;
+        reclaim_from_ = shard_.clock().mono() + reclaim_every;
+        if (!reclaimed) {
+          log_warn("broker",
+                   "the space of pending records that are gone cannot be freed; it is tried again "
+                   "in {} minutes: {}",
+                   reclaim_every.count(), reclaimed.error().message);
+        }
+      });
 }
 
 // A step has failed.  For want of space or descriptors nothing is lost, for the journal has it.

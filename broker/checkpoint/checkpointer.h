@@ -3,11 +3,14 @@
 // Checkpointer: decides when a shard makes a checkpoint, and runs it.
 //
 //   appended, note_dirty --> enough has gathered, or time has passed
-//                               '--> producers' states, DirtyLogs, db/meta, db/pending
+//                               '--> producers' states, DirtyLogs, the engine's tails, flushes
 //                                        '--> Journal::checkpoint: older files are used again
 //
 // storage::Checkpoint has the order of the steps; this class carries them out, blocking work on the
 // shard's background.  While nothing is dirty it has no timer.
+//
+// Shard 0 also asks the store of pending records to free what is dead, behind a checkpoint and
+// beside the next ones.
 //
 // What always holds
 //   - One run at a time.  It ends noted, given up (the next try comes with a timer), or failed,
@@ -24,6 +27,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "broker/checkpoint/dirty_logs.h"
@@ -32,19 +36,29 @@
 #include "storage/journal_recovery.h"
 #include "timing/timing_wheel.h"
 
+namespace tarry::delay {
+class Engine;
+}
+
 namespace tarry::broker {
 
+struct BrokerContext;
 class FreeSpace;
 class Partition;
 class Partitions;
 class ShardContext;
 class ShortageRetry;
 
+// Makes the store of pending records durable; blocks.  Errc::no_space or Errc::exhausted, and
+// nothing is tried, when there is no room for it.
+Result<> flush_pending_store(const BrokerContext& broker);
+
 class Checkpointer {
  public:
   // `run_ended` is called after each run of a shard that stops.
-  Checkpointer(ShardContext& shard, Partitions& partitions, FreeSpace& free_space,
-               ShortageRetry& shortage, std::move_only_function<void()> run_ended);
+  Checkpointer(ShardContext& shard, Partitions& partitions, delay::Engine& engine,
+               FreeSpace& free_space, ShortageRetry& shortage,
+               std::move_only_function<void()> run_ended);
 
   // The shard's journal is open: checkpoints can be noted from now on.
   void open(std::uint64_t journal_max_bytes, const storage::RecoveredJournal& recovered);
@@ -84,11 +98,13 @@ class Checkpointer {
   Result<> save_producer_states();
   void flush_stores();
   void note_position();
+  void reclaim_sometimes();
   void finish();
   void give_up(const Error& error);
 
   ShardContext& shard_;
   Partitions& partitions_;
+  delay::Engine& engine_;
   FreeSpace& free_space_;
   ShortageRetry& shortage_;
   std::move_only_function<void()> run_ended_;
@@ -100,6 +116,8 @@ class Checkpointer {
   bool posted_ = false;  // begin_if_wanted() is on its way.
   bool closed_ = false;
   std::uint64_t checkpoints_total_ = 0;
+  MonoTime reclaim_from_{};  // Not before.
+  bool reclaiming_ = false;
   timing::CallbackTimer timer_;
 };
 

@@ -27,7 +27,7 @@ void FreeSpace::look() {
   shard_.background().run(
       [broker = &shard_.broker_context()] {
         const auto free = [&] { return broker->disk->free_space(broker->config.data_directory); };
-        return Found{Background::caught(free), broker->pending_database->unflushed_bytes()};
+        return Found{Background::caught(free), broker->pending->unflushed_bytes()};
       },
       [this](Found found) {
         is_looking_ = false;

@@ -16,10 +16,11 @@
 #include "base/result.h"
 #include "broker/context/once_per_topic.h"
 #include "broker/settings/broker_config.h"
+#include "storage/bucket_store.h"
 #include "storage/database.h"
 #include "storage/file.h"
 #include "storage/offset_store.h"
-#include "storage/pending_store.h"
+#include "storage/pending_counts.h"
 
 namespace tarry::broker {
 
@@ -29,8 +30,8 @@ struct BrokerContext {
   Random* random = nullptr;
   storage::Disk* disk = nullptr;
   storage::Database* meta = nullptr;
-  storage::Database* pending_database = nullptr;
-  storage::PendingStore* pending = nullptr;
+  storage::BucketStore* pending = nullptr;  // It blocks: for a Background.
+  storage::PendingCounts* pending_counts = nullptr;
   storage::OffsetStore* offset_store = nullptr;
   OncePerTopic* slips_logged = nullptr;  // Header names one letter off (partitions/topic_notes.h).
   std::size_t shard_count = 0;
@@ -41,7 +42,11 @@ struct BrokerContext {
 
   // The shard that a partition or a group belongs to.
   std::size_t shard_index_of(const TopicPartition& tp) const {
-    return std::hash<TopicPartition>{}(tp) % shard_count;
+    return shard_index_of(tp, shard_count);
+  }
+  // Of so many.
+  static std::size_t shard_index_of(const TopicPartition& tp, std::size_t shards) {
+    return std::hash<TopicPartition>{}(tp) % shards;
   }
   std::size_t shard_index_of_group(std::string_view id) const {
     return crc32c(as_bytes(id)) % shard_count;

@@ -93,11 +93,10 @@ std::string_view reason_of(records::Refusal refusal) {
 std::string_view reason_of(const delay::ScheduleErrors& errors) {
   switch (errors.kind) {
     case delay::ScheduleErrors::Kind::invalid:
+    case delay::ScheduleErrors::Kind::busy:
       return errors.reason;
     case delay::ScheduleErrors::Kind::too_many:
       return "too_many_delayed_records";
-    case delay::ScheduleErrors::Kind::busy:
-      return "no_sequence_numbers";
     case delay::ScheduleErrors::Kind::failed:
       return "pending_store_failed";
   }
@@ -409,8 +408,8 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
   out.base_offset = appends_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
   if (!appends_nothing && config.timestamp_type == TimestampType::log_append_time)
     out.log_append_time = logged.max_timestamp;
-  // What is parked is applied to the pending store, which may be ahead of the journal only by
-  // what is durable; so it waits for the sync whatever the topic says.
+  // What is pending may be ahead of the journal only by what is durable; so it waits for the sync
+  // whatever the topic says.
   out.durability = accepted ? storage::Durability::fsync : config.durability;
 
   storage::JournalTransaction transaction(storage::Reserve::keep, out.durability);
@@ -445,17 +444,18 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
 }
 
 void Partition::deliver(Buffer batch, const delay::Departures& departures,
-                        std::move_only_function<void(Result<Offset>)> done) {
-  if (retired_) return done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
-  if (fenced_) return done(fail(Errc::fenced, *fenced_));
+                        delay::DeliveryTold told) {
+  if (retired_)
+    return told.done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
+  if (fenced_) return told.done(fail(Errc::fenced, *fenced_));
 
   const WallTime now = shard_.clock().wall();
   if (std::ranges::any_of(departures.gone,
                           [now](const storage::PendingRemoved& one) { return one.due > now; })) {
-    return done(fail(Errc::invalid, "the clock was set back, and a record is no longer due"));
+    return told.done(fail(Errc::invalid, "the clock was set back, and a record is no longer due"));
   }
   append_ours(storage::JournalTransaction(storage::Reserve::use), std::move(batch), now, departures,
-              std::move(done));
+              std::move(told));
 }
 
 void Partition::append_dead_letters(Buffer batch, std::move_only_function<void(Result<>)> done) {
@@ -464,16 +464,17 @@ void Partition::append_dead_letters(Buffer batch, std::move_only_function<void(R
                                        ? fmt::format("topic {} is deleted", topic_name_)
                                        : refusal->message));
   }
+  delay::DeliveryTold told;
+  told.done = [done = std::move(done)](Result<Offset> base) mutable {
+    if (!base) return done(std::unexpected(base.error()));
+    done({});
+  };
   append_ours(storage::JournalTransaction(storage::Reserve::keep), std::move(batch),
-              shard_.clock().wall(), {}, [done = std::move(done)](Result<Offset> base) mutable {
-                if (!base) return done(std::unexpected(base.error()));
-                done({});
-              });
+              shard_.clock().wall(), {}, std::move(told));
 }
 
 void Partition::append_ours(storage::JournalTransaction transaction, Buffer batch, WallTime now,
-                            const delay::Departures& departures,
-                            std::move_only_function<void(Result<Offset>)> done) {
+                            const delay::Departures& departures, delay::DeliveryTold told) {
   const Offset base = log_.end_offset();
   records::set_base_offset(batch, base);
   records::set_leader_epoch(batch, 0);
@@ -486,12 +487,20 @@ void Partition::append_ours(storage::JournalTransaction transaction, Buffer batc
 
   add_batch(transaction, {stored, base, last, max_timestamp}, now);
   Offset offset = base;
+  std::optional<std::uint32_t> first;
   for (storage::PendingRemoved one : departures.gone) {
     one.offset = offset++;
-    transaction.add(one);
+    const std::uint32_t at = transaction.add(one);
+    if (!first) first = at;
   }
   for (const auto& one : departures.again) transaction.add(one);
-  transaction.on_settled([base, done = std::move(done)](const Result<>& safe) mutable {
+  if (first) {
+    transaction.on_appended(
+        [first = *first, appended = std::move(told.appended)](Lsn lsn) mutable noexcept {
+          appended({lsn, first});
+        });
+  }
+  transaction.on_settled([base, done = std::move(told.done)](const Result<>& safe) mutable {
     if (!safe) return done(std::unexpected(safe.error()));
     done(base);
   });

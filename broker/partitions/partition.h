@@ -97,10 +97,9 @@ class Partition {
               std::shared_ptr<void> memory = nullptr, bool only_checked = false);
 
   // Records that fell due, as one batch with offsets from 0, and their removal: one journal
-  // record.  `done` has the base offset when it is durable.  Refused when one of them is not due:
-  // the partition may have had to be opened first, and the clock have been set back meanwhile.
-  void deliver(Buffer batch, const delay::Departures& departures,
-               std::move_only_function<void(Result<Offset>)> done);
+  // record.  `told` as delay/sink.h says.  Refused when one of them is not due: the partition may
+  // have had to be opened first, and the clock have been set back meanwhile.
+  void deliver(Buffer batch, const delay::Departures& departures, delay::DeliveryTold told);
 
   // The dead letters of another topic's partition, as one batch with offsets from 0: as they are,
   // whatever their headers say.  `done` when they are durable, or why they will not be.
@@ -218,8 +217,7 @@ class Partition {
                      std::optional<delay::Accepted>& accepted, WallTime now);
   // A batch of ours, with what else its journal record says.
   void append_ours(storage::JournalTransaction transaction, Buffer batch, WallTime now,
-                   const delay::Departures& departures,
-                   std::move_only_function<void(Result<Offset>)> done);
+                   const delay::Departures& departures, delay::DeliveryTold told);
   void add_batch(storage::JournalTransaction& transaction, LogBatch batch, WallTime now);
   std::optional<Appended> refuse_sequence(const records::CheckedBatch& checked) const;
   void forget_synced();

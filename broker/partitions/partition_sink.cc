@@ -11,21 +11,16 @@ std::optional<delay::TopicDelay> PartitionSink::target(const TopicPartition& par
   return Partition::delay_config_of(*shard_.config_of(*topic));
 }
 
-bool PartitionSink::owns(const TopicPartition& partition) {
-  return shard_.owns(partition);
-}
-
 void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
-                            delay::Departures departures,
-                            std::move_only_function<void(Result<Offset>)> done) {
-  if (shard_.stopping()) return done(fail(Errc::stopped, "the broker is stopping"));
+                            delay::Departures departures, delay::DeliveryTold told) {
+  if (shard_.stopping()) return told.done(fail(Errc::stopped, "the broker is stopping"));
   partitions_.with(partition, [batch = std::move(batch), departures = std::move(departures),
-                               done = std::move(done)](auto found) mutable {
-    if (found) return (*found)->deliver(std::move(batch), departures, std::move(done));
+                               told = std::move(told)](auto found) mutable {
+    if (found) return (*found)->deliver(std::move(batch), departures, std::move(told));
     if (found.error() == protocol::ErrorCode::unknown_topic_or_partition) {
-      return done(fail(Errc::not_found, "its topic is deleted"));
+      return told.done(fail(Errc::not_found, "its topic is deleted"));
     }
-    done(fail(Errc::fenced, "its partition cannot be opened"));
+    told.done(fail(Errc::fenced, "its partition cannot be opened"));
   });
 }
 

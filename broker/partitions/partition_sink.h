@@ -21,9 +21,8 @@ class PartitionSink final : public delay::Sink {
       : shard_(shard), partitions_(partitions), request_sequences_(std::move(request_sequences)) {}
 
   std::optional<delay::TopicDelay> target(const TopicPartition& partition) override;
-  bool owns(const TopicPartition& partition) override;
   void deliver(const TopicPartition& partition, Buffer batch, delay::Departures departures,
-               std::move_only_function<void(Result<Offset>)> done) override;
+               delay::DeliveryTold told) override;
   void commit(storage::JournalTransaction transaction) override;
   void request_sequences() override { request_sequences_(); }
   void store_failed(const Error& error) override;

@@ -61,7 +61,7 @@ struct BrokerConfig {
   std::int64_t journal_file_bytes = 33'554'432;           // tarry.journal.file.bytes
   std::chrono::milliseconds checkpoint_interval{60'000};  // tarry.checkpoint.interval.ms
   std::int64_t disk_reserve_bytes = 268'435'456;          // tarry.disk.reserve.bytes
-  std::int64_t near_entries = 2'000'000;                  // tarry.delay.near.entries, a shard
+  std::int64_t delay_memory_bytes = 268'435'456;          // tarry.delay.memory.bytes, all shards
   std::chrono::milliseconds delay_remember{3'600'000};    // tarry.delay.remember.ms
 
   storage::Configs topic_defaults;   // Under the topics' names.

@@ -105,7 +105,7 @@ asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& opera
   transaction.on_settled([&](const Result<>& safe) {
     result = safe;
     if (result) result = catalog_.apply(operation);
-    if (result && deleted) result = shard_.broker_context().pending->drop_topic(*deleted);
+    if (result && deleted) result = drop_pending(*deleted);
     settled.fire();
   });
   if (const auto lsn = shard_.commit(std::move(transaction)); !lsn)
@@ -117,6 +117,11 @@ asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& opera
   }
   co_await host_.publish_topics(catalog_.image());
   co_return TopicResult<void>{};
+}
+
+Result<> Topics::drop_pending(const TopicId& id) {
+  shard_.broker_context().pending_counts->forget(id);
+  return shard_.broker_context().pending->drop_topic(id);
 }
 
 asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
@@ -176,7 +181,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
 
   // Nothing is taken for it from here on, so what is counted is all there is.
   const std::uint64_t arriving = co_await host_.fence_topic(id);
-  const std::uint64_t pending = shard_.broker_context().pending->pending_of(id) + arriving;
+  const std::uint64_t pending = shard_.broker_context().pending_counts->pending_of(id) + arriving;
   TopicResult<void> written;
   if (!force && pending > 0) {
     written = refuse(
@@ -188,11 +193,9 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
     const storage::Operation operation = storage::TopicDeleted{id};
     written = co_await write(operation);
   }
-  // Once more, now that every shard knows: until then one may have parked what was on its way, and
-  // the store may have forgotten by then that it dropped the topic.
+  // Once more, now that every shard knows: until then one may have kept what was on its way.
   if (written) {
-    if (const auto dropped = shard_.broker_context().pending->drop_topic(id); !dropped)
-      shard_.journal_failed(dropped.error());
+    if (const auto dropped = drop_pending(id); !dropped) shard_.journal_failed(dropped.error());
   }
   host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());

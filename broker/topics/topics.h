@@ -24,6 +24,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "base/ids.h"
+#include "base/result.h"
 #include "broker/context/one_shot_event.h"
 #include "protocol/error_code.h"
 #include "storage/catalog.h"
@@ -99,6 +100,8 @@ class Topics {
   void unlock_changes();
   // Journal, catalog, shards.
   boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation);
+  // Reads and writes the store on this thread: no checkpoint can come between it and the catalog.
+  Result<> drop_pending(const TopicId& id);
 
   ShardContext& shard_;
   TopicsHost& host_;

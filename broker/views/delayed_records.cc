@@ -6,25 +6,33 @@
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
+#include "base/background.h"
 #include "base/glob.h"
 #include "broker/broker.h"
+#include "broker/context/cancellation_token.h"
 #include "broker/context/countdown.h"
+#include "broker/scatter.h"
 #include "delay/pending_record.h"
 #include "delay/time_zones.h"
+#include "storage/bucket_store.h"
+#include "storage/pending.h"
+#include "storage/pending_counts.h"
 
 namespace tarry::broker {
 namespace {
 
 namespace asio = boost::asio;
+using std::chrono::milliseconds;
+using storage::Bucket;
+using storage::BucketLevel;
 using storage::PendingKey;
 using storage::PendingRecord;
+using storage::ScheduleEvent;
 
-// Of one step on a shard: each look-up of an id is a read of the store.
-constexpr std::size_t controls_per_step = 128;
-
-// Locators that one visit to the pool counts.
-constexpr std::size_t counted_at_once = 50'000;
+// What a shard is asked at once: each name may need a read of the store.
+constexpr std::size_t asked_at_once = 128;
 
 DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
   DelayedRecord record;
@@ -69,101 +77,190 @@ std::vector<PartitionIndex> asked(const storage::Topic& topic,
   return partitions;
 }
 
-// What the store says of a name, without the records' insides.  Blocks.
-struct Found {
-  std::vector<PendingRecord> pending;
-  std::vector<PartitionIndex> delivered;
-};
-
-Result<Found> find_handle(storage::PendingStore& store, const TopicId& topic,
-                          const std::string& handle) {
-  Found found;
-  const auto first = storage::parse_handle(handle);
-  if (!first) return found;
-  const auto key = store.current_key(*first);
-  if (!key) return std::unexpected(key.error());
-  auto record = store.get(*key);
-  if (!record) return std::unexpected(record.error());
-  if (*record && (*record)->partition.topic == topic && (*record)->first_key() == *first)
-    found.pending.push_back(std::move(**record));
-  return found;
+// Asks the engine of each item's shard: `ask(engine, item, done)`.  Comes back when all have called
+// their `done`.
+template <typename Item, typename Ask>
+asio::awaitable<void> ask_all(Shard& here, ByShard<Item>& items, const Ask& ask) {
+  const auto work = [&](OnShard<Item>& there, CancellationToken&) -> asio::awaitable<void> {
+    std::span<Item> left(there.items.data(), there.items.size());
+    while (!left.empty()) {
+      const auto some = left.first(std::min(left.size(), asked_at_once));
+      left = left.subspan(some.size());
+      Countdown answered(1);  // Answers may come at once.
+      for (Item& item : some) {
+        answered.one_begun();
+        ask(there.shard->engine(), item, [&answered] { answered.one_ended(); });
+      }
+      answered.one_ended();
+      if (!answered.all_ended()) co_await answered.wait();
+      // We may be inside the engine, which has not finished with the last one.
+      co_await asio::post(there.shard->executor(), asio::use_awaitable);
+    }
+  };
+  co_await scatter(here, nullptr, items, work);
 }
 
-Result<Found> find_id(storage::PendingStore& store, const TopicId& topic, const std::string& id,
-                      const std::vector<PartitionIndex>& partitions, WallTime now) {
-  Found found;
-  std::vector<PendingKey> keys;
-  for (const PartitionIndex partition : partitions) {
-    const auto state = store.find_id({topic, partition}, id, now);
-    if (!state) return std::unexpected(state.error());
-    if (const auto* pending = std::get_if<storage::IdPending>(&*state)) {
-      keys.push_back(pending->key);
-    } else if (const auto* ended = std::get_if<storage::IdEnded>(&*state);
-               ended != nullptr && ended->how == storage::RemovalReason::delivered) {
-      found.delivered.push_back(partition);
+// Everything that was durable before is in the store.
+asio::awaitable<void> write_all(Broker& broker, Shard& here) {
+  struct Nothing {};
+  ByShard<Nothing> shards;
+  for (std::size_t i = 0; i < broker.shard_count(); ++i) shards.add(broker.shard(i), {});
+  const auto ask = [](delay::Engine& engine, Nothing&, auto done) {
+    engine.write_all(std::move(done));
+  };
+  co_await ask_all(here, shards, ask);
+}
+
+// A name of one partition, and what its engine answers.
+template <typename Answer>
+struct Asked {
+  PartitionIndex partition = 0;
+  const std::string* name = nullptr;
+  Result<Answer> told = Answer{};
+};
+template <typename Answer>
+using AskedByShard = ByShard<Asked<Answer>>;
+
+template <typename Answer>
+AskedByShard<Answer> by_shard(Broker& broker, const TopicId& topic, const std::string& name,
+                              const std::vector<PartitionIndex>& partitions) {
+  AskedByShard<Answer> items;
+  for (const PartitionIndex partition : partitions)
+    items.add(broker.shard_of({topic, partition}), {partition, &name});
+  return items;
+}
+
+// The record of a handle: any shard with a partition of the topic may have it.
+asio::awaitable<Result<std::optional<PendingRecord>>> find_handle(Broker& broker, Shard& here,
+                                                                  const storage::Topic& topic,
+                                                                  const std::string& handle) {
+  std::optional<PendingRecord> found;
+  const auto first = storage::parse_handle(handle);
+  if (!first) co_return found;
+  std::vector<Shard*> shards;
+  std::vector<PartitionIndex> partitions;  // One of each shard.
+  for (const PartitionIndex partition : asked(topic, std::nullopt)) {
+    Shard* const shard = &broker.shard_of({topic.id, partition});
+    if (std::ranges::find(shards, shard) != shards.end()) continue;
+    shards.push_back(shard);
+    partitions.push_back(partition);
+    if (shards.size() == broker.shard_count()) break;
+  }
+  using Looked = delay::Engine::Looked;
+  auto items = by_shard<Looked>(broker, topic.id, handle, partitions);
+  const auto ask = [](delay::Engine& engine, Asked<Looked>& item, auto done) {
+    engine.look_handle(*item.name, [&item, done](Result<Looked> told) {
+      item.told = std::move(told);
+      done();
+    });
+  };
+  co_await ask_all(here, items, ask);
+  for (auto& shard : items) {
+    for (auto& item : shard.items) {
+      if (!item.told) co_return std::unexpected(item.told.error());
+      auto& record = item.told->record;
+      if (record && record->partition.topic == topic.id && record->first_key() == *first)
+        found = std::move(record);
     }
   }
-  std::ranges::sort(keys);
-  auto records = store.read(keys);
-  if (!records) return std::unexpected(records.error());
-  for (auto& record : *records) {
-    if (record) found.pending.push_back(std::move(*record));
-  }
-  return found;
+  co_return found;
 }
 
-// A record, or a name, of one partition, and what its engine says.
-struct Asked {
-  PartitionIndex partition;
-  const std::string* name;
-  Result<Controlled> told = Controlled{};
-};
+using Controls = AskedByShard<Controlled>;
 
-// Asks the engine of `shard` about each of them, and comes back when the last has answered.
-asio::awaitable<int> control_on(Shard& shard, const TopicId& topic, const DelayedControl& control,
-                                std::span<Asked> several) {
-  Countdown answered(1);  // Answers may come at once.
-  for (Asked& each : several) {
-    const TopicPartition partition{topic, each.partition};
-    answered.one_begun();
-    auto done = [&](Result<Controlled> told) {
-      each.told = std::move(told);
-      answered.one_ended();
+asio::awaitable<void> control_all(Shard& here, const TopicId& topic, const DelayedControl& control,
+                                  Controls& items) {
+  const auto ask = [&](delay::Engine& engine, Asked<Controlled>& item, auto done) {
+    const TopicPartition partition{topic, item.partition};
+    auto told = [&item, done](Result<Controlled> answer) {
+      item.told = std::move(answer);
+      done();
     };
-    delay::Engine& engine = shard.engine();
     switch (control.kind) {
       case DelayedControl::Kind::cancel:
-        engine.cancel(partition, *each.name, std::move(done));
+        engine.cancel(partition, *item.name, std::move(told));
         break;
       case DelayedControl::Kind::move:
-        engine.move(partition, *each.name, control.due, std::move(done));
+        engine.move(partition, *item.name, control.due, std::move(told));
         break;
       case DelayedControl::Kind::deliver:
-        engine.deliver_now(partition, *each.name, std::move(done));
+        engine.deliver_now(partition, *item.name, std::move(told));
         break;
     }
-  }
-  answered.one_ended();
-  if (answered.all_ended()) co_return 0;
-  co_await answered.wait();
-  // We are inside the engine, which has not finished with the last one.
-  co_await asio::post(shard.executor(), asio::use_awaitable);
-  co_return 0;
+  };
+  co_await ask_all(here, items, ask);
 }
 
-// Each at its shard, so many at once.
-asio::awaitable<void> control_all(Broker& broker, Shard& here, const TopicId& topic,
-                                  const DelayedControl& control,
-                                  std::vector<std::vector<Asked>>& of_shard) {
-  for (std::size_t i = 0; i < of_shard.size(); ++i) {
-    Shard& shard = broker.shard(i);
-    for (std::span<Asked> rest = of_shard[i]; !rest.empty();) {
-      const auto some = rest.first(std::min(rest.size(), controls_per_step));
-      rest = rest.subspan(some.size());
-      auto work = [&, some] { return control_on(shard, topic, control, some); };
-      co_await broker.on(here, shard, std::move(work));
-    }
+void add(DelayedCounts& counts, WallTime due, milliseconds by, std::uint64_t records) {
+  counts.total += records;
+  const auto ms = due.time_since_epoch();
+  const auto into = (ms % by + by) % by;  // Times before 1970 round down too.
+  counts.counts[due - into] += records;
+}
+
+Result<> check_size(const DelayedCounts& counts) {
+  if (counts.counts.size() <= max_delayed_counts) return {};
+  return fail(Errc::too_large,
+              fmt::format("there are more than {} counts: choose a longer unit, or a shorter time "
+                          "from and to",
+                          max_delayed_counts));
+}
+
+// Reads all records in the query's time, piece by piece, so that others get at the pool.
+asio::awaitable<Result<>> count_by_reading(Broker& broker, Shard& here,
+                                           const storage::PendingQuery& query, milliseconds by,
+                                           DelayedCounts& counts) {
+  for (std::optional<WallTime> from = query.from; from;) {
+    const auto piece =
+        co_await here.blocking([&, at = *from] { return broker.pending().count(query, at, by); });
+    if (!piece) co_return std::unexpected(piece.error());
+    for (const auto& [start, records] : piece->counts) add(counts, start, by, records);
+    if (auto checked = check_size(counts); !checked) co_return checked;
+    from = piece->next;
   }
+  co_return Result<>{};
+}
+
+bool is_on_the_hour(WallTime time) {
+  return time == WallTime::min() || time == WallTime::max() ||
+         time.time_since_epoch() % std::chrono::hours(1) == milliseconds(0);
+}
+
+// By the numbers that the store keeps of each hour.  Those of a month say too little: it is read.
+asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
+                                         const storage::PendingQuery& query, milliseconds by,
+                                         DelayedCounts& counts) {
+  storage::BucketStore& store = broker.pending();
+  std::vector<TopicId> topics;
+  if (query.topic) {
+    topics.push_back(*query.topic);
+  } else {
+    const auto totals = co_await here.blocking([&] { return store.totals(); });
+    if (!totals) co_return std::unexpected(totals.error());
+    for (const auto& [topic, total] : *totals) topics.push_back(topic);
+  }
+  std::map<Bucket, std::uint64_t> homes;  // Months first.
+  for (const TopicId& topic : topics) {
+    const auto of_topic = co_await here.blocking([&] { return store.counts(topic); });
+    if (!of_topic) co_return std::unexpected(of_topic.error());
+    for (const auto& [home, records] : *of_topic) homes[home] += records;
+  }
+  for (const auto& [home, records] : homes) {
+    const WallTime from = std::max(home.start, query.from),
+                   until = std::min(home.end(), query.until);
+    if (from >= until) continue;
+    if (home.level == BucketLevel::month) {
+      auto within = query;
+      within.from = from;
+      within.until = until;
+      auto read = co_await count_by_reading(broker, here, within, by, counts);
+      if (!read) co_return read;
+    } else if (!homes.contains(storage::bucket_of(BucketLevel::month, home.start))) {
+      add(counts, home.start, by, records);
+    }
+    if (auto checked = check_size(counts); !checked) co_return checked;
+  }
+  co_return Result<>{};
 }
 
 bool matches_key(const DelayedRecord& record, const std::string& pattern) {
@@ -172,6 +269,32 @@ bool matches_key(const DelayedRecord& record, const std::string& pattern) {
 }
 
 }  // namespace
+
+std::vector<PartitionEvent> folded(PartitionIndex partition,
+                                   const std::vector<ScheduleEvent>& events) {
+  using Kind = ScheduleEvent::Kind;
+  std::vector<PartitionEvent> out;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const ScheduleEvent& event = events[i];
+    // It follows a move, which has told of it, or a delivery of a record that recurs.
+    if (event.kind == Kind::scheduled && event.key.due != event.first) continue;
+    PartitionEvent told{partition, event.kind, event.at, event.key.due, event.offset};
+    const ScheduleEvent* const next = i + 1 < events.size() ? &events[i + 1] : nullptr;
+    if (next != nullptr && next->kind == Kind::scheduled) {
+      const bool is_same = next->key.sequence == event.key.sequence;
+      if (event.kind == Kind::moved && is_same) {
+        told.due = next->key.due;
+        ++i;
+      } else if (event.kind == Kind::replaced && !is_same) {
+        told.at = next->at;
+        told.due = next->key.due;
+        ++i;
+      }
+    }
+    out.push_back(told);
+  }
+  return out;
+}
 
 bool is_delayed_cursor(std::string_view text) {
   return storage::parse_handle(text).has_value();
@@ -186,8 +309,9 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
   asked_for.id = std::move(query.id);
   asked_for.limit = query.limit;
   if (query.after) asked_for.after = storage::parse_handle(*query.after);
+  co_await write_all(broker, here);
   auto page = co_await here.blocking(
-      [&store = broker.pending(), &asked_for] { return store.list(asked_for); });
+      [&store = broker.pending(), &asked_for] { return store.page(asked_for); });
   if (!page) co_return std::unexpected(page.error());
 
   DelayedPage answer;
@@ -202,49 +326,77 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
   co_return answer;
 }
 
+asio::awaitable<Result<std::optional<WallTime>>> first_due_on_disk(Broker& broker, Shard& here,
+                                                                   WallTime from) {
+  storage::PendingQuery query;
+  query.from = from;
+  query.limit = 1;
+  for (;;) {  // A page at a time, so that others get at the pool.
+    const auto page = co_await here.blocking([&store = broker.pending(), &query] {
+      return Background::caught([&] { return store.page(query); });
+    });
+    if (!page) co_return std::unexpected(page.error());
+    if (!page->records.empty()) co_return page->records.front().key.due;
+    if (!page->next) co_return std::nullopt;
+    query.after = page->next;
+  }
+}
+
 asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here, TopicPtr topic,
                                                    std::string name,
                                                    std::optional<PartitionIndex> partition) {
-  const auto partitions = asked(*topic, partition);
-  auto found = co_await here.blocking([&, now = here.clock().wall()] {
-    return name.starts_with('@') ? find_handle(broker.pending(), topic->id, name)
-                                 : find_id(broker.pending(), topic->id, name, partitions, now);
-  });
-  if (!found) co_return std::unexpected(found.error());
   FoundDelayed answer;
-  for (auto& pending : found->pending) {
-    if (partition && pending.partition.partition != *partition) continue;
-    answer.pending.push_back(taken_apart(*topic, std::move(pending)));
+  if (name.starts_with('@')) {
+    auto found = co_await find_handle(broker, here, *topic, name);
+    if (!found) co_return std::unexpected(found.error());
+    if (*found && (!partition || (*found)->partition.partition == *partition))
+      answer.pending.push_back(taken_apart(*topic, std::move(**found)));
+    co_return answer;
   }
-  answer.delivered = std::move(found->delivered);
+  using Looked = delay::Engine::Looked;
+  auto items = by_shard<Looked>(broker, topic->id, name, asked(*topic, partition));
+  const auto ask = [&](delay::Engine& engine, Asked<Looked>& item, auto done) {
+    engine.look_id({topic->id, item.partition}, *item.name, [&item, done](Result<Looked> told) {
+      item.told = std::move(told);
+      done();
+    });
+  };
+  co_await ask_all(here, items, ask);
+  std::vector<PendingRecord> pending;
+  for (auto& shard : items) {
+    for (auto& item : shard.items) {
+      if (!item.told) co_return std::unexpected(item.told.error());
+      if (item.told->record) {
+        pending.push_back(std::move(*item.told->record));
+      } else if (item.told->delivered) {
+        answer.delivered.push_back(item.partition);
+      }
+    }
+  }
+  std::ranges::sort(pending, {}, &PendingRecord::key);
+  for (auto& record : pending) answer.pending.push_back(taken_apart(*topic, std::move(record)));
+  std::ranges::sort(answer.delivered);
   co_return answer;
 }
 
 asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
-                                                     DelayedQuery query,
-                                                     std::chrono::milliseconds by) {
+                                                     DelayedQuery query, milliseconds by) {
+  storage::PendingQuery asked_for;
+  if (query.topic) asked_for.topic = query.topic->id;
+  asked_for.partition = query.partition;
+  asked_for.from = query.from;
+  asked_for.until = query.until;
+  co_await write_all(broker, here);
+  const bool by_hours = !query.partition && by % std::chrono::hours(1) == milliseconds(0) &&
+                        is_on_the_hour(query.from) && is_on_the_hour(query.until);
   DelayedCounts counts;
-  PendingKey from{query.from, 0};
-  for (bool more = true; more;) {
-    auto window = co_await here.blocking([&store = broker.pending(), from, until = query.until] {
-      return store.window(from, until, counted_at_once);
-    });
-    if (!window) co_return std::unexpected(window.error());
-    for (const auto& locator : window->locators) {
-      if (query.topic && locator.partition.topic != query.topic->id) continue;
-      if (query.partition && locator.partition.partition != *query.partition) continue;
-      ++counts.total;
-      ++counts.counts[WallTime(locator.key.due.time_since_epoch() / by * by)];
-    }
-    if (counts.counts.size() > max_delayed_counts) {
-      co_return fail(Errc::too_large,
-                     fmt::format("there are more than {} counts: choose a longer unit, or a "
-                                 "shorter time from and to",
-                                 max_delayed_counts));
-    }
-    more = window->next.has_value();
-    if (more) from = *window->next;
+  Result<> done;
+  if (by_hours) {
+    done = co_await count_by_hours(broker, here, asked_for, by, counts);
+  } else {
+    done = co_await count_by_reading(broker, here, asked_for, by, counts);
   }
+  if (!done) co_return std::unexpected(done.error());
   co_return counts;
 }
 
@@ -254,29 +406,35 @@ asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
   auto partitions = asked(*topic, partition);
   std::vector<PartitionEvent> events;
   if (name.starts_with('@')) {
-    auto found =
-        co_await here.blocking([&] { return find_handle(broker.pending(), topic->id, name); });
+    const auto found = co_await find_handle(broker, here, *topic, name);
     if (!found) co_return std::unexpected(found.error());
-    if (found->pending.empty()) co_return events;
-    const PendingRecord& record = found->pending.front();
+    if (!*found) co_return events;
+    const PendingRecord& record = **found;
     partitions = {record.partition.partition};
     name = record.id;
     if (name.empty()) {
-      using Kind = storage::IdEvent::Kind;
-      events.push_back({partitions[0], {Kind::scheduled, record.accepted, record.first_due}});
+      events.push_back(
+          {partitions[0], PartitionEvent::Kind::scheduled, record.accepted, record.first_due});
       co_return events;
     }
   }
-  const auto failed = co_await here.blocking([&, now = here.clock().wall()]() -> Result<> {
-    for (const PartitionIndex index : partitions) {
-      const auto found = broker.pending().trace({topic->id, index}, name, now);
-      if (!found) return std::unexpected(found.error());
-      for (const auto& event : *found) events.push_back({index, event});
+  using Events = std::vector<ScheduleEvent>;
+  auto items = by_shard<Events>(broker, topic->id, name, partitions);
+  const auto ask = [&](delay::Engine& engine, Asked<Events>& item, auto done) {
+    engine.trace({topic->id, item.partition}, *item.name, [&item, done](Result<Events> told) {
+      item.told = std::move(told);
+      done();
+    });
+  };
+  co_await ask_all(here, items, ask);
+  for (const auto& shard : items) {
+    for (const auto& item : shard.items) {
+      if (!item.told) co_return std::unexpected(item.told.error());
+      std::ranges::copy(folded(item.partition, *item.told), std::back_inserter(events));
     }
-    return {};
-  });
-  if (!failed) co_return std::unexpected(failed.error());
-  std::ranges::stable_sort(events, {}, [](const PartitionEvent& one) { return one.event.at; });
+  }
+  std::ranges::stable_sort(events, {}, &PartitionEvent::partition);
+  std::ranges::stable_sort(events, {}, &PartitionEvent::at);
   co_return events;
 }
 
@@ -285,26 +443,22 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
     std::optional<PartitionIndex> partition, DelayedControl control) {
   std::vector<PartitionIndex> partitions = asked(*topic, partition);
   if (name.starts_with('@')) {
-    const auto found =
-        co_await here.blocking([&] { return find_handle(broker.pending(), topic->id, name); });
+    const auto found = co_await find_handle(broker, here, *topic, name);
     if (!found) co_return std::unexpected(found.error());
     std::erase_if(partitions, [&](PartitionIndex index) {
-      return found->pending.empty() || found->pending.front().partition.partition != index;
+      return !*found || (*found)->partition.partition != index;
     });
   }
-
-  std::vector<std::vector<Asked>> of_shard(broker.shard_count());
-  for (const PartitionIndex index : partitions)
-    of_shard[broker.shard_of({topic->id, index}).index()].push_back({index, &name});
-  co_await control_all(broker, here, topic->id, control, of_shard);
+  auto items = by_shard<Controlled>(broker, topic->id, name, partitions);
+  co_await control_all(here, topic->id, control, items);
   std::vector<PartitionControlled> answer;
   std::optional<Error> failed;
-  for (const auto& group : of_shard) {
-    for (const Asked& each : group) {
-      if (!each.told) {
-        failed = each.told.error();
-      } else if (each.told->outcome != ControlOutcome::unknown) {
-        answer.push_back({each.partition, *each.told});
+  for (const auto& shard : items) {
+    for (const auto& item : shard.items) {
+      if (!item.told) {
+        failed = item.told.error();
+      } else if (item.told->outcome != ControlOutcome::unknown) {
+        answer.push_back({item.partition, *item.told});
       }
     }
   }
@@ -315,17 +469,15 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
 
 asio::awaitable<void> control_several(Broker& broker, Shard& here, TopicPtr topic,
                                       std::vector<NamedRecord>& several, DelayedControl control) {
-  std::vector<std::vector<Asked>> of_shard(broker.shard_count());
-  std::vector<std::vector<NamedRecord*>> records(broker.shard_count());
+  Controls items;
+  std::map<const std::string*, NamedRecord*> records;  // By their names' places.
   for (NamedRecord& record : several) {
-    const std::size_t shard = broker.shard_of({topic->id, record.partition}).index();
-    of_shard[shard].push_back({record.partition, &record.handle});
-    records[shard].push_back(&record);
+    items.add(broker.shard_of({topic->id, record.partition}), {record.partition, &record.handle});
+    records[&record.handle] = &record;
   }
-  co_await control_all(broker, here, topic->id, control, of_shard);
-  for (std::size_t shard = 0; shard < of_shard.size(); ++shard) {
-    for (std::size_t i = 0; i < of_shard[shard].size(); ++i)
-      records[shard][i]->told = std::move(of_shard[shard][i].told);
+  co_await control_all(here, topic->id, control, items);
+  for (auto& shard : items) {
+    for (auto& item : shard.items) records.at(item.name)->told = std::move(item.told);
   }
 }
 

@@ -3,12 +3,13 @@
 // The admin's operations on pending records: list and count them, show one and its past, cancel,
 // move or deliver it.
 //
-//   GET /delayed            --> list_delayed()     a page in due order, read on the pool
-//   GET /delayed/count      --> count_delayed()    per minute, hour or day; on the pool, by pages
-//   GET /delayed/T/ID       --> find_delayed()     in which partitions of T, and the records
-//   GET /delayed/T/ID/trace --> trace_delayed()    what has happened to it
-//   DELETE /delayed/T/ID    --> control_delayed()  each partition's own engine is asked and answers
-//     (and PATCH, POST)                            when that is durable
+//   GET /delayed            --> list_delayed()     a page in due order: every shard writes what it
+//   GET /delayed/count      --> count_delayed()    has to the store, which is read on the pool, in
+//                                                  pieces
+//   GET /delayed/T/ID       --> find_delayed()     in which partitions of T, and the records: each
+//   GET /delayed/T/ID/trace --> trace_delayed()    partition's own engine is asked
+//   DELETE /delayed/T/ID    --> control_delayed()  the same, which answers when that is durable
+//     (and PATCH, POST)
 //
 // A record is named by its id, which may be pending in several partitions of its topic, or by its
 // handle (it begins with '@'), which names one record for ever.
@@ -33,7 +34,7 @@
 #include "broker/topics/topics.h"
 #include "delay/engine.h"
 #include "delay/recurrence.h"
-#include "storage/pending_store.h"
+#include "storage/bucket_change.h"
 
 namespace tarry::broker {
 
@@ -90,6 +91,12 @@ bool is_delayed_cursor(std::string_view text);
 boost::asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here,
                                                          DelayedQuery query);
 
+// When the first record on disk is due, from `from` on; what shards have in memory alone does not
+// count.
+boost::asio::awaitable<Result<std::optional<WallTime>>> first_due_on_disk(Broker& broker,
+                                                                          Shard& here,
+                                                                          WallTime from);
+
 // The state of a name in a topic.
 struct FoundDelayed {
   std::vector<DelayedRecord> pending;     // In due order.
@@ -101,7 +108,8 @@ boost::asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard&
                                                           TopicPtr topic, std::string name,
                                                           std::optional<PartitionIndex> partition);
 
-// How many records are due in each stretch of `by`, counted from 1970 in UTC.
+// How many records are due in each stretch of `by`, counted from 1970 in UTC.  By hours or days,
+// and of all partitions, it is known without reading records that are due within a year.
 struct DelayedCounts {
   std::uint64_t total = 0;
   std::map<WallTime, std::uint64_t> counts;  // By its beginning; no stretch is empty.
@@ -114,9 +122,19 @@ boost::asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shar
                                                             std::chrono::milliseconds by);
 
 struct PartitionEvent {
-  PartitionIndex partition;
-  storage::IdEvent event;
+  using Kind = storage::ScheduleEvent::Kind;
+
+  PartitionIndex partition = 0;
+  Kind kind = Kind::scheduled;
+  WallTime at;
+  WallTime due;        // From then on; of an end: which it had.
+  Offset offset = -1;  // Of what was delivered; -1: not known.
 };
+
+// The events of an id as people are shown them: what replaces or moves a record is one event, and
+// the next time of a recurring record is none.
+std::vector<PartitionEvent> folded(PartitionIndex partition,
+                                   const std::vector<storage::ScheduleEvent>& events);
 
 // What has happened to a name in a topic, as far as it is remembered: in the order of time.  Of a
 // record without an id it is known only while it is pending.

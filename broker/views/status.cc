@@ -92,7 +92,33 @@ void ShardStatus::report(MetricSink& sink) const {
              has_room);
   sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
   delay.report(sink);
+  broker::report(delay.tier, sink);
   journal.report(sink);
+}
+
+void report(const delay::BucketTier::Stats& overflow, MetricSink& sink) {
+  sink.gauge({"tarry_delay_memory_records", "Pending records that are in memory."},
+             overflow.records);
+  sink.gauge({"tarry_delay_memory_bytes", "Memory that pending records use, near or not."},
+             overflow.memory_bytes);
+  sink.gauge({"tarry_delay_memory_chunks", "Chunks of pending records that are in memory."},
+             overflow.chunks);
+  sink.gauge({"tarry_delay_homes", "Hours and months in which records are due."}, overflow.homes);
+  sink.counter({"tarry_delay_written_total", "Pending records that went to the disk."},
+               overflow.written);
+  sink.counter({"tarry_delay_spared_total", "Records that were gone before they went to the disk."},
+               overflow.spared);
+  sink.counter({"tarry_delay_came_near_total",
+                "Records that came near: they are in memory until they are delivered."},
+               overflow.downgrades);
+  sink.counter({"tarry_delay_pulled_back_total",
+                "Times that near records became far again because memory was short."},
+               overflow.pulled_back);
+  sink.counter({"tarry_delay_disk_downgrades_total",
+                "Steps in which chunks were dealt to finer buckets on disk."},
+               overflow.disk_downgrades);
+  sink.counter({"tarry_delay_loads_total", "Pieces of buckets that were loaded from the disk."},
+               overflow.loads);
 }
 
 void ShardStatus::report_produce_errors(MetricSink& sink) const {
@@ -172,6 +198,23 @@ asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
   };
   co_await scatter(here, nullptr, items, work);
   co_return statuses;
+}
+
+void PendingFiles::report(MetricSink& sink) const {
+  sink.gauge({"tarry_storage_pending_blob_bytes", "Size of the blob files of pending records."},
+             blob_bytes);
+  sink.gauge({"tarry_storage_pending_garbage_bytes",
+              "Of the blob files of pending records: what is known to be dead."},
+             garbage_bytes);
+  sink.gauge({"tarry_storage_pending_table_bytes",
+              "Size of the tables that name the chunks of pending records."},
+             table_bytes);
+  sink.gauge({"tarry_storage_pending_chunks", "Chunks of pending records on disk, about."}, chunks);
+}
+
+asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here) {
+  const auto sizes = co_await here.blocking([&broker] { return broker.pending().sizes(); });
+  co_return PendingFiles{sizes.blob_bytes, sizes.garbage_bytes, sizes.table_bytes, sizes.chunks};
 }
 
 std::uint64_t bytes_on_disk(const Broker& broker) {

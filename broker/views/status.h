@@ -54,13 +54,16 @@ struct ShardStatus {
   delay::Engine::Stats delay;                   // With the wheel of what is due soon.
   std::vector<purgatory::KindStats> purgatory;  // By the kind's index.
 
-  // The shard's own figures, its journal's and its engine's.  The others need a label: each of
-  // `purgatory` its kind, each level of a wheel both, each error its name, each
-  // refusal its reason.
+  // The shard's own figures, its journal's and its engine's with the overflow wheel's.  The others
+  // need a label: each of `purgatory` its kind, each level of a wheel both, each error its name,
+  // each refusal its reason.
   void report(MetricSink& sink) const;
   void report_produce_errors(MetricSink& sink) const;
   void report_refused_batches(MetricSink& sink) const;
 };
+
+// The figures of a shard's part of the overflow wheel.
+void report(const delay::BucketTier::Stats& overflow, MetricSink& sink);
 
 // On the shard's thread.
 ShardStatus status_of(Shard& shard);
@@ -82,6 +85,17 @@ struct PartitionStatus {
 // not; one that cannot be opened (the log says why) is not open in the answer.
 boost::asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
     Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to);
+
+// What pending records have on disk.
+struct PendingFiles {
+  std::uint64_t blob_bytes = 0;     // Of blob files.
+  std::uint64_t garbage_bytes = 0;  // In them, known to be dead.
+  std::uint64_t table_bytes = 0;    // Of everything else.
+  std::uint64_t chunks = 0;         // About.
+
+  void report(MetricSink& sink) const;
+};
+boost::asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here);
 
 // The sum of the sizes of all files of the broker.  Walks through the directories: blocks.
 std::uint64_t bytes_on_disk(const Broker& broker);

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+#include <utility>
+
 #include "records/batch_builder.h"
 #include "tests/admin/client.h"
 
@@ -218,6 +221,70 @@ TEST_SUITE("delayed routes") {
     const auto gone = admin.get("/delayed/t/came");
     CHECK(gone.status == 404);
     CHECK(gone.error().find("delivered") != std::string::npos);
+  }
+
+  TEST_CASE("counts by hour and by minute are those of the records, in memory or on disk") {
+    Admin admin;
+    create_topic(admin.world, "t", 4);
+    create_topic(admin.world, "other");
+    const auto now = to_ms(admin.world.clock.wall());
+    std::map<std::string, std::map<std::int64_t, int>> expected;
+    for (int n = 0; n < 40; ++n) {
+      const std::int64_t delay = n % 8 == 0 ? 700LL * 86'400'000 + n : n * 11 * 60'000LL + 60'000;
+      park(admin, "t", n % 4, "v", std::to_string(delay));
+      for (const auto& [by, unit] : {std::pair("minute", 60'000), std::pair("hour", 3'600'000),
+                                     std::pair("day", 86'400'000)})
+        ++expected[by][(now + delay) / unit * unit];
+    }
+    park(admin, "other", 0, "v", "1h");
+    for (const std::string by : {"minute", "hour", "day"}) {
+      CAPTURE(by);
+      for (int again = 0; again < 2; ++again) {  // The second time everything far is on disk.
+        const auto counted = admin.get_json("/delayed/count?topic=t&by=" + by);
+        CHECK(counted["total"] == 40);
+        std::map<std::int64_t, int> seen;
+        for (const auto& each : counted["counts"]) seen[each["from"]] = each["count"];
+        CHECK(seen == expected[by]);
+      }
+    }
+    CHECK(admin.get_json("/delayed/count?by=day")["total"] == 41);
+    CHECK(admin.get_json("/delayed/count")["total"] == 41);
+    CHECK(admin.get_json("/delayed/count?topic=other")["total"] == 1);
+    const auto to = std::to_string(now + 12 * 60'000 + 1);
+    CHECK(admin.get_json("/delayed/count?topic=t&to=" + to)["total"] == 1);
+  }
+
+  TEST_CASE("a trace tells what has happened to an id, by its name and by its handle") {
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    const auto now = to_ms(admin.world.clock.wall());
+    park(admin, "t", 1, "v", "1h", "a");
+    park(admin, "t", 1, "v", "2h", "a");
+    park(admin, "t", 0, "v", "3h");
+    const auto told = [&](const std::string& name) {
+      std::vector<std::string> events;
+      const auto answer = admin.get_json("/delayed/t/" + name + "/trace");
+      for (const auto& event : answer["events"]) events.push_back(event["event"]);
+      return events;
+    };
+    using Events = std::vector<std::string>;
+    CHECK(told("a") == Events{"scheduled", "replaced"});
+    const auto events = admin.get_json("/delayed/t/a/trace")["events"];
+    CHECK(events[0]["due_ms"] == now + 3'600'000);
+    CHECK(events[1] == Json{{"at_ms", now},
+                            {"event", "replaced"},
+                            {"due_ms", now + 7'200'000},
+                            {"offset", nullptr},
+                            {"partition", 1}});
+    const auto records = admin.get_json("/delayed")["records"];
+    REQUIRE(records.size() == 2);
+    const auto handle = records[0]["handle"].get<std::string>();
+    CHECK(told(handle) == Events{"scheduled", "replaced"});
+    CHECK(told(records[1]["handle"].get<std::string>()) == Events{"scheduled"});
+    admin.remove("/delayed/t/a");
+    CHECK(told("a") == Events{"scheduled", "replaced", "cancelled"});
+    CHECK(admin.get("/delayed/t/" + handle + "/trace").status == 404);
+    CHECK(admin.get("/delayed/t/nobody/trace").status == 404);
   }
 
   TEST_CASE("a handle names one record, which it cancels wherever it waits") {

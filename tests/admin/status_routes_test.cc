@@ -63,6 +63,12 @@ TEST_SUITE("status routes") {
     CHECK(status["process"]["cpu_seconds"].is_number());
     CHECK(status["process"]["open_fds"].get<int>() > 3);
 
+    // On disk alone it is looked up.
+    CHECK(admin.get_json("/delayed")["records"].size() == 1);
+    CHECK(admin.get_json("/status")["delayed"]["next_due"] == status["delayed"]["next_due"]);
+    CHECK(admin.get_json("/status")["delayed"]["memory_records"] == 0);
+    CHECK(admin.get_json("/status")["delayed"]["written_total"] == 1);
+
     admin.world.pass(3601s);
     const auto after = admin.get_json("/status");
     CHECK(after["delayed"]["pending"] == 0);

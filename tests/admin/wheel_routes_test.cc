@@ -27,8 +27,22 @@ TEST_SUITE("wheel routes") {
       near += shard["delayed"]["near"].get<std::size_t>();
     }
     CHECK(near == 1);
-    CHECK(wheel["memory"]["records"] == 1);
-    CHECK(wheel["disk"]["records"] == 1);
+    // What is far waits in memory to be written.
+    CHECK(wheel["memory"]["records"] == 2);
+    CHECK(wheel["disk"]["records"] == 0);
+    admin.get_json("/delayed");  // Every shard writes what it has.
+    const auto written = admin.get_json("/wheel");
+    CHECK(written["memory"]["records"] == 1);
+    CHECK(written["disk"]["records"] == 1);
+    REQUIRE(written["levels"].size() == 2);
+    for (const auto& level : written["levels"])
+      CHECK(has(level, {"level", "records", "bytes", "chunks", "upgrades", "downgrades"}));
+    CHECK(written["levels"][0]["level"] == "memory");
+    CHECK(written["levels"][0]["records"] == 1);
+    CHECK(written["levels"][0]["bytes"].get<std::size_t>() > 0);
+    CHECK(written["levels"][1]["level"] == "disk");
+    CHECK(written["levels"][1]["records"] == 1);
+    CHECK(written["levels"][1]["upgrades"].get<std::size_t>() >= 1);
   }
 }
 

@@ -55,7 +55,6 @@ struct Record {
 struct Operation {
   bool adds = false;
   Record record;
-  bool ends = true;  // Of a removal.
 };
 struct JournalRecord {
   std::uint64_t lsn;
@@ -135,10 +134,17 @@ struct World {
       const JournalPlace at{record.lsn, number++};
       const Record& of = operation.record;
       if (operation.adds) {
-        if (shard.tier->added(at, of.view())) CHECK(shard.wheel.insert(of.key).second);
+        const PendingView view = of.view();
+        storage::PendingAdded added{view.partition, view.key.sequence, view.key.due, view.accepted,
+                                    view.expires,   view.id,           view.record};
+        if (view.was_moved()) added.first_due = view.first;
+        if (shard.tier->add(at, added)) CHECK(shard.wheel.insert(of.key).second);
       } else {
         shard.wheel.erase(of.key);
-        shard.tier->removed(at, of.key, of.partition, of.first, operation.ends);
+        storage::PendingRemoved removed{
+            of.partition, of.key.sequence, of.key.due, storage::RemovalReason::delivered, now, {}};
+        if (of.first != of.key.due) removed.first_due = of.first;
+        shard.tier->remove(at, removed);
       }
     }
   }
@@ -158,7 +164,7 @@ struct World {
   void move(const Record& record, WallTime due) {
     Record to = record;
     to.key.due = due;
-    commit(shard_of(record.partition), {{false, record, false}, {true, to}});
+    commit(shard_of(record.partition), {{false, record}, {true, to}});
   }
 
   // Until nothing is left to do.

@@ -64,37 +64,45 @@ TEST_SUITE("move") {
   }
 
   TEST_CASE("a moved record is found by its id and its handle after a crash and any replay") {
-    for (const std::size_t replayed : {0, 1, 2}) {
-      CAPTURE(replayed);
+    for (const int checkpoint : {0, 1, 2}) {
+      CAPTURE(checkpoint);
       TestHost host;
       host.park(orders, "a", "1h", "id");
+      host.settle();
+      if (checkpoint == 1) host.checkpoint();
       host.settle();
       const std::string handle = host.pending().begin()->second.handle();
       const auto answer = host.move(orders, "id", host.clock.wall() + hours{2});
       host.settle();
       REQUIRE(outcome_of(answer) == ControlOutcome::done);
-      host.crash(0, replayed);
-      const auto cancelled = host.cancel(orders, replayed == 1 ? handle : "id");
+      if (checkpoint == 2) host.checkpoint();
+      host.settle();
+      host.crash();
+      const auto cancelled = host.cancel(orders, checkpoint == 1 ? handle : "id");
       host.settle();
       CHECK(*cancelled == ControlOutcome::done);
-      CHECK(host.store->total() == 0);
+      CHECK(host.total() == 0);
+      host.checkpoint();
+      host.settle();
       const auto key = storage::parse_handle(handle);
-      CHECK(host.store->current_key(*key).value() == *key);  // Its row of moves has gone with it.
+      CHECK(!host.store->forward(*key).value());  // Its forwarding row has gone with it.
     }
   }
 
   TEST_CASE("a record that was moved twice is found by its handle, however much is replayed") {
-    for (std::size_t replayed = 0; replayed <= 3; ++replayed) {
-      CAPTURE(replayed);
+    for (int checkpoint = 0; checkpoint <= 2; ++checkpoint) {
+      CAPTURE(checkpoint);
       TestHost host;
       host.park(orders, "a", "1h");
       host.settle();
       const std::string handle = host.pending().begin()->second.handle();
-      for (const auto later : {hours{2}, hours{3}}) {
-        host.move(orders, handle, host.clock.wall() + later);
+      for (const int later : {2, 3}) {
+        host.move(orders, handle, host.clock.wall() + hours{later});
+        host.settle();
+        if (later == 1 + checkpoint) host.checkpoint();
         host.settle();
       }
-      host.crash(0, replayed);
+      host.crash();
       const auto cancelled = host.cancel(orders, handle);
       host.settle();
       CHECK(*cancelled == ControlOutcome::done);
@@ -107,7 +115,7 @@ TEST_SUITE("move") {
     host.settle();
     const auto answer = host.move(orders, "id", host.clock.wall() + hours{1});
     CHECK(!answer->has_value());
-    host.crash(0, 5);
+    host.crash();
     host.pass(milliseconds{10'000});
     CHECK(host.values(orders) == Strings{"a"});
   }
@@ -203,7 +211,7 @@ TEST_SUITE("move") {
     CHECK(*cancelled == ControlOutcome::done);
     host.pass(minutes{3});
     CHECK(host.values(orders) == Strings{"b again"});
-    CHECK(host.store->total() == 0);
+    CHECK(host.total() == 0);
   }
 
   TEST_CASE("a record of a topic that is deleted while its move is on its way is gone") {
@@ -212,7 +220,7 @@ TEST_SUITE("move") {
     host.settle();
     const auto answer = host.move(orders, "id", host.clock.wall() + minutes{1});
     host.deleted.insert(orders.topic);
-    REQUIRE(host.store->drop_topic(orders.topic).has_value());
+    host.drop(orders.topic);
     host.engine->topic_deleted(orders.topic);
     host.checks_store = false;
     host.settle();
@@ -281,7 +289,7 @@ TEST_SUITE("deliver now") {
       if (what == "drop") {
         host.deleted.insert(orders.topic);
         host.checks_store = false;
-        REQUIRE(host.store->drop_topic(orders.topic).has_value());
+        host.drop(orders.topic);
         host.engine->topic_deleted(orders.topic);
       }
       host.settle();
@@ -320,21 +328,27 @@ TEST_SUITE("trace") {
     host.settle();
     host.pass(minutes{1});
     REQUIRE(host.values(orders) == Strings{"b"});
-    const auto events = host.store->trace(orders, "id", host.clock.wall()).value();
-    REQUIRE(events.size() == 4);
-    using Kind = storage::IdEvent::Kind;
-    CHECK(events[0] == storage::IdEvent{Kind::scheduled, start, start + hours{1}});
-    CHECK(events[1] == storage::IdEvent{Kind::replaced, start + milliseconds{10},
-                                        start + milliseconds{10} + hours{2}});
-    CHECK(events[2] == storage::IdEvent{Kind::moved, start + milliseconds{20}, start + minutes{1}});
-    CHECK(events[3].kind == Kind::delivered);
-    CHECK(events[3].due == start + minutes{1});
-    CHECK(events[3].offset == 0);
+    const auto events = host.trace(orders, "id");
+    REQUIRE(events.size() == 6);
+    using Kind = storage::ScheduleEvent::Kind;
+    const auto is = [](const storage::ScheduleEvent& event, Kind kind, WallTime at, WallTime due) {
+      return event.kind == kind && event.at == at && event.key.due == due;
+    };
+    const WallTime second = start + milliseconds{10};
+    CHECK(is(events[0], Kind::scheduled, start, start + hours{1}));
+    CHECK(is(events[1], Kind::replaced, second, start + hours{1}));
+    CHECK(is(events[2], Kind::scheduled, second, second + hours{2}));
+    CHECK(is(events[3], Kind::moved, start + milliseconds{20}, second + hours{2}));
+    CHECK(is(events[4], Kind::scheduled, second, start + minutes{1}));
+    CHECK(events[4].first == second + hours{2});
+    CHECK(events[5].kind == Kind::delivered);
+    CHECK(events[5].key.due == start + minutes{1});
+    CHECK(events[5].offset == 0);
     // A replay adds nothing.
-    host.crash(0, 100);
-    CHECK(host.store->trace(orders, "id", host.clock.wall()).value() == events);
+    host.crash();
+    CHECK(host.trace(orders, "id") == events);
     host.pass(hours{2});
-    CHECK(host.store->trace(orders, "id", host.clock.wall()).value().empty());
+    CHECK(host.trace(orders, "id").empty());
   }
 
   TEST_CASE("an id remembers its last 32 events") {
@@ -346,9 +360,12 @@ TEST_SUITE("trace") {
       host.move(orders, "id", host.clock.wall() + hours{1});
       host.settle();
     }
-    const auto events = host.store->trace(orders, "id", host.clock.wall()).value();
-    CHECK(events.size() == storage::max_id_events);
-    CHECK(events.back().at == host.clock.wall());
+    const auto events = host.trace(orders, "id");
+    host.checkpoint();
+    host.settle();
+    const auto kept = host.trace(orders, "id");
+    CHECK(kept.size() == storage::max_id_events);
+    CHECK(kept.back() == events.back());
   }
 }
 

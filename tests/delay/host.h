@@ -5,7 +5,8 @@
 //
 // Every batch that the engine hands over is checked when it comes: nothing early, nothing that is
 // not pending (so nothing twice), and of each partition's pending records exactly the first ones by
-// (due, sequence).  What was durable is known to the store; a crash keeps what the test says.
+// (due, sequence).  A crash keeps of the store what the last checkpoint flushed, and of the journal
+// what the test says; the journal is replayed from that checkpoint on.
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -25,8 +26,9 @@
 #include "delay/pending_record.h"
 #include "records/batch_builder.h"
 #include "records/batch_check.h"
-#include "storage/database.h"
-#include "storage/pending_store.h"
+#include "storage/bucket_store.h"
+#include "storage/pending_counts.h"
+#include "tests/given.h"
 
 namespace tarry::delay {
 
@@ -165,13 +167,11 @@ class TestHost final : public Sink {
   explicit TestHost(const Engine::Options& options = {}) : options_(options) {
     options_.wheel_start = MonoTime(clock.mono_now);
     wheel = std::make_unique<timing::TimingWheel>();
-    database_ =
-        storage::Database::make(directory_.path("pending"), storage::Database::Kind::pending)
-            .value();
-    store = storage::PendingStore::open(*database_).value();
+    store = storage::BucketStore::make(directory_.path("pending"), {}).value();
     boot();
   }
   ~TestHost() override {
+    background.forget();
     engine.reset();
     store.reset();
   }
@@ -182,7 +182,6 @@ class TestHost final : public Sink {
     const auto topic = topics.find(partition.topic);
     return topic == topics.end() ? TopicDelay{} : topic->second;
   }
-  bool owns(const TopicPartition& partition) override { return !foreign.contains(partition); }
   void request_sequences() override {
     ++sequences_asked;
     if (give_sequences_when_asked) give();
@@ -190,11 +189,11 @@ class TestHost final : public Sink {
   void store_failed(const Error& error) override { FAIL("the store failed: " << error.message); }
 
   void deliver(const TopicPartition& partition, Buffer batch, Departures departures,
-               std::move_only_function<void(Result<Offset>)> done) override {
+               DeliveryTold told) override {
     auto& gone = departures.gone;
     ++deliveries;
     check_delivery(partition, batch, gone);
-    if (refuses && refuses(partition)) return done(fail(Errc::fenced, "refused by the test"));
+    if (refuses && refuses(partition)) return told.done(fail(Errc::fenced, "refused by the test"));
     storage::JournalTransaction transaction(storage::Reserve::use);
     transaction.add(storage::LogAppended{partition, clock.wall(), batch});
     const Offset base = ends_[partition];
@@ -203,7 +202,10 @@ class TestHost final : public Sink {
       transaction.add(gone[i]);
     }
     for (const auto& again : departures.again) transaction.add(again);
-    transaction.on_durable([base, done = std::move(done)]() mutable { done(base); });
+    transaction.on_appended([appended = std::move(told.appended)](Lsn lsn) mutable noexcept {
+      appended({lsn, 1});
+    });
+    transaction.on_durable([base, done = std::move(told.done)]() mutable { done(base); });
     append(std::move(transaction));
   }
 
@@ -260,18 +262,56 @@ class TestHost final : public Sink {
     engine->cancel(partition, name, [answer](Result<Controlled> told) {
       if (told) *answer = told->outcome;
     });
+    look();
     return answer;
   }
   using Answer = std::shared_ptr<std::optional<Result<Controlled>>>;
   Answer move(const TopicPartition& partition, const std::string& name, WallTime due) {
     auto answer = std::make_shared<std::optional<Result<Controlled>>>();
     engine->move(partition, name, due, [answer](Result<Controlled> told) { *answer = told; });
+    look();
     return answer;
   }
   Answer deliver_now(const TopicPartition& partition, const std::string& name) {
     auto answer = std::make_shared<std::optional<Result<Controlled>>>();
     engine->deliver_now(partition, name, [answer](Result<Controlled> told) { *answer = told; });
+    look();
     return answer;
+  }
+  // What is looked up is found at once, unless the test says when.
+  void look() {
+    if (finds_at_once) background.run_all();
+  }
+
+  // What the tier and the store have to tell.
+  std::uint64_t total() const { return counts_->total(); }
+  std::vector<storage::ScheduleEvent> trace(const TopicPartition& partition,
+                                            const std::string& id) {
+    std::vector<storage::ScheduleEvent> out;
+    engine->trace(partition, id, [&](auto events) { out = std::move(events.value()); });
+    background.run_all();
+    return out;
+  }
+  std::optional<storage::PendingRecord> find(const std::string& handle) {
+    std::optional<storage::PendingRecord> out;
+    engine->look_handle(handle, [&](auto looked) { out = std::move(looked.value().record); });
+    background.run_all();
+    return out;
+  }
+
+  // Begins a checkpoint: what is durable now is in the store when the background has done its work.
+  void checkpoint() {
+    const Lsn target = durable_.empty() ? checkpoint_ : durable_.back().lsn + 1;
+    engine->write_all([this, target] {
+      REQUIRE(store->flush().has_value());
+      while (!durable_.empty() && durable_.front().lsn < target) durable_.pop_front();
+      checkpoint_ = target;
+      engine->noted(target);
+    });
+  }
+  void drop(const TopicId& topic) {
+    REQUIRE(store->drop_topic(topic).has_value());
+    counts_->forget(topic);
   }
 
   // --- The journal: the first `count` records that wait become durable.
@@ -279,9 +319,9 @@ class TestHost final : public Sink {
     for (; count != 0 && !journal_.empty(); --count) {
       auto entry = std::move(journal_.front());
       journal_.pop_front();
-      make_durable(entry.record);
+      make_durable(entry);
       entry.transaction.tell_settled({});
-      check_store();
+      if (checks_store) CHECK(total() == pending_.size());
     }
   }
   bool idle() const { return journal_.empty(); }
@@ -301,8 +341,8 @@ class TestHost final : public Sink {
   void settle() {
     do {
       sync();
-      turn();
-    } while (!journal_.empty());
+      background.run_all();
+    } while (turn() != 0 || !journal_.empty() || background.size() != 0);
   }
   // Time passes; the driver wakes up for every deadline and rounds become durable at once.
   void pass(milliseconds time) {
@@ -321,33 +361,25 @@ class TestHost final : public Sink {
   }
 
   // The process dies: of what waits in the journal the first `kept` records are there afterwards.
-  // Starts again after `down`, and replays what may not have been in the store.
-  void crash(std::size_t kept, std::size_t replayed, milliseconds down = milliseconds{0}) {
+  // Starts again after `down`.
+  void crash(std::size_t kept = 0, milliseconds down = milliseconds{0}) {
+    background.forget();
     engine.reset();
     for (auto& entry : journal_) {
       if (kept-- == 0) break;
-      make_durable(entry.record);
+      make_durable(entry);
     }
     journal_.clear();
     removed_appended_ = removed_durable_;
     for (auto& [partition, end] : ends_) end = static_cast<Offset>(log(partition).size());
-    replayed = std::min(replayed, durable_.size());
-    // The store may be behind by any number of records: those that had no apply() are among them.
-    replayed = std::max(replayed, durable_.size() - applied_);
-    for (std::size_t i = durable_.size() - replayed; i < durable_.size(); ++i) {
-      std::vector<storage::Operation> operations;
-      REQUIRE(storage::for_each_operation(durable_[i], [&](const storage::Operation& operation) {
-                operations.push_back(operation);
-                return Result<>{};
-              }).has_value());
-      REQUIRE(store->apply(operations).has_value());
-    }
-    applied_ = durable_.size();
+    store.reset();
+    store = storage::BucketStore::open(directory_.path("pending"), {}).value();
+    replay();
     clock.pass(down);
     wheel = std::make_unique<timing::TimingWheel>();
     options_.wheel_start = clock.mono();
     boot();
-    check_store();
+    if (checks_store) CHECK(total() == pending_.size());
   }
 
   std::vector<ReadRecord>& log(const TopicPartition& partition) { return logs_[partition]; }
@@ -362,14 +394,15 @@ class TestHost final : public Sink {
 
   TestClock clock;
   std::unique_ptr<timing::TimingWheel> wheel;
-  std::unique_ptr<storage::PendingStore> store;
+  std::unique_ptr<storage::BucketStore> store;
+  QueuedBackground background;
   std::unique_ptr<Engine> engine;
   std::map<TopicId, TopicDelay> topics;
   std::set<TopicId> deleted;
-  std::set<TopicPartition> foreign;
   std::function<bool(const TopicPartition&)> refuses;
   bool refuses_commits = false;
   bool give_sequences_when_asked = true;
+  bool finds_at_once = true;
   bool checks_order = true;
   bool checks_store = true;
   std::size_t block = 1'000'000;
@@ -384,16 +417,54 @@ class TestHost final : public Sink {
  private:
   struct Entry {
     Buffer record;
+    Lsn lsn;
     storage::JournalTransaction transaction;
+  };
+  struct Durable {
+    Buffer record;
+    Lsn lsn;
   };
 
   void boot() {
-    engine = std::make_unique<Engine>(clock, *wheel, *store, *this, options_);
+    counts_ = std::make_unique<storage::PendingCounts>();
+    const auto totals = store->totals().value();
+    for (const auto& [topic, count] : totals) counts_->set(topic, count);
+    engine = std::make_unique<Engine>(
+        clock, *wheel,
+        Engine::Storage{*store, background, {0, 1}, [](const auto&) { return 0; }, *counts_}, *this,
+        options_);
+    REQUIRE(engine->open().has_value());
     if (give_sequences_when_asked) {
       engine->start();
     } else {
       give();
       engine->start();
+    }
+  }
+  // As a broker does at its start.
+  void replay() {
+    BucketTier::Options options;
+    options.loads = false;
+    BucketTier::Hooks hooks;
+    hooks.wake = [] {};
+    hooks.failed = [](const Error& error) { FAIL("the store failed: " << error.message); };
+    BucketTier tier(*store, background, {0, 1}, options, hooks);
+    REQUIRE(tier.open(clock.wall()).has_value());
+    for (const auto& [record, lsn] : durable_) {
+      storage::JournalPlace at{lsn};
+      for_each(record, [&](const storage::Operation& operation) {
+        const auto* added = std::get_if<storage::PendingAdded>(&operation);
+        const auto* gone = std::get_if<storage::PendingRemoved>(&operation);
+        if (added && !deleted.contains(added->partition.topic)) (void)tier.add(at, *added);
+        if (gone && !deleted.contains(gone->partition.topic)) tier.remove(at, *gone);
+        ++at.operation;
+      });
+    }
+    bool written = false;
+    tier.write_all([&] { written = true; });
+    while (!written) {
+      (void)tier.step(clock.wall());
+      background.run_all();
     }
   }
   timing::Tick tick() const {
@@ -422,7 +493,7 @@ class TestHost final : public Sink {
         removed_appended_.erase({added->due, added->sequence});
     });
     transaction.tell_appended(++appended_);
-    journal_.push_back({std::move(bytes), std::move(transaction)});
+    journal_.push_back({std::move(bytes), appended_, std::move(transaction)});
   }
 
   template <typename F>
@@ -433,9 +504,9 @@ class TestHost final : public Sink {
             }).has_value());
   }
 
-  void make_durable(const Buffer& record) {
-    durable_.push_back(record);
-    for_each(durable_.back(), [&](const storage::Operation& operation) {
+  void make_durable(const Entry& entry) {
+    durable_.push_back({entry.record, entry.lsn});
+    for_each(durable_.back().record, [&](const storage::Operation& operation) {
       if (const auto* appended = std::get_if<storage::LogAppended>(&operation)) {
         auto& to = log(appended->partition);
         for (auto& read : read_batch(appended->batches)) {
@@ -467,11 +538,6 @@ class TestHost final : public Sink {
           moving_.insert(gone->sequence);
       }
     });
-  }
-
-  void check_store() {
-    applied_ = durable_.size();
-    if (engine && checks_store) CHECK(store->total() == pending_.size());
   }
 
   void check_delivery(const TopicPartition& partition, Bytes batch,
@@ -519,11 +585,11 @@ class TestHost final : public Sink {
 
   TestDirectory directory_;
   Engine::Options options_;
-  std::unique_ptr<storage::Database> database_;
+  std::unique_ptr<storage::PendingCounts> counts_;
   std::deque<Entry> journal_;
   Lsn appended_ = 0;  // How many records were.
-  std::deque<Buffer> durable_;
-  std::size_t applied_ = 0;  // Of durable_, by the engine or in a replay.
+  Lsn checkpoint_ = 0;
+  std::deque<Durable> durable_;  // From the checkpoint on.
   std::map<TopicPartition, std::vector<ReadRecord>> logs_;
   std::map<TopicPartition, Offset> ends_;  // Of the logs, with what is not durable yet.
   std::map<Sequence, Pending> pending_;    // Durable.

@@ -45,7 +45,7 @@ TEST_SUITE("recurring") {
       CHECK(!record.header("x-every"));
       CHECK(!record.header("x-count"));
     }
-    CHECK(host.store->total() == 0);
+    CHECK(host.total() == 0);
     CHECK(host.engine->stats().recurred_total == 2);
   }
 
@@ -58,11 +58,11 @@ TEST_SUITE("recurring") {
       for (int run = 1; run <= 5; ++run) {
         host.clock.pass(minutes{10});
         host.turn();  // In the journal, not durable.
-        host.crash(kept, 100);
+        host.crash(kept);
         host.settle();
       }
       CHECK(minutes_of(host, start) == Minutes{10, 20, 30, 40, 50});
-      CHECK(host.store->total() == 1);
+      CHECK(host.total() == 1);
     }
   }
 
@@ -80,10 +80,10 @@ TEST_SUITE("recurring") {
       host.topics[orders.topic].missed.runs = runs;
       produce_every(host, "a", "10m");
       host.pass(minutes{10});
-      host.crash(0, 0, minutes{45});
+      host.crash(0, minutes{45});
       host.pass(minutes{6});
       CHECK(minutes_of(host, start) == delivered);
-      CHECK(host.store->total() == 1);
+      CHECK(host.total() == 1);
     }
   }
 
@@ -115,7 +115,7 @@ TEST_SUITE("recurring") {
           Minutes expected = second ? Minutes{10, 20} : Minutes{10};
           if (replace) expected.push_back(in_flight ? 55 : 45);
           CHECK(minutes_of(host, start) == expected);
-          CHECK(host.store->total() == 0);
+          CHECK(host.total() == 0);
         }
       }
     }
@@ -156,7 +156,7 @@ TEST_SUITE("recurring") {
     host.turn();
     host.deleted.insert(orders.topic);
     host.checks_store = false;
-    REQUIRE(host.store->drop_topic(orders.topic).has_value());
+    host.drop(orders.topic);
     host.engine->topic_deleted(orders.topic);
     host.settle();
     host.pass(hours{1});

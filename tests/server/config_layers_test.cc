@@ -83,7 +83,7 @@ TEST_SUITE("config") {
     CHECK(config.broker.journal_file_bytes == plain.journal_file_bytes);
     CHECK(config.broker.checkpoint_interval == plain.checkpoint_interval);
     CHECK(config.broker.disk_reserve_bytes == plain.disk_reserve_bytes);
-    CHECK(config.broker.near_entries == plain.near_entries);
+    CHECK(config.broker.delay_memory_bytes == plain.delay_memory_bytes);
     CHECK(config.broker.delay_remember == plain.delay_remember);
     const SessionLimits limits;
     CHECK(config.sessions.frame_bytes == limits.frame_bytes);

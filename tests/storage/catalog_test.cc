@@ -11,7 +11,7 @@ namespace tarry::storage {
 namespace {
 
 std::unique_ptr<Database> make(const ScratchDirectory& scratch) {
-  auto made = Database::make(scratch.path("meta"), Database::Kind::meta);
+  auto made = Database::make(scratch.path("meta"));
   REQUIRE(made.has_value());
   return std::move(*made);
 }
@@ -55,7 +55,7 @@ TEST_SUITE("catalog") {
       say(catalog, TopicCreated{test_topic(3), 1, "late", {}});
     }
     meta.reset();
-    meta = std::move(*Database::open(scratch.path("meta"), Database::Kind::meta));
+    meta = std::move(*Database::open(scratch.path("meta")));
     Catalog catalog(*meta);
     REQUIRE(catalog.load().has_value());
     CHECK(told(catalog) == before);

@@ -6,13 +6,13 @@
 #include <functional>
 
 #include "scratch.h"
+#include "storage/bucket_store.h"
 #include "storage/rocks.h"
 
 namespace tarry::storage {
 namespace {
 
 namespace fs = std::filesystem;
-using Kind = Database::Kind;
 
 void put(Database& database, std::size_t family, const std::string& key, const std::string& value) {
   rocksdb::WriteBatch batch;
@@ -27,11 +27,11 @@ Result<bool> has(Database& database, std::size_t family, const std::string& key)
 
 // A database with something in it, closed.
 std::string filled(const ScratchDirectory& scratch) {
-  const std::string path = scratch.path("db/pending");
-  auto made = Database::make(path, Kind::pending);
+  const std::string path = scratch.path("db/meta");
+  auto made = Database::make(path);
   REQUIRE(made.has_value());
   for (int i = 0; i < 2000; ++i)
-    put(**made, pending_family::entries, "key " + std::to_string(i), std::string(100, 'v'));
+    put(**made, meta_family::producers, "key " + std::to_string(i), std::string(100, 'v'));
   REQUIRE((*made)->flush().has_value());
   return path;
 }
@@ -55,19 +55,19 @@ std::map<std::string, std::string> what_counts(const std::string& directory) {
 TEST_SUITE("database") {
   TEST_CASE("a crash keeps what was flushed and nothing else") {
     ScratchDirectory scratch;
-    auto made = Database::make(scratch.path("db"), Kind::pending);
+    auto made = Database::make(scratch.path("db"));
     REQUIRE(made.has_value());
-    put(**made, pending_family::entries, "kept", "1");
+    put(**made, meta_family::producers, "kept", "1");
     REQUIRE((*made)->flush().has_value());
-    put(**made, pending_family::entries, "lost", "1");
+    put(**made, meta_family::producers, "lost", "1");
     fs::copy(scratch.path("db"), scratch.path("crashed"), fs::copy_options::recursive);
 
     for (const std::string& path : {scratch.path("crashed"), scratch.path("db")}) {
       made->reset();
-      auto opened = Database::open(path, Kind::pending);
+      auto opened = Database::open(path);
       REQUIRE(opened.has_value());
-      CHECK(*has(**opened, pending_family::entries, "kept"));
-      CHECK_FALSE(*has(**opened, pending_family::entries, "lost"));
+      CHECK(*has(**opened, meta_family::producers, "kept"));
+      CHECK_FALSE(*has(**opened, meta_family::producers, "lost"));
     }
   }
 
@@ -76,26 +76,26 @@ TEST_SUITE("database") {
       "flushed") {
     ScratchDirectory scratch;
     const Database::Limits small{.write_buffer_bytes = 64 << 10};
-    auto made = Database::make(scratch.path("db"), Kind::pending, small);
+    auto made = Database::make(scratch.path("db"), small);
     REQUIRE(made.has_value());
     for (int round = 0; round < 4; ++round) {
       for (int i = 0; i < 1500; ++i) {
         const std::string key = std::to_string(round * 10'000 + i);
         rocksdb::WriteBatch batch;
-        batch.Put((*made)->rocks().family(pending_family::entries), key, std::string(200, 'e'));
-        batch.Put((*made)->rocks().family(pending_family::ids), key, "i");
+        batch.Put((*made)->rocks().family(meta_family::producers), key, std::string(200, 'p'));
+        batch.Put((*made)->rocks().family(meta_family::offsets), key, "o");
         REQUIRE((*made)->rocks().write(batch).has_value());
       }
       // Killed here; buffers that ran full were flushed before, nobody asked for it.
       made->reset();
-      made = Database::open(scratch.path("db"), Kind::pending, small);
+      made = Database::open(scratch.path("db"), small);
       REQUIRE(made.has_value());
       int kept = 0;
       for (int i = 0; i < 1500; ++i) {
         const std::string key = std::to_string(round * 10'000 + i);
-        const bool entry = *has(**made, pending_family::entries, key);
-        CHECK(entry == *has(**made, pending_family::ids, key));
-        kept += entry ? 1 : 0;
+        const bool there = *has(**made, meta_family::producers, key);
+        CHECK(there == *has(**made, meta_family::offsets, key));
+        kept += there ? 1 : 0;
       }
       CHECK(kept > 0);     // Else this has tested nothing:
       CHECK(kept < 1500);  // some were flushed and some were not.
@@ -106,20 +106,20 @@ TEST_SUITE("database") {
     ScratchDirectory scratch;
     const std::string path = scratch.path("db");
     {
-      auto made = Database::make(path, Kind::pending);
+      auto made = Database::make(path);
       REQUIRE(made.has_value());
       Rocks& rocks = (*made)->rocks();
       Family* other = nullptr;
-      REQUIRE(rocks.db->CreateColumnFamily({}, "tarry-pending-3", &other).ok());
+      REQUIRE(rocks.db->CreateColumnFamily({}, "tarry-meta-3", &other).ok());
       rocks.families.push_back(other);
       REQUIRE((*made)->flush().has_value());
     }
     const auto before = contents(path);
-    const auto opened = Database::open(path, Kind::pending);
+    const auto opened = Database::open(path);
     REQUIRE_FALSE(opened.has_value());
     CHECK(opened.error().code == Errc::unsupported);
     CHECK(opened.error().message.find(path) != std::string::npos);
-    CHECK(opened.error().message.find("tarry-pending-3") != std::string::npos);
+    CHECK(opened.error().message.find("tarry-meta-3") != std::string::npos);
     CHECK(opened.error().message.find("start the version of Tarry that wrote it") !=
           std::string::npos);
     CHECK(contents(path) == before);
@@ -132,7 +132,7 @@ TEST_SUITE("database") {
       ScratchDirectory scratch;
       const std::string path = scratch.path("db/meta");
       {
-        auto meta = Database::make(path, Kind::meta);
+        auto meta = Database::make(path);
         REQUIRE(meta.has_value());
         put(**meta, meta_family::producers, "kept", "1");
         REQUIRE((*meta)->flush().has_value());
@@ -158,7 +158,7 @@ TEST_SUITE("database") {
         delete db;
       }
       for (int start = 0; start < 2; ++start) {
-        auto meta = Database::open(path, Kind::meta);
+        auto meta = Database::open(path);
         REQUIRE_MESSAGE(meta.has_value(), meta.error().message);
         CHECK(has(**meta, meta_family::producers, "kept").value());
         CHECK(has(**meta, meta_family::offsets, "later").value() == (start == 1));
@@ -171,48 +171,18 @@ TEST_SUITE("database") {
     }
   }
 
-  TEST_CASE("db/pending of format 1 keeps what it has and is of format 2 from then on") {
-    ScratchDirectory scratch;
-    const std::string path = filled(scratch);
-    {  // As format 1 had it.
-      rocksdb::DB* db = nullptr;
-      std::vector<std::string> names;
-      REQUIRE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
-      std::vector<rocksdb::ColumnFamilyDescriptor> families;
-      for (const auto& name : names) families.emplace_back(name, rocksdb::ColumnFamilyOptions());
-      std::vector<Family*> handles;
-      REQUIRE(rocksdb::DB::Open({}, path, families, &handles, &db).ok());
-      for (std::size_t i = 0; i < names.size(); ++i) {
-        if (names[i] == "tarry-pending-2") REQUIRE(db->DropColumnFamily(handles[i]).ok());
-        REQUIRE(db->DestroyColumnFamilyHandle(handles[i]).ok());
-      }
-      Family* format = nullptr;
-      REQUIRE(db->CreateColumnFamily({}, "tarry-pending-1", &format).ok());
-      REQUIRE(db->DestroyColumnFamilyHandle(format).ok());
-      delete db;
-    }
-    for (int start = 0; start < 2; ++start) {
-      auto pending = Database::open(path, Kind::pending);
-      REQUIRE_MESSAGE(pending.has_value(), pending.error().message);
-      CHECK(has(**pending, pending_family::entries, "key 7").value());
-    }
-    std::vector<std::string> names;
-    REQUIRE(rocksdb::DB::ListColumnFamilies({}, path, &names).ok());
-    CHECK(std::ranges::find(names, "tarry-pending-1") == names.end());
-    CHECK(std::ranges::find(names, "tarry-pending-2") != names.end());
-  }
-
   TEST_CASE("a database of the other kind is refused") {
     ScratchDirectory scratch;
-    const std::string path = filled(scratch);
-    const auto opened = Database::open(path, Kind::meta);
+    const std::string path = scratch.path("db/pending");
+    REQUIRE(BucketStore::make(path, {}).has_value());
+    const auto opened = Database::open(path);
     REQUIRE_FALSE(opened.has_value());
     CHECK(opened.error().code == Errc::corrupt);
   }
 
   TEST_CASE("a directory that is missing is refused and not made") {
     ScratchDirectory scratch;
-    const auto opened = Database::open(scratch.path("db/pending"), Kind::pending);
+    const auto opened = Database::open(scratch.path("db/meta"));
     REQUIRE_FALSE(opened.has_value());
     CHECK(opened.error().code == Errc::corrupt);
     CHECK(opened.error().message.find("missing") != std::string::npos);
@@ -253,7 +223,7 @@ TEST_SUITE("database") {
       const std::string path = filled(scratch);
       damage(path);
       const auto before = what_counts(path);
-      const auto opened = Database::open(path, Kind::pending);
+      const auto opened = Database::open(path);
       REQUIRE_FALSE(opened.has_value());
       CHECK(opened.error().code == Errc::corrupt);
       CHECK(opened.error().message.find(path) != std::string::npos);
@@ -268,25 +238,25 @@ TEST_SUITE("database") {
     std::string bytes = read_whole(table);
     bytes[100] = static_cast<char>(bytes[100] ^ 1);
     write_whole(table, bytes);
-    auto opened = Database::open(path, Kind::pending);
+    auto opened = Database::open(path);
     REQUIRE(opened.has_value());
-    const auto read = has(**opened, pending_family::entries, "key 0");
+    const auto read = has(**opened, meta_family::producers, "key 0");
     REQUIRE_FALSE(read.has_value());
     CHECK(read.error().code == Errc::corrupt);
   }
 
   TEST_CASE("two processes cannot have one database open") {
     ScratchDirectory scratch;
-    auto made = Database::make(scratch.path("db"), Kind::meta);
+    auto made = Database::make(scratch.path("db"));
     REQUIRE(made.has_value());
-    const auto second = Database::open(scratch.path("db"), Kind::meta);
+    const auto second = Database::open(scratch.path("db"));
     REQUIRE_FALSE(second.has_value());
     CHECK(second.error().code == Errc::in_use);
   }
 
   TEST_CASE("an empty database holds next to no memory") {
     ScratchDirectory scratch;
-    auto made = Database::make(scratch.path("db"), Kind::pending);
+    auto made = Database::make(scratch.path("db"));
     REQUIRE(made.has_value());
     CHECK((*made)->memory_bytes() < (1 << 20));
   }

@@ -401,7 +401,7 @@ TEST_CASE("a piece that is being read is waited for, one that is only planned is
 
   CHECK(pieces.plan(log, 9));
   CHECK(pieces.begin(log, 9));
-  auto piece = std::make_shared<Piece>();
+  auto piece = std::make_shared<SegmentPiece>();
   piece->batches.push_back({9, 12, 0, 100});
   std::thread reader([&] { CHECK(pieces.find_or_wait(log, 9) == piece); });
   pieces.done(log, 9, piece);
@@ -434,7 +434,7 @@ TEST_CASE("pieces are bounded: those that were served go for new ones, those tha
   for (Offset from = 0; from < most; ++from) {
     REQUIRE(pieces.plan(log, from));
     REQUIRE(pieces.begin(log, from));
-    auto piece = std::make_shared<Piece>();
+    auto piece = std::make_shared<SegmentPiece>();
     piece->batches.push_back({from, from, 0, 100});
     pieces.done(log, from, piece);
   }

@@ -13,7 +13,7 @@ namespace tarry::storage {
 namespace {
 
 std::unique_ptr<Database> make(const ScratchDirectory& scratch) {
-  auto made = Database::make(scratch.path("meta"), Database::Kind::meta);
+  auto made = Database::make(scratch.path("meta"));
   REQUIRE(made.has_value());
   return std::move(*made);
 }
@@ -21,7 +21,7 @@ std::unique_ptr<Database> make(const ScratchDirectory& scratch) {
 std::unique_ptr<Database> reopen(const ScratchDirectory& scratch,
                                  std::unique_ptr<Database> database) {
   database.reset();
-  auto opened = Database::open(scratch.path("meta"), Database::Kind::meta);
+  auto opened = Database::open(scratch.path("meta"));
   REQUIRE(opened.has_value());
   return std::move(*opened);
 }

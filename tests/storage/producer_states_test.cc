@@ -159,7 +159,7 @@ TEST_SUITE("producer states") {
   TEST_CASE("only what is durable is persisted, and the rest with the next checkpoint") {
     ScratchDirectory scratch;
     const TopicPartition partition{test_topic(1), 3};
-    auto meta = Database::make(scratch.path("meta"), Database::Kind::meta);
+    auto meta = Database::make(scratch.path("meta"));
     REQUIRE(meta.has_value());
 
     ProducerStates states;
@@ -209,7 +209,7 @@ TEST_SUITE("producer states") {
 
   TEST_CASE("rows of forgotten producers go, and those of a dropped topic too") {
     ScratchDirectory scratch;
-    auto meta = Database::make(scratch.path("meta"), Database::Kind::meta);
+    auto meta = Database::make(scratch.path("meta"));
     REQUIRE(meta.has_value());
     const TopicPartition one{test_topic(1), 0}, other{test_topic(2), 0};
     ProducerStates states({.max_producers = 10, .expiration = std::chrono::milliseconds(1000)});

@@ -1,0 +1,60 @@
+#pragma once
+
+// A pending record, by name and as a whole, and the questions that are asked about many.
+//
+// Pure; any thread.
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+
+namespace tarry::storage {
+
+// The key of a pending record; its order is the order of delivery.
+struct PendingKey {
+  WallTime due;
+  Sequence sequence = 0;
+
+  auto operator<=>(const PendingKey&) const = default;
+};
+
+struct PendingRecord {
+  PendingKey key;
+  TopicPartition partition;
+  WallTime accepted;
+  WallTime expires;
+  std::string id;  // Empty: none.
+  Buffer record;   // PendingAdded::record.
+  WallTime first_due;
+
+  // The key that it had first: its handle for ever.
+  PendingKey first_key() const { return {first_due, key.sequence}; }
+};
+
+struct PendingQuery {
+  std::optional<TopicId> topic = std::nullopt;
+  std::optional<PartitionIndex> partition = std::nullopt;
+  WallTime from = WallTime::min();
+  WallTime until = WallTime::max();  // Exclusive.
+  std::string id = {};               // A pattern with * and ?; empty: any, with id or without.
+  std::size_t limit = 100;           // Records in a page.
+  std::optional<PendingKey> after = std::nullopt;  // PendingPage::next of the page before.
+};
+
+struct PendingPage {
+  std::vector<PendingRecord> records;  // In due order.
+  std::optional<PendingKey> next;      // Empty: there is no more.
+};
+
+// A record's handle, by which people and programs name a pending record, with an id or without.  It
+// is made of the first due time and the sequence number, reversibly, in '@' and letters and digits.
+std::string encode_handle(PendingKey first);
+std::optional<PendingKey> parse_handle(std::string_view text);
+
+}  // namespace tarry::storage

@@ -1,0 +1,69 @@
+#pragma once
+
+// PendingCounts: how many records of each topic are pending, over all shards.
+//
+//   start   totals of the store, once the journals are replayed   set()
+//   then    each shard adds and subtracts what becomes durable     counter()
+//
+// A shard asks for a topic's counter once and keeps it; so nobody waits for anybody else while
+// records come and go.  Never written to the disk: the store has counts of its own (BucketStore).
+//
+// Any thread.  A counter lives as long as this.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "base/ids.h"
+
+namespace tarry::storage {
+
+class PendingCounts {
+ public:
+  using Counter = std::atomic<std::int64_t>;
+
+  Counter& counter(const TopicId& topic) {
+    const std::lock_guard lock(mutex_);
+    return *of(topic);
+  }
+  void set(const TopicId& topic, std::uint64_t count) {
+    const std::lock_guard lock(mutex_);
+    of(topic)->store(static_cast<std::int64_t>(count));
+  }
+  // Its topic is dropped: what is still told of it counts no more.
+  void forget(const TopicId& topic) {
+    const std::lock_guard lock(mutex_);
+    counters_.erase(topic);
+  }
+
+  std::uint64_t pending_of(const TopicId& topic) const {
+    const std::lock_guard lock(mutex_);
+    const auto known = counters_.find(topic);
+    return known == counters_.end() ? 0 : count(*known->second);
+  }
+  std::uint64_t total() const {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t sum = 0;
+    for (const auto& [topic, counter] : counters_) sum += count(*counter);
+    return sum;
+  }
+
+ private:
+  static std::uint64_t count(const Counter& counter) {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(0, counter.load()));
+  }
+  Counter* of(const TopicId& topic) {
+    auto& known = counters_[topic];
+    if (known == nullptr) known = &all_.emplace_back(0);
+    return known;
+  }
+
+  mutable std::mutex mutex_;
+  std::deque<Counter> all_;  // Those of dropped topics too: some shard may know them.
+  std::map<TopicId, Counter*> counters_;
+};
+
+}  // namespace tarry::storage
