@@ -166,10 +166,17 @@ void BucketTier::forward(const PendingKey& handle, std::optional<PendingKey> now
 }
 
 void BucketTier::count(const TopicId& topic, std::int64_t change) {
-  if (options_.counts == nullptr) return;
-  auto& counter = counters_[topic];
-  if (counter == nullptr) counter = &options_.counts->counter(topic);
-  counter->fetch_add(change, std::memory_order_relaxed);
+  if (options_.counts != nullptr) counter(topic).fetch_add(change, std::memory_order_relaxed);
+}
+
+storage::PendingCounts::Counter& BucketTier::counter(const TopicId& topic) {
+  auto& known = counters_[topic];
+  if (known == nullptr) known = &options_.counts->counter(topic);
+  return *known;
+}
+
+std::int64_t BucketTier::pending_of(const TopicId& topic) {
+  return options_.counts == nullptr ? 0 : counter(topic).load(std::memory_order_relaxed);
 }
 
 bool BucketTier::added(JournalPlace at, const PendingView& record) {

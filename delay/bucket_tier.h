@@ -162,6 +162,9 @@ class BucketTier {
 
   // --- Figures.
 
+  // Of the topic, in all shards.
+  std::int64_t pending_of(const TopicId& topic);
+
   struct Stats {
     std::size_t memory_bytes = 0;
     std::size_t chunks = 0;             // In memory.
@@ -181,7 +184,8 @@ class BucketTier {
     bool exact = true;
   };
   std::optional<Earliest> earliest() const;
-  // step() should be called, to give memory to the disk; when it is at it, it wakes the host itself.
+  // step() should be called, to give memory to the disk; when it is at it, it wakes the host
+  // itself.
   bool is_short() const { return !busy_ && !no_room_ && memory_ >= spill_from(); }
   // New records should wait: memory is spent, and writing does not keep up.
   bool is_full() const { return memory_ >= options_.memory_bytes; }
@@ -257,6 +261,7 @@ class BucketTier {
   void charge_shared(std::size_t bytes);
   void forward(const PendingKey& handle, std::optional<PendingKey> now);
   void count(const TopicId& topic, std::int64_t change);
+  storage::PendingCounts::Counter& counter(const TopicId& topic);
   void begin_write_all();
   storage::Bucket home_of(WallTime due) const;
   bool is_written(const storage::JournalPlace& at, WallTime due) const;

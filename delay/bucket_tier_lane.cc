@@ -190,9 +190,7 @@ bool BucketTier::begin_load(WallTime now) {
   if (!home.on_disk) return begin_handing({std::min(next->end(), want), 0}), true;
   // What is near already has to be delivered first, and what is far to be written.
   const std::size_t piece = options_.memory_bytes / piece_share;
-  const auto has_room = [&] {
-    return memory_ + piece <= spill_from() || memory_ <= piece;
-  };
+  const auto has_room = [&] { return memory_ + piece <= spill_from() || memory_ <= piece; };
   if (!has_room()) evict(home);  // Of its chunks all that was near may have been delivered.
   load_waits_ = !has_room();
   if (load_waits_) return false;

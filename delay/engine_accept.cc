@@ -116,9 +116,21 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
                "each record has its schedule");
 
   if (stopped_) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
+  if (topic.max_pending) {
+    const auto more = std::ranges::count(schedules.of_records, Kind::delayed, &Schedule::kind);
+    const std::int64_t pending = tier_.pending_of(partition.topic);
+    if (more > 0 && pending + more > *topic.max_pending) {
+      return refuse(ScheduleErrors::Kind::limit,
+                    fmt::format("the topic has {} pending records and may have {} "
+                                "(tarry.delay.max.pending), but the batch has {}; try again when "
+                                "some are delivered",
+                                pending, *topic.max_pending, more),
+                    "delay_max_pending");
+    }
+  }
   if (schedules.sequences > 0 && tier_.is_full()) {
     wake();
-    return refuse(ScheduleErrors::Kind::busy,
+    return refuse(ScheduleErrors::Kind::limit,
                   "the memory for delayed records (tarry.delay.memory.bytes) is spent until some "
                   "are on the disk or delivered; try again",
                   "delay_memory_full");

@@ -41,6 +41,7 @@ struct TopicDelay {
   bool enable = true;                                  // tarry.delay.enable: look at headers.
   std::chrono::milliseconds default_delay{0};          // tarry.delay.ms; 0: none.
   std::optional<std::chrono::milliseconds> max_delay;  // tarry.delay.max.ms
+  std::optional<std::int64_t> max_pending;             // tarry.delay.max.pending
   DeliveredTimestamp timestamp = DeliveredTimestamp::due;
   bool log_append_time = false;               // message.timestamp.type
   std::size_t max_message_bytes = 1'048'588;  // Bounds delivered batches, not records.

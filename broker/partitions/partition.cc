@@ -94,6 +94,7 @@ std::string_view reason_of(const delay::ScheduleErrors& errors) {
   switch (errors.kind) {
     case delay::ScheduleErrors::Kind::invalid:
     case delay::ScheduleErrors::Kind::busy:
+    case delay::ScheduleErrors::Kind::limit:
       return errors.reason;
     case delay::ScheduleErrors::Kind::too_many:
       return "too_many_delayed_records";
@@ -111,6 +112,8 @@ ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
       return ErrorCode::message_too_large;
     case delay::ScheduleErrors::Kind::busy:
       return ErrorCode::not_leader_or_follower;  // Tried again.
+    case delay::ScheduleErrors::Kind::limit:
+      return ErrorCode::throttling_quota_exceeded;  // The same, a little later.
     case delay::ScheduleErrors::Kind::failed:
       return ErrorCode::kafka_storage_error;
   }
@@ -619,6 +622,7 @@ delay::TopicDelay Partition::delay_config_of(const TopicConfig& config) {
   out.enable = config.delay_enable;
   out.default_delay = std::chrono::milliseconds(config.delay_ms);
   if (config.delay_max_ms >= 0) out.max_delay = std::chrono::milliseconds(config.delay_max_ms);
+  if (config.delay_max_pending >= 0) out.max_pending = config.delay_max_pending;
   out.timestamp = config.delivered_timestamp;
   out.missed = {config.missed_runs, static_cast<std::uint32_t>(config.missed_max)};
   out.log_append_time = config.timestamp_type == TimestampType::log_append_time;

@@ -243,6 +243,10 @@ constexpr std::array keys{
     TopicConfigKey{"tarry.delay.max.ms", "tarry.delay.max.ms", "-1", ConfigType::long_,
                    "The longest delay that the broker accepts; -1: no limit.",
                    number<&TopicConfig::delay_max_ms, -1, max_long>},
+    TopicConfigKey{"tarry.delay.max.pending", "tarry.delay.max.pending", "-1", ConfigType::long_,
+                   "The number of the topic's pending records above which further delayed records "
+                   "are refused, so that their producers try again later; -1: no limit.",
+                   number<&TopicConfig::delay_max_pending, -1, max_long>},
     TopicConfigKey{"tarry.delay.missed", "tarry.delay.missed", "once", ConfigType::string,
                    "What becomes of the runs of a recurring record that were missed while the "
                    "broker was down: once: the latest is delivered; all: all of them, up to "

@@ -45,9 +45,10 @@ struct TopicConfig {
   std::int64_t timestamp_after_max_ms = 3'600'000;
   std::int32_t min_insync_replicas = 1;
 
-  bool delay_enable = true;        // False: headers are not looked at.
-  std::int64_t delay_ms = 0;       // The delay of a record that asks for none.
-  std::int64_t delay_max_ms = -1;  // -1: none.
+  bool delay_enable = true;             // False: headers are not looked at.
+  std::int64_t delay_ms = 0;            // The delay of a record that asks for none.
+  std::int64_t delay_max_ms = -1;       // -1: none.
+  std::int64_t delay_max_pending = -1;  // Records; -1: no limit.
   InvalidRecords delay_invalid = InvalidRecords::refuse;
   DeliveredTimestamp delivered_timestamp = DeliveredTimestamp::due;
   delay::MissedRuns missed_runs = delay::MissedRuns::once;

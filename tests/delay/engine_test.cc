@@ -174,6 +174,30 @@ TEST_SUITE("accept") {
     CHECK(host.produce(orders, {{"a", {{"x-delay", "1s"}}}}).has_value());
   }
 
+  TEST_CASE("above tarry.delay.max.pending delayed records are refused, and nothing else is") {
+    TestHost host;
+    host.topics[orders.topic].max_pending = 2;
+    const TestRecord delayed{"a", {{"x-delay", "10s"}, {"x-schedule-id", "a"}}};
+    const TestRecord other{"b", {{"x-delay", "10s"}}};
+    REQUIRE(host.produce(orders, {delayed, other}).has_value());
+    host.settle();
+    const auto refused = host.produce(orders, {other});
+    REQUIRE(!refused.has_value());
+    CHECK(refused.error().kind == ScheduleErrors::Kind::limit);
+    CHECK(refused.error().message.find("has 2 pending records and may have 2") !=
+          std::string::npos);
+    CHECK(host.produce(orders, {{"plain", {}}}).has_value());
+    CHECK(host.produce(orders, {{"due", {{"x-delay", "0"}}}}).has_value());
+    CHECK(host.produce(others, {other}).has_value());
+    host.cancel_by_record(orders, "a");
+    host.settle();
+    CHECK(host.produce(orders, {other}).has_value());
+    host.pass(milliseconds{10'000});
+    CHECK(host.produce(orders, {delayed, other}).has_value());
+    // More than there may ever be.
+    CHECK(!host.produce(orders, {other, other, other}).has_value());
+  }
+
   TEST_CASE("an engine without sequence numbers asks again with the next record that needs one") {
     TestHost host;
     host.block = 1;

@@ -695,3 +695,20 @@ def _(ctx):
     again = broker.pending(topic)[0]
     assert (again["due_ms"], again["recurrence"]) == (row["due_ms"], row["recurrence"])
     assert "0 9 * * MON-FRI" in broker.cli("delayed", "get", topic, "standup").stdout
+
+
+@case("above tarry.delay.max.pending a producer is refused and tries again until there is room, and nothing is lost")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), tarry_delay_max_pending="10")
+        client.produce(topic, [wire.record(str(i), x_delay="1500ms") for i in range(10)])
+        answer = client.produce(topic, [wire.record("more", x_delay="1s")], check=False)
+        assert answer.error == 89 and "has 10 pending records and may have 10" in answer.message, vars(answer)
+        client.produce(topic, [wire.record("plain")])
+    ran = broker.cli("produce", topic, "-v", "tried again", "--delay", "100ms", "-X", "message.timeout.ms=20000")
+    assert ran.returncode == 0, ran.stderr
+    with broker.client() as client:
+        assert sorted(values(client.consume(topic, 12))) == sorted(["plain", "tried again"] + [str(i) for i in range(10)])
+    told = broker.get(f"/topics/{topic}")["refused_batches"]
+    assert told["total"] >= 2 and told["last"]["reason"] == "delay_max_pending", told
