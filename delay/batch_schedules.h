@@ -34,7 +34,6 @@ struct ScheduleErrors {
     invalid,   // The producer's mistake: Kafka's INVALID_RECORD (87).
     too_many,  // More than max_scheduled_records: MESSAGE_TOO_LARGE (10), some clients split it.
     busy,      // Not at the moment: `reason` says for want of what.  The producer may try again.
-    limit,     // Too much is pending.  The same: there may be room when something is delivered.
     failed,    // The pending store cannot be read.
   };
   Kind kind = Kind::invalid;

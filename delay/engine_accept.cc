@@ -120,7 +120,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
     const auto more = std::ranges::count(schedules.of_records, Kind::delayed, &Schedule::kind);
     const std::int64_t pending = tier_.pending_of(partition.topic);
     if (more > 0 && pending + more > *topic.max_pending) {
-      return refuse(ScheduleErrors::Kind::limit,
+      return refuse(ScheduleErrors::Kind::busy,
                     fmt::format("the topic has {} pending records and may have {} "
                                 "(tarry.delay.max.pending), but the batch has {}; try again when "
                                 "some are delivered",
@@ -130,7 +130,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
   }
   if (schedules.sequences > 0 && tier_.is_full()) {
     wake();
-    return refuse(ScheduleErrors::Kind::limit,
+    return refuse(ScheduleErrors::Kind::busy,
                   "the memory for delayed records (tarry.delay.memory.bytes) is spent until some "
                   "are on the disk or delivered; try again",
                   "delay_memory_full");

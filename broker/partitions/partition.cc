@@ -94,7 +94,6 @@ std::string_view reason_of(const delay::ScheduleErrors& errors) {
   switch (errors.kind) {
     case delay::ScheduleErrors::Kind::invalid:
     case delay::ScheduleErrors::Kind::busy:
-    case delay::ScheduleErrors::Kind::limit:
       return errors.reason;
     case delay::ScheduleErrors::Kind::too_many:
       return "too_many_delayed_records";
@@ -111,9 +110,8 @@ ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
     case delay::ScheduleErrors::Kind::too_many:
       return ErrorCode::message_too_large;
     case delay::ScheduleErrors::Kind::busy:
-      return ErrorCode::not_leader_or_follower;  // Tried again.
-    case delay::ScheduleErrors::Kind::limit:
-      return ErrorCode::throttling_quota_exceeded;  // The same, a little later.
+      // Every client tries it again; librdkafka gives up on THROTTLING_QUOTA_EXCEEDED.
+      return ErrorCode::not_leader_or_follower;
     case delay::ScheduleErrors::Kind::failed:
       return ErrorCode::kafka_storage_error;
   }

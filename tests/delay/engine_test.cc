@@ -183,7 +183,7 @@ TEST_SUITE("accept") {
     host.settle();
     const auto refused = host.produce(orders, {other});
     REQUIRE(!refused.has_value());
-    CHECK(refused.error().kind == ScheduleErrors::Kind::limit);
+    CHECK(refused.error().kind == ScheduleErrors::Kind::busy);
     CHECK(refused.error().message.find("has 2 pending records and may have 2") !=
           std::string::npos);
     CHECK(host.produce(orders, {{"plain", {}}}).has_value());
