@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "protocol/error_code.h"
+#include "records/batch_check.h"
 #include "storage/journal.h"
 
 namespace tarry::broker {
@@ -18,11 +19,7 @@ struct Appended {
   std::string message;  // Of an error; may be empty.
   // Of an error of the partition's: a label of /metrics.  A literal.
   std::string_view reason;
-  struct BadRecord {
-    std::int32_t index;
-    std::string message;
-  };
-  std::vector<BadRecord> bad_records;
+  std::vector<records::BadRecord> bad_records;
 
   Offset base_offset = -1;            // -n: all n records are delayed.
   std::int64_t log_append_time = -1;  // Of topics with LogAppendTime.

@@ -164,7 +164,7 @@ Appended Partition::refused(ErrorCode error, std::string_view reason, std::strin
 
 Appended Partition::refused(const delay::ScheduleErrors& errors) const {
   Appended out = refused(code_of(errors.kind), reason_of(errors), errors.message);
-  for (const auto& bad : errors.records) out.bad_records.push_back({bad.index, bad.message});
+  out.bad_records = errors.records;
   return out;
 }
 
@@ -301,7 +301,7 @@ Appended Partition::append_or_refuse(const Arrival& arrival, Verdict verdict,
     auto& error = verdict->error();
     Appended out =
         refused(static_cast<ErrorCode>(error.kafka_code()), reason_of(error.reason), error.message);
-    for (auto& bad : error.records) out.bad_records.push_back({bad.index, std::move(bad.message)});
+    out.bad_records = std::move(error.records);
     return out;
   }
   try {
