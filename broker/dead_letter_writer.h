@@ -3,8 +3,7 @@
 // write_dead_letters(): takes a partition's dead letters to the topic NAME.invalid
 // (partitions/dead_letters.h), which is created when there is none yet.
 //
-//   partition 3 of orders ---> partition 3 of orders.invalid, on its own shard ---> durable --->
-//   done
+//   partition 3 of orders --> partition 3 of orders.invalid, on its own shard --> durable --> done
 //              shard 0: create the topic, or add the partitions that it lacks
 
 #include <functional>

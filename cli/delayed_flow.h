@@ -15,8 +15,7 @@
 // What always holds
 //   - Each record counts once as delivered; every further arrival counts as twice.
 //   - `lost` is exact: accepted, due, and not arrived.  It takes two bits a record, and nothing
-//   else
-//     here grows with their number.
+//     else here grows with their number.
 //
 // Threads: accept() on any; arrive() on one; the questions on any, and figures() when all others
 // have ended.  Times are microseconds of the wall clock.

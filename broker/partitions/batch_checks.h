@@ -13,9 +13,8 @@
 //
 // What always holds
 //   - Unpacked bytes that are not given back are at most `bytes` in the usual lane (or one batch,
-//   if
-//     that is larger) and one batch in the large one; while a batch is being unpacked it is there
-//     twice for a moment (records/compression.h).
+//     if that is larger) and one batch in the large one; while a batch is being unpacked it is
+//     there twice for a moment (records/compression.h).
 //   - Each lane begins its batches in the order of run().
 //   - A holder of room never waits for room: a partition runs the large lane only for the batch
 //     that is first in its queue, so what is held is always given back.
