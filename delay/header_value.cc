@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::size_t max_shown_bytes = 64;
 
-bool is_binary(Bytes value) {
-  return value.size() == 8 && value[0] == 0;
-}
-
 }  // namespace
 
 std::string shown(const HeaderValue& value) {

@@ -3,9 +3,6 @@
 // What the values of the headers that schedule a record say, or an error for the producer that
 // names header and value: `x-every: "soon" is not a duration; write ...`.
 //
-// A value of 8 bytes whose first byte is 0 is a big-endian number, anything else is text
-// (base/time_text.h).
-//
 // Pure; any thread.
 
 #include <chrono>
@@ -22,6 +19,11 @@ namespace tarry::delay {
 
 // As a record holds it: empty is Kafka's null.
 using HeaderValue = std::optional<Bytes>;
+
+// Whether it is a big-endian number; anything else is text (base/time_text.h).
+inline bool is_binary(Bytes value) {
+  return value.size() == 8 && value[0] == 0;
+}
 
 // The value in quotation marks, shortened and safe to print; "null" without any.
 std::string shown(const HeaderValue& value);

@@ -123,10 +123,6 @@ std::expected<T, ScheduleError> readable(std::expected<T, std::string> value) {
   return std::unexpected(ScheduleError{reason::unreadable_value, std::move(value.error())});
 }
 
-bool is_binary(Bytes value) {
-  return value.size() == 8 && value[0] == 0;
-}
-
 // A due time, and an x-expire-at, lies within these years: a number of seconds or microseconds lies
 // outside, when milliseconds were meant.
 constexpr std::int64_t earliest_ms = 946'684'800'000;    // 2000-01-01T00:00:00Z
