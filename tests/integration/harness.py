@@ -37,14 +37,15 @@ class Case:
     run: object
     any_broker: bool  # True: holds for every broker that speaks Kafka's protocol.
     alone: bool  # True: measures time, or wants the machine for itself.
+    idle: bool  # True: wants a quiet machine too, but leaves it quiet to others.
 
     def __str__(self):
         return self.name
 
 
-def case(name, any_broker=False, alone=False):
+def case(name, any_broker=False, alone=False, idle=False):
     def register(function):
-        CASES.append(Case(name, function, any_broker, alone))
+        CASES.append(Case(name, function, any_broker, alone, idle))
         return function
 
     return register

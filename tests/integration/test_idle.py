@@ -37,7 +37,7 @@ def woken(pid, seconds):
     return names
 
 
-@case("with 100 idle connections no thread of Tarry's own wakes for 10 s", alone=True)
+@case("with 100 idle connections no thread of Tarry's own wakes for 10 s", idle=True)
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -61,7 +61,7 @@ def _(ctx):
             connection.close()
 
 
-@case("a Fetch that waits wakes nothing, and pending records far ahead hardly anything", alone=True)
+@case("a Fetch that waits wakes nothing, and pending records far ahead hardly anything", idle=True)
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client, broker.client() as waiting:
