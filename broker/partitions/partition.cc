@@ -149,6 +149,7 @@ storage::LogConfig Partition::log_config_of(const TopicConfig& config) {
 }
 
 void Partition::set_config(std::shared_ptr<const TopicConfig> config) {
+  shard_.assert_on_shard();
   config_ = std::move(config);
   log_.set_config(log_config_of(*config_));
 }
@@ -209,6 +210,7 @@ std::optional<Appended> Partition::service_error() const {
 void Partition::append(Bytes records, bool zstd_allowed,
                        std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory,
                        bool only_checked) {
+  shard_.assert_on_shard();
   if (auto refusal = service_error()) {
     note(*refusal, only_checked);
     return done(std::move(*refusal));
@@ -446,6 +448,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
 
 void Partition::deliver(Buffer batch, const delay::Departures& departures,
                         delay::DeliveryTold told) {
+  shard_.assert_on_shard();
   if (retired_)
     return told.done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
   if (fenced_) return told.done(fail(Errc::fenced, *fenced_));
@@ -460,6 +463,7 @@ void Partition::deliver(Buffer batch, const delay::Departures& departures,
 }
 
 void Partition::append_dead_letters(Buffer batch, std::move_only_function<void(Result<>)> done) {
+  shard_.assert_on_shard();
   if (const auto refusal = service_error()) {
     return done(fail(Errc::fenced, refusal->message.empty()
                                        ? fmt::format("topic {} is deleted", topic_name_)
@@ -529,6 +533,7 @@ void Partition::move_high_watermark(LogEnd end) {
 }
 
 RecordsDeleted Partition::delete_records(Offset before) {
+  shard_.assert_on_shard();
   if (retired_ || shard_.refuses(id_.topic))
     return {ErrorCode::unknown_topic_or_partition, std::nullopt};
   if (fenced_) return {ErrorCode::kafka_storage_error, std::nullopt};
@@ -553,6 +558,7 @@ void Partition::move_log_start(Offset start) {
 }
 
 storage::RetentionPlan Partition::plan_retention(WallTime now) {
+  shard_.assert_on_shard();
   const Offset before = log_start();
   auto plan = log_.plan_retention(now, high_watermark());
   if (log_start() != before) fetches.check_all();
@@ -560,19 +566,25 @@ storage::RetentionPlan Partition::plan_retention(WallTime now) {
 }
 
 storage::LogRead Partition::read(Offset from, std::size_t max_bytes, bool at_least_one) {
+  shard_.assert_on_shard();
   auto found = log_.read(from, high_watermark(), max_bytes, at_least_one);
-  if (auto ahead = log_.take_read_ahead()) {
-    shard_.background().run(
-        [ahead = std::move(ahead)] {
-          ahead->run();
-          return true;
-        },
-        [](bool) {});
-  }
+  if (auto ahead = log_.take_read_ahead())
+    shard_.background().run([ahead = std::move(ahead)] { ahead->run(); }, [] {});
   return found;
 }
 
+storage::TimestampSearch Partition::find_timestamp(std::int64_t target) const {
+  shard_.assert_on_shard();
+  return log_.find_timestamp(target, high_watermark());
+}
+
+storage::TimestampSearch Partition::find_max_timestamp() const {
+  shard_.assert_on_shard();
+  return log_.find_max_timestamp(high_watermark());
+}
+
 void Partition::fence(std::string why) {
+  shard_.assert_on_shard();
   if (fenced_) return;
   log_error("broker", "partition {}-{} is out of service; its files are kept: {}", topic_name_,
             id_.partition, why);
@@ -581,13 +593,25 @@ void Partition::fence(std::string why) {
 }
 
 void Partition::retire() {
+  shard_.assert_on_shard();
   retired_ = true;
   if (append_queue_) append_queue_->retire();
   fetches.check_all();
 }
 
 std::optional<storage::Flush> Partition::plan_flush() {
+  shard_.assert_on_shard();
   return log_.plan_flush(std::min(durable_end(), high_watermark()));
+}
+
+void Partition::flushed(storage::FlushDone done) {
+  shard_.assert_on_shard();
+  log_.flushed(std::move(done));
+}
+
+void Partition::flush_failed(const Error& error) {
+  shard_.assert_on_shard();
+  log_.flush_failed(error);
 }
 
 Result<Offset> Partition::cut(Offset base) {

@@ -114,12 +114,8 @@ class Partition {
   RecordsDeleted delete_records(Offset before);
 
   // Records by their time, below the high watermark.
-  storage::TimestampSearch find_timestamp(std::int64_t target) const {
-    return log_.find_timestamp(target, high_watermark());
-  }
-  storage::TimestampSearch find_max_timestamp() const {
-    return log_.find_max_timestamp(high_watermark());
-  }
+  storage::TimestampSearch find_timestamp(std::int64_t target) const;
+  storage::TimestampSearch find_max_timestamp() const;
   std::uint64_t size_bytes() const { return log_.size_bytes(); }
 
   // --- For the checkpoint, which writes the log's batches that only the journal holds
@@ -129,8 +125,8 @@ class Partition {
   std::optional<storage::Flush> plan_flush();
   // The same for all that there is, in recovery.
   std::optional<storage::Flush> plan_flush_of_all() { return log_.plan_flush(log_.end_offset()); }
-  void flushed(storage::FlushDone done) { log_.flushed(std::move(done)); }
-  void flush_failed(const Error& error) { log_.flush_failed(error); }
+  void flushed(storage::FlushDone done);
+  void flush_failed(const Error& error);
   Offset flushed_end() const { return log_.flushed_end(); }
   // The log has batches that plan_flush() would write, or a segment to close.
   bool is_dirty() const { return log_.dirty(); }

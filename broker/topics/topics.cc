@@ -73,7 +73,14 @@ Topics::Topics(ShardContext& shard, TopicsHost& host, storage::Catalog& catalog)
   for (const auto& topic : catalog_.image()->by_name()) partitions_ += topic->partitions;
 }
 
+std::shared_ptr<const storage::TopicsImage> Topics::image() {
+  shard_.assert_on_shard();
+  return catalog_.image();
+}
+
+// What every change begins with.
 asio::awaitable<void> Topics::take_turn() {
+  shard_.assert_on_shard();
   if (!taken_) {
     taken_ = true;
     co_return;

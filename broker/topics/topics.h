@@ -91,7 +91,7 @@ class Topics {
                                                                ChangeConfigs change,
                                                                bool only_check);
 
-  std::shared_ptr<const storage::TopicsImage> image() { return catalog_.image(); }
+  std::shared_ptr<const storage::TopicsImage> image();
 
  private:
   // Holds the turn from the check until every shard knows.

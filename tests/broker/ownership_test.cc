@@ -43,6 +43,7 @@ TEST_SUITE("ownership") {
         {"stopping", [](Shard& s) { s.stopping(); }},
         {"Partitions::find", [&](Shard&) { partitions.find({}); }},
         {"Partitions::with", [&](Shard&) { partitions.with({}, [](auto) {}); }},
+        {"Topics::image", [&](Shard&) { world.broker().topics().image(); }},
         {"Groups::find", [&](Shard&) { groups.find("g"); }},
         {"commit",
          [](Shard& s) {
