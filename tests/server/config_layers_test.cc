@@ -13,6 +13,7 @@
 
 #include "server/config_keys.h"
 #include "server/properties_file.h"
+#include "tests/server/contains.h"
 
 namespace tarry::server {
 namespace {
@@ -44,10 +45,6 @@ const broker::ConfigEntry& entry(const Config& config, std::string_view name) {
   const auto found = std::ranges::find(config.broker.entries, name, &broker::ConfigEntry::name);
   REQUIRE(found != config.broker.entries.end());
   return *found;
-}
-bool contains(const std::string& text, std::string_view part) {
-  INFO("text: ", text);
-  return text.find(part) != std::string::npos;
 }
 
 TEST_SUITE("config") {

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "server/system_clock.h"
+#include "tests/server/contains.h"
 
 namespace tarry::server {
 namespace {
@@ -28,15 +29,11 @@ std::string refused(const HostPort& where) {
   REQUIRE_FALSE(result.has_value());
   return result.error().message;
 }
-bool contains(const std::string& text, std::string_view part) {
-  INFO("text: ", text);
-  return text.find(part) != std::string::npos;
-}
 bool machine_has_ipv6() {
   return BoundAddress::bind({"::1", 0}, "listeners").has_value();
 }
 
-class FakeClock final : public Clock {
+class StillClock final : public Clock {
  public:
   WallTime wall() const override { return {}; }
   MonoTime mono() const override { return now; }
@@ -95,7 +92,7 @@ struct Fixture {
   }
 
   asio::io_context context{1}, clients{1};
-  FakeClock clock;
+  StillClock clock;
   std::vector<int> taken;
   std::vector<std::string> peers;
   std::optional<Listener> listener;

@@ -41,9 +41,9 @@ using protocol::ErrorCode;
 constexpr int partitions = 8;
 constexpr std::string_view lasting = "lasting";
 
-class Client {
+class BlockingClient {
  public:
-  explicit Client(const HostPort& where) : socket_(context_) {
+  explicit BlockingClient(const HostPort& where) : socket_(context_) {
     socket_.connect({asio::ip::make_address(where.host), where.port});
     socket_.set_option(tcp::no_delay(true));
   }
@@ -106,8 +106,8 @@ struct Crowd {
   std::map<int, std::set<std::string>> acknowledged;  // Values, by partition.
 };
 
-ErrorCode produce(Client& client, std::string_view topic, int partition, const std::string& value,
-                  std::int16_t acks) {
+ErrorCode produce_one(BlockingClient& client, std::string_view topic, int partition,
+                      const std::string& value, std::int16_t acks) {
   records::BatchBuilder builder;
   builder.append(WallTime{std::chrono::milliseconds{1'700'000'000'000}}, std::nullopt,
                  as_bytes(value));
@@ -123,11 +123,12 @@ ErrorCode produce(Client& client, std::string_view topic, int partition, const s
 }
 
 void produce_some(Crowd& crowd, std::mt19937_64& random, const std::string& name) {
-  Client client(crowd.where);
+  BlockingClient client(crowd.where);
   for (int i = 0; i < 60; ++i) {
     const int partition = static_cast<int>(random() % partitions);
     const std::string value = name + "-" + std::to_string(i) + std::string(random() % 300, '.');
-    if (produce(client, lasting, partition, value, random() % 2 == 0 ? 1 : -1) != ErrorCode::none)
+    if (produce_one(client, lasting, partition, value, random() % 2 == 0 ? 1 : -1) !=
+        ErrorCode::none)
       continue;
     const std::lock_guard lock(crowd.mutex);
     crowd.acknowledged[partition].insert(value);
@@ -137,7 +138,7 @@ void produce_some(Crowd& crowd, std::mt19937_64& random, const std::string& name
 // Waits for one partition or for all of them, and often is gone before the answer.
 void fetch_some(Crowd& crowd, std::mt19937_64& random) {
   for (int i = 0; i < 12; ++i) {
-    Client client(crowd.where);
+    BlockingClient client(crowd.where);
     std::vector<int> from;
     const bool all = random() % 2 == 0;
     for (int p = 0; p < partitions; ++p)
@@ -157,7 +158,7 @@ void fetch_some(Crowd& crowd, std::mt19937_64& random) {
 
 void join_some(Crowd& crowd, std::mt19937_64& random, const std::string& group) {
   for (int life = 0; life < 4; ++life) {
-    Client client(crowd.where);
+    BlockingClient client(crowd.where);
     std::string member;
     std::int32_t generation = -1;
     for (int turn = 0; turn < 8; ++turn) {
@@ -216,7 +217,7 @@ void join_some(Crowd& crowd, std::mt19937_64& random, const std::string& group) 
 
 // Topics come and go under those who wait for them.
 void change_topics(Crowd& crowd, std::mt19937_64& random) {
-  Client client(crowd.where), waiting(crowd.where);
+  BlockingClient client(crowd.where), waiting(crowd.where);
   for (int i = 0; i < 8; ++i) {
     const std::string name = "passing" + std::to_string(random() % 3);
     protocol::CreateTopicsRequest create;
@@ -226,7 +227,7 @@ void change_topics(Crowd& crowd, std::mt19937_64& random) {
     topic.replication_factor = 1;
     client.call<protocol::CreateTopicsResponse>(create, 5);
     waiting.send(fetch_of(name, {0, 1, 2}, 1000, 200), 12);
-    produce(client, name, 1, "gone soon", 1);
+    produce_one(client, name, 1, "gone soon", 1);
 
     protocol::DeleteRecordsRequest records;
     auto& deleted = records.topics.emplace_back();
@@ -264,7 +265,7 @@ TEST_SUITE("many clients") {
     REQUIRE(server.start().has_value());
     crowd.where = server.kafka();
 
-    Client client(crowd.where);
+    BlockingClient client(crowd.where);
     protocol::CreateTopicsRequest create;
     auto& topic = create.topics.emplace_back();
     topic.name = lasting;

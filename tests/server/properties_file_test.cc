@@ -1,4 +1,5 @@
 #include "server/properties_file.h"
+#include "tests/server/contains.h"
 
 #include <unistd.h>
 
@@ -24,10 +25,6 @@ std::pair<std::string, std::string> line(std::string_view text) {
   const auto settings = file(text);
   REQUIRE(settings.size() == 1);
   return {settings[0].key, settings[0].value};
-}
-bool contains(const std::string& text, std::string_view part) {
-  INFO("text: ", text);
-  return text.find(part) != std::string::npos;
 }
 
 TEST_SUITE("properties file") {
