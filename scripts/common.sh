@@ -2,6 +2,10 @@
 
 started=${started:-$SECONDS}
 
+# ccache reads what a source includes off the compiler's own list, and does not run the preprocessor
+# for each file that is new to it.
+export CCACHE_DEPEND=1
+
 # say TEXT: one line with the time since the command began.
 say() {
   local elapsed=$((SECONDS - started))
