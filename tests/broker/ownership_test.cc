@@ -9,6 +9,7 @@
 
 #include "broker/context/connection.h"
 #include "broker/shard.h"
+#include "tests/broker/batches.h"
 #include "tests/broker/world.h"
 #include "tests/death.h"
 
@@ -26,6 +27,11 @@ TEST_SUITE("ownership") {
     Shard& shard = world.shard();
     Partitions& partitions = shard.partitions();
     Groups& groups = shard.groups();
+    create_topic(world, "orders");
+    Partition* orders = nullptr;
+    partitions.with({shard.topics().find("orders")->id, 0}, [&](auto found) { orders = *found; });
+    world.run();
+    REQUIRE(orders != nullptr);
     const Door doors[] = {
         {"partitions", [](Shard& s) { s.partitions(); }},
         {"groups", [](Shard& s) { s.groups(); }},
@@ -43,6 +49,11 @@ TEST_SUITE("ownership") {
         {"stopping", [](Shard& s) { s.stopping(); }},
         {"Partitions::find", [&](Shard&) { partitions.find({}); }},
         {"Partitions::with", [&](Shard&) { partitions.with({}, [](auto) {}); }},
+        {"Partition::append", [&](Shard&) { orders->append({}, true, [](auto) {}); }},
+        {"Partition::read", [&](Shard&) { (void)orders->read(0, 1, false); }},
+        {"Partition::find_timestamp", [&](Shard&) { (void)orders->find_timestamp(0); }},
+        {"Partition::delete_records", [&](Shard&) { (void)orders->delete_records(0); }},
+        {"Partition::plan_flush", [&](Shard&) { (void)orders->plan_flush(); }},
         {"Topics::image", [&](Shard&) { world.broker().topics().image(); }},
         {"Groups::find", [&](Shard&) { groups.find("g"); }},
         {"commit",
