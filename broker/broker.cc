@@ -13,6 +13,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/log.h"
+#include "broker/checkpoint/checkpointer.h"
 #include "broker/context/durability_wait.h"
 #include "broker/replay.h"
 #include "broker/tier_replay.h"
@@ -151,7 +152,8 @@ Result<> Broker::recover() {
   publish_initial_topics();
   Replay replay(context_, shards_, *catalog_);
   TierReplay pending(*pending_, clock().wall(),
-                     static_cast<std::size_t>(config().delay_memory_bytes));
+                     static_cast<std::size_t>(config().delay_memory_bytes),
+                     [this] { return flush_pending_store(context_); });
   auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, pending,
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());

@@ -30,6 +30,7 @@ Result<> TierReplay::begin(std::uint32_t shard, std::uint32_t journals) {
   hooks.pulled_back = [](const storage::PendingKey&) {};
   hooks.wake = [] {};
   hooks.failed = [this](const Error& error) { failed_ = error; };
+  hooks.flush = flush_;
   const storage::Owner owner{static_cast<std::uint16_t>(shard), static_cast<std::uint16_t>(shards)};
   tier_ =
       std::make_unique<delay::BucketTier>(store_, background_, owner, options, std::move(hooks));

@@ -14,8 +14,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/background.h"
@@ -31,8 +33,10 @@ namespace tarry::broker {
 class TierReplay final : public storage::PendingReplay {
  public:
   // `memory_bytes`: what the shards will have together.
-  TierReplay(storage::BucketStore& store, WallTime now, std::size_t memory_bytes)
-      : store_(store), now_(now), memory_bytes_(memory_bytes) {}
+  // `flush`: BucketTier::Hooks::flush.
+  TierReplay(storage::BucketStore& store, WallTime now, std::size_t memory_bytes,
+             std::function<Result<>()> flush)
+      : store_(store), now_(now), memory_bytes_(memory_bytes), flush_(std::move(flush)) {}
 
   Result<> begin(std::uint32_t shard, std::uint32_t journals) override;
   Result<> added(storage::JournalPlace at, const storage::PendingAdded& added) override;
@@ -57,6 +61,7 @@ class TierReplay final : public storage::PendingReplay {
   storage::BucketStore& store_;
   const WallTime now_;
   const std::size_t memory_bytes_;
+  const std::function<Result<>()> flush_;
   AtOnce background_;
   std::optional<Error> failed_;
   std::unique_ptr<delay::BucketTier> tier_;  // Between begin() and end().

@@ -27,6 +27,8 @@ constexpr std::chrono::milliseconds least_lead{1'000};
 // And it does not go ahead again at once.
 constexpr std::chrono::milliseconds lead_grows_after{30'000};
 
+// What a mark of a record that is gone costs until it is written.
+constexpr std::size_t mark_bytes = 48;
 // What an event of an id costs until it is written, beside the id.
 constexpr std::size_t event_bytes = 160;
 
@@ -223,6 +225,7 @@ void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPart
   count(partition.topic, -1);
   home.dirty = true;
   if (place.resident == nullptr) {
+    mark(home);
     home.gone.insert(key.sequence);
     return;
   }
@@ -234,7 +237,13 @@ void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPart
     home.gone.insert(key.sequence);
   else
     ++stats_.spared;
+  if (is_on_disk) mark(home);
   kill(place);
+}
+
+void BucketTier::mark(Home& home) {
+  home.marks += mark_bytes;
+  memory_ += mark_bytes;
 }
 
 void BucketTier::kill(const Place& place) {
@@ -555,7 +564,10 @@ std::optional<BucketTier::Earliest> BucketTier::earliest() const {
     if (!first || due < first->due) first = {due, exact};
   };
   for (const auto& [id, home] : homes_) {
-    if (first && first->due < id.start) break;
+    if (first && first->due < id.start) {
+      if (id.level == BucketLevel::month) continue;  // The hours follow.
+      break;
+    }
     // What is near is in memory, so the rest of the home is behind the horizon.
     if ((home.on_disk || home.foreign) && horizon_.due < id.end())
       consider(std::max(id.start, horizon_.due), false);

@@ -27,7 +27,7 @@
 //   is
 //     written: the lane.  Flushes and pages are not in it.
 //   - A home (storage/bucket.h) that was written up to a place takes no operation from before it.
-//   - No call to the store is made on the shard's thread.
+//   - No call to the store is made on the shard's thread, but for open() and last_event().
 //   - A step hands over, seals or scans a bounded number of entries.
 //
 // No threads: everything runs on the shard's thread, but the work that Background is given, which
@@ -186,9 +186,13 @@ class BucketTier {
   std::optional<Earliest> earliest() const;
   // step() should be called, to give memory to the disk; when it is at it, it wakes the host
   // itself.
-  bool is_short() const { return !busy_ && !no_room_ && memory_ >= spill_from(); }
+  bool is_short() const { return !busy_ && !no_room_ && used() >= spill_from(); }
+  // Something is to be loaded when memory is free again, of which nobody tells the tier.
+  bool waits_for_memory() const { return load_waits_; }
+  // What the host's locators of near records take of the same budget.
+  void set_locator_bytes(std::size_t bytes) { locators_ = bytes; }
   // New records should wait: memory is spent, and writing does not keep up.
-  bool is_full() const { return memory_ >= options_.memory_bytes; }
+  bool is_full() const { return used() >= options_.memory_bytes; }
 
  private:
   // A chunk in memory: the end of a tail, or what was loaded.
@@ -217,6 +221,7 @@ class BucketTier {
     std::vector<storage::ChunkKey> dead;
     std::map<TopicId, std::int64_t> counts;
     std::size_t unwritten = 0;  // Bytes of its residents that are not on disk.
+    std::size_t marks = 0;      // Charged for what is gone and not written.
     bool dirty = false;
     bool on_disk = false;  // It may have chunks there that are not in memory.
     bool foreign = false;  // It may have chunks of another number of shards.
@@ -250,6 +255,7 @@ class BucketTier {
   };
   using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
 
+  std::size_t used() const { return memory_ + locators_; }
   std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
 
   // --- bucket_tier.cc
@@ -270,6 +276,7 @@ class BucketTier {
                                             std::size_t& index);
   static Resident& tail(Shelf& shelf, const storage::Bucket& bucket);
   void kill(const Place& place);
+  void mark(Home& home);
   void charge(Home& home, Resident& resident);
   void let_go(Home& home, const storage::Bucket& bucket, Resident& resident);
   bool is_gone(const PendingKey& key) const;
@@ -291,7 +298,7 @@ class BucketTier {
   bool begin_finds();
   std::optional<storage::Bucket> foreign_home(const PendingKey& key) const;
   bool open_months(WallTime now);
-  bool deal_months();
+  bool deal_months(WallTime until);
   bool begin_load(WallTime now);
   void begin_deal(const storage::Bucket& month);
   void begin_adopt(const storage::Bucket& home);
@@ -321,6 +328,7 @@ class BucketTier {
   std::set<TopicId> dropped_;
   storage::JournalPlace applied_;  // Everything before it was told.
   std::size_t memory_ = 0;
+  std::size_t locators_ = 0;
   std::size_t live_ = 0;
   // What is due later goes to months.  Months before it are closed: they are dealt out to hours.
   WallTime hours_end_ = WallTime::min();
@@ -342,6 +350,7 @@ class BucketTier {
   bool no_room_ = false;     // For a flush.
   bool load_waits_ = false;  // For memory.
   bool failed_ = false;
+  bool dealt_last_ = false;  // The last piece of work was a part of something large.
   bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
   std::deque<Lookup> lookups_;
   std::deque<IdLookup> id_lookups_;

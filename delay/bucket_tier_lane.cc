@@ -56,8 +56,11 @@ bool BucketTier::begin_work(WallTime now) {
     found_last_ = true;
     return true;
   }
+  // What is large is dealt in many pieces; those that write come in between.
+  if (std::exchange(dealt_last_, false) && (begin_checkpoint_write() || begin_spill(now)))
+    return true;
   return begin_load(now) || begin_checkpoint_write() || begin_spill(now) || begin_finds() ||
-         begin_forget();
+         deal_months(WallTime::max()) || begin_forget();
 }
 
 // --- Lookups
@@ -161,10 +164,10 @@ bool BucketTier::open_months(WallTime now) {
   return false;
 }
 
-// Closed months are dealt out to hours.
-bool BucketTier::deal_months() {
+// Closed months that begin before `until` are dealt out to hours.
+bool BucketTier::deal_months(WallTime until) {
   for (auto& [id, home] : homes_) {
-    if (id.level != BucketLevel::month || id.start >= hours_end_) break;
+    if (id.level != BucketLevel::month || id.start >= std::min(hours_end_, until)) break;
     if (home.foreign) return begin_adopt(id), true;
     if (home.dirty || !home.shelves.empty()) return write_homes({id}), true;
     if (home.on_disk) return begin_deal(id), true;
@@ -175,13 +178,14 @@ bool BucketTier::deal_months() {
 bool BucketTier::begin_load(WallTime now) {
   if (!options_.loads) return false;
   load_waits_ = false;
-  if (open_months(now) || deal_months()) return true;
+  if (open_months(now)) return true;
   if (!handing_.empty()) return false;
-  if (lead_ < options_.lead && memory_ < options_.memory_bytes / 2 && now >= lead_from_)
+  if (lead_ < options_.lead && used() < options_.memory_bytes / 2 && now >= lead_from_)
     lead_ = std::min(lead_ * 2, options_.lead);
   const WallTime want = bucket_of(BucketLevel::second, now + lead_).end();
   // Not a little at a time: each time looks at all that is in memory of an hour.
   if (now + lead_ / 2 < horizon_.due) return false;
+  if (deal_months(want)) return true;
   const auto next = next_home(horizon_.due);
   if (!next || next->start >= want) return begin_handing({want, 0}), true;
   if (next->start > horizon_.due) return begin_handing({next->start, 0}), true;
@@ -190,7 +194,7 @@ bool BucketTier::begin_load(WallTime now) {
   if (!home.on_disk) return begin_handing({std::min(next->end(), want), 0}), true;
   // What is near already has to be delivered first, and what is far to be written.
   const std::size_t piece = options_.memory_bytes / piece_share;
-  const auto has_room = [&] { return memory_ + piece <= spill_from() || memory_ <= piece; };
+  const auto has_room = [&] { return used() + piece <= spill_from() || memory_ <= piece; };
   if (!has_room()) evict(home);  // Of its chunks all that was near may have been delivered.
   load_waits_ = !has_room();
   if (load_waits_) return false;
@@ -207,6 +211,7 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   Home& home = homes_.at(id);
   if (!piece.loaded) {
     ++stats_.disk_downgrades;
+    dealt_last_ = true;
     home.split = std::max(home.split, std::min(finer(piece.level), BucketLevel::tick));
     return;
   }
@@ -258,6 +263,7 @@ void BucketTier::begin_deal(const Bucket& month) {
       },
       [this, month](const Dealt& dealt) {
         ++stats_.disk_downgrades;
+        dealt_last_ = true;
         if (dealt.more) return;
         homes_.at(month).on_disk = false;
         for (auto at = dealt.homes.lower_bound(bucket_of(BucketLevel::hour, month.start));
@@ -270,6 +276,7 @@ void BucketTier::begin_adopt(const Bucket& home) {
   run<bool>([&store = store_, shards = owner_.shards, home,
              owner_of = hooks_.owner_of] { return store.adopt(shards, home, owner_of); },
             [this, home](bool more) {
+              dealt_last_ = true;
               if (more) return;
               homes_.at(home).foreign = false;
               homes_.at(home).on_disk = true;
@@ -297,11 +304,12 @@ bool BucketTier::begin_checkpoint_write() {
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (no_room_ || (memory_ < spill_from() && !load_waits_)) return false;
+  if (no_room_ || (used() < spill_from() && !load_waits_)) return false;
   if (shared_.bytes > options_.memory_bytes / piece_share) return write_shared(false), true;
   std::vector<std::pair<std::size_t, Bucket>> fullest;
   for (const auto& [id, home] : homes_)
-    if (home.unwritten > 0 && id.end() > horizon_.due) fullest.emplace_back(home.unwritten, id);
+    if (home.unwritten + home.marks > 0 && id.end() > horizon_.due)
+      fullest.emplace_back(home.unwritten + home.marks, id);
   const auto count = std::min(fullest.size(), options_.write_homes);
   std::ranges::partial_sort(fullest, fullest.begin() + static_cast<std::ptrdiff_t>(count),
                             std::ranges::greater());
@@ -311,7 +319,7 @@ bool BucketTier::begin_spill(WallTime now) {
     bytes += fullest[i].first;
     homes.push_back(fullest[i].second);
   }
-  if (bytes < options_.write_bytes / 4 && memory_ >= pull_back_from(options_.memory_bytes))
+  if (bytes < options_.write_bytes / 4 && used() >= pull_back_from(options_.memory_bytes))
     pull_back(now);
   if (homes.empty()) return false;
   write_homes(homes);
@@ -327,6 +335,7 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed) {
   out.dead = std::exchange(home.dead, {});
   out.counts = std::exchange(home.counts, {});
   for (const auto& topic : dropped_) out.counts.erase(topic);
+  memory_ -= std::exchange(home.marks, 0);
   out.gone.assign(home.gone.begin(), home.gone.end());
   home.gone.clear();
   for (auto& [bucket, shelf] : home.shelves) {

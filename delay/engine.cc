@@ -17,15 +17,12 @@ using std::chrono::nanoseconds;
 // While anything is pending a step of the wall clock is noticed within this (docs/adr/0001).
 constexpr milliseconds max_sleep{1'000};
 
-// Of the memory for delayed records the locators of the near ones take up to two fifths: a record
-// of 100 bytes takes 120 in its chunk, and its locator 85.
-constexpr std::size_t tier_share(std::size_t bytes) {
-  return bytes / 5 * 3;
-}
+// A locator with its places in the list of free ones and in the index.
+constexpr std::size_t locator_bytes = sizeof(NearEntry) + 3 * sizeof(NearEntry*);
 
 BucketTier::Options tier_options(const Engine::Options& options, storage::PendingCounts& counts) {
   BucketTier::Options out;
-  out.memory_bytes = tier_share(options.memory_bytes);
+  out.memory_bytes = options.memory_bytes;
   out.lead = options.lead;
   out.step_entries = options.step_loads;
   out.counts = &counts;
@@ -102,6 +99,7 @@ void Engine::step() {
   end_back_offs(clock_.mono());
 
   more_ = false;
+  tier_.set_locator_bytes(near_.size() * locator_bytes);
   bool more = tier_.step(now);
   if (!stopped_ && tier_.settled_before() == tier_.horizon()) {
     for (const PartitionSlot slot : std::exchange(unsettled_, {})) {
@@ -178,6 +176,7 @@ void Engine::set_alarm() {
   const auto consider = [&next](MonoTime time) { next = next ? std::min(*next, time) : time; };
   if (const auto due = near_.next_work()) consider(wall_.mono_of(*due));
   if (const auto load = tier_.next_load()) consider(wall_.mono_of(*load));
+  if (tier_.waits_for_memory()) consider(now + max_sleep);
   if (!backing_off_.empty()) consider(backing_off_.begin()->first);
   if (!next && !wall_.confirms_at()) {
     alarm_.cancel();

@@ -365,6 +365,7 @@ class Engine {
 
   // A record whose removal is appended and not durable yet.
   struct Leaving {
+    bool stays = false;                                    // It is moved, and pending on.
     std::vector<std::move_only_function<void()>> waiters;  // Further cancels of it.
   };
 
@@ -449,6 +450,7 @@ class Engine {
   timing::Tick tick_of(MonoTime time) const;
 
   // --- engine_control.cc
+  void look_id(const TopicPartition& partition, std::string id, LookedDone done, int tries);
   void control(std::unique_ptr<Control> asked);
   void control_found(std::unique_ptr<Control> asked, const Found& found);
   bool waits(std::unique_ptr<Control>& asked, Sequence sequence);

@@ -87,7 +87,9 @@ Result<Engine::Taken> Engine::take_id(Accepted& accepted, Intake& intake, std::s
   const auto found = find_id(accepted.partition_, id);
   if (!found) return std::unexpected(found.error());
   const Sequence sequence = found->key.sequence;
-  if (found->state != Found::State::pending || leaving_.contains(sequence)) return Taken::no;
+  if (found->state != Found::State::pending) return Taken::no;
+  if (const auto leaving = leaving_.find(sequence); leaving != leaving_.end())
+    return leaving->second.stays ? Taken::busy : Taken::no;
   const NearEntry* const entry = near_.find(sequence);
   if (entry == nullptr || entry->state() != NearEntry::State::in_flight) {
     accepted.add_gone(found->key, found->first, how, id);
@@ -204,7 +206,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
   }
   if (busy) {
     return refuse(ScheduleErrors::Kind::busy,
-                  "a record with an id of this batch is just being delivered; try again",
+                  "a record with an id of this batch is just being delivered or moved; try again",
                   "id_in_delivery");
   }
   accepted.kind_ = immediate.empty() ? Accepted::Kind::nothing : Accepted::Kind::rewritten;

@@ -49,15 +49,21 @@ storage::PendingRemoved Engine::Removal::operation(const One& one) const {
 // --- What a name stands for
 
 void Engine::look_id(const TopicPartition& partition, std::string id, LookedDone done) {
+  look_id(partition, std::move(id), std::move(done), max_tries);
+}
+
+void Engine::look_id(const TopicPartition& partition, std::string id, LookedDone done, int tries) {
   if (stopped_) return done(fail(Errc::stopped, "the pending store has failed"));
-  tier_.find_id(partition, id, [this, id, done = std::move(done)](auto events) mutable {
+  tier_.find_id(partition, id, [=, this, done = std::move(done)](auto events) mutable {
     if (!events) return done(std::unexpected(events.error()));
     const Found found =
         found_of(events->empty() ? std::nullopt : std::optional(std::move(events->back())), id);
     if (found.state != Found::State::pending)
       return done(Looked{std::nullopt, found.state == Found::State::delivered});
-    tier_.find(found.key, [done = std::move(done)](auto record) mutable {
+    tier_.find(found.key, [=, this, done = std::move(done)](auto record) mutable {
       if (!record) return done(std::unexpected(record.error()));
+      // It has just gone, or somewhere else.
+      if (!*record && tries > 0) return look_id(partition, id, std::move(done), tries - 1);
       done(Looked{std::move(*record), false});
     });
   });
@@ -237,6 +243,7 @@ void Engine::start_move(std::unique_ptr<Control> asked, storage::PendingRecord r
 
 void Engine::commit_move(std::unique_ptr<Move> move) {
   begin_leaving(move->record.key);
+  leaving_[move->record.key.sequence].stays = true;
   storage::JournalTransaction transaction(storage::Reserve::keep);
   move->place.operation = transaction.add(move->removed());
   transaction.add(move->added());

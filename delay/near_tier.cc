@@ -128,22 +128,6 @@ std::optional<WallTime> NearTier::next_work() const {
   return next;
 }
 
-std::optional<PendingKey> NearTier::horizon_for(double keep) {
-  // A sample is as good as all: the horizon need not be exact, only the same for everybody.
-  constexpr std::size_t wanted = 512;
-  std::vector<PendingKey> sample;
-  const std::size_t total = slabs_.size() * slab_entries;
-  const std::size_t stride = std::max<std::size_t>(1, total / (4 * wanted)) | 1;
-  for (std::size_t at = 0; at < total && sample.size() < 4 * wanted; at += stride) {
-    const NearEntry& entry = slabs_[at / slab_entries][at % slab_entries];
-    if (entry.state_ == NearEntry::State::waiting) sample.push_back(entry.key_);
-  }
-  if (sample.empty()) return std::nullopt;
-  const auto rank = static_cast<std::ptrdiff_t>(keep * static_cast<double>(sample.size() - 1));
-  std::nth_element(sample.begin(), sample.begin() + rank, sample.end());
-  return sample[static_cast<std::size_t>(rank)];
-}
-
 bool NearTier::sweep(std::size_t limit, const std::function<bool(const NearEntry&)>& unwanted) {
   for (; limit != 0; --limit) {
     if (swept_ >= slabs_.size() * slab_entries) {

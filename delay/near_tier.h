@@ -2,7 +2,7 @@
 
 // NearTier: the records that are due soon, as locators in a wheel of wall-clock milliseconds.
 //
-//     far (the store alone)              near (here too)                    due
+//     far (the BucketTier alone)         near (here too)                    due
 //   ------------------------ horizon  [ wheel: due > now ]  --expiry-->  ready, of its partition
 //                                     [ early: came out too soon ]
 //
@@ -11,9 +11,8 @@
 // (docs/adr/0001): a step ahead is one more advance(); after a step back the wheel is ahead of the
 // clock, and an entry that leaves it too soon waits in `early`, in order, until it is due.
 //
-// The caller of insert() bounds the number of entries: when there are too many, horizon_for()
-// proposes a nearer horizon (by a sample), and sweep() erases the entries behind it, a few at a
-// time.  Erasing loses nothing: the store has everything.
+// The caller of insert() bounds the number of entries: when the horizon moves back, sweep() erases
+// the entries behind it, a few at a time.  Erasing loses nothing: the BucketTier has everything.
 //
 // What always holds
 //   - An entry becomes ready once, by advance() or in insert(), when `now` has reached its due
@@ -110,9 +109,6 @@ class NearTier {
 
   std::size_t size() const { return size_; }
   std::size_t waiting() const { return wheel_.size(); }
-
-  // A key such that about `keep` (0..1) of those in the wheel lie before it.
-  std::optional<PendingKey> horizon_for(double keep);
 
   // Visits up to `limit` entries, from where it last ended, and erases waiting ones for which
   // `unwanted` is true.  Returns true when this call completes a round over all entries.

@@ -249,7 +249,6 @@ bool Marks::add(Bytes key, Bytes value) {
     return false;
   Fields names(key.last(18));
   const JournalPlace place = take_place(names);
-  youngest_ = std::max(youngest_, place);
   auto count = load_be<std::uint32_t>(value.data() + 4);
   std::size_t at = 8;
   Sequence sequence = 0;

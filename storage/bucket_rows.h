@@ -1,6 +1,6 @@
 #pragma once
 
-// The keys and small rows of db/pending in its second format (docs/formats/buckets.md), and how
+// The keys and small rows of db/pending in its third format (docs/formats/buckets.md), and how
 // RocksDB merges those that are sums.  For the .cc files of BucketStore alone.
 //
 // Pure; any thread.
@@ -32,8 +32,7 @@ inline constexpr char place = 'p';    // p shard home -> PlaceRow
 inline constexpr char gone = 'g';     // g home place shard -> marks
 inline constexpr char forward = 'f';  // f first due, sequence -> due
 inline constexpr char dropped = 'd';  // d topic -> end of its last home
-inline constexpr char layout =
-    'l';  // l shard -> shards, the place where its journal began with so many
+inline constexpr char layout = 'l';   // l -> epoch, number of shards
 }  // namespace row
 
 struct ChunkRow {
@@ -93,7 +92,6 @@ class Marks {
   }
   bool empty() const { return marks_.empty(); }
   std::size_t size() const { return marks_.size(); }
-  JournalPlace youngest() const { return youngest_; }
 
  private:
   struct Mark {
@@ -101,7 +99,6 @@ class Marks {
     JournalPlace place;
   };
   std::vector<Mark> marks_;  // By sequence number, each once: the youngest.
-  JournalPlace youngest_;
 };
 
 std::shared_ptr<rocksdb::MergeOperator> count_merge();

@@ -195,12 +195,21 @@ Result<> BucketStore::drop_topic(const TopicId& topic) {
   topics.insert(topic);
   const auto pending = counts(topic);
   if (!pending) return std::unexpected(pending.error());
-  WallTime end = WallTime::min();
-  for (const auto& [home, count] : *pending) end = std::max(end, home.end());
-
   rocksdb::WriteBatch batch;
   Buffer key(1, row::dropped), value;
   put(key, topic);
+  WallTime end = WallTime::min();
+  for (const auto& [home, count] : *pending) end = std::max(end, home.end());
+  // It may be dropped again, by a replay or once its shards know, and then the counts are gone.
+  rocksdb::PinnableSlice known;
+  const auto before = in.rocks->get(bucket_family::rows, slice(key), known);
+  if (!before) return std::unexpected(before.error());
+  if (*before) {
+    Fields fields(bytes_of(known));
+    const WallTime told = fields.time();
+    if (!fields.good()) return in.bad_row(key);
+    end = std::max(end, told);
+  }
   put(value, end);
   batch.Put(in.rocks->family(bucket_family::rows), slice(key), slice(value));
   const Buffer behind = behind_prefix(topic.bytes);

@@ -32,8 +32,10 @@
 // Bounds: a function that deals or loads takes about step_bytes of chunks and says whether there is
 // more.  The chunks themselves are blobs; the tables of RocksDB hold only keys and small rows.
 //
-// Threads: everything blocks, and runs on a Background.  Different owners may call at the same
-// time; an owner calls one function at a time, but flush(), page() and counts().  Layout:
+// Threads: everything blocks, and runs on a Background; at start, in id_events() and drop_topic(),
+// on a shard's thread too.  Different owners may call at the same time; an owner calls one function
+// at a time, but for those that tell of all owners or change none (flush(), page(), count(),
+// counts(), totals(), sizes(), reclaim(), id_events(), drop_topic()).  Layout:
 // docs/formats/buckets.md.  Errors as Database has them.
 
 #include <cstddef>

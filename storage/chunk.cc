@@ -120,7 +120,10 @@ void Chunk::note(const PendingKey& key) {
     earliest_ = latest_ = key.due;
     return;
   }
-  if (key.sequence <= last_) sorted_ = false;
+  if (key.sequence <= last_ && std::exchange(sorted_, false)) {
+    for (std::uint32_t i = 0; i < offsets_.size(); ++i) by_sequence_[key_at(i).sequence] = i;
+  }
+  if (!sorted_) by_sequence_[key.sequence] = static_cast<std::uint32_t>(offsets_.size());
   first_ = std::min(first_, key.sequence);
   last_ = std::max(last_, key.sequence);
   earliest_ = std::min(earliest_, key.due);
@@ -178,9 +181,8 @@ PendingView Chunk::at(std::size_t index) const {
 std::optional<std::size_t> Chunk::find(Sequence sequence) const {
   if (offsets_.empty() || sequence < first_ || sequence > last_) return std::nullopt;
   if (!sorted_) {
-    for (std::size_t i = offsets_.size(); i-- > 0;)
-      if (key_at(i).sequence == sequence) return i;
-    return std::nullopt;
+    const auto known = by_sequence_.find(sequence);
+    return known == by_sequence_.end() ? std::nullopt : std::optional<std::size_t>(known->second);
   }
   std::size_t from = 0, until = offsets_.size();
   while (from < until) {
@@ -203,7 +205,8 @@ std::size_t Chunk::entry_bytes(std::size_t index) const {
 std::size_t Chunk::memory_bytes() const {
   return sizeof(Chunk) + own_.capacity() + parsed_.size() +
          offsets_.capacity() * sizeof(std::uint32_t) +
-         partitions_.capacity() * sizeof(TopicPartition) + index_.size() * 48;
+         partitions_.capacity() * sizeof(TopicPartition) +
+         (index_.size() + by_sequence_.size()) * 48;
 }
 
 Buffer Chunk::encode(const LiveEntries& live) const {

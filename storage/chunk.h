@@ -112,6 +112,8 @@ class Chunk {
   Sequence first_ = 0, last_ = 0;
   WallTime earliest_{}, latest_{};
   bool sorted_ = true;  // By sequence number, each once.
+  // Only if they are not: the place of each number's last entry.
+  std::unordered_map<Sequence, std::uint32_t> by_sequence_;
   std::vector<TopicPartition> partitions_;
   // Only where there are many; few are searched from the back.
   std::unordered_map<TopicPartition, std::uint32_t> index_;

@@ -214,6 +214,25 @@ TEST_SUITE("move") {
     CHECK(host.total() == 0);
   }
 
+  TEST_CASE("a record with the id of one whose move is on its way is refused for the moment") {
+    TestHost host;
+    host.park(orders, "a", "1h", "id");
+    host.settle();
+    const auto moved = host.move(orders, "id", host.clock.wall() + minutes{1});
+    const TestRecord again{"again", {{"x-delay", "2m"}, {"x-schedule-id", "id"}}};
+    const TestRecord cancel{"", {{"x-schedule-action", "cancel"}, {"x-schedule-id", "id"}}};
+    for (const auto& record : {again, cancel}) {
+      const auto refused = host.produce(orders, {record});
+      REQUIRE(!refused.has_value());
+      CHECK(refused.error().kind == ScheduleErrors::Kind::busy);
+    }
+    host.settle();
+    CHECK(outcome_of(moved) == ControlOutcome::done);
+    REQUIRE(host.produce(orders, {again}).has_value());
+    host.pass(minutes{3});
+    CHECK(host.values(orders) == Strings{"again"});
+  }
+
   TEST_CASE("a record of a topic that is deleted while its move is on its way is gone") {
     TestHost host;
     host.park(orders, "a", "1h", "id");

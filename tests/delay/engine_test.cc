@@ -626,6 +626,16 @@ TEST_SUITE("time") {
   }
 
   // Each time is two steps of the shard's wheel: the alarm overflows to its second level.
+  TEST_CASE("what is due first is told, however far ahead the others are") {
+    TestHost host;
+    host.topics[orders.topic].max_delay = std::chrono::hours{24 * 2'000};
+    host.park(orders, "a", "1000d");
+    host.park(orders, "b", "1200d");
+    host.park(orders, "c", "5m");
+    host.settle();
+    CHECK(host.engine->stats().next_due == host.clock.wall() + std::chrono::minutes{5});
+  }
+
   TEST_CASE("something far ahead wakes the shard once a second, and no oftener") {
     TestHost host;
     host.park(orders, "a", "30d");

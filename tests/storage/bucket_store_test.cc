@@ -427,7 +427,8 @@ TEST_SUITE("bucket store") {
   TEST_CASE("trap 9: records of a dropped topic are seen by nobody, and its mark goes after them") {
     Fixture f;
     f.write(hour, {{1, 100}, {2, 200, others}});
-    REQUIRE(f.store->drop_topic(orders.topic).has_value());
+    // Once more: a replay drops it again, and then there is nothing to count.
+    for (int times = 0; times < 2; ++times) REQUIRE(f.store->drop_topic(orders.topic).has_value());
     const auto check = [&] {
       CHECK_FALSE(f.is_pending(100, 1));
       CHECK(f.load() == std::vector<Sequence>{2});
