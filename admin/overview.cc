@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/delayed_records.h"
 
@@ -51,9 +52,11 @@ asio::awaitable<WallTime> first_on_disk(Context& context, WallTime bucket) {
   known.looking = true;
   const auto due = co_await broker::first_due_on_disk(context.broker, context.here, bucket);
   known.looking = false;
-  if (!due) throw Refused{500, due.error().message};
+  // Damage of one file does not blind those who watch the broker.
+  if (!due) log_error("admin", "the first pending record on disk: {}", due.error().message);
   known.from = bucket;
-  known.due = due->value_or(bucket);  // There may be none, for memory knows more than the disk.
+  // There may be none, for memory knows more than the disk.
+  known.due = due ? due->value_or(bucket) : bucket;
   known.at = now;
   co_return known.due;
 }
@@ -106,6 +109,10 @@ asio::awaitable<PendingStatus> pending_status(Context& context,
     const auto& due = shard.delay.next_due;
     auto& first = shard.delay.next_due_exact ? status.next_due : bucket;
     if (due) first = first ? std::min(*first, *due) : *due;
+  }
+  if (status.total == 0) {  // The disk may still have what was of a deleted topic, or cancelled.
+    status.next_due.reset();
+    co_return status;
   }
   if (bucket && (!status.next_due || *bucket < *status.next_due)) {
     const WallTime due = co_await first_on_disk(context, *bucket);

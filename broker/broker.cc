@@ -121,10 +121,7 @@ Result<> Broker::open_stores() {
 
   using storage::BucketStore, storage::Database;
   const bool is_new = directory_.is_new();
-  const auto meta_path = directory_.meta_database();
-  auto meta = is_new ? Database::make(meta_path) : Database::open(meta_path);
-  if (!meta) return std::unexpected(meta.error());
-  meta_ = std::move(*meta);
+  // First: a directory of a former format is refused here, and nothing has been changed.
   BucketStore::Limits limits;
   limits.remember = config.delay_remember;
   const auto pending_path = directory_.pending_store();
@@ -132,6 +129,10 @@ Result<> Broker::open_stores() {
       is_new ? BucketStore::make(pending_path, limits) : BucketStore::open(pending_path, limits);
   if (!pending) return std::unexpected(pending.error());
   pending_ = std::move(*pending);
+  const auto meta_path = directory_.meta_database();
+  auto meta = is_new ? Database::make(meta_path) : Database::open(meta_path);
+  if (!meta) return std::unexpected(meta.error());
+  meta_ = std::move(*meta);
 
   catalog_ = std::make_unique<storage::Catalog>(*meta_);
   if (auto loaded = catalog_->load(); !loaded) return loaded;

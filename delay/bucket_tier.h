@@ -75,7 +75,7 @@ class BucketTier {
     // of work writes.
     std::size_t step_entries = 2'048;
     std::size_t write_bytes = 4u << 20;
-    std::size_t write_homes = 64;
+    std::size_t write_homes = 512;
     // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.
     std::size_t flush_bytes = 32u << 20;
     // False: nothing comes near.  For the replay of a journal, after which the tier goes.
