@@ -274,6 +274,11 @@ void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
 
 void BucketTier::topic_dropped(const TopicId& topic) {
   if (!dropped_.insert(topic).second) return;
+  for (auto& [id, home] : homes_) {
+    if (!home.on_disk && !home.foreign) continue;
+    home.gone_on_disk = std::numeric_limits<std::uint32_t>::max();  // Nobody knows how much it is.
+    disk_sweeps_.try_emplace(id);
+  }
   for (const auto& [id, home] : homes_)
     for (const auto& [bucket, shelf] : home.shelves)
       for (const auto& resident : shelf.residents) sweeping_.push_back({id, bucket, resident, 0});

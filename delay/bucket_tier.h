@@ -176,6 +176,7 @@ class BucketTier {
     std::uint64_t pulled_back = 0;      // Times that the horizon was.
     std::uint64_t disk_downgrades = 0;  // Steps of dealing on disk.
     std::uint64_t loads = 0;            // Pieces.
+    std::uint64_t freed_bytes = 0;      // On disk, of what was gone before its time came near.
   };
   Stats stats() const;
   // The first due time, or a time before it: the beginning of the bucket that has it.
@@ -209,6 +210,8 @@ class BucketTier {
 
     bool is_written() const { return key.has_value(); }
   };
+  // So many records of a home are marked before it is swept.
+  static constexpr std::uint64_t least_gone = 4'096;
   // Those of one bucket.
   struct Shelf {
     std::vector<std::shared_ptr<Resident>> residents;
@@ -220,8 +223,10 @@ class BucketTier {
     std::unordered_set<Sequence> gone;  // On disk alone, and not written yet.
     std::vector<storage::ChunkKey> dead;
     std::map<TopicId, std::int64_t> counts;
-    std::size_t unwritten = 0;  // Bytes of its residents that are not on disk.
-    std::size_t marks = 0;      // Charged for what is gone and not written.
+    std::size_t unwritten = 0;            // Bytes of its residents that are not on disk.
+    std::size_t marks = 0;                // Charged for what is gone and not written.
+    std::uint64_t gone_on_disk = 0;       // Marks written since it was swept,
+    std::uint64_t sweep_at = least_gone;  //   and when to look whether that is worth it.
     bool dirty = false;
     bool on_disk = false;  // It may have chunks there that are not in memory.
     bool foreign = false;  // It may have chunks of another number of shards.
@@ -306,6 +311,7 @@ class BucketTier {
   bool begin_checkpoint_write();
   bool begin_spill(WallTime now);
   bool begin_forget();
+  bool begin_disk_sweep();
   void write_homes(const std::vector<storage::Bucket>& ids);
   storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed);
   void written(const storage::HomeWrite& change, const Sealed& sealed,
@@ -343,7 +349,9 @@ class BucketTier {
   std::size_t handed_ = 0;  // Entries of the first one.
 
   PendingKey loading_from_{WallTime::min(), 0};  // The horizon when a piece was asked for.
-  std::deque<Place> sweeping_;                   // Chunks that may have records of dropped topics.
+  // Homes on disk of which much may be gone, and how far they are swept.
+  std::map<storage::Bucket, std::optional<storage::ChunkKey>> disk_sweeps_;
+  std::deque<Place> sweeping_;  // Chunks that may have records of dropped topics.
 
   bool busy_ = false;  // The lane.
   bool flushing_ = false;

@@ -60,7 +60,7 @@ bool BucketTier::begin_work(WallTime now) {
   if (std::exchange(dealt_last_, false) && (begin_checkpoint_write() || begin_spill(now)))
     return true;
   return begin_load(now) || begin_checkpoint_write() || begin_spill(now) || begin_finds() ||
-         deal_months(WallTime::max()) || begin_forget();
+         deal_months(WallTime::max()) || begin_forget() || begin_disk_sweep();
 }
 
 // --- Lookups
@@ -352,6 +352,8 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed) {
     }
   }
   home.dirty = false;
+  home.gone_on_disk += out.gone.size();
+  if (home.gone_on_disk >= home.sweep_at) disk_sweeps_.try_emplace(id);
   return out;
 }
 
@@ -458,6 +460,40 @@ bool BucketTier::begin_forget() {
               }
             });
   return true;
+}
+
+// Frees what was cancelled, or is of a deleted topic, in homes that do not come near soon.
+bool BucketTier::begin_disk_sweep() {
+  while (!disk_sweeps_.empty()) {
+    const auto& [id, after] = *disk_sweeps_.begin();
+    const auto found = homes_.find(id);
+    if (found != homes_.end() && found->second.on_disk && !found->second.foreign &&
+        id.start > horizon_.due) {
+      run<storage::BucketStore::Swept>(
+          [&store = store_, owner = owner_, id = id, after = after,
+           have = known_keys(found->second),
+           gone = found->second.gone_on_disk] { return store.sweep(owner, id, after, have, gone); },
+          [this, id = id](const storage::BucketStore::Swept& swept) {
+            stats_.freed_bytes += swept.freed;
+            const auto home = homes_.find(id);
+            if (home == homes_.end()) return;
+            if (swept.next) {
+              disk_sweeps_[id] = swept.next;
+              return;
+            }
+            disk_sweeps_.erase(id);
+            if (swept.worth) {
+              home->second.gone_on_disk = 0;
+              home->second.sweep_at = least_gone;
+            } else {
+              home->second.sweep_at = 2 * home->second.gone_on_disk;
+            }
+          });
+      return true;
+    }
+    disk_sweeps_.erase(disk_sweeps_.begin());
+  }
+  return false;
 }
 
 }  // namespace tarry::delay

@@ -172,43 +172,50 @@ Result<bool> BucketStore::adopt(std::uint16_t shards, const Bucket& home, const 
   return more;
 }
 
-Result<std::uint64_t> BucketStore::rewrite_if_wasted(const Owner& owner, const Bucket& home) {
+Result<BucketStore::Swept> BucketStore::sweep(const Owner& owner, const Bucket& home,
+                                              const std::optional<ChunkKey>& after,
+                                              const ChunkKeys& have, std::uint64_t gone) {
   const BucketTables& in = *tables_;
-  const auto rows = in.rows_within(owner, home, {});
+  auto rows = in.rows_within(owner, home, have);
   if (!rows) return std::unexpected(rows.error());
-  const auto marks = in.marks_of(home);
-  if (!marks) return std::unexpected(marks.error());
-  // Older ones may be for chunks of other owners.
-  const auto layout = in.layout();
-  if (!layout) return std::unexpected(layout.error());
-  const auto own = in.mark_keys(home, [&](std::uint16_t shard, std::uint32_t epoch) {
-    return shard == owner.shard && epoch == layout->epoch;
+  std::erase_if(*rows, [&](const ChunkRow& row) {
+    // A month's hours are homes of their own.
+    return home.level == BucketLevel::month && row.key.bucket.level != BucketLevel::month;
   });
-  if (!own) return std::unexpected(own.error());
   std::uint64_t entries = 0;
   for (const auto& row : *rows) entries += row.entries;
-  if (own->empty() || marks->size() * 2 <= entries) return 0;
+  Swept out;
+  out.worth = gone >= entries / 2;
+  if (!out.worth) return out;
 
-  std::uint64_t left = 0;
-  for (auto at = rows->begin(); at != rows->end();) {
-    Deal deal(in);
-    for (std::uint64_t bytes = 0; at != rows->end() && bytes < in.limits.step_bytes; ++at) {
-      if (home.level == BucketLevel::month && at->key.bucket.level != BucketLevel::month) continue;
-      bytes += at->bytes;
-      auto taken = deal.take(owner, at->key, *marks,
-                             [&](const PendingView&) { return std::pair(owner, at->key.bucket); });
-      if (!taken) return std::unexpected(taken.error());
+  const auto marks = in.marks_of(home);
+  if (!marks) return std::unexpected(marks.error());
+  std::ranges::sort(*rows, {}, &ChunkRow::key);
+  Deal deal(in);
+  std::uint64_t read = 0, before = 0;
+  std::optional<ChunkKey> last;
+  for (const auto& row : *rows) {
+    if (after && !(*after < row.key)) continue;
+    if (read >= in.limits.step_bytes) {
+      out.next = last;
+      break;
     }
-    const auto written = deal.write();
-    if (!written) return std::unexpected(written.error());
-    left += *written;
+    last = row.key;
+    read += row.bytes;
+    const auto loaded = in.load_chunk(owner, row.key, *marks);
+    if (!loaded) return std::unexpected(loaded.error());
+    const auto live = static_cast<std::size_t>(std::ranges::count(loaded->live, true));
+    if (live * 2 > loaded->chunk->size()) continue;
+    const auto same = [&](const PendingView&) { return std::pair(owner, row.key.bucket); };
+    if (auto taken = deal.take(owner, row.key, *marks, same); !taken)
+      return std::unexpected(taken.error());
+    before += row.bytes;
   }
-  // Nothing is left of what the marks were for.
-  rocksdb::WriteBatch batch;
-  for (const auto& key : *own) batch.Delete(in.rocks->family(bucket_family::rows), slice(key));
-  if (auto written = in.rocks->write(batch); !written) return std::unexpected(written.error());
-  const std::uint64_t before = bytes_of_rows(*rows);
-  return before > left ? before - left : 0;
+  if (deal.empty()) return out;
+  const auto written = deal.write();
+  if (!written) return std::unexpected(written.error());
+  out.freed = before - std::min(before, *written);
+  return out;
 }
 
 namespace {

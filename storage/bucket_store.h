@@ -122,9 +122,16 @@ class BucketStore {
   // there are no more.  Called by any shard, before it reads in a foreign home.
   using OwnerOf = std::function<std::uint16_t(const TopicPartition&)>;
   Result<bool> adopt(std::uint16_t shards, const Bucket& home, const OwnerOf& owner_of);
-  // Rewrites the chunks of `home`, none of which the caller has in memory, without what is gone, if
-  // more than half of it is.  Returns the bytes that were freed.
-  Result<std::uint64_t> rewrite_if_wasted(const Owner& owner, const Bucket& home);
+  // Frees what is gone of `home`: looks at about step_bytes of its chunks behind `after`, and
+  // rewrites those without it of which at least half is gone.  `have` as above.  Does nothing
+  // unless about half of the home's entries may be gone: `gone` of them are known to be.
+  struct Swept {
+    bool worth = true;             // False: too few are gone.
+    std::optional<ChunkKey> next;  // Where to go on; empty: there is no more.
+    std::uint64_t freed = 0;       // Bytes.
+  };
+  Result<Swept> sweep(const Owner& owner, const Bucket& home, const std::optional<ChunkKey>& after,
+                      const ChunkKeys& have, std::uint64_t gone);
 
   // --- Reading.
 

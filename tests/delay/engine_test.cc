@@ -800,6 +800,47 @@ TEST_SUITE("reading ahead") {
   }
 }
 
+TEST_SUITE("space") {
+  TEST_CASE("what is cancelled or deleted by force long before it is due leaves the disk") {
+    for (const bool deleted : {false, true}) {
+      CAPTURE(deleted);
+      TestHost host;
+      const std::string value(100, 'v');
+      for (int batch = 0; batch < 50; ++batch) {
+        std::vector<TestRecord> records;
+        for (int i = 0; i < 100; ++i) {
+          const std::string id = std::to_string(batch) + "." + std::to_string(i);
+          records.push_back({value, {{"x-delay", "30d"}, {"x-schedule-id", id}}});
+        }
+        REQUIRE(host.produce(orders, records).has_value());
+      }
+      host.park(others, "stays", "30d");
+      host.settle();
+      host.checkpoint();
+      host.settle();
+      CHECK(host.engine->stats().tier.records == 0);  // All of it is on the disk alone.
+      if (deleted) {
+        host.checks_store = false;
+        host.deleted.insert(orders.topic);
+        host.drop(orders.topic);
+        host.engine->topic_deleted(orders.topic);
+      } else {
+        for (int batch = 0; batch < 50; ++batch) {
+          for (int i = 0; i < 100; ++i)
+            (void)host.cancel(orders, std::to_string(batch) + "." + std::to_string(i));
+        }
+        host.settle();
+        host.checkpoint();
+      }
+      host.settle();
+      CHECK(host.engine->stats().tier.freed_bytes > 500'000);
+      host.pass(std::chrono::hours{24 * 31});
+      CHECK(host.values(others) == Strings{"stays"});
+      CHECK(host.values(orders).empty());
+    }
+  }
+}
+
 TEST_SUITE("memory") {
   TEST_CASE("records that are due beyond the window stay on disk and are delivered in time") {
     TestHost host;

@@ -413,15 +413,39 @@ TEST_SUITE("bucket store") {
     }
     f.write(hour, {many.begin(), many.begin() + 60});
     f.write(hour, {many.begin() + 60, many.end()}, some);
-    CHECK(f.store->rewrite_if_wasted(f.owner, hour) == 0);  // Not more than half.
+    const auto sweep = [&](std::uint64_t gone) {
+      std::uint64_t freed = 0;
+      std::optional<ChunkKey> after;
+      std::size_t steps = 0;
+      do {
+        const auto swept = f.store->sweep(f.owner, hour, after, {}, gone);
+        REQUIRE(swept.has_value());
+        after = swept->next;
+        freed += swept->freed;
+        REQUIRE(++steps < 100);
+      } while (after);
+      return freed;
+    };
+    CHECK_FALSE(f.store->sweep(f.owner, hour, {}, {}, some.size() / 2)->worth);
     f.write(hour, {}, most);
-    const auto freed = f.store->rewrite_if_wasted(f.owner, hour);
-    REQUIRE(freed.has_value());
-    CHECK(*freed > 85'000);
-    CHECK(*freed < 95'000);
+    const auto freed = sweep(90);
+    CHECK(freed > 70'000);
+    CHECK(freed < 95'000);
     CHECK(f.load() == left);
     CHECK(f.total() == 10);
-    CHECK(f.store->rewrite_if_wasted(f.owner, hour) == 0);
+    CHECK(sweep(90) == 0);
+  }
+
+  TEST_CASE("the chunks of a dropped topic go when their home is swept, and others stay") {
+    Fixture f;
+    f.write(hour, {{1, 100}, {2, 200}});
+    f.write(hour, {{3, 300, others}});
+    REQUIRE(f.store->drop_topic(orders.topic).has_value());
+    const auto swept = f.store->sweep(f.owner, hour, {}, {}, 1'000);
+    REQUIRE(swept.has_value());
+    CHECK(swept->freed > 0);
+    CHECK(f.load() == std::vector<Sequence>{3});
+    CHECK(f.store->sweep(f.owner, hour, {}, {}, 1'000)->freed == 0);
   }
 
   TEST_CASE("trap 9: records of a dropped topic are seen by nobody, and its mark goes after them") {
