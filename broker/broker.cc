@@ -19,6 +19,7 @@
 #include "broker/tier_replay.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
+#include "storage/store_generation.h"
 
 namespace tarry::broker {
 namespace {
@@ -133,6 +134,9 @@ Result<> Broker::open_stores() {
   auto meta = is_new ? Database::make(meta_path) : Database::open(meta_path);
   if (!meta) return std::unexpected(meta.error());
   meta_ = std::move(*meta);
+  if (auto newest = storage::check_generation(*meta_, pending_->generation(), pending_path);
+      !newest)
+    return newest;
 
   catalog_ = std::make_unique<storage::Catalog>(*meta_);
   if (auto loaded = catalog_->load(); !loaded) return loaded;

@@ -27,12 +27,13 @@ enum : std::size_t { format, chunks, rows, counts, ids };
 
 // Rows of the family `rows`, by their first byte.
 namespace row {
-inline constexpr char chunk = 'c';    // c owner chunk-key -> what a chunk is: ChunkRow
-inline constexpr char place = 'p';    // p shard home -> PlaceRow
-inline constexpr char gone = 'g';     // g home place shard -> marks
-inline constexpr char forward = 'f';  // f first due, sequence -> due
-inline constexpr char dropped = 'd';  // d topic -> end of its last home
-inline constexpr char layout = 'l';   // l -> epoch, number of shards
+inline constexpr char chunk = 'c';       // c owner chunk-key -> what a chunk is: ChunkRow
+inline constexpr char place = 'p';       // p shard home -> PlaceRow
+inline constexpr char gone = 'g';        // g home place shard -> marks
+inline constexpr char forward = 'f';     // f first due, sequence -> due
+inline constexpr char dropped = 'd';     // d topic -> end of its last home
+inline constexpr char generation = 'n';  // n -> u64: how often the store was flushed
+inline constexpr char layout = 'l';      // l -> epoch, number of shards
 }  // namespace row
 
 struct ChunkRow {

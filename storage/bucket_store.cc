@@ -221,7 +221,19 @@ Result<> BucketStore::drop_topic(const TopicId& topic) {
 }
 
 Result<> BucketStore::flush() {
-  Rocks& rocks = *tables_->rocks;
+  BucketTables& in = *tables_;
+  const std::lock_guard lock(in.flushing);
+  Rocks& rocks = *in.rocks;
+  std::uint64_t active = 0, waiting = 0;
+  if (rocks.db->GetAggregatedIntProperty("rocksdb.num-entries-active-mem-table", &active) &&
+      rocks.db->GetAggregatedIntProperty("rocksdb.num-entries-imm-mem-tables", &waiting) &&
+      active + waiting == 0)
+    return {};
+  Buffer value;
+  append_be(value, in.generation.load() + 1);
+  rocksdb::WriteBatch batch;
+  batch.Put(rocks.family(bucket_family::rows), slice(Buffer(1, row::generation)), slice(value));
+  if (auto written = rocks.write(batch); !written) return written;
   rocksdb::FlushOptions options;
   options.wait = true;
   auto flushed = rocks.db->Flush(options, rocks.families);
@@ -229,7 +241,12 @@ Result<> BucketStore::flush() {
   if (flushed.IsNoSpace() && rocks.db->Resume().ok())
     flushed = rocks.db->Flush(options, rocks.families);
   if (!flushed.ok()) return std::unexpected(rocks_error(flushed, rocks.directory));
+  ++in.generation;
   return {};
+}
+
+std::uint64_t BucketStore::generation() const {
+  return tables_->generation.load();
 }
 
 std::uint64_t BucketStore::unflushed_bytes() const {

@@ -103,6 +103,8 @@ class BucketStore {
   Result<> drop_topic(const TopicId& topic);
   // Everything written before the call is durable when it returns.
   Result<> flush();
+  // How often there was something to flush (store_generation.h).
+  std::uint64_t generation() const;
   std::uint64_t unflushed_bytes() const;
 
   // --- The way down.

@@ -235,6 +235,15 @@ Result<std::unique_ptr<BucketTables>> BucketTables::open(const std::string& dire
 
 // Dropped topics, and what an unfinished write left.
 Result<> BucketTables::load() {
+  rocksdb::PinnableSlice flushes;
+  const Buffer key(1, row::generation);
+  const auto known = rocks->get(bucket_family::rows, slice(key), flushes);
+  if (!known) return std::unexpected(known.error());
+  if (*known) {
+    Fields fields(bytes_of(flushes));
+    generation = fields.number<std::uint64_t>();
+    if (!fields.good()) return bad_row(key);
+  }
   TopicSet topics;
   BoundedIterator marks(*rocks, bucket_family::rows, Buffer(1, row::dropped),
                         Buffer(1, row::dropped + 1));

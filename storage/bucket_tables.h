@@ -39,6 +39,8 @@ class BucketTables {
   const BucketLimits limits;
   std::shared_ptr<ForgottenIds> forgotten = std::make_shared<ForgottenIds>();
   std::unique_ptr<Rocks> rocks;
+  std::mutex flushing;  // One flush at a time, so that its number is its own.
+  std::atomic<std::uint64_t> generation{0};
   std::mutex adopting;  // Chunks of another number of shards belong to nobody.
 
   static Result<std::unique_ptr<BucketTables>> make(const std::string& directory,

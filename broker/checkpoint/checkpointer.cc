@@ -19,6 +19,7 @@
 #include "broker/partitions/partitions.h"
 #include "delay/engine.h"
 #include "storage/producer_states.h"
+#include "storage/store_generation.h"
 
 namespace tarry::broker {
 namespace {
@@ -73,8 +74,10 @@ namespace {
 
 Result<> flush_databases(const BrokerContext& broker) {
   if (auto room = room_for_flush(broker); !room) return room;
-  if (auto meta = broker.meta->flush(); !meta) return meta;
-  return broker.pending->flush();
+  if (auto pending = broker.pending->flush(); !pending) return pending;
+  if (auto noted = storage::note_generation(*broker.meta, broker.pending->generation()); !noted)
+    return noted;
+  return broker.meta->flush();
 }
 
 // What is alive may have to be written again before what is dead goes; and a compaction that finds

@@ -253,6 +253,26 @@ TEST_SUITE("delayed records") {
     CHECK(values(read_all(world, "t")) == Strings{"late"});
   }
 
+  TEST_CASE("a store of pending records that lost its newest part is refused") {
+    World world;
+    create_topic(world, "t");
+    for (int i = 0; i < 3; ++i) {
+      produce(world, "t", 0, batch_of(world.clock.wall(), {{"late", {{"x-delay", "1h"}}}}));
+      world.pass(2min);  // Each makes a checkpoint.
+    }
+    world.stop();
+    const std::filesystem::path store = world.directory() + "/data/db/pending";
+    for (const auto& file : std::filesystem::directory_iterator(store)) {
+      if (!file.path().filename().string().starts_with("MANIFEST")) continue;
+      std::filesystem::resize_file(file, file.file_size() - 10);
+    }
+    const auto refused = world.try_restart();
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::corrupt);
+    CHECK(refused.error().message.contains(store.string()));
+    CHECK(refused.error().message.contains("newest part is missing"));
+  }
+
   TEST_CASE("the space of what was delivered is free after some more checkpoints") {
     World world({.shards = 1});
     create_topic(world, "t");
