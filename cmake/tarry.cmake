@@ -29,14 +29,14 @@ option(TARRY_JOIN "Compile the sources of JOINED libraries in groups" OFF)
 # folders it may include from, ORDER its own sub-folders from the bottom up, "." for the files
 # beside them; scripts/check_layers.py holds the sources to both.  JOINED is for folders of many small
 # files that all include the same heavy headers: with TARRY_JOIN they are compiled in groups, so the names
-# in their unnamed namespaces are unique in the folder.  Files in ALONE are compiled by themselves where
-# no sanitizer is, so that the code that runs for each record does not depend on its group.
+# in their unnamed namespaces are unique in the folder.  Files in ALONE are compiled by themselves but
+# for AddressSanitizer, so that the code that runs for each record does not depend on its group.
 function(tarry_library name)
   cmake_parse_arguments(ARG "JOINED" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER;ALONE" ${ARGN})
   add_library(tarry_${name} STATIC ${ARG_SOURCES})
   if(ARG_JOINED AND TARRY_JOIN)
     set_target_properties(tarry_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    if(NOT TARRY_SANITIZE)
+    if(NOT TARRY_SANITIZE MATCHES "address")
       set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endif()

@@ -308,7 +308,7 @@ bool BucketTier::begin_spill(WallTime now) {
   if (shared_.bytes > options_.memory_bytes / piece_share) return write_shared(false), true;
   std::vector<std::pair<std::size_t, Bucket>> fullest;
   for (const auto& [id, home] : homes_)
-    if (home.unwritten + home.marks > 0 && id.end() > horizon_.due)
+    if ((home.unwritten > 0 && id.end() > horizon_.due) || home.marks > 0)
       fullest.emplace_back(home.unwritten + home.marks, id);
   const auto count = std::min(fullest.size(), options_.write_homes);
   std::ranges::partial_sort(fullest, fullest.begin() + static_cast<std::ptrdiff_t>(count),

@@ -22,6 +22,32 @@ std::unexpected<ScheduleErrors> refuse(ScheduleErrors::Kind kind, std::string me
   return std::unexpected(ScheduleErrors{kind, std::move(message), {}, reason});
 }
 
+// Too many records of the topic are pending; nothing, if there is room for the batch.
+std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const TopicDelay& topic,
+                                          std::int64_t pending) {
+  const auto more = std::ranges::count(schedules.of_records, Kind::delayed, &Schedule::kind);
+  if (!topic.max_pending || more == 0 || pending + more <= *topic.max_pending) return std::nullopt;
+  return refuse(ScheduleErrors::Kind::busy,
+                fmt::format("the topic has {} pending records and may have {} "
+                            "(tarry.delay.max.pending), but the batch has {}; try again when some "
+                            "are delivered",
+                            pending, *topic.max_pending, more),
+                "delay_max_pending")
+      .error();
+}
+
+// Those of what goes to the log instead of the batch.
+records::BatchOptions options_of(const records::CheckedBatch& batch) {
+  records::BatchOptions options;
+  options.leader_epoch = batch.batch.leader_epoch();
+  options.codec = batch.codec;
+  options.producer_id = batch.batch.producer_id();
+  options.producer_epoch = batch.batch.producer_epoch();
+  options.base_sequence = batch.batch.base_sequence();
+  options.transactional = batch.batch.is_transactional();
+  return options;
+}
+
 }  // namespace
 
 storage::PendingAdded Accepted::added_operation(const Added& added) const {
@@ -118,18 +144,8 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
                "each record has its schedule");
 
   if (stopped_) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
-  if (topic.max_pending) {
-    const auto more = std::ranges::count(schedules.of_records, Kind::delayed, &Schedule::kind);
-    const std::int64_t pending = tier_.pending_of(partition.topic);
-    if (more > 0 && pending + more > *topic.max_pending) {
-      return refuse(ScheduleErrors::Kind::busy,
-                    fmt::format("the topic has {} pending records and may have {} "
-                                "(tarry.delay.max.pending), but the batch has {}; try again when "
-                                "some are delivered",
-                                pending, *topic.max_pending, more),
-                    "delay_max_pending");
-    }
-  }
+  if (const auto above = above_limit(schedules, topic, tier_.pending_of(partition.topic)))
+    return std::unexpected(*above);
   if (schedules.sequences > 0 && tier_.is_full()) {
     wake();
     return refuse(ScheduleErrors::Kind::busy,
@@ -144,14 +160,7 @@ std::expected<Accepted, ScheduleErrors> Engine::accept(const TopicPartition& par
                   "no_sequence_numbers");
   }
 
-  records::BatchOptions options;
-  options.leader_epoch = batch.batch.leader_epoch();
-  options.codec = batch.codec;
-  options.producer_id = batch.batch.producer_id();
-  options.producer_epoch = batch.batch.producer_epoch();
-  options.base_sequence = batch.batch.base_sequence();
-  options.transactional = batch.batch.is_transactional();
-  records::BatchBuilder immediate(options);
+  records::BatchBuilder immediate(options_of(batch));
 
   Intake intake;
   Result<> looked_up;

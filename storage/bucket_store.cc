@@ -165,14 +165,14 @@ Result<> BucketStore::write(std::span<const Forward> forwards, std::span<const I
 }
 
 Result<> BucketStore::forget_places(std::uint16_t shard, JournalPlace noted,
-                                    const std::set<Bucket>& ended) {
+                                    const std::set<Bucket>& homes) {
   Rocks& rocks = *tables_->rocks;
   Family* const rows = rocks.family(bucket_family::rows);
   rocksdb::WriteBatch batch;
   const std::lock_guard lock(tables_->adopting);
   const auto known = places(shard);
   if (!known) return std::unexpected(known.error());
-  for (const auto& home : ended) {
+  for (const auto& home : homes) {
     const auto at = known->find(home);
     if (at == known->end() || noted < at->second) continue;
     batch.Delete(rows, slice(home_key(row::place, shard, home)));

@@ -869,7 +869,7 @@ TEST_SUITE("memory") {
     for (int i = 8'000; i > 0; --i) {
       host.park(orders, value, std::to_string(1'000 + i * 10));
       if (i % 50 == 0) host.settle();
-      CHECK(host.engine->stats().tier.memory_bytes <= 1'200'000 + 300'000);
+      CHECK(host.engine->stats().tier.memory_bytes <= 1'800'000);
     }
     host.pass(milliseconds{1'000 + 80'000});
     CHECK(host.log(orders).size() == 8'000);

@@ -15,6 +15,8 @@
 
 #include "scratch.h"
 #include "storage/bucket_tables.h"
+#include "storage/database.h"
+#include "storage/store_generation.h"
 
 namespace tarry::storage {
 
@@ -434,6 +436,29 @@ TEST_SUITE("bucket store") {
     CHECK(f.load() == left);
     CHECK(f.total() == 10);
     CHECK(sweep(90) == 0);
+  }
+
+  TEST_CASE("a store whose manifest lost its end is of an older flush, and db/meta knows it") {
+    Fixture f;
+    auto meta = Database::make(f.scratch.path("meta"));
+    REQUIRE(meta.has_value());
+    for (std::int64_t i = 1; i <= 3; ++i) {
+      f.write(hour, {{static_cast<Sequence>(i), 100 * i}});
+      REQUIRE(f.store->flush().has_value());
+    }
+    CHECK(f.store->generation() == 3);
+    REQUIRE(f.store->flush().has_value());
+    CHECK(f.store->generation() == 3);  // There was nothing to flush.
+    REQUIRE(note_generation(**meta, 3).has_value());
+    REQUIRE(note_generation(**meta, 2).has_value());  // Told late, by another shard.
+    CHECK(check_generation(**meta, 3, "db/pending").has_value());
+    CHECK(check_generation(**meta, 4, "db/pending").has_value());
+    const auto older = check_generation(**meta, 2, "db/pending");
+    REQUIRE_FALSE(older.has_value());
+    CHECK(older.error().code == Errc::corrupt);
+    CHECK(older.error().message.contains("db/pending: its newest part is missing"));
+    f.crash();
+    CHECK(f.store->generation() == 3);
   }
 
   TEST_CASE("the chunks of a dropped topic go when their home is swept, and others stay") {
