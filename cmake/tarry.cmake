@@ -30,7 +30,7 @@ option(TARRY_JOIN "Compile the sources of JOINED libraries in groups" OFF)
 # beside them; scripts/check_layers.py holds the sources to both.  JOINED is for folders of many small
 # files that all include the same heavy headers: with TARRY_JOIN they are compiled in groups, so the names
 # in their unnamed namespaces are unique in the folder.  Files in ALONE are compiled by themselves but
-# for AddressSanitizer, so that the code that runs for each record does not depend on its group.
+# in the asan build, so that the code that runs for each record does not depend on its group.
 function(tarry_library name)
   cmake_parse_arguments(ARG "JOINED" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER;ALONE" ${ARGN})
   add_library(tarry_${name} STATIC ${ARG_SOURCES})
