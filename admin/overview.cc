@@ -53,7 +53,8 @@ asio::awaitable<WallTime> first_on_disk(Context& context, WallTime bucket) {
   const auto due = co_await broker::first_due_on_disk(context.broker, context.here, bucket);
   known.looking = false;
   // Damage of one file does not blind those who watch the broker.
-  if (!due) log_error("admin", "the first pending record on disk: {}", due.error().message);
+  if (!due)
+    log_error("admin", "the first pending record on disk cannot be read: {}", due.error().message);
   known.from = bucket;
   // There may be none, for memory knows more than the disk.
   known.due = due ? due->value_or(bucket) : bucket;

@@ -18,7 +18,7 @@ Result<> TierReplay::begin(std::uint32_t shard, std::uint32_t journals) {
   if (shard >= shards) {
     return fail(Errc::corrupt,
                 fmt::format("it is that of shard {}, but {} was written by {} shards; restore the "
-                            "whole data directory from a copy; nothing was changed",
+                            "whole data directory from a copy",
                             shard, store_.directory(), shards));
   }
   delay::BucketTier::Options options;
