@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -274,6 +275,16 @@ void Server::Parts::end_threads() {
   for (auto& loop : loops) loop->guard.reset();
   for (auto& loop : loops) {
     if (loop->thread.joinable()) loop->thread.join();
+  }
+}
+
+void Server::ask_shards(std::function<void()> all_answered) {
+  const auto left = std::make_shared<std::atomic<std::size_t>>(parts_->loops.size());
+  const auto last = std::make_shared<std::function<void()>>(std::move(all_answered));
+  for (auto& loop : parts_->loops) {
+    asio::post(loop->context, [left, last] {
+      if (left->fetch_sub(1) == 1) (*last)();
+    });
   }
 }
 

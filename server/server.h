@@ -47,6 +47,10 @@ class Server {
   // threads still run.  The program then ends, or calls stop() again.
   Result<> stop();
 
+  // Calls `all_answered`, on one of the shards' threads, once each of them has taken a turn.  From
+  // any thread, between start() and stop().
+  void ask_shards(std::function<void()> all_answered);
+
   // Meaningful between start() and stop().
   HostPort kafka() const;                 // The address for clients, with the port that was found.
   std::optional<HostPort> admin() const;  // Empty: off.

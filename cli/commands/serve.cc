@@ -23,6 +23,7 @@
 #include "cli/stop_limit.h"
 #include "server/config_help.h"
 #include "server/config_layers.h"
+#include "server/notify.h"
 #include "server/properties_file.h"
 #include "server/server.h"
 #include "server/setting.h"
@@ -149,17 +150,24 @@ int run(const ServeOptions& options) {
   limit_arenas(4);
 
   server::Server broker(std::move(*config), end_at_once);
+  server::ServiceNotices notices(server::ServiceManager::from_environment(),
+                                 server::watchdog_period_from_environment());
+  notices.starting();
   if (const auto ready = broker.start(); !ready) return failure(ready.error().message);
   const auto admin = broker.admin();
-  fmt::print("tarry ready kafka={} admin={} data={} shards={} pid={} start_ms={}\n",
-             broker.kafka().text(), admin ? admin->text() : "off", broker.data(), broker.shards(),
-             ::getpid(),
+  const auto where = fmt::format("kafka={} admin={} data={} shards={}", broker.kafka().text(),
+                                 admin ? admin->text() : "off", broker.data(), broker.shards());
+  fmt::print("tarry ready {} pid={} start_ms={}\n", where, ::getpid(),
              std::chrono::duration_cast<std::chrono::milliseconds>(
                  std::chrono::steady_clock::now() - started)
                  .count());
   std::fflush(stdout);
+  notices.ready("serving " + where,
+                [&broker](auto all_answered) { broker.ask_shards(std::move(all_answered)); });
 
-  log_info("server", "{}: stopping", wait_for_end());
+  const char* signal = wait_for_end();
+  log_info("server", "{}: stopping", signal);
+  notices.stopping(signal);
   end_on_second_signal();
   exit_after(stop_patience);
   if (const auto stopped = broker.stop(); !stopped)

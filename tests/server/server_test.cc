@@ -355,6 +355,33 @@ TEST_SUITE("server") {
     const Server server(config_for(directory), no_failure);
   }
 
+  TEST_CASE("shards that are asked have answered only when the last of them has") {
+    const TemporaryDirectory directory;
+    Server server(config_for(directory, 3), no_failure);
+    REQUIRE(server.start().has_value());
+    std::promise<void> hold;
+    std::promise<void> held;
+    asio::post(server.broker().shard(1).executor(), [&] {
+      held.set_value();
+      hold.get_future().wait();
+    });
+    held.get_future().wait();
+    std::promise<void> answered;
+    std::atomic<bool> early{true};
+    server.ask_shards([&] {
+      CHECK_FALSE(early);
+      answered.set_value();
+    });
+    for (const std::size_t free : {0u, 2u}) {
+      std::promise<void> turned;
+      asio::post(server.broker().shard(free).executor(), [&] { turned.set_value(); });
+      turned.get_future().wait();
+    }
+    early = false;
+    hold.set_value();
+    answered.get_future().wait();
+  }
+
   TEST_CASE("a request that does not end keeps the stop so long as is allowed, and is told") {
     const TemporaryDirectory directory;
     Config config = config_for(directory, 1);
