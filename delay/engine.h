@@ -274,6 +274,9 @@ class Engine {
   // What has happened to an id, oldest first; none: it is not known, or not any more.
   using Events = BucketTier::Events;
   void trace(const TopicPartition& partition, std::string id, Events done);
+  // Visits near records that are not due yet, a step at a time, as NearTier::visit() says.
+  using NearSeen = std::function<void(const TopicPartition& partition, WallTime due)>;
+  bool visit_near(std::size_t& cursor, std::size_t limit, const NearSeen& seen) const;
 
   // --- Checkpoints.
 

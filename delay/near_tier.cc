@@ -128,6 +128,17 @@ std::optional<WallTime> NearTier::next_work() const {
   return next;
 }
 
+bool NearTier::visit(std::size_t& cursor, std::size_t limit,
+                     const std::function<void(const NearEntry&)>& seen) const {
+  const std::size_t end = slabs_.size() * slab_entries;
+  for (; limit != 0 && cursor < end; --limit, ++cursor) {
+    const NearEntry& entry = slabs_[cursor / slab_entries][cursor % slab_entries];
+    if (entry.state_ == NearEntry::State::waiting || entry.state_ == NearEntry::State::early)
+      seen(entry);
+  }
+  return cursor < end;
+}
+
 bool NearTier::sweep(std::size_t limit, const std::function<bool(const NearEntry&)>& unwanted) {
   for (; limit != 0; --limit) {
     if (swept_ >= slabs_.size() * slab_entries) {

@@ -114,6 +114,12 @@ class NearTier {
   // `unwanted` is true.  Returns true when this call completes a round over all entries.
   bool sweep(std::size_t limit, const std::function<bool(const NearEntry&)>& unwanted);
 
+  // Visits the waiting entries among up to `limit` places from `cursor` on, which moves on; false:
+  // that was the last one.  Between two calls entries come and go: some may be missed, or come
+  // twice.
+  bool visit(std::size_t& cursor, std::size_t limit,
+             const std::function<void(const NearEntry&)>& seen) const;
+
   timing::TimingWheel::Stats wheel_stats() const { return wheel_.stats(); }
   std::size_t bytes() const;
 

@@ -551,9 +551,10 @@ Result<PendingPage> BucketStore::page(const PendingQuery& query) {
 }
 
 Result<BucketStore::Counted> BucketStore::count(const PendingQuery& query, WallTime from,
-                                                std::chrono::milliseconds by) {
+                                                std::chrono::milliseconds by, bool by_topic) {
   TARRY_ASSERT(by.count() > 0, "a stretch is longer than nothing");
   Counted out;
+  auto of_topic = out.topics.end();
   Sweep sweep(*tables_, std::nullopt);
   from = std::max(from, query.from);
   const auto ends = [&](const PendingKey& key) {
@@ -570,6 +571,12 @@ Result<BucketStore::Counted> BucketStore::count(const PendingQuery& query, WallT
       if ((query.topic || query.partition) && !is_in(query, loaded.chunk->at(i).partition))
         continue;
       ++out.counts[stretch_of(due, by)];
+      if (!by_topic) continue;
+      const TopicId& topic = loaded.chunk->at(i).partition.topic;
+      // Neighbours are mostly of one topic.
+      if (of_topic == out.topics.end() || of_topic->first != topic)
+        of_topic = out.topics.try_emplace(topic).first;
+      ++of_topic->second[stretch_of(due, by)];
     }
   };
   const auto ended = sweep.run({from, 0}, query.until, ends, take);

@@ -152,11 +152,14 @@ class BucketStore {
   // How many records on disk there are in each stretch of `by`, from `from` on; of the query topic,
   // partition and the times count.  Looks at about `scanned_per_page` entries, and returns where to
   // go on; empty: there is no more.
+  using StretchCounts = std::map<WallTime, std::uint64_t>;  // By its beginning, from 1970.
   struct Counted {
-    std::map<WallTime, std::uint64_t> counts;  // By the stretch's beginning, counted from 1970.
-    std::optional<WallTime> next;              // The beginning of a bucket.
+    StretchCounts counts;
+    std::map<TopicId, StretchCounts> topics;  // The same of each topic, where that is asked for.
+    std::optional<WallTime> next;             // The beginning of a bucket.
   };
-  Result<Counted> count(const PendingQuery& query, WallTime from, std::chrono::milliseconds by);
+  Result<Counted> count(const PendingQuery& query, WallTime from, std::chrono::milliseconds by,
+                        bool by_topic = false);
   // The number of records pending in each home, as far as it is written.
   Result<std::map<Bucket, std::uint64_t>> counts(const TopicId& topic);
   Result<std::map<TopicId, std::uint64_t>> totals();
