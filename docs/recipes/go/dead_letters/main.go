@@ -1,0 +1,64 @@
+// Dead letters: shows what was put aside, and puts it back when the cause is gone.
+//
+//	dead_letters BROKERS TOPIC COUNT [GAP_MS]
+//
+// Moves COUNT records from TOPIC.dead to TOPIC.retry, from where retry takes them, one every GAP_MS.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func main() {
+	topic, gapMs := os.Args[2], 1000
+	count, err := strconv.Atoi(os.Args[3])
+	check(err)
+	if len(os.Args) > 4 {
+		gapMs, _ = strconv.Atoi(os.Args[4])
+	}
+	ctx := context.Background()
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.ConsumerGroup("put-back"),
+		kgo.ConsumeTopics(topic+".dead"), kgo.DisableAutoCommit(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	check(err)
+	defer client.Close()
+
+	for done := 0; done < count; {
+		fetches := client.PollFetches(ctx)
+		check(fetches.Err())
+		for _, record := range fetches.Records() {
+			if done == count {
+				break // Not committed, so it stays.
+			}
+			// Without "tries" it begins at its first try. With the same id, a crash before the commit puts it back
+			// once, unless the first copy has been delivered by then.
+			copied := &kgo.Record{Topic: topic + ".retry", Partition: record.Partition, Key: record.Key, Value: record.Value}
+			known := map[string]string{}
+			for _, each := range record.Headers {
+				known[each.Key] = string(each.Value)
+				if each.Key != "tries" && each.Key != "error" {
+					copied.Headers = append(copied.Headers, each)
+				}
+			}
+			copied.Headers = append(copied.Headers,
+				kgo.RecordHeader{Key: "x-schedule-id", Value: []byte(known["origin"])},
+				kgo.RecordHeader{Key: "x-delay", Value: []byte(strconv.Itoa(done * gapMs))})
+			check(client.ProduceSync(ctx, copied).FirstErr())
+			check(client.CommitRecords(ctx, record))
+			fmt.Printf("%s: put back (tries: %s; %s)\n", record.Value, known["tries"], known["error"])
+			done++
+		}
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,119 @@
+// Retry with back-off: a record that cannot be handled is handled again later, and put aside in the end.
+//
+//	retry BROKERS TOPIC [FIRST_DELAY_MS]
+//
+// Uses the topics TOPIC, TOPIC.retry and TOPIC.dead, with the same number of partitions.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"math/rand"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const maxTries = 3
+
+var (
+	ctx          = context.Background()
+	topic        = os.Args[2]
+	firstDelayMs = 1000
+	hopeless     = errors.New("not an order")
+)
+
+// Your work. It has to be idempotent: a crash before the commit repeats it.
+func handle(order string, tries int) error {
+	if order == "nonsense" {
+		return hopeless
+	}
+	if order == "order 3" || order == "order 2" && tries == 1 {
+		return errors.New("the bank does not answer")
+	}
+	return nil
+}
+
+// Sends the record on with its own headers and ours. The caller commits only after that.
+func tryAgainOrPutAside(producer *kgo.Client, record *kgo.Record, tries int, problem error) (again bool) {
+	// The id names the record that failed first. If we crash before the commit and come here again,
+	// the second copy replaces the first instead of joining it.
+	origin := header(record, "origin", fmt.Sprintf("%s/%d/%d", record.Topic, record.Partition, record.Offset))
+	// The partition is the same too: an id belongs to its partition, and a record may have no key.
+	copied := &kgo.Record{Topic: topic + ".dead", Partition: record.Partition, Key: record.Key, Value: record.Value}
+	add := func(name, value string) {
+		copied.Headers = append(copied.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	for _, theirs := range record.Headers {
+		if name := theirs.Key; !strings.HasPrefix(name, "x-schedule") && name != "origin" && name != "tries" && name != "error" {
+			copied.Headers = append(copied.Headers, theirs)
+		}
+	}
+	add("origin", origin)
+	add("tries", strconv.Itoa(tries))
+	add("error", problem.Error())
+	if again = tries < maxTries && problem != hopeless; again {
+		copied.Topic = topic + ".retry"
+		delay := float64(firstDelayMs<<(tries-1)) * (1 + rand.Float64()/4) // Not all at once after an outage.
+		add("x-schedule-id", origin)
+		add("x-delay", strconv.Itoa(int(delay)))
+	}
+	check(producer.ProduceSync(ctx, copied).FirstErr())
+	fmt.Printf("%s: try %d failed, %s\n", record.Value, tries, map[bool]string{true: "again later", false: "put aside"}[again])
+	return again
+}
+
+func main() {
+	if len(os.Args) > 3 {
+		firstDelayMs, _ = strconv.Atoi(os.Args[3])
+	}
+	brokers := kgo.SeedBrokers(strings.Split(os.Args[1], ",")...)
+	client, err := kgo.NewClient(brokers, kgo.ConsumerGroup("billing"), kgo.ConsumeTopics(topic, topic+".retry"), kgo.DisableAutoCommit())
+	check(err)
+	defer client.Close()
+	copier, err := kgo.NewClient(brokers, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	check(err)
+	defer copier.Close()
+
+	left := 0 // A service would run for ever.
+	for _, order := range []string{"order 1", "order 2", "order 3", "nonsense"} {
+		check(client.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(order), Value: []byte(order)}).FirstErr())
+		left++
+	}
+	for left > 0 {
+		fetches := client.PollFetches(ctx)
+		check(fetches.Err())
+		for _, record := range fetches.Records() {
+			tried, _ := strconv.Atoi(header(record, "tries", "0"))
+			again := false
+			if problem := handle(string(record.Value), tried+1); problem != nil {
+				again = tryAgainOrPutAside(copier, record, tried+1, problem)
+			} else {
+				fmt.Printf("%s: done at try %d\n", record.Value, tried+1)
+			}
+			check(client.CommitRecords(ctx, record))
+			if !again {
+				left--
+			}
+		}
+	}
+}
+
+func header(record *kgo.Record, name, otherwise string) string {
+	for _, each := range record.Headers {
+		if each.Key == name {
+			return string(each.Value)
+		}
+	}
+	return otherwise
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

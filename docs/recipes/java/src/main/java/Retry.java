@@ -1,0 +1,98 @@
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * Retry with back-off: a record that cannot be handled is handled again later, and put aside in the end.
+ *
+ * <pre>Retry BROKERS TOPIC [FIRST_DELAY_MS]</pre>
+ *
+ * Uses the topics TOPIC, TOPIC.retry and TOPIC.dead, with the same number of partitions.
+ */
+public class Retry {
+  static final int MAX_TRIES = 3;
+  static String topic;
+  static int firstDelayMs = 1000;
+  static KafkaProducer<String, String> producer;
+
+  static class Hopeless extends Exception {
+    Hopeless(String message) { super(message); }
+  }
+
+  /** Your work. It has to be idempotent: a crash before the commit repeats it. */
+  static void handle(String order, int tries) throws Exception {
+    if (order.equals("nonsense")) throw new Hopeless("not an order");
+    if (order.equals("order 3") || order.equals("order 2") && tries == 1) throw new Exception("the bank does not answer");
+  }
+
+  /** Sends the record on with its own headers and ours. The caller commits only after that. */
+  static boolean tryAgainOrPutAside(ConsumerRecord<String, String> record, int tries, Exception error) throws Exception {
+    boolean again = tries < MAX_TRIES && !(error instanceof Hopeless);
+    // The id names the record that failed first. If we crash before the commit and come here again,
+    // the second copy replaces the first instead of joining it.
+    String origin = header(record, "origin", record.topic() + "/" + record.partition() + "/" + record.offset());
+    // The partition is the same too: an id belongs to its partition, and a record may have no key.
+    var copy = new ProducerRecord<>(topic + (again ? ".retry" : ".dead"), record.partition(), record.key(), record.value());
+    for (var theirs : record.headers()) {
+      if (!theirs.key().startsWith("x-schedule")) copy.headers().remove(theirs.key()).add(theirs);
+    }
+    put(copy, "origin", origin);
+    put(copy, "tries", String.valueOf(tries));
+    put(copy, "error", error.getMessage());
+    if (again) {
+      double delay = firstDelayMs * Math.pow(2, tries - 1) * (1 + Math.random() / 4);  // Not all at once after an outage.
+      put(copy, "x-schedule-id", origin);
+      put(copy, "x-delay", String.valueOf((long) delay));
+    }
+    producer.send(copy).get();
+    System.out.println(record.value() + ": try " + tries + " failed, " + (again ? "again later" : "put aside"));
+    return again;
+  }
+
+  public static void main(String[] args) throws Exception {
+    topic = args[1];
+    if (args.length > 2) firstDelayMs = Integer.parseInt(args[2]);
+    producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0]), new StringSerializer(), new StringSerializer());
+    var orders = List.of("order 1", "order 2", "order 3", "nonsense");
+    for (String order : orders) producer.send(new ProducerRecord<>(topic, order, order)).get();
+
+    try (var consumer = new KafkaConsumer<>(Map.of("bootstrap.servers", args[0], "group.id", "billing",
+             "enable.auto.commit", "false", "auto.offset.reset", "earliest"), new StringDeserializer(), new StringDeserializer())) {
+      consumer.subscribe(List.of(topic, topic + ".retry"));
+      int left = orders.size();  // A service would run for ever.
+      while (left > 0) {
+        for (var record : consumer.poll(Duration.ofSeconds(1))) {
+          int tries = Integer.parseInt(header(record, "tries", "0")) + 1;
+          boolean again = false;
+          try {
+            handle(record.value(), tries);
+            System.out.println(record.value() + ": done at try " + tries);
+          } catch (Exception error) {
+            again = tryAgainOrPutAside(record, tries, error);
+          }
+          consumer.commitSync(Map.of(new TopicPartition(record.topic(), record.partition()), new OffsetAndMetadata(record.offset() + 1)));
+          if (!again) --left;
+        }
+      }
+    }
+    producer.close();
+  }
+
+  static String header(ConsumerRecord<?, ?> record, String name, String otherwise) {
+    var found = record.headers().lastHeader(name);
+    return found == null ? otherwise : new String(found.value(), StandardCharsets.UTF_8);
+  }
+
+  static void put(ProducerRecord<?, ?> record, String name, String value) {
+    record.headers().remove(name).add(name, value.getBytes(StandardCharsets.UTF_8));
+  }
+}

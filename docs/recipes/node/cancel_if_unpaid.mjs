@@ -1,0 +1,63 @@
+// Cancel if unpaid: an order that is not paid in time is cancelled.
+//
+//     node cancel_if_unpaid.mjs BROKERS TOPIC [DELAY_MS]
+import kafkajs from 'kafkajs'
+
+const { Kafka, Partitioners, logLevel } = kafkajs
+const [brokers, topic, delayMs = '30000'] = process.argv.slice(2)
+
+const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
+const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'order-timeouts', maxWaitTimeInMs: 500 })
+const state = new Map() // Stands for your database: order -> 'open', 'paid' or 'cancelled'.
+
+// The key takes all records of one order to one partition.
+const send = (order, headers) =>
+  producer.send({ topic, messages: [{ key: order, value: order, headers: { 'x-schedule-id': order, ...headers } }] })
+
+async function place (order) {
+  // The timeout first: a crash in between leaves a timeout without an order, which does nothing.
+  // The other way round it would leave an order that is never cancelled.
+  await send(order, { 'x-delay': delayMs })
+  state.set(order, 'open')
+}
+
+async function pay (order, crash = false) {
+  // The database first, and it decides: it refuses an order that is cancelled already.
+  if (state.get(order) !== 'open') throw new Error(`${order} is ${state.get(order)}`)
+  state.set(order, 'paid')
+  if (!crash) await send(order, { 'x-schedule-action': 'cancel' })
+}
+
+function onTimeout (order) {
+  // One conditional update, so that a payment at the same moment wins or loses as a whole:
+  // UPDATE orders SET state = 'cancelled' WHERE id = ? AND state = 'open'
+  if (state.get(order) === 'open') {
+    state.set(order, 'cancelled')
+    console.log(`${order}: not paid in time, cancelled`)
+  } else {
+    console.log(`${order}: ${state.get(order) ?? 'never placed'}, nothing to do`)
+  }
+}
+
+await producer.connect()
+for (const order of ['order-1', 'order-2', 'order-3']) await place(order)
+await pay('order-2') // Its timeout never comes.
+await pay('order-3', true) // Its timeout comes, and finds that it is paid.
+
+await consumer.connect()
+await consumer.subscribe({ topics: [topic], fromBeginning: true })
+let left = 2 // A service would run for ever.
+await new Promise((resolve, reject) => {
+  consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+  consumer.run({
+    autoCommit: false,
+    eachMessage: async ({ partition, message }) => {
+      onTimeout(message.value.toString())
+      await consumer.commitOffsets([{ topic, partition, offset: String(BigInt(message.offset) + 1n) }])
+      if (--left === 0) resolve()
+    }
+  })
+})
+await consumer.disconnect()
+await producer.disconnect()

@@ -1,0 +1,40 @@
+// Dead letters: shows what was put aside, and puts it back when the cause is gone.
+//
+//     node dead_letters.mjs BROKERS TOPIC COUNT [GAP_MS]
+//
+// Moves COUNT records from TOPIC.dead to TOPIC.retry, from where retry.mjs takes them, one every GAP_MS.
+import kafkajs from 'kafkajs'
+
+const { Kafka, Partitioners, logLevel } = kafkajs
+const [brokers, topic, count, gapMs = 1000] = process.argv.slice(2)
+
+const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
+const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'put-back', maxWaitTimeInMs: 500 })
+
+await producer.connect()
+await consumer.connect()
+await consumer.subscribe({ topics: [`${topic}.dead`], fromBeginning: true })
+let done = 0
+await new Promise((resolve, reject) => {
+  consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+  consumer.run({
+    autoCommit: false,
+    eachMessage: async ({ topic: from, partition, message }) => {
+      if (done === Number(count)) return // Not committed, so it stays.
+      // Without "tries" it begins at its first try. With the same id, a crash before the commit puts it back
+      // once, unless the first copy has been delivered by then.
+      const { tries, error, ...headers } = message.headers
+      headers['x-schedule-id'] = headers.origin
+      headers['x-delay'] = String(done * gapMs)
+      await producer.send({
+        topic: `${topic}.retry`, messages: [{ partition, key: message.key, value: message.value, headers }]
+      })
+      await consumer.commitOffsets([{ topic: from, partition, offset: String(BigInt(message.offset) + 1n) }])
+      console.log(`${message.value}: put back (tries: ${tries}; ${error})`)
+      if (++done === Number(count)) resolve()
+    }
+  })
+})
+await consumer.disconnect()
+await producer.disconnect()

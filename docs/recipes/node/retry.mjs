@@ -1,0 +1,71 @@
+// Retry with back-off: a record that cannot be handled is handled again later, and put aside in the end.
+//
+//     node retry.mjs BROKERS TOPIC [FIRST_DELAY_MS]
+//
+// Uses the topics TOPIC, TOPIC.retry and TOPIC.dead, with the same number of partitions.
+import kafkajs from 'kafkajs'
+
+const { Kafka, Partitioners, logLevel } = kafkajs
+const [brokers, topic, firstDelayMs = 1000] = process.argv.slice(2)
+const maxTries = 3
+
+const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
+const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'billing', maxWaitTimeInMs: 500 })
+
+class Hopeless extends Error {}
+
+// Your work. It has to be idempotent: a crash before the commit repeats it.
+function handle (order, tries) {
+  if (order === 'nonsense') throw new Hopeless('not an order')
+  if (order === 'order 3' || (order === 'order 2' && tries === 1)) throw new Error('the bank does not answer')
+}
+
+// Sends the record on with its own headers and ours. The caller commits only after that.
+async function tryAgainOrPutAside ({ from, partition, message, tries, error }) {
+  const theirs = Object.fromEntries(Object.entries(message.headers).filter(([name]) => !name.startsWith('x-schedule')))
+  // The id names the record that failed first. If we crash before the commit and come here again,
+  // the second copy replaces the first instead of joining it.
+  const origin = message.headers.origin?.toString() ?? `${from}/${partition}/${message.offset}`
+  const ours = { origin, tries: String(tries), error: error.message }
+  const again = tries < maxTries && !(error instanceof Hopeless)
+  if (again) {
+    const delay = firstDelayMs * 2 ** (tries - 1) * (1 + Math.random() / 4) // Not all at once after an outage.
+    Object.assign(ours, { 'x-schedule-id': origin, 'x-delay': String(Math.round(delay)) })
+  }
+  // The partition is the same too: an id belongs to its partition, and a record may have no key.
+  await producer.send({
+    topic: again ? `${topic}.retry` : `${topic}.dead`,
+    messages: [{ partition, key: message.key, value: message.value, headers: { ...theirs, ...ours } }]
+  })
+  console.log(`${message.value}: try ${tries} failed, ${again ? 'again later' : 'put aside'}`)
+  return again
+}
+
+await producer.connect()
+const orders = ['order 1', 'order 2', 'order 3', 'nonsense']
+await producer.send({ topic, messages: orders.map(order => ({ key: order, value: order })) })
+
+await consumer.connect()
+await consumer.subscribe({ topics: [topic, `${topic}.retry`], fromBeginning: true })
+let left = orders.length // A service would run for ever.
+await new Promise((resolve, reject) => {
+  consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+  consumer.run({
+    autoCommit: false,
+    eachMessage: async ({ topic: from, partition, message }) => {
+      const tries = Number(message.headers.tries ?? 0) + 1
+      let again = false
+      try {
+        handle(message.value.toString(), tries)
+        console.log(`${message.value}: done at try ${tries}`)
+      } catch (error) {
+        again = await tryAgainOrPutAside({ from, partition, message, tries, error })
+      }
+      await consumer.commitOffsets([{ topic: from, partition, offset: String(BigInt(message.offset) + 1n) }])
+      if (!again && --left === 0) resolve()
+    }
+  })
+})
+await consumer.disconnect()
+await producer.disconnect()

@@ -1,0 +1,71 @@
+"""Cancel if unpaid: an order that is not paid in time is cancelled.
+
+    python3 cancel_if_unpaid.py BROKERS TOPIC [DELAY_MS]
+"""
+
+import sys
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+brokers, topic = sys.argv[1:3]
+delay_ms = sys.argv[3] if len(sys.argv) > 3 else "30000"
+
+producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+consumer = Consumer({"bootstrap.servers": brokers, "group.id": "order-timeouts", "enable.auto.commit": False,
+                     "auto.offset.reset": "earliest"})
+state = {}  # Stands for your database: order -> "open", "paid" or "cancelled".
+
+
+def send(order, headers):
+    """Returns when the record is durable, or raises. The key takes all records of one order to one partition."""
+    errors = []
+    producer.produce(topic, key=order, value=order, headers={"x-schedule-id": order, **headers},
+                     on_delivery=lambda error, _: errors.append(error) if error else None)
+    producer.flush()
+    if errors:
+        raise KafkaException(errors[0])
+
+
+def place(order):
+    # The timeout first: a crash in between leaves a timeout without an order, which does nothing.
+    # The other way round it would leave an order that is never cancelled.
+    send(order, {"x-delay": delay_ms})
+    state[order] = "open"
+
+
+def pay(order, crash=False):
+    # The database first, and it decides: it refuses an order that is cancelled already.
+    if state[order] != "open":
+        raise RuntimeError(f"{order} is {state[order]}")
+    state[order] = "paid"
+    if not crash:
+        send(order, {"x-schedule-action": "cancel"})
+
+
+def on_timeout(order):
+    # One conditional update, so that a payment at the same moment wins or loses as a whole:
+    # UPDATE orders SET state = 'cancelled' WHERE id = ? AND state = 'open'
+    if state.get(order) == "open":
+        state[order] = "cancelled"
+        print(f"{order}: not paid in time, cancelled", flush=True)
+    else:
+        print(f"{order}: {state.get(order, 'never placed')}, nothing to do", flush=True)
+
+
+for order in ("order-1", "order-2", "order-3"):
+    place(order)
+pay("order-2")  # Its timeout never comes.
+pay("order-3", crash=True)  # Its timeout comes, and finds that it is paid.
+
+consumer.subscribe([topic])
+left = 2  # A service would run for ever.
+while left:
+    record = consumer.poll(1)
+    if record is None:
+        continue
+    if record.error():
+        raise KafkaException(record.error())
+    on_timeout(record.value().decode())
+    consumer.commit(record, asynchronous=False)
+    left -= 1
+consumer.close()

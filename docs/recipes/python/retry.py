@@ -1,0 +1,78 @@
+"""Retry with back-off: a record that cannot be handled is handled again later, and put aside in the end.
+
+    python3 retry.py BROKERS TOPIC [FIRST_DELAY_MS]
+
+Uses the topics TOPIC, TOPIC.retry and TOPIC.dead, with the same number of partitions.
+"""
+
+import random
+import sys
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+brokers, topic = sys.argv[1:3]
+first_delay_ms = int(sys.argv[3]) if len(sys.argv) > 3 else 1000
+max_tries = 3
+
+producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+consumer = Consumer({"bootstrap.servers": brokers, "group.id": "billing", "enable.auto.commit": False,
+                     "auto.offset.reset": "earliest"})
+
+
+def handle(order, tries):
+    """Your work. It has to be idempotent: a crash before the commit repeats it."""
+    if order == "nonsense":
+        raise ValueError("not an order")
+    if order == "order 3" or (order == "order 2" and tries == 1):
+        raise OSError("the bank does not answer")
+
+
+def send(*args, **record):
+    """Returns when the record is durable, or raises."""
+    errors = []
+    producer.produce(*args, **record, on_delivery=lambda error, _: errors.append(error) if error else None)
+    producer.flush()
+    if errors:
+        raise KafkaException(errors[0])
+
+
+def try_again_or_put_aside(record, headers, tries, error):
+    """Sends the record on with its own headers and ours. The caller commits only after that."""
+    # The id names the record that failed first. If we crash before the commit and come here again,
+    # the second copy replaces the first instead of joining it.
+    origin = headers.get("origin", f"{record.topic()}/{record.partition()}/{record.offset()}".encode())
+    ours = {"origin": origin, "tries": str(tries), "error": str(error)}
+    target = f"{topic}.dead"
+    if tries < max_tries and not isinstance(error, ValueError):  # Nonsense stays nonsense.
+        target = f"{topic}.retry"
+        delay = first_delay_ms * 2 ** (tries - 1) * random.uniform(1, 1.25)  # Not all at once after an outage.
+        ours |= {"x-schedule-id": origin, "x-delay": str(int(delay))}
+    theirs = {name: value for name, value in headers.items() if not name.startswith("x-schedule")}
+    # The partition is the same too: an id belongs to its partition, and a record may have no key.
+    send(target, partition=record.partition(), key=record.key(), value=record.value(), headers={**theirs, **ours})
+    print(f"{record.value().decode()}: try {tries} failed, {'again later' if target.endswith('.retry') else 'put aside'}", flush=True)
+
+
+orders = ["order 1", "order 2", "order 3", "nonsense"]
+for order in orders:
+    send(topic, key=order, value=order)
+
+consumer.subscribe([topic, f"{topic}.retry"])
+left = len(orders)  # A service would run for ever.
+while left:
+    record = consumer.poll(1)
+    if record is None:
+        continue
+    if record.error():
+        raise KafkaException(record.error())
+    headers = dict(record.headers() or [])
+    tries = int(headers.get("tries", 0)) + 1
+    try:
+        handle(record.value().decode(), tries)
+        print(f"{record.value().decode()}: done at try {tries}", flush=True)
+        left -= 1
+    except (OSError, ValueError) as error:
+        try_again_or_put_aside(record, headers, tries, error)
+        left -= tries == max_tries or isinstance(error, ValueError)
+    consumer.commit(record, asynchronous=False)
+consumer.close()

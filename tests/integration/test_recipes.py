@@ -1,0 +1,176 @@
+"""The programs of docs/recipes.md in all their languages, against the broker; and that the page shows what they say."""
+
+import concurrent.futures
+import fcntl
+import json
+import os
+import re
+import shutil
+import textwrap
+
+import node_clients
+from harness import ROOT, Skip, case, run
+
+RECIPES = ROOT / "docs/recipes"
+BUILT = ROOT / "build/recipes"
+# No waiting for more members; the groups of these programs have one.
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+
+# Program: (partitions of its topics by the ends of their names, its arguments, what it prints in any order,
+# (end of the topic's name, key) of the records that are delivered in the end, in any order).
+PROGRAMS = {
+    "reminders": (
+        {"": 3}, ["SECONDS"],
+        ["visit-1: your visit is today", "visit-2: your visit was moved to today"],
+        [("", "visit-1"), ("", "visit-2")]),
+    "cancel_if_unpaid": (
+        {"": 3}, ["SECONDS000"],
+        ["order-1: not paid in time, cancelled", "order-3: paid, nothing to do"],
+        [("", "order-1"), ("", "order-3")]),
+    "recurring_reports": (
+        {"": 3}, ["* * * * * *"],
+        ["sales: report 1", "sales: report 2", "sales: no more reports"],
+        None),  # A third run may come before the cancel.
+    "rate_limit": (
+        {"": 1, ".paced": 1}, ["10", "300"],
+        [f"mail {i}" for i in range(1, 6)] + ["the rate was kept"],
+        [(end, f"customer-{i}") for i in range(1, 6) for end in ("", ".paced")]),
+    "debounce": (
+        {"": 3}, ["SECONDS000"],
+        ["page-1: index version 5", "page-2: index version 1"],
+        [("", "page-1"), ("", "page-2")]),
+    "retry": (
+        {"": 3, ".retry": 3, ".dead": 3}, ["100"],
+        ["order 1: done at try 1", "order 2: try 1 failed, again later", "order 2: done at try 2",
+         "order 3: try 1 failed, again later", "order 3: try 2 failed, again later", "order 3: try 3 failed, put aside",
+         "nonsense: try 1 failed, put aside"],
+        [("", "order 1"), ("", "order 2"), ("", "order 3"), ("", "nonsense"), (".retry", "order 2"),
+         (".retry", "order 3"), (".retry", "order 3"), (".dead", "order 3"), (".dead", "nonsense")]),
+}
+# After retry, on its topics.
+DEAD_LETTERS = ["order 3: put back (tries: 3; the bank does not answer)", "nonsense: put back (tries: 1; not an order)"]
+# Murmur2, as in Java's default partitioner: all languages agree on where a key lives.
+PARTITIONS = {"order-1": 1, "order-3": 0, "visit-1": 1, "visit-2": 2, "page-1": 0, "page-2": 0}
+
+
+# What is to be cancelled or replaced has to be pending when the client has come so far: a JVM that starts
+# while the machine is busy takes seconds for its first record.
+SECONDS, AT_ONCE = {"java": 5}, {"java": 3}
+
+
+def need(*tools):
+    for tool in tools:
+        if not shutil.which(tool):
+            raise Skip(f"no {tool} here")
+
+
+def once(name, sources, build):
+    """Runs build(directory) when `sources` differ from those of the last time."""
+    directory = BUILT / name
+    directory.mkdir(parents=True, exist_ok=True)
+    wanted = "".join(f"{path.relative_to(RECIPES)}\n{path.read_text()}" for path in sorted(sources))
+    with open(directory / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        marker = directory / ".built"
+        if not marker.exists() or marker.read_text() != wanted:
+            build(directory)
+            marker.write_text(wanted)
+    return directory
+
+
+def python(program):
+    return ["/usr/bin/python3", RECIPES / "python" / f"{program}.py"]
+
+
+def node(program):
+    need("node", "npm")
+    node_clients.install()
+    # Beside the node_modules of the tests' own clients.
+    copies = node_clients.INSTALLED / "recipes"
+    copies.mkdir(exist_ok=True)
+    shutil.copyfile(RECIPES / "node" / f"{program}.mjs", copies / f"{program}.mjs")
+    return ["node", copies / f"{program}.mjs"]
+
+
+def go(program):
+    need("go")
+    sources = RECIPES / "go"
+    directory = once("go", list(sources.rglob("*.go")) + [sources / "go.mod", sources / "go.sum"], lambda directory: run(
+        "go", "build", "-C", sources, "-mod=readonly", "-buildvcs=false", "-ldflags=-s -w", "-o", f"{directory}/", "./...", within=300))
+    return [directory / program]
+
+
+def java(program):
+    need("java", "javac", "mvn")
+    sources = RECIPES / "java"
+
+    def build(directory):
+        shutil.copytree(sources, directory, dirs_exist_ok=True)
+        run("mvn", "-q", "-B", "-f", directory / "pom.xml", "compile", "dependency:copy-dependencies", "-DincludeScope=runtime", within=300)
+
+    directory = once("java", list(sources.rglob("*.java")) + [sources / "pom.xml"], build) / "target"
+    name = "".join(word.capitalize() for word in program.split("_"))
+    return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
+            "-cp", f"{directory}/classes:{directory}/dependency/*", name]
+
+
+def records(broker, topic):
+    """What is in the topic: (partition, key, headers)."""
+    said = broker.cli("consume", topic, "--until-end", "--json").stdout
+    return [(rec["partition"], rec["key"], {each["name"]: each["value"] for each in rec["headers"]})
+            for rec in map(json.loads, said.splitlines())]
+
+
+def follow(ctx, language):
+    command = {program: language(program) for program in [*PROGRAMS, "dead_letters"]}
+    broker = ctx.broker(settings=SETTINGS)
+
+    def one(program):
+        ends, arguments, lines, delivered = PROGRAMS[program]
+        topic = ctx.topic(program)
+        for end, partitions in ends.items():
+            broker.cli("topic", "create", topic + end, "--partitions", partitions)
+        seconds = str(SECONDS.get(language.__name__, 2))
+        done = run(*command[program], broker.brokers, topic, *[each.replace("SECONDS", seconds) for each in arguments], within=60)
+        assert sorted(done.stdout.splitlines()) == sorted(lines), f"{program}: {done.stdout}{done.stderr}"
+        found = [(end, partition, key) for end in ends for partition, key, _ in records(broker, topic + end)]
+        if delivered is not None:
+            assert sorted((end, key) for end, _, key in found) == sorted(delivered), (program, found)
+        for _, partition, key in found:
+            assert partition == PARTITIONS.get(key, partition), (program, key, partition)
+        if program == "retry":
+            done = run(*command["dead_letters"], broker.brokers, topic, 2, 50, within=60)
+            assert sorted(done.stdout.splitlines()) == sorted(DEAD_LETTERS), done.stdout + done.stderr
+            run("sleep", "0.2")
+            back = [(key, headers) for _, key, headers in records(broker, topic + ".retry") if "tries" not in headers]
+            assert sorted(key for key, _ in back) == ["nonsense", "order 3"], back
+            assert all(headers["x-schedule-id"] == headers["origin"] for _, headers in back), back
+
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE.get(language.__name__, len(PROGRAMS))) as pool:
+        for each in [pool.submit(one, program) for program in PROGRAMS]:
+            each.result()
+    assert broker.get("/status")["delayed"]["pending"] == 0, broker.get("/delayed")
+
+
+for language in (python, node, go, java):
+    case(f"every recipe in {language.__name__.capitalize()} does what docs/recipes.md says")(
+        lambda ctx, language=language: follow(ctx, language))
+
+
+@case("docs/recipes.md links every program, shows no line that none of them has, and its commands are theirs")
+def _(ctx):
+    page = (ROOT / "docs/recipes.md").read_text()
+    programs = [path for path in RECIPES.rglob("*") if path.suffix in (".py", ".mjs", ".go", ".java")
+                and "node_modules" not in path.parts]
+    assert len(programs) == 4 * (len(PROGRAMS) + 1), programs
+    texts = {path.suffix[1:]: "" for path in programs}
+    for path in programs:
+        assert f"(recipes/{path.relative_to(RECIPES)})" in page, f"docs/recipes.md has no link to {path.name}"
+        texts[path.suffix[1:]] += path.read_text()
+    for kind, block in re.findall(r"^```(\w+)\n(.*?)^```", page, re.M | re.S):
+        ending = {"python": "py", "js": "mjs"}.get(kind, kind)
+        flat = re.sub(r"^ +", "", texts[ending], flags=re.M)
+        shown = re.sub(r"^ +", "", textwrap.dedent(block), flags=re.M)
+        for piece in shown.split("...\n"):
+            assert piece in flat, f"no program has this:\n{piece}"
+    assert os.path.exists(ROOT / "docs/recipes/go/go.sum")
