@@ -1,0 +1,123 @@
+// Requests to the admin that served this page.
+
+let token = null;  // Of changes; in memory only, so that closing the page forgets it.
+let login = null;  // Shown when reading needs the token; set by main.js.
+let waiting = null;  // The login that is under way.
+
+export const hasToken = () => token !== null;
+export const keepToken = (text) => { token = text; };
+export const forgetToken = () => { token = null; };
+export const onLogin = (show) => { login = show; };
+
+// What the broker, or the way to it, refused; the message is a sentence.
+export class Refusal extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export function sentence(text) {
+  const trimmed = String(text).trim();
+  if (!trimmed) return "The broker gave no reason.";
+  // The first word stays as it is if it is a name, such as x-expire-at or a path.
+  const begun = /^[a-z]+[ ,']/.test(trimmed) ? trimmed[0].toUpperCase() + trimmed.slice(1) : trimmed;
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
+async function send(path, options) {
+  try {
+    return await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refusal("The broker does not answer. It may have stopped, or the connection is lost.", 0);
+  }
+}
+
+async function refusal(answer) {
+  let text = "";
+  try {
+    text = (await answer.json()).error ?? "";
+  } catch {
+    text = `the broker answered with status ${answer.status}`;
+  }
+  return new Refusal(sentence(text), answer.status);
+}
+
+// The JSON at a path.  Asks for the token first if reading needs it.
+export async function get(path, { signal } = {}) {
+  for (;;) {
+    const answer = await send(path, { signal });
+    if (answer.ok) return answer.json();
+    if (answer.status !== 401 || !login) throw await refusal(answer);
+    await logIn();
+  }
+}
+
+function logIn() {
+  waiting ??= login().finally(() => { waiting = null; });
+  return waiting;
+}
+
+// Returns when this page may read, as far as the broker can be asked.
+export async function loggedIn() {
+  try {
+    const answer = await send("/session", {});
+    if (answer.ok && (await answer.json()).reading === false) await logIn();
+  } catch {
+    // The broker does not answer: there is nothing to log in to.
+  }
+}
+
+// Exchanges the token for a cookie that reads.
+export async function postLogin(text) {
+  const answer = await send("/login", {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: text }),
+  });
+  if (!answer.ok) throw await refusal(answer);
+}
+
+async function sendChange(method, path, body) {
+  const headers = { Authorization: `Bearer ${token ?? ""}` };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const answer = await send(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  if (answer.ok) return answer;
+  if (answer.status === 401) {
+    forgetToken();
+    throw new Refusal("The token is wrong, so nothing was changed. It is the text of the file admin.token in the broker's data directory.", 401);
+  }
+  throw await refusal(answer);
+}
+
+export const change = async (method, path, body) => (await sendChange(method, path, body)).json();
+
+// An answer of several lines of JSON: each is given to onLine as it comes; the last is returned.
+export async function changeInLines(method, path, body, onLine = () => {}) {
+  const answer = await sendChange(method, path, body);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let last = null;
+  const take = (text) => {
+    if (!text.trim()) return;
+    last = JSON.parse(text);
+    onLine(last);
+  };
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    lines.forEach(take);
+  }
+  take(rest);
+  if (last === null) throw new Refusal("The broker closed the connection before it answered.", 0);
+  return last;
+}
+
+export const recordPath = (record) =>
+  `/delayed/${encodeURIComponent(record.topic)}/${encodeURIComponent(record.handle ?? record.id)}`;
+
+export const query = (parameters) => {
+  const text = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== ""));
+  return text.size ? `?${text}` : "";
+};

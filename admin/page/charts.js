@@ -1,0 +1,291 @@
+// Charts on Chart.js: stacked bars of what is due, and lines over time.  Their colours are those of the
+// style sheet, so light and dark need nothing here but to draw again.
+
+import { el, visible } from "./dom.js";
+import { compact, integer, timeOf } from "./format.js";
+
+const Chart = window.Chart;
+
+Chart.defaults.animation = false;
+Chart.defaults.responsive = true;
+Chart.defaults.maintainAspectRatio = false;
+Chart.defaults.font.size = 11;
+Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+Chart.defaults.plugins.legend.display = false;
+Chart.defaults.plugins.tooltip.enabled = false;
+Chart.defaults.elements.bar.borderWidth = 0;
+
+const all = new Set();
+
+export function css(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// After the theme has changed.
+export function redraw() {
+  for (const chart of all) chart.paint();
+}
+
+// A topic keeps its colour as long as the page is open, in every chart.
+const colours = 8;
+const given = new Map();
+export function colourOf(topic) {
+  if (!given.has(topic) && given.size < colours) given.set(topic, given.size);
+  return given.has(topic) ? `--series-${given.get(topic)}` : "--series-other";
+}
+
+function axis(extra = {}) {
+  return {
+    border: { display: false },
+    ticks: { color: css("--muted"), padding: 4, maxRotation: 0, ...extra.ticks },
+    grid: { color: css("--grid"), drawTicks: false, drawBorder: false, ...extra.grid },
+    ...Object.fromEntries(Object.entries(extra).filter(([name]) => !["ticks", "grid"].includes(name))),
+  };
+}
+
+// Beside the pointer, inside the chart's own box; made of text nodes.
+class Tip {
+  constructor(holder) {
+    this.node = el("div", { class: "tip", hidden: true });
+    this.holder = holder;
+    holder.append(this.node);
+  }
+
+  show(x, head, rows) {
+    this.node.replaceChildren(
+      el("div", { class: "tip-head" }, head),
+      rows.map(([colour, name, value]) => el("div", { class: "tip-row" },
+        el("span", { class: "swatch", style: { background: `var(${colour})` } }), el("span", { class: "tip-name" }, visible(name)), el("b", {}, value))));
+    this.node.hidden = false;
+    const width = this.holder.clientWidth;
+    const own = this.node.offsetWidth;
+    this.node.style.left = `${Math.max(0, Math.min(width - own, x > width / 2 ? x - own - 12 : x + 12))}px`;
+  }
+
+  hide() {
+    this.node.hidden = true;
+  }
+}
+
+// On a logarithmic scale a bar has the height of the logarithm of its sum; the topics divide that height by their shares.  So
+// one record is seen beside a million, and the share of a topic in a bar is still the share of its colour.
+const logarithm = (n) => Math.log10(1 + n);
+
+// What is due in each of a row of times, stacked by topic.  The arrow keys move along the bars, Enter picks one.
+export class Bars {
+  constructor({ label, bucketText, tickText, onPick }) {
+    this.bucketText = bucketText;
+    this.tickText = tickText;
+    this.label = label;
+    this.data = null;
+    this.picked = null;
+    this.canvas = el("canvas", { "aria-hidden": "true" });
+    this.node = el("div", {
+      class: "chart bars", tabindex: 0, role: "slider", "aria-label": label, "aria-orientation": "horizontal", "aria-valuemin": 0, "aria-valuemax": 0, "aria-valuenow": 0,
+      on: {
+        keydown: (event) => this.#key(event, onPick),
+        blur: () => this.#point(null),
+        pointerleave: () => this.#point(null),
+      },
+    }, this.canvas);
+    this.tip = new Tip(this.node);
+    this.chart = new Chart(this.canvas, {
+      type: "bar",
+      data: { labels: [], datasets: [] },
+      options: {
+        interaction: { mode: "index", intersect: false, axis: "x" },
+        onHover: (_, found) => this.#point(found.length ? found[0].index : null),
+        onClick: (_, found) => found.length && this.#pick(found[0].index, onPick),
+        events: ["mousemove", "mouseout", "click", "touchstart"],
+        datasets: { bar: { barPercentage: 1, categoryPercentage: 0.86, minBarLength: 0 } },
+      },
+    });
+    all.add(this);
+  }
+
+  // {from, bucket_ms, series: [{name, colour, counts}]}, logarithmic or not.
+  update(data, isLogarithmic) {
+    this.data = data;
+    this.isLogarithmic = isLogarithmic;
+    const length = data.series[0]?.counts.length ?? 0;
+    this.sums = Array.from({ length }, (_, place) => data.series.reduce((sum, { counts }) => sum + counts[place], 0));
+    this.node.setAttribute("aria-valuemax", Math.max(0, length - 1));
+    this.paint();
+  }
+
+  paint() {
+    if (!this.data) return;
+    const { chart, data, sums, isLogarithmic } = this;
+    const height = (count, place) => (isLogarithmic ? (sums[place] ? logarithm(sums[place]) * count / sums[place] : 0) : count);
+    chart.data.labels = sums.map((_, place) => place);
+    // The list is kept: a chart that gets new objects each second would forget what is pointed at.
+    data.series.forEach((series, place) => {
+      chart.data.datasets[place] = Object.assign(chart.data.datasets[place] ?? {}, {
+        label: series.name, data: series.counts.map(height), stack: "due",
+        backgroundColor: (context) => this.#shade(css(series.colour), context.dataIndex),
+        colour: series.colour,
+      });
+    });
+    chart.data.datasets.length = data.series.length;
+    const most = Math.max(1, ...sums);
+    chart.options.scales = {
+      x: axis({
+        stacked: true, grid: { display: false },
+        ticks: { autoSkip: false, callback: (_, place) => this.tickText(place, data.from + place * data.bucket_ms) ?? "", align: "center" },
+      }),
+      y: axis({
+        stacked: true, beginAtZero: true, max: isLogarithmic ? logarithm(most) * 1.05 : undefined, suggestedMax: isLogarithmic ? undefined : Math.max(4, most),
+        afterBuildTicks: isLogarithmic ? (scale) => { scale.ticks = decades(most).map((n) => ({ value: logarithm(n), count: n })); } : undefined,
+        ticks: {
+          maxTicksLimit: 4, precision: 0,
+          callback: (value) => compact(isLogarithmic ? Math.round(10 ** value - 1) : value),
+        },
+      }),
+    };
+    chart.update("none");
+  }
+
+  #shade(colour, place) {
+    return this.picked === null || this.picked === place ? colour : `color-mix(in srgb, ${colour} 45%, transparent)`;
+  }
+
+  #point(place) {
+    if (this.data && place !== null && place >= 0 && place < this.sums.length) {
+      const from = this.data.from + place * this.data.bucket_ms;
+      const rows = this.data.series.map(({ name, colour, counts }) => [colour, name, integer(counts[place])]).filter((_, i) => this.data.series[i].counts[place] > 0);
+      const x = this.chart.scales.x?.getPixelForValue(place) ?? 0;
+      this.tip.show(x, `${this.bucketText(from, from + this.data.bucket_ms)} · ${integer(this.sums[place])}`, rows);
+      this.node.setAttribute("aria-valuenow", place);
+      this.node.setAttribute("aria-valuetext", `${this.bucketText(from, from + this.data.bucket_ms)}: ${integer(this.sums[place])} due${rows.map(([, name, value]) => `, ${visible(name)} ${value}`).join("")}`);
+    } else {
+      place = null;
+      this.tip.hide();
+    }
+    if (this.picked !== place) {
+      this.picked = place;
+      this.chart.update("none");
+    }
+  }
+
+  #pick(place, onPick) {
+    const from = this.data.from + place * this.data.bucket_ms;
+    onPick(from, from + this.data.bucket_ms);
+  }
+
+  #key(event, onPick) {
+    if (!this.data || event.ctrlKey || event.metaKey || event.altKey) return;
+    const last = this.sums.length - 1;
+    const now = this.picked ?? -1;
+    const to = { ArrowRight: now + 1, ArrowUp: now + 1, ArrowLeft: Math.max(0, now - 1), ArrowDown: Math.max(0, now - 1), Home: 0, End: last }[event.key];
+    if (to !== undefined) {
+      event.preventDefault();
+      this.#point(Math.min(last, to));
+    } else if ((event.key === "Enter" || event.key === " ") && this.picked !== null) {
+      event.preventDefault();
+      this.#pick(this.picked, onPick);
+    } else if (event.key === "Escape" && this.picked !== null) {
+      event.stopPropagation();
+      this.#point(null);
+    }
+  }
+}
+
+function decades(most) {
+  const found = [0];
+  for (let n = 1; n <= most; n *= 10) found.push(n);
+  const step = Math.ceil((found.length - 1) / 4);
+  return found.filter((_, place) => place === 0 || (found.length - 1 - place) % step === 0);
+}
+
+// Lines over the last minutes: series are [{name, colour, read(point), fill}].
+export class Lines {
+  constructor({ label, series, text = compact, isLogarithmic = false, least = 1, window_ms = 600_000 }) {
+    Object.assign(this, { series, text, isLogarithmic, least, window_ms, label, points: [] });
+    this.canvas = el("canvas", { "aria-hidden": "true" });
+    this.node = el("div", { class: "chart lines", role: "img", "aria-label": label, on: { pointerleave: () => this.tip.hide() } }, this.canvas);
+    this.tip = new Tip(this.node);
+    this.chart = new Chart(this.canvas, {
+      type: "line",
+      data: { datasets: [] },
+      options: {
+        parsing: false, normalized: true, spanGaps: false,
+        interaction: { mode: "index", intersect: false, axis: "x" },
+        elements: { point: { radius: 0, hoverRadius: 3, hitRadius: 0 }, line: { borderWidth: 1.5, tension: 0 } },
+        onHover: (_, found) => this.#point(found),
+        events: ["mousemove", "mouseout", "touchstart"],
+      },
+    });
+    all.add(this);
+  }
+
+  update(points, now) {
+    this.points = points;
+    this.now = now;
+    this.paint();
+  }
+
+  #point(found) {
+    const point = found.length ? this.points[found[0].index] : null;
+    if (!point) return this.tip.hide();
+    this.tip.show(this.chart.scales.x.getPixelForValue(point.at), timeOf(point.at),
+      this.series.map(({ name, colour, read }) => [colour, name, read(point) === null ? "–" : this.text(read(point))]));
+  }
+
+  paint() {
+    if (!this.now) return;
+    const { chart, points, now, window_ms } = this;
+    const floor = this.least;
+    this.series.forEach(({ name, colour, read, fill }, place) => {
+      const paintOf = css(colour);
+      chart.data.datasets[place] = Object.assign(chart.data.datasets[place] ?? {}, {
+        label: name, borderColor: paintOf, pointHoverBackgroundColor: paintOf, fill: fill ? "origin" : false,
+        backgroundColor: `color-mix(in srgb, ${paintOf} 14%, transparent)`,
+        data: points.map((point) => {
+          const y = read(point);
+          return { x: point.at, y: y === null || y === undefined ? NaN : this.isLogarithmic ? Math.log10(Math.max(y, floor)) : y };
+        }),
+      });
+    });
+    const values = points.flatMap((point) => this.series.map(({ read }) => read(point) ?? 0));
+    const most = Math.max(floor, ...values);
+    const seen = points.length ? Math.max(60_000, now - points[0].at) : window_ms;
+    const shown = Math.min(window_ms, [60_000, 120_000, 300_000, 600_000].find((each) => each >= seen) ?? window_ms);
+    chart.options.scales = {
+      x: axis({
+        type: "linear", min: now - shown, max: now, grid: { display: false },
+        afterBuildTicks: (scale) => { scale.ticks = [4, 3, 2, 1, 0].map((part) => ({ value: now - shown * part / 4 })); },
+        ticks: {
+          align: "inner",
+          callback: (value) => {
+            const ago = Math.round((now - value) / 1000);
+            return ago === 0 ? "now" : ago % 60 ? `−${ago} s` : `−${ago / 60} min`;
+          },
+        },
+      }),
+      y: axis(this.isLogarithmic ? {
+        min: Math.log10(floor), max: Math.ceil(Math.log10(most * 1.01)),
+        afterBuildTicks: (scale) => {
+          scale.ticks = [];
+          const [low, high] = [Math.log10(floor), Math.ceil(Math.log10(most * 1.01))];
+          const step = Math.max(1, Math.ceil((high - low) / 4));
+          for (let power = high; power >= low; power -= step) scale.ticks.unshift({ value: power });
+        },
+        ticks: { callback: (value) => this.text(10 ** value) },
+      } : { beginAtZero: true, suggestedMax: most, ticks: { maxTicksLimit: 4, callback: (value) => this.text(value) } }),
+    };
+    chart.update("none");
+    const last = points.at(-1);
+    const summary = last ? this.series.map(({ name, read }) => `${name} ${read(last) === null ? "unknown" : this.text(read(last))}`).join(", ") : "no figures yet";
+    this.node.setAttribute("aria-label", `${this.label}, now: ${summary}`);
+  }
+}
+
+// The names and colours of what a chart shows; entries are [{name, colour, value}].
+export function legend(node, entries) {
+  const wanted = entries.map(({ name, colour, value }) => `${colour} ${name} ${value ?? ""}`).join("\n");
+  if (node.shown === wanted) return;
+  node.shown = wanted;
+  node.replaceChildren(...entries.map(({ name, colour, value }) => el("li", {},
+    el("span", { class: "swatch", style: { background: `var(${colour})` } }), el("span", { class: "legend-name", title: visible(name) }, visible(name)),
+    value === undefined ? null : el("span", { class: "legend-value" }, value))));
+}

@@ -1,0 +1,165 @@
+// What the broker sends while the page is open: one event stream, and the figures of the last ten
+// minutes that are made of it.
+
+import { loggedIn } from "./api.js";
+
+const history_ms = 600_000;
+// The broker sends something every second; after this silence the connection counts as lost.
+const silence_ms = 8000;
+// A stream takes one of the browser's six connections to the broker: a hidden page gives it back.
+const hidden_ms = 10_000;
+
+class Live extends EventTarget {
+  // The last event of each kind, as docs/http.md describes it.
+  status = null;
+  due = null;
+  topics = null;
+  groups = null;
+  wheel = null;
+  // The status before the last one, and the seconds between them; null if no rate can be told.
+  before = null;
+  seconds = null;
+  // Points {at, pending, overdue, p50, p99, max, delivered, requests, journal, fsyncs, cpu}; rates are per second, null
+  // where they are not known.
+  history = [];
+  // live, lost, or paused while the page is hidden; since when, by the browser's clock.
+  state = "connecting";
+  since = Date.now();
+  // How far the broker's clock is ahead of the browser's.
+  skew = 0;
+
+  #source = null;
+  #retry = null;
+  #hide = null;
+  #attempts = 0;
+  #heard = 0;
+
+  now() {
+    return Date.now() + this.skew;
+  }
+
+  async start() {
+    await loggedIn();
+    this.#open();
+    setInterval(() => {
+      if (this.#source && this.state === "live" && performance.now() - this.#heard > silence_ms) this.#lost();
+      this.dispatchEvent(new Event("tick"));
+    }, 1000);
+    document.addEventListener("visibilitychange", () => {
+      clearTimeout(this.#hide);
+      if (document.hidden) {
+        this.#hide = setTimeout(() => {
+          this.#close();
+          this.#become("paused");
+        }, hidden_ms);
+      } else if (this.state === "paused") {
+        this.#open();
+      }
+    });
+    window.addEventListener("online", () => this.state === "lost" && this.#open());
+  }
+
+  #become(state) {
+    if (this.state === state) return;
+    this.state = state;
+    this.since = Date.now();
+    this.dispatchEvent(new Event("state"));
+  }
+
+  #close() {
+    clearTimeout(this.#retry);
+    this.#source?.close();
+    this.#source = null;
+  }
+
+  #open() {
+    this.#close();
+    const source = new EventSource("/events");
+    this.#source = source;
+    this.#heard = performance.now();
+    const listen = (name, take) => source.addEventListener(name, (event) => {
+      this.#heard = performance.now();
+      this.#attempts = 0;
+      this.#become("live");
+      take(JSON.parse(event.data));
+    });
+    listen("status", (status) => this.#takeStatus(status));
+    for (const name of ["due", "topics", "groups", "wheel"]) {
+      listen(name, (data) => {
+        this[name] = data;
+        this.dispatchEvent(new Event(name));
+      });
+    }
+    listen("history", (history) => this.#takeHistory(history.points));
+    source.onerror = () => this.#lost();
+  }
+
+  #lost() {
+    this.#close();
+    this.#become("lost");
+    const pause = Math.min(10_000, 500 * 2 ** this.#attempts++);
+    this.#retry = setTimeout(async () => {
+      // An event stream does not tell why it failed.
+      await loggedIn();
+      if (this.state === "lost") this.#open();
+    }, pause);
+  }
+
+  #takeStatus(status) {
+    this.skew = status.at_ms - Date.now();
+    const before = this.status;
+    this.status = status;
+    // A broker that was restarted counts from 0 again, and a rate over a long gap says nothing about now.
+    const passed = before ? (status.uptime_ms - before.uptime_ms) / 1000 : 0;
+    const seconds = passed > 0 && passed < 30 ? passed : null;
+    this.before = before;
+    this.seconds = seconds;
+    const rate = (read) => {
+      if (seconds === null) return null;
+      const [now, then] = [read(status), read(before)];
+      return now === undefined || then === undefined || now < then ? null : (now - then) / seconds;
+    };
+    const sum = (name) => (from) => from.shards.reduce((total, shard) => total + (shard[name] ?? 0), 0);
+    const { delayed } = status;
+    this.history.push({
+      at: status.at_ms, pending: delayed.pending, overdue: delayed.overdue,
+      p50: delayed.lag_ms.p50, p99: delayed.lag_ms.p99, max: delayed.lag_ms.max,
+      delivered: rate((from) => from.delayed.delivered_total),
+      requests: rate((from) => from.requests_total),
+      journal: rate(sum("journal_bytes_total")),
+      fsyncs: rate(sum("fsyncs_total")),
+      cpu: rate((from) => from.process.cpu_seconds),
+    });
+    this.#forget();
+    this.dispatchEvent(new Event("status"));
+  }
+
+  // What the broker has seen before this page was opened; after a reconnection, what it missed.
+  #takeHistory(points) {
+    const known = this.history.map((point) => point.at);
+    const [first, last] = [known[0] ?? Infinity, known.at(-1) ?? -Infinity];
+    const made = points.map((point, place) => {
+      const before = points[place - 1];
+      const seconds = before ? (point.at_ms - before.at_ms) / 1000 : 0;
+      return {
+        at: point.at_ms, pending: point.pending, overdue: point.overdue, ...point.lag_ms,
+        delivered: seconds > 0 && seconds < 30 && point.delivered_total >= before.delivered_total ? (point.delivered_total - before.delivered_total) / seconds : null,
+        requests: null, journal: null, fsyncs: null, cpu: null,
+      };
+    });
+    this.history = [...made.filter(({ at }) => at < first), ...this.history, ...made.filter(({ at }) => at > last && last > 0)];
+    this.#forget();
+    this.dispatchEvent(new Event("status"));
+  }
+
+  #forget() {
+    const oldest = this.now() - history_ms;
+    const keep = this.history.findIndex((point) => point.at >= oldest);
+    if (keep > 0) this.history.splice(0, keep);
+  }
+}
+
+export const live = new Live();
+
+// The last rate that is known.
+export const lastRate = (name) => live.history.findLast((point) => point[name] !== null)?.[name] ?? null;

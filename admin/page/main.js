@@ -1,0 +1,246 @@
+// Starts the page: the head with its figures, the views and the way between them, keys, theme, login.
+
+import { onLogin, postLogin, forgetToken, keepToken } from "./api.js";
+import { errorText, showError, clearError, tokenField } from "./confirmation.js";
+import { el, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
+import { duration, integer, milliseconds, rate, timeOf } from "./format.js";
+import { lastRate, live } from "./live.js";
+import * as panel from "./panel.js";
+import { redraw } from "./charts.js";
+import { pendingView } from "./view_pending.js";
+import { overdueView } from "./view_overdue.js";
+import { topicsView } from "./view_topics.js";
+import { groupsView } from "./view_groups.js";
+import { wheelView } from "./view_wheel.js";
+import { purgatoryView } from "./view_purgatory.js";
+import { shardsView } from "./view_shards.js";
+
+const makers = { pending: pendingView, overdue: overdueView, topics: topicsView, groups: groupsView, wheel: wheelView, purgatory: purgatoryView, shards: shardsView };
+const titles = { pending: "Pending", overdue: "Overdue", topics: "Topics", groups: "Groups", wheel: "Wheel", purgatory: "Purgatory", shards: "Shards" };
+const names = Object.keys(makers);
+const views = {};
+let shown = null;
+
+// #VIEW, #VIEW/NAME, #pending/TOPIC/HANDLE, each with ?q=SEARCH.
+function route() {
+  const [path, parameters = ""] = location.hash.slice(1).split("?");
+  const parts = path.split("/").map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
+  // The skip link goes to the content, not to another view.
+  if (parts[0] === "main") return;
+  const name = names.includes(parts[0]) ? parts[0] : "pending";
+  const changed = shown !== name;
+  if (changed) {
+    if (shown) views[shown].hide?.();
+    shown = name;
+    for (const section of $$("main > section")) setHidden(section, section.dataset.view !== name);
+    for (const link of $$("nav.views a")) {
+      if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    $('nav.views [aria-current="page"]').scrollIntoView({ block: "nearest", inline: "center" });
+    // A view is made when it is first looked at.
+    views[name] ??= makers[name]($(`[data-view="${name}"]`));
+    document.title = `${titles[name]} · Tarry`;
+    window.scrollTo(0, 0);
+  }
+  views[name].show?.(parts.slice(1), new URLSearchParams(parameters), changed);
+  views[name].draw?.();
+}
+
+let drawing = false;
+// However many events come, what is seen is drawn once a frame.
+function draw() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    head();
+    if (shown) views[shown].draw?.();
+  });
+}
+
+function head() {
+  const { status } = live;
+  if (!status) return;
+  const { delayed } = status;
+  const figure = (name, text, state = "") => {
+    const node = $(`[data-figure="${name}"]`);
+    setText(node, text);
+    setAttribute(node, "class", `figure-value ${state}`.trim());
+  };
+  figure("pending", integer(delayed.pending));
+  nextDue();
+  figure("overdue", integer(delayed.overdue), delayed.overdue > 0 ? "warn" : "");
+  figure("delivered", rate(lastRate("delivered")));
+  figure("lag", delayed.lag_ms.count ? milliseconds(delayed.lag_ms.p99) : "–");
+  setText($("#about"), `Tarry ${status.version}\nup ${duration(status.uptime_ms)}\n${status.listeners.kafka}${status.state === "running" ? "" : `\n${status.state}`}`);
+  setAttribute($("#about"), "class", status.state === "running" ? "about" : "about warn");
+}
+
+function nextDue() {
+  const next = live.status?.delayed.next_due;
+  const left = next === null || next === undefined ? null : next - live.now();
+  setText($('[data-figure="next-due"]'), left === null ? "none" : left < 1000 ? "now" : `in ${duration(left)}`);
+}
+
+function connection() {
+  const node = $("#connection");
+  document.body.classList.toggle("stale", live.state === "lost");
+  if (live.state === "lost") {
+    const ago = Date.now() - live.since;
+    setText(node, `Connection lost since ${timeOf(live.since)}${ago > 3000 ? ` (${duration(ago)})` : ""}. What is shown is from then; trying again.`);
+  } else {
+    setText(node, "");
+  }
+  node.className = live.state;
+}
+
+// The first is the system's.
+const themes = [["auto", "◐", "Theme: as the system"], ["light", "☀", "Theme: light"], ["dark", "☾", "Theme: dark"]];
+
+function theme(next) {
+  const now = document.documentElement.dataset.theme ?? "auto";
+  const place = (themes.findIndex(([name]) => name === now) + (next ? 1 : 0)) % themes.length;
+  const [name, sign, text] = themes[place];
+  if (next) {
+    if (name === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    try {
+      if (name === "auto") localStorage.removeItem("tarry.theme");
+      else localStorage.setItem("tarry.theme", name);
+    } catch {
+      // Then it is forgotten with the page.
+    }
+    redraw();
+    draw();
+  }
+  setText($("#theme"), sign);
+  $("#theme").setAttribute("aria-label", text);
+  $("#theme").title = text;
+}
+
+function dialog(title, content) {
+  const node = $("#dialog");
+  node.replaceChildren(el("h2", { id: "dialog-title" }, title), content);
+  if (!node.open) node.showModal();
+  return node;
+}
+
+function help() {
+  const row = (keys, text) => [el("dt", {}, keys.map((key) => el("kbd", {}, key))), el("dd", {}, text)];
+  const node = dialog("Keys and search terms", el("div", { class: "help" },
+    el("dl", {},
+      row(["/"], "search"), row(["Esc"], "close the record, clear the search"), row(["↑", "↓"], "from record to record"), row(["Enter"], "open a record, pick a bar"),
+      row(["←", "→"], "along the bars of a chart"), row(["1", "…", "7"], "the views"), row(["?"], "this")),
+    el("dl", {},
+      [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic"],
+        ["id:order-*", "a pattern of the whole id; key: likewise"], ["due:<1h", "within the next hour; also due:overdue"], ["due:10:00..12:00", "between two times"]]
+        .map(([term, text]) => [el("dt", {}, el("code", {}, term)), el("dd", {}, text)])),
+    el("form", { method: "dialog" }, el("button", { class: "primary" }, "Close"))));
+  node.onclick = (event) => event.target === node && node.close();
+}
+
+// Reading needs the token: off loopback.  It goes on when the broker has accepted it.
+function askToLogIn() {
+  return new Promise((resolve) => {
+    const errors = el("div", { "aria-live": "assertive" });
+    const form = el("form", { class: "login", on: { submit: submit } },
+      el("p", {}, "This broker listens beyond its own machine, so reading needs its token."), tokenField(""), errors,
+      el("div", { class: "buttons" }, el("button", { class: "primary", type: "submit", data: { action: "login" } }, "Log in")));
+    async function submit(event) {
+      event.preventDefault();
+      clearError();
+      const input = $("input[name=token]", form);
+      try {
+        await postLogin(input.value.trim());
+        // If it is the token that may also change things, it is not asked for again.
+        keepToken(input.value.trim());
+        const node = $("#dialog");
+        node.oncancel = null;
+        node.close();
+        node.replaceChildren();
+        resolve();
+      } catch (error) {
+        forgetToken();
+        showError(errors, error.status === 401 ? "The token is wrong. It is the text of the file admin.token in the broker's data directory." : errorText(error));
+        input.select();
+      }
+    }
+    const node = dialog("Log in", form);
+    node.onclick = null;
+    node.oncancel = (event) => event.preventDefault();
+    $("input", form).focus();
+  });
+}
+
+function keys(event) {
+  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (event.key === "Escape" && !$("#dialog").open) {
+    const search = $("input[type=search]");
+    if (event.target === search) {
+      if (search.value) views.pending?.search("");
+      else search.blur();
+    } else if (panel.isOpen()) panel.close();
+    else if (shown === "pending" && search.value) views.pending.search("");
+    else return;
+    event.preventDefault();
+    return;
+  }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || $("#dialog").open) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    $("input[type=search]").focus();
+    $("input[type=search]").select();
+  } else if (event.key === "?") {
+    help();
+  } else if (/^[1-7]$/.test(event.key)) {
+    location.hash = names[Number(event.key) - 1];
+  }
+}
+
+function start() {
+  theme(false);
+  $("#theme").addEventListener("click", () => theme(true));
+  $("#help").addEventListener("click", help);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  document.addEventListener("keydown", keys);
+  $(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    $("#main").focus();
+  });
+
+  // What is typed shows what it finds, from wherever it is typed.
+  const search = $("input[type=search]");
+  search.addEventListener("input", () => {
+    views.pending ??= pendingView($('[data-view="pending"]'));
+    views.pending.search(search.value, { typed: true });
+  });
+  search.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown" || event.key === "Enter") {
+      event.preventDefault();
+      views.pending?.focusFirst();
+    }
+  });
+
+  onLogin(askToLogIn);
+  for (const name of ["status", "due", "topics", "groups", "wheel"]) live.addEventListener(name, draw);
+  live.addEventListener("tick", () => {
+    nextDue();
+    connection();
+  });
+  live.addEventListener("state", () => {
+    connection();
+    draw();
+  });
+  window.addEventListener("hashchange", route);
+  route();
+  live.start();
+}
+
+start();

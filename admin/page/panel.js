@@ -1,0 +1,41 @@
+// The panel at the side (on a phone over everything) that shows one record, or a change of many.
+
+import { el, setHidden, $ } from "./dom.js";
+
+const node = $("#panel");
+let cameFrom = null;
+let onClose = null;
+
+export const isOpen = () => !node.hidden;
+
+export function open({ title, content, closed = () => {}, name }) {
+  if (!isOpen()) cameFrom = document.activeElement;
+  onClose?.();
+  onClose = closed;
+  const heading = el("h2", { id: "panel-title", tabindex: -1 }, title);
+  node.replaceChildren(
+    el("header", { class: "panel-head" }, heading,
+      el("button", { type: "button", class: "icon-button", "aria-label": "Close", title: "Close (Escape)", data: { action: "close" }, on: { click: close } }, "✕")),
+    el("div", { class: "panel-body" }, content));
+  node.dataset.name = name;
+  setHidden(node, false);
+  document.body.classList.add("with-panel");
+  heading.focus({ preventScroll: true });
+}
+
+export function close() {
+  if (!isOpen()) return;
+  const had = node.contains(document.activeElement);
+  setHidden(node, true);
+  node.replaceChildren();
+  document.body.classList.remove("with-panel");
+  const done = onClose;
+  onClose = null;
+  // Back to the row or button that opened it, if it is there still.
+  if (had || document.activeElement === document.body) {
+    if (cameFrom?.isConnected) cameFrom.focus({ preventScroll: true });
+    else $('#records [tabindex="0"]')?.focus({ preventScroll: true });
+  }
+  cameFrom = null;
+  done?.();
+}

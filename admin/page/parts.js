@@ -1,0 +1,85 @@
+// What several views are made of.
+
+import { el, setText, setAttribute } from "./dom.js";
+
+// A row of figures: figures.set(name, text, state).
+export class Figures {
+  constructor(entries) {
+    this.values = new Map();
+    this.node = el("dl", { class: "figure-row" }, entries.map(([name, text, hint]) => {
+      const value = el("dd", { data: { figure: name } }, "–");
+      this.values.set(name, value);
+      return el("div", { title: hint }, el("dt", {}, text), value);
+    }));
+  }
+
+  set(name, text, state = "") {
+    const node = this.values.get(name);
+    setText(node, text);
+    setAttribute(node, "class", state);
+  }
+}
+
+export function card(title, content, { note = null, wide = false, extra = null } = {}) {
+  return el("article", { class: `card${wide ? " wide" : ""}` }, el("header", { class: "card-head" }, el("h2", {}, title), note, extra), content);
+}
+
+// A part of a whole, as a bar behind a number.
+export function meter(value, whole, text, colour = "--accent") {
+  const part = whole > 0 ? Math.min(1, value / whole) : 0;
+  return el("span", { class: "meter" },
+    el("span", { class: "meter-bar", "aria-hidden": "true" }, el("span", { style: { width: `${part > 0 ? Math.max(1.5, part * 100).toFixed(1) : 0}%`, background: `var(${colour})` } })),
+    el("span", { class: "meter-text" }, text));
+}
+
+// Asks again and again while a view is looked at; the next request begins when the last has been answered.
+export class Poll {
+  #timer = null;
+  #abort = null;
+
+  constructor(ask, pause_ms) {
+    this.ask = ask;
+    this.pause_ms = pause_ms;
+  }
+
+  start() {
+    this.stop();
+    this.#abort = new AbortController();
+    this.#turn(this.#abort);
+  }
+
+  stop() {
+    clearTimeout(this.#timer);
+    this.#abort?.abort();
+    this.#abort = null;
+  }
+
+  async #turn(abort) {
+    if (!document.hidden) {
+      try {
+        await this.ask(abort.signal);
+      } catch {
+        // The head of the page tells that the connection is lost; the next turn asks again.
+      }
+    }
+    if (!abort.signal.aborted) this.#timer = setTimeout(() => this.#turn(abort), this.pause_ms);
+  }
+}
+
+// Rows that open: by a click, Enter or Space.
+export const opening = (open) => (row) => {
+  if (row.dataset.opens) return;
+  row.dataset.opens = "";
+  row.tabIndex = 0;
+  row.addEventListener("click", () => !String(window.getSelection()) && open(row.item));
+  row.addEventListener("keydown", (event) => {
+    if (event.target !== row) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      open(row.item);
+    } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      (event.key === "ArrowDown" ? row.nextElementSibling : row.previousElementSibling)?.focus();
+    }
+  });
+};

@@ -1,0 +1,324 @@
+// One pending record: what it is, what happened to it, and what can be done with it.
+
+import { el, setText, visible, $ } from "./dom.js";
+import { change, get, recordPath } from "./api.js";
+import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
+import { bytes, fullTime, integer, isoTime, parseDuration, parseTime, plural, until, zoneAt } from "./format.js";
+import { live } from "./live.js";
+import * as panel from "./panel.js";
+import { fromBase64, representations, shown_bytes } from "./value.js";
+
+// Opens it; a record that is known from a list is shown at once and then completed.
+export async function openRecord({ topic, handle }, { onChange = () => {}, onClose = () => {} } = {}) {
+  const view = new RecordView({ topic, handle }, onChange);
+  panel.open({ name: "record", title: "Pending record", content: view.node, closed: () => { view.close(); onClose(); } });
+  await view.load();
+}
+
+class RecordView {
+  #abort = new AbortController();
+  #record = null;
+  #gone = false;
+  #asked = 0;
+
+  constructor(name, onChange) {
+    this.name = name;
+    this.onChange = onChange;
+    this.due = el("div", { class: "due-field", data: { field: "due" } });
+    this.relative = el("p", { class: "due-relative", "aria-live": "off" });
+    this.facts = el("dl", { class: "facts" });
+    this.headers = el("div", { data: { field: "headers" }, class: "headers" });
+    this.value = el("div", { class: "value-holder" });
+    this.history = el("ol", { class: "history", data: { field: "history" } });
+    this.outcome = el("p", { class: "outcome", role: "status" });
+    this.actions = el("div", { class: "actions" }, [
+      ["move", "Move…", "Give it another due time"], ["deliver", "Deliver now…", "Deliver it at once"], ["cancel", "Cancel…", "It will never be delivered"],
+    ].map(([action, text, hint]) => el("button", { type: "button", title: hint, class: action === "cancel" ? "quiet-danger" : "", data: { action }, on: { click: () => this.#ask(action) } }, text)));
+    this.asking = el("div", { class: "asking" });
+    this.problem = el("div");
+    this.node = el("div", { class: "record" },
+      this.relative, this.due, this.outcome, this.problem, this.actions, this.asking, this.facts,
+      section("Value", this.value), section("Headers", this.headers), section("History", this.history));
+    this.node.hidden = true;
+    this.tick = () => this.#tick();
+    live.addEventListener("tick", this.tick);
+  }
+
+  close() {
+    this.#abort.abort();
+    live.removeEventListener("tick", this.tick);
+  }
+
+  get path() {
+    return recordPath(this.name);
+  }
+
+  async load() {
+    const options = { signal: this.#abort.signal };
+    try {
+      this.#record = await get(this.path, options);
+      this.#gone = false;
+      this.#show();
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.node.hidden = false;
+      if (error.status === 404) await this.#became("It is not pending any more: it was delivered, cancelled or replaced.");
+      else showError(this.problem, errorText(error));
+      return;
+    }
+    await this.#loadHistory();
+  }
+
+  async #loadHistory() {
+    // An id outlives its record, a handle does not.
+    const id = this.#record?.id;
+    const path = id ? recordPath({ topic: this.name.topic, handle: id }) : this.path;
+    let events = [];
+    try {
+      ({ events } = await get(`${path}/trace${this.#record ? `?partition=${this.#record.partition}` : ""}`, { signal: this.#abort.signal }));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+    }
+    this.history.replaceChildren(...(events.length ? events.map((event) => el("li", {},
+      el("span", { class: `event ${event.event}` }, event.event),
+      el("time", { datetime: isoTime(event.at_ms) }, fullTime(event.at_ms)),
+      el("span", { class: "detail" }, event.offset !== null && event.offset !== undefined ? `at offset ${integer(event.offset)}` : `due ${fullTime(event.due_ms)}`)))
+      : [el("li", { class: "none" }, "Nothing is remembered.")]));
+  }
+
+  #show() {
+    const record = this.#record;
+    this.node.hidden = false;
+    this.#showDue();
+    const fact = (name, content, data) => (content === null ? [] : [el("dt", {}, name), el("dd", { data: data ? { field: data } : {} }, content)]);
+    const code = (text) => el("code", {}, visible(text));
+    this.facts.replaceChildren(
+      ...fact("Topic", code(record.topic), "topic"),
+      ...fact("Partition", String(record.partition), "partition"),
+      ...fact("Id", record.id === null ? none() : code(record.id), "id"),
+      ...fact("Key", record.key === null ? none() : [code(record.key), record.key_base64 ? el("small", {}, " base64: not UTF-8") : null].filter(Boolean), "key"),
+      ...fact("Handle", [code(record.handle), copyButton(record.handle, "handle")], "handle"),
+      ...fact("Accepted", fullTime(record.accepted_ms), "accepted"),
+      ...fact("Timestamp", record.timestamp_ms === undefined ? null : fullTime(record.timestamp_ms), "timestamp"),
+      ...fact("Expires", record.expires_ms === null ? null : `${fullTime(record.expires_ms)} (if it could not be delivered before)`, "expires"),
+      ...fact("Recurs", record.recurring ? visible(recurrence(record.recurrence)) : null, "recurrence"),
+      ...fact("Also in", record.partitions?.length > 1 ? `partitions ${record.partitions.filter((each) => each !== record.partition).join(", ")}` : null, "partitions"),
+      ...fact("Damage", record.damage ? visible(record.damage) : null, "damage"));
+    this.#showHeaders(record.headers);
+    this.#showValue(record);
+  }
+
+  #showDue() {
+    const { due_ms } = this.#record;
+    this.due.replaceChildren(el("time", { datetime: isoTime(due_ms) }, fullTime(due_ms)), " ", el("span", { class: "zone" }, zoneAt(due_ms)));
+    this.#tick();
+  }
+
+  #showHeaders(headers) {
+    if (!headers.length) return this.headers.replaceChildren(none());
+    this.headers.replaceChildren(el("table", { class: "table headers-table" },
+      el("thead", { class: "unseen" }, el("tr", {}, el("th", { scope: "col" }, "Name"), el("th", { scope: "col" }, "Value"))),
+      el("tbody", {}, headers.map((header) => el("tr", {},
+        el("th", { scope: "row" }, visible(header.name), header.name_base64 ? el("small", {}, " base64") : null),
+        el("td", {}, header.value === null ? none() : visible(header.value), header.value_base64 ? el("small", {}, " base64") : null))))));
+  }
+
+  #showValue(record) {
+    if (record.value === null || record.value === undefined) {
+      return this.value.replaceChildren(el("div", { class: "value", data: { field: "value" } }, el("span", { class: "none" }, "null")));
+    }
+    const all = fromBase64(record.value);
+    const shown = representations(all);
+    const text = el("pre", { class: "value", tabindex: 0, data: { field: "value" }, "aria-label": "Value" });
+    const tabs = shown.map(({ name }) => el("button", { type: "button", class: "tab", "aria-pressed": "false", on: { click: () => choose(name) } }, name));
+    const choose = (name) => {
+      text.textContent = shown.find((each) => each.name === name).text;
+      tabs.forEach((tab) => tab.setAttribute("aria-pressed", String(tab.textContent === name)));
+    };
+    choose(shown[0].name);
+    if (all.length === 0) text.replaceChildren(el("span", { class: "none" }, "empty"));
+    this.value.replaceChildren(
+      el("div", { class: "value-head" }, el("span", {}, bytes(all.length)), el("span", { class: "tabs" }, tabs),
+        el("button", { type: "button", class: "tab", on: { click: () => download(all, record) } }, "Download")),
+      text,
+      all.length > shown_bytes ? el("p", { class: "note" }, `Only the first ${bytes(shown_bytes)} are shown.`) : "");
+  }
+
+  #tick() {
+    if (!this.#record || this.#gone) return;
+    const left = this.#record.due_ms - live.now();
+    setText(this.relative, `Due ${until(left)}`.replace("Due due", "Due"));
+    // It is delivered now, or soon: asked for until it is gone.
+    if (left < -300 && Date.now() - this.#asked > 1500) {
+      this.#asked = Date.now();
+      this.#refresh();
+    }
+  }
+
+  async #refresh() {
+    try {
+      const record = await get(this.path, { signal: this.#abort.signal });
+      if (record.due_ms !== this.#record.due_ms) {
+        this.#record = record;
+        this.#show();
+        await this.#loadHistory();
+      }
+    } catch (error) {
+      if (error.status === 404) await this.#became("It has come due and was delivered, or was cancelled.");
+    }
+  }
+
+  // No longer pending.
+  async #became(text) {
+    this.#gone = true;
+    setText(this.relative, "Not pending any more");
+    setText(this.outcome, text);
+    this.actions.hidden = true;
+    this.asking.replaceChildren();
+    await this.#loadHistory();
+    this.onChange();
+  }
+
+  #ask(action) {
+    clearError();
+    setText(this.outcome, "");
+    const record = this.#record;
+    const name = record.id !== null ? `“${visible(record.id)}”` : record.handle;
+    const dismiss = () => {
+      clearError();
+      this.asking.replaceChildren();
+      $(`[data-action="${action}"]`, this.actions).focus();
+    };
+    const common = { dataDirectory: live.status?.data ?? "", onDismiss: dismiss };
+    let form;
+    if (action === "cancel") {
+      form = new Confirmation({
+        ...common, danger: true, label: "Cancel this record", question: `Cancel ${name}? It will never be delivered${record.recurring ? ", and does not recur" : ""}.`,
+        run: () => change("DELETE", `${this.path}?partition=${record.partition}`),
+        onDone: ({ result }) => this.#done(result, "cancelled", "It is cancelled and will never be delivered."),
+      });
+    } else if (action === "deliver") {
+      form = new Confirmation({
+        ...common, label: "Deliver it now", question: `Deliver ${name} now, instead of ${until(record.due_ms - live.now())}?`,
+        run: () => change("POST", `${this.path}/deliver?partition=${record.partition}`),
+        onDone: ({ result, partitions }) => this.#done(result, "delivered", `It is delivered, at offset ${integer(partitions?.[0]?.offset)} of partition ${record.partition}.`),
+      });
+    } else {
+      const moveTo = new MoveFields(record.due_ms);
+      form = new Confirmation({
+        ...common, label: "Move this record", question: `Move ${name} to another due time.`, fields: moveTo.nodes,
+        check: () => (moveTo.body() ? null : moveTo.wrong()),
+        run: () => change("PATCH", `${this.path}?partition=${record.partition}`, moveTo.body()),
+        onDone: ({ result, partitions }) => {
+          const due = partitions?.[0]?.due_ms;
+          if (result === "moved" && due) {
+            this.#record.due_ms = due;
+            this.#showDue();
+          }
+          this.#done(result, "moved", `It is moved to ${fullTime(due ?? record.due_ms)}.`);
+        },
+      });
+    }
+    this.asking.replaceChildren(form.node);
+    form.focus();
+    form.node.scrollIntoView({ block: "nearest" });
+  }
+
+  async #done(result, wanted, text) {
+    this.asking.replaceChildren();
+    if (result !== wanted) {
+      await this.#became(result === "already_delivered" ? "Too late: it is delivered already." : "It is not pending any more, so nothing was changed.");
+    } else if (wanted === "moved") {
+      setText(this.outcome, text);
+      await this.#loadHistory();
+      this.onChange();
+    } else {
+      await this.#became(text);
+      setText(this.relative, wanted === "cancelled" ? "Cancelled" : "Delivered");
+    }
+    $("#panel-title")?.focus({ preventScroll: true });
+  }
+}
+
+// Where to move: a time, or a duration from the due time.  The text and the picker say the same.
+export class MoveFields {
+  constructor(due, { many = false } = {}) {
+    this.due = due;
+    this.many = many;
+    this.text = el("input", { name: "due", type: "text", autocomplete: "off", spellcheck: "false", placeholder: "+1h, -10m or 2026-12-24 18:00", "aria-describedby": "move-hint", on: { input: () => this.#say() } });
+    this.picker = el("input", { name: "at", type: "datetime-local", step: "1", "aria-label": "New due time, picked from a calendar", on: { input: () => this.#picked() } });
+    this.hint = el("p", { class: "hint", id: "move-hint", role: "status" });
+    const quick = ["−10m", "+10m", "+1h", "+1d", "+7d"].map((text) => el("button", { type: "button", class: "tab", on: { click: () => this.#set(text) } }, text));
+    this.nodes = [
+      el("label", { class: "field" }, el("span", {}, "To"), this.text),
+      el("div", { class: "quick" }, quick, this.picker), this.hint];
+    this.#say();
+  }
+
+  #set(text) {
+    this.text.value = text;
+    this.#say();
+    this.text.focus();
+  }
+
+  #picked() {
+    if (!this.picker.value) return;
+    this.text.value = this.picker.value.replace("T", " ");
+    this.#say();
+  }
+
+  // What the request says; null if the text means nothing.
+  body() {
+    const text = this.text.value.trim();
+    if (!text) return null;
+    const length = parseDuration(text);
+    if (length !== null) return /^in\s/i.test(text) ? { due: Math.round(live.now() + length) } : { by: `${length}ms` };
+    const time = parseTime(text, live.now());
+    return time ? { due: Math.round(time.from) } : null;
+  }
+
+  wrong() {
+    const text = this.text.value.trim();
+    return text ? `“${visible(text)}” is neither a time nor a duration. Examples: 2026-12-24 18:00, 18:30, +1h, -10m.` : "Type the new due time, or how much later: 2026-12-24 18:00, or +1h.";
+  }
+
+  #say() {
+    const body = this.body();
+    if (!body) return setText(this.hint, this.text.value.trim() ? this.wrong() : this.many ? "A time, or how much later than each one's due time." : "A time, or how much later than its due time.");
+    if (body.by && this.many) return setText(this.hint, `Each one ${body.by.startsWith("-") ? "earlier" : "later"} by ${plural(Math.abs(parseInt(body.by, 10)) / 1000, "second")}`);
+    const at = body.due ?? this.due + parseInt(body.by, 10);
+    setText(this.hint, `${fullTime(at)} ${zoneAt(at)}, ${until(at - live.now())}`);
+  }
+}
+
+function recurrence(how) {
+  if (!how) return "yes";
+  const parts = [how.text ?? how.every ?? `${how.cron} ${how.tz ?? ""}`];
+  if (how.until_ms) parts.push(`until ${fullTime(how.until_ms)}`);
+  if (how.left !== undefined && how.left !== null) parts.push(`${plural(how.left, "delivery", "deliveries")} to come`);
+  return parts.join(", ");
+}
+
+const none = () => el("span", { class: "none" }, "none");
+const section = (title, content) => el("section", {}, el("h3", {}, title), content);
+
+export function copyButton(text, what) {
+  const button = el("button", { type: "button", class: "copy", "aria-label": `Copy the ${what}`, title: `Copy the ${what}`, on: {
+    click: async () => {
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = "copied";
+      } catch {
+        button.textContent = "not allowed";
+      }
+      setTimeout(() => { button.textContent = "copy"; }, 1500);
+    },
+  } }, "copy");
+  return button;
+}
+
+function download(content, record) {
+  const link = el("a", { download: `${record.topic}-${record.handle.slice(1)}.bin`, href: URL.createObjectURL(new Blob([content])) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

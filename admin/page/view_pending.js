@@ -1,0 +1,261 @@
+// What is pending: pictures of what is due when, and the records, searched or by due time.
+
+import { Bars, colourOf, legend } from "./charts.js";
+import { el, setHidden, setText, $ } from "./dom.js";
+import { errorText, showError, clearError } from "./confirmation.js";
+import { compact, dateOf, dayAndMonth, integer, minuteOf, nearTime, plural, timeOf } from "./format.js";
+import { live } from "./live.js";
+import { openMany } from "./many.js";
+import * as panel from "./panel.js";
+import { openRecord } from "./record.js";
+import { RecordList } from "./records.js";
+import { describe, find, isEmpty, parseSearch, spanText } from "./search.js";
+
+const spans = [
+  { span: "minute", title: "Coming minute", bucket: (from) => timeOf(from), tick: (place) => ({ 0: "now", 15: "15 s", 30: "30 s", 45: "45 s" })[place] },
+  { span: "hour", title: "Coming hour", bucket: (from, to) => `${minuteOf(from)} – ${minuteOf(to)}`, tick: (_, at) => (new Date(at).getMinutes() % 15 === 0 ? minuteOf(at) : null) },
+  { span: "day", title: "Coming day", bucket: (from, to) => `${dayAndMonth(from)}, ${minuteOf(from)} – ${minuteOf(to)}`, tick: (_, at) => (new Date(at).getHours() % 6 === 0 ? minuteOf(at) : null) },
+  { span: "month", title: "Coming month", bucket: (from, to) => (minuteOf(from) === "00:00" ? dateOf(from) : `${nearTime(from, 0)} – ${nearTime(to, 0)}`), tick: (place, at) => (place % 7 === 0 && place < 28 ? dayAndMonth(at) : null) },
+];
+
+const typing_ms = 120;
+// The list of what is due next is read again this often while it is looked at.
+const refresh_ms = 2000;
+
+export function pendingView(section) {
+  return new PendingView(section);
+}
+
+class PendingView {
+  #text = "";
+  #search = parseSearch("", 0);
+  #abort = null;
+  #timer = null;
+  #next = null;
+  #isLooking = false;
+  #visible = false;
+  #refreshed = 0;
+  #opened = null;
+  #scale = "auto";
+
+  constructor(section) {
+    this.section = section;
+    this.input = $("input[type=search]");
+    this.charts = spans.map(({ span, title, bucket, tick }) => {
+      const chart = new Bars({ label: `${title}: records due, by topic`, bucketText: bucket, tickText: tick, onPick: (from, to) => this.search(spanText(from, to), { focus: true }) });
+      const total = el("span", { class: "card-figure" }, "–");
+      const note = el("span", { class: "card-note" });
+      const blank = el("p", { class: "chart-blank", hidden: true });
+      return { span, chart, total, note, blank, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, title), note, total), el("div", { class: "chart-holder" }, chart.node, blank)) };
+    });
+    this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts" });
+    this.later = el("span", { class: "muted" });
+    this.scale = el("div", { class: "segmented", role: "group", "aria-label": "Scale of the charts" }, ["auto", "linear", "log"].map((name) =>
+      el("button", { type: "button", "aria-pressed": String(name === "auto"), on: { click: () => this.#scaleTo(name) } }, name)));
+    this.heading = el("h2", {}, "Due next");
+    this.summary = el("p", { class: "summary", role: "status", "aria-live": "polite" });
+    this.clear = el("button", { type: "button", class: "tab", hidden: true, on: { click: () => this.search("", { focus: true }) } }, "Clear");
+    this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => openMany(this.#search, () => this.refresh()) } }, "Many at once…");
+    this.list = new RecordList({ label: "Pending records", onOpen: (record) => this.#open(record) });
+    this.list.node.id = "records";
+    this.empty = el("div", { class: "empty-note", hidden: true });
+    this.more = el("button", { type: "button", class: "more", hidden: true, on: { click: () => this.#more() } }, "More");
+    this.problem = el("div");
+    section.append(
+      el("div", { class: "bar" }, this.legend, this.later, this.scale),
+      el("div", { class: "cards spans" }, this.charts.map(({ node }) => node)),
+      el("div", { class: "list-head" }, this.heading, this.summary, this.clear, this.many),
+      this.problem, this.list.node, this.empty, this.more);
+    live.addEventListener("due", () => this.#visible && this.#refreshIfIdle());
+    live.addEventListener("state", () => live.state === "live" && this.#visible && this.refresh());
+  }
+
+  show(parts, parameters) {
+    this.#visible = true;
+    const text = parameters.get("q") ?? "";
+    if (text !== this.#text || this.#refreshed === 0) this.#set(text);
+    if (parts.length >= 2 && parts[1]) this.#showRecord({ topic: parts[0], handle: parts[1] });
+    else if (this.#opened) {
+      this.#opened = null;
+      panel.close();
+    }
+  }
+
+  hide() {
+    this.#visible = false;
+    if (this.#opened) {
+      this.#opened = null;
+      panel.close();
+    }
+  }
+
+  focusFirst() {
+    this.list.focusFirst();
+  }
+
+  // Searches for the text; from another view it is shown here.
+  search(text, { typed = false, focus = false } = {}) {
+    const hash = `#pending${text ? `?q=${encodeURIComponent(text)}` : ""}`;
+    this.#set(text, typed ? typing_ms : 0);
+    if (location.hash === hash) return;
+    if (this.#visible) history.replaceState(null, "", hash);
+    else location.hash = hash;
+    if (focus) this.list.node.scrollIntoView({ block: "nearest" });
+  }
+
+  #set(text, pause = 0) {
+    this.#text = text;
+    if (this.input.value !== text) this.input.value = text;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.refresh(), pause);
+  }
+
+  refresh() {
+    this.#run(null);
+  }
+
+  #refreshIfIdle() {
+    if (!this.#isLooking && isEmpty(this.#search) && performance.now() - this.#refreshed > refresh_ms && !this.section.contains(document.activeElement?.closest?.(".more"))) this.#run(null, true);
+  }
+
+  #more() {
+    this.#run(this.#next);
+  }
+
+  async #run(after, isQuiet = false) {
+    this.#abort?.abort();
+    const abort = new AbortController();
+    this.#abort = abort;
+    this.#isLooking = true;
+    this.#search = parseSearch(this.#text, live.now());
+    const search = this.#search;
+    const earlier = after ? this.list.records : [];
+    if (!isQuiet) clearError();
+    this.#say(search, null, false);
+    if (search.wrong) {
+      this.#isLooking = false;
+      showError(this.problem, search.wrong);
+      return;
+    }
+    try {
+      await find(search, {
+        signal: abort.signal, after,
+        onFound: ({ records, next, complete }) => {
+          if (abort.signal.aborted) return;
+          this.#next = next;
+          const known = new Set(earlier.map(({ handle }) => handle));
+          // A quiet refresh does not take away what was asked for by More.
+          if (isQuiet && this.list.records.length > records.length && next) return;
+          this.list.update([...earlier, ...records.filter(({ handle }) => !known.has(handle))], search.words);
+          if (this.#opened) this.list.mark(this.#opened.handle);
+          this.#say(search, { next, complete }, isQuiet);
+        },
+      });
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      if (!isQuiet) {
+        this.list.update([]);
+        this.#say(search, { next: null, complete: true }, false);
+        showError(this.problem, errorText(error));
+      }
+    }
+    if (this.#abort === abort) {
+      this.#isLooking = false;
+      this.#refreshed = performance.now();
+    }
+  }
+
+  #say(search, state, isQuiet) {
+    const plain = isEmpty(search);
+    const count = this.list.records.length;
+    setText(this.heading, plain ? "Due next" : "Found");
+    setHidden(this.clear, plain);
+    setHidden(this.more, !state || !state.complete || !state.next);
+    if (!isQuiet) {
+      const words = plain ? "" : describe(search, live.now());
+      if (!state) setText(this.summary, plain ? "" : `looking for ${words}…`);
+      else if (plain) setText(this.summary, count && state.next ? `the first ${integer(count)}` : "");
+      else setText(this.summary, `${state.next ? `${integer(count)} or more` : plural(count, "record")}: ${words}${state.complete ? "" : ", looking on…"}`);
+    }
+    if (!state) return;
+    setText(this.more, plain || count ? "Show more" : "Look on");
+    const isBlank = count === 0 && state.complete && !state.next;
+    setHidden(this.empty, !isBlank);
+    setHidden(this.list.node, isBlank);
+    if (isBlank) {
+      this.empty.replaceChildren(...(plain
+        ? [el("p", {}, "Nothing is pending. A record with a delivery time shows up here:"), el("pre", {}, "tarry produce orders -v 'pay up' -k 4711 --delay 1m --id order-4711")]
+        : [el("p", {}, "No pending record matches. A record that was delivered or cancelled is no longer found here."),
+          search.id || search.key ? el("p", {}, "id: and key: are patterns of the whole text: write id:*4711* for a part.") : ""]));
+    }
+  }
+
+  #scaleTo(name) {
+    this.#scale = name;
+    for (const button of this.scale.children) button.setAttribute("aria-pressed", String(button.textContent === name));
+    this.draw();
+  }
+
+  draw() {
+    const { due } = live;
+    if (!due || !this.#visible) return;
+    // Colours go to the topics with most, first of all.
+    const sums = new Map();
+    for (const { counts } of due.spans) for (const [topic, row] of Object.entries(counts ?? {})) sums.set(topic, Math.max(sums.get(topic) ?? 0, row.reduce((a, b) => a + b, 0)));
+    const topics = [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a));
+    topics.forEach(colourOf);
+    let hasOther = false;
+    for (const view of this.charts) {
+      const data = due.spans.find(({ span }) => span === view.span);
+      const known = data && data.counts !== null;
+      setText(view.total, known ? integer(data.total) : "");
+      const isBlank = !known || data.total === 0;
+      setHidden(view.blank, !isBlank);
+      if (isBlank) setText(view.blank, known ? "nothing due" : "counting…");
+      view.chart.node.classList.toggle("blank", isBlank);
+      const age = known ? due.now_ms - (data.as_of_ms ?? due.now_ms) : 0;
+      setText(view.note, age > 15_000 ? `counted ${Math.round(age / 1000)} s ago` : "");
+      if (!known) continue;
+      const length = data.other?.length ?? Object.values(data.counts)[0]?.length ?? 0;
+      const own = topics.filter((topic) => data.counts[topic] && colourOf(topic) !== "--series-other").map((topic) => ({ name: topic, colour: colourOf(topic), counts: data.counts[topic] }));
+      // A ninth topic, that is one of the first eight of another span, has no colour left.
+      const rest = Array.from(data.other ?? Array(length).fill(0));
+      for (const [topic, row] of Object.entries(data.counts)) if (colourOf(topic) === "--series-other") row.forEach((count, place) => { rest[place] += count; });
+      const hasRest = rest.some((count) => count > 0);
+      hasOther ||= hasRest;
+      const series = hasRest || !own.length ? [...own, { name: "other topics", colour: "--series-other", counts: rest }] : own;
+      view.chart.update({ from: data.from, bucket_ms: data.bucket_ms, series }, this.#isLogarithmic(series, length));
+    }
+    legend(this.legend, [...topics.filter((topic) => colourOf(topic) !== "--series-other").map((topic) => ({ name: topic, colour: colourOf(topic) })),
+      ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
+    setText(this.later, due.later ? `${compact(due.later)} later than a month` : "");
+  }
+
+  // Where the largest bar would flatten the others.
+  #isLogarithmic(series, length) {
+    if (this.#scale !== "auto") return this.#scale === "log";
+    const sums = Array.from({ length }, (_, place) => series.reduce((sum, { counts }) => sum + counts[place], 0)).filter((sum) => sum > 0).sort((a, b) => a - b);
+    return sums.length > 1 && sums.at(-1) > 40 * sums[Math.floor(sums.length / 2)];
+  }
+
+  #open(record) {
+    const hash = `#pending/${encodeURIComponent(record.topic)}/${encodeURIComponent(record.handle)}${this.#text ? `?q=${encodeURIComponent(this.#text)}` : ""}`;
+    if (location.hash !== hash) history.replaceState(null, "", hash);
+    this.#showRecord(record);
+  }
+
+  #showRecord(record) {
+    if (this.#opened?.handle === record.handle && panel.isOpen()) return;
+    this.#opened = record;
+    this.list.mark(record.handle);
+    openRecord(record, {
+      onChange: () => setTimeout(() => this.refresh(), 100),
+      onClose: () => {
+        if (this.#opened?.handle !== record.handle) return;
+        this.#opened = null;
+        this.list.mark(null);
+        if (this.#visible) history.replaceState(null, "", `#pending${this.#text ? `?q=${encodeURIComponent(this.#text)}` : ""}`);
+      },
+    });
+  }
+}

@@ -1,0 +1,81 @@
+// The machine's side: throughput, disk, memory and clients, by shard.
+
+import { Lines } from "./charts.js";
+import { Table, el, setHidden, setText } from "./dom.js";
+import { bytes, duration, integer, milliseconds, rate } from "./format.js";
+import { lastRate, live } from "./live.js";
+import { Figures, card, meter } from "./parts.js";
+
+export function shardsView(section) {
+  const figures = new Figures([
+    ["requests", "Requests"], ["connections", "Clients", "Connections of clients, and how many are allowed"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
+    ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "On disk", "All files of the data directory"], ["free", "Free", "On the file system of the data directory"],
+  ]);
+  const disk = el("div", { class: "disk" });
+  const line = (label, name, colour, text) => new Lines({ label, series: [{ name: label, colour, read: (point) => point[name], fill: true }], text, least: name === "journal" ? 1024 : 4 });
+  const charts = [
+    ["Requests per second", line("requests", "requests", "--series-0", (n) => rate(n))],
+    ["Delivered per second", line("delivered", "delivered", "--series-3", (n) => rate(n))],
+    ["Journal", line("journal", "journal", "--series-6", (n) => `${bytes(n)}/s`)],
+    ["Syncs per second", line("syncs", "fsyncs", "--series-1", (n) => rate(n))],
+  ];
+  // Rates of a shard, between the last two figures.
+  const perSecond = (name) => ({ shard, [name]: now }) => {
+    const then = live.before?.shards.find((each) => each.shard === shard)?.[name];
+    return live.seconds === null || then === undefined || now < then ? "–" : rate((now - then) / live.seconds);
+  };
+  const table = new Table([
+    { head: "Shard", class: "name", cell: ({ shard }) => shard },
+    { head: "Clients", class: "number", cell: ({ connections }) => integer(connections) },
+    { head: "Requests", class: "number", cell: perSecond("requests_total") },
+    { head: "Partitions", class: "number", hint: "Open ones", cell: ({ partitions_open }) => integer(partitions_open) },
+    { head: "Delivered", class: "number", cell: perSecond("delivered_total") },
+    { head: "Overdue", class: "number", cell: ({ overdue }) => integer(overdue) },
+    { head: "In memory", class: "number", hint: "Pending records in memory", cell: ({ memory_records }) => integer(memory_records) },
+    { head: "Journal", class: "number", hint: "Bytes that a restart would read", cell: ({ journal_live_bytes }) => bytes(journal_live_bytes) },
+    { head: "Round p99", class: "number", hint: "Write and sync of the journal", cell: ({ journal_round_ms }) => (journal_round_ms?.count ? milliseconds(journal_round_ms.p99) : "–") },
+    { head: "Syncs", class: "number", cell: perSecond("fsyncs_total") },
+    { head: "Disk", cell: ({ has_room }) => el("span", { class: `state ${has_room ? "good" : "bad"}` }, has_room ? "has room" : "full") },
+  ], { key: ({ shard }) => shard, caption: "Shards" });
+  const refused = new Table([
+    { head: "Reason", class: "name", cell: ({ name }) => name.replaceAll("_", " ") },
+    { head: "Batches", class: "number", cell: ({ count }) => integer(count) },
+  ], { key: ({ name }) => name, caption: "Batches that were refused" });
+  const refusedCard = card("Refused batches", refused.node, { wide: true, note: el("span", { class: "card-note" }, "since the start, by reason") });
+  const about = el("dl", { class: "facts" });
+
+  section.append(figures.node, disk,
+    el("div", { class: "cards" }, charts.map(([title, chart]) => card(title, el("div", { class: "chart-holder" }, chart.node)))),
+    card("By shard", table.node, { wide: true }), refusedCard, card("Broker", about, { wide: true }));
+
+  function draw() {
+    const { status } = live;
+    if (!status) return;
+    const { storage, process } = status;
+    figures.set("requests", rate(lastRate("requests")));
+    figures.set("connections", `${integer(status.connections)} of ${integer(status.max_connections)}`);
+    const cpu = lastRate("cpu");
+    figures.set("cpu", cpu === null ? "–" : `${Math.round(cpu * 100)} %`);
+    figures.set("memory", bytes(process.rss_bytes));
+    figures.set("files", integer(process.open_fds));
+    figures.set("journal", lastRate("journal") === null ? "–" : `${bytes(lastRate("journal"))}/s`);
+    figures.set("round", storage.journal_round_ms?.count ? milliseconds(storage.journal_round_ms.p99) : "–");
+    figures.set("stored", bytes(storage.bytes));
+    const isShort = storage.free_bytes !== undefined && storage.free_bytes < 2 * (storage.reserve_bytes ?? 0);
+    figures.set("free", bytes(storage.free_bytes), isShort || status.state === "disk full" ? "warn" : "");
+    if (storage.total_bytes) {
+      disk.replaceChildren(meter(storage.total_bytes - storage.free_bytes, storage.total_bytes,
+        `${bytes(storage.free_bytes)} of ${bytes(storage.total_bytes)} are free; below ${bytes(storage.reserve_bytes)} no records are accepted`, isShort ? "--warn" : "--series-0"));
+    }
+    const now = live.now();
+    for (const [, chart] of charts) chart.update(live.history, now);
+    table.update(status.shards);
+    const reasons = Object.entries(status.refused_batches ?? {}).map(([name, count]) => ({ name, count })).sort((a, b) => b.count - a.count);
+    refused.update(reasons);
+    setHidden(refusedCard, reasons.length === 0);
+    const facts = [["Version", status.version], ["State", status.state], ["Up", duration(status.uptime_ms)], ["Data", status.data], ["Kafka", status.listeners.kafka], ["Admin", status.listeners.admin], ["Cluster", status.cluster_id], ["Topics", `${integer(status.topics)}, ${integer(status.partitions)} partitions`]];
+    if (about.children.length !== facts.length * 2) about.replaceChildren(...facts.flatMap(([name]) => [el("dt", {}, name), el("dd", {})]));
+    facts.forEach(([, text], place) => setText(about.children[place * 2 + 1], String(text)));
+  }
+  return { draw };
+}

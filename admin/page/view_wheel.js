@@ -1,0 +1,102 @@
+// The levels of the wheels: where pending records are, in memory and on disk, and the deadlines of requests.
+
+import { Table, el, setText } from "./dom.js";
+import { bytes, duration, integer, nearTime, plural } from "./format.js";
+import { live } from "./live.js";
+import { Figures, card, meter } from "./parts.js";
+
+const buckets = 256;  // Of a level; docs/timing.md says why.
+
+export function wheelView(section) {
+  const figures = new Figures([
+    ["memory-records", "In memory", "Records that are due soon, and what waits to be written"], ["memory-bytes", "Bytes in memory"],
+    ["disk-records", "On disk only"], ["disk-buckets", "Buckets on disk"], ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
+    ["came-near", "Came near", "Records that came from disk to memory, since the start"], ["next", "Next due"],
+  ]);
+  const split = el("div", { class: "split", role: "img" });
+  const levels = new Table([
+    { head: "Level", class: "name", cell: ({ level }) => level },
+    { head: "Records", class: "wide-cell", cell: (level) => meter(level.records, level.whole, integer(level.records), level.level === "memory" ? "--series-0" : "--series-4") },
+    { head: "Bytes", class: "number", cell: (level) => bytes(level.bytes) },
+    { head: "Buckets", class: "number", hint: "Chunks of records with due times near each other", cell: ({ chunks }) => integer(chunks) },
+    { head: "Up", class: "number", hint: "memory: records that became far again; disk: records that were written", cell: ({ upgrades }) => integer(upgrades) },
+    { head: "Down", class: "number", hint: "memory: records that came near; disk: steps in which buckets were dealt to finer ones", cell: ({ downgrades }) => integer(downgrades) },
+  ], { key: ({ level }) => level, caption: "Levels in memory and on disk" });
+
+  const wheelTable = (caption) => new Table([
+    { head: "Level", class: "name", cell: ({ level }) => level },
+    { head: "A bucket", class: "number", hint: "The time that one bucket covers", cell: ({ tick_ms }) => span(tick_ms) },
+    { head: "The level", class: "number", hint: "The time that its 256 buckets cover", cell: ({ tick_ms }) => span(tick_ms * buckets) },
+    { head: "Buckets in use", class: "wide-cell", cell: (level) => meter(level.buckets_in_use, buckets * level.wheels, `${integer(level.buckets_in_use)} of ${integer(buckets * level.wheels)}`, "--series-0") },
+    { head: "Timers", class: "number", cell: ({ timers }) => integer(timers) },
+    { head: "Up", class: "number", hint: "Timers that were placed above level 0, or moved up", cell: ({ upgrades }) => integer(upgrades) },
+    { head: "Down", class: "number", hint: "Timers that moved down from a higher level", cell: ({ downgrades }) => integer(downgrades) },
+  ], { key: ({ level }) => level, caption });
+  const near = wheelTable("The wheel of records that are due soon");
+  const requests = wheelTable("The wheel of deadlines of requests");
+  const [nearNote, requestsNote] = [el("span", { class: "card-note" }), el("span", { class: "card-note" })];
+  const shards = new Table([
+    { head: "Shard", class: "name", cell: ({ shard }) => shard },
+    { head: "Near", class: "number", hint: "Records in the wheel", cell: ({ delayed }) => integer(delayed.near) },
+    { head: "Overdue", class: "number", cell: ({ delayed }) => integer(delayed.overdue) },
+    { head: "In flight", class: "number", hint: "Being written to their logs", cell: ({ delayed }) => integer(delayed.in_flight) },
+    { head: "Memory", class: "number", cell: ({ delayed }) => bytes(delayed.bytes) },
+    { head: "Next due", class: "number", cell: ({ delayed }) => (delayed.next_due_ms === null ? "–" : nearTime(delayed.next_due_ms, live.now())) },
+    { head: "Deadlines", class: "number", hint: "Of requests, sessions and the shard itself", cell: (shard) => integer(shard.requests.timers) },
+  ], { key: ({ shard }) => shard, caption: "Shards" });
+
+  section.append(figures.node,
+    card("Pending records", el("div", {}, split, levels.node), { wide: true, note: el("span", { class: "card-note" }, "one wheel that continues on disk") }),
+    card("Records that are due soon", near.node, { wide: true, note: nearNote }),
+    card("Deadlines of requests", requests.node, { wide: true, note: requestsNote }),
+    card("By shard", shards.node, { wide: true }));
+
+  function draw() {
+    const { wheel } = live;
+    if (!wheel) return;
+    const disk = wheel.levels.find(({ level }) => level === "disk");
+    const memory = wheel.levels.find(({ level }) => level === "memory");
+    figures.set("memory-records", integer(wheel.memory.records));
+    figures.set("memory-bytes", bytes(wheel.memory.bytes));
+    figures.set("disk-records", integer(wheel.disk.records));
+    figures.set("disk-buckets", integer(disk?.chunks ?? 0));
+    figures.set("came-near", integer(memory?.downgrades ?? 0));
+    const until = Math.min(...wheel.shards.map(({ delayed }) => delayed.in_memory_until_ms ?? Infinity));
+    figures.set("in-memory-until", Number.isFinite(until) ? nearTime(until, live.now()) : "–");
+    const next = wheel.disk.next_due_ms;
+    figures.set("next", next === null ? "none" : nearTime(next, live.now()));
+
+    const whole = Math.max(1, wheel.memory.records + wheel.disk.records);
+    levels.update(wheel.levels.map((level) => ({ ...level, whole })));
+    drawSplit(split, wheel, whole);
+    near.update(sum(wheel.shards.map(({ delayed }) => delayed)));
+    requests.update(sum(wheel.shards.map((shard) => shard.requests)));
+    setText(nearNote, plural(wheel.shards.reduce((count, { delayed }) => count + delayed.timers, 0), "timer"));
+    setText(requestsNote, plural(wheel.shards.reduce((count, shard) => count + shard.requests.timers, 0), "timer"));
+    shards.update(wheel.shards);
+  }
+  return { draw };
+}
+
+// The same levels of all shards together.
+function sum(wheels) {
+  const levels = new Map();
+  for (const wheel of wheels) {
+    for (const level of wheel.levels) {
+      const known = levels.get(level.level) ?? { level: level.level, tick_ms: level.tick_ms, wheels: wheels.length, buckets_in_use: 0, timers: 0, upgrades: 0, downgrades: 0 };
+      for (const name of ["buckets_in_use", "timers", "upgrades", "downgrades"]) known[name] += level[name];
+      levels.set(level.level, known);
+    }
+  }
+  return [...levels.values()].sort((a, b) => a.level - b.level);
+}
+
+function drawSplit(node, { memory, disk }, whole) {
+  if (!node.children.length) node.append(el("span", { class: "split-memory" }), el("span", { class: "split-disk" }));
+  const part = memory.records + disk.records ? memory.records / whole : 0;
+  node.children[0].style.width = `${memory.records ? Math.max(0.5, part * 100) : 0}%`;
+  node.children[1].style.width = `${disk.records ? Math.max(0.5, 100 - part * 100) : 0}%`;
+  node.setAttribute("aria-label", `${integer(memory.records)} records in memory, ${integer(disk.records)} on disk only`);
+}
+
+const span = (ms) => (ms >= 1000 ? duration(ms) : `${ms} ms`);
