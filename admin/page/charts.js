@@ -131,7 +131,7 @@ export class Bars {
     chart.options.scales = {
       x: axis({
         stacked: true, grid: { display: false },
-        ticks: { autoSkip: false, callback: (_, place) => this.tickText(place, data.from + place * data.bucket_ms) ?? "", align: "center" },
+        ticks: { autoSkip: false, callback: (_, place) => this.#tick(place) },
       }),
       y: axis({
         stacked: true, beginAtZero: true, max: isLogarithmic ? logarithm(most) * 1.05 : undefined, suggestedMax: isLogarithmic ? undefined : Math.max(4, most),
@@ -143,6 +143,16 @@ export class Bars {
       }),
     };
     chart.update("none");
+  }
+
+  // Where there is room for half of the labels only, every other one is shown.
+  #tick(place) {
+    const { from, bucket_ms } = this.data;
+    const text = this.tickText(place, from + place * bucket_ms);
+    if (!text || this.node.clientWidth >= 220) return text ?? "";
+    let before = 0;
+    for (let each = 0; each < place; ++each) if (this.tickText(each, from + each * bucket_ms)) ++before;
+    return before % 2 ? "" : text;
   }
 
   #shade(colour, place) {

@@ -10,12 +10,13 @@ export const plural = (n, one, many = `${one}s`) => `${integer(n)} ${n === 1 ? o
 export function decimal(n) {
   if (n === 0) return "0";
   const size = Math.abs(n);
-  return size >= 100 ? whole.format(Math.round(n)) : size >= 10 ? n.toFixed(1) : size >= 0.01 ? n.toFixed(2) : "<0.01";
+  if (size >= 100) return whole.format(Math.round(n));
+  return size >= 0.01 ? n.toFixed(size >= 10 ? 1 : 2).replace(/\.?0+$/, "") : "<0.01";
 }
 
 export function rate(n) {
   if (n === null || n === undefined) return "–";
-  return `${n > 0 && n < 10 ? n.toFixed(1) : compact(n)}/s`;
+  return `${n > 0 && n < 10 ? n.toFixed(1).replace(/\.0$/, "") : compact(n)}/s`;
 }
 
 export function bytes(n) {

@@ -36,7 +36,10 @@ function route() {
   const name = names.includes(parts[0]) ? parts[0] : "pending";
   const changed = shown !== name;
   if (changed) {
-    if (shown) views[shown].hide?.();
+    if (shown) {
+      views[shown].hide?.();
+      panel.close();
+    }
     shown = name;
     for (const section of $$("main > section")) setHidden(section, section.dataset.view !== name);
     for (const link of $$("nav.views a")) {

@@ -42,7 +42,6 @@ export function groupsView(section) {
       if (parts[0]) showGroup(parts[0]);
       else panel.close();
     },
-    hide: () => panel.close(),
     draw,
   };
 }

@@ -33,14 +33,13 @@ export function overdueView(section) {
   const summary = el("p", { class: "summary", role: "status" });
   section.append(figures.node,
     el("div", { class: "cards three" },
-      card("Lag", el("div", { class: "chart-holder" }, lag.node), { note: el("span", { class: "card-note" }, "from the due time until durable; of the last five minutes"), extra: keys }),
+      card("Lag", el("div", { class: "chart-holder" }, lag.node), { extra: keys }),
       card("Overdue", el("div", { class: "chart-holder" }, overdue.node)),
       card("Delivered per second", el("div", { class: "chart-holder" }, delivered.node))),
     el("div", { class: "list-head" }, el("h2", {}, "Overdue records"), summary), list.node, empty);
 
   let oldest = null;
   const poll = new Poll(async (signal) => {
-    // A moment is allowed: what has come due this second is on its way.
     const { records, next } = await get(`/delayed?to=${Math.round(live.now())}&limit=${shown}`, { signal });
     oldest = records[0]?.due_ms ?? null;
     list.update(records);

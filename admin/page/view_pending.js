@@ -170,6 +170,7 @@ class PendingView {
     const count = this.list.records.length;
     setText(this.heading, plain ? "Due next" : "Found");
     setHidden(this.clear, plain);
+    this.section.classList.toggle("searching", !plain);
     setHidden(this.more, !state || !state.complete || !state.next);
     if (!isQuiet) {
       const words = plain ? "" : describe(search, live.now());
@@ -240,8 +241,9 @@ class PendingView {
 
   #open(record) {
     const hash = `#pending/${encodeURIComponent(record.topic)}/${encodeURIComponent(record.handle)}${this.#text ? `?q=${encodeURIComponent(this.#text)}` : ""}`;
-    if (location.hash !== hash) history.replaceState(null, "", hash);
-    this.#showRecord(record);
+    // A step in the browser's history: on a phone the way back closes the record.
+    if (location.hash === hash) this.#showRecord(record);
+    else location.hash = hash;
   }
 
   #showRecord(record) {

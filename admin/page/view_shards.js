@@ -45,7 +45,7 @@ export function shardsView(section) {
   const about = el("dl", { class: "facts" });
 
   section.append(figures.node, disk,
-    el("div", { class: "cards" }, charts.map(([title, chart]) => card(title, el("div", { class: "chart-holder" }, chart.node)))),
+    el("div", { class: "cards spans" }, charts.map(([title, chart]) => card(title, el("div", { class: "chart-holder" }, chart.node)))),
     card("By shard", table.node, { wide: true }), refusedCard, card("Broker", about, { wide: true }));
 
   function draw() {

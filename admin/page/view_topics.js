@@ -41,7 +41,6 @@ export function topicsView(section) {
       if (parts[0]) showTopic(parts[0]);
       else panel.close();
     },
-    hide: () => panel.close(),
     draw,
   };
 }

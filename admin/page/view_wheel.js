@@ -4,6 +4,7 @@ import { Table, el, setText } from "./dom.js";
 import { bytes, duration, integer, nearTime, plural } from "./format.js";
 import { live } from "./live.js";
 import { Figures, card, meter } from "./parts.js";
+import { WheelPicture } from "./wheel_picture.js";
 
 const buckets = 256;  // Of a level; docs/timing.md says why.
 
@@ -13,7 +14,7 @@ export function wheelView(section) {
     ["disk-records", "On disk only"], ["disk-buckets", "Buckets on disk"], ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
     ["came-near", "Came near", "Records that came from disk to memory, since the start"], ["next", "Next due"],
   ]);
-  const split = el("div", { class: "split", role: "img" });
+  const picture = new WheelPicture();
   const levels = new Table([
     { head: "Level", class: "name", cell: ({ level }) => level },
     { head: "Records", class: "wide-cell", cell: (level) => meter(level.records, level.whole, integer(level.records), level.level === "memory" ? "--series-0" : "--series-4") },
@@ -46,7 +47,7 @@ export function wheelView(section) {
   ], { key: ({ shard }) => shard, caption: "Shards" });
 
   section.append(figures.node,
-    card("Pending records", el("div", {}, split, levels.node), { wide: true, note: el("span", { class: "card-note" }, "one wheel that continues on disk") }),
+    card("Pending records by due time", el("div", {}, picture.node, levels.node), { wide: true, note: el("span", { class: "card-note" }, "one wheel that continues on disk; the height of a bar is the logarithm of its records") }),
     card("Records that are due soon", near.node, { wide: true, note: nearNote }),
     card("Deadlines of requests", requests.node, { wide: true, note: requestsNote }),
     card("By shard", shards.node, { wide: true }));
@@ -68,8 +69,9 @@ export function wheelView(section) {
 
     const whole = Math.max(1, wheel.memory.records + wheel.disk.records);
     levels.update(wheel.levels.map((level) => ({ ...level, whole })));
-    drawSplit(split, wheel, whole);
-    near.update(sum(wheel.shards.map(({ delayed }) => delayed)));
+    const nearLevels = sum(wheel.shards.map(({ delayed }) => delayed));
+    picture.update({ wheel, due: live.due, now: live.now(), levels: nearLevels });
+    near.update(nearLevels);
     requests.update(sum(wheel.shards.map((shard) => shard.requests)));
     setText(nearNote, plural(wheel.shards.reduce((count, { delayed }) => count + delayed.timers, 0), "timer"));
     setText(requestsNote, plural(wheel.shards.reduce((count, shard) => count + shard.requests.timers, 0), "timer"));
@@ -89,14 +91,6 @@ function sum(wheels) {
     }
   }
   return [...levels.values()].sort((a, b) => a.level - b.level);
-}
-
-function drawSplit(node, { memory, disk }, whole) {
-  if (!node.children.length) node.append(el("span", { class: "split-memory" }), el("span", { class: "split-disk" }));
-  const part = memory.records + disk.records ? memory.records / whole : 0;
-  node.children[0].style.width = `${memory.records ? Math.max(0.5, part * 100) : 0}%`;
-  node.children[1].style.width = `${disk.records ? Math.max(0.5, 100 - part * 100) : 0}%`;
-  node.setAttribute("aria-label", `${integer(memory.records)} records in memory, ${integer(disk.records)} on disk only`);
 }
 
 const span = (ms) => (ms >= 1000 ? duration(ms) : `${ms} ms`);
