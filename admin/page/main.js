@@ -155,7 +155,7 @@ function askToLogIn() {
     const errors = el("div", { "aria-live": "assertive" });
     const form = el("form", { class: "login", on: { submit: submit } },
       el("p", {}, "This broker listens beyond its own machine, so reading needs its token."), tokenField(""), errors,
-      el("div", { class: "buttons" }, el("button", { class: "primary", type: "submit", data: { action: "login" } }, "Log in")));
+      el("div", { class: "buttons" }, el("button", { class: "primary", type: "submit", data: { action: "confirm" } }, "Log in")));
     async function submit(event) {
       event.preventDefault();
       clearError();

@@ -37,6 +37,7 @@ class PendingView {
   #refreshed = 0;
   #opened = null;
   #scale = "auto";
+  #drawn = null;
 
   constructor(section) {
     this.section = section;
@@ -194,12 +195,15 @@ class PendingView {
   #scaleTo(name) {
     this.#scale = name;
     for (const button of this.scale.children) button.setAttribute("aria-pressed", String(button.textContent === name));
+    this.#drawn = null;
     this.draw();
   }
 
   draw() {
     const { due } = live;
-    if (!due || !this.#visible) return;
+    // Figures come each second, the pictures only every other one.
+    if (!due || !this.#visible || this.#drawn === due) return;
+    this.#drawn = due;
     // Colours go to the topics with most, first of all.
     const sums = new Map();
     for (const { counts } of due.spans) for (const [topic, row] of Object.entries(counts ?? {})) sums.set(topic, Math.max(sums.get(topic) ?? 0, row.reduce((a, b) => a + b, 0)));
