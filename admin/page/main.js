@@ -96,12 +96,14 @@ function connection() {
   const node = $("#connection");
   document.body.classList.toggle("stale", live.state === "lost");
   if (live.state === "lost") {
-    const ago = Date.now() - live.since;
-    setText(node, `Connection lost since ${timeOf(live.since)}${ago > 3000 ? ` (${duration(ago)})` : ""}. What is shown is from then; trying again.`);
+    // Without a count of seconds: a screen reader would say each of them.
+    setText(node, `Connection lost since ${timeOf(live.since)}. What is shown is from then; trying again.`);
+  } else if (live.status && live.status.state !== "running") {
+    setText(node, `The broker is in the state “${live.status.state}”${live.status.state === "disk full" ? ": it accepts no records until there is space again" : ""}.`);
   } else {
     setText(node, "");
   }
-  node.className = live.state;
+  node.className = node.textContent ? "trouble" : "";
 }
 
 // The first is the system's.

@@ -184,6 +184,7 @@ class PendingView {
     const isBlank = count === 0 && state.complete && !state.next;
     setHidden(this.empty, !isBlank);
     setHidden(this.list.node, isBlank);
+    setHidden(this.many, isBlank && plain);
     if (isBlank) {
       this.empty.replaceChildren(...(plain
         ? [el("p", {}, "Nothing is pending. A record with a delivery time shows up here:"), el("pre", {}, "tarry produce orders -v 'pay up' -k 4711 --delay 1m --id order-4711")]
