@@ -22,17 +22,23 @@ configure() {
 }
 
 # build PRESET TARGET...: configures when needed, builds with all cores and shows every tenth of
-# the way; what the compiler says comes through.
+# the way and about how long the rest takes; what the compiler says comes through.
 build() {
   local preset=$1
   shift
   [[ -e build/$preset/build.ninja ]] || configure "$preset" || return 1
-  NINJA_STATUS='[%f/%t] ' ninja -C "build/$preset" -j "$(nproc)" "$@" 2>&1 | awk -v preset="$preset" '
+  NINJA_STATUS='[%f/%t %e] ' ninja -C "build/$preset" -j "$(nproc)" "$@" 2>&1 | awk -v preset="$preset" '
     /^ninja: Entering directory/ || /^ninja: no work to do/ { next }
-    /^\[[0-9]+\/[0-9]+\] / {
-      split(substr($1, 2), n, "[/\\]]")
+    /^\[[0-9]+\/[0-9]+ [0-9.]+\] / {
+      split(substr($1, 2), n, "/")
       tenth = int(n[1] * 10 / n[2])
-      if (tenth > shown && n[2] >= 10) { shown = tenth; print "         " preset ": " n[1] " of " n[2]; fflush() }
+      if (tenth > shown && n[2] >= 10) {
+        shown = tenth
+        left = $2 * (n[2] - n[1]) / n[1]
+        rest = n[1] == n[2] ? "" : left < 90 ? sprintf(", about %d s left", left + 1) : sprintf(", about %d min left", left / 60 + 0.5)
+        print "         " preset ": " n[1] " of " n[2] rest
+        fflush()
+      }
       next
     }
     { print; fflush() }'
