@@ -5,6 +5,8 @@ import { el, reconcile, setText, visible, $$ } from "./dom.js";
 import { bytes, fullTime, isoTime, nearTime, until, zoneAt } from "./format.js";
 import { live } from "./live.js";
 
+const fresh_ms = 4000;
+
 export class RecordList {
   constructor({ label, onOpen }) {
     this.onOpen = onOpen;
@@ -86,9 +88,9 @@ export class RecordList {
   }
 
   #writeDue(row, now) {
-    // While the broker knows of nothing overdue, a record that has come due is only older than the list.
-    const isLate = live.status?.delayed.overdue > 0;
-    const left = isLate ? row.record.due_ms - now : Math.max(0, row.record.due_ms - now);
+    // The list is a few seconds old: a record that has come due since is not late yet.
+    let left = row.record.due_ms - now;
+    if (left < 0 && (left > -fresh_ms || !live.status?.delayed.overdue)) left = 0;
     const [relative, time] = row.firstChild.children;
     setText(relative, until(left));
     setText(time, nearTime(row.record.due_ms, now));

@@ -101,8 +101,8 @@ function parameters(search, extra) {
   });
 }
 
-// Finds records and calls onFound({records, next, complete, reached}) after each step.  `after` goes on where an earlier
-// search had stopped.
+// Finds records and calls onFound({records, next, complete, hasMore}) after each step: `next` is where to go on, `complete` says that
+// this search has ended, `hasMore` that there are others.  `after` goes on where an earlier search had stopped.
 export async function find(search, { signal, after = null, onFound }) {
   const now = live.now();
   if (!search.words) {
@@ -111,20 +111,23 @@ export async function find(search, { signal, after = null, onFound }) {
     const until = performance.now() + patience_ms;
     // A page may be short although there is more.
     while (next && records.length < page_size && performance.now() < until) {
-      onFound({ records, next, complete: false });
+      onFound({ records, next, complete: false, hasMore: true });
       const more = await get(`/delayed${parameters(search, { after: next })}`, { signal });
       records = [...records, ...more.records];
       next = more.next;
     }
-    return onFound({ records, next, complete: true });
+    return onFound({ records, next, complete: true, hasMore: next !== null });
   }
 
   const found = new Map();
   const add = (records) => records.forEach((record) => found.set(record.handle, record));
   const sorted = () => [...found.values()].sort((a, b) => a.due_ms - b.due_ms);
+  let isCut = false;
   const optional = async (path) => {
     try {
-      add((await get(path, { signal })).records);
+      const page = await get(path, { signal });
+      add(page.records);
+      isCut ||= page.next !== null;
     } catch (error) {
       if (error.name === "AbortError") throw error;  // A topic of that name need not exist.
     }
@@ -142,7 +145,7 @@ export async function find(search, { signal, after = null, onFound }) {
       others.push(...names.slice(0, 3).map((topic) => optional(`/delayed${parameters({ ...search, topic })}`)));
     }
     await Promise.all(others);
-    if (found.size) onFound({ records: sorted(), next: null, complete: false });
+    if (found.size) onFound({ records: sorted(), next: null, complete: false, hasMore: true });
   }
 
   const until = performance.now() + patience_ms;
@@ -151,7 +154,7 @@ export async function find(search, { signal, after = null, onFound }) {
     const page = await get(`/delayed${parameters(search, { q: search.words, after: next })}`, { signal });
     add(page.records);
     next = page.next;
-    onFound({ records: sorted(), next, complete: !next });
+    if (next) onFound({ records: sorted(), next, complete: false, hasMore: true });
   } while (next && found.size < page_size && performance.now() < until);
-  onFound({ records: sorted(), next, complete: true });
+  onFound({ records: sorted(), next, complete: true, hasMore: isCut || next !== null });
 }

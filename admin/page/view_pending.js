@@ -19,8 +19,10 @@ const spans = [
 ];
 
 const typing_ms = 120;
-// The list of what is due next is read again this often while it is looked at.
+// The list is read again this often while it is looked at; a search that takes long is not.
 const refresh_ms = 2000;
+const search_refresh_ms = 5000;
+const quick_ms = 400;
 
 export function pendingView(section) {
   return new PendingView(section);
@@ -35,6 +37,7 @@ class PendingView {
   #isLooking = false;
   #visible = false;
   #refreshed = 0;
+  #took = 0;
   #opened = null;
   #scale = "auto";
   #drawn = null;
@@ -47,7 +50,7 @@ class PendingView {
       const total = el("span", { class: "card-figure" }, "–");
       const note = el("span", { class: "card-note" });
       const blank = el("p", { class: "chart-blank", hidden: true });
-      return { span, chart, total, note, blank, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, title), note, total), el("div", { class: "chart-holder" }, chart.node, blank)) };
+      return { span, chart, total, note, blank, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), el("div", { class: "chart-holder" }, chart.node, blank)) };
     });
     this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts" });
     this.later = el("span", { class: "muted" });
@@ -116,7 +119,9 @@ class PendingView {
   }
 
   #refreshIfIdle() {
-    if (!this.#isLooking && isEmpty(this.#search) && performance.now() - this.#refreshed > refresh_ms && !this.section.contains(document.activeElement?.closest?.(".more"))) this.#run(null, true);
+    if (this.#isLooking || this.#search.wrong) return;
+    const age = performance.now() - this.#refreshed;
+    if (isEmpty(this.#search) ? age > refresh_ms : age > search_refresh_ms && this.#took < quick_ms) this.#run(null, true);
   }
 
   #more() {
@@ -131,8 +136,9 @@ class PendingView {
     this.#search = parseSearch(this.#text, live.now());
     const search = this.#search;
     const earlier = after ? this.list.records : [];
+    const begun = performance.now();
     if (!isQuiet) clearError();
-    this.#say(search, null, false);
+    if (!isQuiet) this.#say(search, null, false);
     if (search.wrong) {
       this.#isLooking = false;
       showError(this.problem, search.wrong);
@@ -141,28 +147,30 @@ class PendingView {
     try {
       await find(search, {
         signal: abort.signal, after,
-        onFound: ({ records, next, complete }) => {
-          if (abort.signal.aborted) return;
+        onFound: ({ records, next, complete, hasMore }) => {
+          // A quiet refresh shows nothing half done.
+          if (abort.signal.aborted || (isQuiet && !complete)) return;
           this.#next = next;
           const known = new Set(earlier.map(({ handle }) => handle));
           // A quiet refresh does not take away what was asked for by More.
           if (isQuiet && this.list.records.length > records.length && next) return;
           this.list.update([...earlier, ...records.filter(({ handle }) => !known.has(handle))], search.words);
           if (this.#opened) this.list.mark(this.#opened.handle);
-          this.#say(search, { next, complete }, isQuiet);
+          this.#say(search, { next, complete, hasMore }, isQuiet);
         },
       });
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!isQuiet) {
         this.list.update([]);
-        this.#say(search, { next: null, complete: true }, false);
+        this.#say(search, { next: null, complete: true, hasMore: false }, false);
         showError(this.problem, errorText(error));
       }
     }
     if (this.#abort === abort) {
       this.#isLooking = false;
       this.#refreshed = performance.now();
+      this.#took = this.#refreshed - begun;
     }
   }
 
@@ -173,11 +181,11 @@ class PendingView {
     setHidden(this.clear, plain);
     this.section.classList.toggle("searching", !plain);
     setHidden(this.more, !state || !state.complete || !state.next);
-    if (!isQuiet) {
+    if (!isQuiet || !plain) {
       const words = plain ? "" : describe(search, live.now());
       if (!state) setText(this.summary, plain ? "" : `looking for ${words}…`);
       else if (plain) setText(this.summary, count && state.next ? `the first ${integer(count)}` : "");
-      else setText(this.summary, `${state.next ? `${integer(count)} or more` : plural(count, "record")}: ${words}${state.complete ? "" : ", looking on…"}`);
+      else setText(this.summary, `${state.hasMore ? `${integer(count)} or more` : plural(count, "record")}: ${words}${state.complete ? "" : ", looking on…"}`);
     }
     if (!state) return;
     setText(this.more, plain || count ? "Show more" : "Look on");

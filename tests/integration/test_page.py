@@ -1,0 +1,489 @@
+"""The page at GET / in a real browser: Chromium without a window, driven by Selenium (packages chromium, chromium-driver,
+python3-selenium).  One browser serves all cases, one after the other; each case has its own broker.
+"""
+
+import atexit
+import contextlib
+import datetime
+import json
+import shutil
+import tempfile
+import threading
+
+import wire
+from harness import Skip, case, eventually, now_ms
+
+HOUR = 3_600_000
+VIEWS = ["pending", "overdue", "topics", "groups", "wheel", "purgatory", "shards"]
+ZONE = "Asia/Kolkata"  # Has no summer time, and half an hour that a guess would miss.
+
+# Runs in the page before anything of its own: what the page itself might swallow.
+WATCH = """
+window.trouble = [];
+addEventListener("securitypolicyviolation", (event) => trouble.push(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+addEventListener("error", (event) => trouble.push(`error: ${event.message}`));
+addEventListener("unhandledrejection", (event) => trouble.push(`rejection: ${event.reason}`));
+"""
+
+
+class Browser:
+    """Chromium with a profile of its own, started when the first case needs it."""
+
+    lock = threading.Lock()
+    driver = problem = profile = None
+
+    @classmethod
+    def get(cls):
+        if cls.problem:
+            raise Skip(cls.problem)
+        if not cls.driver:
+            try:
+                cls.start()
+            except Skip as reason:
+                cls.problem = str(reason)
+                raise
+        return cls.driver
+
+    @classmethod
+    def start(cls):
+        try:
+            from selenium import webdriver
+        except ImportError:
+            raise Skip("python3-selenium is not installed") from None
+        chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+        if not chromium or not chromedriver:
+            raise Skip("chromium and chromium-driver are not installed")
+        cls.profile = tempfile.mkdtemp(prefix="tarry-browser.")
+        options = webdriver.ChromeOptions()
+        options.binary_location = chromium
+        for flag in ["headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "no-proxy-server",
+                     "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage",
+                     "window-size=1280,900", f"user-data-dir={cls.profile}"]:
+            options.add_argument(f"--{flag}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        options.ignore_local_proxy_environment_variables()
+        atexit.register(cls.stop)
+        cls.driver = webdriver.Chrome(service=webdriver.ChromeService(chromedriver) if hasattr(webdriver, "ChromeService")
+                                      else webdriver.chrome.service.Service(chromedriver), options=options)
+        cls.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
+        cls.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ZONE})
+
+    @classmethod
+    def stop(cls):
+        if cls.driver:
+            cls.driver.quit()
+            cls.driver = None
+        shutil.rmtree(cls.profile, ignore_errors=True)
+
+
+class Page:
+    """The page of one broker, in the words of its users."""
+
+    def __init__(self, driver, broker):
+        self.driver, self.broker = driver, broker
+        self.expected = []  # Parts of messages in the console that a case provokes.
+
+    def open(self, hash=""):
+        self.driver.get("about:blank")  # Else a change of the hash alone would load nothing.
+        self.driver.get(f"http://{self.broker.admin[0]}:{self.broker.admin[1]}/{hash}")
+        return self.wait(lambda: self.js("return document.querySelector('[data-figure=\"pending\"]')?.textContent.match(/\\d/)"), "the first figures")
+
+    def go(self, view):
+        self.js(f"location.hash = {json.dumps('#' + view)}")
+
+    def js(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def all(self, selector):
+        return self.driver.find_elements("css selector", selector)
+
+    def shown(self, selector):
+        """The one that is seen; None if there is none."""
+        return next((each for each in self.all(selector) if each.is_displayed()), None)
+
+    def wait(self, condition, what, within=10):
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        def tolerant():
+            try:
+                return condition()
+            except StaleElementReferenceException:
+                return None  # It was drawn again in between.
+
+        return eventually(tolerant, what, within=within, pause=0.03)
+
+    def one(self, selector, what=None):
+        return self.wait(lambda: self.shown(selector), what or selector)
+
+    def text(self, selector):
+        return self.one(selector).text
+
+    def says(self, selector, words):
+        return self.wait(lambda: (found := self.shown(selector)) and words in found.text, f"{selector} says {words!r}")
+
+    def type(self, selector, text):
+        field = self.one(selector)
+        field.clear()
+        field.send_keys(text)
+        return field
+
+    def keys(self, *keys):
+        from selenium.webdriver import ActionChains
+        for key in keys:
+            ActionChains(self.driver, duration=0).send_keys(key).perform()
+
+    def search(self, text):
+        self.js("const box = document.querySelector('input[type=search]'); box.focus(); box.select()")
+        self.keys(text or keyboard().DELETE)
+
+    def handles(self):
+        return self.js("return [...document.querySelectorAll('[data-view=pending] [data-handle]')].map((row) => row.dataset.handle)")
+
+    def finds(self, text, handles):
+        self.search(text)
+        self.wait(lambda: sorted(self.handles()) == sorted(handles), f"{text!r} finds {handles}")
+
+    def open_record(self, handle):
+        self.one(f'[data-handle="{handle}"]').click()
+        self.wait(lambda: self.js("return document.querySelector('#panel [data-field=\"handle\"]')?.textContent.includes(arguments[0])", handle), "its record")
+
+    def act(self, action):
+        self.one(f'[data-action="{action}"]').click()
+        self.one('[data-action="confirm"]')
+
+    def confirm(self, token=None):
+        if token:
+            self.type("input[name=token]", token)
+        self.one('[data-action="confirm"]').click()
+
+    def troubles(self):
+        console = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        found = console + (self.js("return window.trouble") or [])
+        return [each for each in found if not any(words in each for words in self.expected)]
+
+
+@contextlib.contextmanager
+def page_of(broker):
+    """The browser for one case; at its end nothing may have gone wrong that the case did not expect."""
+    with Browser.lock:
+        driver = Browser.get()
+        page = Page(driver, broker)
+        driver.get_log("browser")
+        try:
+            yield page
+            assert not page.troubles(), page.troubles()
+        finally:
+            driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+            driver.get("about:blank")
+
+
+def keyboard():
+    try:
+        from selenium.webdriver.common.keys import Keys
+    except ImportError:
+        raise Skip("python3-selenium is not installed") from None
+    return Keys
+
+
+def token_of(broker):
+    return (broker.data / "admin.token").read_text().strip()
+
+
+def park(client, topic, name, partition=0, key="k", value=None, **headers):
+    if "x_deliver_at" not in headers:
+        headers.setdefault("x_delay", "1h")
+    client.produce(topic, [wire.record(value if value is not None else f"value of {name}", key=key, x_schedule_id=name, **headers)], partition)
+
+
+def handles_by_id(broker, topic):
+    return {row["id"]: row["handle"] for row in broker.pending(topic)}
+
+
+@case("each view of the page is drawn with nothing pending and with ten records, and the browser has nothing to complain about")
+def _(ctx):
+    broker = ctx.broker()
+    with page_of(broker) as page:
+        page.open()
+        assert page.text('[data-figure="pending"]') == "0"
+        for count in (0, 10):
+            if count:
+                with broker.client() as client:
+                    topic = client.create_topic(ctx.topic())
+                    for n in range(count):
+                        park(client, topic, f"id-{n}", key=str(n))
+                page.wait(lambda: page.text('[data-figure="pending"]') == "10", "the number of pending records")
+            for view in VIEWS:
+                page.go(view)
+                section = page.one(f'[data-view="{view}"]')
+                page.wait(lambda: len(section.text) > 30, f"{view} has something to say")
+                seen = [each.get_attribute("data-view") for each in page.all("[data-view]") if each.is_displayed()]
+                assert seen == [view], seen
+        page.go("topics")
+        page.says('[data-view="topics"]', topic)
+        page.go("wheel")
+        page.says('[data-view="wheel"]', "10")
+        page.go("pending")
+        page.wait(lambda: len(page.handles()) == 10, "ten records")
+
+
+@case("the page's search finds by id, key, topic, time and handle without Enter, and a record opens with all that is known of it")
+def _(ctx):
+    broker = ctx.broker()
+    due = int(now_ms()) // 1000 * 1000 + 30 * HOUR
+    with broker.client() as client:
+        topic, other = client.create_topic(ctx.topic("payments"), partitions=2), client.create_topic(ctx.topic("mails"))
+        park(client, topic, "order-4711", 1, key="customer-9", x_deliver_at=due, value='{"big":12345678901234567890,"a":[1]}', mine="yes")
+        park(client, topic, "order-4712", key="customer-8")
+        park(client, other, "mail-1", key="customer-9")
+    handle, mail = handles_by_id(broker, topic), handles_by_id(broker, other)["mail-1"]
+    with page_of(broker) as page:
+        page.open()
+        page.finds("4711", [handle["order-4711"]])
+        page.finds("order-47", [handle["order-4711"], handle["order-4712"]])
+        page.finds("customer-9", [handle["order-4711"], mail])
+        page.finds(handle["order-4712"], [handle["order-4712"]])
+        page.finds(other, [mail])
+        page.finds("id:order-* key:customer-8", [handle["order-4712"]])
+        page.finds(f"topic:{topic} due:<2h", [handle["order-4712"]])
+        local = datetime.datetime.fromtimestamp(due / 1000, datetime.timezone(datetime.timedelta(hours=5, minutes=30)))
+        page.finds(local.strftime("%Y-%m-%d %H:%M"), [handle["order-4711"]])
+        page.finds("no such thing", [])
+        page.finds("order-4711", [handle["order-4711"]])
+        page.open_record(handle["order-4711"])
+        when = page.one('[data-field="due"] time')
+        assert when.get_attribute("datetime") == datetime.datetime.fromtimestamp(due / 1000, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        shown = page.text('[data-field="due"]')
+        assert local.strftime("%H:%M:%S") in shown and ("Kolkata" in shown or "Calcutta" in shown), shown
+        assert '"big": 12345678901234567890' in page.text('[data-field="value"]')
+        headers = page.text('[data-field="headers"]')
+        assert "mine" in headers and "yes" in headers, headers
+        assert page.text('[data-field="partition"]') == "1" and page.text('[data-field="key"]') == "customer-9"
+        page.says('[data-field="history"]', "scheduled")
+
+
+@case("the page cancels, moves and delivers a record after a confirmation, and shows that a wrong token is refused")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("first")])
+        for name in ("one", "two", "three"):
+            park(client, topic, name)
+    handle = handles_by_id(broker, topic)
+    due = {row["id"]: row["due_ms"] for row in broker.pending(topic)}
+    with page_of(broker) as page:
+        page.expected.append("401")
+        page.open(f"#pending/{topic}/{handle['one']}")
+        page.act("cancel")
+        page.confirm()
+        page.says('[data-field="error"]', "token")
+        page.confirm("wrong-" + "0" * 40)
+        page.says('[data-field="error"]', "wrong")
+        assert len(broker.pending(topic)) == 3
+        page.confirm(token_of(broker))
+        eventually(lambda: "one" not in handles_by_id(broker, topic), "the cancellation")
+        page.says("#panel", "will never be delivered")
+        assert not page.shown('[data-field="error"]')
+
+        # The token is known now, and stays in the page's memory.
+        page.open_record(handle["two"])
+        page.act("move")
+        assert not page.shown("input[name=token]")
+        page.type("input[name=due]", "sometime")
+        page.confirm()
+        page.says('[data-field="error"]', "sometime")
+        page.type("input[name=due]", "+2h")
+        page.confirm()
+        eventually(lambda: {row["id"]: row["due_ms"] for row in broker.pending(topic)}["two"] == due["two"] + 2 * HOUR, "the move")
+        assert page.js("return localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+        page.open_record(handle["three"])
+        page.act("deliver")
+        page.confirm()
+        with broker.client() as client:
+            eventually(lambda: client.end_offset(topic) == 2, "the delivery")
+        page.says("#panel", "offset 1")
+        page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
+
+
+@case("the page changes many records at once after a preview with their number and the first ten")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("v", key=str(n), x_delay=f"{n + 60}m", x_schedule_id=f"many-{n}") for n in range(25)])
+        park(client, topic, "another")
+    with page_of(broker) as page:
+        page.open()
+        page.search("many-")
+        page.one('[data-action="many"]').click()
+        assert page.one("#panel input[name=topic]").get_attribute("value") == topic
+        page.type("#panel input[name=id]", "many-*")
+        page.type("input[name=token]", token_of(broker))
+        page.one('[data-action="preview"]').click()
+        page.wait(lambda: page.text('[data-figure="matched"]') == "25", "the number")
+        assert [each.text for each in page.all("#panel .first-ten code")] == [f"many-{n}" for n in range(10)]
+        assert len(broker.pending(topic)) == 26
+        page.confirm()
+        page.says("#panel", "25 records cancelled")
+        assert [row["id"] for row in broker.pending(topic)] == ["another"]
+
+
+@case("hostile ids, keys, headers, values and groups are text in the page, and never run")
+def _(ctx):
+    broker = ctx.broker()
+    evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+    hidden = "a‮gnp.exe"
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        park(client, topic, evil, key=evil, value=f"{evil}</pre>", note=evil)
+        park(client, topic, hidden, key="'\"><b>")
+        client.produce(topic, [wire.Record(b"\x00\xff" * 20, b"\xfe\xff", [(b"x-delay", b"1h"), (b"\xff<b>", None)], None)])
+    handle = {row["id"]: row["handle"] for row in broker.pending(topic)}
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: len(page.handles()) == 3, "three records")
+        page.finds("onerror", [handle[evil]])
+        assert evil in page.text(f'[data-handle="{handle[evil]}"]')
+        page.open_record(handle[evil])
+        for field in ("id", "key", "headers", "value"):
+            assert evil in page.text(f'[data-field="{field}"]'), field
+        page.act("cancel")
+        assert evil in page.text(".confirmation")
+        page.search("")
+        page.open_record(handle[hidden])
+        assert page.text('[data-field="id"]') == "a⟨U+202E⟩gnp.exe"
+        page.open_record(handle[None])
+        assert "00 ff 00 ff" in page.text('[data-field="value"]')
+        for view in VIEWS:
+            page.go(view)
+            page.one(f'[data-view="{view}"]')
+        assert "owned" not in page.driver.title and not page.all("main img, main script, #panel img, #panel script, main b, #panel b")
+
+
+@case("at the width of a phone no view of the page scrolls sideways, and a record fills the screen")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic("a-topic-with-a-name-that-is-much-longer-than-a-phone-is-wide-" + "x" * 60))
+        park(client, topic, "id-" + "w" * 200, key="key-" + "m" * 100, note="n" * 300, value="v" * 5000)
+    handle = broker.pending(topic)[0]["handle"]
+    with page_of(broker) as page:
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 375, "height": 740, "deviceScaleFactor": 2, "mobile": True})
+        page.open()
+
+        def fits():
+            width, inner = page.js("return [document.documentElement.scrollWidth, innerWidth]")
+            assert width <= inner == 375, (width, inner)
+
+        for view in VIEWS:
+            page.go(view)
+            page.one(f'[data-view="{view}"]')
+            page.wait(lambda: len(page.text(f'[data-view="{view}"]')) > 10, view)
+            fits()
+        page.go("pending")
+        page.open_record(handle)
+        fits()
+        page.act("move")
+        box = page.js("const box = document.querySelector('#panel').getBoundingClientRect(); return [box.left, box.top, box.width, box.height]")
+        assert box == [0, 0, 375, 740], box
+        page.wait(lambda: not page.js("return [...document.querySelectorAll('#panel button')].some((each) => each.getBoundingClientRect().right > 375)"), "its buttons fit")
+
+
+@case("the page is used by the keyboard alone: search, list, record, cancellation, views")
+def _(ctx):
+    keys = keyboard()
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for n in range(3):
+            park(client, topic, f"key-{n}", x_delay=f"{n + 1}h")
+    handle = handles_by_id(broker, topic)
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: len(page.handles()) == 3, "three records")
+        focus = lambda: page.js("const e = document.activeElement; return e.dataset.handle ?? e.dataset.action ?? e.name ?? e.id")
+        page.keys("/", *"key-")
+        assert focus() == "q"
+        page.wait(lambda: "key-" in page.text(".summary") and "3 records" in page.text(".summary"), "what was found")
+        page.keys(keys.ARROW_DOWN)
+        assert focus() == handle["key-0"]
+        page.keys(keys.ARROW_DOWN, keys.ARROW_DOWN, keys.ARROW_UP)
+        assert focus() == handle["key-1"]
+        page.keys(keys.ENTER)
+        page.says('[data-field="id"]', "key-1")
+        assert focus() == "panel-title"
+        page.keys(keys.ESCAPE)
+        page.wait(lambda: not page.shown("#panel") and focus() == handle["key-1"], "back to the row")
+        page.keys(keys.ENTER)
+        page.one('[data-action="cancel"]')
+        for _ in range(12):
+            page.keys(keys.TAB)
+            if focus() == "cancel":
+                break
+        page.keys(keys.ENTER)
+        page.wait(lambda: focus() == "token", "the question for the token")
+        page.keys(*token_of(broker), keys.ENTER)
+        eventually(lambda: "key-1" not in handles_by_id(broker, topic), "the cancellation")
+        page.says("#panel", "never be delivered")
+        page.keys(keys.ESCAPE, keys.ESCAPE)
+        page.wait(lambda: page.js("return document.querySelector('input[type=search]').value") == "", "an empty search")
+        for number, view in enumerate(VIEWS, 1):
+            page.keys(str(number))
+            page.one(f'[data-view="{view}"]')
+
+
+# Expressions in the page's own modules, and what they are; the zone is 5 h 30 min ahead of UTC.
+READ = [
+    ("format.parseDuration('1h30m')", 5_400_000), ("format.parseDuration('-10m')", -600_000), ("format.parseDuration('PT1H')", HOUR),
+    ("format.parseDuration('in 2d')", 48 * HOUR), ("format.parseDuration('250ms')", 250), ("format.parseDuration('10')", None), ("format.parseDuration('1h of')", None),
+    ("format.parseTime('2026-12-24', 0)", {"from": 1798050600000, "to": 1798137000000}),
+    ("format.parseTime('2026-12', 0)", {"from": 1796063400000, "to": 1798741800000}),
+    ("format.parseTime('2026-12-24 18:30', 0)", {"from": 1798117200000, "to": 1798117260000}),
+    ("format.parseTime('2026-12-24T18:30:05Z', 0)", {"from": 1798137005000, "to": 1798137006000}),
+    ("format.parseTime('2026-12-24T18:30:05.250+01:00', 0)", {"from": 1798133405250, "to": 1798133405251}),
+    ("format.parseTime('2026-13-24', 0)", None), ("format.parseTime('4711', 0)", None), ("format.parseTime('25:00', 0)", None),
+    # A minute of the day that has passed is tomorrow's: 0 is 5:30 in the morning.
+    ("format.parseTime('05:29', 0).from", 24 * HOUR - 60_000), ("format.parseTime('5:31', 0).from", 60_000),
+    ("search.spanText(1798050600000, 1798137000000)", "due:2026-12-24"), ("search.spanText(1798117200000, 1798117260000)", "due:2026-12-24T18:30"),
+    # An hour of UTC is none of the zone's.
+    ("search.spanText(1798113600000, 1798117200000)", "due:2026-12-24T12:00Z..2026-12-24T13:00Z"),
+    ("search.parseSpan('2026-12-24T12:00Z..2026-12-24T13:00Z', 0)", {"from": 1798113600000, "to": 1798117200000}),
+    ("search.parseSpan('<1h', 5)", {"from": 5, "to": HOUR + 5}),
+    ("(({ topic, key, words }) => [topic, key, words])(search.parseSearch('topic:orders key:\"a b\" 47 11', 0))", ["orders", "a b", "47 11"]),
+    ("format.duration(3_723_000)", "1h 2m"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
+    ("value.indentJson('{\"a\":[1,{}],\"a\":1e400,\"b\":\"x:,{\"}')", '{\n  "a": [\n    1,\n    {}\n  ],\n  "a": 1e400,\n  "b": "x:,{"\n}'),
+    ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"),
+]
+
+
+@case("times, durations and searches are read in the page as people write them")
+def _(ctx):
+    broker = ctx.broker()
+    with page_of(broker) as page:
+        page.open()
+        found = page.driver.execute_async_script("""
+            const [expressions, done] = arguments;
+            Promise.all(["format", "search", "value", "dom"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom]) => {
+              const read = { %s };
+              done(expressions.map((each) => read[each]()));
+            }, (error) => done(String(error)));""" % ",".join(f"{json.dumps(text)}: () => {text}" for text, _ in READ), [text for text, _ in READ])
+        wrong = [(text, got, wanted) for (text, wanted), got in zip(READ, found) if got != wanted]
+        assert not wrong, wrong
+
+
+@case("the page says that the connection is lost and since when, and goes on by itself when the broker is back")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        park(client, topic, "a")
+    with page_of(broker) as page:
+        page.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"]
+        page.open()
+        broker.kill()
+        page.says("#connection", "Connection lost since")
+        broker.start()
+        with broker.client() as client:
+            park(client, topic, "b")
+        page.wait(lambda: page.text('[data-figure="pending"]') == "2" and not page.js("return document.querySelector('#connection').textContent"), "the new figures", within=15)
