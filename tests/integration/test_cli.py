@@ -514,20 +514,6 @@ def _(ctx):
     assert "running" in run(broker.binary, "status", "--admin", admin, "--data", broker.data, env=nobody).stdout
 
 
-@case("the first delayed record of README's tour is delivered within ten seconds")
-def _(ctx):
-    broker = ctx.broker()
-    tour = (ROOT / "README.md").read_text().split("## Three ways to send a delayed record")[1].split("\n## ")[0]
-    commands = [line.strip() for line in tour.splitlines() if line.startswith("    ")]
-    upto = next(i for i, each in enumerate(commands) if "consume payments" in each)
-    began = time.monotonic()
-    for command in commands[:upto + 1]:
-        command = command.replace("build/release/tarry", str(broker.binary)).replace("127.0.0.1:9092", broker.brokers)
-        said = run("bash", "-c", command, env={"TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin}, within=30)
-    assert said.stdout == "pay up\n" and 1 < time.monotonic() - began < 10, (said, time.monotonic() - began)
-    assert broker.get("/status")["delayed"]["delivered_total"] == 1
-
-
 @case("with no broker there every command says so at once, and waits for one when --timeout is given", alone=True)
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()

@@ -1,12 +1,15 @@
-"""The programs of docs/recipes.md in all their languages, against the broker; and that the page shows what they say."""
+"""The programs of docs/recipes.md in all their languages and the README's tour, against the broker; and that the pages show what is run."""
 
 import concurrent.futures
 import fcntl
+import html
+import importlib.machinery
 import json
 import os
 import re
 import shutil
 import textwrap
+import xml.etree.ElementTree
 
 import node_clients
 from harness import ROOT, Skip, case, run
@@ -174,3 +177,34 @@ def _(ctx):
         for piece in shown.split("...\n"):
             assert piece in flat, f"no program has this:\n{piece}"
     assert os.path.exists(ROOT / "docs/recipes/go/go.sum")
+
+
+@case("README's tour delivers each record when it is due, what it cancels never comes, and its recording shows its commands")
+def _(ctx):
+    tour = importlib.machinery.SourceFileLoader("record_tour", str(ROOT / "scripts/record_tour")).load_module()
+    events = tour.play(ctx.options.binary)
+    typed = {text[2:]: seconds for seconds, _, text in events if text.startswith("$ ")}
+    came = [(text, seconds) for seconds, pane, text in events if pane == "consumer" and not text.startswith("$ ")]
+    assert [text for text, _ in came] == ["hello: at once", "hello: three seconds later", "order-1: not paid in time",
+                                          *3 * ["tick: every second"]], events
+    for delay, value in ((3, "three seconds later"), (5, "--id order-1"), (1, "every second")):
+        sent = next(seconds for command, seconds in typed.items() if value in command)
+        due = next(seconds for text, seconds in came if value.removeprefix("--id ") in text)
+        assert delay <= due - sent < delay + 3, (value, sent, due)
+    listed = [text for _, pane, text in events if pane == "sender" and text.startswith("shop ") and "order" in text]
+    assert len(listed) == 1 and "order-1" in listed[0], listed
+    assert [text for _, _, text in events if "try" in text and text.startswith("order 3")] == [
+        "order 3: try 1 failed, again later", "order 3: try 2 failed, again later", "order 3: try 3 failed, put aside"], events
+    xml.etree.ElementTree.fromstring(tour.draw(events))
+    recording = (ROOT / "docs/tour.svg").read_text()
+    for command in typed:
+        assert html.escape(f"$ {command}") in recording, f"scripts/record_tour has to record it again: {command}"
+
+
+@case("scripts/docs builds the documentation as a site without a warning, and each of its links has a target")
+def _(ctx):
+    need("mkdocs")
+    said = run(ROOT / "scripts/docs").stdout
+    assert "every link has a target" in said, said
+    page = (ROOT / "build/site/recipes.html").read_text()
+    assert "recipes/python/retry.py" in page and "index.html#the-headers" in page
