@@ -29,6 +29,22 @@ def _(ctx):
     assert broker.get("/status")["state"] == "running"
 
 
+@case("the installed unit runs the installed program with the properties installed beside it, and systemd finds no fault in it")
+def _(ctx):
+    prefix = install(ctx)
+    unit = prefix / "lib/systemd/system/tarry.service"
+    assert f"\nExecStart={prefix}/bin/tarry serve --config {prefix}/etc/tarry/tarry.properties\n" in unit.read_text(), unit.read_text()
+    assert (prefix / "lib/sysusers.d/tarry.conf").read_text().startswith("u tarry ")
+    for name in ("alerts.yml", "dashboard.json"):
+        assert (prefix / "share/tarry" / name).read_text() == (ROOT / "packaging" / name).read_text()
+    if not shutil.which("systemd-analyze"):
+        raise Skip("no systemd-analyze here")
+    said = run("systemd-analyze", "verify", "--man=no", unit, check=False)
+    assert "tarry.service" not in said.stderr, said.stderr
+    exposure = run("systemd-analyze", "security", "--offline=yes", "--threshold=20", unit, check=False)
+    assert exposure.returncode == 0, exposure.stdout.splitlines()[-1:]
+
+
 @case("a project of ten lines finds the installed package tarry, builds with tarry::timing and runs")
 def _(ctx):
     for tool in ("cmake", "ninja", "c++"):
