@@ -25,13 +25,13 @@ THEIRS = set("""
     AddPartitionsToTxn ConsumerProtocolAssignment ConsumerProtocolSubscription DelayedCreatePartitions
     DelayedCreateTopics DelayedDeleteTopics DumpLogSegments HashedWheelTimer UnsupportedVersionException
     GitHub JavaScript LZ4F_resetDecompressionContext PascalCase ThreadSanitizer
-    give_up send_again
+    give_up send_again --now --sparse --stop-timeout
 """.split())
 GENERATED = "protocol/messages/"
 # Those two show what is wrong.
 EXAMPLES = ("scripts/check_references.py", "tests/scripts/check_references_test.py")
 
-C_LIKE, HASH_LIKE = {".h", ".cc", ".js", ".mjs"}, {".py", ".sh", ".cmake", ".schema", ".properties", ".supp", ".service"}
+C_LIKE, HASH_LIKE = {".h", ".cc", ".js", ".mjs"}, {".py", ".sh", ".cmake", ".schema", ".properties", ".supp", ".service", ".in", ".yml"}
 CODE_FILE = re.compile(r"[\w-]+\.(?:h|cc|py|sh|schema|md|html|supp|cmake)")
 PLACEHOLDER = re.compile(r"(?:\b|_)[A-Z]{2,}(?:\b|_)(?!\.md)")
 PATH = re.compile(r"\.?[\w.-]+(?:/[\w.-]+)+/?")
@@ -47,7 +47,7 @@ def kind_of(path):
         return "c"
     if path.suffix == ".py":
         return "python"
-    if path.suffix in HASH_LIKE or path.name in ("CMakeLists.txt", ".clang-tidy", ".clang-format"):
+    if path.suffix in HASH_LIKE or path.name in ("CMakeLists.txt", "Containerfile", ".clang-tidy", ".clang-format"):
         return "hash"
     if not path.suffix and path.read_bytes()[:2] == b"#!":
         return "python" if b"python" in path.read_bytes().split(b"\n", 1)[0] else "hash"
