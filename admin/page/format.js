@@ -30,6 +30,12 @@ export function bytes(n) {
   return `${unit === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
 }
 
+// In powers of ten, for the axis of a chart.
+export function decimalBytes(n) {
+  const power = n >= 1e9 ? 3 : n >= 1e6 ? 2 : n >= 1e3 ? 1 : 0;
+  return `${decimal(n / 1000 ** power)} ${["B", "kB", "MB", "GB"][power]}`;
+}
+
 export function milliseconds(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms === 0) return "0 ms";

@@ -9,8 +9,8 @@ import * as panel from "./panel.js";
 import { fromBase64, representations, shown_bytes } from "./value.js";
 
 // Opens it; a record that is known from a list is shown at once and then completed.
-export async function openRecord({ topic, handle }, { onChange = () => {}, onClose = () => {} } = {}) {
-  const view = new RecordView({ topic, handle }, onChange);
+export async function openRecord({ topic, handle }, { known = null, onChange = () => {}, onClose = () => {} } = {}) {
+  const view = new RecordView({ topic, handle }, known, onChange);
   panel.open({ name: "record", title: "Pending record", content: view.node, closed: () => { view.close(); onClose(); } });
   await view.load();
 }
@@ -21,12 +21,14 @@ class RecordView {
   #gone = false;
   #asked = 0;
 
-  constructor(name, onChange) {
+  constructor(name, known, onChange) {
     this.name = name;
+    this.#record = known;
     this.onChange = onChange;
     this.due = el("div", { class: "due-field", data: { field: "due" } });
     this.relative = el("p", { class: "due-relative", "aria-live": "off" });
     this.facts = el("dl", { class: "facts" });
+    // A list knows all but the value; where nothing is known, nothing is shown.
     this.headers = el("div", { data: { field: "headers" }, class: "headers" });
     this.value = el("div", { class: "value-holder" });
     this.history = el("ol", { class: "history", data: { field: "history" } });
@@ -38,8 +40,10 @@ class RecordView {
     this.problem = el("div");
     this.node = el("div", { class: "record" },
       this.relative, this.due, this.outcome, this.problem, this.actions, this.asking, this.facts,
-      section("Value", this.value), section("Headers", this.headers), section("History", this.history));
-    this.node.hidden = true;
+      this.valueSection = section("Value", this.value), this.headersSection = section("Headers", this.headers), section("History", this.history));
+    this.valueSection.hidden = this.headersSection.hidden = true;
+    this.node.hidden = !known;
+    if (known) this.#show();
     this.tick = () => this.#tick();
     live.addEventListener("tick", this.tick);
   }
@@ -105,7 +109,9 @@ class RecordView {
       ...fact("Also in", record.partitions?.length > 1 ? `partitions ${record.partitions.filter((each) => each !== record.partition).join(", ")}` : null, "partitions"),
       ...fact("Damage", record.damage ? visible(record.damage) : null, "damage"));
     this.#showHeaders(record.headers);
-    this.#showValue(record);
+    this.headersSection.hidden = false;
+    this.valueSection.hidden = record.value === undefined;
+    if (record.value !== undefined) this.#showValue(record);
   }
 
   #showDue() {
@@ -124,7 +130,7 @@ class RecordView {
   }
 
   #showValue(record) {
-    if (record.value === null || record.value === undefined) {
+    if (record.value === null) {
       return this.value.replaceChildren(el("div", { class: "value", data: { field: "value" } }, el("span", { class: "none" }, "null")));
     }
     const all = fromBase64(record.value);
@@ -175,6 +181,7 @@ class RecordView {
     setText(this.outcome, text);
     this.actions.hidden = true;
     this.asking.replaceChildren();
+    if (this.#record?.value === undefined) this.valueSection.hidden = true;
     await this.#loadHistory();
     this.onChange();
   }

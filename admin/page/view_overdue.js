@@ -28,7 +28,7 @@ export function overdueView(section) {
   const keys = el("ul", { class: "legend" });
   legend(keys, lagSeries);
 
-  const list = new RecordList({ label: "Overdue records", onOpen: (record) => openRecord(record, { onChange: () => poll.start() }) });
+  const list = new RecordList({ label: "Overdue records", onOpen: (record) => openRecord(record, { known: record, onChange: () => poll.start() }) });
   const empty = el("p", { class: "empty-note" }, "Nothing is overdue: all that has come due is in its log.");
   const summary = el("p", { class: "summary", role: "status" });
   section.append(figures.node,

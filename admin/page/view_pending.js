@@ -22,6 +22,8 @@ const typing_ms = 120;
 // The list is read again this often while it is looked at; a search that takes long is not.
 const refresh_ms = 2000;
 const search_refresh_ms = 5000;
+// Rows do not move away under the pointer, but for so long only.
+const held_ms = 6000;
 const quick_ms = 400;
 
 export function pendingView(section) {
@@ -121,6 +123,7 @@ class PendingView {
   #refreshIfIdle() {
     if (this.#isLooking || this.#search.wrong) return;
     const age = performance.now() - this.#refreshed;
+    if (age < held_ms && this.list.body.matches(":hover")) return;
     if (isEmpty(this.#search) ? age > refresh_ms : age > search_refresh_ms && this.#took < quick_ms) this.#run(null, true);
   }
 
@@ -264,6 +267,7 @@ class PendingView {
     this.#opened = record;
     this.list.mark(record.handle);
     openRecord(record, {
+      known: this.list.records.find(({ handle }) => handle === record.handle) ?? null,
       onChange: () => setTimeout(() => this.refresh(), 100),
       onClose: () => {
         if (this.#opened?.handle !== record.handle) return;

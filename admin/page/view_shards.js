@@ -2,7 +2,7 @@
 
 import { Lines } from "./charts.js";
 import { Table, el, setHidden, setText } from "./dom.js";
-import { bytes, duration, integer, milliseconds, rate } from "./format.js";
+import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live } from "./live.js";
 import { Figures, card, meter } from "./parts.js";
 
@@ -12,11 +12,11 @@ export function shardsView(section) {
     ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "On disk", "All files of the data directory"], ["free", "Free", "On the file system of the data directory"],
   ]);
   const disk = el("div", { class: "disk" });
-  const line = (label, name, colour, text) => new Lines({ label, series: [{ name: label, colour, read: (point) => point[name], fill: true }], text, least: name === "journal" ? 1024 : 4 });
+  const line = (label, name, colour, text) => new Lines({ label, series: [{ name: label, colour, read: (point) => point[name], fill: true }], text, least: name === "journal" ? 1000 : 4 });
   const charts = [
     ["Requests per second", line("requests", "requests", "--series-0", (n) => rate(n))],
     ["Delivered per second", line("delivered", "delivered", "--series-3", (n) => rate(n))],
-    ["Journal", line("journal", "journal", "--series-6", (n) => `${bytes(n)}/s`)],
+    ["Journal", line("journal", "journal", "--series-6", (n) => `${decimalBytes(n)}/s`)],
     ["Syncs per second", line("syncs", "fsyncs", "--series-1", (n) => rate(n))],
   ];
   // Rates of a shard, between the last two figures.

@@ -83,10 +83,16 @@ class Page:
         self.driver, self.broker = driver, broker
         self.expected = []  # Parts of messages in the console that a case provokes.
 
-    def open(self, hash=""):
+    def load(self, hash=""):
         self.driver.get("about:blank")  # Else a change of the hash alone would load nothing.
-        self.driver.get(f"http://{self.broker.admin[0]}:{self.broker.admin[1]}/{hash}")
-        return self.wait(lambda: self.js("return document.querySelector('[data-figure=\"pending\"]')?.textContent.match(/\\d/)"), "the first figures")
+        self.driver.get(f"http://127.0.0.1:{self.broker.admin[1]}/{hash}")
+
+    def has_figures(self):
+        return self.js("return document.querySelector('[data-figure=\"pending\"]')?.textContent.match(/\\d/)")
+
+    def open(self, hash=""):
+        self.load(hash)
+        self.wait(self.has_figures, "the first figures")
 
     def go(self, view):
         self.js(f"location.hash = {json.dumps('#' + view)}")
@@ -101,7 +107,7 @@ class Page:
         """The one that is seen; None if there is none."""
         return next((each for each in self.all(selector) if each.is_displayed()), None)
 
-    def wait(self, condition, what, within=10):
+    def wait(self, condition, what, within=20):
         from selenium.common.exceptions import StaleElementReferenceException
 
         def tolerant():
@@ -226,6 +232,27 @@ def _(ctx):
         page.wait(lambda: len(page.handles()) == 10, "ten records")
 
 
+@case("the page is light or dark as the system is, until its switch says otherwise, and remembers that")
+def _(ctx):
+    broker = ctx.broker()
+    with page_of(broker) as page:
+        def background(system):
+            page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": system}]})
+            return page.js("return getComputedStyle(document.body).backgroundColor")
+
+        page.open()
+        light, dark = background("light"), background("dark")
+        assert light != dark
+        page.one("#theme").click()
+        assert background("dark") == background("light") == light
+        page.one("#theme").click()
+        assert background("light") == dark
+        page.open()
+        assert background("light") == dark
+        page.one("#theme").click()
+        assert background("light") == light and page.js("return localStorage.length") == 0
+
+
 @case("the page's search finds by id, key, topic, time and handle without Enter, and a record opens with all that is known of it")
 def _(ctx):
     broker = ctx.broker()
@@ -304,6 +331,33 @@ def _(ctx):
             eventually(lambda: client.end_offset(topic) == 2, "the delivery")
         page.says("#panel", "offset 1")
         page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
+
+
+@case("where reading needs the token, the page asks for it once and then has a cookie, which changes nothing")
+def _(ctx):
+    broker = ctx.broker(start=False)
+    broker.admin = ("0.0.0.0", 0)
+    broker.start()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        park(client, topic, "a")
+    handle = broker.http("GET", f"/delayed?topic={topic}")[1]["records"][0]["handle"]
+    with page_of(broker) as page:
+        page.expected.append("401")
+        page.load()
+        page.confirm("wrong-" + "0" * 40)
+        page.says('[data-field="error"]', "wrong")
+        assert not page.has_figures()
+        page.confirm(token_of(broker))
+        page.wait(page.has_figures, "the first figures")
+        page.open(f"#pending/{topic}/{handle}")
+        assert page.js("return document.cookie") == ""
+        page.act("cancel")
+        page.one("input[name=token]")
+        assert page.js("return fetch(`/delayed/${arguments[0]}/${arguments[1]}`, { method: 'DELETE' }).then((answer) => answer.status)", topic, handle) == 401
+        page.confirm(token_of(broker))
+        page.says("#panel", "never be delivered")
+    assert broker.http("GET", f"/delayed?topic={topic}")[1]["records"] == []
 
 
 @case("the page changes many records at once after a preview with their number and the first ten")
@@ -428,6 +482,14 @@ def _(ctx):
         page.says("#panel", "never be delivered")
         page.keys(keys.ESCAPE, keys.ESCAPE)
         page.wait(lambda: page.js("return document.querySelector('input[type=search]').value") == "", "an empty search")
+        # Along the bars of the coming day: the second one is the next hour, when the first record is due.
+        page.wait(lambda: page.js("return document.querySelector('[data-span=day] .bars').getAttribute('aria-valuemax')") == "23", "the bars of the day")
+        page.js("document.querySelector('[data-span=day] .bars').focus()")
+        page.keys(keys.HOME, keys.ARROW_RIGHT)
+        assert "1 due" in page.js("return document.activeElement.getAttribute('aria-valuetext')")
+        page.keys(keys.ENTER)
+        page.wait(lambda: page.handles() == [handle["key-0"]], "the records of that hour")
+        page.keys(keys.ESCAPE)
         for number, view in enumerate(VIEWS, 1):
             page.keys(str(number))
             page.one(f'[data-view="{view}"]')
