@@ -19,7 +19,7 @@ class RecordView {
   #abort = new AbortController();
   #record = null;
   #gone = false;
-  #asked = 0;
+  #asked = Date.now();
 
   constructor(name, known, onChange) {
     this.name = name;
@@ -76,6 +76,7 @@ class RecordView {
   async #loadHistory() {
     // An id outlives its record, a handle does not.
     const id = this.#record?.id;
+    if (this.#gone && !id) return this.history.replaceChildren(el("li", { class: "none" }, "Of a record without an id nothing is remembered."));
     const path = id ? recordPath({ topic: this.name.topic, handle: id }) : this.path;
     let events = [];
     try {
@@ -122,7 +123,7 @@ class RecordView {
 
   #showHeaders(headers) {
     if (!headers.length) return this.headers.replaceChildren(none());
-    this.headers.replaceChildren(el("table", { class: "table headers-table" },
+    this.headers.replaceChildren(el("table", { class: "table headers-table", "aria-label": "Headers" },
       el("thead", { class: "unseen" }, el("tr", {}, el("th", { scope: "col" }, "Name"), el("th", { scope: "col" }, "Value"))),
       el("tbody", {}, headers.map((header) => el("tr", {},
         el("th", { scope: "row" }, visible(header.name), header.name_base64 ? el("small", {}, " base64") : null),

@@ -73,6 +73,13 @@ class PendingView {
       el("div", { class: "list-head" }, this.heading, this.summary, this.clear, this.many),
       this.problem, this.list.node, this.empty, this.more);
     live.addEventListener("due", () => this.#visible && this.#refreshIfIdle());
+    // Words may be the name of a topic that was not there before.
+    let names = "";
+    live.addEventListener("topics", () => {
+      const now = live.topics.topics.map(({ name }) => name).sort().join("\n");
+      if (names !== now && this.#visible && this.#search.words && !this.#isLooking) this.#run(null, true);
+      names = now;
+    });
     live.addEventListener("state", () => live.state === "live" && this.#visible && this.refresh());
   }
 
