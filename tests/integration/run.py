@@ -16,6 +16,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import harness  # noqa: E402
+import test_recipes  # noqa: E402,F401  (They begin first, because they compile and wait longest.)
 import test_bench  # noqa: E402,F401
 import test_cli  # noqa: E402,F401
 import test_clients  # noqa: E402,F401
@@ -30,7 +31,6 @@ import test_install  # noqa: E402,F401
 import test_kill  # noqa: E402,F401
 import test_operator  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
-import test_recipes  # noqa: E402,F401
 
 
 def main():
