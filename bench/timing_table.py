@@ -106,7 +106,7 @@ def histogram(results):
         lines.append(f"| {us} | " + " | ".join(cells) + " |")
     lines.append("| of | " + " | ".join("-" if (of := results.get(row, peer, "steps")) is None else f"{of:.0f}" for peer in results.peers) + " |")
     idle = [value for peer in results.peers for which in (row, "longest_burst") if (value := results.get(which, peer, "idle_us")) is not None]
-    lines += ["", f"Reading the clock as often with nothing in between, the longest step is {min(idle):.0f} to {max(idle):.0f} us: that is the machine."]
+    lines += ["", f"A loop that only reads the clock, as often, has longest steps of {min(idle):.0f} to {max(idle):.0f} us: that is the machine's share."]
     return lines + [""]
 
 
