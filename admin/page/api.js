@@ -77,6 +77,19 @@ export async function postLogin(text) {
   if (!answer.ok) throw await refusal(answer);
 }
 
+// Why a path is refused, as a sentence; null if it is not, or nobody answers.
+export async function refusalOf(path) {
+  const abort = new AbortController();
+  try {
+    const answer = await send(path, { signal: abort.signal });
+    return answer.ok ? null : (await refusal(answer)).message;
+  } catch {
+    return null;
+  } finally {
+    abort.abort();
+  }
+}
+
 async function sendChange(method, path, body) {
   const headers = { Authorization: `Bearer ${token ?? ""}` };
   if (body !== undefined) headers["Content-Type"] = "application/json";

@@ -1,7 +1,7 @@
 // What the broker sends while the page is open: one event stream, and the figures of the last ten
 // minutes that are made of it.
 
-import { loggedIn } from "./api.js";
+import { loggedIn, refusalOf } from "./api.js";
 
 const history_ms = 600_000;
 // The broker sends something every second; after this silence the connection counts as lost.
@@ -25,6 +25,8 @@ class Live extends EventTarget {
   // live, lost, or paused while the page is hidden; since when, by the browser's clock.
   state = "connecting";
   since = Date.now();
+  // Why the broker sends no events although it answers; null: it does not say.
+  reason = null;
   // How far the broker's clock is ahead of the browser's.
   skew = 0;
 
@@ -80,6 +82,7 @@ class Live extends EventTarget {
     const listen = (name, take) => source.addEventListener(name, (event) => {
       this.#heard = performance.now();
       this.#attempts = 0;
+      this.reason = null;
       this.#become("live");
       take(JSON.parse(event.data));
     });
@@ -101,6 +104,7 @@ class Live extends EventTarget {
     this.#retry = setTimeout(async () => {
       // An event stream does not tell why it failed.
       await loggedIn();
+      if (this.#attempts > 2) this.reason = await refusalOf("/events");
       if (this.state === "lost") this.#open();
     }, pause);
   }
