@@ -162,6 +162,35 @@ for language in (python, node, go, java):
         lambda ctx, language=language: follow(ctx, language))
 
 
+# Runs a recipe that ends when it is about to commit a record with this value. It leaves its group, because the group would
+# otherwise wait for it for 45 seconds.
+CRASH = """
+import confluent_kafka, runpy, sys
+class Crashing(confluent_kafka.Consumer):
+    def commit(self, record, **how):
+        if record.value() == b"order 2":
+            self.close()
+            raise SystemExit("crashed")
+        return super().commit(record, **how)
+confluent_kafka.Consumer = Crashing
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0])
+"""
+
+
+@case("a retry that crashes between produce and commit is pending once, however often that happens")
+def _(ctx):
+    broker, topic = ctx.broker(settings=SETTINGS), ctx.topic()
+    for end in ("", ".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
+    for _ in range(3):
+        done = run("/usr/bin/python3", "-c", CRASH, python("retry")[1], broker.brokers, topic, 600_000, check=False)
+        assert done.returncode == 1 and "crashed" in done.stderr and "order 2: try 1 failed, again later" in done.stdout, done
+    assert [each["id"] for each in broker.pending(f"{topic}.retry")] == [f"{topic}/0/1"], broker.pending(f"{topic}.retry")
+    told = json.loads(broker.cli("delayed", "trace", f"{topic}.retry", f"{topic}/0/1", "--json").stdout.splitlines()[0])
+    assert [each["event"] for each in told["events"]].count("replaced") == 2, told
+
+
 @case("docs/recipes.md links every program, shows no line that none of them has, and its commands are theirs")
 def _(ctx):
     page = (ROOT / "docs/recipes.md").read_text()
