@@ -234,6 +234,11 @@ def _(ctx):
 
 @case("scripts/docs builds the documentation as a site without a warning, and each of its links has a target")
 def _(ctx):
+    for picture in sorted((ROOT / "docs").glob("*.svg")):
+        xml.etree.ElementTree.parse(picture)
+        assert not re.search(r"(?:href|src)=.http|@import", picture.read_text()), f"{picture.name} loads something"
+    for name in ("timeline", "keys", "tour"):
+        assert "prefers-color-scheme: dark" in (ROOT / f"docs/{name}.svg").read_text(), name
     need("mkdocs")
     said = run(ROOT / "scripts/docs").stdout
     assert "every link has a target" in said, said
