@@ -119,7 +119,7 @@ def section(results, command):
                  f"when it began; medians of {results.repetitions}; `{command}`.")
     lines += [""] + table(results) + [""]
     if alone is not None:
-        lines += [f"Of our memory {alone:.1f} bytes a timer are the wheel's; the rest is the timer itself, a part of its user's object.", ""]
+        lines += [f"The wheel takes {alone:.1f} bytes of our memory for each timer; the rest is the timer itself, a part of its user's object.", ""]
     lines += histogram(results)
     return lines + [END]
 
