@@ -60,9 +60,8 @@ int send_datagram(const std::string& path, std::string_view bytes) {
   return failure;
 }
 
-// Three tries fit into the time that one of them asks for.
-constexpr std::chrono::seconds plea_interval{5};
-constexpr std::chrono::seconds plea_time{20};
+// What one plea asks for: three may be late or lost.
+constexpr int pleas_ahead = 4;
 
 }  // namespace
 
@@ -113,7 +112,7 @@ void Watchdog::turn() {
 
 void ServiceNotices::starting() {
   constexpr auto longest = std::chrono::hours{1};
-  if (manager_.listens()) ask_for_time("recovering", longest / plea_interval);
+  if (manager_.listens()) ask_for_time("recovering", longest / plea_interval_);
 }
 
 void ServiceNotices::ready(std::string_view status, Watchdog::Ask ask) {
@@ -129,18 +128,19 @@ void ServiceNotices::stopping(std::string_view why) {
   pulse_.reset();
   manager_.tell(fmt::format("STOPPING=1\nSTATUS=stopping ({})", why));
   // `serve` itself limits how long it stops.
-  if (manager_.listens()) ask_for_time("stopping", std::numeric_limits<int>::max());
+  if (manager_.listens()) ask_for_time("stopping", std::numeric_limits<std::int64_t>::max());
 }
 
-void ServiceNotices::ask_for_time(std::string what, int max_times) {
-  const auto extended = std::chrono::duration_cast<std::chrono::microseconds>(plea_time).count();
+void ServiceNotices::ask_for_time(std::string what, std::int64_t max_times) {
+  const std::chrono::microseconds extended = plea_interval_ * pleas_ahead;
   pulse_.emplace(
-      plea_interval, [this, extended, what = std::move(what), max_times, times = 0]() mutable {
+      plea_interval_, [this, extended, what = std::move(what), max_times, times = 0]() mutable {
         if (times == max_times) return;
         ++times;
+        const auto taken = std::chrono::floor<std::chrono::seconds>(plea_interval_ * times);
         // WATCHDOG=1: some versions of systemd watch a service that stops, too.
         manager_.tell(fmt::format("EXTEND_TIMEOUT_USEC={}\nWATCHDOG=1\nSTATUS={} for {} s",
-                                  extended, what, (times * plea_interval).count()));
+                                  extended.count(), what, taken.count()));
       });
 }
 

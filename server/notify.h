@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -79,8 +80,10 @@ class Watchdog {
 // for an hour, so that one that hangs is ended in the end.
 class ServiceNotices {
  public:
-  ServiceNotices(ServiceManager manager, std::optional<std::chrono::microseconds> watchdog)
-      : manager_(std::move(manager)), watchdog_(watchdog) {}
+  // `plea_interval`: how often it asks for more time.
+  ServiceNotices(ServiceManager manager, std::optional<std::chrono::microseconds> watchdog,
+                 std::chrono::milliseconds plea_interval = std::chrono::seconds{5})
+      : manager_(std::move(manager)), watchdog_(watchdog), plea_interval_(plea_interval) {}
   ServiceNotices(const ServiceNotices&) = delete;
   ServiceNotices& operator=(const ServiceNotices&) = delete;
 
@@ -91,10 +94,11 @@ class ServiceNotices {
   void stopping(std::string_view why);
 
  private:
-  void ask_for_time(std::string what, int max_times);
+  void ask_for_time(std::string what, std::int64_t max_times);
 
   const ServiceManager manager_;
   const std::optional<std::chrono::microseconds> watchdog_;
+  const std::chrono::milliseconds plea_interval_;
   std::optional<Pulse> pulse_;
 };
 

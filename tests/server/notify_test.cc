@@ -128,6 +128,20 @@ TEST_SUITE("notify") {
     CHECK(last == "STOPPING=1\nSTATUS=stopping (SIGTERM)");
     CHECK(manager.told().empty());
   }
+  TEST_CASE("a recovery or a stop that takes long asks for more time, again and again") {
+    Manager manager;
+    ServiceNotices notices(ServiceManager(manager.path()), std::nullopt, 2ms);
+    notices.starting();
+    const std::string plea = "EXTEND_TIMEOUT_USEC=8000\nWATCHDOG=1\nSTATUS=";
+    CHECK(manager.told(0) == plea + "recovering for 0 s");
+    CHECK(manager.told(0) == plea + "recovering for 0 s");
+    notices.stopping("SIGTERM");
+    std::string next;
+    while ((next = manager.told(0)) == plea + "recovering for 0 s") {
+    }
+    CHECK(next == "STOPPING=1\nSTATUS=stopping (SIGTERM)");
+    CHECK(manager.told(0) == plea + "stopping for 0 s");
+  }
   TEST_CASE("a manager that does not watch gets no signs of life") {
     Manager manager;
     ServiceNotices notices(ServiceManager(manager.path()), std::nullopt);
