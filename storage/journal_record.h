@@ -93,6 +93,10 @@ struct PendingAdded {
   Bytes record;
   // The due time that it had first, which its handle tells for ever; empty: `due`.
   std::optional<WallTime> first_due = std::nullopt;
+
+  void set_first_due(WallTime first) {
+    if (first != due) first_due = first;
+  }
 };
 struct PendingRemoved {
   TopicPartition partition;
@@ -104,6 +108,10 @@ struct PendingRemoved {
   Offset offset = -1;                                // Of what was delivered; -1: not told.
   std::optional<WallTime> moved_to = std::nullopt;   // Of what was moved.
   std::optional<WallTime> first_due = std::nullopt;  // As of PendingAdded.
+
+  void set_first_due(WallTime first) {
+    if (first != due) first_due = first;
+  }
 };
 struct ProducerAnswered {
   TopicPartition partition;
