@@ -203,14 +203,14 @@ class BucketTier {
   std::optional<Earliest> earliest() const;
   // step() should be called, to give memory to the disk; when it is at it, it wakes the host
   // itself.
-  bool is_short() const { return !busy_ && !no_room_ && used() >= spill_from(); }
+  bool is_short() const { return !busy_ && !no_room_ && used() + homes_bytes() >= spill_from(); }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }
   // What the host's locators of near records take of the same budget.
   void set_locator_bytes(std::size_t bytes) { locators_ = bytes; }
   // New records should wait: memory is spent, and writing does not keep up; or their due times are
   // so spread that the homes alone spend it.
-  bool is_full() const { return used() >= options_.memory_bytes; }
+  bool is_full() const { return used() + homes_bytes() >= options_.memory_bytes; }
 
  private:
   // A chunk in memory: the end of a tail, or what was loaded.
@@ -299,7 +299,8 @@ class BucketTier {
   // What a home costs while nothing of it is in memory.
   static constexpr std::size_t home_bytes = sizeof(Homes::value_type) + 4 * sizeof(void*);
   std::size_t homes_bytes() const { return homes_.size() * home_bytes; }
-  std::size_t used() const { return memory_ + locators_ + homes_bytes(); }
+  // Without the homes, which stay whatever leaves memory.
+  std::size_t used() const { return memory_ + locators_; }
   std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
 
   // --- bucket_tier.cc

@@ -194,7 +194,6 @@ bool BucketTier::begin_load(WallTime now) {
   if (!home.on_disk) return begin_handing({std::min(next->end(), want), 0}), true;
   // What is near already has to be delivered first, and what is far to be written.
   const std::size_t piece = options_.memory_bytes / piece_share;
-  // Without its homes, which stay: what is due has to be loaded all the same.
   const auto has_room = [&] { return used() + piece <= spill_from() || memory_ <= piece; };
   if (!has_room()) evict(home);  // Of its chunks all that was near may have been delivered.
   load_waits_ = !has_room();
@@ -307,7 +306,7 @@ bool BucketTier::begin_checkpoint_write() {
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (no_room_ || (used() < spill_from() && !load_waits_)) return false;
+  if (no_room_ || (used() + homes_bytes() < spill_from() && !load_waits_)) return false;
   if (told_->bytes > options_.memory_bytes / piece_share) return write_told(false), true;
   std::vector<std::pair<std::size_t, Bucket>> fullest;
   for (const auto& [id, home] : homes_)
