@@ -73,7 +73,7 @@ class Host final : public Sink {
   void accept(const records::CheckedBatch& batch) {
     const WallTime arrived = clock.wall();
     const auto schedules = read_schedules(batch, {}, arrived, engine->believed(arrived));
-    auto accepted = engine->accept({}, batch, *schedules, {}, arrived);
+    auto accepted = engine->accept({}, batch, *schedules, {}, arrived, {});
     storage::JournalTransaction transaction;
     engine->add_to(transaction, std::move(*accepted), 0);
     commit(std::move(transaction));

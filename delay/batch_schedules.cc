@@ -38,6 +38,14 @@ bool may_ask(const records::CheckedBatch& batch, const TopicDelay& topic) {
 
 }  // namespace
 
+std::vector<std::string_view> BatchSchedules::ids_taken() const {
+  std::vector<std::string_view> out;
+  out.reserve(ids);
+  for (const auto& schedule : of_records)
+    if (schedule.takes_id()) out.push_back(schedule.id);
+  return out;
+}
+
 std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::CheckedBatch& batch,
                                                              const TopicDelay& topic,
                                                              WallTime arrived, WallTime believed,
@@ -72,6 +80,8 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
         }
         scheduled += schedule->kind != Kind::none;
         schedules.sequences += schedule->kind == Kind::delayed || schedule->kind == Kind::immediate;
+        schedules.delayed += schedule->kind == Kind::delayed;
+        schedules.ids += schedule->takes_id();
         if (too_many) return scheduled == 0;  // The first one is enough to refuse the batch.
         schedules.of_records.push_back(*schedule);
         return true;

@@ -46,12 +46,16 @@ struct BatchSchedules {
   // One for each record of the batch, in its order; empty when none of them asks for anything.
   std::vector<Schedule> of_records;
   std::size_t sequences = 0;  // Sequence numbers that accepting them takes.
+  std::size_t delayed = 0;    // Records that are.
+  std::size_t ids = 0;        // Records for which Schedule::takes_id().
   // The records of kind `invalid`, in the batch's order, and what is wrong with them.
   std::vector<records::BadRecord> invalid;
   // Of all records, if any name was found in the batch; also when nothing is scheduled.
   HeaderSlips slips;
 
   bool any() const { return !of_records.empty(); }
+  // Of those records, in the batch's order.
+  std::vector<std::string_view> ids_taken() const;
 };
 
 // Names that are one letter off from ours are counted, too.  One that does not even begin with "x-"

@@ -27,8 +27,12 @@ constexpr std::chrono::milliseconds least_lead{1'000};
 // And it does not go ahead again at once.
 constexpr std::chrono::milliseconds lead_grows_after{30'000};
 
+constexpr const char* too_many_lookups = "too many requests wait for the disk; try again";
+
 // What a mark of a record that is gone costs until it is written.
 constexpr std::size_t mark_bytes = 48;
+// So many ids are looked up in memory before the store is asked for all of them.
+constexpr std::size_t max_ids_known = 256;
 // What an event of an id costs until it is written, beside the id.
 constexpr std::size_t event_bytes = 160;
 
@@ -150,21 +154,28 @@ void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed)
 void BucketTier::tell(const TopicPartition& partition, std::string_view id,
                       const ScheduleEvent& event) {
   if (dropped_.contains(partition.topic)) return;
-  auto& events = shared_.ids[{partition, std::string(id)}];
-  if (events.empty()) charge_shared(id.size());
-  charge_shared(event_bytes);
+  auto known = told_->ids.find(Name{partition, id});
+  if (known == told_->ids.end()) {
+    known = told_->ids.try_emplace({partition, std::string(id)}).first;
+    charge_told(id.size());
+  }
+  auto& events = known->second;
+  if (events.size() == storage::max_id_events)
+    events.erase(events.begin());
+  else
+    charge_told(event_bytes);
   events.push_back(event);
 }
 
 // Ids and forwarding rows wait in memory for the next checkpoint.
-void BucketTier::charge_shared(std::size_t bytes) {
-  shared_.bytes += bytes;
+void BucketTier::charge_told(std::size_t bytes) {
+  told_->bytes += bytes;
   memory_ += bytes;
 }
 
 void BucketTier::forward(const PendingKey& handle, std::optional<PendingKey> now) {
-  const auto [at, is_new] = shared_.forwards.insert_or_assign(handle, now);
-  if (is_new) charge_shared(event_bytes);
+  const auto [at, is_new] = told_->forwards.insert_or_assign(handle, now);
+  if (is_new) charge_told(event_bytes);
 }
 
 void BucketTier::count(const TopicId& topic, std::int64_t change) {
@@ -273,19 +284,39 @@ void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
 }
 
 void BucketTier::topic_dropped(const TopicId& topic) {
-  if (!dropped_.insert(topic).second) return;
-  for (auto& [id, home] : homes_) {
-    if (!home.on_disk && !home.foreign) continue;
-    home.gone_on_disk = std::numeric_limits<std::uint32_t>::max();  // Nobody knows how much it is.
-    disk_sweeps_.try_emplace(id);
-  }
-  for (const auto& [id, home] : homes_)
+  // One that was begun before may have something of it, the next one has not.
+  constexpr int checkpoints = 2;
+  counters_.erase(topic);
+  if (!dropped_.try_emplace(topic, checkpoints).second) return;
+  if (!homes_.empty()) drop_from_ = homes_.begin()->first;
+}
+
+// Notes what may have something of dropped topics.
+void BucketTier::sweep_homes(std::size_t budget) {
+  if (!drop_from_) return;
+  auto at = homes_.lower_bound(*drop_from_);
+  for (; budget > 0 && at != homes_.end(); --budget, ++at) {
+    auto& [id, home] = *at;
+    if (home.on_disk || home.foreign) {
+      home.gone_on_disk = std::numeric_limits<std::uint32_t>::max();  // Nobody knows how much.
+      disk_sweeps_.try_emplace(id);
+    }
     for (const auto& [bucket, shelf] : home.shelves)
       for (const auto& resident : shelf.residents) sweeping_.push_back({id, bucket, resident, 0});
+  }
+  drop_from_ = at == homes_.end() ? std::nullopt : std::optional(at->first);
+}
+
+// A checkpoint is noted.
+void BucketTier::forget_topics() {
+  const bool swept = !drop_from_ && sweeping_.empty() && handing_.empty();
+  for (auto& [topic, checkpoints] : dropped_) checkpoints = std::max(0, checkpoints - 1);
+  if (swept) std::erase_if(dropped_, [](const auto& topic) { return topic.second == 0; });
 }
 
 // Frees what memory has of dropped topics.  The store leaves them out by itself.
 void BucketTier::sweep(std::size_t budget) {
+  sweep_homes(budget);
   for (; budget > 0 && !sweeping_.empty(); --budget) {
     const Place place = sweeping_.front();
     if (!place.resident->on_shelf || place.index >= place.resident->live.size()) {
@@ -370,17 +401,17 @@ std::optional<std::optional<storage::PendingRecord>> BucketTier::known(
 
 void BucketTier::find(const PendingKey& key, Found found) {
   if (auto now = known(key)) return found(std::move(*now));
+  if (lookups_.size() >= max_waiting_lookups) return found(fail(Errc::exhausted, too_many_lookups));
   lookups_.push_back({key, std::move(found), false});
   if (!busy_ && !failed_) begin_finds();
 }
 
 // What memory knows of where the record of a handle is now; null: nothing.
 const std::optional<BucketTier::PendingKey>* BucketTier::forwarded(const PendingKey& handle) const {
-  if (const auto at = shared_.forwards.find(handle); at != shared_.forwards.end())
-    return &at->second;
-  if (!shared_writing_) return nullptr;
-  const auto at = shared_writing_->forwards.find(handle);
-  return at != shared_writing_->forwards.end() ? &at->second : nullptr;
+  if (const auto at = told_->forwards.find(handle); at != told_->forwards.end()) return &at->second;
+  if (!told_writing_) return nullptr;
+  const auto at = told_writing_->forwards.find(handle);
+  return at != told_writing_->forwards.end() ? &at->second : nullptr;
 }
 
 void BucketTier::find_handle(const PendingKey& handle, Found found) {
@@ -389,29 +420,64 @@ void BucketTier::find_handle(const PendingKey& handle, Found found) {
     return find(**moved, std::move(found));
   }
   if (auto now = known(handle); now && *now) return found(std::move(*now));
+  if (lookups_.size() >= max_waiting_lookups) return found(fail(Errc::exhausted, too_many_lookups));
   lookups_.push_back({handle, std::move(found), true});
   if (!busy_ && !failed_) begin_finds();
 }
 
 void BucketTier::find_id(const TopicPartition& partition, std::string id, Events events) {
+  if (id_lookups_.size() >= max_waiting_lookups)
+    return events(fail(Errc::exhausted, too_many_lookups));
   id_lookups_.push_back({partition, std::move(id), std::move(events)});
   if (!busy_ && !failed_) begin_finds();
 }
 
-Result<std::optional<ScheduleEvent>> BucketTier::last_event(const TopicPartition& partition,
-                                                            std::string_view id) const {
+// What memory was told last of an id, since Told `since`; null: nothing.
+const ScheduleEvent* BucketTier::last_told(const Name& name, std::uint64_t since) const {
+  const auto in = [&](const Told& told) -> const ScheduleEvent* {
+    const auto known = told.ids.find(name);
+    return known != told.ids.end() ? &known->second.back() : nullptr;
+  };
+  if (const auto* const last = in(*told_)) return last;
+  if (told_writing_)
+    if (const auto* const last = in(*told_writing_)) return last;
+  for (auto told = told_kept_.rbegin(); told != told_kept_.rend() && (*told)->number >= since;
+       ++told)
+    if (const auto* const last = in(**told)) return last;
+  return nullptr;
+}
+
+void BucketTier::read_ids(const TopicPartition& partition, std::vector<std::string_view> ids,
+                          std::move_only_function<void(Result<IdRows>)> rows) {
+  IdRows out;
+  const Told& oldest = told_writing_ ? *told_writing_ : *told_;
+  out.since_ = oldest.number;
+  out.pin_ = oldest.pin;
+  const auto is_told = [&](std::string_view id) {
+    return last_told({partition, id}, out.since_) != nullptr;
+  };
+  const bool knows_all = dropped_.contains(partition.topic) ||
+                         (ids.size() <= max_ids_known && std::ranges::all_of(ids, is_told));
+  if (knows_all) return rows(std::move(out));
+  background_.run([&store = store_, partition,
+                   ids = std::move(ids)] { return store.last_events(partition, ids); },
+                  [this, alive = alive_, out = std::move(out), rows = std::move(rows)](
+                      Result<std::vector<std::optional<ScheduleEvent>>> last) mutable {
+                    if (!last) {
+                      if (*alive) failed(last.error());
+                      return rows(std::unexpected(last.error()));
+                    }
+                    out.last_ = std::move(*last);
+                    rows(std::move(out));
+                  });
+}
+
+std::optional<ScheduleEvent> BucketTier::last_event(const TopicPartition& partition,
+                                                    std::string_view id, const IdRows& rows,
+                                                    std::size_t at) const {
   if (dropped_.contains(partition.topic)) return std::nullopt;
-  const std::pair name{partition, std::string(id)};
-  if (const auto known = shared_.ids.find(name); known != shared_.ids.end())
-    return known->second.back();
-  if (shared_writing_) {
-    const auto known = shared_writing_->ids.find(name);
-    if (known != shared_writing_->ids.end()) return known->second.back();
-  }
-  const auto stored = store_.id_events(partition, id);
-  if (!stored) return std::unexpected(stored.error());
-  if (stored->empty()) return std::nullopt;
-  return stored->back();
+  if (const auto* const last = last_told({partition, id}, rows.since_)) return *last;
+  return rows.last_.empty() ? std::nullopt : rows.last_.at(at);
 }
 
 // --- Time
@@ -536,8 +602,9 @@ bool BucketTier::step(WallTime now) {
   if (failed_) return false;
   hand_over(options_.step_entries);
   sweep(options_.step_entries);
+  forget_told();
   const bool begun = !busy_ && begin_work(now);
-  return !failed_ && (!handing_.empty() || !sweeping_.empty() || (begun && !busy_));
+  return !failed_ && (!handing_.empty() || drop_from_ || !sweeping_.empty() || (begun && !busy_));
 }
 
 // --- Checkpoints
@@ -551,7 +618,7 @@ void BucketTier::begin_write_all() {
   checkpoint_done_ = std::exchange(checkpoint_next_, {});
   for (const auto& [id, home] : homes_)
     if (home.dirty) checkpoint_.push_back(id);
-  shared_due_ = true;
+  told_due_ = true;
   hooks_.wake();
 }
 
@@ -559,6 +626,7 @@ void BucketTier::noted(JournalPlace place) {
   place.epoch = epoch_;
   noted_ = place;
   no_room_ = false;
+  forget_topics();
   hooks_.wake();
 }
 
@@ -599,6 +667,7 @@ BucketTier::Stats BucketTier::stats() const {
   out.memory_bytes = memory_;
   out.records = live_;
   out.homes = homes_.size();
+  out.dropped_topics = dropped_.size();
   for (const auto& [id, home] : homes_)
     for (const auto& [bucket, shelf] : home.shelves) out.chunks += shelf.residents.size();
   return out;

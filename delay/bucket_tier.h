@@ -27,7 +27,7 @@
 //   is
 //     written: the lane.  Flushes and pages are not in it.
 //   - A home (storage/bucket.h) that was written up to a place takes no operation from before it.
-//   - No call to the store is made on the shard's thread, but for open() and last_event().
+//   - No call to the store is made on the shard's thread, but for open().
 //   - A step hands over, seals or scans a bounded number of entries.
 //
 // No threads: everything runs on the shard's thread, but the work that Background is given, which
@@ -147,10 +147,25 @@ class BucketTier {
   // The last events of an id, oldest first; none: it is unknown.
   using Events = std::move_only_function<void(Result<std::vector<storage::ScheduleEvent>>)>;
   void find_id(const TopicPartition& partition, std::string id, Events events);
-  // The last one at once; empty: it is unknown.  If memory does not know it, this reads a row of
-  // the store in this thread.
-  Result<std::optional<storage::ScheduleEvent>> last_event(const TopicPartition& partition,
-                                                           std::string_view id) const;
+  // What the store knows of several ids of a partition.  While there is one, memory keeps what it
+  // was told since the store was asked, written or not: together they know the last event of each.
+  // So it may be asked for long before it is used.  Short-lived.
+  class IdRows {
+   private:
+    friend class BucketTier;
+    std::vector<std::optional<storage::ScheduleEvent>> last_;  // Of each; none: memory knew all.
+    std::uint64_t since_ = 0;          // The oldest Told that is needed beside it,
+    std::shared_ptr<const bool> pin_;  //   and what keeps that.
+  };
+  // Reads them on the Background, beside the lane; `rows` is called at once if memory knows all of
+  // a few.  The bytes of the ids live until then.
+  void read_ids(const TopicPartition& partition, std::vector<std::string_view> ids,
+                std::move_only_function<void(Result<IdRows>)> rows);
+  // The last event of the id that is number `at` of those that `rows` were read for; empty: the id
+  // is unknown.
+  std::optional<storage::ScheduleEvent> last_event(const TopicPartition& partition,
+                                                   std::string_view id, const IdRows& rows,
+                                                   std::size_t at) const;
 
   // --- Checkpoints.
 
@@ -170,6 +185,7 @@ class BucketTier {
     std::size_t chunks = 0;             // In memory.
     std::size_t records = 0;            // In memory.
     std::size_t homes = 0;              // Hours and months that are known.
+    std::size_t dropped_topics = 0;     // That somebody may still have records of.
     std::uint64_t written = 0;          // Records that went to disk,
     std::uint64_t spared = 0;           //   and that were gone before.
     std::uint64_t downgrades = 0;       // Records that came near.
@@ -187,13 +203,14 @@ class BucketTier {
   std::optional<Earliest> earliest() const;
   // step() should be called, to give memory to the disk; when it is at it, it wakes the host
   // itself.
-  bool is_short() const { return !busy_ && !no_room_ && used() >= spill_from(); }
+  bool is_short() const { return !busy_ && !no_room_ && used() + homes_bytes() >= spill_from(); }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }
   // What the host's locators of near records take of the same budget.
   void set_locator_bytes(std::size_t bytes) { locators_ = bytes; }
-  // New records should wait: memory is spent, and writing does not keep up.
-  bool is_full() const { return used() >= options_.memory_bytes; }
+  // New records should wait: memory is spent, and writing does not keep up; or their due times are
+  // so spread that the homes alone spend it.
+  bool is_full() const { return used() + homes_bytes() >= options_.memory_bytes; }
 
  private:
   // A chunk in memory: the end of a tail, or what was loaded.
@@ -234,6 +251,8 @@ class BucketTier {
   };
   using Homes = std::map<storage::Bucket, Home>;
 
+  // Requests that wait for the lane; more are refused.
+  static constexpr std::size_t max_waiting_lookups = 65'536;
   struct Lookup {
     PendingKey key;
     Found found;
@@ -251,15 +270,36 @@ class BucketTier {
     std::size_t index = 0;
   };
   using Forwards = std::map<PendingKey, std::optional<PendingKey>>;  // By handle.
+  struct Name {
+    TopicPartition partition;
+    std::string_view id;
+    auto operator<=>(const Name&) const = default;
+  };
+  struct ByName {
+    using is_transparent = void;
+    static Name view(const Name& name) { return name; }
+    static Name view(const std::pair<TopicPartition, std::string>& name) {
+      return {name.first, name.second};
+    }
+    bool operator()(const auto& a, const auto& b) const { return view(a) < view(b); }
+  };
   using IdEvents =
-      std::map<std::pair<TopicPartition, std::string>, std::vector<storage::ScheduleEvent>>;
-  struct Shared {
+      std::map<std::pair<TopicPartition, std::string>, std::vector<storage::ScheduleEvent>, ByName>;
+  // What was told between two writes of what belongs to no home.
+  struct Told {
+    std::uint64_t number = 0;
     Forwards forwards;
     IdEvents ids;
     std::size_t bytes = 0;  // Charged for it.
+    // Of those IdRows that need this one and all that follow.
+    std::shared_ptr<const bool> pin = std::make_shared<const bool>(true);
   };
   using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
 
+  // What a home costs while nothing of it is in memory.
+  static constexpr std::size_t home_bytes = sizeof(Homes::value_type) + 4 * sizeof(void*);
+  std::size_t homes_bytes() const { return homes_.size() * home_bytes; }
+  // Without the homes, which stay whatever leaves memory.
   std::size_t used() const { return memory_ + locators_; }
   std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
 
@@ -269,7 +309,7 @@ class BucketTier {
                std::optional<WallTime> first);
   void tell(const TopicPartition& partition, std::string_view id,
             const storage::ScheduleEvent& event);
-  void charge_shared(std::size_t bytes);
+  void charge_told(std::size_t bytes);
   void forward(const PendingKey& handle, std::optional<PendingKey> now);
   void count(const TopicId& topic, std::int64_t change);
   storage::PendingCounts::Counter& counter(const TopicId& topic);
@@ -281,12 +321,15 @@ class BucketTier {
                                             std::size_t& index);
   static Resident& tail(Shelf& shelf, const storage::Bucket& bucket);
   void kill(const Place& place);
+  void sweep_homes(std::size_t budget);
+  void forget_topics();
   void mark(Home& home);
   void charge(Home& home, Resident& resident);
   void let_go(Home& home, const storage::Bucket& bucket, Resident& resident);
   bool is_gone(const PendingKey& key) const;
   std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;
   const std::optional<PendingKey>* forwarded(const PendingKey& handle) const;
+  const storage::ScheduleEvent* last_told(const Name& name, std::uint64_t since) const;
   bool has_near(const Resident& resident) const;
   void hand_over(std::size_t budget);
   void sweep(std::size_t budget);
@@ -316,7 +359,8 @@ class BucketTier {
   storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed);
   void written(const storage::HomeWrite& change, const Sealed& sealed,
                const std::vector<storage::ChunkKey>& keys);
-  void write_shared(bool ends_checkpoint);
+  void write_told(bool ends_checkpoint);
+  void forget_told();
   void flush();
   static storage::ChunkKeys known_keys(const Home& home);
   void failed(const Error& error);
@@ -331,8 +375,11 @@ class BucketTier {
   std::uint32_t epoch_ = 0;
   std::map<TopicId, storage::PendingCounts::Counter*> counters_;
   Homes homes_;
-  std::set<TopicId> dropped_;
-  storage::JournalPlace applied_;  // Everything before it was told.
+  // Topics that were dropped, and of which there may still be something here; with the number of
+  // checkpoints until there is not.
+  std::map<TopicId, int> dropped_;
+  std::optional<storage::Bucket> drop_from_;  // The home that is looked at next for them.
+  storage::JournalPlace applied_;             // Everything before it was told.
   std::size_t memory_ = 0;
   std::size_t locators_ = 0;
   std::size_t live_ = 0;
@@ -363,13 +410,14 @@ class BucketTier {
   std::deque<Lookup> lookups_;
   std::deque<IdLookup> id_lookups_;
   std::deque<storage::Bucket> checkpoint_;  // Homes that are to be written.
-  bool shared_due_ = false;                 // And then what belongs to no home.
+  bool told_due_ = false;                   // And then what belongs to no home.
   std::vector<std::move_only_function<void()>> checkpoint_done_;
   std::vector<std::move_only_function<void()>> checkpoint_next_;  // Asked for meanwhile.
   std::optional<storage::JournalPlace> noted_;
 
-  Shared shared_;                           // Not written yet.
-  std::shared_ptr<Shared> shared_writing_;  // Being written.
+  std::shared_ptr<Told> told_ = std::make_shared<Told>();  // Not written yet.
+  std::shared_ptr<Told> told_writing_;                     // Being written.
+  std::deque<std::shared_ptr<Told>> told_kept_;            // Written, and needed by IdRows.
   Stats stats_;
 };
 

@@ -127,8 +127,8 @@ bool BucketTier::begin_finds() {
           IdLookup& lookup = asked->ids[i];
           auto& events = asked->events[i];
           if (dropped_.contains(lookup.partition.topic)) events.clear();
-          const auto more = shared_.ids.find({lookup.partition, lookup.id});
-          if (more != shared_.ids.end())
+          const auto more = told_->ids.find(Name{lookup.partition, lookup.id});
+          if (more != told_->ids.end())
             events.insert(events.end(), more->second.begin(), more->second.end());
           lookup.events(std::move(events));
         }
@@ -233,6 +233,8 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
     }
     live_ += resident->live_count;
     resident->chunk = std::const_pointer_cast<storage::Chunk>(chunk.chunk);
+    // The store may have been asked before it knew of a topic.
+    if (!dropped_.empty()) sweeping_.push_back({id, chunk.key.bucket, resident, 0});
     Shelf& shelf = home.shelves[chunk.key.bucket];
     shelf.residents.push_back(resident);
     charge(home, *resident);
@@ -298,14 +300,14 @@ bool BucketTier::begin_checkpoint_write() {
     checkpoint_.pop_front();
   }
   if (!homes.empty()) return write_homes(homes), true;
-  if (shared_due_) return write_shared(true), true;
+  if (told_due_) return write_told(true), true;
   return false;
 }
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (no_room_ || (used() < spill_from() && !load_waits_)) return false;
-  if (shared_.bytes > options_.memory_bytes / piece_share) return write_shared(false), true;
+  if (no_room_ || (used() + homes_bytes() < spill_from() && !load_waits_)) return false;
+  if (told_->bytes > options_.memory_bytes / piece_share) return write_told(false), true;
   std::vector<std::pair<std::size_t, Bucket>> fullest;
   for (const auto& [id, home] : homes_)
     if ((home.unwritten > 0 && id.end() > horizon_.due) || home.marks > 0)
@@ -334,7 +336,7 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed) {
   out.place = is_closed ? home.written : applied_;
   out.dead = std::exchange(home.dead, {});
   out.counts = std::exchange(home.counts, {});
-  for (const auto& topic : dropped_) out.counts.erase(topic);
+  for (const auto& [topic, checkpoints] : dropped_) out.counts.erase(topic);
   memory_ -= std::exchange(home.marks, 0);
   out.gone.assign(home.gone.begin(), home.gone.end());
   home.gone.clear();
@@ -417,11 +419,13 @@ void BucketTier::flush() {
 }
 
 // What belongs to no home, at the end of a checkpoint.
-void BucketTier::write_shared(bool ends_checkpoint) {
-  if (ends_checkpoint) shared_due_ = false;
-  shared_writing_ = std::make_shared<Shared>(std::exchange(shared_, {}));
+void BucketTier::write_told(bool ends_checkpoint) {
+  if (ends_checkpoint) told_due_ = false;
+  auto next = std::make_shared<Told>();
+  next->number = told_->number + 1;
+  told_writing_ = std::exchange(told_, std::move(next));
   run<void>(
-      [&store = store_, writing = shared_writing_]() -> Result<> {
+      [&store = store_, writing = told_writing_]() -> Result<> {
         std::vector<storage::Forward> forwards;
         std::vector<storage::IdChange> ids;
         for (const auto& [handle, now] : writing->forwards)
@@ -431,16 +435,25 @@ void BucketTier::write_shared(bool ends_checkpoint) {
         return store.write(forwards, ids);
       },
       [this, alive = alive_, ends_checkpoint] {
-        memory_ -= shared_writing_->bytes;
-        // A large map takes long to go.
-        background_.run_and_then([gone = std::move(shared_writing_)]() mutable { gone.reset(); },
-                                 [] {});
-        shared_writing_.reset();
+        told_kept_.push_back(std::move(told_writing_));
+        told_writing_.reset();
+        forget_told();
         if (!ends_checkpoint) return;
         for (auto& done : std::exchange(checkpoint_done_, {}))
           if (*alive) done();
         if (*alive && !checkpoint_next_.empty()) begin_write_all();
       });
+}
+
+// What is written, and needed by nobody.
+void BucketTier::forget_told() {
+  while (!told_kept_.empty() && told_kept_.front()->pin.use_count() == 1) {
+    memory_ -= told_kept_.front()->bytes;
+    // A large map takes long to go.
+    background_.run_and_then([gone = std::move(told_kept_.front())]() mutable { gone.reset(); },
+                             [] {});
+    told_kept_.pop_front();
+  }
 }
 
 // Homes of which nothing is left: their places go once no journal can tell of them again.

@@ -1,8 +1,8 @@
-#include "delay/engine.h"
+#include "delay/engine_stats.h"
 
 namespace tarry::delay {
 
-void Engine::Stats::report(MetricSink& sink) const {
+void EngineStats::report(MetricSink& sink) const {
   sink.gauge({"tarry_delay_near", "Near records: pending records that are in memory."}, near);
   sink.gauge({"tarry_delay_near_bytes", "Memory for delayed records that is in use."}, bytes);
   sink.gauge({"tarry_delay_overdue", "Records that are due and not delivered yet."}, overdue);

@@ -58,6 +58,12 @@ struct Schedule {
   WallTime expires = storage::never_expires;       // After `due`.
   std::string_view id;                             // Views the record; empty: none.
   std::shared_ptr<const Recurrence> recurrence{};  // Null: it is delivered once.
+
+  // Accepting it takes its id from the record that has it.
+  bool takes_id() const {
+    return !id.empty() &&
+           (kind == Kind::immediate || kind == Kind::delayed || kind == Kind::cancel);
+  }
 };
 
 // The names that a search in `records` (uncompressed) comes upon: those of headers that schedule,

@@ -322,6 +322,12 @@ Buffer encode_events(std::span<const ScheduleEvent> events) {
   return out;
 }
 
+std::optional<ScheduleEvent> decode_last_event(Bytes value) {
+  if (value.empty() || value.size() % event_bytes != 0) return std::nullopt;
+  const auto last = decode_events(value.last(event_bytes));
+  return last ? std::optional(last->front()) : std::nullopt;
+}
+
 std::optional<std::vector<ScheduleEvent>> decode_events(Bytes value) {
   if (value.size() % event_bytes != 0) return std::nullopt;
   std::vector<ScheduleEvent> out;

@@ -80,6 +80,8 @@ Buffer id_row_key(const TopicPartition& partition, std::string_view id);
 
 Buffer encode_events(std::span<const ScheduleEvent> events);
 std::optional<std::vector<ScheduleEvent>> decode_events(Bytes value);
+// The last one alone.
+std::optional<ScheduleEvent> decode_last_event(Bytes value);
 
 // The marks of removed records, of some homes.
 class Marks {

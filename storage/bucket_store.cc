@@ -325,6 +325,31 @@ Result<std::vector<ScheduleEvent>> BucketStore::id_events(const TopicPartition& 
   return std::move(*events);
 }
 
+Result<std::vector<std::optional<ScheduleEvent>>> BucketStore::last_events(
+    const TopicPartition& partition, std::span<const std::string_view> ids) {
+  constexpr std::size_t at_once = 256;
+  std::vector<std::optional<ScheduleEvent>> out(ids.size());
+  if (tables_->dropped()->contains(partition.topic)) return out;
+  std::vector<Buffer> keys;
+  std::vector<rocksdb::Slice> slices;
+  for (std::size_t from = 0; from < ids.size(); from += at_once) {
+    keys.clear();
+    slices.clear();
+    for (const auto id : ids.subspan(from, std::min(at_once, ids.size() - from)))
+      keys.push_back(id_row_key(partition, id));
+    for (const auto& key : keys) slices.push_back(slice(key));
+    auto read = tables_->rocks->get_several(bucket_family::ids, slices,
+                                            [&](std::size_t at, Bytes value) -> Result<> {
+                                              out[from + at] = decode_last_event(value);
+                                              if (!out[from + at])
+                                                return tables_->bad_row(keys[at]);
+                                              return {};
+                                            });
+    if (!read) return std::unexpected(read.error());
+  }
+  return out;
+}
+
 // --- Over many buckets
 
 namespace {

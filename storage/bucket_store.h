@@ -32,10 +32,10 @@
 // Bounds: a function that deals or loads takes about step_bytes of chunks and says whether there is
 // more.  The chunks themselves are blobs; the tables of RocksDB hold only keys and small rows.
 //
-// Threads: everything blocks, and runs on a Background; at start, in id_events() and drop_topic(),
-// on a shard's thread too.  Different owners may call at the same time; an owner calls one function
-// at a time, but for those that tell of all owners or change none (flush(), page(), count(),
-// counts(), totals(), sizes(), reclaim(), id_events(), drop_topic()).  Layout:
+// Threads: everything blocks, and runs on a Background; at start, and in drop_topic(), on a shard's
+// thread too.  Different owners may call at the same time; an owner calls one function at a time,
+// but for those that tell of all owners or change none (flush(), page(), count(), counts(),
+// totals(), sizes(), reclaim(), id_events(), last_events(), drop_topic()).  Layout:
 // docs/formats/buckets.md.  Errors as Database has them.
 
 #include <cstddef>
@@ -144,6 +144,9 @@ class BucketStore {
   // The last events of an id, oldest first.
   Result<std::vector<ScheduleEvent>> id_events(const TopicPartition& partition,
                                                std::string_view id);
+  // The last one of each of several ids; empty where the id is unknown.
+  Result<std::vector<std::optional<ScheduleEvent>>> last_events(
+      const TopicPartition& partition, std::span<const std::string_view> ids);
   // The records on disk of `owner` that fit, in due order.  Reads one bucket after the other and
   // keeps the smallest ones of each.
   Result<PendingPage> page(const Owner& owner, const PendingQuery& query);

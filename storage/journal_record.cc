@@ -76,6 +76,16 @@ PendingRemoved take_removed(Fields& body) {
   }
   return out;
 }
+// All of it but the record.
+void put_fields(Buffer& out, const PendingAdded& op) {
+  if (op.first_due) storage::put(out, *op.first_due);
+  storage::put(out, op.partition);
+  append_be(out, op.sequence);
+  storage::put(out, op.due);
+  storage::put(out, op.accepted);
+  storage::put(out, op.expires);
+  put_short(out, op.id);
+}
 std::vector<TopicPartition> take_partitions(Fields& body) {
   std::vector<TopicPartition> out;
   for (auto count = body.number<std::uint32_t>(); count > 0 && body.whole(); --count)
@@ -97,6 +107,7 @@ void RecordBuilder::end(std::size_t started, Bytes foreign) {
   TARRY_ASSERT(length <= std::numeric_limits<std::uint32_t>::max(), "a frame is smaller than this");
   store_be(own_.data() + started + 1, static_cast<std::uint32_t>(length));
   parts_.push_back({own_.size(), foreign});
+  ++operations_;
   size_ += operation_header + length;
 }
 
@@ -108,15 +119,32 @@ void RecordBuilder::add(const LogAppended& op) {
 }
 void RecordBuilder::add(const PendingAdded& op) {
   const auto at = begin(op.first_due ? pending_added_again : pending_added);
-  if (op.first_due) put(own_, *op.first_due);
-  put(own_, op.partition);
-  append_be(own_, op.sequence);
-  put(own_, op.due);
-  put(own_, op.accepted);
-  put(own_, op.expires);
-  put_short(own_, op.id);
+  put_fields(own_, op);
   end(at, op.record);
 }
+void RecordBuilder::add(const EncodedAdditions& additions) {
+  if (additions.operations() == 0) return;
+  parts_.push_back({own_.size(), additions.bytes()});
+  operations_ += additions.operations();
+  size_ += additions.bytes().size();
+}
+
+EncodedAdditions::Place EncodedAdditions::begin(const PendingAdded& op) {
+  started_ = bytes_.size();
+  bytes_.push_back(op.first_due ? pending_added_again : pending_added);
+  append_be(bytes_, std::uint32_t{0});
+  put_fields(bytes_, op);
+  return {bytes_.size() - op.id.size(), op.id.size(), bytes_.size(), 0};
+}
+
+void EncodedAdditions::end(Place& place) {
+  place.record_size = bytes_.size() - place.record;
+  const std::size_t length = bytes_.size() - started_ - operation_header;
+  TARRY_ASSERT(length <= std::numeric_limits<std::uint32_t>::max(), "a frame is smaller than this");
+  store_be(bytes_.data() + started_ + 1, static_cast<std::uint32_t>(length));
+  ++operations_;
+}
+
 void RecordBuilder::add(const PendingRemoved& op) {
   const auto at = begin(op.first_due ? pending_removed_again : pending_removed);
   if (op.first_due) put(own_, *op.first_due);

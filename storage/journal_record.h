@@ -93,6 +93,10 @@ struct PendingAdded {
   Bytes record;
   // The due time that it had first, which its handle tells for ever; empty: `due`.
   std::optional<WallTime> first_due = std::nullopt;
+
+  void set_first_due(WallTime first) {
+    if (first != due) first_due = first;
+  }
 };
 struct PendingRemoved {
   TopicPartition partition;
@@ -104,6 +108,10 @@ struct PendingRemoved {
   Offset offset = -1;                                // Of what was delivered; -1: not told.
   std::optional<WallTime> moved_to = std::nullopt;   // Of what was moved.
   std::optional<WallTime> first_due = std::nullopt;  // As of PendingAdded.
+
+  void set_first_due(WallTime first) {
+    if (first != due) first_due = first;
+  }
 };
 struct ProducerAnswered {
   TopicPartition partition;
@@ -175,6 +183,36 @@ using Operation = std::variant<LogAppended, PendingAdded, PendingRemoved, Produc
                                ProducerIdsGiven, SequencesGiven, LogStartMoved, BrokerConfigsSet,
                                GroupStored, GroupRemoved, OffsetsCommitted, OffsetsRemoved>;
 
+// Many PendingAdded, encoded in one piece: where that is done before the record is built, on
+// another thread, and the same bytes are used afterwards.
+class EncodedAdditions {
+ public:
+  // Where of bytes() the parts of an operation lie that are not numbers.
+  struct Place {
+    std::size_t id = 0, id_size = 0;
+    std::size_t record = 0, record_size = 0;
+  };
+  // `write` appends the record to the buffer that it is given; `op.record` is not looked at.
+  template <typename Write>
+  Place add(const PendingAdded& op, const Write& write) {
+    Place place = begin(op);
+    write(bytes_);
+    end(place);
+    return place;
+  }
+
+  Bytes bytes() const { return bytes_; }
+  std::uint32_t operations() const { return operations_; }
+
+ private:
+  Place begin(const PendingAdded& op);
+  void end(Place& place);
+
+  Buffer bytes_;
+  std::size_t started_ = 0;
+  std::uint32_t operations_ = 0;
+};
+
 // Builds a record as a list of pieces, so that a batch is copied once: into the journal's buffer.
 // The memory that LogAppended::batches, PendingAdded::record and GroupStored::value view must live
 // until the record is appended.
@@ -196,9 +234,11 @@ class RecordBuilder {
   void add(const GroupRemoved&);
   void add(const OffsetsCommitted&);
   void add(const OffsetsRemoved&);
+  // Their bytes live until the record is appended.
+  void add(const EncodedAdditions&);
 
   bool empty() const { return parts_.empty(); }
-  std::uint32_t operations() const { return static_cast<std::uint32_t>(parts_.size()); }
+  std::uint32_t operations() const { return operations_; }
   std::size_t size() const { return size_; }  // Bytes of the whole record.
 
   // Valid until the next add().
@@ -214,6 +254,7 @@ class RecordBuilder {
 
   Buffer own_;
   std::vector<Part> parts_;
+  std::uint32_t operations_ = 0;
   std::size_t size_ = 0;
 };
 

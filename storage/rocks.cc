@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <optional>
 #include <utility>
 
 namespace tarry::storage {
@@ -52,6 +53,27 @@ Result<bool> Rocks::get(std::size_t which, rocksdb::Slice key,
   if (got.ok()) return true;
   if (got.IsNotFound()) return false;
   return std::unexpected(rocks_error(got, directory));
+}
+
+Result<> Rocks::get_several(
+    std::size_t which, std::span<const rocksdb::Slice> keys,
+    const std::function<Result<>(std::size_t at, Bytes value)>& take) const {
+  std::vector<rocksdb::PinnableSlice> values(keys.size());
+  std::vector<rocksdb::Status> told(keys.size());
+  db->MultiGet(rocksdb::ReadOptions(), family(which), keys.size(), keys.data(), values.data(),
+               told.data());
+  // Every status is looked at: RocksDB's debug builds assert that.
+  std::optional<Error> failed;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (told[i].IsNotFound()) continue;
+    if (!told[i].ok()) {
+      failed = rocks_error(told[i], directory);
+    } else if (!failed) {
+      if (auto taken = take(i, bytes_of(values[i])); !taken) failed = taken.error();
+    }
+  }
+  if (failed) return std::unexpected(*failed);
+  return {};
 }
 
 BoundedIterator::BoundedIterator(const Rocks& rocks, std::size_t family, Buffer from, Buffer until)

@@ -12,8 +12,10 @@
 #include <rocksdb/slice.h>
 #include <rocksdb/write_batch.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +46,10 @@ struct Rocks {
   Result<> write(rocksdb::WriteBatch& batch);
   // Empty when the key is not there.
   Result<bool> get(std::size_t which, rocksdb::Slice key, rocksdb::PinnableSlice& value) const;
+  // Calls `take` for each of `keys` that is there, with its place among them; in one read, so a
+  // few hundred.
+  Result<> get_several(std::size_t which, std::span<const rocksdb::Slice> keys,
+                       const std::function<Result<>(std::size_t at, Bytes value)>& take) const;
 };
 
 // An atomic snapshot: one thread replaces the pointer, others read it and keep what they read as

@@ -21,7 +21,12 @@ Appended failed_with(ErrorCode error) {
 void AppendQueue::add(Arrival arrival, BatchChecks::Job job) {
   Place& place = queue_.emplace_back(Place{.arrival = std::move(arrival), .job = std::move(job)});
   try {
-    if (!BatchChecks::is_short(place.job.records)) check(place, Lane::usual);
+    if (!BatchChecks::is_short(place.job.records)) {
+      check(place, Lane::usual);
+    } else {
+      place.checked.verdict = BatchChecks::check_inline(place.job);
+      read_ids(place);
+    }
   } catch (...) {
     queue_.pop_back();
     throw;
@@ -32,8 +37,28 @@ void AppendQueue::add(Arrival arrival, BatchChecks::Job job) {
 void AppendQueue::add_checked(Arrival arrival, BatchChecks::Job job, BatchChecks::Verdict verdict) {
   Place& place = queue_.emplace_back(Place{.arrival = std::move(arrival), .job = std::move(job)});
   place.checked.verdict = std::move(verdict);
-  place.state = Place::State::checked;
+  try {
+    read_ids(place);
+  } catch (...) {
+    queue_.pop_back();
+    throw;
+  }
   append_checked();
+}
+
+// Of a batch that is checked.
+void AppendQueue::read_ids(Place& place) {
+  place.state = Place::State::checked;
+  const auto& verdict = place.checked.verdict;
+  if (!is_taking() || !verdict || !*verdict || !(*verdict)->schedules) return;
+  if ((*verdict)->schedules->ids == 0) return;
+  place.state = Place::State::reading;
+  steps_->read_ids(*(*verdict)->schedules,
+                   [self = shared_from_this(), &place](Result<IdRows> rows) {
+                     place.ids = std::move(rows);
+                     place.state = Place::State::checked;
+                     self->append_checked();
+                   });
 }
 
 void AppendQueue::check(Place& place, Lane lane) {
@@ -52,7 +77,15 @@ void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked chec
       BatchChecks::usual_lane_cap(place.job) < place.job.limits.max_uncompressed_bytes;
   place.state = may_be_larger ? Place::State::larger : Place::State::checked;
   // Who has retired holds no room.
-  if (!may_be_larger && is_taking()) place.checked = std::move(checked);
+  if (!may_be_larger && is_taking()) {
+    place.checked = std::move(checked);
+    try {
+      read_ids(place);
+    } catch (const std::exception&) {
+      place.ids = fail(Errc::exhausted, "the broker has too little memory");
+      place.state = Place::State::checked;
+    }
+  }
   append_checked();
 }
 
@@ -63,9 +96,10 @@ void AppendQueue::abandon() {
   forget_checked();
 }
 
-// Who takes nothing any more holds no room.
+// Who takes nothing any more holds no room, but for what the pool is reading.
 void AppendQueue::forget_checked() {
   for (Place& place : queue_) {
+    if (place.state == Place::State::reading || place.state == Place::State::splitting) continue;
     place.letters.reset();
     place.checked = {};
   }
@@ -77,14 +111,12 @@ void AppendQueue::retire() {
   append_checked();
 }
 
-void AppendQueue::look_at(Place& first) {
+void AppendQueue::check_larger(Place& first) {
   try {
-    if (first.state == Place::State::larger) return check(first, Lane::large);
-    first.checked.verdict = BatchChecks::check_inline(first.job);
+    check(first, Lane::large);
   } catch (const std::exception&) {
-    // It has no verdict, and is refused with that.
+    first.state = Place::State::checked;  // It has no verdict, and is refused with that.
   }
-  first.state = Place::State::checked;
 }
 
 // Whether the first one has to wait for its dead letters.
@@ -118,10 +150,26 @@ void AppendQueue::was_written(Place& first, Result<> result) {
   append_checked();
 }
 
+void AppendQueue::split(Place& first) {
+  first.state = Place::State::splitting;
+  try {
+    steps_->split(first.arrival, first.checked.verdict, std::move(first.ids),
+                  [self = shared_from_this(), &first](Parts parts) {
+                    if (self->is_taking()) first.parts = std::move(parts);
+                    first.state = Place::State::split;
+                    self->append_checked();
+                  });
+  } catch (const std::exception&) {
+    first.checked.verdict.reset();  // It is refused with that.
+    first.state = Place::State::split;
+  }
+}
+
 Appended AppendQueue::take(Place& first) {
   try {
     if (is_taking())
-      return steps_->take(first.arrival, std::move(first.checked.verdict), first.letters_written);
+      return steps_->take(first.arrival, std::move(first.checked.verdict), std::move(first.parts),
+                          first.letters_written);
   } catch (const std::exception&) {
     return failed_with(ErrorCode::kafka_storage_error);
   }
@@ -135,16 +183,23 @@ void AppendQueue::append_checked() noexcept {
   const auto self = shared_from_this();
   while (!queue_.empty()) {
     Place& first = queue_.front();
-    if (first.state == State::checking || first.state == State::writing) break;
-    if (is_taking() && (first.state == State::here || first.state == State::larger)) {
-      look_at(first);
+    const bool is_away = first.state == State::checking || first.state == State::reading ||
+                         first.state == State::writing || first.state == State::splitting;
+    if (is_away) break;
+    if (is_taking() && first.state == State::larger) {
+      check_larger(first);
       continue;
     }
     if (is_taking() && first.state == State::checked && begin_to_write(first)) break;
+    if (is_taking() && first.state != State::split) {
+      split(first);
+      continue;
+    }
     first.letters.reset();  // They view what moves.
     Place place = std::move(first);
     queue_.pop_front();
     Appended appended = take(place);
+    place.parts.reset();
     place.checked = {};  // Its room is for others before its client goes on.
     place.arrival.done(std::move(appended));
   }

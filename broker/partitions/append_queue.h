@@ -2,22 +2,25 @@
 
 // AppendQueue: the order in which a partition takes producers' batches.
 //
-//   append() --> [ checked | being checked | not looked at yet ] --> take(), one after the other
+//   append() --> [ checked | its ids are read | being checked ] --> taken, one after the other
 //                    first                                 last
 //
 // A batch has its place as soon as append() has it.  One that takes long to check is checked
 // on the pool (batch_checks.h), and those behind it wait: offsets and producers' sequences are
-// given out in the order in which requests were decoded, compressed or not.
+// given out in the order in which requests were decoded, compressed or not.  What a batch needs to
+// know of the ids of its records is read on the pool too, for all that wait at the same time.
 //
 // A batch may have dead letters (dead_letters.h).  They are written when it is first, because then
-// it is certain to be taken, and those behind it wait until they are durable.
+// it is certain to be taken, and those behind it wait until they are durable.  A long one that
+// delays records is taken apart when it is first, in steps, and those behind it wait.
 //
-// A partition whose batches are all short, without dead letters, never has one of these.
+// A partition whose batches are all short, without ids and dead letters, never has one of these.
 //
 // Belongs to its partition's shard and thread.  Lives on until the last batch is answered, also
 // when the partition goes before.
 
 #include <deque>
+#include <expected>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,21 +32,38 @@
 #include "broker/partitions/arrival.h"
 #include "broker/partitions/batch_checks.h"
 #include "broker/partitions/dead_letters.h"
+#include "delay/accepted.h"
+#include "delay/batch_schedules.h"
+#include "delay/bucket_tier.h"
 
 namespace tarry::broker {
 
 class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
  public:
   using Verdict = std::optional<BatchChecks::Verdict>;  // Empty: there was no memory to look.
+  using IdRows = delay::BucketTier::IdRows;
+  // What the delay engine made of a batch; empty: no record of it is scheduled, or it is refused
+  // for another reason.
+  using Parts = std::optional<std::expected<delay::Accepted, delay::ScheduleErrors>>;
   struct Steps {
+    // Reads what is known of the ids of a checked batch, whose records live until `done` is called:
+    // perhaps at once.
+    std::move_only_function<void(const delay::BatchSchedules& schedules,
+                                 std::move_only_function<void(Result<IdRows>)> done)>
+        read_ids;
     // What of a checked batch has to be written before it is taken, if it is going to be.
     std::move_only_function<std::optional<DeadLetters>(const Arrival& arrival,
                                                        const Verdict& verdict)>
         dead_letters;
     // Writes some of that; `done` comes later.
     std::move_only_function<void(Buffer batch, std::move_only_function<void(Result<>)> done)> write;
-    // Appends a checked batch, or refuses it; `written`: whether its dead letters are durable.
-    std::move_only_function<Appended(const Arrival& arrival, Verdict verdict,
+    // Has the delay engine take a checked batch apart, if it is going to be taken.  All of it lives
+    // until `done` is called: perhaps at once.
+    std::move_only_function<void(const Arrival& arrival, const Verdict& verdict, Result<IdRows> ids,
+                                 std::move_only_function<void(Parts)> done)>
+        split;
+    // Appends it, or refuses it; `written`: whether its dead letters are durable.
+    std::move_only_function<Appended(const Arrival& arrival, Verdict verdict, Parts parts,
                                      const Result<>& written)>
         take;
   };
@@ -65,25 +85,31 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
     Arrival arrival;
     BatchChecks::Job job;
     enum class State {
-      here,      // A short one, looked at when it is first.
       checking,  // On the pool.
       larger,    // Unpacks to more than the usual lane allows: the large lane when it is first.
+      reading,   // What is known of its ids: its records are being read.
       checked,
       writing,  // Its dead letters, as the first.
       written,  // They are durable, or never will be.
-    } state = State::here;
+      splitting,
+      split,
+    } state = State::checking;
     BatchChecks::Checked checked = {};
+    Result<IdRows> ids = IdRows{};
     std::optional<DeadLetters> letters = {};  // View `checked`.
     Result<> letters_written = {};
+    Parts parts = {};
   };
 
   void check(Place& place, BatchChecks::Lane lane);
   void was_checked(Place& place, BatchChecks::Lane lane, BatchChecks::Checked checked);
+  void read_ids(Place& place);
   void forget_checked();
-  void look_at(Place& first);
+  void check_larger(Place& first);
   bool begin_to_write(Place& first);
   void write_next(Place& first);
   void was_written(Place& first, Result<> result);
+  void split(Place& first);
   Appended take(Place& first);
   void append_checked() noexcept;
 

@@ -12,8 +12,10 @@ namespace {
 constexpr std::size_t short_compressed = 16 << 10;
 constexpr std::size_t short_unpacked = 256 << 10;
 
-// One that is not compressed: half a millisecond for its checksum and its records.
+// One that is not compressed: half a millisecond for its checksum,
 constexpr std::size_t short_plain = 4 << 20;
+// and a millisecond or two for its records, if they are delayed.
+constexpr std::int32_t short_records = 4'096;
 
 // Text packs 10:1 or 20:1; what packs better is unpacked a second time.
 constexpr std::size_t usual_ratio = 24;
@@ -26,6 +28,12 @@ bool is_compressed(Bytes records) {
   if (records.size() < records::batch_header_size) return false;
   const auto attributes = load_be<std::uint16_t>(records.data() + records::field::attributes);
   return (attributes & records::codec_mask) != 0;
+}
+
+// As it says itself, which is checked later.
+bool has_many(Bytes records) {
+  if (records.size() < records::batch_header_size) return false;
+  return load_be<std::int32_t>(records.data() + records::field::record_count) > short_records;
 }
 
 // What of a batch has to be known before it is taken.
@@ -45,7 +53,7 @@ BatchChecks::BatchChecks(Background& background, std::size_t bytes)
     : background_(background), bytes_(bytes) {}
 
 bool BatchChecks::is_short(Bytes records) {
-  return records.size() < short_plain && !is_compressed(records);
+  return records.size() < short_plain && !is_compressed(records) && !has_many(records);
 }
 
 std::size_t BatchChecks::usual_lane_cap(const Job& job) {
@@ -55,7 +63,7 @@ std::size_t BatchChecks::usual_lane_cap(const Job& job) {
 
 std::optional<BatchChecks::Verdict> BatchChecks::check_inline(const Job& job) {
   if (is_short(job.records)) return look(job);
-  if (job.records.size() >= short_compressed) return std::nullopt;
+  if (job.records.size() >= short_compressed || has_many(job.records)) return std::nullopt;
   Job within = job;
   within.limits.max_uncompressed_bytes =
       std::min(job.limits.max_uncompressed_bytes, short_unpacked);

@@ -92,7 +92,8 @@ class BatchChecks {
 
   BatchChecks(Background& background, std::size_t bytes);
 
-  // Whether nothing can come of checking these that takes long: not compressed, and short.
+  // Whether nothing can come of checking these that takes long: not compressed, short, and not too
+  // many.
   static bool is_short(Bytes records);
   // Looks at a short batch, compressed or not, where it is.  Empty when it is none, unpacks to more
   // than a short one does, or there is no memory: run() it.

@@ -220,9 +220,14 @@ void Partition::append(Bytes records, bool zstd_allowed,
   BatchChecks::Job job = job_of(arrival);
   if (append_queue_ == nullptr || append_queue_->empty()) {
     if (auto verdict = BatchChecks::check_inline(job)) {
-      if (dead_letters(arrival, verdict))
+      if (takes_long(*verdict) || dead_letters(arrival, verdict))
         return queue().add_checked(std::move(arrival), std::move(job), std::move(*verdict));
-      Appended appended = append_checked_batch(arrival, std::move(verdict), {});
+      Parts parts;
+      if (const auto* const checked = to_accept(verdict)) {
+        parts = host_.engine().accept(id_, checked->batch, *checked->schedules,
+                                      delay_config_of(*arrival.config), arrival.at, {});
+      }
+      Appended appended = append_checked_batch(arrival, std::move(verdict), std::move(parts), {});
       return arrival.done(std::move(appended));
     }
   }
@@ -249,8 +254,17 @@ AppendQueue& Partition::queue() {
     steps.write = [this](Buffer batch, std::move_only_function<void(Result<>)> done) {
       host_.write_dead_letters(id_, std::move(batch), std::move(done));
     };
-    steps.take = [this](const Arrival& next, Verdict verdict, const Result<>& written) {
-      return append_checked_batch(next, std::move(verdict), written);
+    steps.read_ids = [this](const delay::BatchSchedules& schedules,
+                            std::move_only_function<void(Result<IdRows>)> done) {
+      host_.engine().read_ids(id_, schedules, std::move(done));
+    };
+    steps.split = [this](const Arrival& next, const Verdict& verdict, Result<IdRows> ids,
+                         std::move_only_function<void(Parts)> done) {
+      split(next, verdict, std::move(ids), std::move(done));
+    };
+    steps.take = [this](const Arrival& next, Verdict verdict, Parts parts,
+                        const Result<>& written) {
+      return append_checked_batch(next, std::move(verdict), std::move(parts), written);
     };
     append_queue_ = std::make_shared<AppendQueue>(std::move(steps), host_.checks());
   }
@@ -269,9 +283,43 @@ std::optional<DeadLetters> Partition::dead_letters(const Arrival& arrival,
   return DeadLetters(checked.batch, checked.schedules->invalid);
 }
 
-Appended Partition::append_checked_batch(const Arrival& arrival, Verdict verdict,
+bool Partition::takes_long(const BatchChecks::Verdict& verdict) {
+  if (!verdict || !verdict->schedules) return false;
+  return verdict->schedules->ids > 0 ||
+         delay::Accepted::is_long(verdict->batch, *verdict->schedules);
+}
+
+const CheckedArrival* Partition::to_accept(const Verdict& verdict) const {
+  if (!verdict || !*verdict || !(*verdict)->schedules) return nullptr;
+  const CheckedArrival& checked = **verdict;
+  if (!checked.schedules->any()) return nullptr;
+  if (checked.batch.batch.is_transactional() || service_error() || refuse_sequence(checked.batch))
+    return nullptr;
+  return &checked;
+}
+
+// Of the first batch of the queue.
+void Partition::split(const Arrival& arrival, const Verdict& verdict, Result<IdRows> ids,
+                      std::move_only_function<void(Parts)> done) {
+  const auto* const checked = to_accept(verdict);
+  if (checked == nullptr) return done(std::nullopt);
+  if (!ids) {
+    return done(std::unexpected(
+        delay::ScheduleErrors{delay::ScheduleErrors::Kind::failed, ids.error().message, {}}));
+  }
+  delay::Engine& engine = host_.engine();
+  const auto topic = delay_config_of(*arrival.config);
+  if (delay::Accepted::is_long(checked->batch, *checked->schedules)) {
+    engine.accept_in_steps(id_, checked->batch, *checked->schedules, topic, arrival.at,
+                           std::move(*ids), std::move(done));
+  } else {
+    done(engine.accept(id_, checked->batch, *checked->schedules, topic, arrival.at, *ids));
+  }
+}
+
+Appended Partition::append_checked_batch(const Arrival& arrival, Verdict verdict, Parts parts,
                                          const Result<>& written) {
-  Appended appended = append_or_refuse(arrival, std::move(verdict), written);
+  Appended appended = append_or_refuse(arrival, std::move(verdict), std::move(parts), written);
   note(appended, arrival.only_checked);
   return appended;
 }
@@ -287,7 +335,7 @@ void Partition::note(const Appended& appended, bool only_checked) {
                                   : fmt::format("record {}: {}", bad[0].index, bad[0].message)});
 }
 
-Appended Partition::append_or_refuse(const Arrival& arrival, Verdict verdict,
+Appended Partition::append_or_refuse(const Arrival& arrival, Verdict verdict, Parts parts,
                                      const Result<>& written) {
   if (auto refusal = service_error()) return std::move(*refusal);
   if (!written) {
@@ -307,7 +355,7 @@ Appended Partition::append_or_refuse(const Arrival& arrival, Verdict verdict,
     return out;
   }
   try {
-    return take(arrival, **verdict);
+    return take(arrival, **verdict, std::move(parts));
   } catch (const std::bad_alloc&) {
     return refused(ErrorCode::kafka_storage_error, "no_memory",
                    "the broker has too little memory to append the batch");
@@ -386,7 +434,7 @@ void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch bat
 }
 
 // Throws only while nothing has changed.
-Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) {
+Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, Parts parts) {
   const WallTime now = shard_.clock().wall();
   const records::BatchView& batch = checked.batch.batch;
   const TopicConfig& config = *arrival.config;
@@ -396,14 +444,15 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked) 
   }
   if (auto refusal = refuse_sequence(checked.batch)) return std::move(*refusal);
   if (!checked.schedules) return refused(checked.schedules.error(), config);
-  std::optional<delay::Accepted> accepted;
-  if (checked.schedules->any()) {
-    auto parts = host_.engine().accept(id_, checked.batch, *checked.schedules,
-                                       delay_config_of(config), arrival.at);
-    if (!parts) return refused(parts.error());
-    accepted = std::move(*parts);
-  }
+  if (parts && !*parts) return refused(parts->error());
   if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, "acks", {});
+  std::optional<delay::Accepted> accepted;
+  if (parts) {
+    accepted = std::move(**parts);
+  } else if (checked.schedules->any()) {
+    // What stood against it when it was taken apart has gone meanwhile.
+    return refused(ErrorCode::not_leader_or_follower, "try_again", "try again");
+  }
 
   LogBatch logged = log_batch(arrival, checked.batch, accepted, now);
   const bool appends_nothing = logged.bytes.empty();

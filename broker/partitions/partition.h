@@ -196,11 +196,21 @@ class Partition {
   AppendQueue& queue();
   // Of a batch that is going to be taken.
   std::optional<DeadLetters> dead_letters(const Arrival& arrival, const Verdict& verdict) const;
-  Appended append_checked_batch(const Arrival& arrival, Verdict verdict, const Result<>& written);
-  Appended append_or_refuse(const Arrival& arrival, Verdict verdict, const Result<>& written);
+  using Parts = std::optional<std::expected<delay::Accepted, delay::ScheduleErrors>>;
+  using IdRows = delay::Engine::IdRows;
+  // Whether accepting it takes more than a turn.
+  static bool takes_long(const BatchChecks::Verdict& verdict);
+  // What is to be accepted of a batch; null: nothing, or it will be refused.
+  const CheckedArrival* to_accept(const Verdict& verdict) const;
+  void split(const Arrival& arrival, const Verdict& verdict, Result<IdRows> ids,
+             std::move_only_function<void(Parts)> done);
+  Appended append_checked_batch(const Arrival& arrival, Verdict verdict, Parts parts,
+                                const Result<>& written);
+  Appended append_or_refuse(const Arrival& arrival, Verdict verdict, Parts parts,
+                            const Result<>& written);
   // Counts it, if it is a refusal of a batch that was to be taken.
   void note(const Appended& appended, bool only_checked);
-  Appended take(const Arrival& arrival, const CheckedArrival& checked);
+  Appended take(const Arrival& arrival, const CheckedArrival& checked, Parts parts);
 
   // A batch as it will stand in the log, at its place there.
   struct LogBatch {

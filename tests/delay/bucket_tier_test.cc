@@ -428,6 +428,77 @@ TEST_SUITE("bucket tier") {
     CHECK(world.shards[0].tier->stats().records == 0);
   }
 
+  TEST_CASE("a dropped topic is forgotten when nothing of it can be left, and no sooner") {
+    World world;
+    for (Sequence s = 1; s <= 300; ++s)
+      world.add(record(s, static_cast<std::int64_t>(s) * 40'000, "body", static_cast<int>(s % 3)));
+    world.checkpoint();
+    BucketTier& tier = *world.shards[0].tier;
+    world.background.forget();
+    // Its first hour is being loaded when the topic goes: the store has not heard of it.
+    world.now += std::chrono::minutes(58);
+    const auto before = tier.stats().loads;
+    for (int steps = 0; tier.stats().loads == before; ++steps) {
+      REQUIRE(steps < 100);
+      tier.step(world.now);
+      world.background.step();
+    }
+    REQUIRE(world.store->drop_topic(partition_of(0).topic).has_value());
+    tier.topic_dropped(partition_of(0).topic);
+    std::erase_if(world.pending,
+                  [](const auto& each) { return each.second.partition == partition_of(0); });
+    CHECK(tier.stats().dropped_topics == 1);
+    world.settle();
+    tier.noted({world.shards[0].lsn, 0});  // A checkpoint that was begun before.
+    CHECK(tier.stats().dropped_topics == 1);
+    world.checkpoint();
+    CHECK(tier.stats().dropped_topics == 0);
+    std::erase_if(world.shards[0].wheel,
+                  [&](const PendingKey& key) { return !world.pending.contains(key); });
+    world.now = begin + std::chrono::hours(5);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+    CHECK(tier.stats().records == 0);
+  }
+
+  TEST_CASE("homes count as memory, and what is due is loaded although they spend all of it") {
+    BucketTier::Options options;
+    options.memory_bytes = 1u << 20;
+    World world(1, options);
+    for (Sequence s = 1; s <= 8'000; ++s)
+      world.add(record(s, static_cast<std::int64_t>(s) * hour_ms));
+    world.checkpoint();
+    BucketTier& tier = *world.shards[0].tier;
+    CHECK(tier.is_full());
+    CHECK(tier.stats().memory_bytes == 0);
+    world.now = begin + std::chrono::hours(5);
+    while (!world.pending.empty() && world.pending.begin()->first.due <= world.now) {
+      world.settle();
+      world.deliver();
+    }
+    CHECK(world.pending.size() == 7'995);
+  }
+
+  TEST_CASE("look-ups that wait for the disk are bounded") {
+    World world;
+    world.add(record(1, 3 * hour_ms));
+    world.checkpoint();
+    BucketTier& tier = *world.shards[0].tier;
+    std::size_t refused = 0, found = 0;
+    for (std::size_t i = 0; i < 70'000; ++i) {
+      tier.find(record(1, 3 * hour_ms).key, [&](auto answer) {
+        if (answer)
+          ++found;
+        else
+          ++refused;
+      });
+    }
+    CHECK(refused > 0);
+    CHECK(refused < 10'000);
+    world.settle();
+    CHECK(found == 70'000 - refused);
+  }
+
   TEST_CASE("what is due in more than a year waits in months, and is dealt out in time") {
     World world;
     for (int i = 1; i <= 40; ++i)

@@ -222,7 +222,13 @@ class TestHost final : public Sink {
     const WallTime arrived = clock.wall();
     const auto schedules = read_schedules(batch, topic, arrived, engine->believed(arrived));
     if (!schedules) return std::unexpected(schedules.error());
-    return engine->accept(partition, batch, *schedules, topic, arrived);
+    std::optional<Result<Engine::IdRows>> ids;
+    if (schedules->ids > 0) {
+      engine->read_ids(partition, *schedules, [&ids](auto read) { ids = std::move(read); });
+      if (!ids) background.step_last();
+    }
+    return engine->accept(partition, batch, *schedules, topic, arrived,
+                          ids ? ids->value() : Engine::IdRows());
   }
   std::expected<Offset, ScheduleErrors> produce(const TopicPartition& partition,
                                                 const std::vector<TestRecord>& records,
@@ -231,16 +237,60 @@ class TestHost final : public Sink {
     const auto checked = check(bytes);
     auto accepted = accept(partition, checked, *target(partition));
     if (!accepted) return std::unexpected(accepted.error());
-    const Buffer immediate = accepted->untouched() || accepted->appends_nothing()
-                                 ? Buffer{}
-                                 : accepted->take_immediate();
-    storage::JournalTransaction transaction;
-    if (!accepted->appends_nothing()) {
-      transaction.add(
-          storage::LogAppended{partition, clock.wall(), accepted->untouched() ? bytes : immediate});
+    return commit_batch(partition, bytes, std::move(*accepted));
+  }
+  // The same in steps: the batch is committed when the engine has done its part.
+  struct InSteps {
+    Buffer bytes;
+    records::CheckedBatch checked;
+    BatchSchedules schedules;
+    std::optional<std::expected<Offset, ScheduleErrors>> answer;  // Empty: not yet.
+  };
+  std::shared_ptr<InSteps> produce_in_steps(const TopicPartition& partition,
+                                            const std::vector<TestRecord>& records,
+                                            records::BatchOptions batch_options = {}) {
+    auto batch = std::make_shared<InSteps>();
+    batch->bytes = make_batch(records, clock.wall(), batch_options);
+    batch->checked = check(batch->bytes);
+    const TopicDelay topic = *target(partition);
+    const WallTime arrived = clock.wall();
+    batch->schedules =
+        read_schedules(batch->checked, topic, arrived, engine->believed(arrived)).value();
+    if (!batch->schedules.any()) {
+      batch->answer = produce(partition, records, batch_options);
+      return batch;
     }
-    const Offset answer = accepted->appends_nothing() ? accepted->base_offset() : ends_[partition];
-    engine->add_to(transaction, std::move(*accepted), answer);
+    engine->read_ids(partition, batch->schedules,
+                     [this, batch, partition, topic, arrived](Result<Engine::IdRows> ids) {
+                       split(batch, partition, topic, arrived, std::move(ids.value()));
+                     });
+    return batch;
+  }
+  void split(const std::shared_ptr<InSteps>& batch, const TopicPartition& partition,
+             const TopicDelay& topic, WallTime arrived, Engine::IdRows ids) {
+    engine->accept_in_steps(
+        partition, batch->checked, batch->schedules, topic, arrived, std::move(ids),
+        [this, batch, partition](std::expected<Accepted, ScheduleErrors> accepted) {
+          if (!accepted) {
+            batch->answer = std::unexpected(accepted.error());
+          } else if (refuses_commits) {
+            batch->answer = std::unexpected(
+                ScheduleErrors{ScheduleErrors::Kind::busy, "refused by the test", {}});
+          } else {
+            batch->answer = commit_batch(partition, batch->bytes, std::move(*accepted));
+          }
+        });
+  }
+  Offset commit_batch(const TopicPartition& partition, const Buffer& bytes, Accepted accepted) {
+    const Buffer immediate =
+        accepted.untouched() || accepted.appends_nothing() ? Buffer{} : accepted.take_immediate();
+    storage::JournalTransaction transaction;
+    if (!accepted.appends_nothing()) {
+      transaction.add(
+          storage::LogAppended{partition, clock.wall(), accepted.untouched() ? bytes : immediate});
+    }
+    const Offset answer = accepted.appends_nothing() ? accepted.base_offset() : ends_[partition];
+    engine->add_to(transaction, std::move(accepted), answer);
     append(std::move(transaction));
     return answer;
   }

@@ -67,6 +67,15 @@ struct Simulation {
       records.push_back(std::move(record));
     }
     const auto codec = static_cast<records::Codec>(below(5));
+    auto& before = in_steps[partition];
+    if (before && !before->answer) return;  // Of a partition one batch comes after the other.
+    if (before && !*before->answer)
+      CHECK(before->answer->error().kind == ScheduleErrors::Kind::busy);
+    before.reset();
+    if (one_in(3)) {
+      before = host.produce_in_steps(partition, records, {.codec = codec});
+      return;
+    }
     const auto produced = host.produce(partition, records, {.codec = codec});
     // Memory is spent for a while; nothing has changed.
     if (!produced) CHECK(produced.error().kind == ScheduleErrors::Kind::busy);
@@ -162,6 +171,7 @@ struct Simulation {
         host.crash(below(host.appended_and_waiting() + 1), milliseconds{below(3'000)});
         asked.clear();
         delivers.clear();
+        in_steps.clear();
       }
     } else {
       host.pass(milliseconds{below(500)});
@@ -203,6 +213,7 @@ struct Simulation {
   std::mt19937_64 random;
   TestHost host;
   std::set<TopicPartition> stuck;
+  std::map<TopicPartition, std::shared_ptr<TestHost::InSteps>> in_steps;
   std::vector<Asked> asked;
   struct Delivering {
     TopicPartition partition;

@@ -404,6 +404,39 @@ TEST_SUITE("bucket store") {
     for (std::size_t i = 0; i < max_id_events; ++i) CHECK((*events)[i] == all[i + 4]);
   }
 
+  TEST_CASE("many ids are asked for at once: each is told its last event, and unknown ones none") {
+    Fixture f;
+    std::vector<std::string> ids;
+    for (int i = 0; i < 1'000; ++i) ids.push_back("order-" + std::to_string(i * 7919 % 1'000));
+    const auto tell = [&](const std::string& id, Sequence sequence) {
+      const IdChange change{
+          orders,
+          id,
+          {{ScheduleEvent::Kind::scheduled, after(0), {after(9), sequence}, after(9), -1}}};
+      REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
+    };
+    for (std::size_t i = 0; i < ids.size(); i += 3) tell(ids[i], i);
+    REQUIRE(f.store->flush().has_value());
+    for (std::size_t i = 0; i < ids.size(); i += 6) tell(ids[i], i + 10'000);
+
+    const std::vector<std::string_view> asked(ids.begin(), ids.end());
+    const auto last = f.store->last_events(orders, asked);
+    REQUIRE(last->size() == ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto& event = (*last)[i];
+      REQUIRE(event.has_value() == (i % 3 == 0));
+      if (event) CHECK(event->key.sequence == (i % 6 == 0 ? i + 10'000 : i));
+    }
+    CHECK(f.store->last_events(orders, {})->empty());
+    const auto knows_none = [&](const TopicPartition& partition) {
+      const auto events = f.store->last_events(partition, asked);
+      return std::ranges::none_of(*events, [](const auto& event) { return event.has_value(); });
+    };
+    CHECK(knows_none(others));
+    REQUIRE(f.store->drop_topic(orders.topic).has_value());
+    CHECK(knows_none(orders));
+  }
+
   TEST_CASE("trap 8: a bucket of which most is cancelled is rewritten without it") {
     const std::string body(1'000, 'b');
     Fixture f({.step_bytes = 30'000});

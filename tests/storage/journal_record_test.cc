@@ -75,6 +75,31 @@ TEST_SUITE("journal record") {
     CHECK(seen == 3);
   }
 
+  TEST_CASE("additions that were encoded before are the same bytes in a record") {
+    const std::string body = "the record";
+    PendingAdded first{{topic(1), 2}, 3, from_ms(4), from_ms(5), from_ms(6), "id", as_bytes(body)};
+    PendingAdded second{{topic(1), 2}, 4, from_ms(9), from_ms(5), never_expires, "", {}};
+    second.first_due = from_ms(4);
+    EncodedAdditions additions;
+    const auto place = additions.add(first, [&](Buffer& to) { append_bytes(to, as_bytes(body)); });
+    additions.add(second, [](Buffer&) {});
+    CHECK(as_text(additions.bytes().subspan(place.id, place.id_size)) == "id");
+    CHECK(as_text(additions.bytes().subspan(place.record, place.record_size)) == body);
+
+    RecordBuilder one_by_one, at_once;
+    one_by_one.add(TopicDeleted{topic(3)});
+    one_by_one.add(first);
+    one_by_one.add(second);
+    one_by_one.add(TopicDeleted{topic(4)});
+    at_once.add(TopicDeleted{topic(3)});
+    at_once.add(additions);
+    at_once.add(EncodedAdditions());
+    at_once.add(TopicDeleted{topic(4)});
+    CHECK(joined(one_by_one) == joined(at_once));
+    CHECK(one_by_one.operations() == at_once.operations());
+    CHECK(one_by_one.size() == at_once.size());
+  }
+
   TEST_CASE("every kind of operation is read back as it was written, in order") {
     std::vector<std::size_t> kinds;
     const Buffer bytes = one_of_each();

@@ -1,0 +1,149 @@
+#pragma once
+
+// Accepted: a producer's batch, taken apart: what of it goes to the log at once, what is pending
+// from now on, and what it removes.  Owns all bytes that it refers to.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "delay/batch_schedules.h"
+#include "delay/schedule.h"
+#include "delay/sequences.h"
+#include "delay/sink.h"
+#include "records/batch_check.h"
+#include "storage/bucket.h"
+#include "storage/journal_record.h"
+#include "storage/pending.h"
+
+namespace tarry::delay {
+
+using storage::PendingKey;
+
+// Calls something when it goes, unless that is called off.
+class OnGoing {
+ public:
+  OnGoing() = default;
+  explicit OnGoing(std::move_only_function<void()> call) : call_(std::move(call)) {}
+  OnGoing(OnGoing&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  OnGoing& operator=(OnGoing&& other) noexcept {
+    std::swap(call_, other.call_);
+    return *this;
+  }
+  ~OnGoing() {
+    if (call_) call_();
+  }
+  void call_off() { call_ = nullptr; }
+
+ private:
+  std::move_only_function<void()> call_;
+};
+
+class Accepted {
+ public:
+  // No record in it has a schedule: the batch goes to the log as it came.
+  bool untouched() const { return kind_ == Kind::untouched; }
+  // All records are delayed, or are cancels: nothing goes to the log.
+  bool appends_nothing() const { return kind_ == Kind::nothing; }
+
+  // If neither of these: the batch that goes to the log instead, at once.  It keeps the producer's
+  // fields, codec, deltas and last offset delta; a delayed record or a cancel leaves a hole.
+  Bytes immediate() const { return immediate_; }
+  Buffer take_immediate() { return std::move(immediate_); }
+
+  // The base offset in the answer if nothing goes to the log: -n for n records.
+  Offset base_offset() const { return -static_cast<Offset>(records_); }
+  std::int32_t records() const { return records_; }  // In the producer's batch.
+
+  std::size_t delayed() const { return added_.size(); }  // How many are.
+  bool is_empty() const { return added_.empty() && removed_.empty(); }
+
+  // A batch of which each shard's turn does but a part: it has many records, or its immediate ones
+  // are many bytes to compress.
+  static bool is_long(const records::CheckedBatch& batch, const BatchSchedules& schedules);
+  // Takes a batch apart; the ids that it takes from other records are still to be taken. `is_long`:
+  // it is accepted in steps, whatever its size.  Pure: on any thread.
+  static Accepted split(const TopicPartition& partition, const records::CheckedBatch& batch,
+                        const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
+                        SequenceRun sequences, bool is_long);
+
+ private:
+  friend class Intake;
+  friend class Arriving;
+  enum class Kind { untouched, rewritten, nothing };
+  // A record that is pending from now on.  By rising sequence numbers.
+  struct Added {
+    PendingKey key;
+    WallTime expires;
+    storage::EncodedAdditions::Place place;
+  };
+  struct Removed {
+    PendingKey key;
+    WallTime first;  // Its handle's due time.
+    storage::RemovalReason how;
+    std::size_t id_at = 0, id_size = 0;  // In ids_.
+    std::int32_t offset_delta = 0;       // Of one that goes to the log at once.
+  };
+  // An id that is taken from whatever record has it, outside of this batch.
+  struct Take {
+    std::size_t number;  // Among those of BatchSchedules::ids_taken().
+    std::size_t id_at, id_size;
+    bool cancels;
+  };
+  // What has become of it once it is durable.
+  struct Applied {
+    std::size_t removed = 0, added = 0, ended = 0;  // So many of each.
+  };
+
+  std::string_view id_of(const auto& of) const {
+    return as_text(Bytes(ids_).subspan(of.id_at, of.id_size));
+  }
+  std::string_view id_of(const Added& added) const {
+    return as_text(additions_.bytes().subspan(added.place.id, added.place.id_size));
+  }
+  storage::PendingAdded added_operation(const Added& added) const;
+  storage::PendingRemoved removed_operation(const Removed& gone) const;
+  // Keeps a copy of the id.
+  std::size_t add_id(std::string_view id);
+  // Looks for records that are added and not applied.
+  const Added* find(Sequence sequence) const;
+  const PendingKey* find_id(std::string_view id) const;
+
+  Kind kind_ = Kind::untouched;
+  TopicPartition partition_;
+  WallTime arrived_{};
+  Offset base_offset_ = -1;  // Of what goes to the log at once.
+  std::int32_t records_ = 0;
+  Buffer immediate_;
+  Buffer ids_;                           // Of removed_ and takes_.
+  storage::EncodedAdditions additions_;  // Of added_.
+  std::vector<Added> added_;
+  // They precede the pending records, in the journal too.  At last those that are due on arrival.
+  std::vector<Removed> removed_;
+  std::vector<Take> takes_;
+  std::vector<Removed> on_arrival_;  // Behind removed_ once all ids are taken.
+  bool is_long_ = false;
+  // Of a long one: the last record that has an id.  Places in added_, and behind them those of
+  // removed_.
+  std::unordered_map<std::string_view, std::size_t> by_id_;
+  Applied applied_;
+  // What of a long batch is leaving: given back, unless the batch is appended.
+  std::shared_ptr<std::vector<PendingKey>> held_;
+  OnGoing give_back_;
+  storage::JournalPlace place_;  // Of the first operation.
+  std::uint32_t unknown_cancels_ = 0;
+  std::uint32_t late_cancels_ = 0;
+  std::uint32_t expired_ = 0;           // On arrival.
+  std::uint32_t cancelled_within_ = 0;  // Records that were added and cancelled in this batch.
+  std::uint32_t replaced_within_ = 0;
+};
+
+}  // namespace tarry::delay

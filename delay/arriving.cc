@@ -1,0 +1,61 @@
+#include "delay/arriving.h"
+
+#include <algorithm>
+
+namespace tarry::delay {
+
+void Arriving::end_id(const TopicPartition& partition, std::string_view id, const PendingKey& key) {
+  const auto ids = ids_.find(partition);
+  if (ids == ids_.end()) return;
+  const auto known = ids->second.find(id);
+  if (known != ids->second.end() && known->second == key) ids->second.erase(known);
+  if (ids->second.empty()) ids_.erase(ids);
+}
+
+std::optional<Arriving::Record> Arriving::find(Sequence sequence) const {
+  if (const auto found = records_.find(sequence); found != records_.end()) return found->second;
+  for (const Accepted* batch : batches_) {
+    if (const auto* const added = batch->find(sequence))
+      return Record{batch->partition_, std::string(batch->id_of(*added))};
+  }
+  return std::nullopt;
+}
+
+bool Arriving::contains(Sequence sequence) const {
+  return records_.contains(sequence) || std::ranges::any_of(batches_, [&](const Accepted* batch) {
+           return batch->find(sequence);
+         });
+}
+
+const PendingKey* Arriving::find_id(const TopicPartition& partition, std::string_view id) const {
+  const PendingKey* last = nullptr;
+  if (const auto ids = ids_.find(partition); ids != ids_.end()) {
+    const auto found = ids->second.find(id);
+    if (found != ids->second.end()) last = &found->second;
+  }
+  // One of them may have come before or after it: the later one has the larger sequence number,
+  // because those of a partition are accepted one after the other.
+  for (const Accepted* batch : batches_) {
+    if (batch->partition_ != partition) continue;
+    const PendingKey* const key = batch->find_id(id);
+    if (key != nullptr && (last == nullptr || last->sequence < key->sequence)) last = key;
+  }
+  return last;
+}
+
+std::size_t Arriving::size() const {
+  std::size_t count = records_.size();
+  for (const Accepted* batch : batches_) count += batch->added_.size() - batch->applied_.added;
+  return count;
+}
+
+std::size_t Arriving::count_of(const TopicId& topic) const {
+  auto count = static_cast<std::size_t>(std::ranges::count_if(
+      records_, [&](const auto& record) { return record.second.partition.topic == topic; }));
+  for (const Accepted* batch : batches_) {
+    if (batch->partition_.topic == topic) count += batch->added_.size() - batch->applied_.added;
+  }
+  return count;
+}
+
+}  // namespace tarry::delay

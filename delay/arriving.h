@@ -1,0 +1,85 @@
+#pragma once
+
+// Arriving: the records that are accepted in the journal and not in the store yet: they are not
+// durable, or their turn to be applied has not come.
+//
+//   appended --add()--> arriving --end()--> durable and applied: the BucketTier knows it
+//
+// What always holds: the last record that has an id in the journal is found here until the tier
+// knows it; also one that was due on arrival, which is never pending.
+//
+// A batch with many records is here as a whole: nothing is done for each of its records when it
+// comes.
+//
+// Belongs to its engine, on its thread.
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "delay/accepted.h"
+#include "storage/pending.h"
+
+namespace tarry::delay {
+
+using storage::PendingKey;
+
+class Arriving {
+ public:
+  using Waiters = std::vector<std::move_only_function<void()>>;
+  struct Record {
+    TopicPartition partition;
+    std::string id;
+  };
+
+  // Accepted::applied_ says how much of it has ended.
+  void add_batch(const Accepted& batch) { batches_.push_back(&batch); }
+  void end_batch(const Accepted& batch) { std::erase(batches_, &batch); }
+
+  void add(Sequence sequence, const TopicPartition& partition, std::string id) {
+    records_.emplace(sequence, Record{partition, std::move(id)});
+  }
+  void end(Sequence sequence) { records_.erase(sequence); }
+
+  void add_id(const TopicPartition& partition, std::string id, const PendingKey& key) {
+    ids_[partition].insert_or_assign(std::move(id), key);
+  }
+  // The store knows the id now; unless a later record that is arriving has taken it already.
+  void end_id(const TopicPartition& partition, std::string_view id, const PendingKey& key);
+
+  std::optional<Record> find(Sequence sequence) const;
+  bool contains(Sequence sequence) const;
+  // The record that has the id in the journal, and not yet in the tier; null: there is none.
+  const PendingKey* find_id(const TopicPartition& partition, std::string_view id) const;
+
+  // `waiter` is called once the record is applied.
+  void await(Sequence sequence, std::move_only_function<void()> waiter) {
+    waiters_[sequence].push_back(std::move(waiter));
+  }
+  // Those that wait for a record that is applied now.
+  Waiters take_waiters(Sequence sequence) {
+    if (waiters_.empty()) return {};
+    auto waiting = waiters_.extract(sequence);
+    return waiting.empty() ? Waiters() : std::move(waiting.mapped());
+  }
+
+  std::size_t size() const;
+  std::size_t count_of(const TopicId& topic) const;
+
+ private:
+  using Ids = std::map<std::string, PendingKey, std::less<>>;
+
+  std::unordered_map<Sequence, Record> records_;
+  std::unordered_map<TopicPartition, Ids> ids_;
+  std::vector<const Accepted*> batches_;  // In the order of the journal; few.
+  std::unordered_map<Sequence, Waiters> waiters_;
+};
+
+}  // namespace tarry::delay

@@ -1,0 +1,35 @@
+#include "delay/awaiting.h"
+
+#include <utility>
+
+namespace tarry::delay {
+namespace {
+
+// Requests that wait for one record's delivery.  A client that goes away leaves its request.
+constexpr std::size_t max_awaiting_one = 16;
+
+}  // namespace
+
+void Awaiting::add(Sequence sequence, const TopicId& topic, ControlDone done) {
+  Record& record = records_[sequence];
+  if (record.waiting.size() >= max_awaiting_one)
+    return done(fail(Errc::exhausted, "too many requests wait for its delivery"));
+  record.topic = topic;
+  record.waiting.push_back(std::move(done));
+}
+
+void Awaiting::answer(Sequence sequence, const Result<Controlled>& answer) {
+  auto record = records_.extract(sequence);
+  if (record.empty()) return;
+  for (auto& done : record.mapped().waiting) done(answer);
+}
+
+void Awaiting::topic_deleted(const TopicId& topic) {
+  std::vector<Sequence> awaited;
+  for (const auto& [sequence, record] : records_) {
+    if (record.topic == topic) awaited.push_back(sequence);
+  }
+  for (const Sequence sequence : awaited) answer(sequence, Controlled{});
+}
+
+}  // namespace tarry::delay

@@ -1,0 +1,230 @@
+#include "delay/control.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "base/time_text.h"
+#include "delay/schedule.h"
+
+namespace tarry::delay {
+namespace {
+
+// A record that is looked up on the disk may be another's before it is found; then it is looked up
+// again, so often.
+constexpr int max_tries = 8;
+
+}  // namespace
+
+// --- What a name stands for
+
+void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done) {
+  look_id(partition, std::move(id), std::move(done), max_tries);
+}
+
+void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done, int tries) {
+  if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  context_.tier.find_id(partition, id, [=, this, done = std::move(done)](auto events) mutable {
+    if (!events) return done(std::unexpected(events.error()));
+    const Named found = named(id, *events);
+    if (found.state != Named::State::pending)
+      return done(Looked{std::nullopt, found.state == Named::State::delivered});
+    context_.tier.find(found.key, [=, this, done = std::move(done)](auto record) mutable {
+      if (!record) return done(std::unexpected(record.error()));
+      // It has just gone, or somewhere else.
+      if (!*record && tries > 0) return look_id(partition, id, std::move(done), tries - 1);
+      done(Looked{std::move(*record), false});
+    });
+  });
+}
+
+void Control::look_handle(std::string_view handle, LookedDone done) {
+  if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  const auto first = storage::parse_handle(handle);
+  if (!first) return done(Looked{});
+  context_.tier.find_handle(*first, [first = *first, done = std::move(done)](auto record) mutable {
+    if (!record) return done(std::unexpected(record.error()));
+    // What was moved away from this key is not what is named.
+    if (*record && (*record)->first_key() != first) return done(Looked{});
+    done(Looked{std::move(*record), false});
+  });
+}
+
+void Control::trace(const TopicPartition& partition, std::string id, BucketTier::Events done) {
+  if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  context_.tier.find_id(partition, id, [this, id, done = std::move(done)](auto events) mutable {
+    using Kind = storage::ScheduleEvent::Kind;
+    if (events && !events->empty()) {
+      const auto& last = events->back();
+      const bool is_pending = last.kind == Kind::scheduled || last.kind == Kind::moved;
+      // The store forgets it some time later.
+      if (!is_pending && last.at <= remembered()) events->clear();
+    }
+    done(std::move(events));
+  });
+}
+
+// --- What the owner asks for
+
+void Control::cancel(const TopicPartition& partition, std::string_view name, ControlDone done) {
+  control(std::make_unique<Request>(Request::Kind::cancel, partition, std::string(name), NewDue{},
+                                    std::move(done)));
+}
+
+void Control::move(const TopicPartition& partition, std::string_view name, NewDue due,
+                   ControlDone done) {
+  control(std::make_unique<Request>(Request::Kind::move, partition, std::string(name), due,
+                                    std::move(done)));
+}
+
+void Control::deliver_now(const TopicPartition& partition, std::string_view name,
+                          ControlDone done) {
+  control(std::make_unique<Request>(Request::Kind::deliver, partition, std::string(name), NewDue{},
+                                    std::move(done)));
+}
+
+void Control::control(std::unique_ptr<Request> asked) {
+  if (context_.stopped) return asked->done(fail(Errc::stopped, "the pending store has failed"));
+  if (asked->tries++ == max_tries)
+    return asked->done(fail(Errc::exhausted, "the record changes too often; try again"));
+  if (!asked->name.starts_with('@')) {
+    if (const PendingKey* const key = arriving_.find_id(asked->partition, asked->name)) {
+      const Named found{Named::State::pending, *key, key->due, asked->name};
+      return control_found(std::move(asked), found);
+    }
+    Request& one = *asked;
+    return context_.tier.find_id(one.partition, one.name,
+                                 [this, asked = std::move(asked)](auto events) mutable {
+                                   if (!events) return asked->done(std::unexpected(events.error()));
+                                   // A record that came meanwhile has the id now.
+                                   if (arriving_.find_id(asked->partition, asked->name) != nullptr)
+                                     return control(std::move(asked));
+                                   const Named found = named(asked->name, *events);
+                                   control_found(std::move(asked), found);
+                                 });
+  }
+  const auto first = storage::parse_handle(asked->name);
+  if (!first) return asked->done(Controlled{});
+  if (const auto arriving = arriving_.find(first->sequence)) {
+    if (arriving->partition != asked->partition) return asked->done(Controlled{});
+    const Named found{Named::State::pending, *first, first->due, arriving->id};
+    return control_found(std::move(asked), found);
+  }
+  const std::string name = asked->name;
+  look_handle(name, [this, asked = std::move(asked)](Result<Looked> looked) mutable {
+    if (!looked) return asked->done(std::unexpected(looked.error()));
+    const auto& record = looked->record;
+    if (!record || record->partition != asked->partition) return asked->done(Controlled{});
+    const Named found{Named::State::pending, record->key, record->first_due, record->id};
+    control_found(std::move(asked), found);
+  });
+}
+
+void Control::control_found(std::unique_ptr<Request> asked, const Named& found) {
+  if (found.state == Named::State::unknown) return asked->done(Controlled{});
+  if (found.state == Named::State::delivered)
+    return asked->done(Controlled{.outcome = ControlOutcome::already_delivered});
+  if (waits(asked, found.key.sequence)) return;
+  if (asked->kind == Request::Kind::cancel) {
+    auto removal = std::make_unique<OwnChanges::Removal>();
+    removal->partition = asked->partition;
+    removal->how = storage::RemovalReason::cancelled;
+    removal->records.push_back({found.key, found.first, found.id});
+    removal->done = std::move(asked->done);
+    return changes_.remove(std::move(removal));
+  }
+  // The others need the body, which may be on the disk.
+  context_.tier.find(found.key,
+                     [this, asked = std::move(asked), key = found.key](auto record) mutable {
+                       if (!record) return asked->done(std::unexpected(record.error()));
+                       if (waits(asked, key.sequence)) return;
+                       if (!*record)
+                         return control(std::move(asked));  // It has just gone, or somewhere else.
+                       start_move(std::move(asked), std::move(**record));
+                     });
+}
+
+// Whether something that is on its way decides first what becomes of the record.  Then the request
+// is made again when that is known.
+bool Control::waits(std::unique_ptr<Request>& asked, Sequence sequence) {
+  if (deliveries_.find(sequence)) {
+    deliveries_.await(sequence, [this, asked = std::move(asked)](bool gone) mutable {
+      if (!gone) return control(std::move(asked));
+      asked->done(Controlled{.outcome = ControlOutcome::already_delivered});
+    });
+    return true;
+  }
+  const auto again = [this, &asked] {
+    return [this, asked = std::move(asked)]() mutable { control(std::move(asked)); };
+  };
+  // Somebody else takes it away; the answer is ours when that is durable.
+  if (leaving_.contains(sequence)) {
+    leaving_.await(sequence, again());
+    return true;
+  }
+  // A cancel may follow in the journal; the body, which a move needs, is in the store later.
+  if (asked->kind == Request::Kind::cancel) return false;
+  if (arriving_.contains(sequence)) {
+    arriving_.await(sequence, again());
+    return true;
+  }
+  return false;
+}
+
+// When the record is to be due, or why it cannot be then.
+Result<WallTime> Control::new_due(const Request& asked, const storage::PendingRecord& record) {
+  WallTime due = record.key.due;
+  if (asked.kind == Request::Kind::deliver) {
+    // A record that is due already keeps its place.
+    due = std::min({due, context_.time.wall(), context_.time.observe()});
+  } else if (const auto* by = std::get_if<std::chrono::milliseconds>(&asked.due)) {
+    std::int64_t sum = 0;
+    if (__builtin_add_overflow(to_ms(due), by->count(), &sum))
+      return fail(Errc::invalid, "the new due time cannot be stored");
+    due = from_ms(sum);
+  } else {
+    due = std::get<WallTime>(asked.due);
+  }
+  if (due < first_due_allowed || due > last_due_allowed) {
+    return fail(Errc::invalid,
+                fmt::format("the new due time {} is not from {} to {}", format_time(due),
+                            format_time(first_due_allowed), format_time(last_due_allowed)));
+  }
+  if (due >= record.expires) {
+    return fail(Errc::invalid, fmt::format("it expires at {} (x-expire-at), before it would be due",
+                                           format_time(record.expires)));
+  }
+  return due;
+}
+
+void Control::start_move(std::unique_ptr<Request> asked, storage::PendingRecord record) {
+  const bool deliver = asked->kind == Request::Kind::deliver;
+  const auto due = new_due(*asked, record);
+  if (!due) return asked->done(std::unexpected(due.error()));
+  if (*due == record.key.due) {
+    if (deliver) return await_delivery(record.key.sequence, std::move(asked));
+    return asked->done(Controlled{ControlOutcome::done, *due});
+  }
+  auto move = std::make_unique<OwnChanges::Move>(std::move(record), *due);
+  const Sequence sequence = move->record.key.sequence;
+  move->done = [this, deliver, sequence,
+                asked = std::move(asked)](Result<Controlled> told) mutable {
+    if (deliver && told && told->outcome == ControlOutcome::done)
+      return await_delivery(sequence, std::move(asked));
+    asked->done(std::move(told));
+  };
+  changes_.move(std::move(move));
+}
+
+void Control::await_delivery(Sequence sequence, std::unique_ptr<Request> asked) {
+  awaiting_.add(sequence, asked->partition.topic, std::move(asked->done));
+}
+
+Named Control::named(std::string_view id, const std::vector<storage::ScheduleEvent>& events) const {
+  if (events.empty()) return {};
+  return Named::of_id(id, events.back(), remembered());
+}
+
+}  // namespace tarry::delay

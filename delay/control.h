@@ -1,0 +1,92 @@
+#pragma once
+
+// Control: what the owner of a pending record may do with it, and what may be asked about it.
+//
+//   a name --> Named: the arriving record, else what the tier knows, perhaps after a look-up
+//                |
+//                +-- its delivery, removal or move is on its way: the request waits, and is made
+//                |   again when the outcome is known
+//                '-- pending: a removal or a move in the journal, and then the answer
+//
+// What always holds: an answer is given when it is durable, and never turns out to be wrong later.
+// The functions are described at Engine's.
+//
+// Belongs to its engine, on its thread.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "delay/arriving.h"
+#include "delay/awaiting.h"
+#include "delay/bucket_tier.h"
+#include "delay/controlled.h"
+#include "delay/deliveries.h"
+#include "delay/engine_context.h"
+#include "delay/leaving.h"
+#include "delay/named.h"
+#include "delay/own_changes.h"
+#include "storage/pending.h"
+
+namespace tarry::delay {
+
+struct Looked {
+  std::optional<storage::PendingRecord> record;  // Empty: nothing is pending under the name,
+  bool delivered = false;                        //   for its last record has been delivered.
+};
+using LookedDone = std::move_only_function<void(Result<Looked>)>;
+
+class Control {
+ public:
+  Control(EngineContext& context, Leaving& leaving, Arriving& arriving, Awaiting& awaiting,
+          Deliveries& deliveries, OwnChanges& changes)
+      : context_(context),
+        leaving_(leaving),
+        arriving_(arriving),
+        awaiting_(awaiting),
+        deliveries_(deliveries),
+        changes_(changes) {}
+
+  void cancel(const TopicPartition& partition, std::string_view name, ControlDone done);
+  void move(const TopicPartition& partition, std::string_view name, NewDue due, ControlDone done);
+  void deliver_now(const TopicPartition& partition, std::string_view name, ControlDone done);
+
+  void look_id(const TopicPartition& partition, std::string id, LookedDone done);
+  void look_handle(std::string_view handle, LookedDone done);
+  void trace(const TopicPartition& partition, std::string id, BucketTier::Events done);
+
+ private:
+  // What an owner asks for.
+  struct Request {
+    enum class Kind { cancel, move, deliver };
+    Kind kind;
+    TopicPartition partition;
+    std::string name;
+    NewDue due{};  // Of a move.
+    ControlDone done;
+    int tries = 0;
+  };
+
+  void look_id(const TopicPartition& partition, std::string id, LookedDone done, int tries);
+  void control(std::unique_ptr<Request> asked);
+  void control_found(std::unique_ptr<Request> asked, const Named& found);
+  bool waits(std::unique_ptr<Request>& asked, Sequence sequence);
+  Result<WallTime> new_due(const Request& asked, const storage::PendingRecord& record);
+  void start_move(std::unique_ptr<Request> asked, storage::PendingRecord record);
+  void await_delivery(Sequence sequence, std::unique_ptr<Request> asked);
+  Named named(std::string_view id, const std::vector<storage::ScheduleEvent>& events) const;
+  WallTime remembered() const { return context_.time.wall() - context_.options.remember; }
+
+  EngineContext& context_;
+  Leaving& leaving_;
+  Arriving& arriving_;
+  Awaiting& awaiting_;
+  Deliveries& deliveries_;
+  OwnChanges& changes_;
+};
+
+}  // namespace tarry::delay

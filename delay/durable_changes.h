@@ -1,0 +1,62 @@
+#pragma once
+
+// DurableChanges: what the journal has durably and the rooms of the engine do not know yet, in the
+// order of the journal.
+//
+//   settled transaction --add()--> [ accepted batch | delivery | removal | move | ... ]
+//                                        |
+//                                        '--apply--> the BucketTier, the ready queues, the answers
+//
+// What always holds
+//   - The tier changes here alone, in the order of the journal, by what is durable.
+//   - A change begins when those before it have ended.
+//   - A turn of the shard applies about `step_records` records: some milliseconds.  What is left
+//     waits for the engine's next step, and meanwhile its partition delivers nothing: what is
+//     durable may have to leave before what is ready.
+//
+// Belongs to its engine, on its thread.
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include "base/ids.h"
+#include "delay/ready_queues.h"
+
+namespace tarry::delay {
+
+class DurableChanges {
+ public:
+  static constexpr std::size_t step_records = 512;
+
+  // Applies some of a change, takes that off the budget, and returns true when all is applied.
+  using Apply = std::move_only_function<bool(std::size_t& budget)>;
+
+  // `wake` is called when a step is to go on.
+  DurableChanges(ReadyQueues& queues, std::function<void()> wake)
+      : queues_(queues), wake_(std::move(wake)) {}
+
+  // At once, if nothing is before it.
+  void add(const TopicPartition& partition, Apply change);
+  // The same of one that makes nothing pending.
+  void add(Apply change) { add(nowhere, std::move(change)); }
+  // Goes on with what is left.
+  void apply(std::size_t& budget);
+
+  bool empty() const { return changes_.empty(); }
+
+ private:
+  static constexpr TopicPartition nowhere{{}, -1};
+  struct Change {
+    TopicPartition partition;
+    Apply apply;
+  };
+
+  ReadyQueues& queues_;
+  const std::function<void()> wake_;
+  std::deque<Change> changes_;
+  bool applying_ = false;
+};
+
+}  // namespace tarry::delay

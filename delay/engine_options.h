@@ -1,0 +1,41 @@
+#pragma once
+
+// EngineOptions: the bounds of a shard's delay engine.
+
+#include <chrono>
+#include <cstddef>
+
+#include "base/clock.h"
+
+namespace tarry::delay {
+
+struct EngineOptions {
+  // For pending records and their locators, and for what is on its way to the disk: the shard's
+  // equal share of tarry.delay.memory.bytes.
+  std::size_t memory_bytes = 128u << 20;
+  // Records that are due later than this may be on disk alone.
+  std::chrono::milliseconds lead{120'000};
+  // How long an ended id is known.
+  std::chrono::milliseconds remember{3'600'000};
+
+  // Limits of one step, so that it takes a few milliseconds at most: records that come near,
+  // timers fired or moved, records handed to the sink (2 us each, 3 more when they are done),
+  // their bytes.
+  std::size_t step_loads = 512;
+  std::size_t step_timers = 4096;
+  std::size_t step_records = 1024;
+  std::size_t step_bytes = 4u << 20;
+  // Limit of one delivery, whatever max.message.bytes allows: other partitions take turns too.
+  std::size_t batch_records = 512;
+  // Handed to the sink and not done.
+  std::size_t in_flight_bytes = 32u << 20;
+
+  // The back-off after a refused delivery, doubled each time.
+  std::chrono::milliseconds first_back_off{10};
+  std::chrono::milliseconds last_back_off{1'000};
+
+  // The shard's wheel counts milliseconds of monotonic time from here.
+  MonoTime wheel_start{};
+};
+
+}  // namespace tarry::delay

@@ -1,0 +1,328 @@
+#include "delay/intake.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/assert.h"
+namespace tarry::delay {
+namespace {
+
+// Records of a batch that one turn applies, and ids that it takes: some milliseconds.
+constexpr std::size_t ids_a_step = 512;
+
+ScheduleErrors refuse(ScheduleErrors::Kind kind, std::string message,
+                      std::string_view reason = {}) {
+  return {kind, std::move(message), {}, reason};
+}
+
+// Too many records of the topic are pending; nothing, if there is room for the batch.
+std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const TopicDelay& topic,
+                                          std::int64_t pending) {
+  const auto more = static_cast<std::int64_t>(schedules.delayed);
+  if (!topic.max_pending || more == 0 || pending + more <= *topic.max_pending) return std::nullopt;
+  return refuse(ScheduleErrors::Kind::busy,
+                fmt::format("the topic has {} pending records and may have {} "
+                            "(tarry.delay.max.pending), but the batch has {}; try again when some "
+                            "are delivered",
+                            pending, *topic.max_pending, more),
+                "delay_max_pending");
+}
+
+const ScheduleErrors in_delivery =
+    refuse(ScheduleErrors::Kind::busy,
+           "a record with an id of this batch is just being delivered or moved; try again",
+           "id_in_delivery");
+
+}  // namespace
+
+// Takes an id from the record that has it.  `no`: no record has it.  `late`: it is being delivered.
+Intake::Taken Intake::take_id(Accepted& accepted, const Accepted::Take& take, const IdRows& ids) {
+  const auto found = find_id(accepted.partition_, accepted.id_of(take), ids, take.number);
+  const Sequence sequence = found.key.sequence;
+  if (found.state != Named::State::pending) return Taken::no;
+  if (leaving_.contains(sequence)) return leaving_.stays(sequence) ? Taken::busy : Taken::no;
+  PendingKey key = found.key;
+  if (const auto in_flight = deliveries_.find(sequence)) {
+    if (!in_flight->appended) return Taken::busy;
+    if (!in_flight->again) return Taken::late;
+    key = *in_flight->again;  // A recurring one goes where it is once it is delivered.
+  }
+  const auto how =
+      take.cancels ? storage::RemovalReason::cancelled : storage::RemovalReason::replaced;
+  accepted.removed_.push_back({key, found.first, how, take.id_at, take.id_size});
+  return Taken::yes;
+}
+
+Named Intake::find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
+                      std::size_t number) {
+  if (const PendingKey* const key = arriving_.find_id(partition, id))
+    return Named{Named::State::pending, *key, key->due, std::string(id)};
+  return Named::of_id(id, context_.tier.last_event(partition, id, ids, number),
+                      context_.time.wall() - context_.options.remember);
+}
+
+void Intake::read_ids(const TopicPartition& partition, const BatchSchedules& schedules,
+                      std::move_only_function<void(Result<IdRows>)> done) {
+  context_.tier.read_ids(partition, schedules.ids_taken(), std::move(done));
+}
+
+// Why nothing that is delayed is accepted now; empty: it is.
+std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
+                                              const TopicDelay& topic, const TopicId& id) {
+  if (context_.stopped) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
+  if (auto above = above_limit(schedules, topic, context_.tier.pending_of(id))) return above;
+  if (schedules.sequences > 0 && context_.tier.is_full()) {
+    context_.alarm.wake();
+    return refuse(ScheduleErrors::Kind::busy,
+                  "the memory for delayed records (tarry.delay.memory.bytes) is spent until some "
+                  "are on the disk or delivered; try again",
+                  "delay_memory_full");
+  }
+  if (sequences_.left() < schedules.sequences) {
+    sequences_.request_if_low();
+    return refuse(ScheduleErrors::Kind::busy,
+                  "the broker has no sequence numbers ready for delayed records; try again",
+                  "no_sequence_numbers");
+  }
+  return std::nullopt;
+}
+
+std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& partition,
+                                                       const records::CheckedBatch& batch,
+                                                       const BatchSchedules& schedules,
+                                                       const TopicDelay& topic, WallTime arrived,
+                                                       const IdRows& ids) {
+  if (!schedules.any()) {
+    Accepted untouched;
+    untouched.records_ = batch.count;
+    return untouched;
+  }
+  TARRY_ASSERT(schedules.of_records.size() == static_cast<std::size_t>(batch.count),
+               "each record has its schedule");
+  if (auto refused = refusal(schedules, topic, partition.topic))
+    return std::unexpected(std::move(*refused));
+  auto accepted = Accepted::split(partition, batch, schedules, topic, arrived,
+                                  sequences_.take(schedules.sequences), false);
+  sequences_.request_if_low();
+  for (const auto& take : accepted.takes_) {
+    const Taken taken = take_id(accepted, take, ids);
+    if (taken == Taken::busy) return std::unexpected(in_delivery);
+    accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
+    accepted.late_cancels_ += taken == Taken::late && take.cancels;
+  }
+  end_taking(accepted);
+  return accepted;
+}
+
+// All its ids are taken.
+void Intake::end_taking(Accepted& accepted) {
+  if (accepted.is_long_) {
+    for (std::size_t i = accepted.on_arrival_.size(); i-- > 0;) {
+      const auto at = accepted.added_.size() + accepted.removed_.size() + i;
+      accepted.by_id_.try_emplace(accepted.id_of(accepted.on_arrival_[i]), at);
+    }
+  }
+  accepted.removed_.insert(accepted.removed_.end(), accepted.on_arrival_.begin(),
+                           accepted.on_arrival_.end());
+}
+
+// --- Long batches
+
+void Intake::accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
+                             const BatchSchedules& schedules, const TopicDelay& topic,
+                             WallTime arrived, IdRows ids, Done done) {
+  if (auto refused = refusal(schedules, topic, partition.topic))
+    return done(std::unexpected(std::move(*refused)));
+  auto sequences = sequences_.take(schedules.sequences);
+  sequences_.request_if_low();
+  background_.run(
+      [partition, &batch, &schedules, topic, arrived,
+       sequences = std::move(sequences)]() mutable -> Result<Accepted> {
+        return Accepted::split(partition, batch, schedules, topic, arrived, std::move(sequences),
+                               true);
+      },
+      [this, alive = context_.alive, ids = std::move(ids),
+       done = std::move(done)](Result<Accepted> accepted) mutable {
+        if (!*alive) return;
+        if (!accepted) {
+          return done(std::unexpected(
+              refuse(ScheduleErrors::Kind::busy, accepted.error().message, "no_memory")));
+        }
+        if (accepted->takes_.empty()) {
+          end_taking(*accepted);
+          return done(std::move(*accepted));
+        }
+        accepted->held_ = std::make_shared<std::vector<PendingKey>>();
+        accepted->give_back_ =
+            OnGoing([this, alive, held = accepted->held_, of = accepted->partition_] {
+              if (*alive) give_back(of, std::move(*held));
+            });
+        taking_.push_back({std::move(*accepted), std::move(ids), std::move(done)});
+        context_.alarm.wake();
+      });
+}
+
+bool Intake::step(std::size_t budget) {
+  budget = std::min(budget, ids_a_step);
+  while (budget > 0 && !taking_.empty()) {
+    Taking& first = taking_.front();
+    Accepted& accepted = first.accepted;
+    bool busy = false;
+    for (; budget > 0 && !busy && first.next < accepted.takes_.size(); --budget, ++first.next) {
+      const auto& take = accepted.takes_[first.next];
+      const Taken taken = take_id(accepted, take, first.ids);
+      busy = taken == Taken::busy;
+      accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
+      accepted.late_cancels_ += taken == Taken::late && take.cancels;
+      if (taken != Taken::yes) continue;
+      leaving_.begin(accepted.removed_.back().key.sequence);
+      accepted.held_->push_back(accepted.removed_.back().key);
+    }
+    if (!busy && first.next < accepted.takes_.size()) return true;
+    Taking ended = std::move(first);
+    taking_.pop_front();
+    if (busy) {
+      ended.done(std::unexpected(in_delivery));
+    } else {
+      end_taking(ended.accepted);
+      ended.done(std::move(ended.accepted));
+    }
+  }
+  return !taking_.empty();
+}
+
+// The batch that was to remove these was not appended.
+void Intake::give_back(const TopicPartition& partition, std::vector<PendingKey> keys) {
+  durable_.add(partition, [this, partition, keys = std::move(keys)](std::size_t& budget) mutable {
+    for (; !keys.empty() && budget > 0; --budget) {
+      const PendingKey key = keys.back();
+      keys.pop_back();
+      if (!arriving_.contains(key.sequence)) queues_.stay(key, partition);
+      leaving_.end(key.sequence);
+    }
+    context_.alarm.wake();
+    return keys.empty();
+  });
+}
+
+// --- In the journal
+
+void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted, Offset base) {
+  accepted.base_offset_ = base;
+  // The operations view it until they are appended; then it waits to be durable.
+  auto kept = std::make_unique<Accepted>(std::move(accepted));
+  std::optional<std::uint32_t> first;
+  for (const auto& gone : kept->removed_) {
+    const std::uint32_t at = transaction.add(kept->removed_operation(gone));
+    if (!first) first = at;
+  }
+  const std::uint32_t at = transaction.add(kept->additions_);
+  kept->place_.operation = first.value_or(at);
+  transaction.on_appended([this, here = kept.get()](Lsn lsn) noexcept {
+    here->place_.lsn = lsn;
+    appended(*here);
+    here->give_back_.call_off();
+  });
+  transaction.on_durable([this, alive = context_.alive, kept = std::move(kept)]() mutable {
+    if (!*alive) return;
+    const TopicPartition partition = kept->partition_;
+    durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
+      if (!apply(*kept, budget)) return false;
+      if (kept->is_long_)  // A large map takes long to go.
+        background_.run_and_then([gone = std::move(kept)]() mutable { gone.reset(); }, [] {});
+      return true;
+    });
+  });
+}
+
+// Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
+// next start reads it from the journal.
+void Intake::appended(const Accepted& accepted) noexcept {
+  if (accepted.is_long_) {
+    // What was taken in steps is leaving already.
+    const std::size_t taken = accepted.removed_.size() - accepted.on_arrival_.size();
+    for (std::size_t i = accepted.held_ ? taken : 0; i < accepted.removed_.size(); ++i)
+      leaving_.begin(accepted.removed_[i].key.sequence);
+    arriving_.add_batch(accepted);
+    return;
+  }
+  for (const auto& gone : accepted.removed_) {
+    leaving_.begin(gone.key.sequence);
+    if (gone.how == storage::RemovalReason::delivered_on_arrival)
+      arriving_.add_id(accepted.partition_, std::string(accepted.id_of(gone)), gone.key);
+  }
+  for (const auto& added : accepted.added_) {
+    std::string id(accepted.id_of(added));
+    if (!id.empty()) arriving_.add_id(accepted.partition_, id, added.key);
+    arriving_.add(added.key.sequence, accepted.partition_, std::move(id));
+  }
+}
+
+// Durable: some of it goes to the tier.  True: all of it is there.
+bool Intake::apply(Accepted& accepted, std::size_t& budget) {
+  if (context_.stopped) return true;
+  EngineTotals& totals = context_.totals;
+  Accepted::Applied& applied = accepted.applied_;
+  // Its topic may be deleted by force.  The store has dropped it then, and may have forgotten that
+  // it did.
+  const TopicPartition& partition = accepted.partition_;
+  const bool deleted = !context_.sink.target(partition);
+  const auto take = [&budget] { return budget > 0 && budget--; };
+
+  context_.time.observe();
+  storage::JournalPlace place = accepted.place_;
+  place.operation += static_cast<std::uint32_t>(applied.removed + applied.added);
+  for (; applied.removed < accepted.removed_.size() && take(); ++applied.removed) {
+    const auto& gone = accepted.removed_[applied.removed];
+    if (!deleted) context_.tier.remove(place, accepted.removed_operation(gone));
+    ++place.operation;
+    totals.cancelled_total += gone.how == storage::RemovalReason::cancelled;
+    totals.replaced_total += gone.how == storage::RemovalReason::replaced;
+    if (gone.how != storage::RemovalReason::delivered_on_arrival)
+      awaiting_.answer(gone.key.sequence, Controlled{});
+  }
+  Arriving::Waiters waiters;
+  for (; applied.added < accepted.added_.size() && take(); ++applied.added) {
+    const auto& added = accepted.added_[applied.added];
+    const bool is_near = !deleted && context_.tier.add(place, accepted.added_operation(added));
+    totals.dropped_total += deleted;
+    ++place.operation;
+    std::ranges::move(arriving_.take_waiters(added.key.sequence), std::back_inserter(waiters));
+    if (!accepted.is_long_) {
+      arriving_.end(added.key.sequence);
+      arriving_.end_id(partition, accepted.id_of(added), added.key);
+    }
+    if (is_near && !leaving_.contains(added.key.sequence)) queues_.file(added.key, partition);
+  }
+  const bool is_in = applied.added == accepted.added_.size();
+  for (; is_in && applied.ended < accepted.removed_.size() && take(); ++applied.ended) {
+    const auto& gone = accepted.removed_[applied.ended];
+    if (!accepted.is_long_ && gone.how == storage::RemovalReason::delivered_on_arrival)
+      arriving_.end_id(partition, accepted.id_of(gone), gone.key);
+    leaving_.end(gone.key.sequence);
+  }
+  const bool ended = is_in && applied.ended == accepted.removed_.size();
+  if (ended) {
+    totals.cancelled_total += accepted.cancelled_within_;
+    totals.replaced_total += accepted.replaced_within_;
+    totals.cancel_unknown_total += accepted.unknown_cancels_;
+    totals.cancel_late_total += accepted.late_cancels_;
+    totals.expired_total += accepted.expired_;
+    if (accepted.is_long_) arriving_.end_batch(accepted);
+  }
+  for (auto& waiter : waiters) waiter();
+  if (!ended || queues_.any_in_line() || context_.tier.is_short()) {
+    context_.alarm.wake();
+  } else {
+    context_.alarm.set();
+  }
+  return ended;
+}
+
+}  // namespace tarry::delay

@@ -1,0 +1,118 @@
+#pragma once
+
+// Intake: how a producer's batch is taken apart, and what becomes of its parts.
+//
+//   accept() --> Accepted --add_to()--> one journal record
+//                                          |  appended: ids and records are arriving, what they
+//                                          |  replace or cancel is leaving
+//                                          '  durable: the tier has them, and the near ones wait
+//
+//   a long batch:  split (on the pool) --> its ids are taken, in steps --> done --> add_to()
+//
+// What always holds
+//   - What is refused, or never appended, leaves no trace: what a long batch takes is leaving from
+//     then on, and pending again if the batch is not appended.
+//   - A partition's batches are accepted one after the other, each committed before the next one.
+//   - The last record in the journal that has an id is the one that accept() finds under it.
+//   - No turn of the shard does more than some hundreds of records of a batch.
+//
+// Belongs to its engine, on its thread.
+
+#include <cstddef>
+#include <deque>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/background.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "delay/accepted.h"
+#include "delay/arriving.h"
+#include "delay/awaiting.h"
+#include "delay/batch_schedules.h"
+#include "delay/deliveries.h"
+#include "delay/durable_changes.h"
+#include "delay/engine_context.h"
+#include "delay/leaving.h"
+#include "delay/named.h"
+#include "delay/ready_queues.h"
+#include "delay/sequences.h"
+#include "records/batch_check.h"
+#include "storage/journal_transaction.h"
+
+namespace tarry::delay {
+
+class Intake {
+ public:
+  using IdRows = BucketTier::IdRows;
+  using Done = std::move_only_function<void(std::expected<Accepted, ScheduleErrors>)>;
+
+  Intake(EngineContext& context, Background& background, DurableChanges& durable,
+         ReadyQueues& queues, Leaving& leaving, Arriving& arriving, Awaiting& awaiting,
+         Deliveries& deliveries)
+      : context_(context),
+        background_(background),
+        durable_(durable),
+        queues_(queues),
+        leaving_(leaving),
+        arriving_(arriving),
+        awaiting_(awaiting),
+        deliveries_(deliveries),
+        sequences_(context.sink) {}
+
+  Sequences& sequences() { return sequences_; }
+
+  // As of Engine.
+  void read_ids(const TopicPartition& partition, const BatchSchedules& schedules,
+                std::move_only_function<void(Result<IdRows>)> done);
+  std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
+                                                 const records::CheckedBatch& batch,
+                                                 const BatchSchedules& schedules,
+                                                 const TopicDelay& topic, WallTime arrived,
+                                                 const IdRows& ids);
+  void accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
+                       const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
+                       IdRows ids, Done done);
+  void add_to(storage::JournalTransaction& transaction, Accepted accepted, Offset base);
+
+  // Goes on with long batches; true: there is more to do.
+  bool step(std::size_t budget);
+
+ private:
+  enum class Taken { yes, no, late, busy };
+  // A long batch of which some ids are taken.
+  struct Taking {
+    Accepted accepted;
+    IdRows ids;
+    Done done;
+    std::size_t next = 0;  // Of its takes.
+  };
+
+  std::optional<ScheduleErrors> refusal(const BatchSchedules& schedules, const TopicDelay& topic,
+                                        const TopicId& id);
+  Taken take_id(Accepted& accepted, const Accepted::Take& take, const IdRows& ids);
+  static void end_taking(Accepted& accepted);
+  Named find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
+                std::size_t number);
+  void give_back(const TopicPartition& partition, std::vector<PendingKey> keys);
+  void appended(const Accepted& accepted) noexcept;
+  bool apply(Accepted& accepted, std::size_t& budget);
+
+  EngineContext& context_;
+  Background& background_;
+  DurableChanges& durable_;
+  ReadyQueues& queues_;
+  Leaving& leaving_;
+  Arriving& arriving_;
+  Awaiting& awaiting_;
+  Deliveries& deliveries_;
+  Sequences sequences_;
+  std::deque<Taking> taking_;
+};
+
+}  // namespace tarry::delay

@@ -1,0 +1,62 @@
+#pragma once
+
+// Leaving: the records whose removal is appended to the journal and not durable yet.
+//
+//   pending --begin()--> leaving --end()--> gone, or pending again where the removal was refused
+//                                           or the record was moved
+//
+// What always holds: a record is leaving from the append of its removal until the journal has it
+// durably; meanwhile it is not given out, and further requests for it wait.
+//
+// Belongs to its engine, on its thread.
+
+#include <functional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "delay/ready_queues.h"
+
+namespace tarry::delay {
+
+class Leaving {
+ public:
+  explicit Leaving(ReadyQueues& queues) : queues_(queues) {}
+
+  void begin(Sequence sequence) {
+    records_.try_emplace(sequence);
+    queues_.begin_leaving(sequence);
+  }
+  // The same of one that is moved, and pending on.
+  void begin_move(Sequence sequence) {
+    begin(sequence);
+    records_[sequence].stays = true;
+  }
+  void end(Sequence sequence) {
+    auto ended = records_.extract(sequence);
+    if (ended.empty()) return;
+    for (auto& waiter : ended.mapped().waiters) waiter();
+  }
+
+  bool contains(Sequence sequence) const { return records_.contains(sequence); }
+  bool stays(Sequence sequence) const {
+    const auto found = records_.find(sequence);
+    return found != records_.end() && found->second.stays;
+  }
+  // `waiter` is called at its end().
+  void await(Sequence sequence, std::move_only_function<void()> waiter) {
+    records_.at(sequence).waiters.push_back(std::move(waiter));
+  }
+
+ private:
+  struct Record {
+    bool stays = false;
+    std::vector<std::move_only_function<void()>> waiters;  // Further requests for it.
+  };
+
+  ReadyQueues& queues_;
+  std::unordered_map<Sequence, Record> records_;
+};
+
+}  // namespace tarry::delay

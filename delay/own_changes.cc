@@ -1,0 +1,152 @@
+#include "delay/own_changes.h"
+
+#include <optional>
+#include <utility>
+
+#include "storage/journal_transaction.h"
+
+namespace tarry::delay {
+
+storage::PendingRemoved OwnChanges::Move::removed() const {
+  storage::PendingRemoved removed{record.partition,
+                                  record.key.sequence,
+                                  record.key.due,
+                                  storage::RemovalReason::moved,
+                                  at,
+                                  record.id,
+                                  -1,
+                                  due};
+  removed.set_first_due(record.first_due);
+  return removed;
+}
+
+storage::PendingAdded OwnChanges::Move::added() const {
+  storage::PendingAdded added{record.partition, record.key.sequence, due,          record.accepted,
+                              record.expires,   record.id,           record.record};
+  added.set_first_due(record.first_due);
+  return added;
+}
+
+storage::PendingRemoved OwnChanges::Removal::operation(const One& one) const {
+  storage::PendingRemoved removed{partition, one.key.sequence, one.key.due, how, at, one.id};
+  removed.set_first_due(one.first);
+  return removed;
+}
+
+void OwnChanges::move(std::unique_ptr<Move> move) {
+  move->at = context_.time.wall();
+  leaving_.begin_move(move->record.key.sequence);
+  storage::JournalTransaction transaction(storage::Reserve::keep);
+  move->place.operation = transaction.add(move->removed());
+  transaction.add(move->added());
+  transaction.on_appended([here = move.get()](Lsn lsn) noexcept { here->place.lsn = lsn; });
+  transaction.on_settled(
+      [this, alive = context_.alive, move = std::move(move)](const Result<>& result) mutable {
+        if (!*alive || context_.stopped) return;
+        if (!result) return not_moved(*move, result.error());
+        const TopicPartition partition = move->record.partition;
+        durable_.add(partition, [this, move = std::move(move)](std::size_t&) {
+          moved(*move);
+          return true;
+        });
+      });
+  context_.sink.commit(std::move(transaction));
+}
+
+void OwnChanges::not_moved(Move& move, const Error& error) {
+  stay(move.record.key, move.record.partition);
+  leaving_.end(move.record.key.sequence);
+  if (move.done) {
+    move.done(std::unexpected(error));
+  } else {
+    queues_.back_off(move.record.partition);  // Nobody waits and would try again: we do.
+  }
+  go_on();
+}
+
+void OwnChanges::moved(Move& move) {
+  if (context_.stopped) return;
+  const Sequence sequence = move.record.key.sequence;
+  const TopicPartition& partition = move.record.partition;
+  bool is_near = false;
+  const bool deleted = !context_.sink.target(partition);
+  if (!deleted) {
+    context_.tier.remove(move.place, move.removed());
+    storage::JournalPlace next = move.place;
+    ++next.operation;
+    is_near = context_.tier.add(next, move.added());
+  }
+  ++(move.done ? context_.totals.moved_total : context_.totals.left_out_total);
+  awaiting_.answer(sequence,
+                   fail(Errc::invalid, "it was given another due time before it was delivered"));
+  context_.time.observe();
+  if (is_near) queues_.file({move.due, sequence}, partition);
+  // Before others: they may cancel it, and this request is the one that came first.
+  if (move.done) move.done(deleted ? Controlled{} : Controlled{ControlOutcome::done, move.due});
+  leaving_.end(sequence);
+  go_on();
+}
+
+void OwnChanges::remove(std::unique_ptr<Removal> removal) {
+  removal->at = context_.time.wall();
+  storage::JournalTransaction transaction(storage::Reserve::use);
+  std::optional<std::uint32_t> first;
+  for (const auto& one : removal->records) {
+    leaving_.begin(one.key.sequence);
+    const std::uint32_t at = transaction.add(removal->operation(one));
+    if (!first) first = at;
+  }
+  removal->place.operation = first.value_or(0);
+  transaction.on_appended([here = removal.get()](Lsn lsn) noexcept { here->place.lsn = lsn; });
+  transaction.on_settled(
+      [this, alive = context_.alive, removal = std::move(removal)](const Result<>& result) mutable {
+        if (!*alive || context_.stopped) return;
+        if (!result) return not_removed(*removal, result.error());
+        const TopicPartition partition = removal->partition;
+        durable_.add(partition, [this, removal = std::move(removal)](std::size_t&) {
+          removed(*removal);
+          return true;
+        });
+      });
+  context_.sink.commit(std::move(transaction));
+}
+
+void OwnChanges::removed(Removal& removal) {
+  if (context_.stopped) return;
+  storage::JournalPlace place = removal.place;
+  for (const auto& one : removal.records) {
+    context_.tier.remove(place, removal.operation(one));
+    ++place.operation;
+  }
+  EngineTotals& totals = context_.totals;
+  auto& total = removal.how == storage::RemovalReason::expired ? totals.expired_total
+                : removal.topic_gone                           ? totals.dropped_total
+                                                               : totals.cancelled_total;
+  total += removal.records.size();
+  for (const auto& one : removal.records) awaiting_.answer(one.key.sequence, Controlled{});
+  end_removal(removal, Controlled{.outcome = ControlOutcome::done});
+}
+
+void OwnChanges::not_removed(Removal& removal, const Error& error) {
+  for (const auto& one : removal.records) stay(one.key, removal.partition);
+  if (!removal.done) queues_.back_off(removal.partition);  // Nobody waits and would try again.
+  end_removal(removal, std::unexpected(error));
+}
+
+void OwnChanges::end_removal(Removal& removal, const Result<Controlled>& answer) {
+  for (const auto& one : removal.records) leaving_.end(one.key.sequence);
+  if (removal.done) removal.done(answer);
+  go_on();
+}
+
+// Its change was refused.  One that is not durable yet is filed when it is.
+void OwnChanges::stay(const PendingKey& key, const TopicPartition& partition) {
+  if (!arriving_.contains(key.sequence)) queues_.stay(key, partition);
+}
+
+void OwnChanges::go_on() {
+  if (queues_.any_in_line()) return context_.alarm.wake();
+  context_.alarm.set();
+}
+
+}  // namespace tarry::delay

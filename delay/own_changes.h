@@ -1,0 +1,97 @@
+#pragma once
+
+// OwnChanges: the journal records that the engine writes of its own accord, or because an owner
+// asks: removals and moves.
+//
+//   remove(), move() --> leaving --(one journal record)--> durable: the tier, the totals, the answer
+//                                          |
+//                                          '--> refused: where it was, and the answer
+//
+// What always holds
+//   - The tier changes when the record is durable, in the order of the journal.
+//   - A change that nobody waits for is tried again: its partition backs off.
+//
+// Belongs to its engine, on its thread.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "delay/arriving.h"
+#include "delay/awaiting.h"
+#include "delay/controlled.h"
+#include "delay/durable_changes.h"
+#include "delay/engine_context.h"
+#include "delay/leaving.h"
+#include "delay/ready_queues.h"
+#include "storage/journal_record.h"
+#include "storage/pending.h"
+
+namespace tarry::delay {
+
+class OwnChanges {
+ public:
+  // Records of one partition that go, for the same reason.
+  struct Removal {
+    struct One {
+      PendingKey key;
+      WallTime first;  // Its handle's due time.
+      std::string id;  // Empty: none.
+    };
+    TopicPartition partition;
+    storage::RemovalReason how;
+    std::vector<One> records;
+    WallTime at{};
+    ControlDone done;               // May be empty.
+    bool topic_gone = false;        // The reason: its topic is deleted.
+    storage::JournalPlace place{};  // Of the first.
+
+    storage::PendingRemoved operation(const One& one) const;
+  };
+
+  // A record on its way to another due time.
+  struct Move {
+    storage::PendingRecord record;  // As it was, or with another recurrence.
+    WallTime due;
+    // Called before others that wait for the record; empty: its missed runs are left out.
+    ControlDone done;
+    WallTime at{};
+    storage::JournalPlace place{};
+
+    storage::PendingRemoved removed() const;
+    storage::PendingAdded added() const;
+  };
+
+  OwnChanges(EngineContext& context, DurableChanges& durable, ReadyQueues& queues, Leaving& leaving,
+             Arriving& arriving, Awaiting& awaiting)
+      : context_(context),
+        durable_(durable),
+        queues_(queues),
+        leaving_(leaving),
+        arriving_(arriving),
+        awaiting_(awaiting) {}
+
+  void remove(std::unique_ptr<Removal> removal);
+  void move(std::unique_ptr<Move> move);
+
+ private:
+  void removed(Removal& removal);
+  void not_removed(Removal& removal, const Error& error);
+  void end_removal(Removal& removal, const Result<Controlled>& answer);
+  void moved(Move& move);
+  void not_moved(Move& move, const Error& error);
+  void stay(const PendingKey& key, const TopicPartition& partition);
+  void go_on();
+
+  EngineContext& context_;
+  DurableChanges& durable_;
+  ReadyQueues& queues_;
+  Leaving& leaving_;
+  Arriving& arriving_;
+  Awaiting& awaiting_;
+};
+
+}  // namespace tarry::delay

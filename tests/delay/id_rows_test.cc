@@ -1,0 +1,190 @@
+// BucketTier: the ids of a batch, asked for before it is accepted.
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "delay/bucket_tier.h"
+#include "storage/bucket_store.h"
+#include "tests/given.h"
+
+namespace tarry::delay {
+namespace {
+
+using storage::BucketStore;
+using storage::RemovalReason;
+using storage::ScheduleEvent;
+using IdRows = BucketTier::IdRows;
+
+const WallTime begin = from_ms(1'795'000'000'000);
+
+// A tier whose records all have ids, with the Background that a test steps.
+struct IdWorld {
+  std::string directory = [] {
+    std::string name = (std::filesystem::temp_directory_path() / "tarry-test-XXXXXX").string();
+    return std::string(::mkdtemp(name.data()));
+  }();
+  TopicPartition partition;
+  QueuedBackground background;
+  std::unique_ptr<BucketStore> store;
+  std::unique_ptr<BucketTier> tier;
+  std::uint64_t lsn = 100;
+  Sequence sequence = 1;
+
+  IdWorld() {
+    partition.topic.bytes.fill(7);
+    store = std::move(*BucketStore::make(directory + "/db", {}));
+    BucketTier::Hooks hooks;
+    hooks.near = [](const auto&) {};
+    hooks.pulled_back = [](const auto&) {};
+    hooks.wake = [] {};
+    hooks.failed = [](const Error&) {};
+    tier = std::make_unique<BucketTier>(*store, background, storage::Owner{0, 1},
+                                        BucketTier::Options{}, std::move(hooks));
+    REQUIRE(tier->open(begin).has_value());
+  }
+  ~IdWorld() {
+    tier.reset();
+    store.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
+
+  storage::PendingKey add(std::string_view id) {
+    const storage::PendingKey key{begin + std::chrono::hours(30), sequence++};
+    tier->add({lsn++, 0}, {partition, key.sequence, key.due, begin, storage::never_expires, id,
+                           as_bytes("body")});
+    return key;
+  }
+  void cancel(std::string_view id, const storage::PendingKey& key) {
+    tier->remove({lsn++, 0},
+                 {partition, key.sequence, key.due, RemovalReason::cancelled, begin, id});
+  }
+  void settle() {
+    while (tier->step(begin) || background.step()) {
+    }
+  }
+  // All that was told is in the store, and memory has forgotten it if it may.
+  void write() {
+    tier->write_all([] {});
+    settle();
+  }
+  // The answer comes into `rows`.
+  void ask(std::vector<std::string_view> ids, std::optional<IdRows>& rows) {
+    tier->read_ids(partition, std::move(ids), [&rows](Result<IdRows> read) {
+      REQUIRE(read.has_value());
+      rows = std::move(*read);
+    });
+  }
+  // How it ended, or that it is pending.
+  std::optional<ScheduleEvent::Kind> last(std::string_view id, const IdRows& rows, std::size_t at) {
+    const auto event = tier->last_event(partition, id, rows, at);
+    return event ? std::optional(event->kind) : std::nullopt;
+  }
+};
+
+TEST_SUITE("ids of a batch") {
+  TEST_CASE("what an id is told after the store was asked counts, written meanwhile or not") {
+    IdWorld world;
+    const auto a = world.add("a");
+    const auto b = world.add("b");
+    world.write();
+
+    std::optional<IdRows> rows;
+    world.ask({"a", "b", "c", "d"}, rows);
+    REQUIRE(!rows);
+    REQUIRE(world.background.step());
+    REQUIRE(rows);
+    world.cancel("a", a);
+    world.add("c");
+    world.write();
+    world.cancel("b", b);
+    CHECK(world.last("a", *rows, 0) == ScheduleEvent::Kind::cancelled);
+    CHECK(world.last("b", *rows, 1) == ScheduleEvent::Kind::cancelled);
+    CHECK(world.last("c", *rows, 2) == ScheduleEvent::Kind::scheduled);
+    CHECK(!world.last("d", *rows, 3));
+  }
+
+  TEST_CASE("what is being written when the ids are asked for counts") {
+    IdWorld world;
+    world.add("a");
+    world.tier->write_all([] {});
+    world.tier->step(begin);  // The home.
+    REQUIRE(world.background.step());
+    world.tier->step(begin);  // The ids: on their way.
+    std::optional<IdRows> rows;
+    world.ask({"a", "z"}, rows);
+    REQUIRE(world.background.step_last());  // The question is quicker.
+    REQUIRE(rows);
+    CHECK(world.last("a", *rows, 0) == ScheduleEvent::Kind::scheduled);
+    world.settle();
+    CHECK(world.last("a", *rows, 0) == ScheduleEvent::Kind::scheduled);
+    CHECK(!world.last("z", *rows, 1));
+  }
+
+  TEST_CASE("if memory knows all of a few ids, nobody reads the store") {
+    IdWorld world;
+    world.add("a");
+    const auto b = world.add("b");
+    world.cancel("b", b);
+    std::optional<IdRows> rows;
+    world.ask({"a", "b"}, rows);
+    REQUIRE(rows);
+    CHECK(world.background.size() == 0);
+    world.write();
+    CHECK(world.last("a", *rows, 0) == ScheduleEvent::Kind::scheduled);
+    CHECK(world.last("b", *rows, 1) == ScheduleEvent::Kind::cancelled);
+  }
+
+  TEST_CASE("memory keeps what is written only while somebody who has asked needs it") {
+    IdWorld world;
+    std::optional<IdRows> first, second;
+    world.ask({"x"}, first);
+    REQUIRE(world.background.step());
+    for (int i = 0; i < 100; ++i) world.add("id-" + std::to_string(i));
+    world.write();
+    const std::size_t kept = world.tier->stats().memory_bytes;
+    CHECK(kept > 100 * sizeof(ScheduleEvent));
+    world.ask({"x"}, second);
+    REQUIRE(world.background.step());
+    first.reset();
+    world.settle();
+    CHECK(world.tier->stats().memory_bytes < kept);
+    second.reset();
+    world.settle();
+    CHECK(world.tier->stats().memory_bytes == 0);
+  }
+
+  TEST_CASE("an id that changes all the time costs the memory of its last events") {
+    IdWorld world;
+    for (std::size_t i = 0; i < 2 * storage::max_id_events; ++i) world.cancel("a", world.add("a"));
+    const std::size_t used = world.tier->stats().memory_bytes;
+    for (std::size_t i = 0; i < 200; ++i) world.cancel("a", world.add("a"));
+    CHECK(world.tier->stats().memory_bytes <= used + 1'024);
+    std::optional<std::vector<ScheduleEvent>> events;
+    world.tier->find_id(world.partition, "a", [&](auto found) { events = std::move(*found); });
+    world.settle();
+    REQUIRE(events);
+    CHECK(events->size() == storage::max_id_events);
+    CHECK(events->back().key.sequence == world.sequence - 1);
+  }
+
+  TEST_CASE("the ids of a dropped topic are unknown, whenever they were asked for") {
+    IdWorld world;
+    world.add("a");
+    world.write();
+    std::optional<IdRows> rows;
+    world.ask({"a"}, rows);
+    REQUIRE(world.background.step());
+    world.tier->topic_dropped(world.partition.topic);
+    CHECK(!world.last("a", *rows, 0));
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay

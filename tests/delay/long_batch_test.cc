@@ -1,0 +1,167 @@
+// Batches with many records: no turn of the shard does more than a part of one.
+
+#include <string>
+#include <vector>
+
+#include "tests/delay/host.h"
+
+namespace tarry::delay {
+namespace {
+
+const TopicPartition jobs = partition_of(3), mails = partition_of(4);
+
+std::vector<TestRecord> many(std::size_t count, const std::string& delay, const std::string& ids) {
+  std::vector<TestRecord> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    out.push_back({"v" + std::to_string(i), {{"x-delay", delay}}});
+    if (!ids.empty()) out.back().headers.push_back({"x-schedule-id", ids + std::to_string(i)});
+  }
+  return out;
+}
+
+// Until the engine has done its part.
+void accept_all(TestHost& host, const TestHost::InSteps& batch) {
+  for (int turns = 0; !batch.answer; ++turns) {
+    REQUIRE(turns < 10'000);
+    host.background.run_all();
+    host.turn(1);
+  }
+}
+
+TEST_SUITE("long batches") {
+  TEST_CASE("a long batch is applied in many turns, and others have theirs between") {
+    TestHost host;
+    host.checks_store = false;
+    const auto batch = host.produce_in_steps(jobs, many(5'000, "1h", "order-"));
+    accept_all(host, *batch);
+    REQUIRE(batch->answer->has_value());
+    CHECK(**batch->answer == -5'000);
+    host.park(mails, "quick", "1ms");
+    host.sync();
+    CHECK(host.engine->stats().arriving >= 5'000 - 512);
+    std::size_t turns = 0, before = host.engine->stats().arriving;
+    while (host.engine->stats().arriving > 0) {
+      REQUIRE(host.turn(1) == 1);
+      const std::size_t now = host.engine->stats().arriving;
+      CHECK(before - now <= 513);
+      before = now;
+      ++turns;
+    }
+    CHECK(turns >= 9);
+    CHECK(host.total() == 5'001);
+    host.pass(milliseconds{5});
+    CHECK(host.values(mails) == std::vector<std::string>{"quick"});
+    host.pass(milliseconds{3'600'000});
+    CHECK(host.log(jobs).size() == 5'000);
+  }
+
+  TEST_CASE("of a long batch that is not applied yet each record can be cancelled and found") {
+    TestHost host;
+    host.checks_store = false;
+    const auto batch = host.produce_in_steps(jobs, many(3'000, "1h", "order-"));
+    accept_all(host, *batch);
+    const auto not_durable = host.cancel(jobs, "order-2990");
+    host.sync();
+    const auto not_applied = host.cancel(jobs, "order-2991");
+    const auto applied = host.cancel(jobs, "order-1");
+    const auto moved = host.move(jobs, "order-2992", host.clock.wall() + milliseconds{2});
+    host.cancel_by_record(jobs, "order-2993");
+    REQUIRE(host.produce(jobs, {{"new", {{"x-delay", "2s"}, {"x-schedule-id", "order-2994"}}}})
+                .has_value());
+    CHECK(host.engine->stats().arriving > 2'000);
+    host.settle();
+    CHECK(*not_durable == ControlOutcome::done);
+    CHECK(*not_applied == ControlOutcome::done);
+    CHECK(*applied == ControlOutcome::done);
+    CHECK((*moved)->value().outcome == ControlOutcome::done);
+    CHECK(host.pending().size() == 3'000 - 4);
+    CHECK(host.total() == 3'000 - 4);
+    host.pass(milliseconds{3'600'000});
+    CHECK(host.log(jobs).size() == 3'000 - 4);
+    CHECK(host.values(jobs).at(0) == "v2992");
+    CHECK(host.values(jobs).at(1) == "new");
+  }
+
+  TEST_CASE("what a long batch replaces is replaced once, whatever was delivered meanwhile") {
+    TestHost host;
+    host.checks_store = false;
+    for (int i = 0; i < 1'200; ++i)
+      host.park(jobs, "old" + std::to_string(i), i < 600 ? "20ms" : "1h", "id" + std::to_string(i));
+    host.settle();
+    const auto batch = host.produce_in_steps(jobs, many(1'200, "2h", "id"));
+    host.background.run_all();
+    host.turn(1);
+    CHECK(!batch->answer);
+    // Half of what it replaces falls due while it is taken apart: what it has taken stays.
+    host.clock.pass(milliseconds{30});
+    accept_all(host, *batch);
+    REQUIRE(batch->answer->has_value());
+    host.settle();
+    const auto delivered = host.log(jobs).size();
+    CHECK(delivered <= 600 - 500);
+    CHECK(host.pending().size() == 1'200);
+    host.pass(milliseconds{3 * 3'600'000});
+    CHECK(host.log(jobs).size() == delivered + 1'200);
+  }
+
+  TEST_CASE("a long batch that is refused gives back what it has taken") {
+    TestHost host;
+    host.checks_store = false;
+    host.checks_order = false;  // What is given back comes later.
+    for (int i = 0; i < 2'000; ++i)
+      host.park(jobs, "old" + std::to_string(i), "1s", "id" + std::to_string(i));
+    host.settle();
+    const auto batch = host.produce_in_steps(jobs, many(2'000, "2h", "id"));
+    host.background.run_all();
+    host.turn(1);
+    const auto cancelled = host.cancel(jobs, "id0");  // It waits for the batch.
+    CHECK(!cancelled->has_value());
+    host.refuses_commits = true;
+    accept_all(host, *batch);
+    CHECK(!batch->answer->has_value());
+    host.refuses_commits = false;
+    host.settle();
+    CHECK(host.pending().size() == 1'999);
+    CHECK(*cancelled == ControlOutcome::done);
+    host.pass(milliseconds{2'000});
+    CHECK(host.log(jobs).size() == 1'999);
+    CHECK(host.engine->stats().overdue == 0);
+  }
+
+  TEST_CASE("an engine that goes while it takes a batch apart leaves all as it was") {
+    TestHost host;
+    for (int i = 0; i < 1'000; ++i)
+      host.park(jobs, "old" + std::to_string(i), "1s", "id" + std::to_string(i));
+    host.settle();
+    const auto batch = host.produce_in_steps(jobs, many(1'000, "2h", "id"));
+    host.background.run_all();
+    host.turn(1);
+    host.crash(0);
+    CHECK(!batch->answer);
+    CHECK(host.pending().size() == 1'000);
+    host.pass(milliseconds{2'000});
+    CHECK(host.log(jobs).size() == 1'000);
+  }
+
+  TEST_CASE("a partition delivers nothing while something durable may have to leave before it") {
+    TestHost host;
+    host.checks_store = false;
+    host.park(jobs, "later", "30ms");
+    host.settle();
+    std::vector<TestRecord> records;
+    for (int i = 2'000; i > 0; --i) {
+      const auto due = host.clock.wall() + milliseconds{1 + i % 20};
+      records.push_back({"v", {{"x-deliver-at", std::to_string(to_ms(due))}}});
+    }
+    const auto batch = host.produce_in_steps(jobs, records);
+    accept_all(host, *batch);
+    host.sync();
+    host.clock.pass(milliseconds{50});  // TestHost checks the order of what is delivered.
+    host.settle();
+    CHECK(host.log(jobs).size() == 2'001);
+    CHECK(host.values(jobs).back() == "later");
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay
