@@ -7,25 +7,75 @@
 //   accept   batches of 100 delayed records of 100 bytes, until they are in the store and armed
 //   drain    what is due in one millisecond, until its removal is in the store; `longest_step_us`
 //            is the longest time that the engine held its thread
+//   long     one batch of 100 000 delayed records: without ids; with ids; with ids that replace.
+//            `longest_turn_ms` is the longest of its turns on the shard's thread, in CPU time, and
+//            `shard_ms` all of them; what the pool does is not in them
 
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
+#include <time.h>
 
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/background.h"
 #include "delay/engine.h"
 #include "records/batch_builder.h"
 #include "storage/bucket_store.h"
-#include "tests/given.h"
 
 namespace tarry::delay {
 namespace {
 
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
+
+// The CPU time that this thread has taken.
+double cpu_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
+}
+
+// The turns of a shard's thread.
+struct Turns {
+  double longest = 0, sum = 0;
+  template <typename Work>
+  void take(Work&& work) {
+    const double begun = cpu_ms();
+    work();
+    const double took = cpu_ms() - begun;
+    longest = std::max(longest, took);
+    sum += took;
+  }
+};
+
+// Runs work when asked; what follows it is a turn.
+class TurnsBackground final : public Background {
+ public:
+  void run_and_then(Work work, Work then) override {
+    queue_.emplace_back(std::move(work), std::move(then));
+  }
+  void run_all(Turns& turns) {
+    while (!queue_.empty()) {
+      auto [work, then] = std::move(queue_.front());
+      queue_.pop_front();
+      work();
+      work = nullptr;
+      turns.take(then);
+    }
+  }
+  void run_all() {
+    Turns ignored;
+    run_all(ignored);
+  }
+  void forget() { queue_.clear(); }
+
+ private:
+  std::deque<std::pair<Work, Work>> queue_;
+};
 
 struct HandClock final : Clock {
   std::int64_t ms = 1'000;
@@ -78,6 +128,37 @@ class Host final : public Sink {
     engine->add_to(transaction, std::move(*accepted), 0);
     commit(std::move(transaction));
   }
+  // The same in steps; until its records are in the store.
+  void accept_long(const records::CheckedBatch& batch, Turns& turns) {
+    const WallTime arrived = clock.wall();
+    const auto schedules = read_schedules(batch, {}, arrived, engine->believed(arrived)).value();
+    std::optional<Engine::IdRows> ids;
+    turns.take([&] {
+      engine->read_ids({}, schedules, [&](auto rows) { ids = std::move(rows.value()); });
+    });
+    background_.run_all(turns);
+    bool durable = false;
+    std::optional<storage::JournalTransaction> committed;
+    turns.take([&] {
+      engine->accept_in_steps({}, batch, schedules, {}, arrived, std::move(*ids),
+                              [&](auto accepted) {
+                                storage::JournalTransaction transaction;
+                                engine->add_to(transaction, std::move(accepted.value()), 0);
+                                Buffer journal;  // As the journal copies it.
+                                for (const Bytes piece : transaction.pieces())
+                                  append_bytes(journal, piece);
+                                transaction.tell_appended(++appended_);
+                                committed = std::move(transaction);
+                              });
+    });
+    while (!durable || engine->stats().arriving > 0) {
+      background_.run_all(turns);
+      turns.take([&] { wheel.advance(static_cast<timing::Tick>(clock.ms), 4'096); });
+      if (committed && !durable) turns.take([&] { committed->tell_settled({}); });
+      durable = committed.has_value();
+    }
+    background_.run_all(turns);
+  }
   // The longest piece of work that the engine did at once.
   Steady::duration turn() {
     Steady::duration longest{};
@@ -100,17 +181,20 @@ class Host final : public Sink {
   std::filesystem::path directory_;
   std::unique_ptr<storage::BucketStore> store_;
   storage::PendingCounts counts_;
-  QueuedBackground background_;
+  TurnsBackground background_;
   std::vector<std::move_only_function<void(Result<Offset>)>> done_;
   Sequence next_ = 1;
   Lsn appended_ = 0;
 };
 
-Buffer batch_of(std::size_t count, std::string_view header, const std::string& value) {
+Buffer batch_of(std::size_t count, std::string_view header, const std::string& value,
+                bool with_ids = false) {
   records::BatchBuilder builder;
   const std::string body(100, 'b');
-  const records::HeaderView headers[] = {{header, as_bytes(value)}};
   for (std::size_t i = 0; i < count; ++i) {
+    std::vector<records::HeaderView> headers{{header, as_bytes(value)}};
+    const std::string id = "order-" + std::to_string(i);
+    if (with_ids) headers.push_back({"x-schedule-id", as_bytes(id)});
     builder.append(from_ms(1'795'000'000'000), as_bytes("key"), as_bytes(body), headers);
   }
   return builder.finish();
@@ -132,6 +216,28 @@ void accept(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * 100);
 }
 BENCHMARK(accept);
+
+void long_batch(benchmark::State& state) {
+  const bool with_ids = state.range(0) > 0;
+  const Buffer bytes = batch_of(100'000, "x-delay", "300s", with_ids);
+  const auto batch = records::check_produced(bytes, {.max_message_bytes = 64u << 20}).value();
+  Turns turns;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto host = std::make_unique<Host>();
+    Turns before;
+    if (state.range(0) == 2) host->accept_long(batch, before);
+    state.ResumeTiming();
+    host->accept_long(batch, turns);
+    state.PauseTiming();
+    host.reset();
+    state.ResumeTiming();
+  }
+  state.SetItemsProcessed(state.iterations() * 100'000);
+  state.counters["longest_turn_ms"] = turns.longest;
+  state.counters["shard_ms"] = turns.sum / static_cast<double>(state.iterations());
+}
+BENCHMARK(long_batch)->Name("long")->DenseRange(0, 2)->Unit(benchmark::kMillisecond);
 
 void drain(benchmark::State& state) {
   const auto pending = static_cast<std::size_t>(state.range(0));

@@ -203,7 +203,7 @@ class BucketTier {
   std::optional<Earliest> earliest() const;
   // step() should be called, to give memory to the disk; when it is at it, it wakes the host
   // itself.
-  bool is_short() const { return !busy_ && !no_room_ && used() + homes_bytes() >= spill_from(); }
+  bool is_short() const { return !busy_ && !no_room_ && wants_to_spill(); }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }
   // What the host's locators of near records take of the same budget.
@@ -301,6 +301,10 @@ class BucketTier {
   std::size_t homes_bytes() const { return homes_.size() * home_bytes; }
   // Without the homes, which stay whatever leaves memory.
   std::size_t used() const { return memory_ + locators_; }
+  // With many homes so little is left that less is written at a time, but not next to nothing.
+  bool wants_to_spill() const {
+    return used() >= spill_from() || (is_full() && used() >= options_.memory_bytes / 8);
+  }
   std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
 
   // --- bucket_tier.cc

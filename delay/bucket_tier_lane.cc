@@ -306,7 +306,7 @@ bool BucketTier::begin_checkpoint_write() {
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (no_room_ || (used() + homes_bytes() < spill_from() && !load_waits_)) return false;
+  if (no_room_ || (!wants_to_spill() && !load_waits_)) return false;
   if (told_->bytes > options_.memory_bytes / piece_share) return write_told(false), true;
   std::vector<std::pair<std::size_t, Bucket>> fullest;
   for (const auto& [id, home] : homes_)

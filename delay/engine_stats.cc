@@ -38,6 +38,11 @@ void EngineStats::report(MetricSink& sink) const {
   sink.counter({"tarry_delay_damaged_total",
                 "Due records that cannot be read; they are kept, and the log names them."},
                damaged_total);
+  sink.counter(
+      {"tarry_delay_freed_bytes_total",
+       "Bytes of what was cancelled, or whose topic was deleted, freed on the disk before its "
+       "time came."},
+      tier.freed_bytes);
   sink.counter({"tarry_delay_refused_total", "Deliveries that had to be tried again."},
                refused_total);
   sink.histogram({"tarry_delay_lag_seconds",

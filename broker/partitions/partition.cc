@@ -449,9 +449,8 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
   std::optional<delay::Accepted> accepted;
   if (parts) {
     accepted = std::move(**parts);
-  } else if (checked.schedules->any()) {
-    // What stood against it when it was taken apart has gone meanwhile.
-    return refused(ErrorCode::not_leader_or_follower, "try_again", "try again");
+  } else {
+    TARRY_ASSERT(!checked.schedules->any(), "what is taken and has schedules was taken apart");
   }
 
   LogBatch logged = log_batch(arrival, checked.batch, accepted, now);
