@@ -330,11 +330,11 @@ const PendingKey* Engine::arriving_id(const TopicPartition& partition, std::stri
 // The state of an id of which the tier knows this as the last event.
 Engine::Found Engine::found_of(const std::optional<storage::ScheduleEvent>& last,
                                std::string_view id) const {
-  using Kind = storage::ScheduleEvent::Kind;
+  using Event = storage::ScheduleEvent::Kind;
   if (!last) return {};
-  if (last->kind == Kind::scheduled || last->kind == Kind::moved)
+  if (last->kind == Event::scheduled || last->kind == Event::moved)
     return {Found::State::pending, last->key, last->first, std::string(id)};
-  if (last->kind != Kind::delivered || last->at + options_.remember <= clock_.wall()) return {};
+  if (last->kind != Event::delivered || last->at + options_.remember <= clock_.wall()) return {};
   return {Found::State::delivered, last->key, last->first, std::string(id)};
 }
 
