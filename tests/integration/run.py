@@ -30,6 +30,7 @@ import test_idle  # noqa: E402,F401
 import test_install  # noqa: E402,F401
 import test_kill  # noqa: E402,F401
 import test_operator  # noqa: E402,F401
+import test_package  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
 
 
