@@ -16,6 +16,7 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "base/log_format.h"
 #include "base/log_thread.h"
 #include "base/memory.h"
 #include "cli/command_tree.h"
@@ -146,6 +147,7 @@ int run(const ServeOptions& options) {
   config->broker.version = TARRY_VERSION;
 
   set_log_level(config->log_level);
+  set_log_format(config->log_format);
   ::umask(077);  // No other user may read the records.
   raise_open_files();
   limit_arenas(4);
