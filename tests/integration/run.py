@@ -32,6 +32,8 @@ import test_kill  # noqa: E402,F401
 import test_operator  # noqa: E402,F401
 import test_package  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
+import test_settings  # noqa: E402,F401
+import test_terminal  # noqa: E402,F401
 
 
 def main():
