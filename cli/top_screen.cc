@@ -141,7 +141,7 @@ class TopText {
     line("");
     Table table({{"DUE NEXT"},
                  {"IN"},
-                 {"TOPIC", false, true},
+                 {"TOPIC", false, true, 2},
                  {"ID", false, true},
                  {"KEY", false, true, 1}});
     for (std::size_t i = 0; i < count; ++i) {
