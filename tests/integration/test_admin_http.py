@@ -28,10 +28,10 @@ class Stream:
         self.socket.settimeout(20)
         self.socket.connect(("127.0.0.1", broker.admin[1]))
         host = "127.0.0.1:%d" % broker.admin[1]
+        self.file = self.socket.makefile("rb")
         self.socket.sendall(f"GET /events HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n".encode())
 
     def status(self):
-        self.file = self.socket.makefile("rb")
         return int(self.file.readline().split()[1])
 
     def event(self, name):
@@ -42,6 +42,7 @@ class Stream:
         raise AssertionError(f"the stream ended before the event {name}")
 
     def close(self):
+        self.file.close()  # It would keep the connection open.
         self.socket.close()
 
 
