@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <fmt/core.h>
+#include <boost/asio/ip/address.hpp>
 
 #include "base/token_proof.h"
 
@@ -78,6 +79,21 @@ bool same_word(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, same_letter);
 }
 
+// "[::1]:8080" --> "[::1]"
+std::string_view without_port(std::string_view host) {
+  const auto colon = host.rfind(':');
+  const auto bracket = host.rfind(']');
+  if (colon == host.npos || (bracket != host.npos && bracket > colon)) return host;
+  return host.substr(0, colon);
+}
+
+bool is_address(std::string_view host) {
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  boost::system::error_code error;
+  boost::asio::ip::make_address(host, error);
+  return !error;
+}
+
 }  // namespace
 
 Result<Token> Token::open(const std::string& path, Random& random) {
@@ -135,27 +151,40 @@ bool Token::authorizes(std::string_view header) const {
   return matches(header);
 }
 
-Hosts::Hosts(const std::string& host, std::uint16_t port, bool loopback) : loopback_(loopback) {
+Hosts::Hosts(Options options)
+    : loopback_(options.loopback),
+      open_reads_(options.open_reads),
+      allowed_(std::move(options.allowed)) {
   const auto add = [&](std::string_view name) {
-    names_.push_back(fmt::format("{}:{}", name, port));
-    if (port == 80) names_.emplace_back(name);  // Clients leave out the port that http has.
+    names_.push_back(fmt::format("{}:{}", name, options.port));
+    if (options.port == 80) names_.emplace_back(name);  // Clients leave out the port of http.
   };
   add("localhost");
   add("127.0.0.1");
   add("[::1]");
-  if (!host.empty()) add(host.contains(':') ? "[" + host + "]" : host);
+  if (!options.host.empty())
+    add(options.host.contains(':') ? "[" + options.host + "]" : options.host);
 }
 
 bool Hosts::accepts(std::string_view header) const {
-  if (!loopback_) return true;
+  if (!reads_are_open()) return true;
+  if (!loopback_ && is_address(without_port(header))) return true;
+  if (is_allowed(header)) return true;
   return std::ranges::any_of(names_,
                              [&](const std::string& name) { return same_word(name, header); });
 }
 
-bool Hosts::is_own_origin(std::string_view origin, std::string_view host) {
-  constexpr std::string_view scheme = "http://";
-  return !host.empty() && origin.starts_with(scheme) &&
-         same_word(origin.substr(scheme.size()), host);
+bool Hosts::is_allowed(std::string_view header) const {
+  return std::ranges::any_of(allowed_, [&](const std::string& name) {
+    return name == "*" || same_word(name, header) || same_word(name, without_port(header));
+  });
+}
+
+bool Hosts::is_own_origin(std::string_view origin, std::string_view host) const {
+  const auto is = [&](std::string_view scheme) {
+    return origin.starts_with(scheme) && same_word(origin.substr(scheme.size()), host);
+  };
+  return !host.empty() && (is("http://") || (is("https://") && is_allowed(host)));
 }
 
 }  // namespace tarry::admin

@@ -3,13 +3,16 @@
 // Access: the token, and the hosts under which the admin may be addressed.
 //
 //   Token   DATA/admin.token: 64 hexadecimal digits, made at the first start, mode 0600.  A file
-//           that other users could read is refused, as is one without a token.
+//           that other users could read is refused, as is one without a token.  The same for
+//           DATA/admin.read.token, whose owner may read.
 //   Hosts   the names of the admin's address.  A browser that was lured to a name which now
 //           resolves to 127.0.0.1 (DNS rebinding) sends that name as Host and is answered 421.
 //
 // If the admin listens on loopback alone, reading needs no token and the Host is checked.  On any
-// other address, all requests but the health checks and /proof need the token, and Host may be
-// anything: a client that has the token was not lured.
+// other address, all requests but the health checks, /proof, the page's files and the login need a
+// token, and Host may be anything: a client that has the token was not lured.  With
+// tarry.admin.open.reads reading needs none there either, and the Host is checked again, but for
+// addresses: nobody else can make a name of them.
 
 #include <cstdint>
 #include <string>
@@ -41,17 +44,31 @@ class Token {
 
 class Hosts {
  public:
-  // `host` is the configured one, without brackets around an IPv6 address.
-  Hosts(const std::string& host, std::uint16_t port, bool loopback);
+  struct Options {
+    std::string host;  // The configured one, without brackets around an IPv6 address.
+    std::uint16_t port = 0;
+    bool loopback = false;
+    bool open_reads = false;
+    // tarry.admin.allowed.hosts: "name", of any port, "name:port", or "*".
+    std::vector<std::string> allowed = {};
+  };
+  explicit Hosts(Options options);
 
   bool loopback() const { return loopback_; }
+  // Whether reading needs no token.
+  bool reads_are_open() const { return loopback_ || open_reads_; }
   // Whether a Host header names this admin.
   bool accepts(std::string_view header) const;
-  // Whether an Origin header is that of our own page, loaded as `host`.
-  static bool is_own_origin(std::string_view origin, std::string_view host);
+  // Whether an Origin header is that of our own page, loaded as `host`; by https only when a proxy
+  // may stand before us, which is when the name was allowed.
+  bool is_own_origin(std::string_view origin, std::string_view host) const;
 
  private:
+  bool is_allowed(std::string_view header) const;
+
   const bool loopback_;
+  const bool open_reads_;
+  const std::vector<std::string> allowed_;
   std::vector<std::string> names_;  // "127.0.0.1:8080", in lower case.
 };
 

@@ -4,6 +4,7 @@
 //
 // On shard 0's thread; handlers hop from there.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,8 @@
 #include <vector>
 
 #include "admin/access.h"
+#include "admin/pauses.h"
+#include "admin/sessions.h"
 #include "admin/target.h"
 #include "base/clock.h"
 
@@ -24,6 +27,9 @@ class Shard;
 
 namespace tarry::admin {
 
+class DuePicture;
+class EventFeed;
+
 // The parts of a request that the admin uses.  The views live as long as the request.
 struct Question {
   std::string_view method;
@@ -32,8 +38,12 @@ struct Question {
   std::optional<std::string_view> origin;
   std::string_view fetch_site;  // Sec-Fetch-Site
   std::string_view authorization;
+  std::string_view cookie;
+  std::string_view accept_encoding;
+  std::string_view if_none_match;
   std::string_view local;  // Our end of the connection: "127.0.0.1:8080".
   std::string_view body = {};
+  std::string_view accept = {};
 };
 
 class ReplyStream;
@@ -62,19 +72,29 @@ struct Context {
   broker::Shard& here;
   const ProgramFacts facts;
   const Token token;
+  const Token read_token;
   const Hosts hosts;
+  // Names the cluster: a browser sends the cookies of all ports of a host to each.
+  const std::string cookie_name;
+  const std::chrono::milliseconds wrong_login_delay;
+  const std::shared_ptr<Pauses> pauses;
+  const std::shared_ptr<EventFeed> events;
+  const std::shared_ptr<DuePicture> due;
+  // What all of this belongs to: held by coroutines that no connection waits for.
+  const std::weak_ptr<void> owner;
+  Sessions sessions{};
 
   // The size of the data directory is found by walking through it, so it is cached for a while.
   struct DiskUse {
     std::uint64_t bytes = 0;
-    std::optional<MonoTime> at;
+    std::optional<MonoTime> again;  // Not before.
     bool looking = false;
   } disk_use{};
   // When the first record is due that is on disk alone: a bucket is read for it.
   struct FirstOnDisk {
     std::optional<WallTime> from;  // The beginning of the bucket.
     WallTime due;
-    std::optional<MonoTime> at;
+    MonoTime again{};  // Not before.
     bool looking = false;
   } first_on_disk{};
 };
@@ -84,6 +104,12 @@ struct Call {
   Target target;
   std::string local = {};  // Our end of the connection.
   std::string body = {};
+  std::string session = {};  // The key in its cookie; empty: none.
+  std::string accept_encoding = {};
+  std::string if_none_match = {};
+  bool may_read = true;
+  bool came_by_tls = false;  // To a proxy before us.
+  std::string accept = {};
 
   const std::string& part(std::size_t index) const { return target.path[index]; }
   // Null when it is not given.

@@ -58,10 +58,16 @@ std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& top
   return number<PartitionIndex>("partition", *text, 0, topic.partitions - 1);
 }
 
-WallTime time_of(const char* name, const std::string& text) {
+WallTime time_of(const Call& call, const char* name, const std::string& text) {
   std::string given = text;
   // A + that was not escaped came as a blank, which stands in no time.
   std::ranges::replace(given, ' ', '+');
+  const WallTime now = call.context.broker.clock().wall();
+  if (given == "now") return now;
+  if (given.starts_with('+') || given.starts_with('-')) {
+    if (const auto by = parse_duration(std::string_view(given).substr(1)))
+      return given.front() == '-' ? now - *by : now + *by;
+  }
   const auto time = parse_time(given);
   if (!time) throw Refused{400, fmt::format("{}: {}", name, time.error().message)};
   return *time;

@@ -24,8 +24,8 @@ broker::TopicPtr topic_of(Call& call, const std::string& name);
 // The parameter `partition`, of that topic.
 std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& topic);
 
-// A time that was given as `name`.
-WallTime time_of(const char* name, const std::string& text);
+// A time that was given as `name`; also now, +1h and -10m, by the broker's clock.
+WallTime time_of(const Call& call, const char* name, const std::string& text);
 
 // A pattern that was given as `name`; an empty one is refused.
 std::string pattern_of(const char* name, const std::string& text);

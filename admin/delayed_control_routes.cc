@@ -87,14 +87,14 @@ bool flag_in(const Json& body, const char* key) {
 }
 
 // `due` is a time, `by` a duration, which may have a sign.
-delay::Engine::NewDue new_due_in(const Json& body) {
+delay::Engine::NewDue new_due_in(const Call& call, const Json& body) {
   const auto due = text_in(body, "due");
   const auto by = text_in(body, "by");
   if (due.has_value() == by.has_value()) {
     throw Refused{
         400, R"(a move needs either "due", a time, or "by", a duration, as in {"by": "-10m"})"};
   }
-  if (due) return time_of("due", *due);
+  if (due) return time_of(call, "due", *due);
   const bool earlier = by->starts_with('-');
   const auto duration =
       parse_duration(std::string_view(*by).substr(earlier || by->starts_with('+') ? 1 : 0));
@@ -246,7 +246,7 @@ asio::awaitable<Reply> cancel_delayed(Call& call) {
 
 asio::awaitable<Reply> move_delayed(Call& call) {
   const Json body = object_in(call, {"due", "by"}, R"({"due": "2026-12-24T18:00:00Z"})");
-  co_return co_await control_one(call, {Kind::move, new_due_in(body)});
+  co_return co_await control_one(call, {Kind::move, new_due_in(call, body)});
 }
 
 asio::awaitable<Reply> deliver_delayed(Call& call) {
@@ -261,15 +261,15 @@ asio::awaitable<Reply> select_delayed(Call& call) {
   query.topic = topic_of(call, call.part(1));
   if (const auto id = text_in(body, "id")) query.id = pattern_of("id", *id);
   if (const auto key = text_in(body, "key")) query.key = pattern_of("key", *key);
-  if (const auto from = text_in(body, "from")) query.from = time_of("from", *from);
-  if (const auto to = text_in(body, "to")) query.until = time_of("to", *to);
+  if (const auto from = text_in(body, "from")) query.from = time_of(call, "from", *from);
+  if (const auto to = text_in(body, "to")) query.until = time_of(call, "to", *to);
   if (const auto partition = text_in(body, "partition")) {
     query.partition = static_cast<PartitionIndex>(number_of(
         "partition", *partition, 0, static_cast<std::size_t>(query.topic->partitions - 1)));
   }
   DelayedControl control{action_in(body)};
   if (control.kind == Kind::move) {
-    control.due = new_due_in(body);
+    control.due = new_due_in(call, body);
   } else if (value_in(body, "due") != nullptr || value_in(body, "by") != nullptr) {
     throw Refused{400, "due and by belong to the action move"};
   }

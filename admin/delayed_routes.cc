@@ -1,7 +1,10 @@
 #include "admin/delayed_routes.h"
 
+#include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +21,14 @@ namespace asio = boost::asio;
 using broker::DelayedRecord;
 
 constexpr std::size_t max_page_records = 1000;
+
+// A search that finds little is answered after this time, and goes on with the next page.
+constexpr std::chrono::milliseconds search_time{400};
+constexpr std::size_t max_search_bytes = 1000;
+
+// An id is looked up in so many partitions of topics with pending records; beyond, it is found
+// when its turn comes.
+constexpr std::size_t looked_up_partitions = 4096;
 
 // The unit that `by` names.
 std::chrono::milliseconds unit_of(const std::string& by) {
@@ -47,24 +58,33 @@ std::string_view name_of(broker::PartitionEvent::Kind kind) {
   return "moved";
 }
 
-}  // namespace
+bool flag_of(const Call& call, const char* name) {
+  const auto* text = call.parameter(name);
+  if (text == nullptr) return false;
+  if (*text != "true" && *text != "false")
+    throw Refused{400, fmt::format("{}={}: give true or false", name, printable(*text))};
+  return *text == "true";
+}
 
-asio::awaitable<Reply> list_delayed(Call& call) {
+broker::DelayedQuery query_of(Call& call) {
   broker::DelayedQuery query;
   if (const auto* topic = call.parameter("topic")) query.topic = topic_of(call, *topic);
   if (call.parameter("partition") != nullptr) {
     if (!query.topic) throw Refused{400, "partition needs a topic, as in topic=orders&partition=0"};
     query.partition = partition_of(call, *query.topic);
   }
-  if (const auto* from = call.parameter("from")) query.from = time_of("from", *from);
-  if (const auto* to = call.parameter("to")) query.until = time_of("to", *to);
-  if (const auto* id = call.parameter("id")) {
-    query.id = pattern_of("id", *id);
-  }
+  if (const auto* from = call.parameter("from")) query.from = time_of(call, "from", *from);
+  if (const auto* to = call.parameter("to")) query.until = time_of(call, "to", *to);
+  if (const auto* id = call.parameter("id")) query.id = pattern_of("id", *id);
   if (const auto* key = call.parameter("key")) query.key = pattern_of("key", *key);
-  const auto* values = call.parameter("values");
-  if (values != nullptr && *values != "true" && *values != "false")
-    throw Refused{400, fmt::format("values={}: give true or false", printable(*values))};
+  if (const auto* text = call.parameter("q")) {
+    if (text->empty() || text->size() > max_search_bytes) {
+      throw Refused{400, fmt::format("q: give 1 to {} bytes, which are an id, a handle, or a part "
+                                     "of an id or of a key",
+                                     max_search_bytes)};
+    }
+    query.text = *text;
+  }
   if (const auto* limit = call.parameter("limit"))
     query.limit = number_of("limit", *limit, 1, max_page_records);
   if (const auto* after = call.parameter("after")) {
@@ -75,17 +95,79 @@ asio::awaitable<Reply> list_delayed(Call& call) {
     }
     query.after = *after;
   }
+  return query;
+}
 
+// What is pending under exactly this id or handle: known at once, however much is pending.
+asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::DelayedQuery& query) {
   auto& context = call.context;
-  const auto page = co_await broker::list_delayed(context.broker, context.here, std::move(query));
-  if (!page) throw_failed(page.error());
+  std::vector<DelayedRecord> records;
+  const auto add = [&](DelayedRecord record) {
+    if (record.due < query.from || record.due >= query.until) return;
+    if (query.topic && record.topic != query.topic->name) return;
+    if (query.partition && record.partition != *query.partition) return;
+    if (records.size() < query.limit) records.push_back(std::move(record));
+  };
+  if (query.text.starts_with('@')) {
+    auto found = co_await broker::find_by_handle(context.broker, context.here, query.text);
+    if (!found) throw_failed(found.error());
+    if (*found) add(std::move(**found));
+    co_return records;
+  }
+  if (!query.key.empty() || !query.id.empty()) co_return records;
+  std::vector<broker::TopicPtr> topics;
+  std::size_t partitions = 0;
+  for (const auto& topic : context.here.topics().by_name()) {
+    if (query.topic && topic->id != query.topic->id) continue;
+    if (context.broker.pending_counts().pending_of(topic->id) == 0) continue;
+    partitions += static_cast<std::size_t>(topic->partitions);
+    topics.push_back(topic);
+  }
+  if (partitions > looked_up_partitions) co_return records;
+  for (const auto& topic : topics) {
+    auto found = co_await broker::find_delayed(context.broker, context.here, topic, query.text,
+                                               query.partition);
+    if (!found) throw_failed(found.error());
+    for (auto& record : found->pending) add(std::move(record));
+  }
+  co_return records;
+}
+
+}  // namespace
+
+asio::awaitable<Reply> list_delayed(Call& call) {
+  auto query = query_of(call);
+  const bool values = flag_of(call, "values");
+  std::vector<DelayedRecord> records;
+  if (!query.text.empty() && !query.after) records = co_await look_up(call, query);
+  const auto looked_up = static_cast<std::ptrdiff_t>(records.size());
+  const std::size_t limit = std::max(query.limit, records.size());
+  const bool searches = !query.text.empty() || !query.key.empty();
+  // A handle names one record, which was found or is none.
+  bool ended = query.text.starts_with('@') && broker::is_delayed_cursor(query.text);
+  auto& context = call.context;
+  const MonoTime until = context.broker.clock().mono() + search_time;
+  for (bool first = true; !ended && (first || records.size() < limit); first = false) {
+    auto some = query;
+    some.limit = std::max<std::size_t>(limit - records.size(), 1);
+    auto page = co_await broker::list_delayed(context.broker, context.here, some, !first);
+    if (!page) throw_failed(page.error());
+    for (auto& record : page->records) {
+      const std::span known(records.begin(), records.begin() + looked_up);
+      if (std::ranges::find(known, record.handle, &DelayedRecord::handle) == known.end())
+        records.push_back(std::move(record));
+    }
+    ended = page->next.empty();
+    query.after = std::move(page->next);
+    if (!searches || context.broker.clock().mono() >= until) break;
+  }
   Json body;
   body["records"] = Json::array();
-  for (const auto& record : page->records) {
+  for (const auto& record : records) {
     body["records"].push_back(json_of(record));
-    if (values != nullptr && *values == "true") put_value(body["records"].back(), record);
+    if (values) put_value(body["records"].back(), record);
   }
-  body["next"] = page->next.empty() ? Json(nullptr) : Json(page->next);
+  body["next"] = ended ? Json(nullptr) : Json(*query.after);
   co_return json_reply(body);
 }
 
@@ -119,8 +201,8 @@ asio::awaitable<Reply> count_delayed(Call& call) {
   const auto* from = call.parameter("from");
   const auto* to = call.parameter("to");
   const auto* by = call.parameter("by");
-  if (from != nullptr) query.from = time_of("from", *from);
-  if (to != nullptr) query.until = time_of("to", *to);
+  if (from != nullptr) query.from = time_of(call, "from", *from);
+  if (to != nullptr) query.until = time_of(call, "to", *to);
   Json body;
   if (by == nullptr && from == nullptr && to == nullptr) {
     const auto& counts = context.broker.pending_counts();

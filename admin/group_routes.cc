@@ -9,12 +9,16 @@
 
 #include "admin/json_reply.h"
 #include "base/log.h"
+#include "broker/broker.h"
 #include "broker/views/group_status.h"
 
 namespace tarry::admin {
 namespace {
 
 namespace asio = boost::asio;
+
+// As many as one answer may have; each is asked for its lag.
+constexpr std::size_t max_groups_shown = 10'000;
 
 Json summary_json(const broker::GroupSummary& group) {
   Json json;
@@ -63,14 +67,36 @@ Json offset_json(const broker::OffsetStatus& offset) {
   return json;
 }
 
+// The sum over its partitions; null if that of one is not known.
+Json lag_json(const broker::GroupStatus& group) {
+  std::int64_t lag = 0;
+  for (const auto& offset : group.offsets) {
+    if (!offset.lag) return nullptr;
+    lag += *offset.lag;
+  }
+  return lag;
+}
+
 }  // namespace
 
-asio::awaitable<Reply> get_groups(Call& call) {
-  const auto groups = co_await broker::group_summaries(call.context.broker, call.context.here);
+asio::awaitable<Json> groups_json(Context& context, std::size_t limit) {
+  const auto groups = co_await broker::group_summaries(context.broker, context.here);
   Json body;
+  body["at_ms"] = to_ms(context.broker.clock().wall());
   body["groups"] = Json::array();
-  for (const auto& group : groups) body["groups"].push_back(summary_json(group));
-  co_return json_reply(body);
+  for (const auto& group : groups) {
+    if (body["groups"].size() == limit) break;
+    body["groups"].push_back(summary_json(group));
+    // Partitions that nobody uses stay closed: their lag is unknown, and so is the group's.
+    const auto status = co_await broker::group_status(context.broker, context.here, group.id, 0);
+    body["groups"].back()["lag"] = status ? lag_json(*status) : Json(nullptr);
+  }
+  body["groups_total"] = groups.size();
+  co_return body;
+}
+
+asio::awaitable<Reply> get_groups(Call& call) {
+  co_return json_reply(co_await groups_json(call.context, max_groups_shown));
 }
 
 asio::awaitable<Reply> get_group(Call& call) {

@@ -22,6 +22,8 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
+#include "admin/due_picture.h"
+#include "admin/event_feed.h"
 #include "admin/reply_stream.h"
 #include "admin/routes.h"
 #include "base/log.h"
@@ -124,12 +126,20 @@ Question question_of(const Request& request, std::size_t header_count) {
   question.origin = single(request, http::field::origin);
   question.fetch_site = single(request, http::field::sec_fetch_site).value_or("");
   question.authorization = single(request, http::field::authorization).value_or("");
+  question.cookie = single(request, http::field::cookie).value_or("");
+  question.accept_encoding = view(request[http::field::accept_encoding]);
+  question.accept = view(request[http::field::accept]);
+  question.if_none_match = view(request[http::field::if_none_match]);
   if (const auto coding = single(request, http::field::transfer_encoding);
       coding && !beast::iequals(beast::string_view(coding->data(), coding->size()), "chunked"))
     throw Refused{400, "the only transfer encoding is chunked"};
   question.body = request.body();
   return question;
 }
+
+// Of the kernel, for an answer that is made while it is sent: so a client that reads nothing is
+// noticed soon, and costs little until then.
+constexpr int stream_buffer_bytes = 64 * 1024;
 
 using Response = http::response<http::string_body>;
 
@@ -151,6 +161,8 @@ Response response_of(Reply reply, unsigned version, bool keep_alive) {
   response.keep_alive(keep_alive);
   response.body() = std::move(reply.body);
   response.prepare_payload();
+  // These have no body, and no length of one.
+  if (reply.status == 204 || reply.status == 304) response.erase(http::field::content_length);
   return response;
 }
 
@@ -223,7 +235,10 @@ struct HttpServer::Impl {
   std::optional<asio::steady_timer> pause;  // While there are no descriptors.
   std::list<Stream*> streams;               // Those that are served,
   std::list<HealthCheck> health_checks;     // and those beyond, in the order in which they came.
-  std::optional<Context> context;           // From start() on.
+  // From start() on.
+  std::shared_ptr<Pauses> pauses;
+  std::shared_ptr<EventFeed> events;
+  std::optional<Context> context;
   bool stopped = false;
 };
 
@@ -400,6 +415,7 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
     }
   }
   keep_alive = keep_alive && !stopped;
+  if (is_head) reply.stream.reset();
   // A client of HTTP/1.0 knows the end of it by that of the connection.
   if (reply.stream)
     co_return co_await write_stream(stream, std::move(reply), keep_alive && version == 11);
@@ -430,6 +446,7 @@ asio::awaitable<bool> HttpServer::Impl::write_stream(Stream& stream, Reply reply
   http::response_serializer<http::empty_body> serializer(head);
   stream.expires_after(options.request_timeout);
   error_code error;
+  stream.socket().set_option(tcp::socket::send_buffer_size(stream_buffer_bytes), error);
   co_await http::async_write_header(stream, serializer, into(error));
   while (!error && !stopped) {
     const auto piece = co_await reply.stream->next();
@@ -477,13 +494,27 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(boost::asio::any_io_executo
 Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address,
                            std::size_t max_kafka_connections) {
   Impl& in = *impl_;
-  auto token = Token::open(broker.config().data_directory + "/admin.token", broker.random());
+  auto token = Token::open(broker.identity().data_directory + "/admin.token", broker.random());
   if (!token) return std::unexpected(token.error());
+  auto read_token =
+      Token::open(broker.identity().data_directory + "/admin.read.token", broker.random());
+  if (!read_token) return std::unexpected(read_token.error());
+  in.pauses = std::make_shared<Pauses>(in.executor);
+  in.events =
+      std::make_shared<EventFeed>(in.executor, in.options.event_streams, in.options.event_interval);
   in.context.emplace(Context{broker,
                              broker.shard(0),
                              {std::move(kafka_address), max_kafka_connections, in.address},
                              std::move(*token),
-                             Hosts(in.options.host, in.port, in.loopback)});
+                             std::move(*read_token),
+                             Hosts({in.options.host, in.port, in.loopback, in.options.open_reads,
+                                    in.options.allowed_hosts}),
+                             "tarry_session_" + broker.identity().cluster_id,
+                             in.options.wrong_login_delay,
+                             in.pauses,
+                             in.events,
+                             std::make_shared<DuePicture>(),
+                             impl_});
   for (auto& acceptor : in.acceptors) {
     error_code error;
     acceptor.listen(backlog, error);
@@ -503,12 +534,22 @@ void HttpServer::stop() {
   error_code ignored;
   for (auto& acceptor : in.acceptors) acceptor.close(ignored);
   if (in.pause) in.pause->cancel();
+  if (in.pauses) in.pauses->stop();
+  if (in.events) in.events->stop();
   for (auto* stream : in.streams) stream->close();
   for (auto& check : in.health_checks) check.stream.close();
 }
 
 const std::string& HttpServer::address() const {
   return impl_->address;
+}
+
+std::size_t HttpServer::event_streams() const {
+  return impl_->events ? impl_->events->streams() : 0;
+}
+
+std::uint64_t HttpServer::event_rounds() const {
+  return impl_->events ? impl_->events->rounds() : 0;
 }
 
 }  // namespace tarry::admin

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <boost/asio/any_io_executor.hpp>
 
@@ -41,6 +42,8 @@ namespace tarry::admin {
 struct HttpOptions {
   std::string host = "127.0.0.1";  // Name, address without brackets, "localhost", or empty: any.
   std::uint16_t port = 8080;       // 0: a free one.
+  std::vector<std::string> allowed_hosts = {};  // tarry.admin.allowed.hosts
+  bool open_reads = false;                      // tarry.admin.open.reads
 
   std::size_t max_connections = 100;
   // Further connections, for health checks alone: enough that a check has sent its request before
@@ -52,6 +55,9 @@ struct HttpOptions {
   std::size_t body_bytes = 1024 * 1024;
   std::chrono::milliseconds request_timeout{10'000};  // For a request to come, an answer to go.
   std::chrono::milliseconds idle_timeout{60'000};     // Between two requests.
+  std::size_t event_streams = 32;                     // Of max_connections.
+  std::chrono::milliseconds event_interval{1'000};
+  std::chrono::milliseconds wrong_login_delay{1'000};  // Before the answer to a wrong token.
 };
 
 class HttpServer {
@@ -71,6 +77,10 @@ class HttpServer {
 
   // "127.0.0.1:8080", "[::1]:8080"; as asked for, with the port that was found.
   const std::string& address() const;
+
+  // Of GET /events: the open ones, and how often they were computed for.  Any thread.
+  std::size_t event_streams() const;
+  std::uint64_t event_rounds() const;
 
  private:
   struct Impl;

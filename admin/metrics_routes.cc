@@ -1,14 +1,23 @@
 #include "admin/metrics_routes.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "admin/metrics_text.h"
 #include "admin/overview.h"
+#include "base/log.h"
 #include "broker/broker.h"
+#include "broker/views/metric_series.h"
 #include "broker/views/status.h"
 
 namespace tarry::admin {
@@ -16,11 +25,11 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Each topic with something pending is a time series that Prometheus keeps.
-constexpr std::size_t max_topics_shown = 1000;
+// A label's value for the sum of what is not told apart; no topic and no partition is called so.
+constexpr std::string_view other_label = "(other)";
 
 void report_broker(const broker::Broker& broker, MetricSink& sink) {
-  const auto& config = broker.config();
+  const auto& config = broker.identity();
   {
     const MetricLabel version(sink, "version", config.version);
     const MetricLabel cluster(sink, "cluster_id", config.cluster_id);
@@ -32,17 +41,95 @@ void report_broker(const broker::Broker& broker, MetricSink& sink) {
   sink.gauge({"tarry_broker_uptime_seconds", "Time since the broker's start."}, up.count());
 }
 
-void report_pending_by_topic(Context& context, MetricSink& sink) {
-  std::size_t shown = 0;
-  for (const auto& topic : context.here.topics().by_name()) {
-    const auto count = context.broker.pending_counts().pending_of(topic->id);
-    if (count == 0) continue;
-    if (++shown > max_topics_shown) break;
-    const MetricLabel label(sink, "topic", topic->name);
+void report_topics(const broker::TopicSeries& series, MetricSink& sink) {
+  const auto pending = [&](std::string_view topic, std::uint64_t records) {
+    const MetricLabel label(sink, "topic", topic);
     sink.gauge({"tarry_delay_topic_pending",
                 "Pending records of a topic; topics without any are left out."},
-               count);
+               records);
+  };
+  for (const auto& topic : series.pending) pending(topic.topic, topic.records);
+  if (series.other_pending > 0) pending(other_label, series.other_pending);
+  const auto delivered = [&](std::string_view topic, const broker::TopicDeliveries& of) {
+    const MetricLabel label(sink, "topic", topic);
+    sink.counter({"tarry_delay_topic_delivered_total", "Records of a topic that were delivered."},
+                 of.records);
+    sink.counter({"tarry_delay_topic_lag_seconds_total",
+                  "Time from due until durable in the log, summed over a topic's records."},
+                 of.lag_seconds);
+  };
+  for (const auto& topic : series.deliveries) delivered(topic.topic, topic);
+  if (series.other_deliveries.records > 0) delivered(other_label, series.other_deliveries);
+}
+
+void report_groups(const broker::GroupSeries& series, MetricSink& sink) {
+  sink.gauge({"tarry_broker_groups", "Consumer groups."}, series.groups);
+  const auto members = [&](std::string_view group, std::uint64_t count) {
+    const MetricLabel label(sink, "group", group);
+    sink.gauge({"tarry_broker_group_members", "Members of a consumer group."}, count);
+  };
+  for (const auto& group : series.members) members(group.group, group.members);
+  if (series.groups > series.members.size()) members(other_label, series.other_members);
+  const auto lag = [&](std::string_view group, std::string_view topic, std::string_view partition,
+                       std::uint64_t offsets) {
+    const MetricLabel of_group(sink, "group", group);
+    const MetricLabel of_topic(sink, "topic", topic);
+    const MetricLabel of_partition(sink, "partition", partition);
+    sink.gauge({"tarry_broker_group_lag",
+                "Offsets of a partition that a group has still to read, from the committed one."},
+               offsets);
+  };
+  for (const auto& each : series.lags)
+    lag(each.group, each.topic, std::to_string(each.partition), each.lag);
+  if (series.has_others) lag(other_label, other_label, other_label, series.other_lags);
+}
+
+// The file systems that the broker writes to; what cannot be asked is left out.
+struct FileSystem {
+  std::string directory;
+  std::filesystem::space_info space;
+};
+
+// Blocks.
+std::vector<FileSystem> file_systems(const broker::BrokerIdentity& broker) {
+  std::vector<FileSystem> found;
+  std::optional<dev_t> first;
+  for (const auto& directory : {broker.data_directory, broker.log_directory}) {
+    struct stat status {};
+    if (::stat(directory.c_str(), &status) != 0 || first == status.st_dev) continue;
+    if (!first) first = status.st_dev;
+    std::error_code failed;
+    const auto space = std::filesystem::space(directory, failed);
+    if (!failed) found.push_back({directory, space});
   }
+  return found;
+}
+
+void report_space(const std::vector<FileSystem>& file_systems, std::int64_t reserve,
+                  MetricSink& sink) {
+  for (const auto& each : file_systems) {
+    const MetricLabel label(sink, "directory", printable(each.directory));
+    sink.gauge({"tarry_storage_free_bytes",
+                "Free bytes of the file system with this directory, for the broker's user."},
+               std::uint64_t{each.space.available});
+    sink.gauge({"tarry_storage_capacity_bytes", "Size of the file system with this directory."},
+               std::uint64_t{each.space.capacity});
+  }
+  sink.gauge({"tarry_storage_reserve_bytes",
+              "The setting tarry.disk.reserve.bytes: with less free no records are accepted."},
+             static_cast<std::uint64_t>(reserve));
+}
+
+// With nothing overdue in memory, a first due time in the past is the beginning of a bucket.
+void report_oldest_overdue(const Overview& all, WallTime now, MetricSink& sink) {
+  std::chrono::duration<double> age{0};
+  const bool any =
+      std::ranges::any_of(all.shards, [](const auto& shard) { return shard.delay.overdue > 0; });
+  if (any && all.pending.next_due)
+    age = std::max(age.zero(), decltype(age)(now - *all.pending.next_due));
+  sink.gauge({"tarry_delay_oldest_overdue_seconds",
+              "Time since the first record was due that is not delivered yet; 0: there is none."},
+             age.count());
 }
 
 void report_wheel(std::string_view name, const timing::TimingWheel::Stats& wheel,
@@ -66,12 +153,20 @@ void report_shard(const broker::ShardStatus& shard, MetricSink& sink) {
 
 asio::awaitable<Reply> get_metrics(Call& call) {
   auto& context = call.context;
+  auto& broker = context.broker;
   const auto all = co_await overview(context);
+  const auto max_series = static_cast<std::size_t>(context.here.config().metrics_max_series);
+  const auto groups = co_await broker::group_series(broker, context.here, max_series);
+  const auto topics = co_await broker::topic_series(broker, context.here, max_series);
+  const auto space =
+      co_await context.here.blocking([&broker] { return file_systems(broker.identity()); });
   MetricsText text;
-  report_broker(context.broker, text);
+  report_broker(broker, text);
   all.topics.report(text);
   all.pending.report(text);
-  report_pending_by_topic(context, text);
+  report_oldest_overdue(all, broker.clock().wall(), text);
+  report_topics(topics, text);
+  report_groups(groups, text);
   for (const auto& shard : all.shards) {
     report_shard(shard, text);
     // These are sums over the shards: a line for each shard would be many, and say little more.
@@ -83,12 +178,14 @@ asio::awaitable<Reply> get_metrics(Call& call) {
     }
   }
   all.disk.report(text);
+  report_space(space, context.here.config().disk_reserve_bytes, text);
   all.pending_files.report(text);
   all.process.report(text);
 
+  const auto format = MetricsText::format_for(call.accept);
   Reply reply;
-  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  reply.body = text.text();
+  reply.content_type = MetricsText::content_type(format);
+  reply.body = text.text(format);
   co_return reply;
 }
 

@@ -1,12 +1,16 @@
 #include "admin/metrics_text.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <system_error>
 #include <variant>
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/assert.h"
 #include "base/clock.h"
 
@@ -74,6 +78,38 @@ void append_histogram(std::string& to, std::string_view name, std::string_view l
   append_sample(to, name, "_count", labels, {}, values.count());
 }
 
+std::string_view trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+// What is before the separator, which is taken off `rest` with it.
+std::string_view take_until(std::string_view& rest, char separator) {
+  const auto part = rest.substr(0, rest.find(separator));
+  rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+  return trimmed(part);
+}
+
+// How much an Accept header wants a media type, from 0 to 1; 0 if it does not name it.
+double weight_of(std::string_view accept, std::string_view type) {
+  double most = 0;
+  while (!accept.empty()) {
+    std::string_view range = take_until(accept, ',');
+    if (!equals_ignoring_case(take_until(range, ';'), type)) continue;
+    double weight = 1;
+    while (!range.empty()) {
+      const auto parameter = take_until(range, ';');
+      if (!parameter.starts_with("q=")) continue;
+      const auto value = parameter.substr(2);
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), weight);
+      if (error != std::errc{} || end != value.data() + value.size()) weight = 0;
+    }
+    most = std::max(most, weight);
+  }
+  return most;
+}
+
 }  // namespace
 
 MetricsText::Family& MetricsText::family(const Metric& metric, std::string_view type) {
@@ -110,12 +146,31 @@ void MetricsText::histogram(const Metric& metric, const Distribution& values, Ti
   of.histograms[label_text("shard")].add(values.total);
 }
 
-std::string MetricsText::text() const {
+MetricsText::Format MetricsText::format_for(std::string_view accept) {
+  const double open_metrics = weight_of(accept, "application/openmetrics-text");
+  const bool asked = open_metrics > 0 && open_metrics >= weight_of(accept, "text/plain");
+  return asked ? Format::open_metrics : Format::prometheus;
+}
+
+std::string_view MetricsText::content_type(Format format) {
+  return format == Format::open_metrics
+             ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+             : "text/plain; version=0.0.4; charset=utf-8";
+}
+
+std::string MetricsText::text(Format format) const {
   std::string text;
   for (const auto& family : families_) {
-    text += fmt::format("# HELP {} ", family.name);
-    append_escaped(text, family.help, false);
-    text += fmt::format("\n# TYPE {} {}\n", family.name, family.type);
+    std::string_view name = family.name;
+    if (format == Format::open_metrics && family.type == "counter") {
+      constexpr std::string_view suffix = "_total";
+      TARRY_ASSERT(name.ends_with(suffix), "a counter's name ends in _total");
+      name.remove_suffix(suffix.size());
+    }
+    text += fmt::format("# HELP {} ", name);
+    // A quote is escaped in a help text of OpenMetrics alone.
+    append_escaped(text, family.help, format == Format::open_metrics);
+    text += fmt::format("\n# TYPE {} {}\n", name, family.type);
     for (const auto& [labels, value] : family.values) {
       std::visit([&](const auto& held) { append_sample(text, family.name, {}, labels, {}, held); },
                  value);
@@ -123,6 +178,7 @@ std::string MetricsText::text() const {
     for (const auto& [labels, values] : family.histograms)
       append_histogram(text, family.name, labels, values, family.units_per_second);
   }
+  if (format == Format::open_metrics) text += "# EOF\n";
   return text;
 }
 

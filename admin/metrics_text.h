@@ -1,7 +1,7 @@
 #pragma once
 
 // MetricsText: writes the metrics that are reported to it in Prometheus' text format, version
-// 0.0.4.
+// 0.0.4, or in that of OpenMetrics 1.0.
 //
 //   MetricsText text;
 //   const MetricLabel label(text, "shard", "0");
@@ -12,7 +12,10 @@
 // their samples by their labels.  A histogram covers all shards, because it is 35 lines: its
 // label of the shard is left out.
 //
+// In OpenMetrics a counter's name is told without its _total, and the text ends with # EOF.
+//
 // https://prometheus.io/docs/instrumenting/exposition_formats/
+// https://prometheus.io/docs/specs/om/open_metrics_spec/
 
 #include <cstddef>
 #include <functional>
@@ -30,7 +33,11 @@ class MetricsText final : public MetricSink {
  public:
   void histogram(const Metric& metric, const Distribution& values, TimeUnit unit) override;
 
-  std::string text() const;
+  enum class Format { prometheus, open_metrics };
+  // The one that an Accept header asks for.
+  static Format format_for(std::string_view accept);
+  static std::string_view content_type(Format format);
+  std::string text(Format format = Format::prometheus) const;
 
  private:
   // Samples by their labels as they are written, without braces.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
@@ -14,11 +16,15 @@ namespace {
 namespace asio = boost::asio;
 using broker::ShardStatus;
 
-// Older than this, the size of the data directory is looked up again.
+// Older than this, the size of the data directory is looked up again; with very many files it
+// takes long, and waits for so many times as long.
 constexpr std::chrono::seconds disk_use_kept{10};
+constexpr int disk_use_share = 50;
 
-// The first due time on disk, too, unless it is in another bucket meanwhile.
+// The first due time on disk, too, unless it is in another bucket meanwhile: a bucket with very
+// many records takes long to read.
 constexpr std::chrono::seconds first_due_kept{10};
+constexpr int first_due_share = 50;
 
 struct Machine {
   ProcessStatus process;
@@ -28,14 +34,22 @@ struct Machine {
 asio::awaitable<Machine> read_process_status(Context& context) {
   auto& use = context.disk_use;
   const MonoTime now = context.broker.clock().mono();
-  const bool stale = !use.looking && (!use.at || now - *use.at >= disk_use_kept);
+  const bool stale = !use.looking && (!use.again || now >= *use.again);
   if (stale) use.looking = true;
   auto machine = co_await context.here.blocking([&broker = context.broker, stale] {
-    return Machine{process_status(), {stale ? broker::bytes_on_disk(broker) : 0}};
+    std::error_code error;
+    const auto space = std::filesystem::space(broker.identity().data_directory, error);
+    Machine found{process_status(), {stale ? broker::bytes_on_disk(broker) : 0}};
+    if (!error) {
+      found.disk.free_bytes = space.available;
+      found.disk.total_bytes = space.capacity;
+    }
+    return found;
   });
   if (stale) {
     use.bytes = machine.disk.bytes;
-    use.at = now;
+    const MonoTime ended = context.broker.clock().mono();
+    use.again = now + std::max<MonoTime::duration>(disk_use_kept, (ended - now) * disk_use_share);
     use.looking = false;
   }
   machine.disk.bytes = use.bytes;
@@ -47,8 +61,7 @@ asio::awaitable<WallTime> first_on_disk(Context& context, WallTime bucket) {
   auto& known = context.first_on_disk;
   const MonoTime now = context.broker.clock().mono();
   const bool is_same = known.from == bucket;
-  if (known.looking || (is_same && now - *known.at < first_due_kept))
-    co_return is_same ? known.due : bucket;
+  if (known.looking || (is_same && now < known.again)) co_return is_same ? known.due : bucket;
   known.looking = true;
   const auto due = co_await broker::first_due_on_disk(context.broker, context.here, bucket);
   known.looking = false;
@@ -58,7 +71,8 @@ asio::awaitable<WallTime> first_on_disk(Context& context, WallTime bucket) {
   known.from = bucket;
   // There may be none, for memory knows more than the disk.
   known.due = due ? due->value_or(bucket) : bucket;
-  known.at = now;
+  const MonoTime ended = context.broker.clock().mono();
+  known.again = now + std::max<MonoTime::duration>(first_due_kept, (ended - now) * first_due_share);
   co_return known.due;
 }
 

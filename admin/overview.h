@@ -33,6 +33,9 @@ struct TopicTotals {
 
 struct DiskStatus {
   std::uint64_t bytes = 0;
+  // Of the file system with the data directory, for this user.
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
 
   void report(MetricSink& sink) const;
 };

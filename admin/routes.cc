@@ -10,14 +10,18 @@
 
 #include "admin/delayed_control_routes.h"
 #include "admin/delayed_routes.h"
+#include "admin/event_routes.h"
 #include "admin/group_routes.h"
 #include "admin/health_routes.h"
 #include "admin/metrics_routes.h"
+#include "admin/page_routes.h"
 #include "admin/purgatory_routes.h"
+#include "admin/session_routes.h"
 #include "admin/status_routes.h"
 #include "admin/topic_routes.h"
 #include "admin/wheel_routes.h"
 #include "base/log.h"
+#include "broker/broker.h"
 
 namespace tarry::admin {
 namespace {
@@ -25,8 +29,9 @@ namespace {
 namespace asio = boost::asio;
 
 enum class Needs {
-  nothing,        // Off loopback neither: health, and who we are before a client sends its token.
-  right_to_read,  // The token off loopback, nothing on it.
+  nothing,        // Off loopback neither: health, who we are before a client sends its token, the
+                  // page's files and its login.
+  right_to_read,  // A token or a session off loopback, nothing on it.
   token,          // It changes something.
 };
 
@@ -44,6 +49,11 @@ constexpr std::string_view delayed_example =
     "/delayed?topic=orders&from=2026-11-21T09:00:00Z&to=2026-11-22T09:00:00Z&id=order-*&limit=100";
 
 constexpr std::array routes{
+    Route{"GET", "/", Needs::nothing, get_page},
+    Route{"GET", "/page/NAME", Needs::nothing, get_page_file},
+    Route{"GET", "/session", Needs::nothing, get_session},
+    Route{"POST", "/login", Needs::nothing, log_in, "", "", true},
+    Route{"POST", "/logout", Needs::nothing, log_out},
     Route{"GET", "/healthz", Needs::nothing, get_health},
     Route{"GET", "/readyz", Needs::nothing, get_readiness},
     Route{"GET", "/proof", Needs::nothing, get_proof, "nonce", "/proof?nonce=0123...cdef"},
@@ -58,7 +68,9 @@ constexpr std::array routes{
     Route{"GET", "/groups", Needs::right_to_read, get_groups},
     Route{"GET", "/groups/NAME", Needs::right_to_read, get_group},
     Route{"GET", "/delayed", Needs::right_to_read, list_delayed,
-          "topic partition from to id key limit after values", delayed_example},
+          "topic partition from to id key q limit after values", delayed_example},
+    Route{"GET", "/events", Needs::right_to_read, get_events},
+    Route{"GET", "/delayed/due", Needs::right_to_read, get_due},
     Route{"GET", "/delayed/count", Needs::right_to_read, count_delayed, "topic by from to",
           "/delayed/count?topic=orders&by=hour"},
     Route{"GET", "/delayed/TOPIC/ID", Needs::right_to_read, get_delayed, "partition",
@@ -83,6 +95,7 @@ std::string_view take_word(std::string_view& rest, char separator) {
 }
 
 bool matches(const Route& route, const std::vector<std::string>& path) {
+  if (route.path == "/") return path.size() == 1 && path.front().empty();
   std::string_view pattern = route.path.substr(1);
   for (const auto& part : path) {
     if (pattern.empty()) return false;
@@ -93,10 +106,11 @@ bool matches(const Route& route, const std::vector<std::string>& path) {
   return pattern.empty();
 }
 
-Reply unauthorized() {
-  Reply reply = refusal(401,
-                        "this needs the token in admin.token in the data directory, as in "
-                        "Authorization: Bearer TOKEN");
+Reply unauthorized(Needs needs) {
+  Reply reply =
+      refusal(401, fmt::format("this needs the token in admin.token {}in the data directory, as in "
+                               "Authorization: Bearer TOKEN",
+                               needs == Needs::token ? "" : "(or admin.read.token) "));
   reply.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"tarry\"");
   return reply;
 }
@@ -116,6 +130,13 @@ std::string wrong_parameters(const Route& route, const Target& target) {
   return {};
 }
 
+// A browser that followed a name which somebody pointed at us (DNS rebinding).  Off loopback a
+// client that has a token was not lured, and health checks tell nothing.
+bool is_lured(const Hosts& hosts, const Question& question, bool known) {
+  if (!question.host || hosts.accepts(*question.host)) return false;
+  return hosts.loopback() || (!known && !is_health_check(question.target));
+}
+
 }  // namespace
 
 bool is_health_check(std::string_view target) {
@@ -124,12 +145,19 @@ bool is_health_check(std::string_view target) {
 }
 
 asio::awaitable<Reply> answer(Context& context, Question question) {
-  if (question.host && !context.hosts.accepts(*question.host)) {
-    co_return refusal(421, fmt::format("the Host '{}' is not this admin's; use {}",
+  const bool may_change = context.token.authorizes(question.authorization);
+  const auto session = cookie_in(question.cookie, context.cookie_name);
+  const bool known =
+      may_change || context.read_token.authorizes(question.authorization) ||
+      (!session.empty() && context.sessions.knows(session, context.broker.clock().mono()));
+  if (is_lured(context.hosts, question, known)) {
+    co_return refusal(421, fmt::format("the Host '{}' is not this admin's; use {}, or allow the "
+                                       "name with tarry.admin.allowed.hosts",
                                        printable(*question.host), context.facts.admin_address));
   }
   const bool reads = question.method == "GET" || question.method == "HEAD";
-  if (question.origin && !Hosts::is_own_origin(*question.origin, question.host.value_or(""))) {
+  if (question.origin &&
+      !context.hosts.is_own_origin(*question.origin, question.host.value_or(""))) {
     co_return refusal(
         403, fmt::format("requests from pages of '{}' are refused", printable(*question.origin)));
   }
@@ -147,14 +175,16 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
     if (each.method == "GET") methods.emplace_back("HEAD");
     if (each.method == method) route = &each;
   }
-  const bool authorized = context.token.authorizes(question.authorization);
+  const bool may_read = known || context.hosts.reads_are_open();
   const bool open = route != nullptr && route->needs == Needs::nothing;
-  if (!context.hosts.loopback() && !open && !authorized) co_return unauthorized();
+  if (!may_read && !open)
+    co_return unauthorized(route == nullptr ? Needs::right_to_read : route->needs);
   if (methods.empty()) {
     co_return refusal(
-        404, fmt::format("there is no path '{}'; the paths are /status, /topics, "
-                         "/groups, /delayed, /wheel, /purgatory, /metrics, /healthz, /readyz",
-                         printable(question.target)));
+        404,
+        fmt::format("there is no path '{}'; the paths are /, /status, /topics, "
+                    "/groups, /delayed, /events, /wheel, /purgatory, /metrics, /healthz, /readyz",
+                    printable(question.target)));
   }
   if (route == nullptr) {
     Reply reply = refusal(405, fmt::format("the method {} is not allowed here; use {}",
@@ -162,12 +192,21 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
     reply.headers.emplace_back("Allow", fmt::format("{}", fmt::join(methods, ", ")));
     co_return reply;
   }
-  if (route->needs == Needs::token && !authorized) co_return unauthorized();
+  if (route->needs == Needs::token && !may_change) co_return unauthorized(route->needs);
   if (!route->takes_body && !question.body.empty())
     co_return refusal(400, fmt::format("{} {} takes no body", route->method, route->path));
   if (auto why = wrong_parameters(*route, *target); !why.empty()) co_return refusal(400, why);
 
-  Call call{context, std::move(*target), std::string(question.local), std::string(question.body)};
+  Call call{context,
+            std::move(*target),
+            std::string(question.local),
+            std::string(question.body),
+            std::string(session),
+            std::string(question.accept_encoding),
+            std::string(question.if_none_match),
+            may_read,
+            question.origin && question.origin->starts_with("https://"),
+            std::string(question.accept)};
   try {
     co_return co_await route->handle(call);
   } catch (const Refused& refused) {

@@ -25,11 +25,12 @@ using Shards = std::vector<broker::ShardStatus>;
 // The facts about the broker that are no figures.
 void put_identity(Json& body, const Context& context, const Shards& shards) {
   const auto& broker = context.broker;
-  const auto& config = broker.config();
+  const auto& config = broker.identity();
   body["version"] = config.version;
   body["cluster_id"] = config.cluster_id;
   body["node_id"] = config.node_id;
   body["state"] = state_of(shards);
+  body["at_ms"] = to_ms(broker.clock().wall());
   body["uptime_ms"] =
       std::chrono::floor<milliseconds>(broker.clock().mono() - broker.started()).count();
   body["window_ms"] = milliseconds(WindowedHistogram::window).count();
@@ -82,19 +83,22 @@ Json all_wheels_json(const Shards& shards) {
   return wheel_json(wheels);
 }
 
-Json storage_json(const Overview& all) {
+Json storage_json(const Context& context, const Overview& all) {
   JsonFields storage;
   all.disk.report(storage);
   all.pending_files.report(storage);
   for (const auto& shard : all.shards) shard.journal.report(storage);
-  return storage.object();
+  Json json = storage.object();
+  json["free_bytes"] = all.disk.free_bytes;
+  json["total_bytes"] = all.disk.total_bytes;
+  json["reserve_bytes"] = context.here.config().disk_reserve_bytes;
+  return json;
 }
 
 }  // namespace
 
-asio::awaitable<Reply> get_status(Call& call) {
-  const auto& context = call.context;
-  const auto all = co_await overview(call.context);
+asio::awaitable<Json> status_json(Context& context) {
+  const auto all = co_await overview(context);
   const auto& shards = all.shards;
 
   Json body;
@@ -110,11 +114,15 @@ asio::awaitable<Reply> get_status(Call& call) {
   body["delayed"] = delayed_json(all.pending, shards);
   body["purgatory"] = purgatory_json(shards, JsonFields::Histograms::recent);
   body["wheel"] = all_wheels_json(shards);
-  body["storage"] = storage_json(all);
+  body["storage"] = storage_json(context, all);
   JsonFields process;
   all.process.report(process);
   body["process"] = process.object();
-  co_return json_reply(body);
+  co_return body;
+}
+
+asio::awaitable<Reply> get_status(Call& call) {
+  co_return json_reply(co_await status_json(call.context));
 }
 
 }  // namespace tarry::admin

@@ -1,5 +1,6 @@
 #include "admin/topic_routes.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -118,6 +119,41 @@ asio::awaitable<Reply> get_topics(Call& call) {
   co_return json_reply(body);
 }
 
+asio::awaitable<Json> topics_event_json(Context& context, std::size_t limit) {
+  const auto all = context.here.topics().by_name();
+  std::vector<std::pair<std::uint64_t, broker::TopicPtr>> topics;
+  for (const auto& topic : all)
+    topics.emplace_back(context.broker.pending_counts().pending_of(topic->id), topic);
+  const auto shown = std::min(limit, topics.size());
+  std::ranges::partial_sort(topics, topics.begin() + static_cast<std::ptrdiff_t>(shown),
+                            [](const auto& a, const auto& b) {
+                              return a.first != b.first ? a.first > b.first
+                                                        : a.second->name < b.second->name;
+                            });
+  topics.resize(shown);
+  std::vector<TopicPartition> partitions;
+  for (const auto& [pending, topic] : topics) {
+    const auto more = partitions_of(*topic);
+    partitions.insert(partitions.end(), more.begin(), more.end());
+  }
+  const auto statuses =
+      co_await broker::partition_statuses(context.broker, context.here, partitions, 0);
+  Json body;
+  body["at_ms"] = to_ms(context.broker.clock().wall());
+  body["topics"] = Json::array();
+  std::span<const PartitionStatus> rest = statuses;
+  for (const auto& [pending, topic] : topics) {
+    const auto count = static_cast<std::size_t>(topic->partitions);
+    Json each = topic_json(context, *topic);
+    each.erase("configs");
+    put_totals(each, rest.first(count));
+    rest = rest.subspan(count);
+    body["topics"].push_back(std::move(each));
+  }
+  body["topics_total"] = all.size();
+  co_return body;
+}
+
 asio::awaitable<Reply> get_topic(Call& call) {
   auto& context = call.context;
   const auto topic = topic_of(call);
@@ -159,7 +195,7 @@ asio::awaitable<Reply> delete_topic(Call& call) {
     }
     force = *given == "true";
   }
-  if (!broker.config().delete_topics) throw Refused{403, "delete.topic.enable is false"};
+  if (!call.context.here.config().delete_topics) throw Refused{403, "delete.topic.enable is false"};
   const auto topic = topic_of(call);
   const auto pending = broker.pending_counts().pending_of(topic->id);
   const auto removed = co_await broker.topics().remove(topic->id, force);

@@ -43,8 +43,7 @@ Json shard_json(const broker::ShardStatus& shard) {
 
 }  // namespace
 
-boost::asio::awaitable<Reply> get_wheel(Call& call) {
-  auto& context = call.context;
+boost::asio::awaitable<Json> wheel_page_json(Context& context) {
   const auto shards = co_await broker::shard_statuses(context.broker, context.here);
   const auto pending = co_await pending_status(context, shards);
   const auto disk = co_await broker::pending_files(context.broker, context.here);
@@ -70,7 +69,11 @@ boost::asio::awaitable<Reply> get_wheel(Call& call) {
                   all.disk_downgrades)});
   body["memory"] = Json{{"records", all.records}, {"bytes", bytes}};
   body["disk"] = Json{{"records", on_disk}, {"next_due_ms", ms_or_null(pending.next_due)}};
-  co_return json_reply(body);
+  co_return body;
+}
+
+boost::asio::awaitable<Reply> get_wheel(Call& call) {
+  co_return json_reply(co_await wheel_page_json(call.context));
 }
 
 }  // namespace tarry::admin

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
@@ -16,15 +17,67 @@
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/spdlog.h>
 
+#include "base/log_format.h"
 #include "base/log_thread.h"
 #include "base/utf8.h"
 
 namespace tarry {
 namespace {
 
-constexpr const char* pattern = "%Y-%m-%dT%H:%M:%S.%e%z %L %v";
+std::atomic<LogLevel> least_level{LogLevel::info};
+std::atomic<LogFormat> line_format{LogFormat::text};
+
+// As tarry.log.level has them.
+std::string_view name_of(spdlog::level::level_enum level) {
+  switch (level) {
+    case spdlog::level::debug:
+      return "debug";
+    case spdlog::level::warn:
+      return "warn";
+    case spdlog::level::err:
+      return "error";
+    default:
+      return "info";
+  }
+}
+
+// Of text that is UTF-8 and has no control characters.
+void append_json(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  out += '"';
+}
+
+// Writes a message as a line with its newline; the message's logger name is the category.
+class LineFormatter {
+ public:
+  std::string line_of(const spdlog::details::log_msg& message) {
+    if (line_format == LogFormat::text) return formatted(text_, message);
+    std::string out = fmt::format(R"({{"time":"{}","level":"{}","component":)",
+                                  formatted(time_, message), name_of(message.level));
+    append_json(out, {message.logger_name.data(), message.logger_name.size()});
+    out += R"(,"message":)";
+    append_json(out, {message.payload.data(), message.payload.size()});
+    out += "}\n";
+    return out;
+  }
+
+ private:
+  static std::string formatted(spdlog::pattern_formatter& formatter,
+                               const spdlog::details::log_msg& message) {
+    spdlog::memory_buf_t text;
+    formatter.format(message, text);
+    return {text.data(), text.size()};
+  }
+
+  static constexpr auto zone = spdlog::pattern_time_type::local;
+  spdlog::pattern_formatter text_{"%Y-%m-%dT%H:%M:%S.%e%z %L %n: %v", zone, "\n"};
+  spdlog::pattern_formatter time_{"%Y-%m-%dT%H:%M:%S.%e%z", zone, ""};
+};
 
 spdlog::level::level_enum level_of(LogLevel level) {
   switch (level) {
@@ -61,15 +114,9 @@ bool write_all(int descriptor, std::string_view bytes) {
 }
 
 std::string text_of_dropped(std::uint64_t lines) {
-  spdlog::pattern_formatter formatter(pattern);
-  spdlog::memory_buf_t text;
-  formatter.format(
-      spdlog::details::log_msg(
-          "", spdlog::level::warn,
-          fmt::format("log: {} lines were dropped here: stderr was not read, or refused them",
-                      lines)),
-      text);
-  return {text.data(), text.size()};
+  const auto text =
+      fmt::format("{} lines were dropped here: stderr was not read, or refused them", lines);
+  return LineFormatter().line_of(spdlog::details::log_msg("log", spdlog::level::warn, text));
 }
 
 }  // namespace
@@ -186,8 +233,8 @@ std::string escape(std::string_view text, Backslash backslash) {
   return out;
 }
 
-// The logger of all threads.  It is never destroyed, because a thread may log while the process
-// ends.
+// Where the lines of all threads go.  It is never destroyed, because a thread may log while the
+// process ends.
 struct Stderr {
   std::mutex mutex;
   std::shared_ptr<LogQueue> queue;  // Null: there is no LogThread.
@@ -208,24 +255,22 @@ void write_line(std::string_view line) {
   }
 }
 
+// Of all threads.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    spdlog::memory_buf_t line;
-    formatter_->format(message, line);
-    write_line({line.data(), line.size()});
+    write_line(lines_.line_of(message));
   }
   void flush_() override {}
+
+ private:
+  LineFormatter lines_;  // One message at a time.
 };
 
-spdlog::logger& logger() {
-  static auto* const made = [] {
-    auto* const logger = new spdlog::logger("tarry", std::make_shared<Sink>());
-    logger->set_pattern(pattern);
-    logger->set_level(spdlog::level::info);
-    return logger;
-  }();
-  return *made;
+void write_message(const char* category, spdlog::level::level_enum level, std::string_view line) {
+  static auto* const sink = new Sink;
+  const std::string escaped = escape_control_characters(line);
+  sink->log(spdlog::details::log_msg(category, level, escaped));
 }
 
 }  // namespace
@@ -265,17 +310,23 @@ bool flush_log(std::chrono::milliseconds patience) {
 }
 
 void write_to_stderr(std::string_view line) {
-  write_line(escape_control_characters(line) + '\n');
+  if (line_format == LogFormat::text) return write_line(escape_control_characters(line) + '\n');
+  constexpr std::string_view prefix = "tarry: ";
+  if (line.starts_with(prefix)) line.remove_prefix(prefix.size());
+  write_message("tarry", spdlog::level::err, line);
 }
 
 void set_log_level(LogLevel level) {
-  logger().set_level(level_of(level));
+  least_level = level;
+}
+void set_log_format(LogFormat format) {
+  line_format = format;
 }
 bool log_enabled(LogLevel level) {
-  return logger().should_log(level_of(level));
+  return level >= least_level && level != LogLevel::off;
 }
 void write_log(LogLevel level, const char* category, std::string_view line) {
-  logger().log(level_of(level), "{}: {}", category, escape_control_characters(line));
+  if (log_enabled(level)) write_message(category, level_of(level), line);
 }
 
 std::string printable(std::string_view text, std::size_t limit) {

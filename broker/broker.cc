@@ -12,6 +12,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "broker/checkpoint/checkpointer.h"
 #include "broker/context/durability_wait.h"
@@ -73,10 +74,21 @@ Result<> check_space(storage::Disk& disk, const std::string& data_directory) {
           data_directory, *free, bytes_to_start));
 }
 
+// They win over what the operator reads in the file.
+void log_dynamic(const DynamicSettings& dynamic) {
+  std::string all;
+  for (const auto& [key, value] : dynamic.stored())
+    all += fmt::format("{}{}={}", all.empty() ? "" : ", ", key, printable(value));
+  if (!all.empty())
+    log_info("broker", "settings that clients have changed win over file and flags: {}", all);
+}
+
 }  // namespace
 
 Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
-    : started_(setup.clock->mono()), directory_(std::move(directory)) {
+    : settings_table_(setup.settings),
+      started_(setup.clock->mono()),
+      directory_(std::move(directory)) {
   context_.config = std::move(setup.config);
   context_.clock = setup.clock;
   context_.random = setup.random;
@@ -145,7 +157,66 @@ Result<> Broker::open_stores() {
   context_.pending = pending_.get();
   context_.pending_counts = &pending_counts_;
   context_.offset_store = offset_store_.get();
+  take_stored_settings();
   return {};
+}
+
+// --- Settings that were changed while the broker ran
+
+Result<BrokerConfig> Broker::config_with(const DynamicSettings& dynamic) const {
+  auto config = settings_table_->config_with(dynamic);
+  if (!config) return config;
+  static_cast<BrokerIdentity&>(*config) = identity();
+  config->dynamic = dynamic;
+  return config;
+}
+
+// What another version has left, and this one does not take, does not keep the broker from
+// starting.
+void Broker::take_stored_settings() {
+  if (settings_table_ == nullptr) return;
+  auto stored = DynamicSettings::of_stored(catalog_->broker_configs());
+  const auto keep_valid = [this](storage::Configs& configs) {
+    std::erase_if(configs, [this](const auto& each) {
+      const auto& [key, value] = each;
+      const auto& entries = context_.config.entries;
+      const auto entry = std::ranges::find(entries, key, &ConfigEntry::name);
+      const bool valid = entry != entries.end() && entry->is_dynamic &&
+                         settings_table_->canonical(key, value).has_value();
+      if (!valid)
+        log_error("broker",
+                  "the setting {}={}, changed by a client, is not valid any more: ignored",
+                  printable(key), printable(value));
+      return !valid;
+    });
+  };
+  keep_valid(stored.of_broker);
+  keep_valid(stored.of_cluster);
+  if (stored == context_.config.dynamic) return;
+  auto config = config_with(stored);
+  if (!config) {
+    log_error("broker", "the settings that clients have changed are ignored: {}",
+              config.error().message);
+    stored = {};
+    config = config_with(stored);
+    TARRY_ASSERT(config.has_value(), "the settings of file and flags go together");
+  }
+  context_.config = std::move(*config);
+  for (auto& shard : shards_) shard->set_config(context_.config);
+}
+
+asio::awaitable<void> Broker::publish_settings(DynamicSettings dynamic) {
+  auto config = config_with(dynamic);
+  TARRY_ASSERT(config.has_value(), "settings are checked before they are written");
+  newest_config_ = std::make_shared<const BrokerConfig>(std::move(*config));
+  // A later change may overtake this one at a shard; so each hop carries the newest.
+  for (auto& shard : shards_) {
+    auto work = [&shard = *shard, newest = newest_config_]() -> asio::awaitable<void> {
+      co_await shard.change_config(newest);
+    };
+    co_await on(*shards_[0], *shard, std::move(work));
+  }
+  settings_table_->changed(newest_config_->dynamic);
 }
 
 void Broker::publish_initial_topics() {
@@ -157,12 +228,13 @@ Result<> Broker::recover() {
   publish_initial_topics();
   Replay replay(context_, shards_, *catalog_);
   TierReplay pending(*pending_, clock().wall(),
-                     static_cast<std::size_t>(config().delay_memory_bytes),
+                     static_cast<std::size_t>(context_.config.delay_memory_bytes),
                      [this] { return flush_pending_store(context_); });
   auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, pending,
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());
   if (auto kept = replay.sync_kept(); !kept) return kept;
+  take_stored_settings();
   // The operator may have moved them away, as damage tells him to; or somebody else has.
   if (!directory_.is_new() && std::ranges::none_of(recovered->journals, [](const auto& journal) {
         return journal.second.exists;
@@ -184,6 +256,11 @@ Result<> Broker::recover() {
   sequences_next_ = catalog_->next_sequence();
   producer_ids_next_ = producer_ids_end_ = catalog_->next_producer_id();
   topics_ = std::make_unique<Topics>(*shards_[0], *this, *catalog_);
+  if (settings_table_ != nullptr) {
+    settings_table_->changed(context_.config.dynamic);
+    log_dynamic(context_.config.dynamic);
+  }
+  settings_ = std::make_unique<LiveSettings>(*shards_[0], *this, *catalog_, settings_table_);
   if (auto loaded = load_groups(); !loaded) return loaded;
   if (directory_.is_new()) return directory_.created();
   return {};

@@ -32,7 +32,9 @@
 #include "broker/context/cancellation_token.h"
 #include "broker/context/once_per_topic.h"
 #include "broker/dead_letter_writer.h"
+#include "broker/settings/dynamic_settings.h"
 #include "broker/shard.h"
+#include "broker/topics/live_settings.h"
 #include "broker/topics/topics.h"
 #include "storage/bucket_store.h"
 #include "storage/catalog.h"
@@ -52,7 +54,8 @@ struct BrokerSetup {
   BrokerConfig config;  // Cluster and node id are read from the directory.
   storage::Disk* disk = nullptr;
   const Clock* clock = nullptr;
-  Random* random = nullptr;  // Any thread may ask it.
+  Random* random = nullptr;           // Any thread may ask it.
+  SettingsTable* settings = nullptr;  // Null: no setting can be changed while it runs.
   std::vector<ShardSetup> shards;
   // The journal could not be written, so no promise can be kept: the caller ends the process.
   // Any thread.
@@ -67,7 +70,7 @@ struct RecoverySummary {
   std::uint64_t pending = 0;
 };
 
-class Broker final : public TopicsHost {
+class Broker final : public TopicsHost, public SettingsHost {
  public:
   static Result<std::unique_ptr<Broker>> open(BrokerSetup setup);
   ~Broker();
@@ -79,7 +82,8 @@ class Broker final : public TopicsHost {
   // Everything dirty is written; `then` runs on shard 0's thread.
   void stop(std::move_only_function<void()> then);
 
-  const BrokerConfig& config() const { return context_.config; }
+  // What never changes; the settings are each shard's (Shard::config()).
+  const BrokerIdentity& identity() const { return context_.config; }
   const Clock& clock() const { return *context_.clock; }
   Random& random() { return *context_.random; }
   storage::Disk& disk() { return *context_.disk; }
@@ -95,7 +99,9 @@ class Broker final : public TopicsHost {
   Shard& shard(std::size_t index) { return *shards_[index]; }
   Shard& shard_of(const TopicPartition& tp) { return *shards_[context_.shard_index_of(tp)]; }
   Shard& shard_of_group(std::string_view id) { return *shards_[context_.shard_index_of_group(id)]; }
-  Topics& topics() { return *topics_; }  // On shard 0's thread.
+  Topics& topics() { return *topics_; }            // On shard 0's thread.
+  LiveSettings& settings() { return *settings_; }  // On shard 0's thread.
+  const LiveSettings& settings() const { return *settings_; }
   // Hands every shard the catalog's image; in recovery, before the threads run.
   void publish_initial_topics();
 
@@ -123,8 +129,12 @@ class Broker final : public TopicsHost {
       std::shared_ptr<const storage::TopicsImage> image) override;
   boost::asio::awaitable<std::uint64_t> fence_topic(TopicId topic) override;
   void unfence_topic(const TopicId& topic, bool deleted) override;
+  // --- SettingsHost
+  boost::asio::awaitable<void> publish_settings(DynamicSettings dynamic) override;
 
   Result<> open_stores();
+  Result<BrokerConfig> config_with(const DynamicSettings& dynamic) const;
+  void take_stored_settings();
   Result<> recover();
   Result<> count_pending();
   Result<> settle_journals(storage::Recovered& recovered);
@@ -134,7 +144,8 @@ class Broker final : public TopicsHost {
   void sequences_answered();
   DeadLetterRoutes dead_letter_routes();
 
-  BrokerContext context_;  // Constant once the shards are made.
+  BrokerContext context_;  // Constant once recovery is done.
+  SettingsTable* const settings_table_;
   OncePerTopic slips_logged_;
   const MonoTime started_;
   storage::DataDirectory directory_;
@@ -145,6 +156,8 @@ class Broker final : public TopicsHost {
   std::unique_ptr<storage::OffsetStore> offset_store_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Topics> topics_;
+  std::unique_ptr<LiveSettings> settings_;
+  std::shared_ptr<const BrokerConfig> newest_config_;  // On shard 0; null: as at the start.
   RecoverySummary recovery_;
   Sequence sequences_next_ = 1;     // On shard 0: the first that no block has.
   bool sequences_refused_ = false;  // On shard 0: and told so.

@@ -1,13 +1,25 @@
 #include "broker/shard.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "base/log.h"
 #include "storage/recovery.h"
 
 namespace tarry::broker {
+
+namespace asio = boost::asio;
+
 namespace {
+
+// What a change of settings looks at in one turn.
+constexpr std::size_t partitions_a_turn = 1024;
+constexpr std::size_t groups_a_turn = 256;
 
 // With less a shard could not keep some tails and what is near at the same time.
 constexpr std::size_t least_delay_memory = 4 << 20;
@@ -74,6 +86,39 @@ void Shard::on_journal_pressure() {
   free_space_.look();  // It looks again until there is some.
 }
 
+// --- Settings
+
+void Shard::refresh_config(const TopicPartition& tp) {
+  auto* const partition = partitions_.find(tp);
+  const auto topic = topics().find(tp.topic);
+  if (partition != nullptr && topic) partition->set_config(config_of(*topic));
+}
+
+void Shard::set_config(const BrokerConfig& config) {
+  if (!exchange_config(config)) return;
+  for (const auto& [tp, partition] : partitions_.all()) refresh_config(tp);
+}
+
+asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> config) {
+  const bool other_retention = this->config().offsets_retention != config->offsets_retention;
+  const bool other_defaults = exchange_config(*config);
+  free_space_.look();
+  retention_.look_later_again();
+  if (other_defaults) {
+    std::vector<TopicPartition> open;
+    open.reserve(partitions_.all().size());
+    for (const auto& [tp, partition] : partitions_.all()) open.push_back(tp);
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      if (i > 0 && i % partitions_a_turn == 0) co_await asio::post(executor(), asio::use_awaitable);
+      refresh_config(open[i]);
+    }
+  }
+  if (!other_retention) co_return;
+  std::string after;
+  while (groups_.retention_changed(after, groups_a_turn))
+    co_await asio::post(executor(), asio::use_awaitable);
+}
+
 // --- Topics
 
 void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
@@ -87,6 +132,7 @@ void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
       groups_.topic_deleted(topic->id);
       drop_partitions(*topic);
       notes_.forget(topic->id);
+      sink_.lags().forget(topic->id);
       continue;
     }
     for (PartitionIndex p = 0; p < now->partitions; ++p) {

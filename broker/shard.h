@@ -21,6 +21,8 @@
 #include <memory>
 #include <utility>
 
+#include <boost/asio/awaitable.hpp>
+
 #include "base/ids.h"
 #include "base/log_throttle.h"
 #include "broker/checkpoint/checkpointer.h"
@@ -78,6 +80,10 @@ class Shard final : public ShardContext, private PartitionHost {
     assert_on_shard();
     return notes_;
   }
+  const TopicLags& topic_lags() {
+    assert_on_shard();
+    return sink_.lags();
+  }
   // Those that this shard owns.
   Groups& groups() {
     assert_on_shard();
@@ -91,6 +97,11 @@ class Shard final : public ShardContext, private PartitionHost {
     assert_on_shard();
     return free_space_;
   }
+
+  // Settings have changed: takes them over, for its open partitions and groups in steps.
+  boost::asio::awaitable<void> change_config(std::shared_ptr<const BrokerConfig> config);
+  // The same before its thread runs.
+  void set_config(const BrokerConfig& config);
 
   // Takes a new image: partitions of deleted topics go, requests that wait for them are answered.
   void set_topics(std::shared_ptr<const storage::TopicsImage> image);
@@ -129,6 +140,7 @@ class Shard final : public ShardContext, private PartitionHost {
   }
   void log_start_moved(Partition& partition) override { retention_.remove_old_segments(partition); }
 
+  void refresh_config(const TopicPartition& tp);
   void drop_partitions(const storage::Topic& topic);
   void remove_retired_partitions();
 

@@ -1,12 +1,8 @@
 #include "cli/explanation.h"
 
-#include <time.h>
-
 #include <charconv>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <ctime>
 #include <optional>
 #include <string_view>
 
@@ -132,22 +128,6 @@ Result<delay::TopicDelay> topic_delay_of(const std::vector<std::string>& words) 
       return std::unexpected(set.error());
   }
   return topic;
-}
-
-std::string local_text(WallTime time) {
-  using namespace std::chrono;
-  const auto second = floor<seconds>(time);
-  const std::time_t since_epoch = second.time_since_epoch().count();
-  std::tm local{};
-  ::tzset();
-  if (::localtime_r(&since_epoch, &local) == nullptr) return {};
-  const int year = local.tm_year + 1900;
-  if (year < 0 || year > 9999) return {};
-  const long offset = std::labs(local.tm_gmtoff) / 60;
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}{}{:02}:{:02} ({})", year,
-                     local.tm_mon + 1, local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec,
-                     (time - second).count(), local.tm_gmtoff < 0 ? '-' : '+', offset / 60,
-                     offset % 60, local.tm_zone);
 }
 
 }  // namespace tarry::cli

@@ -5,7 +5,7 @@
 // The headers are put into a record and read by the function that brokers read them with
 // (delay/schedule.h), so the answer, and the reason of a refusal, are the broker's own.
 //
-// Pure, but for local_text(), which asks the machine for its time zone.
+// Pure.
 
 #include <optional>
 #include <string>
@@ -40,9 +40,5 @@ Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic
 // The configs of a topic that decide when a record is due, from words KEY=VALUE.  Errors: invalid,
 // a word that has another key or a value that a broker would refuse.
 Result<delay::TopicDelay> topic_delay_of(const std::vector<std::string>& words);
-
-// RFC 3339 with the offset of the machine's time zone, and the zone's name:
-// "2026-11-21T10:00:00.000+01:00 (CET)".  Empty for a time that RFC 3339 cannot write.
-std::string local_text(WallTime time);
 
 }  // namespace tarry::cli

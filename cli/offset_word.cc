@@ -5,7 +5,7 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
-#include "base/time_text.h"
+#include "cli/time_word.h"
 
 namespace tarry::cli {
 
@@ -13,7 +13,7 @@ Result<OffsetWord> parse_offset_word(std::string_view word) {
   if (word == "start" || word == "beginning" || word == "earliest") return OffsetWord{};
   if (word == "end" || word == "latest") return OffsetWord{log_end, std::nullopt};
   if (word.starts_with('@')) {
-    const auto time = parse_time(word.substr(1));
+    const auto time = parse_time_word(word.substr(1));
     if (!time) return std::unexpected(time.error());
     return OffsetWord{0, *time};
   }
@@ -22,7 +22,7 @@ Result<OffsetWord> parse_offset_word(std::string_view word) {
   if (error == std::errc{} && end == word.data() + word.size() && offset >= 0)
     return OffsetWord{offset, std::nullopt};
   return fail(Errc::invalid, fmt::format("{}: give start, end, an offset, or @ and a time, as in "
-                                         "@2026-11-21T10:00:00Z",
+                                         "@2026-11-21T10:00:00Z or @-1h",
                                          printable(word)));
 }
 

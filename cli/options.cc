@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
+#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/host_port.h"
 #include "cli/io/text.h"
@@ -37,10 +38,6 @@ std::string check_number(std::string_view word, std::int64_t min, std::int64_t m
   return fmt::format("{} is not a number from {} to {}", printable(word), min, max);
 }
 
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
 // "create, list, describe"
 std::string choices(const CLI::App& group) {
   std::string choice;
@@ -65,8 +62,6 @@ const CLI::Validator is_timeout = validator([](std::string_view word) -> std::st
   if (duration->count() > 0) return {};
   return fmt::format("{}: the timeout is too short; give 1ms or more", printable(word));
 });
-const CLI::Validator is_time =
-    validator([](std::string_view word) { return error_of(parse_time(word)); });
 const CLI::Validator is_key_value = validator([](std::string_view word) -> std::string {
   const auto equals = word.find('=');
   if (equals != word.npos && equals > 0) return {};

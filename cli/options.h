@@ -66,7 +66,6 @@ std::pair<CLI::App*, Options*> add_broker_command(CLI::App& group, Chosen& chose
 // the word.
 extern const CLI::Validator is_duration;
 extern const CLI::Validator is_timeout;  // A duration that is not 0.
-extern const CLI::Validator is_time;
 extern const CLI::Validator is_key_value;
 extern const CLI::Validator is_header;  // NAME=VALUE
 extern const CLI::Validator is_schedule_id;

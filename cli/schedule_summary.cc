@@ -11,6 +11,7 @@
 #include "base/time_text.h"
 #include "cli/io/number_text.h"
 #include "cli/io/text.h"
+#include "cli/local_time.h"
 
 namespace tarry::cli {
 namespace {
@@ -113,23 +114,24 @@ std::string ScheduleSummary::accepted(std::uint64_t accepted) const {
   return text;
 }
 
-std::vector<std::string> ScheduleSummary::lines() const {
+std::vector<std::string> ScheduleSummary::lines(bool is_terminal) const {
   if (delayed_ == 0) return {};
   std::vector<std::string> lines;
-  if (earliest_ && latest_) lines.push_back(due_line());
+  if (earliest_ && latest_) lines.push_back(due_line(is_terminal));
   lines.push_back(find_line());
   return lines;
 }
 
-std::string ScheduleSummary::due_line() const {
+std::string ScheduleSummary::due_line(bool is_terminal) const {
   const auto& recurrence = explanation_.recurrence;
   std::string line = recurrence.empty() ? "due " : "first due ";
   if (!counts_from_arrival_ && earliest_ == latest_) {
-    line += format_time(*latest_);
+    line += shown_time(*latest_, is_terminal);
   } else if (delayed_ == 1) {
-    line += "about " + format_time(*latest_);
+    line += "about " + shown_time(*latest_, is_terminal);
   } else {
-    line += fmt::format("between {} and {}", format_time(*earliest_), format_time(*latest_));
+    line += fmt::format("between {} and {}", shown_time(*earliest_, is_terminal),
+                        shown_time(*latest_, is_terminal));
   }
   return recurrence.empty() ? line : fmt::format("{}; recurring: {}", line, cell(recurrence));
 }

@@ -47,12 +47,13 @@ class ScheduleSummary {
 
   // "3 records accepted, 2 of them to be delivered later", of `accepted` in all.
   std::string accepted(std::uint64_t accepted) const;
-  // The lines after it; none if no record is delayed.
-  std::vector<std::string> lines() const;
+  // The lines after it; none if no record is delayed.  On a terminal the due time is in the
+  // machine's zone.
+  std::vector<std::string> lines(bool is_terminal = false) const;
 
  private:
   void explain_at(WallTime answered);
-  std::string due_line() const;
+  std::string due_line(bool is_terminal) const;
   std::string find_line() const;
 
   const std::string topic_;

@@ -10,6 +10,17 @@
 #include "base/time_text.h"
 
 namespace tarry::cli {
+namespace {
+
+// "+1h" of "in 1h", "-10m" of "10m ago", and of themselves; empty: the word is no shift.
+std::string shift_in(std::string_view word) {
+  if (word.starts_with('+') || word.starts_with('-')) return std::string(word);
+  if (word.starts_with("in ")) return fmt::format("+{}", word.substr(3));
+  if (word.ends_with(" ago")) return fmt::format("-{}", word.substr(0, word.size() - 4));
+  return {};
+}
+
+}  // namespace
 
 WallTime wall_now() {
   return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
@@ -24,15 +35,17 @@ Result<std::chrono::milliseconds> parse_shift(std::string_view word) {
 
 Result<WallTime> parse_time_word(std::string_view word) {
   if (word == "now") return wall_now();
-  if (word.starts_with('+') || word.starts_with('-')) {
-    const auto shift = parse_shift(word);
+  const std::string shift_word = shift_in(word);
+  if (!shift_word.empty()) {
+    const auto shift = parse_shift(shift_word);
     if (!shift) return std::unexpected(shift.error());
     std::int64_t sum = 0;
     if (!__builtin_add_overflow(to_ms(wall_now()), shift->count(), &sum)) return from_ms(sum);
     return fail(Errc::invalid, fmt::format("\"{}\" is too far away", printable(word)));
   }
   auto time = parse_time(word);
-  if (!time) return fail(Errc::invalid, time.error().message + "; or one of now, +1h, -10m");
+  if (!time)
+    return fail(Errc::invalid, time.error().message + "; or one of now, +1h, -10m, \"in 1h\"");
   return time;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
 // Times as the commands about pending records take them: those of base/time_text.h, and `now`,
-// `+1h`, `-10m`, which count from the moment at which they are read.
+// `+1h`, `-10m`, which count from the moment at which they are read.  As the commands print them,
+// too: `in 1h`, `10m ago`.
 
 #include <chrono>
 #include <string_view>

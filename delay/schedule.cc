@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
+#include "delay/header_aliases.h"
 #include "delay/header_value.h"
 #include "delay/recurrence_headers.h"
 #include "delay/time_zones.h"
@@ -234,6 +235,9 @@ struct Given {
 struct GivenHeaders {
   Given deliver_at, delay, id, action, expire_at, every, cron, cron_tz, until, count;
 
+  std::string_view alias;    // The first name that is an alias, of
+  std::string_view aliased;  // this name of ours.
+
   bool has_time() const { return deliver_at.present || delay.present; }
   bool recurs() const {
     return every.present || cron.present || cron_tz.present || until.present || count.present;
@@ -255,9 +259,15 @@ constexpr std::pair<Given GivenHeaders::*, std::string_view> headers[] = {
 GivenHeaders take_headers(const records::RecordView& record) {
   GivenHeaders given;
   for (const auto& each : record.headers) {
-    if (!has_our_prefix(each.name)) continue;
+    const auto original = header_aliases().original_of(each.name);
+    if (original.empty() && !has_our_prefix(each.name)) continue;
     for (const auto& [header, name] : headers) {
-      if (equals_ignoring_case(each.name, name)) (given.*header).take(each.value);
+      if (equals_ignoring_case(original.empty() ? each.name : original, name))
+        (given.*header).take(each.value);
+    }
+    if (!original.empty() && given.alias.empty()) {
+      given.alias = each.name;
+      given.aliased = original;
     }
   }
   return given;
@@ -383,18 +393,21 @@ std::optional<ScheduleError> set_recurrence(Schedule& schedule, const GivenHeade
 }  // namespace
 
 bool is_taken_out(std::string_view name) {
+  if (const auto original = header_aliases().original_of(name); !original.empty()) name = original;
   if (!has_our_prefix(name)) return false;
   return std::ranges::any_of(
       taken_out, [name](std::string_view each) { return equals_ignoring_case(name, each); });
 }
 
 std::string_view nearly_named(std::string_view name) {
-  if (name.size() > longest_slip) return {};
+  if (name.size() > longest_slip || !header_aliases().original_of(name).empty()) return {};
   const unsigned candidates = candidates_of_size[name.size()].near;
   return candidates == 0 ? std::string_view{} : near_one_of(candidates, name);
 }
 
-NamesFound search_names(Bytes records) {
+namespace {
+
+NamesFound search_our_names(Bytes records) {
   NamesFound found = NamesFound::none;
   // Whether the search is at its end.
   const auto look_at = [&](std::size_t at) {
@@ -426,10 +439,9 @@ NamesFound search_names(Bytes records) {
   return found;
 }
 
-std::expected<Schedule, ScheduleError> read_schedule(const records::RecordView& record,
-                                                     const TopicDelay& topic, WallTime arrived,
-                                                     WallTime believed) {
-  const GivenHeaders given = take_headers(record);
+std::expected<Schedule, ScheduleError> schedule_of(const GivenHeaders& given,
+                                                   const TopicDelay& topic, WallTime arrived,
+                                                   WallTime believed) {
   const bool by_default = !given.has_time() && topic.default_delay > milliseconds{0};
   const bool asks = given.has_time() || given.action.present || given.expire_at.present ||
                     given.recurs() || by_default;
@@ -463,6 +475,27 @@ std::expected<Schedule, ScheduleError> read_schedule(const records::RecordView& 
     if (*expires <= schedule.due || *expires <= believed) schedule.kind = Schedule::Kind::expired;
     schedule.expires = *expires;
   }
+  return schedule;
+}
+
+}  // namespace
+
+NamesFound search_names(Bytes records) {
+  const auto found = search_our_names(records);
+  return found != NamesFound::scheduling && header_aliases().occur_in(records)
+             ? NamesFound::scheduling
+             : found;
+}
+
+std::expected<Schedule, ScheduleError> read_schedule(const records::RecordView& record,
+                                                     const TopicDelay& topic, WallTime arrived,
+                                                     WallTime believed) {
+  const GivenHeaders given = take_headers(record);
+  auto schedule = schedule_of(given, topic, arrived, believed);
+  // The producer knows the name that it gave.
+  if (!schedule && !given.alias.empty())
+    schedule.error().message +=
+        fmt::format(" ({} stands for {})", printable(given.alias), given.aliased);
   return schedule;
 }
 

@@ -14,11 +14,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/log.h"
+#include "base/log_format.h"
 #include "broker/settings/broker_config.h"
+#include "delay/header_aliases.h"
 #include "server/address.h"
 #include "server/session_limits.h"
+#include "server/setting.h"
 
 namespace tarry::server {
 
@@ -29,9 +34,13 @@ struct Config {
   HostPort listen{"localhost", 9092};  // listeners
   std::optional<HostPort> advertise;   // advertised.listeners; port 0: the listener's.
   std::optional<HostPort> admin{{"127.0.0.1", 8080}};  // tarry.admin.listener; empty: off.
+  std::vector<std::string> admin_allowed_hosts;        // tarry.admin.allowed.hosts
+  bool admin_open_reads = false;                       // tarry.admin.open.reads
   std::size_t max_connections = 0;                     // max.connections
-  std::uint32_t shards = 1;             // tarry.shards, with 0 replaced by the cores.
-  LogLevel log_level = LogLevel::info;  // tarry.log.level
+  std::uint32_t shards = 1;                // tarry.shards, with 0 replaced by the cores.
+  LogLevel log_level = LogLevel::info;     // tarry.log.level
+  delay::HeaderAliases header_aliases;     // tarry.delay.header.aliases
+  LogFormat log_format = LogFormat::text;  // tarry.log.format
   std::chrono::milliseconds shutdown_timeout{30'000};  // tarry.shutdown.timeout.ms
 
   // Several keys for the same time, as given; make_config() has put the one that counts into
@@ -40,6 +49,8 @@ struct Config {
     std::optional<std::int64_t> retention_ms, retention_minutes, retention_hours;
     std::optional<std::int64_t> roll_ms, roll_hours;
   } times;
+
+  std::vector<std::vector<Setting>> given;  // The layers of which it was made.
 };
 
 }  // namespace tarry::server

@@ -39,7 +39,9 @@ std::string config_help() {
     std::string range = key.allowed();
     if (!key.unit.empty()) range = fmt::format("{}, in {}", range, key.unit);
     if (key.fallback.empty()) range += ", or nothing";
-    append_comment(out, fmt::format("Allowed: {}.", range));
+    append_comment(out,
+                   fmt::format("Allowed: {}.{}", range,
+                               key.is_dynamic ? " Can be changed while the broker runs." : ""));
     out += fmt::format("{}={}\n", key.name, key.fallback);
   }
   return out;

@@ -1,6 +1,7 @@
 #include "server/config_keys.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
@@ -37,8 +38,16 @@ std::vector<ConfigKey> process_keys() {
        "The broker's id in its cluster of one; the data directory keeps it, and it cannot be "
        "changed later.",
        number(1, 1, [](Config&, std::int64_t) {})},
+      {"tarry.log.format", "text", "", ConfigType::string,
+       "How log lines look: text, or json: one object a line with time, level, component and "
+       "message.",
+       set_log_format_key},
       {"tarry.log.level", "info", "", ConfigType::string,
        "The lowest level of log lines that the broker writes to stderr.", set_log_level_key},
+      {"tarry.metrics.max.series", "1000", "", ConfigType::integer,
+       "How many topics, or partitions of groups, /metrics tells apart in one metric, the first by "
+       "name; those beyond are summed under the label \"(other)\".",
+       broker_number(&BrokerConfig::metrics_max_series, 0, 1'000'000)},
       {"tarry.shards", "0", "", ConfigType::integer,
        "The number of threads that serve clients; 0: one for each core. It may be changed at any "
        "restart.",
@@ -77,6 +86,16 @@ std::vector<ConfigKey> listener_keys() {
       {"connections.max.idle.ms", "600000", "ms", ConfigType::long_,
        "The broker closes a connection that sends no request for this long.",
        session_number(&SessionLimits::idle, 1, max_time_ms)},
+      {"tarry.admin.allowed.hosts", "", "", ConfigType::list,
+       "Further names under which clients may address the admin, when they reach it through an SSH "
+       "tunnel, a container's port or a proxy: localhost for any port, tarry.example.com:8443 for "
+       "one. * allows every name, also one that a hostile page has pointed at this machine.",
+       set_admin_allowed_hosts},
+      {"tarry.admin.open.reads", "false", "", ConfigType::boolean,
+       "Whether the admin may be read without a token beyond loopback too, by anyone who can "
+       "connect. Changes need the token all the same, and names have to be in "
+       "tarry.admin.allowed.hosts.",
+       set_admin_open_reads},
       {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
        "The address of the admin's HTTP, or off. Beyond loopback it needs the token for reading "
        "too.",
@@ -139,6 +158,11 @@ std::vector<ConfigKey> producer_keys() {
        "The largest size to which a batch may decompress; a few kilobytes can claim gigabytes. One "
        "shard holds at most twice as much of decompressed batches.",
        broker_number(&BrokerConfig::decompressed_max_bytes, 1024, std::int64_t{1} << 31)},
+      {"tarry.delay.header.aliases", "", "", ConfigType::list,
+       "Further names for the headers that schedule a record, so that producers of another "
+       "scheduler need not change; a value has the form of the original's. An original may have "
+       "several aliases.",
+       set_header_aliases_key},
       {"tarry.delay.memory.bytes", "268435456", "bytes", ConfigType::long_,
        "The memory for pending records, of all shards together; each shard has an equal share, but "
        "at least 4 MiB. The others are on disk until their due time is near.",
@@ -247,6 +271,42 @@ std::vector<ConfigKey> storage_keys() {
   };
 }
 
+// Those that clients can change while the broker runs, besides the defaults of topics.  The others
+// are read once: what is made from them is there for the life of the process.
+constexpr std::array<std::string_view, 31> dynamic_keys = {
+    "auto.create.topics.enable",
+    "connections.max.idle.ms",
+    "delete.topic.enable",
+    "fetch.max.bytes",
+    "group.initial.rebalance.delay.ms",
+    "group.max.session.timeout.ms",
+    "group.max.size",
+    "group.min.session.timeout.ms",
+    "log.retention.check.interval.ms",
+    "log.retention.ms",
+    "log.roll.ms",
+    "num.partitions",
+    "offset.metadata.max.bytes",
+    "offsets.commit.timeout.ms",
+    "offsets.retention.check.interval.ms",
+    "offsets.retention.minutes",
+    "socket.request.max.bytes",
+    "tarry.connection.max.bytes",
+    "tarry.connection.max.requests",
+    "tarry.connection.write.stall.ms",
+    "tarry.disk.reserve.bytes",
+    "tarry.group.max.bytes",
+    "tarry.group.offsets.bytes",
+    "tarry.log.format",
+    "tarry.log.level",
+    "tarry.log.tail.bytes",
+    "tarry.max.groups",
+    "tarry.max.partitions",
+    "tarry.metrics.max.series",
+    "tarry.shutdown.timeout.ms",
+    "tarry.unfinished.max.bytes",
+};
+
 std::string_view unit_of(std::string_view name) {
   if (name.ends_with(".ms")) return "ms";
   if (name.ends_with(".bytes")) return "bytes";
@@ -267,7 +327,8 @@ void add_topic_defaults(std::vector<ConfigKey>& keys) {
                       if (!set) return std::unexpected(set.error());
                       config.broker.topic_defaults[std::string(key.name)] = std::move(*set);
                       return {};
-                    }});
+                    },
+                    true});
   }
 }
 
@@ -276,6 +337,8 @@ std::vector<ConfigKey> make_keys() {
   for (const auto table : {process_keys, listener_keys, request_keys, topic_keys, producer_keys,
                            group_keys, offset_keys, log_keys, storage_keys})
     std::ranges::move(table(), std::back_inserter(keys));
+  for (auto& key : keys)
+    key.is_dynamic = std::ranges::find(dynamic_keys, key.name) != dynamic_keys.end();
   add_topic_defaults(keys);
   std::ranges::sort(keys, [](const auto& a, const auto& b) {
     return std::pair(a.name.starts_with("tarry."), a.name) <

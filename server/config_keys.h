@@ -31,7 +31,8 @@ struct ConfigKey {
   std::string_view unit;      // "ms", "bytes" or empty.
   broker::ConfigType type;
   std::string_view reason;
-  SetValue set;  // Takes a canonical value.
+  SetValue set;             // Takes a canonical value.
+  bool is_dynamic = false;  // Clients can change it while the broker runs (live_config.h).
 
   std::string allowed() const;
   // The one form of a value that DescribeConfigs shows: "7d", "1GiB" and "007" as plain numbers,

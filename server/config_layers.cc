@@ -151,6 +151,7 @@ std::vector<broker::ConfigEntry> make_entries(const Values& values) {
                        .type = key.type,
                        .is_default = value == key.fallback,
                        .is_sensitive = false,
+                       .is_dynamic = key.is_dynamic,
                        .reason = std::string(key.reason)});
   }
   return entries;
@@ -183,7 +184,9 @@ Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
   if (auto checked = check_flush_keys(config.broker.topic_defaults); !checked)
     return std::unexpected(checked.error());
   if (auto checked = check_addresses(config); !checked) return std::unexpected(checked.error());
+  config.broker.given_topic_defaults = config.broker.topic_defaults;
   config.broker.entries = make_entries(values);
+  config.given.assign(layers.begin(), layers.end());
   return config;
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -129,6 +131,45 @@ Result<> set_admin_listener(Config& config, std::string_view value) {
   return {};
 }
 
+Result<> set_admin_allowed_hosts(Config& config, std::string_view value) {
+  constexpr std::size_t max_hosts = 64;
+  std::vector<std::string> hosts;
+  for (std::string_view rest = value; !rest.empty();) {
+    auto host = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), host.size() + 1));
+    while (host.starts_with(' ')) host.remove_prefix(1);
+    while (host.ends_with(' ')) host.remove_suffix(1);
+    const bool is_name = !host.empty() && std::ranges::all_of(host, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':' || c == '[' ||
+             c == ']';
+    });
+    if ((!is_name && host != "*") || hosts.size() == max_hosts) {
+      return fail(Errc::invalid,
+                  "up to 64 names, with a port or for any port, as in "
+                  "localhost,tarry.example.com:8443 (* allows every name)");
+    }
+    hosts.emplace_back(host);
+  }
+  config.admin_allowed_hosts = std::move(hosts);
+  return {};
+}
+Result<> set_admin_open_reads(Config& config, std::string_view value) {
+  if (value != "true" && value != "false") return fail(Errc::invalid, "true or false");
+  config.admin_open_reads = value == "true";
+  return {};
+}
+
+Result<> set_header_aliases_key(Config& config, std::string_view value) {
+  auto parsed = delay::HeaderAliases::parse(value);
+  if (!parsed) return std::unexpected(parsed.error());
+  config.header_aliases = std::move(*parsed);
+  return {};
+}
+Result<> set_log_format_key(Config& config, std::string_view value) {
+  if (value != "text" && value != "json") return fail(Errc::invalid, "text or json");
+  config.log_format = value == "json" ? LogFormat::json : LogFormat::text;
+  return {};
+}
 Result<> set_log_level_key(Config& config, std::string_view value) {
   for (const auto& [name, level] : log_levels) {
     if (value != name) continue;

@@ -66,6 +66,10 @@ Result<> set_log_directory(Config& config, std::string_view value);
 Result<> set_listeners(Config& config, std::string_view value);
 Result<> set_advertised_listeners(Config& config, std::string_view value);
 Result<> set_admin_listener(Config& config, std::string_view value);
+Result<> set_admin_allowed_hosts(Config& config, std::string_view value);
+Result<> set_admin_open_reads(Config& config, std::string_view value);
+Result<> set_header_aliases_key(Config& config, std::string_view value);
+Result<> set_log_format_key(Config& config, std::string_view value);
 Result<> set_log_level_key(Config& config, std::string_view value);
 Result<> set_journal_file_bytes(Config& config, std::string_view value);
 

@@ -15,9 +15,11 @@
 
 #include "admin/http_server.h"
 #include "base/log.h"
+#include "base/log_format.h"
 #include "broker/broker.h"
 #include "server/blocking_pool.h"
 #include "server/listener.h"
+#include "server/live_config.h"
 #include "server/open_files.h"
 #include "server/session.h"
 #include "server/system_clock.h"
@@ -70,15 +72,20 @@ struct Server::Parts {
   storage::PosixDisk disk;
   std::vector<std::unique_ptr<EventLoop>> loops;
   std::unique_ptr<BlockingPool> pool;
+  std::optional<LiveConfig> live_config;
   std::unique_ptr<broker::Broker> broker;
   std::vector<std::unique_ptr<FrontEnd>> front_ends;
   std::unique_ptr<Listener> listener;
   std::unique_ptr<admin::HttpServer> admin;  // Null: off.
   HostPort kafka;
+  // As they are now; `config` has those of the start.
+  std::atomic<std::chrono::milliseconds> shutdown_timeout{};
+  SessionLimits limits;
   bool running = false;
   std::vector<std::future<void>> ending;  // One a shard, once its sessions are closed.
 
   Result<> open(const BoundAddress& bound);
+  void settings_changed(const Config& now);
   std::size_t connection_limit() const;
   void run_loop(EventLoop& loop, std::size_t index);
   void give(std::size_t index, Arrival arrival);
@@ -107,7 +114,7 @@ std::optional<HostPort> Server::admin() const {
   return *parse_host_port(parts_->admin->address());
 }
 const std::string& Server::data() const {
-  return parts_->broker->config().data_directory;
+  return parts_->broker->identity().data_directory;
 }
 std::uint32_t Server::shards() const {
   return parts_->config.shards;
@@ -139,6 +146,8 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
   setup.clock = &clock;
   setup.random = &random;
   setup.on_failure = on_failure;
+  live_config.emplace(config, [this](const Config& now) { settings_changed(now); });
+  setup.settings = &*live_config;
   const HostPort advertised = config.advertise.value_or(bound.advertised());
   setup.config.advertised_host = advertised.host;
   setup.config.advertised_port = advertised.port == 0 ? bound.address().port : advertised.port;
@@ -149,6 +158,7 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
     setup.shards.push_back(
         {i, loop.context.get_executor(), loop.background.get(), loop.round_lane.get()});
   }
+  delay::set_header_aliases(config.header_aliases);
   auto opened = broker::Broker::open(std::move(setup));
   if (!opened) return std::unexpected(opened.error());
   broker = std::move(*opened);
@@ -158,7 +168,21 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
     log_info("server", "recovery replayed {} records ({} bytes) from {} journals", recovery.records,
              recovery.bytes, recovery.journals);
   }
+  log_info("server", "data directory {}: {} pending records", broker->identity().data_directory,
+           broker->pending_counts().total());
   return {};
+}
+
+// What the broker does not use itself.  On shard 0's thread, or before the threads run.
+void Server::Parts::settings_changed(const Config& now) {
+  set_log_level(now.log_level);
+  set_log_format(now.log_format);
+  shutdown_timeout = now.shutdown_timeout;
+  limits = now.sessions;
+  for (auto& front_end : front_ends) {
+    asio::post(front_end->loop.context,
+               [&sessions = front_end->sessions, limits = limits] { sessions.set_limits(limits); });
+  }
 }
 
 Result<> Server::start() {
@@ -173,6 +197,8 @@ Result<> Server::start() {
     admin::HttpOptions options;
     options.host = parts.config.admin->host;
     options.port = parts.config.admin->port;
+    options.allowed_hosts = parts.config.admin_allowed_hosts;
+    options.open_reads = parts.config.admin_open_reads;
     auto taken = admin::HttpServer::open(parts.loops[0]->context.get_executor(), options);
     if (!taken) return std::unexpected(taken.error());
     parts.admin = std::move(*taken);
@@ -183,7 +209,7 @@ Result<> Server::start() {
   }
   for (std::size_t i = 0; i < parts.loops.size(); ++i) {
     parts.front_ends.push_back(std::make_unique<Parts::FrontEnd>(
-        *parts.loops[i], *parts.broker, parts.broker->shard(i), parts.config.sessions));
+        *parts.loops[i], *parts.broker, parts.broker->shard(i), parts.limits));
   }
   if (!bound->is_loopback()) {
     log_warn("server",
@@ -257,14 +283,15 @@ Result<> Server::Parts::end_sessions() {
       });
     }
   }
-  const auto until = std::chrono::steady_clock::now() + config.shutdown_timeout;
+  const auto timeout = shutdown_timeout.load();
+  const auto until = std::chrono::steady_clock::now() + timeout;
   for (auto& ended : ending) {
     if (ended.wait_until(until) == std::future_status::ready) continue;
     return fail(
         Errc::stopped,
         fmt::format(
             "requests of {} connections are still running after tarry.shutdown.timeout.ms={}",
-            listener->connections(), config.shutdown_timeout.count()));
+            listener->connections(), timeout.count()));
   }
   return {};
 }

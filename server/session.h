@@ -118,6 +118,9 @@ class Sessions {
   // Closes them all, and whatever is still on its way here; `then` is called when none is left.
   void end(std::string_view reason, std::move_only_function<void()> then);
 
+  // From here on; a connection that is idle now may be so as long as was allowed before.
+  void set_limits(const SessionLimits& limits) { limits_ = limits; }
+
   std::size_t size() const { return open_; }
   // The bytes of unanswered requests and unwritten answers of all sessions.
   std::size_t bytes_in_flight() const;
@@ -137,7 +140,7 @@ class Sessions {
 
   broker::Broker& broker_;
   broker::Shard& shard_;
-  const SessionLimits limits_;
+  SessionLimits limits_;
   PeerWatch peers_;                          // Watches the sessions that are full.
   std::unique_ptr<std::uint8_t[]> scratch_;  // The shared buffer that sockets are read into.
   Session* first_ = nullptr;                 // The head of the list of sessions.

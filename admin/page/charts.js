@@ -149,6 +149,8 @@ export class Bars {
   #tick(place) {
     const { from, bucket_ms } = this.data;
     const text = this.tickText(place, from + place * bucket_ms);
+    // At the right edge there is no room for half of a label.
+    if (place && (this.sums.length - 1 - place) / this.sums.length * this.node.clientWidth < 14) return "";
     if (!text || this.node.clientWidth >= 220) return text ?? "";
     let before = 0;
     for (let each = 0; each < place; ++each) if (this.tickText(each, from + each * bucket_ms)) ++before;
@@ -207,6 +209,10 @@ function decades(most) {
   return found.filter((_, place) => place === 0 || (found.length - 1 - place) % step === 0);
 }
 
+const gap_ms = 5000;
+// The lengths of time that are shown, and the ticks on them, in seconds ago.
+const lengths = [[60, [45, 30, 15, 0]], [120, [90, 60, 30, 0]], [300, [240, 180, 120, 60, 0]], [600, [480, 360, 240, 120, 0]]];
+
 // Lines over the last minutes: series are [{name, colour, read(point), fill}].
 export class Lines {
   constructor({ label, series, text = compact, isLogarithmic = false, least = 1, window_ms = 600_000 }) {
@@ -229,14 +235,15 @@ export class Lines {
   }
 
   update(points, now) {
-    this.points = points;
+    // No line is drawn over a time that nobody watched.
+    this.points = points.flatMap((point, place) => (place && point.at - points[place - 1].at > gap_ms ? [{ at: points[place - 1].at + 1, isGap: true }, point] : [point]));
     this.now = now;
     this.paint();
   }
 
   #point(found) {
     const point = found.length ? this.points[found[0].index] : null;
-    if (!point) return this.tip.hide();
+    if (!point || point.isGap) return this.tip.hide();
     this.tip.show(this.chart.scales.x.getPixelForValue(point.at), timeOf(point.at),
       this.series.map(({ name, colour, read }) => [colour, name, read(point) === null ? "–" : this.text(read(point))]));
   }
@@ -251,7 +258,7 @@ export class Lines {
         label: name, borderColor: paintOf, pointHoverBackgroundColor: paintOf, fill: fill ? "origin" : false,
         backgroundColor: `color-mix(in srgb, ${paintOf} 14%, transparent)`,
         data: points.map((point) => {
-          const y = read(point);
+          const y = point.isGap ? null : read(point);
           return { x: point.at, y: y === null || y === undefined ? NaN : this.isLogarithmic ? Math.log10(Math.max(y, floor)) : y };
         }),
       });
@@ -259,11 +266,12 @@ export class Lines {
     const values = points.flatMap((point) => this.series.map(({ read }) => read(point) ?? 0));
     const most = Math.max(floor, ...values);
     const seen = points.length ? Math.max(60_000, now - points[0].at) : window_ms;
-    const shown = Math.min(window_ms, [60_000, 120_000, 300_000, 600_000].find((each) => each >= seen) ?? window_ms);
+    const [length, agos] = lengths.find(([seconds]) => seconds * 1000 >= Math.min(seen, window_ms)) ?? lengths.at(-1);
+    const shown = length * 1000;
     chart.options.scales = {
       x: axis({
         type: "linear", min: now - shown, max: now, grid: { display: false },
-        afterBuildTicks: (scale) => { scale.ticks = [4, 3, 2, 1, 0].map((part) => ({ value: now - shown * part / 4 })); },
+        afterBuildTicks: (scale) => { scale.ticks = agos.map((ago) => ({ value: now - ago * 1000 })); },
         ticks: {
           align: "inner",
           callback: (value) => {

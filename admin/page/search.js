@@ -8,6 +8,8 @@ import { live } from "./live.js";
 const page_size = 100;
 // A search through millions of records goes on by itself for this long, and then when it is told to.
 const patience_ms = 15_000;
+// The event stream lists so many topics at most.
+const listed_topics = 200;
 
 // topic:NAME id:GLOB key:GLOB partition:N due:TIME, due:A..B, due:<1h, and words that are part of an id, a key or a topic's
 // name, or a time.  Quotes keep spaces together.
@@ -140,7 +142,8 @@ export async function find(search, { signal, after = null, onFound }) {
     if (!search.topic) {
       const words = search.words.toLowerCase();
       const names = (live.topics?.topics ?? []).filter(({ name, pending }) => pending > 0 && name.toLowerCase().includes(words)).map(({ name }) => name);
-      const unlisted = (live.topics?.topics_total ?? 0) > (live.topics?.topics.length ?? 0);
+      // Beyond those listed a topic is asked for by its whole name; where all are listed, nothing is asked in vain.
+      const unlisted = live.topics?.topics.length >= listed_topics;
       if (unlisted && /^[\w.-]{1,249}$/.test(search.words) && !names.includes(search.words)) names.unshift(search.words);
       others.push(...names.slice(0, 3).map((topic) => optional(`/delayed${parameters({ ...search, topic })}`)));
     }

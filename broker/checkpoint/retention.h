@@ -42,6 +42,12 @@ class Retention {
 
   // Checks every partition at the configured interval, as long as there are records to expire.
   void look_later();
+  // The interval has changed.
+  void look_later_again() {
+    if (!look_timer_.armed()) return;
+    look_timer_.cancel();
+    look_later();
+  }
   void stop();
 
   // Deletes what may go of one partition; when time makes its next segment go.

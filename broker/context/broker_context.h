@@ -25,7 +25,7 @@
 namespace tarry::broker {
 
 struct BrokerContext {
-  BrokerConfig config;
+  BrokerConfig config;  // As at the start; a shard's own is up to date.
   const Clock* clock = nullptr;
   Random* random = nullptr;
   storage::Disk* disk = nullptr;

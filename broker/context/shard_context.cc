@@ -23,6 +23,7 @@ constexpr std::size_t completions_a_turn = 4096;
 
 ShardContext::ShardContext(const BrokerContext& broker, ShardSetup setup)
     : broker_(broker),
+      config_(broker.config),
       setup_(std::move(setup)),
       epoch_(broker.clock->mono()),
       purgatory_(wheel_),
@@ -129,7 +130,7 @@ std::shared_ptr<const TopicConfig> ShardContext::config_of(const storage::Topic&
   assert_on_shard();
   auto& config = configs_[topic.id];
   if (!config) {
-    const auto& defaults = broker_.config.topic_defaults;
+    const auto& defaults = config_.topic_defaults;
     auto made = make_topic_config(defaults, topic.configs);
     if (!made) {
       // It was accepted by another version, or the defaults have changed: what is not understood is
@@ -141,6 +142,14 @@ std::shared_ptr<const TopicConfig> ShardContext::config_of(const storage::Topic&
     config = std::make_shared<const TopicConfig>(*made);
   }
   return config;
+}
+
+bool ShardContext::exchange_config(const BrokerConfig& config) {
+  assert_on_shard();
+  const bool other_defaults = config_.topic_defaults != config.topic_defaults;
+  config_ = config;
+  if (other_defaults) configs_.clear();
+  return other_defaults;
 }
 
 void ShardContext::set_topic_refused(const TopicId& topic, bool refuse) {

@@ -65,7 +65,11 @@ class ShardContext {
   std::uint32_t index() const { return setup_.index; }
   const boost::asio::any_io_executor& executor() const { return setup_.executor; }
   const BrokerContext& broker_context() const { return broker_; }
-  const BrokerConfig& config() const { return broker_.config; }
+  // As it is now; it may be different after a co_await.
+  const BrokerConfig& config() const {
+    assert_on_shard();
+    return config_;
+  }
   bool owns(const TopicPartition& tp) const { return broker_.shard_index_of(tp) == index(); }
   // `door` is what another thread may not call.
   void assert_on_shard(std::source_location door = std::source_location::current()) const {
@@ -176,6 +180,8 @@ class ShardContext {
     assert_on_shard();
     configs_.erase(topic);
   }
+  // Settings have changed.  True: so have the topics' defaults.
+  bool exchange_config(const BrokerConfig& config);
 
  private:
   // Tells the parts of the shard that watch the journal about its records.
@@ -188,6 +194,7 @@ class ShardContext {
   void arm_idle_note();
 
   const BrokerContext& broker_;
+  BrokerConfig config_;
   const ShardSetup setup_;
   OwnerThread thread_;
   const MonoTime epoch_;  // Tick 0.

@@ -110,6 +110,8 @@ class GroupOffsets {
 
   // The group's state has changed.
   void set_expiry(OffsetExpiry expiry);
+  // offsets.retention.minutes is another.
+  void retention_changed() { arm_for_all(); }
   // When the timer looks next; empty: nothing can expire.
   std::optional<WallTime> next_expiry() const { return next_expiry_; }
 

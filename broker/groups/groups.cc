@@ -290,6 +290,16 @@ void Groups::topic_deleted(const TopicId& topic) {
   for (auto& [id, group] : groups_) group->offsets.topic_deleted(topic);
 }
 
+bool Groups::retention_changed(std::string& after, std::size_t groups) {
+  // The empty id, which is the first, is a group's too.
+  auto at = after.empty() ? groups_.begin() : groups_.upper_bound(after);
+  for (; groups > 0 && at != groups_.end(); ++at, --groups) {
+    at->second->offsets.retention_changed();
+    after = at->first;
+  }
+  return at != groups_.end();
+}
+
 void Groups::stop() {
   unused_timer_.cancel();
   for (auto& [id, group] : groups_) group->stop();

@@ -98,6 +98,9 @@ class Groups final : private GroupHost {
                                                      std::shared_ptr<CancellationToken> token);
 
   void topic_deleted(const TopicId& topic);
+  // offsets.retention.minutes has changed: so have the times at which offsets expire, first of at
+  // most so many groups behind `after`, which moves on.  False: there are no more.
+  bool retention_changed(std::string& after, std::size_t groups);
   // Ends all waiting, and removes no member: a restart finds them again.
   void stop();
 

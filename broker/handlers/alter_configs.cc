@@ -1,11 +1,14 @@
-// AlterConfigs (key 33), versions 0 to 2: the given values replace all that a topic has of its own.
+// AlterConfigs (key 33), versions 0 to 2: the given values replace all that a topic has of its own,
+// or that were set dynamically for the broker or the cluster.
 // IncrementalAlterConfigs (key 44), versions 0 and 1: sets, deletes, appends and subtracts.
 //
-// Topics alone: a broker's settings are read when it starts.
+// A resource is a topic, or a broker: the one with our node id, or "" for the cluster's defaults.
 
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,22 +29,42 @@ namespace asio = boost::asio;
 
 namespace {
 
-template <typename Resource>
-std::optional<TopicRefusal> change_refusal(const Resource& resource) {
-  if (resource.resource_type == static_cast<std::int8_t>(ResourceType::broker)) {
-    return TopicRefusal{ErrorCode::invalid_request,
-                        "A broker's settings are read when it starts; change its configuration and "
-                        "start it again."};
-  }
-  if (resource.resource_type != static_cast<std::int8_t>(ResourceType::topic)) {
-    return TopicRefusal{
-        ErrorCode::invalid_request,
-        fmt::format("Resource type {} is not supported; use 2 (topic).", resource.resource_type)};
-  }
-  return std::nullopt;
+using Change = Topics::ChangeConfigs;
+static_assert(std::is_same_v<Change, LiveSettings::Change>);
+
+asio::awaitable<TopicResult<TopicPtr>> change_settings(Broker& broker, LiveSettings::Scope scope,
+                                                       Change how, bool only_check) {
+  const auto changed = co_await broker.settings().change(scope, std::move(how), only_check);
+  if (!changed) co_return std::unexpected(changed.error());
+  co_return TopicPtr();
 }
 
-// What both requests do around `how_of(resource)`, which says how that one is changed.
+// What changes the resource, by `how`; or why nothing does.
+template <typename Resource>
+TopicResult<TopicChange> change_of(Broker& broker, const Resource& resource, Change how,
+                                   bool only_check) {
+  if (resource.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
+    return [&broker, name = std::string(resource.resource_name), how = std::move(how),
+            only_check]() mutable {
+      return broker.topics().change_configs(name, std::move(how), only_check);
+    };
+  }
+  if (resource.resource_type != static_cast<std::int8_t>(ResourceType::broker)) {
+    return refuse(ErrorCode::invalid_request,
+                  fmt::format("Resource type {} is not supported; use 2 (topic) or 4 (broker).",
+                              resource.resource_type));
+  }
+  const auto scope = scope_of(broker.identity(), resource.resource_name);
+  if (!scope) {
+    return refuse(ErrorCode::invalid_request,
+                  unknown_broker_text(broker.identity(), resource.resource_name));
+  }
+  return [&broker, scope = *scope, how = std::move(how), only_check]() mutable {
+    return change_settings(broker, scope, std::move(how), only_check);
+  };
+}
+
+// What both requests do around `how_of(broker, resource)`, which says how that one is changed.
 template <typename Response, typename Request, typename HowOf>
 asio::awaitable<Response> change_all(RequestContext& context, const Request& request,
                                      HowOf how_of) {
@@ -55,16 +78,14 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
     auto& answer = response.responses.emplace_back();
     answer.resource_type = resource.resource_type;
     answer.resource_name = resource.resource_name;
-    if (const auto refused = change_refusal(resource)) {
-      answer.error_code = refused->code;
-      answer.error_message = refused->message;
+    auto change = change_of(broker, resource, how_of(broker, resource), request.validate_only);
+    if (!change) {
+      answer.error_code = change.error().code;
+      answer.error_message = change.error().message;
       continue;
     }
     places.push_back(response.responses.size() - 1);
-    changes.push_back([&broker, name = std::string(resource.resource_name), how = how_of(resource),
-                       only_check = request.validate_only]() mutable {
-      return broker.topics().change_configs(name, std::move(how), only_check);
-    });
+    changes.push_back(std::move(*change));
   }
   const auto changed = co_await change_topics(context, alter_configs_kind, std::move(changes),
                                               purgatory::no_deadline);
@@ -77,7 +98,7 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
   co_return response;
 }
 
-Topics::ChangeConfigs replace_all(const protocol::AlterConfigsRequest::Resource& resource) {
+Change replace_all(const Broker&, const protocol::AlterConfigsRequest::Resource& resource) {
   TopicResult<storage::Configs> wanted;
   for (const auto& config : resource.configs) {
     if (!config.value) {
@@ -123,12 +144,30 @@ struct IncrementalConfig {
   std::optional<std::string> value;
 };
 
+// The value of a topic's key that is a list, or of the broker's default for it, before it is
+// changed; empty: it is none.
+std::optional<std::string> list_before(const storage::Configs& configs, std::string_view name) {
+  const auto keys = topic_config_keys();
+  const auto key = std::ranges::find_if(
+      keys, [name](const auto& each) { return each.name == name || each.broker_name == name; });
+  if (key == keys.end() || key->type != ConfigType::list) return std::nullopt;
+  const auto had = configs.find(name);
+  return had == configs.end() ? std::string(key->fallback) : had->second;
+}
+
+// Whether a resource has the key at all.
+using CheckKey = TopicResult<void> (*)(const Broker& broker, std::string_view key);
+
+TopicResult<void> check_topic_key(const Broker&, std::string_view key) {
+  if (find_topic_config_key(key) != nullptr) return {};
+  return refuse(ErrorCode::invalid_config,
+                fmt::format("Unknown topic config name: {}", printable(key)));
+}
+TopicResult<void> check_broker_key(const Broker& broker, std::string_view key) {
+  return broker.settings().check_key(key);
+}
+
 TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& config) {
-  const auto* key = find_topic_config_key(config.name);
-  if (key == nullptr) {
-    return refuse(ErrorCode::invalid_config,
-                  fmt::format("Unknown topic config name: {}", printable(config.name)));
-  }
   if (config.config_operation == remove) {
     configs.erase(config.name);
     return {};
@@ -139,14 +178,14 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
   }
   std::string value(*config.value);
   if (config.config_operation == append || config.config_operation == subtract) {
-    if (key->type != ConfigType::list) {
+    const auto before = list_before(configs, config.name);
+    if (!before) {
       return refuse(
           ErrorCode::invalid_config,
           fmt::format("Can't {} to key {} because its type is not LIST.",
                       config.config_operation == append ? "APPEND" : "SUBTRACT", config.name));
     }
-    const auto had = configs.find(config.name);
-    auto list = split(had == configs.end() ? key->fallback : std::string_view(had->second));
+    auto list = split(*before);
     const auto changes = split(value);
     if (changes.size() > max_list_values) {
       return refuse(ErrorCode::invalid_config,
@@ -167,18 +206,23 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
   return {};
 }
 
-Topics::ChangeConfigs apply_all(
-    const protocol::IncrementalAlterConfigsRequest::Resource& resource) {
+Change apply_all(const Broker& broker,
+                 const protocol::IncrementalAlterConfigsRequest::Resource& resource) {
+  const CheckKey check = resource.resource_type == static_cast<std::int8_t>(ResourceType::topic)
+                             ? check_topic_key
+                             : check_broker_key;
   std::vector<IncrementalConfig> asked;
   for (const auto& config : resource.configs)
     asked.push_back({std::string(config.name), config.config_operation,
                      config.value ? std::optional<std::string>(*config.value) : std::nullopt});
-  return [asked = std::move(asked)](storage::Configs configs) -> TopicResult<storage::Configs> {
+  return [&broker, check,
+          asked = std::move(asked)](storage::Configs configs) -> TopicResult<storage::Configs> {
     for (const auto& config : asked) {
       if (std::ranges::count(asked, config.name, &IncrementalConfig::name) > 1) {
         return refuse(ErrorCode::invalid_request,
                       fmt::format("Duplicate config key {}", printable(config.name)));
       }
+      if (auto known = check(broker, config.name); !known) return std::unexpected(known.error());
       if (auto applied = apply(configs, config); !applied) return std::unexpected(applied.error());
     }
     return configs;

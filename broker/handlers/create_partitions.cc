@@ -48,7 +48,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
     }
     if (asked.assignments) {
       const bool here = std::ranges::all_of(*asked.assignments, [&](const auto& assignment) {
-        return assignment.broker_ids == std::vector{broker.config().node_id};
+        return assignment.broker_ids == std::vector{broker.identity().node_id};
       });
       const auto known = context.shard.topics().find(asked.name);
       const auto more = known ? asked.count - known->partitions : 0;
@@ -57,7 +57,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
         answer.error_code = ErrorCode::invalid_replica_assignment;
         answer.error_message =
             fmt::format("Every new partition must be assigned to broker {}, the only broker.",
-                        broker.config().node_id);
+                        broker.identity().node_id);
         continue;
       }
     }

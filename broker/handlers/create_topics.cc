@@ -50,10 +50,10 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker,
     // Replicas that are named must be this broker, of partitions numbered from 0.
     std::set<std::int32_t> partitions;
     for (const auto& assignment : asked.assignments) {
-      if (assignment.broker_ids != std::vector{broker.config().node_id}) {
+      if (assignment.broker_ids != std::vector{broker.identity().node_id}) {
         return refuse(ErrorCode::invalid_replica_assignment,
                       fmt::format("Partition {} must be assigned to broker {}, the only broker.",
-                                  assignment.partition_index, broker.config().node_id));
+                                  assignment.partition_index, broker.identity().node_id));
       }
       partitions.insert(assignment.partition_index);
     }
@@ -75,13 +75,13 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker,
   return topic;
 }
 
-void fill_in(CreateTopicsResponse::Topic& answer, const Broker& broker, const storage::Topic& topic,
-             bool only_check) {
+void fill_in(CreateTopicsResponse::Topic& answer, const BrokerConfig& config,
+             const storage::Topic& topic, bool only_check) {
   answer.topic_id = only_check ? TopicId{} : topic.id;
   answer.num_partitions = topic.partitions;
   answer.replication_factor = 1;
   auto& configs = answer.configs.emplace();
-  for (const auto& value : values_of(broker.config(), topic)) {
+  for (const auto& value : values_of(config, topic)) {
     configs.push_back({std::string(value.key->name), value.value, false,
                        static_cast<std::int8_t>(value.source), false});
   }
@@ -131,7 +131,7 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
       answer.error_message = fmt::format(
           "The topic was not created within {} ms; it may still be created.", request.timeout_ms);
     } else if (const auto& result = created[i]; result) {
-      fill_in(answer, broker, **result, request.validate_only);
+      fill_in(answer, home.config(), **result, request.validate_only);
     } else {
       answer.error_code = result.error().code;
       answer.error_message = result.error().message;

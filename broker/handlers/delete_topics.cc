@@ -57,7 +57,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
                       "Give the name of a topic or its id, not both.");
       continue;
     }
-    if (!broker.config().delete_topics) {
+    if (!context.shard.config().delete_topics) {
       refuse_deletion(answer, ErrorCode::topic_deletion_disabled, "delete.topic.enable is false");
       continue;
     }

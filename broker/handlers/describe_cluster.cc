@@ -13,7 +13,7 @@ constexpr std::int8_t brokers = 1;  // The other endpoint type is KRaft's contro
 
 protocol::DescribeClusterResponse describe_cluster(
     RequestContext& context, const protocol::DescribeClusterRequest& request) {
-  const auto& config = context.broker.config();
+  const auto& config = context.broker.identity();
   protocol::DescribeClusterResponse response;
   response.cluster_id = config.cluster_id;
   if (request.endpoint_type != brokers) {

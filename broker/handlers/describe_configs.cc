@@ -50,24 +50,33 @@ void describe_topic(const BrokerConfig& broker, const storage::Topic& topic,
   }
 }
 
-void describe_broker(const BrokerConfig& broker, const DescribeConfigsRequest& request,
+// The keys of the broker; of the cluster those alone that have a default of its own, as in Kafka.
+void describe_broker(const BrokerConfig& broker, LiveSettings::Scope scope,
+                     const DescribeConfigsRequest& request,
                      const DescribeConfigsRequest::Resource& asked,
                      DescribeConfigsResponse::Result& result) {
   for (const auto& entry : broker.entries) {
     if (!is_wanted(asked, entry.name)) continue;
+    auto synonyms = synonyms_of(broker, entry);
+    if (scope == LiveSettings::Scope::cluster) {
+      std::erase_if(synonyms, [](const ConfigSynonym& synonym) {
+        return synonym.source != ConfigSource::dynamic_cluster;
+      });
+      if (synonyms.empty()) continue;
+    }
     auto& config = result.configs.emplace_back();
     config.name = entry.name;
-    if (!entry.is_sensitive) config.value = entry.value;
-    config.read_only = true;  // They are read when the broker starts.
+    if (!entry.is_sensitive) config.value = synonyms.front().value;
+    config.read_only = !entry.is_dynamic;
     config.is_sensitive = entry.is_sensitive;
-    const auto source = entry.is_default ? ConfigSource::fallback : ConfigSource::static_broker;
-    config.config_source = static_cast<std::int8_t>(source);
+    config.config_source = static_cast<std::int8_t>(synonyms.front().source);
     config.config_type = static_cast<std::int8_t>(entry.type);
     if (request.include_synonyms) {
-      if (!entry.is_default)
-        config.synonyms.push_back({entry.name, config.value, static_cast<std::int8_t>(source)});
-      config.synonyms.push_back(
-          {entry.name, entry.fallback, static_cast<std::int8_t>(ConfigSource::fallback)});
+      for (auto& synonym : synonyms) {
+        config.synonyms.push_back(
+            {synonym.name, synonym.value, static_cast<std::int8_t>(synonym.source)});
+        if (entry.is_sensitive) config.synonyms.back().value.reset();
+      }
     }
     if (request.include_documentation) config.documentation = entry.reason;
   }
@@ -85,7 +94,7 @@ std::size_t bytes_of(const DescribeConfigsResponse::Result& result) {
 
 asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& context,
                                                           const DescribeConfigsRequest& request) {
-  const auto& broker = context.broker.config();
+  const auto& broker = context.shard.config();
   DescribeConfigsResponse response;
   std::size_t bytes = 0;
   YieldBudget budget(context.shard, &context.connection);
@@ -112,14 +121,11 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
         result.error_message = fmt::format("The topic '{}' does not exist.", asked.resource_name);
       }
     } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::broker)) {
-      // An empty name asks for the dynamic defaults of all brokers, of which there are none.
-      if (asked.resource_name == std::to_string(broker.node_id)) {
-        describe_broker(broker, request, asked, result);
-      } else if (!asked.resource_name.empty()) {
+      if (const auto scope = scope_of(broker, asked.resource_name)) {
+        describe_broker(broker, *scope, request, asked, result);
+      } else {
         result.error_code = ErrorCode::invalid_request;
-        result.error_message =
-            fmt::format("Unexpected broker id, expected {} or empty string, but received {}",
-                        broker.node_id, printable(asked.resource_name));
+        result.error_message = unknown_broker_text(broker, asked.resource_name);
       }
     } else {
       result.error_code = ErrorCode::invalid_request;

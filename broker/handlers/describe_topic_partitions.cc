@@ -25,7 +25,7 @@ constexpr std::int32_t max_partitions = 2000;  // As Kafka's max.request.partiti
 
 asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     RequestContext& context, const DescribeTopicPartitionsRequest& request) {
-  const std::int32_t node = context.broker.config().node_id;
+  const std::int32_t node = context.broker.identity().node_id;
   YieldBudget budget(context.shard, &context.connection);
   std::set<std::string, std::less<>> names;
   for (const auto& topic : request.topics) {

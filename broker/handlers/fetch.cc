@@ -233,7 +233,7 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
     }
   }
   wanted.max_bytes = static_cast<std::size_t>(
-      std::clamp(request.max_bytes, 0, context.broker.config().fetch_max_bytes));
+      std::clamp(request.max_bytes, 0, home.config().fetch_max_bytes));
   wanted.min_bytes =
       std::min(static_cast<std::size_t>(std::max(request.min_bytes, 0)), wanted.max_bytes);
   wanted.max_wait = std::chrono::milliseconds(std::max(request.max_wait_ms, 0));

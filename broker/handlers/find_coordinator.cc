@@ -21,7 +21,7 @@ constexpr std::int8_t transaction_key = 1;
 
 boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
     RequestContext& context, const protocol::FindCoordinatorRequest& request) {
-  const auto& config = context.broker.config();
+  const auto& config = context.broker.identity();
   protocol::FindCoordinatorResponse::Coordinator here;
   if (request.key_type == group_key) {
     here.node_id = config.node_id;

@@ -64,7 +64,7 @@ std::size_t cost_of(const storage::Topic& topic) {
 asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
                                                      const protocol::MetadataRequest& request) {
   Broker& broker = context.broker;
-  const auto& config = broker.config();
+  const auto& config = broker.identity();
   protocol::MetadataResponse response;
   auto& self = response.brokers.emplace_back();
   self.node_id = config.node_id;
@@ -89,8 +89,8 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
     }
     co_return response;
   }
-  const bool create =
-      config.auto_create_topics && (context.version() < 4 || request.allow_auto_topic_creation);
+  const bool create = context.shard.config().auto_create_topics &&
+                      (context.version() < 4 || request.allow_auto_topic_creation);
   // Once is enough, of a topic that has many partitions too.
   std::set<std::string_view> names;
   std::set<TopicId> ids;

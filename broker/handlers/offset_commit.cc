@@ -67,7 +67,7 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
   Broker& broker = context.broker;
   const WallTime now = broker.clock().wall();
   const WallTime expires = expires_at(now, request.retention_time_ms);
-  const auto longest = static_cast<std::size_t>(broker.config().offset_metadata_bytes);
+  const auto longest = static_cast<std::size_t>(context.shard.config().offset_metadata_bytes);
   OffsetCommitResponse response;
   GroupOffsets::Commits commits;
   std::unordered_map<TopicPartition, std::size_t> places;

@@ -125,7 +125,7 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
   }
 
   OffsetFetchResponse response;
-  const auto kept = static_cast<std::size_t>(broker.config().group_offsets_bytes);
+  const auto kept = static_cast<std::size_t>(context.shard.config().group_offsets_bytes);
   Room room(std::max(max_answer_bytes, kept));  // All that one group can have committed fits.
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& group : groups) {

@@ -20,7 +20,7 @@ std::size_t max_fetched(const RequestContext& context) {
   const Bytes body = context.header.body;
   if (body.size() < at + 4) return 0;  // Its handler will say that it is cut.
   const auto asked = load_be<std::int32_t>(body.data() + at);
-  return static_cast<std::size_t>(std::clamp(asked, 0, context.broker.config().fetch_max_bytes));
+  return static_cast<std::size_t>(std::clamp(asked, 0, context.shard.config().fetch_max_bytes));
 }
 
 // Ascending by key.  Produce is advertised from version 0 on, but served from 3: with a higher

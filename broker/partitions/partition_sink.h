@@ -9,6 +9,7 @@
 
 #include "broker/context/shard_context.h"
 #include "broker/partitions/partitions.h"
+#include "broker/partitions/topic_lags.h"
 #include "delay/sink.h"
 
 namespace tarry::broker {
@@ -27,10 +28,13 @@ class PartitionSink final : public delay::Sink {
   void request_sequences() override { request_sequences_(); }
   void store_failed(const Error& error) override;
 
+  TopicLags& lags() { return lags_; }
+
  private:
   ShardContext& shard_;
   Partitions& partitions_;
   std::move_only_function<void()> request_sequences_;
+  TopicLags lags_;
 };
 
 }  // namespace tarry::broker

@@ -1,13 +1,19 @@
 #pragma once
 
-// BrokerConfig: the settings that the broker itself uses, read by server/config, constant while
-// it runs.  Names in the properties file stand beside each.
+// BrokerConfig: the settings that the broker itself uses, read by server/config.  Names in the
+// properties file stand beside each.
+//
+// Each shard has its own, which changes between two turns of its thread when a client changes a
+// setting (dynamic_settings.h); so what is read before a co_await may have changed behind it.  The
+// BrokerIdentity in it is constant.
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "broker/settings/dynamic_settings.h"
 #include "broker/settings/topic_config.h"
 
 namespace tarry::broker {
@@ -15,15 +21,16 @@ namespace tarry::broker {
 // One key of the configuration as DescribeConfigs shows it.
 struct ConfigEntry {
   std::string name;
-  std::string value;
+  std::string value;     // Of the file, the flags or the default; a dynamic one wins over it.
   std::string fallback;  // The built-in default.
   ConfigType type = ConfigType::string;
   bool is_default = true;
   bool is_sensitive = false;
+  bool is_dynamic = false;  // It can be changed while the broker runs.
   std::string reason;
 };
 
-struct BrokerConfig {
+struct BrokerIdentity {
   std::int32_t node_id = 1;                   // node.id
   std::string cluster_id;                     // In meta.properties.
   std::string advertised_host = "127.0.0.1";  // advertised.listeners
@@ -31,7 +38,9 @@ struct BrokerConfig {
   std::string data_directory;  // tarry.data.dir, absolute
   std::string log_directory;   // log.dirs, absolute
   std::string version;
+};
 
+struct BrokerConfig : BrokerIdentity {
   std::int32_t num_partitions = 1;                               // num.partitions
   bool auto_create_topics = true;                                // auto.create.topics.enable
   bool delete_topics = true;                                     // delete.topic.enable
@@ -55,6 +64,7 @@ struct BrokerConfig {
   std::int32_t max_groups = 100'000;                               // tarry.max.groups
 
   std::int32_t max_partitions = 200'000;                  // tarry.max.partitions
+  std::int32_t metrics_max_series = 1000;                 // tarry.metrics.max.series
   std::int64_t decompressed_max_bytes = 134'217'728;      // tarry.decompressed.max.bytes
   std::int64_t tail_bytes = 67'108'864;                   // tarry.log.tail.bytes, a shard
   std::int64_t journal_max_bytes = 268'435'456;           // tarry.journal.max.bytes, a shard
@@ -64,8 +74,10 @@ struct BrokerConfig {
   std::int64_t delay_memory_bytes = 268'435'456;          // tarry.delay.memory.bytes, all shards
   std::chrono::milliseconds delay_remember{3'600'000};    // tarry.delay.remember.ms
 
-  storage::Configs topic_defaults;   // Under the topics' names.
-  std::vector<ConfigEntry> entries;  // Every key, for DescribeConfigs.
+  storage::Configs topic_defaults;        // Under the topics' names.
+  storage::Configs given_topic_defaults;  // The same without `dynamic`.
+  std::vector<ConfigEntry> entries;       // Every key, for DescribeConfigs.
+  DynamicSettings dynamic;                // Already in all of the above but `entries`.
 };
 
 }  // namespace tarry::broker

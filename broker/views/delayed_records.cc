@@ -100,17 +100,6 @@ asio::awaitable<void> ask_all(Shard& here, ByShard<Item>& items, const Ask& ask)
   co_await scatter(here, nullptr, items, work);
 }
 
-// Everything that was durable before is in the store.
-asio::awaitable<void> write_all(Broker& broker, Shard& here) {
-  struct Nothing {};
-  ByShard<Nothing> shards;
-  for (std::size_t i = 0; i < broker.shard_count(); ++i) shards.add(broker.shard(i), {});
-  const auto ask = [](delay::Engine& engine, Nothing&, auto done) {
-    engine.write_all(std::move(done));
-  };
-  co_await ask_all(here, shards, ask);
-}
-
 // A name of one partition, and what its engine answers.
 template <typename Answer>
 struct Asked {
@@ -263,10 +252,16 @@ asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
   co_return Result<>{};
 }
 
-bool matches_key(const DelayedRecord& record, const std::string& pattern) {
-  if (pattern.empty()) return true;
-  return record.key && matches_glob(pattern, as_text(*record.key));
+// What the store cannot tell: it does not look into records.
+bool matches(const DelayedQuery& query, const DelayedRecord& record) {
+  if (!query.key.empty() && !(record.key && matches_glob(query.key, as_text(*record.key))))
+    return false;
+  return query.text.empty() || record.id.contains(query.text) ||
+         (record.key && as_text(*record.key).find(query.text) != std::string_view::npos);
 }
+
+// Records of a page of which few may match: where much is due in one bucket, each page reads it.
+constexpr std::size_t looked_through = 5'000;
 
 }  // namespace
 
@@ -296,31 +291,50 @@ std::vector<PartitionEvent> folded(PartitionIndex partition,
   return out;
 }
 
+asio::awaitable<void> write_pending(Broker& broker, Shard& here) {
+  struct Nothing {};
+  ByShard<Nothing> shards;
+  for (std::size_t i = 0; i < broker.shard_count(); ++i) shards.add(broker.shard(i), {});
+  const auto ask = [](delay::Engine& engine, Nothing&, auto done) {
+    engine.write_all(std::move(done));
+  };
+  co_await ask_all(here, shards, ask);
+}
+
 bool is_delayed_cursor(std::string_view text) {
   return storage::parse_handle(text).has_value();
 }
 
-asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, DelayedQuery query) {
+asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, DelayedQuery query,
+                                                  bool written) {
+  const bool looks_through = !query.key.empty() || !query.text.empty();
   storage::PendingQuery asked_for;
   if (query.topic) asked_for.topic = query.topic->id;
   asked_for.partition = query.partition;
   asked_for.from = query.from;
   asked_for.until = query.until;
   asked_for.id = std::move(query.id);
-  asked_for.limit = query.limit;
+  asked_for.limit = looks_through ? std::max(query.limit, looked_through) : query.limit;
   if (query.after) asked_for.after = storage::parse_handle(*query.after);
-  co_await write_all(broker, here);
+  if (!written) co_await write_pending(broker, here);
   auto page = co_await here.blocking(
       [&store = broker.pending(), &asked_for] { return store.page(asked_for); });
   if (!page) co_return std::unexpected(page.error());
 
   DelayedPage answer;
-  answer.records.reserve(page->records.size());
+  answer.records.reserve(std::min(page->records.size(), query.limit));
   for (auto& pending : page->records) {
     const auto topic = here.topics().find(pending.partition.topic);
     if (!topic) continue;
+    const PendingKey key = pending.key;
+    const bool is_last = &pending == &page->records.back();
     auto record = taken_apart(*topic, std::move(pending));
-    if (matches_key(record, query.key)) answer.records.push_back(std::move(record));
+    if (!matches(query, record)) continue;
+    answer.records.push_back(std::move(record));
+    if (answer.records.size() == query.limit && !is_last) {
+      answer.next = storage::encode_handle(key);
+      co_return answer;
+    }
   }
   if (page->next) answer.next = storage::encode_handle(*page->next);
   co_return answer;
@@ -379,6 +393,33 @@ asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here, 
   co_return answer;
 }
 
+asio::awaitable<Result<std::optional<DelayedRecord>>> find_by_handle(Broker& broker, Shard& here,
+                                                                     std::string handle) {
+  std::optional<DelayedRecord> found;
+  const auto first = storage::parse_handle(handle);
+  if (!first) co_return found;
+  using Looked = delay::Engine::Looked;
+  AskedByShard<Looked> items;
+  for (std::size_t i = 0; i < broker.shard_count(); ++i) items.add(broker.shard(i), {0, &handle});
+  const auto ask = [](delay::Engine& engine, Asked<Looked>& item, auto done) {
+    engine.look_handle(*item.name, [&item, done](Result<Looked> told) {
+      item.told = std::move(told);
+      done();
+    });
+  };
+  co_await ask_all(here, items, ask);
+  for (auto& shard : items) {
+    for (auto& item : shard.items) {
+      if (!item.told) co_return std::unexpected(item.told.error());
+      auto& record = item.told->record;
+      if (!record || record->first_key() != *first) continue;
+      if (const auto topic = here.topics().find(record->partition.topic))
+        found = taken_apart(*topic, std::move(*record));
+    }
+  }
+  co_return found;
+}
+
 asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
                                                      DelayedQuery query, milliseconds by) {
   storage::PendingQuery asked_for;
@@ -386,7 +427,7 @@ asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here
   asked_for.partition = query.partition;
   asked_for.from = query.from;
   asked_for.until = query.until;
-  co_await write_all(broker, here);
+  co_await write_pending(broker, here);
   const bool by_hours = !query.partition && by % std::chrono::hours(1) == milliseconds(0) &&
                         is_on_the_hour(query.from) && is_on_the_hour(query.until);
   DelayedCounts counts;

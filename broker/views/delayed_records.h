@@ -76,6 +76,7 @@ struct DelayedQuery {
   WallTime until = WallTime::max();  // Exclusive.
   std::string id;                    // A pattern with * and ?; empty: any, with id or without.
   std::string key;                   // The same, of keys.
+  std::string text;                  // A part of the id or of the key; empty: any.
   std::size_t limit = 100;
   std::optional<std::string> after;  // DelayedPage::next of the previous page.
 };
@@ -88,8 +89,13 @@ struct DelayedPage {
 // Whether `text` is what a page may give as `next`; a handle is, too.
 bool is_delayed_cursor(std::string_view text);
 
+// Everything that was durable before the call is in the store when it returns.  Small pieces that
+// would have been written later, together: not to be called all the time.
+boost::asio::awaitable<void> write_pending(Broker& broker, Shard& here);
+
+// `written`: write_pending() was called for an earlier page of this query.
 boost::asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here,
-                                                         DelayedQuery query);
+                                                         DelayedQuery query, bool written = false);
 
 // When the first record on disk is due, from `from` on; what shards have in memory alone does not
 // count.
@@ -107,6 +113,11 @@ struct FoundDelayed {
 boost::asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here,
                                                           TopicPtr topic, std::string name,
                                                           std::optional<PartitionIndex> partition);
+
+// The record of a handle, of whatever topic.
+boost::asio::awaitable<Result<std::optional<DelayedRecord>>> find_by_handle(Broker& broker,
+                                                                            Shard& here,
+                                                                            std::string handle);
 
 // How many records are due in each stretch of `by`, counted from 1970 in UTC.  By hours or days,
 // and of all partitions, it is known without reading records that are due within a year.

@@ -218,7 +218,7 @@ asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here) {
 }
 
 std::uint64_t bytes_on_disk(const Broker& broker) {
-  const auto& config = broker.config();
+  const auto& config = broker.identity();
   std::uint64_t bytes = size_of(config.data_directory);
   if (!config.log_directory.starts_with(config.data_directory + "/"))
     bytes += size_of(config.log_directory);

@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/command_tree.h"
 #include "cli/commands/bench_delayed.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"
@@ -128,7 +129,10 @@ void add_bench(CLI::App& program, Chosen& chosen) {
   command->add_flag("--json", options->json, "Prints only the line of JSON");
   command->callback(
       [options, &chosen] { chosen.run = [options] { return run_timers(*options); }; });
+  add_examples(*command,
+               {"tarry bench timers", "tarry bench timers --pending 10000000 --threads 1"});
   add_bench_delayed(*group, chosen);
+  add_examples(*group, {"tarry bench timers", "tarry bench delayed --rate 50000"});
 }
 
 }  // namespace tarry::cli

@@ -16,6 +16,7 @@
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
 #include "cli/admin_client.h"
+#include "cli/command_tree.h"
 #include "cli/delayed_bench.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
@@ -441,6 +442,8 @@ void add_bench_delayed(CLI::App& group, Chosen& chosen) {
   command->add_option("--seed", options->seed, "Seed of the random due times (default: any)")
       ->option_text("N")
       ->take_last();
+  add_examples(*command, {"tarry bench delayed --rate 50000 --duration 30s",
+                          "tarry bench delayed --burst 1000000"});
 }
 
 }  // namespace tarry::cli

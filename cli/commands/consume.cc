@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
+#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
 #include "cli/io/number_text.h"
@@ -23,6 +24,7 @@
 #include "cli/kafka/group_consumer.h"
 #include "cli/offset_word.h"
 #include "cli/options.h"
+#include "cli/pending_note.h"
 #include "cli/record_format.h"
 
 namespace tarry::cli {
@@ -55,7 +57,8 @@ class Printing {
         format_(std::move(format)),
         idle_(options.idle ? *parse_duration(*options.idle) : 0ms),
         // The first answer may take as long as any other.
-        quiet_since_(steady_clock::now() + options.broker.timeout) {}
+        quiet_since_(steady_clock::now() + options.broker.timeout),
+        note_(options.broker, options.topic) {}
 
   bool is_over() const { return was_interrupted() || out_.is_over(); }
   // Whether all that was printed is written.
@@ -67,7 +70,20 @@ class Printing {
   bool is_flush_due() const {
     return unflushed_ >= flush_bytes || quiet_since_ - flushed_at_ >= flush_every;
   }
-  int end(int status) { return out_.end(status); }
+  int end(int status) {
+    const int ended = out_.end(status);
+    // Ctrl-C ends it at once.
+    if (ended == done && count_ == 0 && !was_interrupted()) note_.say();
+    return ended;
+  }
+
+  // All that there was has been read.
+  void at_end() {
+    if (count_ == 0) note_.nothing_came();
+  }
+  void say_note() {
+    if (count_ == 0) note_.say_if_known();
+  }
 
   // The broker has answered, so --idle counts from now on.
   void begin_quiet() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
@@ -96,6 +112,7 @@ class Printing {
   std::uint32_t count_ = 0;
   std::string text_;
   Output out_;
+  PendingNote note_;
 };
 
 // The next record; flushes what was printed before it waits for one.
@@ -163,11 +180,14 @@ class Consumption {
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
         printing_.begin_quiet();
         reading_.erase(end->partition);
+        if (reading_.empty()) printing_.at_end();
         if (options_.until_end && reading_.empty()) return {};
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
         if (printing_.print(*record)) return {};
       } else if (printing_.is_idle()) {
         return idle_end(consumer.is_lost());
+      } else {
+        printing_.say_note();
       }
     }
     return {};
@@ -218,6 +238,10 @@ class GroupConsumption {
       }
       const auto assigned = consumer_->assigned();
       if (assigned && (assigned->empty() || !at_end_.empty())) printing_.begin_quiet();
+      if (assigned && !assigned->empty() && at_end_.size() == assigned->size()) {
+        printing_.at_end();
+        printing_.say_note();
+      }
       if (options_.until_end && assigned && all_read(*assigned)) return {};
       if (printing_.is_idle()) return idle_end(consumer_->is_lost());
     }
@@ -313,6 +337,8 @@ void add_consume(CLI::App& program, Chosen& chosen) {
                    "(default '%s\\n')")
       ->option_text("F")
       ->take_last();
+  add_examples(*command, {"tarry consume orders --from end",
+                          "tarry consume orders --until-end --format '%p %o %T %k %s\\n'"});
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }
 

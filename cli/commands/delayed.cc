@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "cli/admin_choice.h"
+#include "cli/command_tree.h"
 #include "cli/commands/delayed_common.h"
 #include "cli/commands/delayed_control.h"
 #include "cli/commands/delayed_transfer.h"
@@ -22,27 +23,74 @@ int list(const DelayedOptions& options) {
   auto admin = choose_admin(options.broker, AdminUse::reads);
   if (!admin) return admin.error().report();
   Output out;
-  Table table({{"TOPIC"},
-               {"PARTITION", true},
+  Table table({{"TOPIC", false, true, 4},
+               {"PARTITION", true, false, 2},
                {"DUE"},
                {"IN"},
-               {"ID"},
-               {"HANDLE"},
-               {"KEY"},
-               {"BYTES", true}});
+               {"ID", false, true},
+               {"HANDLE", false, false, 5},
+               {"KEY", false, true, 3},
+               {"BYTES", true, false, 1}});
   const auto take = [&](const Json& record) {
     if (options.broker.json) {
       out.line(text_of(record));
     } else {
-      table.row({field(record, "topic"), field(record, "partition"), time_field(record, "due_ms"),
-                 distance_field(record, "due_ms"), field(record, "id"), field(record, "handle"),
-                 field(record, "key"), field(record, "value_bytes")});
+      table.row({field(record, "topic"), field(record, "partition"), due_field(record, out),
+                 distance_field(record, "due_ms", out), field(record, "id"),
+                 field(record, "handle"), field(record, "key"), field(record, "value_bytes")},
+                style_of(record));
     }
     return !out.is_over();
   };
   const auto listed = for_each_pending(*admin, options, "", take, [&] { table.print(out); });
   if (!listed) return out.end(failure(listed.error().message));
   return out.end(done);
+}
+
+void show_record(const Json& record, Output& out) {
+  Table table({{""}, {""}});
+  for (const char* name : {"topic", "partition", "id", "handle"})
+    table.row({name, field(record, name)});
+  if (out.is_terminal()) {
+    table.row({"due", fmt::format("{}, {}", time_field(record, "due_ms", out),
+                                  distance_field(record, "due_ms", out))},
+              style_of(record));
+  } else {
+    table.row({"due", time_field(record, "due_ms", out)});
+    table.row({"in", left_field(record, "due_ms")});
+  }
+  table.row({"accepted", time_field(record, "accepted_ms", out)});
+  if (record.contains("expires_ms") && !record["expires_ms"].is_null())
+    table.row({"expires", time_field(record, "expires_ms", out)});
+  if (record.contains("recurrence")) table.row({"recurring", field(record["recurrence"], "text")});
+  table.row({"key", field(record, "key")});
+  if (record.contains("headers") && record["headers"].is_array()) {
+    for (const auto& header : record["headers"])
+      table.row({"header", field(header, "name") + "=" + field(header, "value")});
+  }
+  table.row({"bytes", field(record, "value_bytes")});
+  std::string value = "-";
+  if (record.contains("value") && record["value"].is_string()) {
+    const auto bytes = from_base64(record["value"].get<std::string>());
+    value = bytes ? cell(*bytes) : field(record, "value");
+  }
+  table.row({"value", value});
+  table.print(out);
+}
+
+// An id may be pending in several partitions; the answer has the record that is due first.
+void say_other_partitions(const Json& record, const std::string& id) {
+  if (!record.contains("partitions") || !record["partitions"].is_array()) return;
+  std::string others;
+  for (const auto& partition : record["partitions"]) {
+    if (partition == record["partition"]) continue;
+    others += (others.empty() ? "" : ", ") + cell(text_of(partition));
+  }
+  if (others.empty()) return;
+  complain(
+      fmt::format("{}: shown is the one of partition {}, which is due first; also pending in "
+                  "partition {} (-p PARTITION shows that one)",
+                  cell(id), field(record, "partition"), others));
 }
 
 int get(const DelayedOptions& options) {
@@ -55,30 +103,10 @@ int get(const DelayedOptions& options) {
     out.line(text_of(*record));
     return out.end(done);
   }
-  Table table({{""}, {""}});
-  for (const char* name : {"topic", "partition", "id", "handle"})
-    table.row({name, field(*record, name)});
-  table.row({"due", time_field(*record, "due_ms")});
-  table.row({"in", left_field(*record, "due_ms")});
-  table.row({"accepted", time_field(*record, "accepted_ms")});
-  if (record->contains("expires_ms") && !(*record)["expires_ms"].is_null())
-    table.row({"expires", time_field(*record, "expires_ms")});
-  if (record->contains("recurrence"))
-    table.row({"recurring", field((*record)["recurrence"], "text")});
-  table.row({"key", field(*record, "key")});
-  if (record->contains("headers") && (*record)["headers"].is_array()) {
-    for (const auto& header : (*record)["headers"])
-      table.row({"header", field(header, "name") + "=" + field(header, "value")});
-  }
-  table.row({"bytes", field(*record, "value_bytes")});
-  std::string value = "-";
-  if (record->contains("value") && (*record)["value"].is_string()) {
-    const auto bytes = from_base64((*record)["value"].get<std::string>());
-    value = bytes ? cell(*bytes) : field(*record, "value");
-  }
-  table.row({"value", value});
-  table.print(out);
-  return out.end(done);
+  show_record(*record, out);
+  const int status = out.end(done);
+  if (!options.partition) say_other_partitions(*record, options.ids[0]);
+  return status;
 }
 
 int count(const DelayedOptions& options) {
@@ -100,7 +128,7 @@ int count(const DelayedOptions& options) {
   Table table({{"FROM"}, {"COUNT", true}});
   if (answer->contains("counts") && (*answer)["counts"].is_array()) {
     for (const auto& each : (*answer)["counts"])
-      table.row({time_field(each, "from"), field(each, "count")});
+      table.row({time_field(each, "from", out), field(each, "count")});
   }
   table.print(out);
   return out.end(done);
@@ -119,8 +147,9 @@ int trace(const DelayedOptions& options) {
   Table table({{"AT"}, {"EVENT"}, {"DUE"}, {"PARTITION", true}, {"OFFSET", true}});
   if (answer->contains("events") && (*answer)["events"].is_array()) {
     for (const auto& event : (*answer)["events"]) {
-      table.row({time_field(event, "at_ms"), field(event, "event"), time_field(event, "due_ms"),
-                 field(event, "partition"), field(event, "offset")});
+      table.row({time_field(event, "at_ms", out), field(event, "event"),
+                 time_field(event, "due_ms", out), field(event, "partition"),
+                 field(event, "offset")});
     }
   }
   table.print(out);
@@ -154,10 +183,14 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
         ->option_text("N")
         ->check(is_count)
         ->take_last();
+    add_examples(*command, {"tarry delayed list orders --from now --to 'in 1h'",
+                            "tarry delayed list orders --id 'order-*' --limit 10"});
   }
   {
     const auto [command, options] = add("get", "Shows one record", get);
     add_one_name(*command, *options);
+    add_examples(*command, {"tarry delayed get orders order-4711",
+                            "tarry delayed get orders @7Vbc5R5U4gfFC5 --json"});
   }
   {
     const auto [command, options] = add("count", "Counts pending records", count);
@@ -167,13 +200,17 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
         ->check(CLI::IsMember({"minute", "hour", "day"}))
         ->take_last();
     add_time_range(*command, *options);
+    add_examples(*command, {"tarry delayed count", "tarry delayed count orders --by hour"});
   }
   {
     const auto [command, options] = add("trace", "Shows what has happened to a record", trace);
     add_one_name(*command, *options);
+    add_examples(*command, {"tarry delayed trace orders order-4711",
+                            "tarry delayed trace orders order-4711 --json"});
   }
   add_delayed_control(add);
   add_delayed_transfer(add);
+  add_examples(*group, {"tarry delayed list orders", "tarry delayed cancel orders order-4711"});
 }
 
 }  // namespace tarry::cli

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "cli/admin_client.h"
 #include "cli/io/text.h"
+#include "cli/local_time.h"
 #include "cli/time_word.h"
 
 namespace tarry::cli {
@@ -41,6 +42,11 @@ void check_range(const DelayedOptions& options) {
   if (!options.from || !options.to || epoch_ms(*options.from) <= epoch_ms(*options.to)) return;
   throw CLI::ValidationError(
       "--to", fmt::format("{} is before --from {}", cell(*options.to), cell(*options.from)));
+}
+
+std::optional<WallTime> time_in(const Json& of, const char* name) {
+  if (!of.is_object() || !of.contains(name) || !of[name].is_number_integer()) return std::nullopt;
+  return from_ms(of[name].get<std::int64_t>());
 }
 
 }  // namespace
@@ -113,22 +119,36 @@ std::string field(const Json& of, const char* name) {
   return cell(value.is_string() ? value.get<std::string>() : text_of(value));
 }
 
-std::string time_field(const Json& of, const char* name) {
-  if (!of.is_object() || !of.contains(name) || !of[name].is_number_integer()) return "-";
-  return format_time(from_ms(of[name].get<std::int64_t>()));
+std::string time_field(const Json& of, const char* name, const Output& out) {
+  const auto time = time_in(of, name);
+  return time ? shown_time(*time, out.is_terminal()) : "-";
 }
 
 std::string left_field(const Json& of, const char* name) {
-  if (!of.is_object() || !of.contains(name) || !of[name].is_number_integer()) return "-";
   using namespace std::chrono;
-  const auto left = from_ms(of[name].get<std::int64_t>()) - wall_now();
+  const auto time = time_in(of, name);
+  if (!time) return "-";
+  const auto left = *time - wall_now();
   return format_duration(abs(left) >= 10s ? milliseconds(round<seconds>(left)) : left);
 }
 
-std::string distance_field(const Json& of, const char* name) {
+std::string distance_field(const Json& of, const char* name, const Output& out) {
+  const auto time = time_in(of, name);
+  if (time && out.is_terminal()) return rough_distance(*time - wall_now());
   std::string left = left_field(of, name);
   if (left == "-") return left;
   return left.starts_with('-') ? left.substr(1) + " ago" : "in " + left;
+}
+
+std::string due_field(const Json& record, const Output& out) {
+  const auto due = time_in(record, "due_ms");
+  if (!due) return "-";
+  return out.is_terminal() ? local_time(*due, false) : format_time(*due);
+}
+
+Style style_of(const Json& record) {
+  const auto due = time_in(record, "due_ms");
+  return due && *due < wall_now() ? Style::red : Style::plain;
 }
 
 Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "cli/admin_client.h"
 #include "cli/io/json.h"
+#include "cli/io/output.h"
 #include "cli/options.h"
 
 namespace tarry::cli {
@@ -60,12 +61,17 @@ std::string query_of(const DelayedOptions& options);
 // An answer that has to be a JSON object.
 Result<Json> parse_object(const Result<std::string>& body);
 
-// Cells: a field that may be missing, in any of JSON's types; a time; the time until then, "2h13m"
-// or "-7s"; the same as "in 2h13m" or "7s ago".
+// Cells: a field that may be missing, in any of JSON's types; a time, on a terminal in the
+// machine's zone and else in UTC; the time until then, "2h13m" or "-7s"; the same as "in 2h13m" or
+// "7s ago", on a terminal without what is small beside it.
 std::string field(const Json& of, const char* name);
-std::string time_field(const Json& of, const char* name);
+std::string time_field(const Json& of, const char* name, const Output& out);
 std::string left_field(const Json& of, const char* name);
-std::string distance_field(const Json& of, const char* name);
+std::string distance_field(const Json& of, const char* name, const Output& out);
+// For tables: time_field() without its milliseconds on a terminal.
+std::string due_field(const Json& record, const Output& out);
+// Of a row: red when it is overdue.
+Style style_of(const Json& record);
 
 // Gets the records that the options select, page by page, and gives each to `take`; `more` is added
 // to the query.  `take` returns whether to go on.  Errors: as the admin's.

@@ -10,6 +10,7 @@
 
 #include "base/utf8.h"
 #include "cli/admin_choice.h"
+#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/line_reader.h"
 #include "cli/io/number_text.h"
@@ -122,7 +123,7 @@ class ByName {
       return "";
     for (const auto& partition : (*answer)["partitions"]) {
       if (field(partition, "result") != action_.result) continue;
-      if (&action_ == &moving) return time_field(partition, "due_ms");
+      if (&action_ == &moving) return time_field(partition, "due_ms", out_);
       if (&action_ == &delivering) return "offset " + field(partition, "offset");
     }
     return "";
@@ -175,10 +176,14 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
     out.line(text_of(last));
   } else if (options.dry_run) {
     out.line(fmt::format("{} would be {}", counted(matched, "record", "records"), action.result));
-    Table table({{"DUE"}, {"IN"}, {"ID"}, {"HANDLE"}, {"KEY"}});
+    Table table({{"DUE"},
+                 {"IN"},
+                 {"ID", false, true},
+                 {"HANDLE", false, false, 2},
+                 {"KEY", false, true, 1}});
     if (last.contains("records") && last["records"].is_array()) {
       for (const auto& record : last["records"]) {
-        table.row({time_field(record, "due_ms"), distance_field(record, "due_ms"),
+        table.row({due_field(record, out), distance_field(record, "due_ms", out),
                    field(record, "id"), field(record, "handle"), field(record, "key")});
       }
     }
@@ -242,8 +247,12 @@ void add_delayed_control(const AddDelayed& add) {
                       "Says how many a selection has and shows the first ten; changes nothing");
     return std::pair(command, options);
   };
-  add_one("cancel", "Cancels records, definitively",
-          [](const DelayedOptions& options) { return run(cancelling, options); });
+  auto* cancel =
+      add_one("cancel", "Cancels records, definitively", [](const DelayedOptions& given) {
+        return run(cancelling, given);
+      }).first;
+  add_examples(*cancel, {"tarry delayed cancel orders order-4711",
+                         "tarry delayed cancel orders --id 'order-*' --to +1h --dry-run"});
   const auto [move, options] =
       add_one("move", "Gives records another due time",
               [](const DelayedOptions& given) { return run(moving, given); });
@@ -255,8 +264,13 @@ void add_delayed_control(const AddDelayed& add) {
       ->option_text("D")
       ->check(is_shift)
       ->take_last();
-  add_one("deliver", "Delivers records now",
-          [](const DelayedOptions& given) { return run(delivering, given); });
+  add_examples(*move, {"tarry delayed move orders order-4711 --at 2026-12-24T18:00:00Z",
+                       "tarry delayed move orders --key '47*' --by -10m"});
+  auto* deliver = add_one("deliver", "Delivers records now", [](const DelayedOptions& given) {
+                    return run(delivering, given);
+                  }).first;
+  add_examples(*deliver, {"tarry delayed deliver orders order-4711",
+                          "tarry delayed deliver orders --to +1h --dry-run"});
 }
 
 }  // namespace tarry::cli

@@ -19,6 +19,7 @@
 #include "base/ascii_case.h"
 #include "base/log.h"
 #include "cli/admin_choice.h"
+#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
 #include "cli/io/line_reader.h"
@@ -275,11 +276,17 @@ void add_delayed_transfer(const AddDelayed& add) {
         add("export", "Writes pending records as JSON, one a line, for `import`", export_records);
     command->add_option("TOPIC", options->topic, "Only records of this topic")->check(is_topic);
     add_selection(*command, *options);
+    add_examples(*command, {"tarry delayed export orders > pending.jsonl",
+                            "tarry delayed export --from now --to +1d"});
   }
   {
     const auto [command, options] =
         add("import", "Sends the records that `export` wrote", import_records);
-    command->add_option("FILE", options->file, "The file (default: standard input)");
+    command->add_option("FILE", options->file, "The file (default: standard input)")
+        ->option_text("FILE");
+    add_examples(*command,
+                 {"tarry delayed import pending.jsonl",
+                  "tarry delayed export -b old:9092 --admin old:8080 | tarry delayed import"});
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/line_reader.h"
 #include "cli/io/output.h"
@@ -78,11 +79,15 @@ void add_dump(CLI::App& program, Chosen& chosen) {
     auto options = std::make_shared<SegmentOptions>();
     auto* command =
         group->add_subcommand("segment", "Prints the batches of a partition's .log files");
-    command->add_option("FILE", options->files, "Segments, as in logs/orders-0/*.log")->required();
+    command->add_option("FILE", options->files, "Segments, as in logs/orders-0/*.log")
+        ->option_text("FILE...")
+        ->required();
     command->add_flag("--records", options->records, "Prints the records of each batch too");
     command->add_flag("--json", options->json, "Prints JSON, one batch per line");
     command->callback(
         [options, &chosen] { chosen.run = [options] { return dump_segments(*options); }; });
+    add_examples(*command, {"tarry dump segment tarry-data/logs/orders-0/*.log",
+                            "tarry dump segment --records --json 00000000000000000000.log"});
   }
   {
     auto* command = group->add_subcommand(
@@ -90,7 +95,11 @@ void add_dump(CLI::App& program, Chosen& chosen) {
         "Decodes messages of Kafka's protocol: reads lines KEY q|p VERSION HEX (q a request, p a "
         "response), prints the fields as JSON, a tab, and the bytes encoded again");
     command->callback([&chosen] { chosen.run = dump_messages; });
+    add_examples(*command,
+                 {"tarry dump message < messages.txt", "echo '18 q 0 -' | tarry dump message"});
   }
+  add_examples(*group, {"tarry dump segment tarry-data/logs/orders-0/*.log",
+                        "tarry dump message < messages.txt"});
 }
 
 }  // namespace tarry::cli

@@ -11,13 +11,16 @@
 
 #include "base/clock.h"
 #include "base/time_text.h"
+#include "cli/command_tree.h"
 #include "cli/explanation.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"
 #include "cli/io/output.h"
 #include "cli/io/table.h"
 #include "cli/io/text.h"
+#include "cli/local_time.h"
 #include "cli/options.h"
+#include "cli/time_word.h"
 
 namespace tarry::cli {
 namespace {
@@ -90,9 +93,7 @@ int run(const Options& options) {
   }
   const auto topic = topic_delay_of(options.configs);
   if (!topic) return usage_error("--topic-config: " + topic.error().message);
-  const WallTime at =
-      options.at ? *parse_time(*options.at)
-                 : std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const WallTime at = options.at ? *parse_time_word(*options.at) : wall_now();
   const auto explanation = explain(headers, *topic, at);
   Output out;
   if (options.json) {
@@ -120,9 +121,11 @@ void add_explain(CLI::App& program, Chosen& chosen) {
       ->check(is_key_value);
   command->add_option("--at", options->at, "When the record arrives (default now)")
       ->option_text("T")
-      ->check(is_time)
+      ->check(is_time_word)
       ->take_last();
   command->add_flag("--json", options->json, "Prints JSON");
+  add_examples(*command, {"tarry explain x-delay=30m",
+                          "tarry explain x-cron='0 9 * * MON-FRI' x-cron-tz=Europe/Berlin"});
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }
 

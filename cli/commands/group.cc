@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"
 #include "cli/io/number_text.h"
@@ -31,6 +32,7 @@ struct GroupOptions {
   std::string to;
   std::optional<PartitionIndex> partition;
   bool dry_run = false;
+  bool create = false;
 };
 
 int list(const GroupOptions& options) {
@@ -221,6 +223,12 @@ int reset(const GroupOptions& options) {
   if (!committed) return failure(committed.error().message);
   auto offsets = targets(*admin, options, *to);
   if (!offsets) return failure(offsets.error().message);
+  if (group->state == "Dead" && committed->empty() && !options.create) {
+    return failure(
+        fmt::format("{}: there is no such group; --create makes it, for consumers that "
+                    "are to begin there",
+                    cell(options.name)));
+  }
   std::ranges::sort(*offsets);
   if (!options.dry_run) {
     const auto changed = admin->commit(options.name, options.topic, *offsets);
@@ -276,11 +284,13 @@ void add_group_commands(CLI::App& program, Chosen& chosen) {
     command.add_option("GROUP", options.name, "The group")->required()->check(is_group);
   };
 
-  add("list", "Lists all groups", list);
+  add_examples(*add("list", "Lists all groups", list).first,
+               {"tarry group list", "tarry group list --json"});
   {
     const auto [command, options] =
         add("describe", "Shows the members, committed offsets and lag of a group", describe);
     add_name(*command, *options);
+    add_examples(*command, {"tarry group describe billing", "tarry group describe billing --json"});
   }
   {
     const auto [command, options] = add(
@@ -295,13 +305,19 @@ void add_group_commands(CLI::App& program, Chosen& chosen) {
         ->option_text("PARTITION")
         ->check(is_partition)
         ->take_last();
+    command->add_flag("--create", options->create,
+                      "Makes the group if it was never there (default: that is an error)");
     command->add_flag("--dry-run", options->dry_run, "Shows the changes without making them");
+    add_examples(*command, {"tarry group reset billing orders --to start --dry-run",
+                            "tarry group reset billing orders --to @2026-11-21T10:00:00Z -p 2"});
   }
   {
     const auto [command, options] =
         add("delete", "Deletes a group and its committed offsets", remove);
     add_name(*command, *options);
+    add_examples(*command, {"tarry group delete billing", "tarry group delete billing --json"});
   }
+  add_examples(*group, {"tarry group list", "tarry group describe billing"});
 }
 
 }  // namespace tarry::cli

@@ -3,19 +3,26 @@
 #include <algorithm>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/log_thread.h"
 #include "cli/command.h"
+#include "cli/command_tree.h"
 #include "cli/commands/bench.h"
+#include "cli/commands/completion.h"
+#include "cli/commands/config.h"
 #include "cli/commands/consume.h"
 #include "cli/commands/delayed.h"
+#include "cli/commands/doctor.h"
 #include "cli/commands/dump.h"
 #include "cli/commands/explain.h"
 #include "cli/commands/group.h"
+#include "cli/commands/help.h"
 #include "cli/commands/produce.h"
 #include "cli/commands/serve.h"
 #include "cli/commands/status.h"
+#include "cli/commands/top.h"
 #include "cli/commands/topic.h"
 #include "cli/io/exit_status.h"
 #include "cli/options.h"
@@ -25,8 +32,9 @@ namespace {
 
 // In the order of the help.
 constexpr void (*commands[])(CLI::App& program, Chosen& chosen) = {
-    add_serve,   add_topic,          add_produce, add_consume, add_delayed,
-    add_explain, add_group_commands, add_status,  add_bench,   add_dump,
+    add_serve,           add_topic,          add_produce, add_consume,    add_delayed,
+    add_explain,         add_group_commands, add_status,  add_top,        add_doctor,
+    add_config_commands, add_bench,          add_dump,    add_completion, add_help,
 };
 
 // Words in it may be printable already.
@@ -54,6 +62,12 @@ int run(int count, char** words) {
   program.require_subcommand(1);
   Chosen chosen;
   for (const auto add : commands) add(program, chosen);
+  add_examples(program, {"tarry serve --data ./tarry-data",
+                         "tarry produce orders -v 'pay up' --delay 30m --id order-4711",
+                         "tarry delayed list orders"});
+  if (const auto status =
+          answer_completion(program, std::vector<std::string>(words + 1, words + count)))
+    return *status;
 
   if (count < 2) return usage_error("a command is missing; `tarry --help` shows all");
   if (const char* word = unknown_command(program, count, words)) {

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
+#include "cli/command_tree.h"
 #include "cli/explanation.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
@@ -68,7 +69,7 @@ std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
     }
   }
   const auto epoch_ms = [](const std::string& word) {
-    return std::to_string(to_ms(*parse_time(word)));
+    return std::to_string(to_ms(*parse_time_word(word)));
   };
   if (options.delay)
     headers.emplace_back("x-delay", std::to_string(parse_duration(*options.delay)->count()));
@@ -141,7 +142,7 @@ class Production {
     if (!options_.broker.json) {
       out_.line(accepted());
       if (scheduled_)
-        for (const auto& line : scheduled_->lines()) out_.line(line);
+        for (const auto& line : scheduled_->lines(out_.is_terminal())) out_.line(line);
     }
     if (first_error_) {
       const auto& [number, why] = *first_error_;
@@ -382,7 +383,7 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->add_option("--at", options->at,
                    "Delivers the records at this time, as in 2026-11-21T10:00:00+01:00")
       ->option_text("T")
-      ->check(is_time)
+      ->check(is_time_word)
       ->take_last()
       ->excludes(delay);
   command
@@ -410,7 +411,7 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->take_last();
   command->add_option("--until", options->until, "No delivery again after this time")
       ->option_text("T")
-      ->check(is_time)
+      ->check(is_time_word)
       ->take_last();
   command->add_option("--times", options->times, "How many deliveries there are in all")
       ->option_text("N")
@@ -420,7 +421,7 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->add_option("--expire-at", options->expire_at,
                    "Drops the records if they cannot be delivered before this time")
       ->option_text("T")
-      ->check(is_time)
+      ->check(is_time_word)
       ->take_last();
   command
       ->add_option("--acks", options->acks,
@@ -428,6 +429,9 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->option_text("all|1|0")
       ->check(is_acks)
       ->take_last();
+  add_examples(*command,
+               {"tarry produce orders -v 'pay up' -k 4711 --delay 30m --id order-4711",
+                "tarry produce reports -v go --cron '0 9 * * MON-FRI' --tz Europe/Berlin"});
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }
 

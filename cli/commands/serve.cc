@@ -16,8 +16,10 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "base/log_format.h"
 #include "base/log_thread.h"
 #include "base/memory.h"
+#include "cli/command_tree.h"
 #include "cli/commands/serve_signals.h"
 #include "cli/io/exit_status.h"
 #include "cli/stop_limit.h"
@@ -49,8 +51,8 @@ constexpr Flag flags[] = {
     {"--admin", "tarry.admin.listener", "HOST:PORT|off",
      "The address of the admin's HTTP (default 127.0.0.1:8080)"},
     {"--shards", "tarry.shards", "N", "Threads that serve clients (default: one for each core)"},
-    {"--log-level", "tarry.log.level", "L",
-     "The lowest level to log: debug, info, warn, error or off (default info)"},
+    {"--log-level", "tarry.log.level", "debug|info|warn|error|off",
+     "The lowest level to log (default info)"},
 };
 
 struct ServeOptions {
@@ -145,6 +147,7 @@ int run(const ServeOptions& options) {
   config->broker.version = TARRY_VERSION;
 
   set_log_level(config->log_level);
+  set_log_format(config->log_format);
   ::umask(077);  // No other user may read the records.
   raise_open_files();
   limit_arenas(4);
@@ -157,6 +160,7 @@ int run(const ServeOptions& options) {
   const auto admin = broker.admin();
   const auto where = fmt::format("kafka={} admin={} data={} shards={}", broker.kafka().text(),
                                  admin ? admin->text() : "off", broker.data(), broker.shards());
+  log_info("server", "Tarry {} is ready: {}", TARRY_VERSION, where);
   fmt::print("tarry ready {} pid={} start_ms={}\n", where, ::getpid(),
              std::chrono::duration_cast<std::chrono::milliseconds>(
                  std::chrono::steady_clock::now() - started)
@@ -195,6 +199,8 @@ void add_serve(CLI::App& program, Chosen& chosen) {
       ->allow_extra_args(false);
   command->add_flag("--help-config", options->help_config,
                     "Prints every key with default, unit, range and reason");
+  add_examples(*command, {"tarry serve --data ./tarry-data",
+                          "tarry serve --config tarry.properties --set log.retention.ms=86400000"});
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }
 

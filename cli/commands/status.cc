@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
+#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
 #include "cli/io/json.h"
@@ -20,7 +21,9 @@
 #include "cli/io/output.h"
 #include "cli/io/table.h"
 #include "cli/io/text.h"
+#include "cli/local_time.h"
 #include "cli/options.h"
+#include "cli/time_word.h"
 
 namespace tarry::cli {
 namespace {
@@ -49,7 +52,7 @@ class Answer {
     const Json* value = find(path);
     if (value == nullptr) return "-";
     if (value->is_number_unsigned()) return grouped(value->get<std::uint64_t>());
-    if (value->is_number_float()) return fmt::format("{:.3g}", value->get<double>());
+    if (value->is_number_float()) return figure_text(value->get<double>());
     return cell(value->is_string() ? value->get<std::string>() : text_of(*value));
   }
   std::string number(const char* path) const {  // Without grouping: an id, a port.
@@ -67,11 +70,17 @@ class Answer {
     const milliseconds time(static_cast<std::int64_t>(value->get<double>()));
     return format_duration(time >= 10s ? std::chrono::floor<std::chrono::seconds>(time) : time);
   }
-  std::string time(const char* path) const {
+  std::string milliseconds_of(const char* path) const {
     const Json* value = find(path);
-    return value != nullptr && value->is_number_integer()
-               ? format_time(from_ms(value->get<std::int64_t>()))
-               : "-";
+    return value != nullptr && value->is_number() ? milliseconds_text(value->get<double>()) : "-";
+  }
+  // "2026-11-21T11:00:00.250+01:00, in 29m" on a terminal.
+  std::string time(const char* path, const Output& out) const {
+    const Json* value = find(path);
+    if (value == nullptr || !value->is_number_integer()) return "-";
+    const auto at = from_ms(value->get<std::int64_t>());
+    if (!out.is_terminal()) return format_time(at);
+    return fmt::format("{}, {}", local_time(at, true), rough_distance(at - wall_now()));
   }
 
  private:
@@ -81,8 +90,8 @@ class Answer {
 void show(const Json& json, Output& out) {
   const Answer status(json);
   Table table({{""}, {""}});
-  const auto row = [&](const char* name, std::string value) {
-    table.row({name, std::move(value)});
+  const auto row = [&](const char* name, std::string value, Style style = Style::plain) {
+    table.row({name, std::move(value)}, style);
   };
   row("state", fmt::format("{}, up {}", status.text("/state"), status.duration("/uptime_ms")));
   row("version", status.text("/version"));
@@ -97,14 +106,17 @@ void show(const Json& json, Output& out) {
   row("connections", fmt::format("{} of {} at most", status.text("/connections"),
                                  status.text("/max_connections")));
   row("pending", status.text("/delayed/pending"));
-  row("next due", status.time("/delayed/next_due"));
-  row("overdue", status.text("/delayed/overdue"));
+  row("next due", status.time("/delayed/next_due", out));
+  row("overdue", status.text("/delayed/overdue"),
+      status.number("/delayed/overdue") == "0" ? Style::plain : Style::red);
   row("delivered", fmt::format("{}, {} of them early", status.text("/delayed/delivered_total"),
                                status.text("/delayed/early_total")));
   row("cancelled", status.text("/delayed/cancelled_total"));
-  row("lag", fmt::format("p50 {} ms, p99 {} ms, max {} ms, in the last {}",
-                         status.text("/delayed/lag_ms/p50"), status.text("/delayed/lag_ms/p99"),
-                         status.text("/delayed/lag_ms/max"), status.duration("/window_ms")));
+  row("lag",
+      fmt::format("p50 {}, p99 {}, max {}, in the last {}",
+                  status.milliseconds_of("/delayed/lag_ms/p50"),
+                  status.milliseconds_of("/delayed/lag_ms/p99"),
+                  status.milliseconds_of("/delayed/lag_ms/max"), status.duration("/window_ms")));
   row("wheel", fmt::format("{} timers", status.text("/wheel/timers")));
   if (const Json* purgatory = status.find("/purgatory");
       purgatory != nullptr && purgatory->is_object()) {
@@ -160,6 +172,7 @@ void add_status(CLI::App& program, Chosen& chosen) {
   add_broker_options(*command, options->broker);
   add_data_option(*command, options->broker);
   command->add_flag("--watch", options->watch, "Shows it again every second");
+  add_examples(*command, {"tarry status", "tarry status --watch"});
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }
 

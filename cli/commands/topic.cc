@@ -4,15 +4,15 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "base/log.h"
-#include "base/time_text.h"
 #include "cli/admin_choice.h"
 #include "cli/admin_client.h"
+#include "cli/command_tree.h"
+#include "cli/config_words.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"
 #include "cli/io/number_text.h"
@@ -32,27 +32,6 @@ struct TopicOptions {
   std::vector<std::string> configs;  // key=value, checked.
   bool force = false;
 };
-
-// Sends a duration (30m) or a size (64KiB) as the number that Kafka's protocol wants.  The broker
-// refuses any other text, by name.
-std::string config_value(std::string_view key, std::string_view value) {
-  if (key.ends_with(".ms")) {
-    if (const auto duration = parse_duration(value)) return std::to_string(duration->count());
-  } else if (key.ends_with(".bytes")) {
-    if (const auto size = parse_size(value)) return std::to_string(*size);
-  }
-  return std::string(value);
-}
-
-ConfigList config_list(const std::vector<std::string>& words) {
-  ConfigList list;
-  for (const auto& word : words) {
-    const auto equals = word.find('=');
-    const auto key = word.substr(0, equals);
-    list.emplace_back(key, config_value(key, word.substr(equals + 1)));
-  }
-  return list;
-}
 
 std::string list_of(const std::vector<std::int32_t>& numbers) {
   std::string text;
@@ -154,10 +133,21 @@ int describe(const TopicOptions& options) {
 }
 
 int alter(const TopicOptions& options) {
+  if (options.configs.empty() && !options.partitions) {
+    return usage_error(fmt::format(
+        "{}: nothing to alter; give --config KEY=VALUE or --partitions N", cell(options.name)));
+  }
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
-  const auto altered = admin->alter(options.name, config_list(options.configs));
-  if (!altered) return failure(altered.error().message);
+  // More partitions come first: a refusal changes nothing then.
+  if (options.partitions) {
+    const auto added = admin->add_partitions(options.name, *options.partitions);
+    if (!added) return failure(added.error().message);
+  }
+  if (!options.configs.empty()) {
+    const auto altered = admin->alter(options.name, config_list(options.configs));
+    if (!altered) return failure(altered.error().message);
+  }
   return print_result(options, "altered");
 }
 
@@ -215,7 +205,7 @@ void add_topic(CLI::App& program, Chosen& chosen) {
     command.add_option("NAME", options.name, "The topic")->required()->check(is_topic);
   };
   const auto add_configs = [](CLI::App& command, TopicOptions& options) {
-    return add_repeated(command, "--config", options.configs, "Sets a config; may be repeated")
+    add_repeated(command, "--config", options.configs, "Sets a config; may be repeated")
         ->option_text("KEY=VALUE")
         ->check(is_key_value);
   };
@@ -230,16 +220,29 @@ void add_topic(CLI::App& program, Chosen& chosen) {
         ->check(is_count)
         ->take_last();
     add_configs(*command, *options);
+    add_examples(*command, {"tarry topic create orders --partitions 3",
+                            "tarry topic create orders --config retention.ms=7d"});
   }
-  add("list", "Lists all topics", list);
+  add_examples(*add("list", "Lists all topics", list).first,
+               {"tarry topic list", "tarry topic list --json"});
   {
     const auto [command, options] = add("describe", "Shows partitions and configs", describe);
     add_name(*command, *options);
+    add_examples(*command, {"tarry topic describe orders", "tarry topic describe orders --json"});
   }
   {
-    const auto [command, options] = add("alter", "Sets configs and keeps the others", alter);
+    const auto [command, options] =
+        add("alter", "Sets configs and keeps the others; adds partitions", alter);
     add_name(*command, *options);
-    add_configs(*command, *options)->required();
+    add_configs(*command, *options);
+    command
+        ->add_option("--partitions", options->partitions,
+                     "Adds partitions, so that the topic has this many")
+        ->option_text("N")
+        ->check(is_count)
+        ->take_last();
+    add_examples(*command, {"tarry topic alter orders --config tarry.delay.ms=5s",
+                            "tarry topic alter orders --partitions 6"});
   }
   {
     const auto [command, options] = add("delete", "Deletes a topic", remove);
@@ -247,7 +250,9 @@ void add_topic(CLI::App& program, Chosen& chosen) {
     add_data_option(*command, options->broker);
     command->add_flag("--force", options->force,
                       "Deletes the topic together with its pending records (over admin HTTP)");
+    add_examples(*command, {"tarry topic delete orders", "tarry topic delete orders --force"});
   }
+  add_examples(*group, {"tarry topic create orders --partitions 3", "tarry topic list"});
 }
 
 }  // namespace tarry::cli

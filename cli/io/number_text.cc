@@ -1,9 +1,13 @@
 #include "cli/io/number_text.h"
 
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 
 #include <fmt/core.h>
+
+#include "base/time_text.h"
 
 namespace tarry::cli {
 
@@ -23,6 +27,19 @@ std::string size_text(std::uint64_t bytes) {
     ++unit;
   }
   return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+std::string figure_text(double figure) {
+  // {:.3g} turns to exponents when three digits are too few, after rounding.
+  return std::abs(figure) < 999.5 ? fmt::format("{:.3g}", figure) : fmt::format("{:.0f}", figure);
+}
+
+std::string milliseconds_text(double milliseconds) {
+  if (milliseconds != 0 && milliseconds < 0.001) return "0.001 ms";
+  if (milliseconds < 999.5) return figure_text(milliseconds) + " ms";
+  if (milliseconds < 59'950) return figure_text(milliseconds / 1000) + " s";
+  return format_duration(std::chrono::round<std::chrono::seconds>(
+      std::chrono::duration<double, std::milli>(milliseconds)));
 }
 
 std::string counted(std::uint64_t number, std::string_view one, std::string_view many) {

@@ -1,6 +1,7 @@
 #include "cli/io/output.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,7 +14,21 @@
 
 namespace tarry::cli {
 
-Output::Output(std::FILE* file) : file_(file), is_terminal_(::isatty(::fileno(file)) == 1) {
+namespace {
+
+std::size_t width_of_terminal(int descriptor) {
+  winsize size{};
+  if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 0;
+}
+
+}  // namespace
+
+Output::Output(std::FILE* file)
+    : file_(file),
+      is_terminal_(::isatty(::fileno(file)) == 1),
+      width_(is_terminal_ ? width_of_terminal(::fileno(file)) : 0),
+      has_colours_(is_terminal_ && colours_allowed()) {
   std::signal(SIGPIPE, SIG_IGN);
 }
 

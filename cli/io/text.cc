@@ -103,6 +103,14 @@ std::string cell(std::string_view text) {
   return out;
 }
 
+std::string shortened(std::string_view utf8, std::size_t width) {
+  if (width_of(utf8) <= width || width == 0) return std::string(utf8);
+  std::size_t end = 0;
+  for (std::size_t points = 0; end < utf8.size(); ++end)
+    if ((byte(utf8[end]) & 0xc0) != 0x80 && points++ == width - 1) break;
+  return std::string(utf8.substr(0, end)) + "…";
+}
+
 std::size_t width_of(std::string_view utf8) {
   return static_cast<std::size_t>(
       std::ranges::count_if(utf8, [](char c) { return (byte(c) & 0xc0) != 0x80; }));

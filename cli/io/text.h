@@ -22,6 +22,9 @@ std::string percent_encoded(std::string_view text);
 // are not UTF-8 become \t, \n, \\, \xNN; other UTF-8 stays as it is.
 std::string cell(std::string_view text);
 
+// Its first `width` code points, the last of which says by an ellipsis that there were more.
+std::string shortened(std::string_view utf8, std::size_t width);
+
 // Code points, which a terminal shows in one column each, mostly.
 std::size_t width_of(std::string_view utf8);
 

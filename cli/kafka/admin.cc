@@ -50,6 +50,24 @@ Result<const rd_kafka_topic_partition_list_t*> group_result(KafkaConnection& con
   return partitions;
 }
 
+// These configs are all that is set then.
+Result<> write_configs(KafkaConnection& connection, rd_kafka_ResourceType_t type,
+                       const std::string& name, const ConfigList& configs) {
+  const ConfigResource resource(rd_kafka_ConfigResource_new(type, name.c_str()));
+  for (const auto& [key, value] : configs)
+    rd_kafka_ConfigResource_set_config(resource.get(), key.c_str(), value.c_str());
+  const auto event =
+      ask_admin(connection, RD_KAFKA_ADMIN_OP_ALTERCONFIGS, [&](auto* options, auto* queue) {
+        auto* one = resource.get();
+        rd_kafka_AlterConfigs(connection.client(), &one, 1, options, queue);
+      });
+  if (!event) return std::unexpected(event.error());
+  std::size_t count = 0;
+  const auto** results = rd_kafka_AlterConfigs_result_resources(
+      rd_kafka_event_AlterConfigs_result(event->get()), &count);
+  return config_result(connection, name, results, count);
+}
+
 }  // namespace
 
 Result<KafkaAdmin> KafkaAdmin::open(const KafkaSettings& settings) {
@@ -112,27 +130,67 @@ Result<> KafkaAdmin::create(const std::string& topic, std::optional<std::int32_t
   return topic_result(*connection_, topic, results, count);
 }
 
-Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& changes) {
+Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& set,
+                           const std::vector<std::string>& unset) {
   const auto current = configs(topic);
   if (!current) return std::unexpected(current.error());
-  const ConfigResource resource(
-      rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic.c_str()));
-  const auto set = [&](const std::string& key, const std::string& value) {
-    rd_kafka_ConfigResource_set_config(resource.get(), key.c_str(), value.c_str());
-  };
+  ConfigList all;
   for (const auto& entry : *current)
-    if (entry.source == "topic" && entry.value) set(entry.name, *entry.value);
-  for (const auto& [key, value] : changes) set(key, value);
+    if (entry.source == "topic" && entry.value && std::ranges::count(unset, entry.name) == 0)
+      all.emplace_back(entry.name, *entry.value);
+  all.insert(all.end(), set.begin(), set.end());
+  return write_configs(*connection_, RD_KAFKA_RESOURCE_TOPIC, topic, all);
+}
+
+Result<> KafkaAdmin::add_partitions(const std::string& topic, std::int32_t total) {
+  std::array<char, 512> wrong{};
+  const NewPartitions wanted(rd_kafka_NewPartitions_new(
+      topic.c_str(), static_cast<std::size_t>(total), wrong.data(), wrong.size()));
+  if (!wanted) return fail(Errc::invalid, fmt::format("{}: {}", name_text(topic), wrong.data()));
   const auto event =
-      ask_admin(*connection_, RD_KAFKA_ADMIN_OP_ALTERCONFIGS, [&](auto* options, auto* queue) {
-        auto* one = resource.get();
-        rd_kafka_AlterConfigs(connection_->client(), &one, 1, options, queue);
+      ask_admin(*connection_, RD_KAFKA_ADMIN_OP_CREATEPARTITIONS, [&](auto* options, auto* queue) {
+        auto* one = wanted.get();
+        rd_kafka_CreatePartitions(connection_->client(), &one, 1, options, queue);
       });
   if (!event) return std::unexpected(event.error());
   std::size_t count = 0;
-  const auto** results = rd_kafka_AlterConfigs_result_resources(
-      rd_kafka_event_AlterConfigs_result(event->get()), &count);
-  return config_result(*connection_, topic, results, count);
+  const auto** results = rd_kafka_CreatePartitions_result_topics(
+      rd_kafka_event_CreatePartitions_result(event->get()), &count);
+  return topic_result(*connection_, topic, results, count);
+}
+
+Result<std::vector<std::int32_t>> KafkaAdmin::brokers() {
+  const auto metadata = fetch_metadata(*connection_, nullptr, connection_->timeout());
+  if (!metadata) return std::unexpected(metadata.error());
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < (*metadata)->broker_cnt; ++i) ids.push_back((*metadata)->brokers[i].id);
+  std::ranges::sort(ids);
+  return ids;
+}
+
+Result<std::vector<ConfigEntry>> KafkaAdmin::broker_configs(std::int32_t broker) {
+  return find_broker_configs(*connection_, broker);
+}
+
+Result<> KafkaAdmin::alter_broker(std::int32_t broker, const ConfigList& set,
+                                  const std::vector<std::string>& unset) {
+  const auto current = broker_configs(broker);
+  if (!current) return std::unexpected(current.error());
+  ConfigList all;
+  for (const auto& entry : *current) {
+    if (entry.source != "broker" || std::ranges::count(unset, entry.name) > 0) continue;
+    // A password that is set is not told, so it could not be kept.
+    if (!entry.value && std::ranges::count(set, entry.name, &ConfigList::value_type::first) == 0) {
+      return fail(
+          Errc::invalid,
+          fmt::format("{} is set and its value is secret, so this change would lose it; set "
+                      "it as well",
+                      name_text(entry.name)));
+    }
+    if (entry.value) all.emplace_back(entry.name, *entry.value);
+  }
+  all.insert(all.end(), set.begin(), set.end());
+  return write_configs(*connection_, RD_KAFKA_RESOURCE_BROKER, std::to_string(broker), all);
 }
 
 Result<> KafkaAdmin::remove(const std::string& topic) {

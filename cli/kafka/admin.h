@@ -1,6 +1,7 @@
 #pragma once
 
-// KafkaAdmin: topics and their configs, consumer groups and their offsets, over the Kafka protocol.
+// KafkaAdmin: topics, consumer groups and their offsets, the configs of topics and brokers, over
+// the Kafka protocol.
 //
 // What always holds: nothing waits longer for a broker than KafkaSettings::timeout; errors name the
 // topic, group or partition and carry Kafka's name of what is wrong.  Codes: not_found, exists,
@@ -38,8 +39,11 @@ class KafkaAdmin {
   // Without a number of partitions the broker's default holds.
   Result<> create(const std::string& topic, std::optional<std::int32_t> partitions,
                   const ConfigList& configs);
-  // Sets these and keeps the topic's others, which are read and written again.
-  Result<> alter(const std::string& topic, const ConfigList& changes);
+  // Sets these, unsets those and keeps the topic's others, which are read and written again.
+  Result<> alter(const std::string& topic, const ConfigList& set,
+                 const std::vector<std::string>& unset = {});
+  // So that the topic has `total` of them.
+  Result<> add_partitions(const std::string& topic, std::int32_t total);
   Result<> remove(const std::string& topic);
 
   // An offset in each partition.  `when` is log_start, log_end, or epoch ms for the first record
@@ -47,6 +51,13 @@ class KafkaAdmin {
   Result<PartitionOffsets> offsets(const std::string& topic,
                                    const std::vector<PartitionIndex>& partitions,
                                    std::int64_t when);
+
+  // The ids of the brokers, ascending.
+  Result<std::vector<std::int32_t>> brokers();
+  Result<std::vector<ConfigEntry>> broker_configs(std::int32_t broker);  // By name.
+  // Sets these and unsets those, and keeps what else was set while it runs: read and written again.
+  Result<> alter_broker(std::int32_t broker, const ConfigList& set,
+                        const std::vector<std::string>& unset);
 
   Result<std::vector<GroupListing>> groups();  // By name.
   // The state is "Dead" when there is no such group.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include "cli/kafka/admin_request.h"
 #include "cli/kafka/error_text.h"
@@ -10,7 +11,11 @@
 namespace tarry::cli {
 namespace {
 
-const char* source_text(rd_kafka_ConfigSource_t source) {
+const char* source_text(rd_kafka_ConfigSource_t source, rd_kafka_ResourceType_t of) {
+  if (of == RD_KAFKA_RESOURCE_BROKER) {
+    if (source == RD_KAFKA_CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG) return "cluster";
+    if (source == RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG) return "file";
+  }
   switch (source) {
     case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG:
       return "topic";
@@ -25,21 +30,10 @@ const char* source_text(rd_kafka_ConfigSource_t source) {
   }
 }
 
-}  // namespace
-
-Result<> config_result(KafkaConnection& connection, const std::string& topic,
-                       const rd_kafka_ConfigResource_t** results, std::size_t count) {
-  if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
-  const auto error = rd_kafka_ConfigResource_error(results[0]);
-  if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
-  return connection.error_of(name_text(topic), error,
-                             rd_kafka_ConfigResource_error_string(results[0]));
-}
-
-Result<std::vector<ConfigEntry>> find_configs(KafkaConnection& connection,
-                                              const std::string& topic) {
-  const ConfigResource resource(
-      rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic.c_str()));
+Result<std::vector<ConfigEntry>> find_configs_of(KafkaConnection& connection,
+                                                 rd_kafka_ResourceType_t type,
+                                                 const std::string& name) {
+  const ConfigResource resource(rd_kafka_ConfigResource_new(type, name.c_str()));
   const auto event =
       ask_admin(connection, RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS, [&](auto* options, auto* queue) {
         auto* one = resource.get();
@@ -49,7 +43,7 @@ Result<std::vector<ConfigEntry>> find_configs(KafkaConnection& connection,
   std::size_t count = 0;
   const auto* result = rd_kafka_event_DescribeConfigs_result(event->get());
   const auto** resources = rd_kafka_DescribeConfigs_result_resources(result, &count);
-  if (const auto ok = config_result(connection, topic, resources, count); !ok)
+  if (const auto ok = config_result(connection, name, resources, count); !ok)
     return std::unexpected(ok.error());
   const auto** entries = rd_kafka_ConfigResource_configs(resources[0], &count);
   std::vector<ConfigEntry> configs;
@@ -57,10 +51,32 @@ Result<std::vector<ConfigEntry>> find_configs(KafkaConnection& connection,
     const char* value = rd_kafka_ConfigEntry_value(entries[i]);
     configs.push_back({rd_kafka_ConfigEntry_name(entries[i]),
                        value == nullptr ? std::nullopt : std::optional<std::string>(value),
-                       source_text(rd_kafka_ConfigEntry_source(entries[i]))});
+                       source_text(rd_kafka_ConfigEntry_source(entries[i]), type),
+                       rd_kafka_ConfigEntry_is_read_only(entries[i]) == 1});
   }
   std::ranges::sort(configs, {}, &ConfigEntry::name);
   return configs;
+}
+
+}  // namespace
+
+Result<> config_result(KafkaConnection& connection, const std::string& name,
+                       const rd_kafka_ConfigResource_t** results, std::size_t count) {
+  if (count != 1) return fail(Errc::io, name + ": the broker's answer does not name it");
+  const auto error = rd_kafka_ConfigResource_error(results[0]);
+  if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
+  return connection.error_of(name_text(name), error,
+                             rd_kafka_ConfigResource_error_string(results[0]));
+}
+
+Result<std::vector<ConfigEntry>> find_configs(KafkaConnection& connection,
+                                              const std::string& topic) {
+  return find_configs_of(connection, RD_KAFKA_RESOURCE_TOPIC, topic);
+}
+
+Result<std::vector<ConfigEntry>> find_broker_configs(KafkaConnection& connection,
+                                                     std::int32_t broker) {
+  return find_configs_of(connection, RD_KAFKA_RESOURCE_BROKER, std::to_string(broker));
 }
 
 }  // namespace tarry::cli

@@ -1,11 +1,12 @@
 #pragma once
 
-// The configs of a topic, which admin and producer both ask for.
+// The configs of a topic, which admin and producer both ask for, and those of a broker.
 //
 // The call waits for an answer, at most for the connection's timeout, on the calling thread.  It
 // may be made within a callback of librdkafka: the answer has a queue of its own.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,13 @@ namespace tarry::cli {
 Result<std::vector<ConfigEntry>> find_configs(KafkaConnection& connection,
                                               const std::string& topic);
 
-// The error in the answer to a request about one topic's configs.
-Result<> config_result(KafkaConnection& connection, const std::string& topic,
+// By name.  A source is "broker" (set while it runs), "cluster" (the same, for all brokers), "file"
+// or "default".
+Result<std::vector<ConfigEntry>> find_broker_configs(KafkaConnection& connection,
+                                                     std::int32_t broker);
+
+// The error in the answer to a request about the configs of one topic or broker.
+Result<> config_result(KafkaConnection& connection, const std::string& name,
                        const rd_kafka_ConfigResource_t** results, std::size_t count);
 
 }  // namespace tarry::cli

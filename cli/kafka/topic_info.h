@@ -1,6 +1,7 @@
 #pragma once
 
 // TopicInfo: what a broker says about a topic, its partitions and its configs.
+// ConfigEntry: one config of a topic, or of the broker itself.
 
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,7 @@ struct ConfigEntry {
   std::string name;
   std::optional<std::string> value;  // Empty for a sensitive one.
   std::string source;                // "topic", "broker", "default", ...
+  bool is_read_only = false;         // A broker's that only a restart changes.
 };
 
 // Names and values to set.

@@ -180,6 +180,94 @@ TEST_SUITE("access") {
     CHECK(admin.ask("GET", "/status", {{"Origin", "http://elsewhere.example"}}).status == 403);
     CHECK(admin.ask("GET", "/status", {{"Sec-Fetch-Site", "cross-site"}}).status == 200);
   }
+
+  TEST_CASE("names that the settings allow are answered, on loopback too; others are not") {
+    HttpOptions options;
+    options.allowed_hosts = {"localhost", "tarry.example.com:8443", "[::1]"};
+    Admin admin(options);
+    const auto status = [&](const std::string& host) {
+      return admin.ask("GET", "/status", {{"Host", host}}).status;
+    };
+    CHECK(status("localhost:9000") == 200);
+    CHECK(status("LOCALHOST") == 200);
+    CHECK(status("[::1]:7") == 200);
+    CHECK(status("tarry.example.com:8443") == 200);
+    CHECK(status("127.0.0.1:" + std::to_string(admin.port)) == 200);
+    for (const std::string host :
+         {"tarry.example.com", "tarry.example.com:80", "127.0.0.1:9000", "localhost.evil.example",
+          "evil.example", "evil.example:8443", "*", ""}) {
+      CAPTURE(host);
+      CHECK(status(host) == 421);
+    }
+    const auto refused = admin.ask("GET", "/status", {{"Host", "127.0.0.1:9000"}});
+    CHECK(refused.error().find("tarry.admin.allowed.hosts") != std::string::npos);
+  }
+
+  TEST_CASE("a page that came by an allowed name may change something; with https it was a proxy") {
+    HttpOptions options;
+    options.allowed_hosts = {"tarry.example.com"};
+    Admin admin(options);
+    broker::test::create_topic(admin.world, "t");
+    const auto with = [&](const std::string& host, const std::string& origin) {
+      return admin
+          .ask("DELETE", "/delayed/t/x",
+               {{"Authorization", "Bearer " + admin.token()}, {"Host", host}, {"Origin", origin}})
+          .status;
+    };
+    CHECK(with("tarry.example.com", "https://tarry.example.com") == 200);
+    CHECK(with("tarry.example.com:9000", "http://tarry.example.com:9000") == 200);
+    CHECK(with("tarry.example.com:9000", "http://tarry.example.com") == 403);
+    CHECK(with("tarry.example.com", "https://other.example.com") == 403);
+    CHECK(with(admin.server->address(), "https://" + admin.server->address()) == 403);
+  }
+
+  TEST_CASE("with a * every name is allowed") {
+    HttpOptions options;
+    options.allowed_hosts = {"*"};
+    Admin admin(options);
+    CHECK(admin.ask("GET", "/status", {{"Host", "anything.example:1"}}).status == 200);
+  }
+
+  TEST_CASE("open reads need no token off loopback, but a name that is ours or an address") {
+    HttpOptions options;
+    options.host = "0.0.0.0";
+    options.open_reads = true;
+    options.allowed_hosts = {"tarry.example.com"};
+    Admin admin(options);
+    broker::test::create_topic(admin.world, "t");
+    const auto status = [&](const std::string& host) {
+      return admin.ask("GET", "/topics", {{"Host", host}}).status;
+    };
+    CHECK(status("192.0.2.7:8080") == 200);
+    CHECK(status("[2001:db8::7]:8080") == 200);
+    CHECK(status("tarry.example.com:80") == 200);
+    CHECK(status("evil.example:8080") == 421);
+    CHECK(status("192.0.2.7.evil.example:8080") == 421);
+    // Somebody with the token was not lured, and a health check tells nothing.
+    CHECK(admin
+              .ask("GET", "/topics",
+                   {{"Host", "evil.example:8080"}, {"Authorization", "Bearer " + admin.token()}})
+              .status == 200);
+    CHECK(admin.ask("GET", "/healthz", {{"Host", "evil.example:8080"}}).status == 200);
+    CHECK(admin.ask("DELETE", "/topics/t").status == 401);
+    CHECK(admin.remove("/topics/t").status == 200);
+  }
+
+  TEST_CASE("the token for reading reads off loopback and changes nothing") {
+    HttpOptions options;
+    options.host = "0.0.0.0";
+    Admin admin(options);
+    broker::test::create_topic(admin.world, "t");
+    const auto file = admin.world.directory() + "/data/admin.read.token";
+    CHECK(mode_of(file) == "0600");
+    std::string text;
+    std::ifstream(file) >> text;
+    CHECK(text != admin.token());
+    const Admin::Headers with{{"Authorization", "Bearer " + text}};
+    CHECK(admin.ask("GET", "/topics", with).status == 200);
+    CHECK(admin.ask("DELETE", "/topics/t", with).status == 401);
+    CHECK(admin.ask("GET", "/topics", with).status == 200);
+  }
 }
 
 }  // namespace

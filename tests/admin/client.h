@@ -45,8 +45,10 @@ struct Answer {
 // One connection, blocking, for at most 20 s.
 class Connection {
  public:
-  explicit Connection(std::uint16_t port) {
+  // `buffer`: of the kernel, for what was not read yet; 0: as it likes.
+  explicit Connection(std::uint16_t port, int buffer = 0) {
     socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (buffer != 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
     const timeval patience{20, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -72,6 +74,18 @@ class Connection {
 
   // The next answer; `has_body` is false for one to HEAD.
   Answer read(bool has_body = true) {
+    Answer answer = read_head();
+    if (answer.status == 0) return answer;
+    // These two never have one, and so no length of it.
+    has_body &= answer.status != 204 && answer.status != 304;
+    const std::size_t length = has_body ? std::stoul(answer.headers["Content-Length"]) : 0;
+    while (received_.size() < length)
+      if (!receive()) break;
+    answer.body = received_.substr(0, length);
+    received_.erase(0, length);
+    return answer;
+  }
+  Answer read_head() {
     Answer answer;
     std::size_t end;
     while ((end = received_.find("\r\n\r\n")) == std::string::npos)
@@ -87,12 +101,19 @@ class Connection {
       answer.headers[line.substr(0, colon)] = line.substr(colon + 2);
       at = line_end + 2;
     }
-    const std::size_t length = has_body ? std::stoul(answer.headers["Content-Length"]) : 0;
-    while (received_.size() < length)
-      if (!receive()) break;
-    answer.body = received_.substr(0, length);
-    received_.erase(0, length);
     return answer;
+  }
+  // A piece of an answer in chunks; empty: that was the last, or the connection has ended.
+  std::string read_chunk() {
+    std::size_t end;
+    while ((end = received_.find("\r\n")) == std::string::npos)
+      if (!receive()) return {};
+    const std::size_t size = std::stoul(received_.substr(0, end), nullptr, 16);
+    while (received_.size() < end + 2 + size + 2)
+      if (!receive()) return {};
+    const std::string chunk = received_.substr(end + 2, size);
+    received_.erase(0, end + 2 + size + 2);
+    return chunk;
   }
   // Whether the other side ends the connection, without another byte.
   bool ended() { return received_.empty() && !receive() && errno != EAGAIN; }
@@ -159,11 +180,13 @@ class Admin {
   }
 
   using Headers = std::map<std::string, std::string>;
-  Answer ask(const std::string& method, const std::string& target, Headers headers = {}) {
+  Answer ask(const std::string& method, const std::string& target, Headers headers = {},
+             const std::string& body = "") {
     headers.try_emplace("Host", server->address());
+    if (!body.empty()) headers.try_emplace("Content-Length", std::to_string(body.size()));
     std::string text = method + " " + target + " HTTP/1.1\r\n";
     for (const auto& [name, value] : headers) text += name + ": " + value + "\r\n";
-    return send(text + "\r\n", method != "HEAD");
+    return send(text + "\r\n" + body, method != "HEAD");
   }
   Answer get(const std::string& target) { return ask("GET", target); }
   Json get_json(const std::string& target) {

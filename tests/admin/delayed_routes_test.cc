@@ -56,6 +56,72 @@ TEST_SUITE("delayed routes") {
     CHECK(record["headers"][0] == Json{{"name", "mine"}, {"value", "h"}});
   }
 
+  TEST_CASE("a search finds an id or a handle in all topics, and parts of ids and keys") {
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    create_topic(admin.world, "other");
+    park(admin, "t", 0, "v", "3h", "order-47");
+    park(admin, "t", 1, "v", "2h", "order-471");
+    park(admin, "other", 0, "v", "1h", "order-4711");
+    park(admin, "other", 0, "v", "4h");
+    using Ids = std::vector<std::string>;
+    const auto found = [&](const std::string& query) {
+      const auto page = admin.get_json("/delayed?q=" + query);
+      CHECK(page["next"].is_null());
+      return ids_of(page);
+    };
+    // The id itself is first, then the others by their due times.
+    CHECK(found("order-47") == Ids{"order-47", "order-4711", "order-471"});
+    CHECK(found("4711") == Ids{"order-4711"});
+    CHECK(found("order-47&topic=t") == Ids{"order-47", "order-471"});
+    CHECK(found("order-4&from=%2B90m&to=%2B150m") == Ids{"order-471"});
+    CHECK(found("nothing").empty());
+    CHECK(found("*").empty());  // It is no pattern.
+    const auto last = admin.get_json("/delayed?from=%2B200m")["records"][0];
+    REQUIRE(last["id"].is_null());
+    const auto handle = last["handle"].get<std::string>();
+    const auto page = admin.get_json("/delayed?q=" + handle);
+    REQUIRE(page["records"].size() == 1);
+    CHECK(page["records"][0]["handle"] == handle);
+    CHECK(admin.get_json("/delayed?topic=t&q=" + handle)["records"].empty());
+    CHECK(admin.get("/delayed?q=").status == 400);
+    CHECK(admin.get("/delayed?q=" + std::string(1001, 'x')).status == 400);
+  }
+
+  TEST_CASE("a search goes on page by page and finds each record once") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    for (int n = 0; n < 10; ++n)
+      park(admin, "t", 0, "v", std::to_string(3'600'000 + n), "id-" + std::to_string(n));
+    std::vector<std::string> all;
+    std::string after;
+    for (int pages = 0; pages < 10; ++pages) {
+      const auto page = admin.get_json("/delayed?q=id-&limit=3" + after);
+      CHECK(page["records"].size() <= 3);
+      for (const auto& id : ids_of(page)) all.push_back(id);
+      if (page["next"].is_null()) break;
+      after = "&after=" + page["next"].get<std::string>();
+    }
+    CHECK(all == std::vector<std::string>{"id-0", "id-1", "id-2", "id-3", "id-4", "id-5", "id-6",
+                                          "id-7", "id-8", "id-9"});
+  }
+
+  TEST_CASE("times may be given from now on, by the broker's clock") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    park(admin, "t", 0, "v", "30m", "soon");
+    park(admin, "t", 0, "v", "2h", "later");
+    using Ids = std::vector<std::string>;
+    CHECK(ids_of(admin.get_json("/delayed?to=%2B1h")) == Ids{"soon"});
+    CHECK(ids_of(admin.get_json("/delayed?from=+1h")) == Ids{"later"});
+    CHECK(ids_of(admin.get_json("/delayed?from=now")) == Ids{"soon", "later"});
+    CHECK(ids_of(admin.get_json("/delayed?from=-10m&to=now")).empty());
+    for (const char* bad : {"+", "-", "+1parsec", "tomorrow", "now+1h"}) {
+      CAPTURE(bad);
+      CHECK(admin.get("/delayed?from=" + std::string(bad)).status == 400);
+    }
+  }
+
   TEST_CASE("the list is in due order, by topic, partition, time and id, and comes in pages") {
     Admin admin;
     create_topic(admin.world, "t", 2);

@@ -11,15 +11,19 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "admin/process_status.h"
 #include "broker/views/status.h"
 #include "tests/admin/client.h"
+#include "tests/broker/offset_requests.h"
 
 namespace tarry::admin::test {
 namespace {
 
 using namespace std::chrono_literals;
 using broker::test::batch_of;
+using broker::test::commit;
 using broker::test::create_topic;
 using broker::test::fetch_request;
 using broker::test::produce;
@@ -100,6 +104,94 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.types.contains("tarry_timing_timers"));
     CHECK(scrape.types.contains("tarry_purgatory_waited_seconds"));
     CHECK(scrape.types.contains("tarry_storage_fsyncs_total"));
+  }
+
+  TEST_CASE("who asks for OpenMetrics gets it") {
+    Admin admin;
+    const auto answer =
+        admin.ask("GET", "/metrics", {{"Accept", "application/openmetrics-text;version=1.0.0"}});
+    CHECK(answer.headers.at("Content-Type") ==
+          "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    CHECK(answer.body.ends_with("\n# EOF\n"));
+    CHECK(answer.body.find("\n# TYPE tarry_storage_fsyncs counter\n") != std::string::npos);
+    CHECK(answer.body.find("\ntarry_storage_fsyncs_total{") != std::string::npos);
+  }
+
+  TEST_CASE("a group's lag is told by partition, from its commit to the high watermark") {
+    Admin admin;
+    create_topic(admin.world, "orders", 3);
+    const auto fill = [&](PartitionIndex partition, int records) {
+      for (int i = 0; i < records; ++i)
+        produce(admin.world, "orders", partition, batch_of(admin.world.clock.wall(), {{"c"}}));
+    };
+    fill(0, 5);
+    fill(1, 3);
+    CHECK(commit(admin.world, "billing", "orders", 0, 1) == broker::test::ErrorCode::none);
+    CHECK(commit(admin.world, "billing", "orders", 1, 3) == broker::test::ErrorCode::none);
+    CHECK(commit(admin.world, "audit", "orders", 1, 0) == broker::test::ErrorCode::none);
+    const auto lag = [](const Scrape& scrape, std::string_view group, std::string_view partition) {
+      return scrape.value(
+          fmt::format("tarry_broker_group_lag{{group=\"{}\",topic=\"orders\",partition=\"{}\"}}",
+                      group, partition));
+    };
+    const Scrape scrape(admin.get("/metrics").body);
+    CHECK(lag(scrape, "billing", "0") == 4);
+    CHECK(lag(scrape, "billing", "1") == 0);
+    CHECK(lag(scrape, "audit", "1") == 3);
+    CHECK(scrape.value("tarry_broker_groups") == 2);
+    CHECK(scrape.value("tarry_broker_group_members{group=\"audit\"}") == 0);
+  }
+
+  TEST_CASE("beyond tarry.metrics.max.series the rest of topics and groups is one sum") {
+    Admin admin({},
+                {.configure = [](broker::BrokerConfig& config) { config.metrics_max_series = 2; }});
+    for (const char* topic : {"a", "b", "c", "d"}) {
+      create_topic(admin.world, topic);
+      for (const char* delay : {"2s", "1h"})
+        produce(admin.world, topic, 0,
+                batch_of(admin.world.clock.wall(), {{"v", {{"x-delay", delay}}}}));
+    }
+    admin.world.pass(3s);
+    for (const char* group : {"g1", "g2", "g3", "g4"}) commit(admin.world, group, "a", 0, 0);
+    const Scrape scrape(admin.get("/metrics").body);
+    CHECK(scrape.value("tarry_delay_topic_pending{topic=\"b\"}") == 1);
+    CHECK(scrape.value("tarry_delay_topic_pending{topic=\"(other)\"}") == 2);
+    CHECK(scrape.value("tarry_delay_topic_delivered_total{topic=\"a\"}") == 1);
+    CHECK(scrape.value("tarry_delay_topic_delivered_total{topic=\"(other)\"}") == 2);
+    CHECK(scrape.value("tarry_broker_group_lag{group=\"g2\",topic=\"a\",partition=\"0\"}") == 1);
+    CHECK(
+        scrape.value(
+            "tarry_broker_group_lag{group=\"(other)\",topic=\"(other)\",partition=\"(other)\"}") ==
+        2);
+    CHECK(scrape.value("tarry_broker_group_members{group=\"(other)\"}") == 0);
+    CHECK_FALSE(scrape.names.contains("tarry_delay_topic_pending{topic=\"c\"}"));
+  }
+
+  TEST_CASE("a topic's lag is the time from due until durable, summed over its records") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    produce(admin.world, "t", 0,
+            batch_of(admin.world.clock.wall(),
+                     {{"c", {{"x-delay", "2s"}}}, {"d", {{"x-delay", "4s"}}}}));
+    admin.world.clock.now_mono += 5s;  // One late turn: both are due.
+    admin.world.clock.now_wall += 5s;
+    admin.world.run();
+    const Scrape scrape(admin.get("/metrics").body);
+    CHECK(scrape.value("tarry_delay_topic_delivered_total{topic=\"t\"}") == 2);
+    CHECK(scrape.value("tarry_delay_topic_lag_seconds_total{topic=\"t\"}") == doctest::Approx(4));
+    CHECK(scrape.value("tarry_delay_oldest_overdue_seconds") == 0);
+  }
+
+  TEST_CASE("the free bytes of the data directory's file system are told, with the reserve") {
+    Admin admin(
+        {}, {.configure = [](broker::BrokerConfig& config) { config.disk_reserve_bytes = 4711; }});
+    const Scrape scrape(admin.get("/metrics").body);
+    const auto label =
+        fmt::format("{{directory=\"{}\"}}", admin.world.broker().identity().data_directory);
+    CHECK(scrape.value("tarry_storage_free_bytes" + label) > 0);
+    CHECK(scrape.value("tarry_storage_capacity_bytes" + label) >=
+          scrape.value("tarry_storage_free_bytes" + label));
+    CHECK(scrape.value("tarry_storage_reserve_bytes") == 4711);
   }
 
   TEST_CASE("the buckets of a histogram are cumulative, and the last one, +Inf, is its count") {

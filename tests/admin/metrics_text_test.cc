@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace tarry::admin {
 namespace {
@@ -22,6 +23,39 @@ void report(std::uint64_t requests, MetricSink& sink) {
 }
 
 TEST_SUITE("metrics text") {
+  TEST_CASE("OpenMetrics tells a counter's name without _total, and ends with # EOF") {
+    MetricsText text;
+    report(10, text);
+    text.gauge({"tarry_x_room", "Room, \"free\"."}, std::uint64_t{1});
+    CHECK(text.text(MetricsText::Format::open_metrics) ==
+          "# HELP tarry_x_requests Requests.\n"
+          "# TYPE tarry_x_requests counter\n"
+          "tarry_x_requests_total 10\n"
+          "# HELP tarry_x_room Room, \\\"free\\\".\n"
+          "# TYPE tarry_x_room gauge\n"
+          "tarry_x_room 1\n"
+          "# EOF\n");
+  }
+
+  TEST_CASE("OpenMetrics is for those who ask for it, and want plain text no more") {
+    using enum MetricsText::Format;
+    for (const auto& [accept, format] :
+         {std::pair{"", prometheus},
+          {"*/*", prometheus},
+          {"text/plain", prometheus},
+          {"application/openmetrics-text", open_metrics},
+          {"Application/OpenMetrics-Text; version=1.0.0", open_metrics},
+          {"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+           open_metrics},
+          {"text/plain;q=0.9, application/openmetrics-text;q=0.3", prometheus},
+          {"application/openmetrics-text;q=0", prometheus},
+          {"application/openmetrics-text;q=x", prometheus},
+          {"application/openmetrics-textual", prometheus}}) {
+      CAPTURE(accept);
+      CHECK(MetricsText::format_for(accept) == format);
+    }
+  }
+
   TEST_CASE("a family that two shards report stands together, with one help and one type") {
     MetricsText text;
     for (const std::uint64_t shard : {0, 1}) {

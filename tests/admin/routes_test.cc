@@ -13,8 +13,8 @@ TEST_SUITE("routes") {
   TEST_CASE("a path that is not there gets 404, whatever it looks like") {
     Admin admin;
     for (const char* path :
-         {"/", "/nowhere", "/status/", "//status", "/STATUS", "/status/x", "/../status",
-          "/topics/a/b", "/delayed/t", "/etc/passwd", "/%73tatus%00", "/topics//"}) {
+         {"/nowhere", "/status/", "//status", "/STATUS", "/status/x", "/../status", "/topics/a/b",
+          "/delayed/t", "/etc/passwd", "/%73tatus%00", "/topics//"}) {
       CAPTURE(path);
       const auto answer = admin.get(path);
       CHECK(answer.status == 404);

@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include "base/log.h"
+#include "base/log_format.h"
 
 namespace tarry {
 namespace {
@@ -53,6 +54,12 @@ std::size_t count(std::string_view text, std::string_view word) {
   return found;
 }
 
+// Restores the text format, which all other tests expect.
+struct JsonLog {
+  JsonLog() { set_log_format(LogFormat::json); }
+  ~JsonLog() { set_log_format(LogFormat::text); }
+};
+
 TEST_SUITE("log thread") {
   TEST_CASE("lines are written whole and in order, and all of them are there after a flush") {
     Pipe pipe;
@@ -64,6 +71,24 @@ TEST_SUITE("log thread") {
     const auto text = pipe.read_until("third\n");
     CHECK(text.find(" W base: first\nsecond\\x0a\n") != text.npos);
     CHECK(count(text, "\n") == 3);
+  }
+
+  TEST_CASE("as JSON every line is one object, whatever the message holds") {
+    Pipe pipe;
+    LogThread log(pipe.writing);
+    const JsonLog json;
+    log_warn("base", "a \"quoted\" C:\\path of \xc3\x84rger\n and \xff");
+    write_to_stderr("tarry: no such file");
+    REQUIRE(flush_log(20s));
+    const auto text = pipe.read_until("no such file\"}\n");
+    CHECK(count(text, "\n") == 2);
+    CHECK(text.starts_with("{\"time\":\"2"));
+    CHECK(text.find("\"level\":\"warn\",\"component\":\"base\",\"message\":"
+                    "\"a \\\"quoted\\\" C:\\\\path of \xc3\x84rger\\\\x0a and \\\\xff\"}\n") !=
+          text.npos);
+    CHECK(
+        text.find("\"level\":\"error\",\"component\":\"tarry\",\"message\":\"no such file\"}\n") !=
+        text.npos);
   }
 
   TEST_CASE(

@@ -154,6 +154,7 @@ Result<> World::try_open() {
   setup.disk = options_.disk != nullptr ? options_.disk : &disk_;
   setup.clock = &clock;
   setup.random = &random_;
+  setup.settings = options_.settings;
   setup.on_failure = [this](const Error& error) { failure = error; };
   for (std::size_t i = 0; i < options_.shards; ++i) {
     contexts_.push_back(std::make_unique<boost::asio::io_context>(1));

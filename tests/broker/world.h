@@ -41,7 +41,8 @@ purgatory::Kind kind_named(std::string_view name);
 struct WorldOptions {
   std::size_t shards = 2;
   std::function<void(BrokerConfig&)> configure = [](BrokerConfig&) {};
-  storage::Disk* disk = nullptr;  // Null: the machine's.
+  storage::Disk* disk = nullptr;      // Null: the machine's.
+  SettingsTable* settings = nullptr;  // Null: none can be changed.
 };
 
 class World {

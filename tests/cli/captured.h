@@ -11,8 +11,8 @@ namespace tarry::cli {
 
 class Captured {
  public:
-  explicit Captured(bool is_terminal = false)
-      : file_(std::tmpfile()), output_(file_, is_terminal) {}
+  explicit Captured(bool is_terminal = false, std::size_t width = 0)
+      : file_(std::tmpfile()), output_(file_, is_terminal, width) {}
   ~Captured() { std::fclose(file_); }
   Captured(const Captured&) = delete;
   Captured& operator=(const Captured&) = delete;

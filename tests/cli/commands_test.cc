@@ -12,17 +12,8 @@
 
 #include <doctest/doctest.h>
 
-#include "cli/command.h"
-#include "cli/commands/bench.h"
-#include "cli/commands/consume.h"
-#include "cli/commands/delayed.h"
-#include "cli/commands/dump.h"
-#include "cli/commands/explain.h"
-#include "cli/commands/group.h"
-#include "cli/commands/produce.h"
-#include "cli/commands/status.h"
-#include "cli/commands/topic.h"
 #include "cli/io/exit_status.h"
+#include "tests/cli/program.h"
 
 namespace tarry::cli {
 namespace {
@@ -34,12 +25,7 @@ struct Ended {
 
 // As main() does it; both streams go to a file meanwhile.
 Ended run(std::vector<std::string> words) {
-  CLI::App program{"", "tarry"};
-  program.require_subcommand(1);
-  Chosen chosen;
-  for (const auto add : {add_topic, add_produce, add_consume, add_delayed, add_group_commands,
-                         add_status, add_bench, add_dump, add_explain})
-    add(program, chosen);
+  Program program;
   std::FILE* file = std::tmpfile();
   std::fflush(stdout);
   std::fflush(stderr);
@@ -49,8 +35,8 @@ Ended run(std::vector<std::string> words) {
   int status;
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend());
-    program.parse(reversed);
-    status = chosen.run();
+    program.app.parse(reversed);
+    status = program.chosen.run();
   } catch (const CLI::ParseError& wrong) {
     status = usage_error(wrong.what());
   }
@@ -79,6 +65,12 @@ TEST_SUITE_BEGIN("commands");
 
 TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"topic"}, "create, list, describe, alter, delete");
+  check_refused({"help", "frobnicate"}, "frobnicate");
+  check_refused({"help", "topic", "frobnicate"}, "frobnicate");
+  check_refused({"completion"}, "SHELL");
+  check_refused({"completion", "tcsh"}, "tcsh");
+  check_refused({"man", "frobnicate"}, "frobnicate");
+  check_refused({"version", "more"}, "more");
   check_refused({"topic", "frobnicate"}, "frobnicate");
   for (const auto& [group, choice] : std::vector<std::pair<std::string, std::string>>{
            {"topic", "create, list, describe, alter, delete"},
@@ -122,6 +114,7 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"explain", "x-delay=1s", "--topic-config", "retention.ms=1"}, "retention.ms");
   check_refused({"explain", "x-delay=1s", "--topic-config", "tarry.delay.ms"}, "tarry.delay.ms");
   check_refused({"topic", "alter", "t"}, "--config");
+  check_refused({"topic", "alter", "t", "--partitions", "none"}, "none");
   check_refused({"topic", "describe", "a/b"}, "a/b");
   check_refused({"topic", "list", "--timeout", "soon"}, "soon");
   check_refused({"topic", "list", "-X", "no.such.key=1"}, "no.such.key");

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "base/time_text.h"
+#include "cli/local_time.h"
 
 namespace tarry::cli {
 namespace {

@@ -31,5 +31,13 @@ TEST_CASE("in a URL everything is escaped that could mean something there") {
   CHECK(percent_encoded("a b/ü?@&+%") == "a%20b%2F%C3%BC%3F%40%26%2B%25");
 }
 
+TEST_CASE("a text that is cut says so, and no character of it is half") {
+  CHECK(shortened("größe", 5) == "größe");
+  CHECK(shortened("größe", 4) == "grö…");
+  CHECK(shortened("größe", 1) == "…");
+  CHECK(shortened("größe", 0) == "größe");
+  CHECK(shortened("", 3).empty());
+}
+
 TEST_SUITE_END();
 }  // namespace tarry::cli

@@ -17,6 +17,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import harness  # noqa: E402
 import test_recipes  # noqa: E402,F401  (They begin first, because they compile and wait longest.)
+import test_admin_http  # noqa: E402,F401
 import test_bench  # noqa: E402,F401
 import test_cli  # noqa: E402,F401
 import test_clients  # noqa: E402,F401
@@ -30,7 +31,11 @@ import test_idle  # noqa: E402,F401
 import test_install  # noqa: E402,F401
 import test_kill  # noqa: E402,F401
 import test_operator  # noqa: E402,F401
+import test_package  # noqa: E402,F401
+import test_page  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
+import test_settings  # noqa: E402,F401
+import test_terminal  # noqa: E402,F401
 
 
 def main():

@@ -165,7 +165,11 @@ def _(ctx):
     reset("--to", f"@{now_ms() + 60_000:.0f}")
     assert offsets(broker, group)[0] == (4, 0), "none is: the end"
     # A group that nobody was ever in.
-    broker.cli("group", "reset", "fresh", topic, "--to", "2", "-p", "0")
+    fresh = ("group", "reset", "fresh", topic, "--to", "2", "-p", "0")
+    one_line(broker.cli(*fresh, check=False), 1, "fresh", "no such group", "--create")
+    one_line(broker.cli(*fresh, "--dry-run", check=False), 1, "fresh")
+    assert "fresh" not in broker.cli("group", "list").stdout
+    broker.cli(*fresh, "--create")
     assert broker.cli("consume", topic, "-g", "fresh", "--until-end").stdout == "c\nd\n"
 
     with consumer(broker, topic, group):

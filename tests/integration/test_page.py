@@ -177,7 +177,8 @@ def page_of(broker):
         driver.get_log("browser")
         try:
             yield page
-            assert not page.troubles(), page.troubles()
+            troubles = page.troubles()  # Reading the console empties it.
+            assert not troubles, troubles
         finally:
             driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
             driver.get("about:blank")

@@ -215,7 +215,7 @@ def _(ctx):
     tour = importlib.machinery.SourceFileLoader("record_tour", str(ROOT / "scripts/record_tour")).load_module()
     events = tour.play(ctx.options.binary)
     typed = {text[2:]: seconds for seconds, _, text in events if text.startswith("$ ")}
-    came = [(text, seconds) for seconds, pane, text in events if pane == "consumer" and not text.startswith("$ ")]
+    came = [(text, seconds) for seconds, pane, text in events if pane == "consumer" and not text.startswith(("$ ", "tarry: "))]
     assert [text for text, _ in came] == ["hello: at once", "hello: three seconds later", "order-1: not paid in time",
                                           *3 * ["tick: every second"]], events
     for delay, value in ((3, "three seconds later"), (5, "--id order-1"), (1, "every second")):

@@ -164,10 +164,10 @@ TEST_SUITE("purgatory against a model") {
       }
       void on_complete(Outcome outcome) override { model.answered(*this, outcome); }
 
-      bool reached(std::size_t i) const { return model.numbers[lists[i]] >= thresholds[i]; }
+      bool has_reached(std::size_t i) const { return model.numbers[lists[i]] >= thresholds[i]; }
       bool holds() const {
         std::size_t count = 0;
-        for (std::size_t i = 0; i < lists.size(); ++i) count += reached(i) ? 1U : 0U;
+        for (std::size_t i = 0; i < lists.size(); ++i) count += has_reached(i) ? 1U : 0U;
         return model.gone || (all ? count == lists.size() : count > 0);
       }
 

@@ -1,0 +1,188 @@
+#include "admin/event_feed.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <nlohmann/json.hpp>
+
+#include "admin/due_picture.h"
+#include "admin/group_routes.h"
+#include "admin/json_reply.h"
+#include "admin/status_routes.h"
+#include "admin/topic_routes.h"
+#include "admin/wheel_routes.h"
+#include "base/log.h"
+#include "broker/broker.h"
+
+namespace tarry::admin {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+
+// One event takes at most one part in so many of the time.
+constexpr int event_share = 50;
+
+// Ten minutes of seconds, about 150 bytes each.
+constexpr std::size_t max_points = 600;
+
+// Topics and groups in an event; the page asks for others by name.
+constexpr std::size_t listed_at_most = 200;
+
+struct KindInfo {
+  const char* name;
+  int every;  // In intervals.
+};
+constexpr std::array<KindInfo, 5> infos{
+    {{"status", 1}, {"wheel", 2}, {"topics", 5}, {"groups", 5}, {"due", 2}}};
+
+std::string text_of_json(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+// What one connection sends.
+class EventFeed::Stream final : public ReplyStream {
+ public:
+  explicit Stream(std::shared_ptr<EventFeed> feed) : feed_(std::move(feed)) { ++feed_->streams_; }
+  ~Stream() override { --feed_->streams_; }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  asio::awaitable<std::optional<std::string>> next() override {
+    EventFeed& feed = *feed_;
+    if (!std::exchange(greeted_, true))
+      co_return fmt::format("retry: 2000\n\nevent: history\ndata: {}\n\n", feed.history());
+    while (!feed.stopped_) {
+      std::string piece;
+      for (const Event& event : feed.events_)
+        if (event.number > seen_) piece += *event.text;
+      seen_ = feed.last_number_;
+      if (!piece.empty()) co_return piece;
+      boost::system::error_code ignored;
+      co_await feed.changed_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    co_return std::nullopt;
+  }
+
+ private:
+  const std::shared_ptr<EventFeed> feed_;
+  bool greeted_ = false;
+  std::uint64_t seen_ = 0;
+};
+
+EventFeed::EventFeed(const asio::any_io_executor& executor, std::size_t max_streams,
+                     milliseconds interval)
+    : max_streams_(max_streams),
+      interval_(interval),
+      changed_(executor, asio::steady_timer::time_point::max()) {}
+
+std::shared_ptr<ReplyStream> EventFeed::open(Context& context) {
+  if (stopped_) throw Refused{503, "the broker is stopping"};
+  if (streams_ >= max_streams_) {
+    throw Refused{503, fmt::format("{} event streams are open, which is the limit: close a page "
+                                   "that shows this broker, or ask GET /status instead",
+                                   max_streams_)};
+  }
+  auto stream = std::make_shared<Stream>(shared_from_this());
+  if (!std::exchange(running_, true)) {
+    // What was computed for earlier streams is old.
+    events_ = {};
+    asio::co_spawn(context.here.executor(), run(context, context.owner.lock()), asio::detached);
+  }
+  return stream;
+}
+
+void EventFeed::stop() {
+  stopped_ = true;
+  changed_.cancel();
+}
+
+asio::awaitable<void> EventFeed::run(Context& context, std::shared_ptr<void>) {
+  const auto self = shared_from_this();
+  // In the turn in which the loop ends: a stream that opens later begins another one.
+  const std::shared_ptr<void> ended(nullptr, [this](void*) { running_ = false; });
+  for (std::uint64_t round = 0; streams_ > 0 && !stopped_; ++round) {
+    ++rounds_;
+    for (std::size_t kind = 0; kind < kinds && !stopped_; ++kind) {
+      if (round % static_cast<std::uint64_t>(infos[kind].every) == 0)
+        co_await compute(context, static_cast<Kind>(kind));
+    }
+    if (!co_await context.pauses->wait(interval_)) break;
+  }
+}
+
+asio::awaitable<void> EventFeed::compute(Context& context, Kind kind) {
+  const auto& clock = context.broker.clock();
+  Event& event = events_[kind];
+  const MonoTime started = clock.mono();
+  if (started < event.again) co_return;
+  try {
+    auto json = co_await text_of(context, kind);
+    if (!json.empty()) publish(kind, std::move(json));
+  } catch (const std::exception& failure) {
+    log_error("admin", "the event {}: {}", infos[kind].name, failure.what());
+  }
+  // But the status, which the page needs to see that the broker is there.
+  if (kind != status) event.again = started + (clock.mono() - started) * event_share;
+}
+
+asio::awaitable<std::string> EventFeed::text_of(Context& context, Kind kind) {
+  switch (kind) {
+    case status: {
+      const Json json = co_await status_json(context);
+      note_point(json);
+      co_return text_of_json(json);
+    }
+    case wheel:
+      co_return text_of_json(co_await wheel_page_json(context));
+    case topics:
+      co_return text_of_json(co_await topics_event_json(context, listed_at_most));
+    case groups:
+      co_return text_of_json(co_await groups_json(context, listed_at_most));
+    case due:
+      co_return co_await context.due->text(context);
+    case kinds:
+      break;
+  }
+  co_return std::string();
+}
+
+void EventFeed::publish(Kind kind, std::string json) {
+  events_[kind].text = std::make_shared<const std::string>(
+      fmt::format("event: {}\ndata: {}\n\n", infos[kind].name, json));
+  events_[kind].number = ++last_number_;
+  changed_.cancel();
+}
+
+void EventFeed::note_point(const Json& now) {
+  const Json& delayed = now["delayed"];
+  const auto at = now["at_ms"].get<std::int64_t>();
+  const Json point{{"at_ms", at},
+                   {"pending", delayed["pending"]},
+                   {"overdue", delayed["overdue"]},
+                   {"delivered_total", delayed["delivered_total"]},
+                   {"lag_ms", delayed["lag_ms"]}};
+  if (points_.size() == max_points) points_.pop_front();
+  points_.push_back({at, text_of_json(point)});
+}
+
+std::string EventFeed::history() const {
+  std::string text = fmt::format("{{\"every_ms\":{},\"points\":[", interval_.count());
+  for (const Point& point : points_) {
+    if (&point != &points_.front()) text += ',';
+    text += point.json;
+  }
+  return text + "]}";
+}
+
+}  // namespace tarry::admin

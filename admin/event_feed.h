@@ -1,0 +1,83 @@
+#pragma once
+
+// EventFeed: what the page shows, as server-sent events.
+//
+//   run() --each second--> status, wheel, due, topics, groups, each as one text
+//                               |
+//                    stream: those that it has not sent yet  -->  its browser
+//                    stream: ...
+//
+// There is one computation for all streams, and none while there is no stream.  What takes long is
+// done so rarely that it takes a small share of one core.  A stream that is slow misses events and
+// goes on with the newest; one that takes nothing for the time of a request is ended by its
+// connection.  On shard 0's thread.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+#include "admin/call.h"
+#include "admin/reply_stream.h"
+#include "base/clock.h"
+
+namespace tarry::admin {
+
+class EventFeed : public std::enable_shared_from_this<EventFeed> {
+ public:
+  EventFeed(const boost::asio::any_io_executor& executor, std::size_t max_streams,
+            std::chrono::milliseconds interval);
+
+  // Throws Refused when there are max_streams.
+  std::shared_ptr<ReplyStream> open(Context& context);
+  // All streams end.
+  void stop();
+
+  // Any thread.
+  std::size_t streams() const { return streams_; }
+  std::uint64_t rounds() const { return rounds_; }  // Of the computation, since the start.
+
+ private:
+  class Stream;
+  enum Kind : std::size_t { status, wheel, topics, groups, due, kinds };
+  struct Event {
+    std::uint64_t number = 0;  // Rising over all events; 0: none yet.
+    std::shared_ptr<const std::string> text;
+    MonoTime again{};  // Computed not before.
+  };
+  // What the page draws over time.
+  struct Point {
+    std::int64_t at_ms = 0;
+    std::string json;
+  };
+
+  boost::asio::awaitable<void> run(Context& context, std::shared_ptr<void> keep);
+  boost::asio::awaitable<void> compute(Context& context, Kind kind);
+  boost::asio::awaitable<std::string> text_of(Context& context, Kind kind);
+  void note_point(const nlohmann::ordered_json& now);
+  std::string history() const;
+  void publish(Kind kind, std::string json);
+
+  const std::size_t max_streams_;
+  const std::chrono::milliseconds interval_;
+  boost::asio::steady_timer changed_;  // Never expires; streams wait for it to be cancelled.
+  std::array<Event, kinds> events_;
+  std::deque<Point> points_;
+  std::uint64_t last_number_ = 0;
+  std::atomic<std::uint64_t> rounds_ = 0;
+  std::atomic<std::size_t> streams_ = 0;
+  bool running_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace tarry::admin

@@ -1,0 +1,43 @@
+#include "admin/sessions.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "base/token_proof.h"
+
+namespace tarry::admin {
+
+std::string Sessions::begin(Random& random, MonoTime now) {
+  std::erase_if(sessions_, [&](const Session& session) { return session.until <= now; });
+  if (sessions_.size() == max_sessions) sessions_.pop_front();
+  std::string key;
+  for (int i = 0; i < 4; ++i) key += fmt::format("{:016x}", random.u64());
+  sessions_.push_back({key, now + lifetime});
+  return key;
+}
+
+bool Sessions::knows(std::string_view key, MonoTime now) const {
+  // All are looked at, each in a time that does not depend on how much of it is right.
+  bool known = false;
+  for (const Session& session : sessions_)
+    known |= same_secret(session.key, key) && now < session.until;
+  return known;
+}
+
+void Sessions::end(std::string_view key) {
+  std::erase_if(sessions_, [&](const Session& session) { return same_secret(session.key, key); });
+}
+
+std::string_view cookie_in(std::string_view header, std::string_view name) {
+  while (!header.empty()) {
+    auto pair = header.substr(0, header.find(';'));
+    header.remove_prefix(std::min(header.size(), pair.size() + 1));
+    while (pair.starts_with(' ')) pair.remove_prefix(1);
+    const auto equals = pair.find('=');
+    if (equals != pair.npos && pair.substr(0, equals) == name) return pair.substr(equals + 1);
+  }
+  return {};
+}
+
+}  // namespace tarry::admin

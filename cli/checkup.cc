@@ -1,0 +1,216 @@
+#include "cli/checkup.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/text.h"
+
+namespace tarry::cli {
+namespace {
+
+using Level = Finding::Level;
+
+// Below it a broker has little time until it is full.
+constexpr double little_space = 0.1;
+// A broker with fewer has hardly room for its own files.
+constexpr std::uint64_t few_files = 4096;
+// What a delivery may be late by and still be of use to most.
+constexpr double late_ms = 1000;
+
+struct FileSystem {
+  std::uint64_t type;
+  const char* name;
+  Level level;
+  const char* advice;  // Empty if it is ok.
+};
+// The numbers of statfs(2).
+constexpr FileSystem file_systems[] = {
+    {0xEF53, "ext4", Level::ok, ""},
+    {0x58465342, "xfs", Level::ok, ""},
+    {0x9123683E, "btrfs", Level::ok, ""},
+    {0x2FC12FC1, "zfs", Level::ok, ""},
+    {0x01021994, "tmpfs", Level::warning,
+     "it is memory, and is empty after a restart of the machine; give --data a directory on a "
+     "disk"},
+    {0x794C7630, "overlayfs", Level::warning,
+     "it is a container's own layer, and goes with the container; mount a volume for --data"},
+    {0x6969, "nfs", Level::warning,
+     "a network file system may lose locks and syncs; give --data a directory on a local disk"},
+    {0xFF534D42, "cifs", Level::warning,
+     "a network file system may lose locks and syncs; give --data a directory on a local disk"},
+};
+
+std::uint64_t status_number(const Json& status, const char* path) {
+  const Json::json_pointer pointer(path);
+  if (!status.contains(pointer) || !status.at(pointer).is_number()) return 0;
+  return static_cast<std::uint64_t>(std::max(0.0, status.at(pointer).get<double>()));
+}
+
+std::string word_in(const Json& status, const char* name) {
+  return status.contains(name) && status[name].is_string() ? status[name].get<std::string>()
+                                                           : std::string();
+}
+// An array or an object; empty if the answer has something else there.
+Json part_of(const Json& status, const char* name) {
+  return status.contains(name) && status[name].is_structured() ? status[name] : Json::object();
+}
+
+Finding check_shards(const Json& status) {
+  std::string full;
+  for (const auto& shard : part_of(status, "shards"))
+    if (shard.is_object() && shard.contains("has_room") && shard["has_room"] == false)
+      full += (full.empty() ? "" : ", ") + std::to_string(status_number(shard, "/shard"));
+  if (full.empty()) return {"room for records", Level::ok, "every shard accepts records"};
+  return {
+      "room for records", Level::problem,
+      fmt::format("shard {} refuses records for want of disk space; free some, or delete topics",
+                  full)};
+}
+
+Finding check_refusals(const Json& status) {
+  std::string errors;
+  const Json counts = part_of(status, "produce_errors");
+  for (const auto& [name, count] : counts.items())
+    errors += fmt::format("{}{} {}", errors.empty() ? "" : ", ", cell(text_of(count)), cell(name));
+  if (errors.empty()) return {"refusals", Level::ok, "no batch of records was refused"};
+  return {"refusals", Level::warning,
+          fmt::format("batches refused since the start: {}; the log says why", errors)};
+}
+
+Finding check_deliveries(const Json& status) {
+  const auto overdue = status_number(status, "/delayed/overdue");
+  const auto early = status_number(status, "/delayed/early_total");
+  const auto damaged = status_number(status, "/delayed/damaged_total");
+  const Json::json_pointer p99("/delayed/lag_ms/p99");
+  const double lag =
+      status.contains(p99) && status.at(p99).is_number() ? status.at(p99).get<double>() : 0;
+  if (damaged != 0) {
+    return {"deliveries", Level::problem,
+            fmt::format("{} could not be read; the log names each",
+                        counted(damaged, "pending record", "pending records"))};
+  }
+  if (early != 0) {
+    return {"deliveries", Level::problem,
+            fmt::format("{} came before the due time; look at the machine's clock",
+                        counted(early, "record", "records"))};
+  }
+  if (lag > late_ms) {
+    return {"deliveries", Level::warning,
+            fmt::format("one of a hundred was late by {} or more; `tarry top` shows what is due",
+                        milliseconds_text(lag))};
+  }
+  return {"deliveries", Level::ok,
+          fmt::format("p99 of the lag {}, {} overdue", milliseconds_text(lag), grouped(overdue))};
+}
+
+Finding check_connections(const Json& status) {
+  const auto now = status_number(status, "/connections"),
+             most = status_number(status, "/max_connections");
+  const std::string text = fmt::format("{} of {} at most", grouped(now), grouped(most));
+  if (most == 0 || now * 10 < most * 9) return {"connections", Level::ok, text};
+  return {"connections", Level::warning,
+          text + "; raise max.connections and the limit of open files, or use fewer"};
+}
+
+}  // namespace
+
+std::string_view word_of(Level level) {
+  switch (level) {
+    case Level::ok:
+      return "ok";
+    case Level::warning:
+      return "warning";
+    case Level::problem:
+      break;
+  }
+  return "problem";
+}
+
+Finding check_open_files(std::uint64_t limit, std::uint64_t wanted, std::uint64_t served) {
+  const std::string text =
+      fmt::format("the limit is {}, which serves {} connections", grouped(limit), grouped(served));
+  if (limit < few_files) {
+    return {"open files", Level::problem,
+            text + fmt::format("; raise it to {} or more (`ulimit -n`, LimitNOFILE=)", few_files)};
+  }
+  if (served >= wanted) return {"open files", Level::ok, text};
+  return {"open files", Level::warning,
+          fmt::format("{}, not max.connections={}; raise it if there may be so many (`ulimit -n`, "
+                      "LimitNOFILE=)",
+                      text, wanted)};
+}
+
+std::vector<Finding> check_disk(const DiskFacts& disk) {
+  std::vector<Finding> findings;
+  const std::string free = fmt::format("{}: {} of {} free", cell(disk.directory),
+                                       size_text(disk.free_bytes), size_text(disk.total_bytes));
+  if (disk.free_bytes < disk.reserve_bytes) {
+    findings.push_back({"disk space", Level::problem,
+                        fmt::format("{}, less than tarry.disk.reserve.bytes={}: records would be "
+                                    "refused; free some",
+                                    free, disk.reserve_bytes)});
+  } else if (static_cast<double>(disk.free_bytes) <
+             little_space * static_cast<double>(disk.total_bytes)) {
+    findings.push_back({"disk space", Level::warning, free + "; free some, or add a disk"});
+  } else {
+    findings.push_back({"disk space", Level::ok, free});
+  }
+  if (disk.total_inodes > 0 && disk.free_inodes < few_files) {
+    findings.push_back({"disk space", Level::warning,
+                        fmt::format("{}: only {} files can be made; delete some",
+                                    cell(disk.directory), disk.free_inodes)});
+  }
+  const auto* known = std::ranges::find(file_systems, disk.file_system, &FileSystem::type);
+  if (known == std::end(file_systems)) {
+    findings.push_back({"file system", Level::ok, fmt::format("type {:#x}", disk.file_system)});
+  } else {
+    findings.push_back({"file system", known->level,
+                        known->level == Level::ok
+                            ? std::string(known->name)
+                            : fmt::format("{}: {}", known->name, known->advice)});
+  }
+  if (disk.takes_direct) {
+    findings.push_back(
+        *disk.takes_direct
+            ? Finding{"O_DIRECT", Level::ok, "writes go past the page cache"}
+            : Finding{"O_DIRECT", Level::warning,
+                      "the file system refuses it: writes go through the page cache, and are "
+                      "slower; use ext4 or xfs"});
+  }
+  return findings;
+}
+
+Finding check_clock(bool is_synchronised, std::int64_t error_us) {
+  if (!is_synchronised) {
+    return {"clock", Level::warning,
+            "the kernel does not know that it is synchronised: deliveries follow it, right or "
+            "wrong; run chrony or systemd-timesyncd (in a container: on its host)"};
+  }
+  return {"clock", Level::ok,
+          fmt::format("synchronised, off by {} at most",
+                      milliseconds_text(static_cast<double>(error_us) / 1000))};
+}
+
+std::vector<Finding> check_status(std::string_view status_text) {
+  const Json status = Json::parse(status_text, nullptr, false);
+  if (!status.is_object()) {
+    return {{"broker", Level::problem,
+             fmt::format("the answer is not a JSON object: {}", printable(status_text))}};
+  }
+  std::vector<Finding> findings;
+  const std::string state = word_in(status, "state");
+  findings.push_back({"broker", state == "running" ? Level::ok : Level::problem,
+                      fmt::format("{} {}{}", cell(word_in(status, "version")), cell(state),
+                                  state == "running" ? "" : "; its log says why")});
+  findings.push_back(check_shards(status));
+  findings.push_back(check_deliveries(status));
+  findings.push_back(check_refusals(status));
+  findings.push_back(check_connections(status));
+  return findings;
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,49 @@
+#pragma once
+
+// What `tarry doctor` thinks of the facts that it finds: of this machine before a start, and of a
+// broker that runs.
+//
+//   facts (limits, disk, clock, /status) --> check_...() --> Finding: ok, warning or problem
+//
+// A problem keeps a broker from starting or from its work; a warning does not, but somebody should
+// know it.  Every text that is not ok says what to do.  Pure.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tarry::cli {
+
+struct Finding {
+  enum class Level { ok, warning, problem };
+
+  std::string check;  // "open files"
+  Level level = Level::ok;
+  std::string text;
+};
+std::string_view word_of(Finding::Level level);
+
+// `limit`: the hard limit, up to which a broker raises its own.  `wanted` connections are
+// configured, `served` can be.
+Finding check_open_files(std::uint64_t limit, std::uint64_t wanted, std::uint64_t served);
+
+struct DiskFacts {
+  std::string directory;
+  std::uint64_t free_bytes = 0, total_bytes = 0;
+  std::uint64_t free_inodes = 0,
+                total_inodes = 0;    // Of total 0: the file system has no such limit.
+  std::uint64_t reserve_bytes = 0;   // tarry.disk.reserve.bytes
+  std::uint64_t file_system = 0;     // statfs's f_type.
+  std::optional<bool> takes_direct;  // O_DIRECT; empty: not tried.
+};
+std::vector<Finding> check_disk(const DiskFacts& disk);
+
+// `error_us`: how far the clock may be off, by the kernel's account.
+Finding check_clock(bool is_synchronised, std::int64_t error_us);
+
+// The admin's GET /status.
+std::vector<Finding> check_status(std::string_view status);
+
+}  // namespace tarry::cli

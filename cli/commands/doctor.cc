@@ -1,0 +1,312 @@
+#include "cli/commands/doctor.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "cli/admin_choice.h"
+#include "cli/checkup.h"
+#include "cli/command_tree.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/host_port.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/output.h"
+#include "cli/io/table.h"
+#include "cli/io/text.h"
+#include "cli/options.h"
+#include "server/config_layers.h"
+#include "server/listener.h"
+#include "server/open_files.h"
+#include "server/properties_file.h"
+#include "server/setting.h"
+#include "server/system_clock.h"
+#include "storage/data_directory.h"
+
+namespace tarry::cli {
+namespace {
+
+using Level = Finding::Level;
+using namespace std::chrono_literals;
+
+struct DoctorOptions {
+  BrokerOptions broker;
+  std::optional<std::string> config;
+  std::vector<std::string> set;
+
+  bool names_broker() const { return broker.brokers_given || broker.admin_given; }
+  bool names_settings() const { return broker.data || config || !set.empty(); }
+};
+
+// Whether a broker is asked that nobody has named.
+constexpr auto patience = 1s;
+
+class Doctor {
+ public:
+  explicit Doctor(const DoctorOptions& options) : options_(options) {}
+
+  // Empty if it has begun; else why not, with the exit status.
+  int run() {
+    if (!options_.names_settings() || options_.names_broker()) {
+      if (const auto status = ask_broker()) return *status;
+    }
+    read_settings();
+    if (!is_running_) {
+      check_ports();
+      check_data_directory();
+    }
+    check_machine();
+    return print();
+  }
+
+ private:
+  void add(std::string check, Level level, std::string text) {
+    findings_.push_back({std::move(check), level, std::move(text)});
+  }
+
+  std::optional<int> ask_broker() {
+    BrokerOptions broker = options_.broker;
+    if (!options_.names_broker())
+      broker.timeout = std::min<std::chrono::milliseconds>(broker.timeout, patience);
+    auto admin = choose_admin(broker, AdminUse::reads);
+    if (!admin) {
+      if (admin.error().status == wrong_usage) return admin.error().report();
+      add("broker", Level::problem, admin.error().reason);
+      return std::nullopt;
+    }
+    const auto status = admin->get("/status");
+    if (!status) {
+      add("broker", options_.names_broker() ? Level::problem : Level::ok,
+          options_.names_broker()
+              ? status.error().message
+              : fmt::format("none answers at {}: these are the checks before a start",
+                            cell(broker.admin)));
+      return std::nullopt;
+    }
+    is_running_ = true;
+    for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
+    const Json json = Json::parse(*status, nullptr, false);
+    const auto address = parse_host_port(broker.admin);
+    if (json.is_object() && json.contains("data") && json["data"].is_string() && address &&
+        address->is_loopback())
+      directory_ = json["data"].get<std::string>();
+    return std::nullopt;
+  }
+
+  // As `tarry serve` reads them.
+  void read_settings() {
+    std::vector<std::vector<server::Setting>> layers;
+    if (options_.config) {
+      auto file = server::read_properties(*options_.config);
+      if (!file) return add("settings", Level::problem, file.error().message);
+      layers.push_back(std::move(*file));
+    }
+    auto& set = layers.emplace_back();
+    for (const auto& word : options_.set) {
+      const auto equals = word.find('=');
+      set.push_back({"--set", word.substr(0, equals), word.substr(equals + 1)});
+    }
+    if (options_.broker.data) set.push_back({"--data", "tarry.data.dir", *options_.broker.data});
+    auto config = server::make_config(layers);
+    if (!config) return add("settings", Level::problem, config.error().message);
+    config_ = std::move(*config);
+    if (!is_running_) {
+      directory_ = config_->broker.data_directory;
+      add("settings", Level::ok,
+          options_.config ? fmt::format("{} can be used", cell(*options_.config))
+                          : "all are valid");
+    }
+  }
+
+  void check_ports() {
+    if (!config_) return;
+    const auto check = [&](const server::HostPort& where, const char* key) {
+      const auto bound = server::BoundAddress::bind(where, key);
+      if (!bound) return add("ports", Level::problem, bound.error().message);
+      add("ports", Level::ok, fmt::format("{} is free", where.text()));
+    };
+    check(config_->listen, "listeners");
+    if (config_->admin) check(*config_->admin, "tarry.admin.listener");
+  }
+
+  // What a start would find.  Nothing is made.
+  void check_data_directory() {
+    if (!directory_) return;
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    const fs::path path = *directory_;
+    if (fs::exists(path / "meta.properties", ignored)) {
+      storage::PosixDisk disk;
+      server::SystemRandom random;
+      const auto opened = storage::DataDirectory::open(disk, *directory_, random);
+      if (!opened) return add("data directory", Level::problem, opened.error().message);
+      return add("data directory", Level::ok,
+                 fmt::format("{}: of cluster {}", cell(*directory_), opened->cluster_id()));
+    }
+    for (const char* name : {"journal", "logs", "db"}) {
+      if (!fs::exists(path / name, ignored) || fs::exists(path / ".creating", ignored)) continue;
+      return add("data directory", Level::problem,
+                 fmt::format("{}: it has {}/ but no meta.properties; restore that file, or give an "
+                             "empty directory",
+                             cell(*directory_), name));
+    }
+    fs::path nearest = path;
+    while (!fs::exists(nearest, ignored) && nearest.has_parent_path() &&
+           nearest != nearest.parent_path())
+      nearest = nearest.parent_path();
+    if (!fs::is_directory(nearest, ignored) || ::access(nearest.c_str(), W_OK | X_OK) != 0) {
+      return add("data directory", Level::problem,
+                 fmt::format("{}: nothing can be written in {}; give it to the user who runs the "
+                             "broker, or give --data another directory",
+                             cell(*directory_), cell(nearest.string())));
+    }
+    add("data directory", Level::ok, fmt::format("{}: it will be made", cell(*directory_)));
+  }
+
+  void check_machine() {
+    if (directory_) check_disk_of(*directory_);
+    check_token();
+    rlimit files{};
+    if (config_ && !is_running_ && ::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+      findings_.push_back(check_open_files(
+          files.rlim_max, config_->max_connections,
+          server::connections_within(files.rlim_max, config_->max_connections, config_->shards)));
+    }
+    timex clock{};
+    const int state = ::adjtimex(&clock);
+    findings_.push_back(check_clock(state >= 0 && state != TIME_ERROR, clock.maxerror));
+    std::error_code ignored;
+    if (std::filesystem::exists("/usr/share/zoneinfo/Europe/Berlin", ignored)) {
+      add("time zones", Level::ok, "/usr/share/zoneinfo");
+    } else {
+      add("time zones", Level::warning,
+          "/usr/share/zoneinfo has none, so a record with x-cron-tz is refused; install tzdata");
+    }
+  }
+
+  void check_disk_of(const std::string& directory) {
+    std::error_code ignored;
+    std::filesystem::path path = directory;
+    while (!std::filesystem::exists(path, ignored) && path != path.parent_path())
+      path = path.parent_path();
+    struct statfs disk {};
+    if (::statfs(path.c_str(), &disk) != 0) {
+      return add(
+          "disk space", Level::problem,
+          fmt::format("{}: {}", cell(path.string()), std::generic_category().message(errno)));
+    }
+    const auto block = static_cast<std::uint64_t>(disk.f_bsize);
+    DiskFacts facts;
+    facts.directory = directory;
+    facts.free_bytes = disk.f_bavail * block;
+    facts.total_bytes = disk.f_blocks * block;
+    facts.free_inodes = disk.f_ffree;
+    facts.total_inodes = disk.f_files;
+    facts.reserve_bytes =
+        config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0;
+    facts.file_system = static_cast<std::uint64_t>(disk.f_type) & 0xffffffffU;
+    facts.takes_direct = takes_direct(path.string());
+    for (auto& finding : check_disk(facts)) findings_.push_back(std::move(finding));
+  }
+
+  // Tried with a file that has no name and is gone at once.
+  static std::optional<bool> takes_direct(const std::string& directory) {
+    constexpr int flags = O_TMPFILE | O_WRONLY | O_CLOEXEC;
+    const int plain = ::open(directory.c_str(), flags, 0600);
+    if (plain < 0) return std::nullopt;
+    ::close(plain);
+    const int direct = ::open(directory.c_str(), flags | O_DIRECT, 0600);
+    if (direct < 0) return false;
+    ::close(direct);
+    return true;
+  }
+
+  // Who can read the token can cancel every record.
+  void check_token() {
+    if (!directory_) return;
+    const std::string path = *directory_ + "/admin.token";
+    struct stat token {};
+    if (::stat(path.c_str(), &token) != 0) return;
+    if ((token.st_mode & 077) != 0) {
+      return add("permissions", Level::warning,
+                 fmt::format("{} has mode {:o}, so others may read it; chmod 600 it", cell(path),
+                             token.st_mode & 0777));
+    }
+    add("permissions", Level::ok, fmt::format("{} is its owner's alone", cell(path)));
+  }
+
+  int print() {
+    Output out;
+    Table table({{"CHECK"}, {"RESULT"}, {"DETAIL"}});
+    std::string failed_checks;
+    std::size_t problems = 0;
+    for (const auto& [check, level, text] : findings_) {
+      if (options_.broker.json) {
+        out.line(text_of(Json{{"check", check}, {"result", word_of(level)}, {"detail", text}}));
+      } else {
+        table.row({check, std::string(word_of(level)), text}, level == Level::ok ? Style::plain
+                                                              : level == Level::warning
+                                                                  ? Style::yellow
+                                                                  : Style::red);
+      }
+      if (level != Level::problem || (problems++ > 0 && failed_checks.ends_with(check))) continue;
+      failed_checks += (failed_checks.empty() ? "" : ", ") + check;
+    }
+    table.print(out);
+    const int status = out.end(done);
+    if (problems == 0) return status;
+    return failure(fmt::format("{}: {}", counted(problems, "problem", "problems"), failed_checks));
+  }
+
+  const DoctorOptions& options_;
+  bool is_running_ = false;
+  std::optional<server::Config> config_;  // Empty: the settings are wrong.
+  std::optional<std::string> directory_;  // Empty: not known, or on another machine.
+  std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+void add_doctor(CLI::App& program, Chosen& chosen) {
+  auto options = std::make_shared<DoctorOptions>();
+  auto* command = program.add_subcommand(
+      "doctor", "Checks limits, disk, clock and settings, before a start or of a running broker");
+  add_broker_options(*command, options->broker);
+  command
+      ->add_option("--data", options->broker.data,
+                   "Checks what `tarry serve` would find with this data directory")
+      ->option_text("DIR")
+      ->take_last();
+  command->add_option("--config", options->config, "Checks this properties file as well")
+      ->option_text("FILE")
+      ->take_last();
+  add_repeated(*command, "--set", options->set, "A key of the configuration, as for `tarry serve`")
+      ->option_text("KEY=VALUE")
+      ->check(is_key_value);
+  add_examples(
+      *command,
+      {"tarry doctor", "tarry doctor --data /var/lib/tarry --config /etc/tarry/tarry.properties"});
+  command->callback(
+      [options, &chosen] { chosen.run = [options] { return Doctor(*options).run(); }; });
+}
+
+}  // namespace tarry::cli

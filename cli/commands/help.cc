@@ -1,0 +1,51 @@
+#include "cli/commands/help.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "cli/command_tree.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/output.h"
+#include "cli/options.h"
+
+namespace tarry::cli {
+namespace {
+
+int print_help(const CLI::App& program, const std::vector<std::string>& words) {
+  const auto found = find_command(program, words);
+  if (found.used < words.size())
+    return usage_error("help: " + unknown_command_text(*found.command, words[found.used]));
+  Output out;
+  out.write(help_of(*found.command));
+  return out.end(done);
+}
+
+int print_version(const CLI::App& program) {
+  Output out;
+  out.line(program.version());
+  return out.end(done);
+}
+
+}  // namespace
+
+void add_help(CLI::App& program, Chosen& chosen) {
+  auto* help = program.add_subcommand("help", "Shows the help of a command");
+  auto words = std::make_shared<std::vector<std::string>>();
+  help->add_option("COMMAND", *words, "The command, as in topic create (default: all commands)")
+      ->expected(0, CLI::detail::expected_max_vector_size);
+  help->callback([words, &program, &chosen] {
+    chosen.run = [words, &program] { return print_help(program, *words); };
+  });
+  add_examples(*help, {"tarry help", "tarry help topic create"});
+
+  auto* version = program.add_subcommand("version", "Shows the version");
+  version->callback(
+      [&program, &chosen] { chosen.run = [&program] { return print_version(program); }; });
+  add_examples(*version, {"tarry version", "tarry --version"});
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,31 @@
+#include "cli/config_words.h"
+
+#include <string_view>
+
+#include "base/time_text.h"
+
+namespace tarry::cli {
+namespace {
+
+std::string config_value(std::string_view key, std::string_view value) {
+  if (key.ends_with(".ms")) {
+    if (const auto duration = parse_duration(value)) return std::to_string(duration->count());
+  } else if (key.ends_with(".bytes")) {
+    if (const auto size = parse_size(value)) return std::to_string(*size);
+  }
+  return std::string(value);
+}
+
+}  // namespace
+
+ConfigList config_list(const std::vector<std::string>& words) {
+  ConfigList list;
+  for (const auto& word : words) {
+    const auto equals = word.find('=');
+    const auto key = word.substr(0, equals);
+    list.emplace_back(key, config_value(key, word.substr(equals + 1)));
+  }
+  return list;
+}
+
+}  // namespace tarry::cli

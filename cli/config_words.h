@@ -1,0 +1,17 @@
+#pragma once
+
+// KEY=VALUE as people type configs, and as Kafka's protocol wants them.
+
+#include <string>
+#include <vector>
+
+#include "cli/kafka/topic_info.h"
+
+namespace tarry::cli {
+
+// From words that have an '=' (options.h: is_key_value).  A duration (30m) of a key that ends in
+// .ms and a size (64KiB) of one that ends in .bytes become numbers; any other text stays, and the
+// broker refuses it by name.
+ConfigList config_list(const std::vector<std::string>& words);
+
+}  // namespace tarry::cli

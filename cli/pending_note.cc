@@ -1,0 +1,88 @@
+#include "cli/pending_note.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "cli/admin_choice.h"
+#include "cli/admin_client.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/host_port.h"
+#include "cli/io/json.h"
+#include "cli/io/number_text.h"
+#include "cli/io/text.h"
+#include "cli/kafka/admin.h"
+#include "cli/local_time.h"
+#include "cli/time_word.h"
+
+namespace tarry::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string ask_for_pending(const BrokerOptions& options, const std::string& topic) {
+  if (!parse_host_port(options.admin)) return {};
+  AdminClient admin(admin_settings(options));
+  const auto of_admin = cluster_of(admin);
+  if (!of_admin) return {};
+  auto kafka = KafkaAdmin::open(options.kafka());
+  if (!kafka) return {};
+  const auto of_kafka = kafka->cluster_id();
+  if (!of_kafka || *of_kafka != *of_admin) return {};
+  const auto of_topic = [&](const char* path) {
+    const auto body = admin.get(fmt::format("{}topic={}", path, percent_encoded(topic)));
+    return body ? Json::parse(*body, nullptr, false) : Json();
+  };
+  const Json count = of_topic("/delayed/count?");
+  if (!count.is_object() || !count.contains("total") || !count["total"].is_number_unsigned())
+    return {};
+  const Json page = of_topic("/delayed?limit=1&");
+  std::optional<WallTime> next;
+  if (page.is_object() && page.contains("records") && page["records"].is_array() &&
+      !page["records"].empty()) {
+    const Json& first = page["records"][0];
+    if (first.is_object() && first.contains("due_ms") && first["due_ms"].is_number_integer())
+      next = from_ms(first["due_ms"].get<std::int64_t>());
+  }
+  return pending_text(count["total"].get<std::uint64_t>(), next, wall_now());
+}
+
+}  // namespace
+
+std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due, WallTime now) {
+  if (pending == 0) return {};
+  const std::string text = grouped(pending) + " pending";
+  if (!next_due) return text;
+  if (*next_due <= now) return text + ", next is due now";
+  return fmt::format("{}, next {}", text, rough_distance(*next_due - now));
+}
+
+PendingNote::PendingNote(const BrokerOptions& options, std::string topic)
+    : options_(options), topic_(std::move(topic)) {
+  options_.timeout = std::min(options_.timeout, max_wait);
+  options_.timeout_given = false;  // A broker that is starting has nothing to read either.
+}
+
+// The future's own destructor waits for the thread.
+PendingNote::~PendingNote() = default;
+
+void PendingNote::nothing_came() {
+  if (std::exchange(was_asked_, true)) return;
+  asked_ = std::async(std::launch::async, [options = options_, topic = topic_] {
+    return ask_for_pending(options, topic);
+  });
+}
+
+void PendingNote::say_if_known() {
+  if (asked_.valid() && asked_.wait_for(0s) == std::future_status::ready) say();
+}
+
+void PendingNote::say() {
+  if (!asked_.valid()) return;
+  const std::string text = asked_.get();
+  if (!text.empty()) complain(fmt::format("{}: {}", cell(topic_), text));
+}
+
+}  // namespace tarry::cli

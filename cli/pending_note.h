@@ -1,0 +1,51 @@
+#pragma once
+
+// What `consume` says once when it has read everything and there was nothing: a record that is
+// pending is no record yet, and a person who has just sent one should not think that it is lost.
+//
+//   tarry: orders: 3 pending, next in 29m
+//
+// The admin knows it; it is asked in a thread of its own, so that reading goes on meanwhile.
+//
+// What always holds: nothing is said unless the admin has the cluster id of the broker that is read
+// from, and nobody waits longer for it than max_wait.
+//
+// It belongs to one `consume`.  One thread, besides its own.
+
+#include <chrono>
+#include <future>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "cli/options.h"
+
+namespace tarry::cli {
+
+class PendingNote {
+ public:
+  static constexpr std::chrono::milliseconds max_wait{500};
+
+  PendingNote(const BrokerOptions& options, std::string topic);
+  ~PendingNote();
+  PendingNote(const PendingNote&) = delete;
+  PendingNote& operator=(const PendingNote&) = delete;
+
+  // There is nothing to read; asks, the first time.
+  void nothing_came();
+  // Says it if the answer is there.
+  void say_if_known();
+  // Waits for the answer if it was asked for, and says it.
+  void say();
+
+ private:
+  BrokerOptions options_;
+  const std::string topic_;
+  std::future<std::string> asked_;  // Valid from the first nothing_came() until it is said.
+  bool was_asked_ = false;
+};
+
+// "3 pending, next in 29m"; empty for none.  `next_due` empty: not known.
+std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due, WallTime now);
+
+}  // namespace tarry::cli

@@ -1,0 +1,49 @@
+#include "server/live_config.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/assert.h"
+#include "server/config_keys.h"
+#include "server/config_layers.h"
+
+namespace tarry::server {
+
+LiveConfig::LiveConfig(Config at_start, std::function<void(const Config&)> on_change)
+    : at_start_(std::move(at_start)), on_change_(std::move(on_change)) {}
+
+Result<std::string> LiveConfig::canonical(std::string_view key, std::string_view value) const {
+  const auto* found = find_config_key(key);
+  TARRY_ASSERT(found != nullptr, "the broker knows the keys from this table");
+  Config scratch;
+  if (const auto put = found->apply(scratch, value); !put) return std::unexpected(put.error());
+  return found->canonical(value);
+}
+
+Result<Config> LiveConfig::merged(const broker::DynamicSettings& dynamic) const {
+  auto layers = at_start_.given;
+  for (const auto* configs : {&dynamic.of_cluster, &dynamic.of_broker}) {
+    auto& layer = layers.emplace_back();
+    for (const auto& [key, value] : *configs) layer.push_back({"a client's", key, value});
+  }
+  auto config = make_config(layers);
+  if (!config) return config;
+  // What DescribeConfigs tells of file and flags.
+  config->broker.entries = at_start_.broker.entries;
+  config->broker.given_topic_defaults = at_start_.broker.topic_defaults;
+  return config;
+}
+
+Result<broker::BrokerConfig> LiveConfig::config_with(const broker::DynamicSettings& dynamic) const {
+  auto config = merged(dynamic);
+  if (!config) return std::unexpected(config.error());
+  return std::move(config->broker);
+}
+
+void LiveConfig::changed(const broker::DynamicSettings& dynamic) {
+  const auto config = merged(dynamic);
+  TARRY_ASSERT(config.has_value(), "settings are checked before they hold");
+  on_change_(*config);
+}
+
+}  // namespace tarry::server

@@ -1,0 +1,40 @@
+#pragma once
+
+// LiveConfig: the table of settings as the broker asks it, for settings that clients change while
+// it runs.
+//
+//   file, --set, flags (Config::given) --+
+//   cluster default, broker (dynamic) ---+--> make_config() --> BrokerConfig --> every shard
+//                                                    '--> on_change --> log level, sessions
+//
+// What always holds: a dynamic setting is checked as one of the file is, alone and together with
+// the others.
+//
+// On the threads of broker::SettingsTable.
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "broker/settings/dynamic_settings.h"
+#include "server/config.h"
+
+namespace tarry::server {
+
+class LiveConfig final : public broker::SettingsTable {
+ public:
+  // `on_change` is given each Config that holds from then on, the one of the start too.
+  LiveConfig(Config at_start, std::function<void(const Config&)> on_change);
+
+  Result<std::string> canonical(std::string_view key, std::string_view value) const override;
+  Result<broker::BrokerConfig> config_with(const broker::DynamicSettings& dynamic) const override;
+  void changed(const broker::DynamicSettings& dynamic) override;
+
+ private:
+  Result<Config> merged(const broker::DynamicSettings& dynamic) const;
+
+  const Config at_start_;
+  const std::function<void(const Config&)> on_change_;
+};
+
+}  // namespace tarry::server

@@ -1,0 +1,331 @@
+// What the page is sent: events, and the picture of what is due.
+
+#include <doctest/doctest.h>
+
+#include <thread>
+#include <vector>
+
+#include "tests/admin/client.h"
+
+namespace tarry::admin::test {
+namespace {
+
+using namespace std::chrono_literals;
+using broker::test::batch_of;
+using broker::test::create_topic;
+using broker::test::produce;
+
+HttpOptions quick() {
+  HttpOptions options;
+  options.event_interval = 1ms;
+  return options;
+}
+
+void schedule(Admin& admin, const std::string& topic, std::chrono::milliseconds delay,
+              const std::string& id = {}) {
+  std::vector<std::pair<std::string, std::string>> headers{
+      {"x-delay", std::to_string(delay.count())}};
+  if (!id.empty()) headers.emplace_back("x-schedule-id", id);
+  REQUIRE(produce(admin.world, topic, 0, batch_of(admin.world.clock.wall(), {{"v", headers}}))
+              .error_code == protocol::ErrorCode::none);
+}
+
+std::string ask_for_events(const Admin& admin, const std::string& more = "") {
+  return "GET /events HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n" + more + "\r\n";
+}
+
+// Events as a browser reads them, from an answer in chunks.
+class Events {
+ public:
+  explicit Events(Connection& connection) : connection_(connection) {}
+
+  // The data of the next event of that name.
+  Json next(const std::string& name) {
+    const std::string begin = "event: " + name + "\ndata: ";
+    for (;;) {
+      if (const auto at = text_.find(begin); at != text_.npos) {
+        const auto from = at + begin.size();
+        if (const auto end = text_.find("\n\n", from); end != text_.npos) {
+          const auto data = text_.substr(from, end - from);
+          text_.erase(0, end + 2);
+          return Json::parse(data, nullptr, false);
+        }
+      }
+      const auto more = connection_.read_chunk();
+      if (more.empty()) return nullptr;
+      text_ += more;
+    }
+  }
+
+ private:
+  Connection& connection_;
+  std::string text_;
+};
+
+Json span_of(const Json& due, const std::string& name) {
+  for (const auto& span : due["spans"])
+    if (span["span"] == name) return span;
+  FAIL("there is no span " << name);
+  return {};
+}
+
+std::vector<std::pair<std::size_t, std::uint64_t>> set_in(const Json& numbers) {
+  std::vector<std::pair<std::size_t, std::uint64_t>> set;
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (numbers[i] != 0) set.emplace_back(i, numbers[i].get<std::uint64_t>());
+  return set;
+}
+
+using Set = std::vector<std::pair<std::size_t, std::uint64_t>>;
+
+TEST_SUITE("events") {
+  TEST_CASE("a stream begins with the past and then has everything that the page shows") {
+    Admin admin(quick());
+    create_topic(admin.world, "orders");
+    schedule(admin, "orders", 30min);
+    admin.meanwhile([&] {
+      Connection connection(admin.port);
+      connection.send(ask_for_events(admin));
+      const auto head = connection.read_head();
+      CHECK(head.status == 200);
+      CHECK(head.headers.at("Content-Type") == "text/event-stream");
+      CHECK(head.headers.at("Cache-Control") == "no-store");
+      Events events(connection);
+      CHECK(events.next("history")["points"].empty());
+      const auto status = events.next("status");
+      CHECK(status["delayed"]["pending"] == 1);
+      CHECK(status["state"] == "running");
+      CHECK(status.contains("at_ms"));
+      CHECK(events.next("wheel")["levels"].size() == 2);
+      const auto topics = events.next("topics");
+      CHECK(topics["topics_total"] == 1);
+      CHECK(topics["topics"][0]["name"] == "orders");
+      CHECK(topics["topics"][0]["pending"] == 1);
+      CHECK(events.next("groups")["groups"].empty());
+      CHECK(events.next("due")["total"] == 1);
+      CHECK(events.next("status")["delayed"]["pending"] == 1);
+      return 0;
+    });
+  }
+
+  TEST_CASE("another stream is shown what the feed has seen before it came") {
+    Admin admin(quick());
+    admin.meanwhile([&] {
+      Connection first(admin.port), second(admin.port);
+      first.send(ask_for_events(admin));
+      first.read_head();
+      Events events(first);
+      for (int i = 0; i < 3; ++i) events.next("status");
+      second.send(ask_for_events(admin));
+      second.read_head();
+      const auto history = Events(second).next("history");
+      CHECK(history["points"].size() >= 3);
+      for (const char* field : {"at_ms", "pending", "overdue", "delivered_total", "lag_ms"})
+        CHECK(history["points"][0].contains(field));
+      return 0;
+    });
+  }
+
+  TEST_CASE("nothing is computed while nobody watches, and once for all who do") {
+    Admin admin(quick());
+    const auto rounds = [&] { return admin.server->event_rounds(); };
+    for (int i = 0; i < 20; ++i) admin.get("/healthz");
+    CHECK(rounds() == 0);
+    admin.meanwhile([&] {
+      std::vector<std::unique_ptr<Connection>> all;
+      for (int i = 0; i < 8; ++i) {
+        all.push_back(std::make_unique<Connection>(admin.port));
+        all.back()->send(ask_for_events(admin));
+        all.back()->read_head();
+      }
+      for (auto& connection : all) CHECK_FALSE(Events(*connection).next("status").is_null());
+      return 0;
+    });
+    // All have hung up; the rounds end once that is noticed.
+    auto before = rounds();
+    for (int i = 0; i < 1000 && admin.server->event_streams() != 0; ++i) admin.get("/healthz");
+    CHECK(admin.server->event_streams() == 0);
+    for (int i = 0; i < 20; ++i) admin.get("/healthz");
+    before = rounds();
+    for (int i = 0; i < 50; ++i) admin.get("/healthz");
+    CHECK(rounds() == before);
+  }
+
+  TEST_CASE("streams beyond the limit are refused by name, and others are answered all the same") {
+    HttpOptions options = quick();
+    options.event_streams = 4;
+    Admin admin(options);
+    admin.meanwhile([&] {
+      std::vector<std::unique_ptr<Connection>> all;
+      unsigned open = 0, refused = 0;
+      for (int i = 0; i < 90; ++i) {
+        auto connection = std::make_unique<Connection>(admin.port);
+        connection->send(ask_for_events(admin));
+        const auto head = connection->read_head();
+        if (head.status == 200) ++open;
+        if (head.status == 503) ++refused;
+        all.push_back(std::move(connection));
+      }
+      CHECK(open == 4);
+      CHECK(refused == 86);
+      return 0;
+    });
+    CHECK(admin.get("/healthz").status == 200);
+  }
+
+  TEST_CASE("a client that reads nothing holds nobody up, and its connection ends") {
+    HttpOptions options = quick();
+    options.request_timeout = 100ms;
+    Admin admin(options);
+    admin.meanwhile([&] {
+      Connection lazy(admin.port, 1), other(admin.port);
+      lazy.send(ask_for_events(admin));
+      other.send(ask_for_events(admin));
+      other.read_head();
+      Events events(other);
+      for (int i = 0; i < 10; ++i) CHECK_FALSE(events.next("status").is_null());
+      // More than all buffers on the way can hold.
+      while (admin.server->event_streams() == 2)
+        if (events.next("status").is_null()) break;
+      CHECK(admin.server->event_streams() == 1);
+      return 0;
+    });
+  }
+
+  TEST_CASE("a stop ends all streams") {
+    Admin admin(quick());
+    Connection connection(admin.port);
+    admin.meanwhile([&] {
+      connection.send(ask_for_events(admin));
+      connection.read_head();
+      return 0;
+    });
+    admin.server->stop();
+    admin.meanwhile([&] {
+      while (!connection.read_chunk().empty()) {
+      }
+      return 0;
+    });
+    admin.world.run();  // The server ends its side, too.
+    CHECK(admin.server->event_streams() == 0);
+  }
+
+  TEST_CASE("HEAD gets the head alone, and streams need the right to read") {
+    Admin admin(quick());
+    const auto answer = admin.ask("HEAD", "/events");
+    CHECK(answer.status == 200);
+    CHECK(answer.headers.at("Content-Type") == "text/event-stream");
+    HttpOptions options = quick();
+    options.host = "0.0.0.0";
+    Admin far(options);
+    CHECK(far.get("/events").status == 401);
+    CHECK(far.get("/delayed/due").status == 401);
+  }
+}
+
+TEST_SUITE("what is due") {
+  TEST_CASE("each record is in the second, minute, hour and day in which it is due") {
+    Admin admin;
+    create_topic(admin.world, "a");
+    create_topic(admin.world, "b");
+    // The clock stands at the beginning of a day.
+    schedule(admin, "a", 5s);
+    schedule(admin, "a", 5s);
+    schedule(admin, "b", 10min);
+    schedule(admin, "a", 90min);
+    schedule(admin, "b", 26h);
+    schedule(admin, "a", 24h * 40);
+    const auto due = admin.get_json("/delayed/due");
+    CHECK(due["total"] == 6);
+    CHECK(due["overdue"] == 0);
+    CHECK(due["later"] == 1);
+    const auto minute = span_of(due, "minute");
+    CHECK(minute["bucket_ms"] == 1000);
+    CHECK(minute["from"] == to_ms(admin.world.clock.wall()));
+    CHECK(minute["total"] == 2);
+    CHECK(set_in(minute["counts"]["a"]) == Set{{5, 2}});
+    CHECK_FALSE(minute["counts"].contains("b"));
+    const auto hour = span_of(due, "hour");
+    CHECK(hour["counts"]["a"].size() == 60);
+    CHECK(set_in(hour["counts"]["a"]) == Set{{0, 2}});
+    CHECK(set_in(hour["counts"]["b"]) == Set{{10, 1}});
+    const auto day = span_of(due, "day");
+    CHECK(day["counts"]["a"].size() == 24);
+    CHECK(set_in(day["counts"]["a"]) == Set{{0, 2}, {1, 1}});
+    CHECK(set_in(day["counts"]["b"]) == Set{{0, 1}});
+    const auto month = span_of(due, "month");
+    CHECK(month["counts"]["a"].size() == 30);
+    CHECK(set_in(month["counts"]["a"]) == Set{{0, 3}});
+    CHECK(set_in(month["counts"]["b"]) == Set{{0, 1}, {1, 1}});
+    CHECK(set_in(month["other"]).empty());
+  }
+
+  TEST_CASE("time passes: what is delivered or cancelled is gone, and spans move on") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    schedule(admin, "t", 5s);
+    schedule(admin, "t", 61s);
+    schedule(admin, "t", 10min, "mine");
+    schedule(admin, "t", 11min);
+    CHECK(set_in(span_of(admin.get_json("/delayed/due"), "hour")["counts"]["t"]) ==
+          Set{{0, 1}, {1, 1}, {10, 1}, {11, 1}});
+    admin.world.pass(30s);
+    CHECK(admin.remove("/delayed/t/mine").status == 200);
+    admin.get("/delayed/due");  // It may have what was counted before; counting begins.
+    admin.world.pass(2s);
+    const auto due = admin.get_json("/delayed/due");
+    CHECK(due["total"] == 2);
+    CHECK(set_in(span_of(due, "minute")["counts"]["t"]) == Set{{29, 1}});
+    CHECK(set_in(span_of(due, "hour")["counts"]["t"]) == Set{{1, 1}, {11, 1}});
+    CHECK(span_of(due, "month")["total"] == 2);
+  }
+
+  TEST_CASE("eight topics have a name, and the others are one") {
+    Admin admin;
+    for (int i = 0; i < 12; ++i) {
+      const auto topic = "t" + std::to_string(i);
+      create_topic(admin.world, topic);
+      for (int n = 0; n <= i; ++n) schedule(admin, topic, 2h);
+    }
+    const auto day = span_of(admin.get_json("/delayed/due"), "day");
+    CHECK(day["total"] == 78);
+    CHECK(day["counts"].size() == 8);
+    CHECK(day["counts"].contains("t11"));
+    CHECK_FALSE(day["counts"].contains("t3"));
+    CHECK(set_in(day["other"]) == Set{{2, 10}});
+  }
+
+  TEST_CASE("asking often counts once, and a count that changed nothing is not made again") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    schedule(admin, "t", 30min);
+    const auto as_of = [&] {
+      return admin.get_json("/delayed/due")["as_of_ms"].get<std::int64_t>();
+    };
+    const auto first = as_of();
+    for (int i = 0; i < 5; ++i) CHECK(as_of() == first);
+    admin.world.pass(1min);
+    as_of();
+    CHECK(as_of() == first);
+    schedule(admin, "t", 30min);
+    admin.world.pass(1s);
+    as_of();
+    admin.world.pass(1s);
+    CHECK(as_of() > first);
+    CHECK(span_of(admin.get_json("/delayed/due"), "hour")["total"] == 2);
+  }
+
+  TEST_CASE("with nothing pending all is empty and known") {
+    Admin admin;
+    const auto due = admin.get_json("/delayed/due");
+    CHECK(due["total"] == 0);
+    CHECK(due["later"] == 0);
+    for (const char* name : {"minute", "hour", "day", "month"}) {
+      CHECK(span_of(due, name)["total"] == 0);
+      CHECK(span_of(due, name)["counts"] == Json::object());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarry::admin::test

@@ -1,0 +1,101 @@
+#include "cli/checkup.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace tarry::cli {
+namespace {
+
+using Level = Finding::Level;
+
+DiskFacts good_disk() {
+  return {.directory = "/srv/tarry",
+          .free_bytes = std::uint64_t{50} << 30,
+          .total_bytes = std::uint64_t{100} << 30,
+          .free_inodes = 1'000'000,
+          .total_inodes = 2'000'000,
+          .reserve_bytes = std::uint64_t{256} << 20,
+          .file_system = 0xEF53,
+          .takes_direct = true};
+}
+
+const Finding* finding_of(const std::vector<Finding>& findings, const std::string& check) {
+  const auto found = std::ranges::find(findings, check, &Finding::check);
+  return found == findings.end() ? nullptr : &*found;
+}
+Level level_of(const std::vector<Finding>& findings, const std::string& check) {
+  const auto* found = finding_of(findings, check);
+  REQUIRE(found != nullptr);
+  return found->level;
+}
+
+TEST_SUITE_BEGIN("checkup");
+
+TEST_CASE("a limit of open files that serves fewer connections than are wanted is a warning") {
+  CHECK(check_open_files(1'048'576, 100'000, 100'000).level == Level::ok);
+  const auto fewer = check_open_files(20'000, 100'000, 19'456);
+  CHECK(fewer.level == Level::warning);
+  CHECK(fewer.text.find("max.connections=100000") != std::string::npos);
+  CHECK(check_open_files(1024, 100, 100).level == Level::problem);
+}
+
+TEST_CASE("a disk below the reserve is a problem, one that is nearly full a warning") {
+  auto disk = good_disk();
+  CHECK(std::ranges::all_of(check_disk(disk),
+                            [](const auto& each) { return each.level == Level::ok; }));
+  disk.free_bytes = std::uint64_t{9} << 30;
+  CHECK(level_of(check_disk(disk), "disk space") == Level::warning);
+  disk.free_bytes = disk.reserve_bytes - 1;
+  CHECK(level_of(check_disk(disk), "disk space") == Level::problem);
+}
+
+TEST_CASE("a file system that forgets or refuses direct writes is a warning with its name") {
+  auto disk = good_disk();
+  disk.takes_direct = false;
+  CHECK(level_of(check_disk(disk), "O_DIRECT") == Level::warning);
+  disk.takes_direct.reset();
+  CHECK(finding_of(check_disk(disk), "O_DIRECT") == nullptr);
+  disk.file_system = 0x01021994;
+  CHECK(level_of(check_disk(disk), "file system") == Level::warning);
+  CHECK(finding_of(check_disk(disk), "file system")->text.starts_with("tmpfs: "));
+  disk.file_system = 0x1234;
+  CHECK(level_of(check_disk(disk), "file system") == Level::ok);
+}
+
+TEST_CASE("a clock that nothing synchronises is a warning") {
+  CHECK(check_clock(false, 16'000'000).level == Level::warning);
+  CHECK(check_clock(true, 1500).text == "synchronised, off by 1.5 ms at most");
+}
+
+TEST_CASE("a broker that refuses, is late or was early is told apart from a healthy one") {
+  const auto healthy = check_status(
+      R"({"version":"1","state":"running","shards":[{"shard":0,"has_room":true}],"produce_errors":{},)"
+      R"("connections":3,"max_connections":100,"delayed":{"overdue":0,"early_total":0,"damaged_total":0,)"
+      R"("lag_ms":{"p99":0.4}}})");
+  CHECK(std::ranges::all_of(healthy, [](const auto& each) { return each.level == Level::ok; }));
+
+  const auto ill = check_status(
+      R"({"version":"1","state":"stopping","shards":[{"shard":0,"has_room":true},{"shard":1,"has_room":false}],)"
+      R"("produce_errors":{"INVALID_RECORD":7},"connections":95,"max_connections":100,)"
+      R"("delayed":{"lag_ms":{"p99":5512.0}}})");
+  CHECK(level_of(ill, "broker") == Level::problem);
+  CHECK(level_of(ill, "room for records") == Level::problem);
+  CHECK(finding_of(ill, "room for records")->text.find("shard 1 ") != std::string::npos);
+  CHECK(level_of(ill, "refusals") == Level::warning);
+  CHECK(finding_of(ill, "refusals")->text.find("7 INVALID_RECORD") != std::string::npos);
+  CHECK(level_of(ill, "connections") == Level::warning);
+  CHECK(finding_of(ill, "deliveries")->text.find("5.51 s") != std::string::npos);
+
+  CHECK(level_of(check_status(R"({"state":"running","delayed":{"early_total":1}})"),
+                 "deliveries") == Level::problem);
+  CHECK(level_of(check_status("<html>"), "broker") == Level::problem);
+  CHECK(level_of(check_status(R"({"state":7,"shards":7,"produce_errors":7})"), "broker") ==
+        Level::problem);
+}
+
+TEST_SUITE_END();
+}  // namespace
+}  // namespace tarry::cli

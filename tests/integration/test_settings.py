@@ -1,0 +1,140 @@
+"""Settings of a running broker over the Kafka protocol, its log as JSON, its metrics in the eyes of
+Prometheus, and other names for the headers."""
+
+import http.client
+import json
+import shutil
+import subprocess
+
+import wire
+from harness import case, eventually
+
+INCREMENTAL_ALTER_CONFIGS, BROKER = 44, 4
+SET, DELETE = 0, 1
+
+
+def alter(client, changes, name="1", validate_only=False):
+    """changes: {key: value, or None to delete it}. (error, message)."""
+    configs = wire.i32(len(changes)) + b"".join(
+        wire.string(key) + wire.i8(DELETE if value is None else SET) + wire.string(value) for key, value in changes.items())
+    answer = client.request(INCREMENTAL_ALTER_CONFIGS, 0, wire.i32(1) + wire.i8(BROKER) + wire.string(name) + configs
+                            + wire.i8(validate_only))
+    answer.i32(), answer.i32()
+    return answer.i16(), answer.string()
+
+
+def described(client, key, name="1"):
+    """(value, read-only, source)."""
+    answer = client.request(32, 1, wire.i32(1) + wire.i8(BROKER) + wire.string(name) + wire.i32(1) + wire.string(key) + wire.i8(0))
+    answer.i32(), answer.i32()
+    error, message = answer.i16(), answer.string()
+    assert error == 0, message
+    answer.i8(), answer.string()
+    if answer.i32() == 0:
+        return None
+    assert answer.string() == key
+    return answer.string(), bool(answer.i8()), answer.i8()
+
+
+@case("a setting that a client changes holds at once, wins over the file after kill -9, and gives way when it is deleted")
+def _(ctx):
+    broker = ctx.broker(settings={"num.partitions": 2})
+    with broker.client() as client:
+        assert described(client, "num.partitions") == ("2", False, 4)
+        assert alter(client, {"num.partitions": "3", "message.max.bytes": "1KiB"}) == (0, None)
+        assert described(client, "num.partitions") == ("3", False, 2)
+        assert described(client, "message.max.bytes")[0] == "1024"
+        topic = ctx.topic()
+        client.metadata(topic, create=True)
+        eventually(lambda: len(client.metadata(topic)[topic][2]) == 3, "a topic of 3 partitions")
+        client.produce(topic, [wire.record("v")])
+        try:
+            client.produce(topic, [wire.record("v" * 2000)])
+            raise AssertionError("a batch above message.max.bytes was accepted")
+        except wire.KafkaError as refused:
+            assert refused.code == 10, refused
+
+        error, message = alter(client, {"num.partitions": "9", "listeners": "PLAINTEXT://localhost:1"})
+        assert error == wire.INVALID_REQUEST and "listeners" in message and "restart" in message, message
+        error, message = alter(client, {"num.partitions": "0"})
+        assert error == 40 and "from 1 to 100000" in message, message
+        assert alter(client, {"num.partitions": "9"}, validate_only=True) == (0, None)
+        assert described(client, "listeners")[1], "read-only"
+    broker.restart()
+    with broker.client() as client:
+        assert described(client, "num.partitions") == ("3", False, 2)
+        assert "num.partitions=3" in broker.log(), "the log tells what wins over the file"
+        assert alter(client, {"num.partitions": None}) == (0, None)
+        assert described(client, "num.partitions") == ("2", False, 4)
+
+
+@case("the log's level and form change while the broker runs; as JSON every line is an object")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        assert alter(client, {"tarry.log.format": "json", "tarry.log.level": "info"}) == (0, None)
+        client.create_topic("told")
+        assert alter(client, {"tarry.log.level": "error"}) == (0, None)
+        client.create_topic("not-told")
+        assert alter(client, {"tarry.log.level": None, "tarry.log.format": None}) == (0, None)
+        client.create_topic("told-as-text")
+    eventually(lambda: "told-as-text" in broker.log(), "the last line")
+    lines = broker.log().splitlines()
+    told = [json.loads(line) for line in lines if line.startswith("{")]
+    created = [line for line in told if "topic told created" in line["message"]]
+    assert len(created) == 1 and created[0]["level"] == "info" and created[0]["component"] == "broker", told
+    assert set(created[0]) == {"time", "level", "component", "message"}
+    assert not any("not-told" in line for line in lines)
+    assert not lines[-1].startswith("{")
+    broker.kill()
+    broker.settings["tarry.log.format"] = "json"
+    broker.log_file.unlink()
+    broker.start()
+    assert broker.stop() == 0
+    lines = broker.log().splitlines()
+    assert lines and all(json.loads(line)["message"] for line in lines), lines
+
+
+@case("/metrics is clean in Prometheus' own eyes, and ends with # EOF for those who ask for OpenMetrics")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("now"), wire.record("soon", x_delay="10ms"), wire.record("late", x_delay="1h")])
+        client.consume(topic, 2)
+    text = broker.get("/metrics")
+    for name in ("tarry_storage_free_bytes{directory=", "tarry_delay_oldest_overdue_seconds 0",
+                 f'tarry_delay_topic_pending{{topic="{topic}"}} 1', f'tarry_delay_topic_delivered_total{{topic="{topic}"}} 1'):
+        assert name in text, f"no {name}"
+    connection = http.client.HTTPConnection(*broker.admin, timeout=20)
+    connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"})
+    answer = connection.getresponse()
+    assert answer.getheader("Content-Type").startswith("application/openmetrics-text; version=1.0.0")
+    assert answer.read().endswith(b"\n# EOF\n")
+    connection.close()
+    if shutil.which("promtool"):
+        checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=30)
+        assert checked.returncode == 0 and not checked.stderr, checked.stderr
+
+
+@case("a header with an alias delays its record and is taken out; aliases that clash are refused at the start")
+def _(ctx):
+    aliases = "tarry.delay.header.aliases"
+    broker = ctx.broker(settings={aliases: "x-delay=postpone,x-schedule-id=job-id"})
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("v", Postpone="300ms", job_id="j-1", other="o")])
+        assert [each["id"] for each in broker.pending(topic)] == ["j-1"]
+        delivered = client.consume(topic, 1)[0]
+        names = [name.decode() for name, _ in delivered.headers]
+        assert "Postpone" not in names and delivered.header("other") == "o" and delivered.header("job-id") == "j-1", names
+        assert delivered.header("x-scheduled-for"), names
+        refused = client.produce(topic, [wire.record("v", postpone="soon")], check=False)
+        assert refused.error == 87 and "postpone stands for x-delay" in str(refused.record_errors), refused
+    broker.stop()
+    for value, word in (("x-delay=x-until", "Tarry's own"), ("x-later=postpone", "begins with none of"),
+                        ("x-delay=a,x-deliver-at=A", "a second time")):
+        broker.settings[aliases] = value
+        started = subprocess.run(broker.command(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+        said = started.stderr.strip()
+        assert started.returncode == 1 and len(said.splitlines()) == 1 and aliases in said and word in said, said

@@ -1,0 +1,335 @@
+"""What people meet at a terminal: help, completion, man pages, local times, the live view, the checks."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+from harness import Skip, case, eventually, now_ms, run
+from test_cli import json_lines, one_line
+
+# Of bash, zsh and fish: how to ask for what can follow a line, and where the answer is.
+BASH = """source "$1"; compopt() { :; }
+COMP_LINE=$2 COMP_POINT=${#2}; COMP_WORDS=("$3"); _tarry; printf '%s\\n' "${COMPREPLY[@]}" """
+ZSH = """compdef() { :; }; _files() { print files }; compadd() { print -l -- "${@[(i)--]:+${(@)@[$(( ${@[(i)--]} + 1 )),-1]}}" }
+source "$1"; words=("${(@z)2}"); words[1]=$3; [[ $2 == *' ' ]] && words+=(''); CURRENT=$#words PREFIX=$words[-1]; _tarry"""
+FISH = """set -gx PATH $argv[3] $PATH; source $argv[1]; complete -C "$argv[2]" """
+
+
+class Terminal:
+    """A program at a pseudo terminal of this size."""
+
+    def __init__(self, command, columns=80, rows=24, env=None):
+        self.seen = b""
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            os.environ.update({"TERM": "xterm", **(env or {})})
+            os.execv(str(command[0]), [str(word) for word in command])
+        self.resize(columns, rows)
+        self.status = None
+
+    def resize(self, columns, rows):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys):
+        os.write(self.master, keys.encode())
+
+    def read(self):
+        while select.select([self.master], [], [], 0)[0]:
+            try:
+                more = os.read(self.master, 65536)
+            except OSError:  # It has ended.
+                return self.text()
+            if not more:
+                break
+            self.seen += more
+        return self.text()
+
+    def text(self):
+        return self.seen.decode(errors="replace")
+
+    def ended(self):
+        self.read()
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.read()
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status is not None
+
+    def shows(self, word, within=10):
+        eventually(lambda: word in self.read() or self.ended() and word in self.text(), f"the terminal shows {word!r}: {self.text()[-800:]!r}", within)
+
+    def close(self):
+        if not self.ended():
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.master)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def environment(broker, **more):
+    return {"TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin, "TARRY_ADMIN_TOKEN": "", **more}
+
+
+def at_terminal(broker, *words, columns=80, env=None):
+    """What a command prints at a terminal, line by line."""
+    with Terminal([broker.binary, *words], columns, 24, environment(broker, **(env or {}))) as terminal:
+        eventually(terminal.ended, "it ends")
+        return terminal.text().replace("\r\n", "\n").splitlines()
+
+
+def lines_of(binary, *words):
+    return run(binary, *words).stdout.splitlines()
+
+
+@case("tarry help is the help of each command, which has two examples, and tarry man has a page for it that man reads")
+def _(ctx):
+    binary = ctx.options.binary
+    assert lines_of(binary, "version") == lines_of(binary, "--version")
+    assert lines_of(binary, "help") == lines_of(binary, "--help")
+    commands = re.findall(r"^  (\w+)  +\S", run(binary, "--help").stdout.split("Subcommands:")[1], re.M)
+    assert {"serve", "topic", "top", "doctor", "config", "help", "version"} <= set(commands) and "man" not in commands, commands
+    assert set(lines_of(binary, "man", "--list")) == set(commands) - {"help", "version"}
+    for command in commands:
+        shown = lines_of(binary, "help", command)
+        assert shown == lines_of(binary, command, "--help")
+        examples = shown[shown.index("Examples:") + 1:]
+        assert sum("tarry" in line for line in examples) >= 2, shown
+    one_line(run(binary, "help", "topic", "frobnicate", check=False), 2, "frobnicate")
+    reader = shutil.which("groff")
+    for command in [[]] + [[each] for each in lines_of(binary, "man", "--list")]:
+        page = run(binary, "man", *command).stdout
+        assert page.startswith(".TH TARRY") and "\n.SH EXAMPLES\n" in page, command
+        if reader:
+            formatted = run(reader, "-man", "-ww", "-Tutf8", stdin=page)
+            assert formatted.stderr == "" and len(formatted.stdout.splitlines()) > 20, (command, formatted.stderr)
+
+
+@case("bash, zsh and fish complete commands and flags, and names that the broker tells; without one they are silent")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "order:4711 x")
+    broker.cli("produce", topic, "-v", "x", "--delay", "1h")
+    handle = next(record["handle"] for record in broker.pending(topic) if not record["id"])
+    programs = ctx.directory / "bin"
+    programs.mkdir()
+    (programs / "tarry").symlink_to(broker.binary)
+    ways = [("bash", ["bash", "-c", BASH, "bash"], programs / "tarry", lambda text: text), ("zsh", ["zsh", "-fc", ZSH, "zsh"], programs / "tarry", None),
+            ("fish", ["fish", "--no-config", "-c", FISH], programs, None)]
+    tried = 0
+    for shell, command, program, _ in ways:
+        if not shutil.which(shell):
+            continue
+        tried += 1
+        script = ctx.directory / f"tarry.{shell}"
+        script.write_text(run(broker.binary, "completion", shell).stdout)
+
+        def completed(line, **env):
+            done = run(*command, script, line, program, env=environment(broker, HOME=str(ctx.directory), **env))
+            assert done.stderr == "", (shell, line, done.stderr)
+            return [answer.split("\t")[0] for answer in done.stdout.splitlines()]
+
+        assert completed("tarry pro") == ["produce"], (shell, completed("tarry pro"))
+        assert completed("tarry topic create x --part") == ["--partitions"], shell
+        assert completed(f"tarry consume {topic[:9]}") == [topic], (shell, completed(f"tarry consume {topic[:9]}"))
+        # bash replaces only what follows the colon, and the at-sign.
+        ids = completed(f"tarry delayed get {topic} order:4")
+        assert [each.replace("\\", "") for each in ids] == ["4711 x" if shell == "bash" else "order:4711 x"], (shell, ids)
+        handles = completed(f"tarry delayed get {topic} {handle[:-1]}")
+        assert handles == [handle[1:] if shell == "bash" else handle], (shell, handles)
+        began = time.monotonic()
+        assert completed("tarry consume ", TARRY_BROKERS="127.0.0.1:1") in ([], [""]), shell
+        assert time.monotonic() - began < 5
+    if not tried:
+        raise Skip("no bash, zsh or fish")
+
+
+@case("at a terminal times are local and lines fit, in a pipe they are UTC and whole, and NO_COLOR has no colours")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic("a-topic-with-a-long-name")
+    broker.cli("topic", "create", topic)
+    due = int(now_ms()) // 1000 * 1000 + 3 * 86_400_000
+    broker.cli("produce", topic, "-v", "x", "--at", str(due), "--id", "i" * 60, "-k", "k" * 40)
+    zone = {"TZ": "UTC-03:30"}  # POSIX's sign: east of Greenwich.
+    local = time.strftime("%Y-%m-%dT%H:%M:%S+03:30", time.gmtime(due / 1000 + 3.5 * 3600))
+    for columns in (60, 80, 120, 250):
+        lines = at_terminal(broker, "delayed", "list", topic, columns=columns, env={**zone, "NO_COLOR": "1"})
+        assert len(lines) == 2 and all(len(line) <= columns for line in lines), (columns, lines)
+        assert local in lines[1] and "in 2d23h" in lines[1] and "\x1b" not in "".join(lines), lines
+    assert lines[1].count("i" * 60) == 1 and "…" not in lines[1], "there was room for all of it"
+    assert "\x1b[1m" in at_terminal(broker, "delayed", "list", topic, env=zone)[0]
+    piped = broker.cli("delayed", "list", topic, env=zone).stdout.split("\t")
+    assert piped[2] == time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(due / 1000)) and piped[4] == "i" * 60, piped
+    shown = "\n".join(at_terminal(broker, "delayed", "get", topic, "i" * 60, columns=200, env={**zone, "NO_COLOR": "1"}))
+    assert re.search(rf"^due +{re.escape(local.replace('+', '.000+'))}, in 2d23h$", shown, re.M), shown
+    assert "in in" not in re.sub(" +", " ", shown), shown
+    for words in (["--from", "now", "--to", "in 4d"], ["--from", "+2d"], ["--from", "-10m"], ["--from", "10m ago"]):
+        assert len(json_lines(broker.cli("delayed", "list", topic, *words, "--json"))) == 1, words
+    assert broker.cli("delayed", "list", topic, "--to", "in 1h").stdout == ""
+    told = json_lines(broker.cli("produce", topic, "-v", "y", "--delay", "1h", "--id", "named", "--json"))[0]
+    assert told["id"] == "named" and abs(told["due_ms"] - now_ms() - 3_600_000) < 10_000, told
+
+
+@case("an id that is pending in several partitions is shown with a word about the others, and one that is gone as delivered")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("topic", "alter", topic, "--partitions", "3", "--config", "retention.ms=2d")
+    described = json_lines(broker.cli("topic", "describe", topic, "--json"))[0]
+    assert len(described["partitions"]) == 3 and described["configs"]["retention.ms"]["value"] == "172800000"
+    one_line(broker.cli("topic", "alter", topic, "--partitions", "2", check=False), 1, topic, "INVALID_PARTITIONS")
+    for partition, delay in ((0, "2h"), (2, "1h")):
+        broker.cli("produce", topic, "-p", str(partition), "-v", "x", "--delay", delay, "--id", "twice")
+    got = broker.cli("delayed", "get", topic, "twice")
+    assert "partition\t2\n" in got.stdout, got.stdout
+    assert len(got.stderr.splitlines()) == 1 and "partition 2" in got.stderr and "pending in partition 0" in got.stderr and "-p" in got.stderr, got.stderr
+    assert broker.cli("delayed", "get", topic, "twice", "-p", "0").stderr == ""
+    broker.cli("delayed", "deliver", topic, "twice", "-p", "0")
+    one_line(broker.cli("delayed", "get", topic, "twice", "-p", "0", check=False), 1, "delivered already")
+    one_line(broker.cli("delayed", "get", topic, "never", check=False), 1, "nothing is pending")
+
+
+@case("tarry consume says what is pending when there is nothing to read, and costs nothing when nobody can be asked")
+def _(ctx):
+    broker, other, topic = ctx.broker(), ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    assert broker.cli("consume", topic, "--until-end").stderr == ""
+    broker.cli("produce", topic, "--delay", "30m", stdin="a\nb\nc\n")
+    for words in (["--until-end"], ["--idle", "1s"], ["-g", "billing", "--until-end"]):
+        read = broker.cli("consume", topic, *words)
+        assert read.stdout == "" and re.fullmatch(rf"tarry: {re.escape(topic)}: 3 pending, next in 29m\n", read.stderr), (words, read.stderr)
+    for admin in ("127.0.0.1:1", "%s:%d" % other.admin):
+        began = time.monotonic()
+        read = broker.cli("consume", topic, "--until-end", env={"TARRY_ADMIN": admin})
+        assert read.stdout == read.stderr == "" and time.monotonic() - began < 5, (admin, read.stderr)
+    broker.cli("produce", topic, "-v", "now")
+    read = broker.cli("consume", topic, "--until-end")
+    assert (read.stdout, read.stderr) == ("now\n", "")
+
+
+@case("tarry top is live at a terminal, fits it, and leaves the terminal as it was, by q and by signals")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "the-next")
+    command = [broker.binary, "top", "--every", "300ms"]
+    for end, status in ((lambda top: top.type("q"), 0), (lambda top: os.kill(top.pid, signal.SIGTERM), 0), (lambda top: top.type("\x03"), 0)):
+        with Terminal(command, 100, 30, environment(broker)) as top:
+            before = termios.tcgetattr(top.master)
+            top.shows("the-next")
+            assert "\x1b[?1049h" in top.text() and "\x1b[?25l" in top.text()
+            assert termios.tcgetattr(top.master)[3] != before[3], "keys come one by one"
+            broker.cli("produce", topic, "-v", "x", "--delay", "59m", "--id", f"sooner-{status}")
+            top.shows(f"sooner-{status}")
+            top.seen = b""
+            top.resize(40, 12)
+            top.shows("the-next"[:4])
+            time.sleep(0.5)
+            drawn = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in top.read().split("\x1b[H")[-1].split("\n")]
+            assert len(drawn) <= 12 and all(len(line.rstrip("\r")) <= 40 for line in drawn), drawn
+            end(top)
+            eventually(top.ended, "it ends")
+            assert top.status == status, top.status
+            assert top.text().endswith("\x1b[0m\x1b[?25h\x1b[?1049l"), top.text()[-80:]
+            assert termios.tcgetattr(top.master)[3] == before[3]
+    with Terminal(command, 100, 30, environment(broker)) as top:
+        top.shows("the-next")
+        broker.stop()
+        top.shows("these figures are old")
+        broker.start()
+
+
+@case("tarry top --once prints columns without colours in a pipe, and figures with --json")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "the-next")
+    broker.cli("produce", topic, stdin="a\nb\n")
+    broker.cli("consume", topic, "-g", "billing", "-n", "1")
+    shown = broker.cli("top", "--once", "--every", "200ms").stdout
+    assert "\x1b" not in shown and re.search(r"^pending 1, overdue 0, next in 59m$", shown, re.M), shown
+    assert re.search(rf"the-next", shown) and re.search(rf"^{re.escape(topic)} +1 ", shown, re.M) and re.search(r"^billing +1 ", shown, re.M), shown
+    figures = json_lines(broker.cli("top", "--json", "--every", "200ms"))[0]
+    assert figures["pending"] == 1 and figures["due"][0]["name"] == "the-next" and figures["groups"] == [{"group": "billing", "state": "Empty", "lag": 1}], figures
+    one_line(broker.cli("top", "--every", "1ms", check=False), 2, "--every", "1ms")
+    one_line(broker.cli("top", "--once", env={"TARRY_ADMIN": "127.0.0.1:1"}, check=False), 1, "127.0.0.1:1")
+
+
+@case("tarry doctor tells a broker in order from one that cannot start, and changes nothing")
+def _(ctx):
+    broker = ctx.broker()
+    checked = {row["check"]: row for row in json_lines(broker.cli("doctor", "--json"))}
+    assert checked["broker"]["result"] == "ok" and checked["deliveries"]["result"] == "ok", checked
+    assert str(broker.data) in checked["disk space"]["detail"] and "clock" in checked and "data directory" not in checked, checked
+    assert "broker\tok\t" in broker.cli("doctor").stdout
+
+    def before_start(*words):
+        return run(broker.binary, "doctor", *words, check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": ""})
+
+    fresh, ports = ctx.directory / "not/there", ("--set", "listeners=127.0.0.1:0", "--set", "tarry.admin.listener=127.0.0.1:0")
+    done = before_start("--data", fresh, *ports)
+    assert done.returncode == 0 and f"data directory\tok\t{fresh}: it will be made\n" in done.stdout and not fresh.exists(), done
+    one_line(before_start("--data", broker.data, *ports), 1, "data directory")  # A broker runs in it.
+    assert "in use" in before_start("--data", broker.data, *ports).stdout
+    taken = before_start("--data", fresh, "--set", f"listeners={broker.brokers}", "--set", "tarry.admin.listener=off")
+    one_line(taken, 1, "ports")
+    assert broker.brokers.split(":")[1] in taken.stdout, taken.stdout
+    one_line(before_start("--data", fresh, "--set", "no.such.key=1"), 1, "settings")
+    one_line(before_start("--data", fresh, "--set", "novalue"), 2, "novalue")
+    (ctx.directory / "file").touch()
+    one_line(before_start("--data", ctx.directory / "file/data", *ports), 1, "data directory")
+    half = ctx.directory / "half"
+    (half / "journal").mkdir(parents=True)
+    one_line(before_start("--data", half, *ports), 1, "data directory")
+    one_line(broker.cli("doctor", env={"TARRY_ADMIN": "127.0.0.1:1"}, check=False), 1, "broker")
+    assert broker.stop() == 0
+    done = before_start("--data", broker.data, *ports)
+    assert done.returncode == 0 and "data directory\tok\t" in done.stdout, done
+    broker.start()
+
+
+@case("tarry config shows what a change needs, sets and unsets it at once, and names a key that is wrong")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic)
+
+    def config(*keys, changed=()):
+        return {row["config"]: row for row in json_lines(broker.cli("config", "get", *keys, *changed, "--json"))}
+
+    before = config()
+    assert before["num.partitions"] == {"config": "num.partitions", "value": "1", "source": "default", "changes": "live"}, before["num.partitions"]
+    assert before["tarry.shards"]["changes"] == "restart"
+    assert broker.cli("config", "set", "num.partitions=3", "log.retention.ms=2d").stdout == "num.partitions=3\nlog.retention.ms=172800000\n"
+    assert config("num.partitions")["num.partitions"] == {"config": "num.partitions", "value": "3", "source": "broker", "changes": "live"}
+    broker.cli("topic", "create", f"{topic}-2")
+    assert len(json_lines(broker.cli("topic", "describe", f"{topic}-2", "--json"))[0]["partitions"]) == 3
+    assert broker.cli("config", "set", "--unset", "num.partitions").stdout == "num.partitions unset\n"
+    after = config()
+    assert after["num.partitions"] == before["num.partitions"] and after["log.retention.ms"]["value"] == "172800000", "the other one is kept"
+    assert set(config(changed=["--changed"])) >= {"log.retention.ms"} and "num.partitions" not in config(changed=["--changed"])
+    one_line(broker.cli("config", "set", "tarry.shards=2", check=False), 1, "tarry.shards", "restart")
+    one_line(broker.cli("config", "set", "no.such.key=1", check=False), 1, "no.such.key")
+    one_line(broker.cli("config", "set", "novalue", check=False), 2, "novalue")
+    one_line(broker.cli("config", "set", check=False), 2, "KEY=VALUE")
+    one_line(broker.cli("config", "get", "no.such.key", check=False), 1, "no.such.key")
+    broker.cli("config", "set", "--topic", topic, "tarry.delay.max.ms=30d", "retention.ms=1d")
+    broker.cli("config", "set", "--topic", topic, "--unset", "retention.ms")
+    shown = broker.cli("config", "get", "--topic", topic, "tarry.delay.max.ms", "retention.ms").stdout
+    assert "tarry.delay.max.ms\t2592000000\ttopic\t" in shown and "retention.ms\t172800000\tbroker\t" in shown, shown
+    broker.restart(kill=False)
+    assert config("log.retention.ms")["log.retention.ms"]["value"] == "172800000", "it is kept over a restart"
