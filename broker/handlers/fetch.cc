@@ -232,8 +232,8 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
            static_cast<std::size_t>(std::max(partition.partition_max_bytes, 0)), &answer});
     }
   }
-  wanted.max_bytes = static_cast<std::size_t>(
-      std::clamp(request.max_bytes, 0, home.config().fetch_max_bytes));
+  wanted.max_bytes =
+      static_cast<std::size_t>(std::clamp(request.max_bytes, 0, home.config().fetch_max_bytes));
   wanted.min_bytes =
       std::min(static_cast<std::size_t>(std::max(request.min_bytes, 0)), wanted.max_bytes);
   wanted.max_wait = std::chrono::milliseconds(std::max(request.max_wait_ms, 0));

@@ -122,7 +122,11 @@ class Page:
         return self.wait(lambda: self.shown(selector), what or selector)
 
     def text(self, selector):
-        return self.one(selector).text
+        # A record is drawn twice: as its list knows it, and when all of it has come.
+        return self.wait(lambda: (found := self.shown(selector)) and [found.text], selector)[0]
+
+    def click(self, selector):
+        self.wait(lambda: (found := self.shown(selector)) and [found.click()], selector)
 
     def says(self, selector, words):
         return self.wait(lambda: (found := self.shown(selector)) and words in found.text, f"{selector} says {words!r}")
@@ -150,17 +154,17 @@ class Page:
         self.wait(lambda: sorted(self.handles()) == sorted(handles), f"{text!r} finds {handles}")
 
     def open_record(self, handle):
-        self.one(f'[data-handle="{handle}"]').click()
+        self.click(f'[data-handle="{handle}"]')
         self.wait(lambda: self.js("return document.querySelector('#panel [data-field=\"handle\"]')?.textContent.includes(arguments[0])", handle), "its record")
 
     def act(self, action):
-        self.one(f'[data-action="{action}"]').click()
+        self.click(f'[data-action="{action}"]')
         self.one('[data-action="confirm"]')
 
     def confirm(self, token=None):
         if token:
             self.type("input[name=token]", token)
-        self.one('[data-action="confirm"]').click()
+        self.click('[data-action="confirm"]')
 
     def troubles(self):
         console = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
