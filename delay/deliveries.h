@@ -9,7 +9,8 @@
 //                                              '--durable--> gone, or pending with its next run
 //
 // What always holds
-//   - Per partition, batches are handed to the sink in (due, sequence) order, one when all before it
+//   - Per partition, batches are handed to the sink in (due, sequence) order, one when all before
+//   it
 //     are in the journal: a batch that is refused is overtaken by none.
 //   - A record is in one batch in flight at most.  Whoever asks for it then waits for the outcome.
 //   - What is in flight is bounded, per shard and per partition, and so is the work of a step.
@@ -85,7 +86,7 @@ class Deliveries {
     std::vector<std::optional<Again>> again;      // Of these: a recurring record is due again.
     WallTime at{};                                // Of the removals.
     std::size_t bytes = 0;
-    std::optional<storage::JournalPlace> place;  // Once nothing can refuse it any more.
+    std::optional<storage::JournalPlace> place;            // Once nothing can refuse it any more.
     std::vector<std::pair<std::size_t, Outcome>> waiters;  // By index.
 
     storage::PendingRemoved gone_of(std::size_t index, Offset offset = -1) const;
