@@ -107,6 +107,10 @@ function parameters(search, extra) {
 // this search has ended, `hasMore` that there are others.  `after` goes on where an earlier search had stopped.
 export async function find(search, { signal, after = null, onFound }) {
   const now = live.now();
+  // The beginning of a name that is still being typed is no topic, and is not asked for.
+  const listed = live.topics?.topics ?? [];
+  if (search.topic && !listed.some(({ name }) => name === search.topic) && listed.some(({ name }) => name.startsWith(search.topic)))
+    return onFound({ records: [], next: null, complete: true, hasMore: false });
   if (!search.words) {
     const page = await get(`/delayed${parameters(search, { after })}`, { signal });
     let { records, next } = page;
