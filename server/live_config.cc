@@ -21,6 +21,11 @@ Result<std::string> LiveConfig::canonical(std::string_view key, std::string_view
 }
 
 Result<Config> LiveConfig::merged(const broker::DynamicSettings& dynamic) const {
+  if (dynamic.of_cluster.empty() && dynamic.of_broker.empty()) {
+    Config config = at_start_;
+    config.broker.given_topic_defaults = config.broker.topic_defaults;
+    return config;
+  }
   auto layers = at_start_.given;
   for (const auto* configs : {&dynamic.of_cluster, &dynamic.of_broker}) {
     auto& layer = layers.emplace_back();
