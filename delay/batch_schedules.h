@@ -24,8 +24,8 @@ namespace tarry::delay {
 
 // The limit of records in a batch that schedules any: more than fit into a batch of the default
 // largest size unless they are compressed, and ten times what librdkafka sends at once.  Each one
-// costs its shard 2 us when it is accepted and 3 us when it is durable, and both happen in one
-// step, so a malicious client can hold up the shard for some tenths of a second only.
+// costs its shard some microseconds when it is durable; other durable changes of the shard wait
+// behind a batch, so a malicious client can hold these up for some tenths of a second only.
 inline constexpr std::int32_t max_scheduled_records = 100'000;
 
 // The reason why a batch was not accepted.  Nothing has changed then.
