@@ -53,7 +53,7 @@ std::string ask_for_pending(const BrokerOptions& options, const std::string& top
 
 std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due, WallTime now) {
   if (pending == 0) return {};
-  const std::string text = grouped(pending) + " pending";
+  std::string text = grouped(pending) + " pending";
   if (!next_due) return text;
   if (*next_due <= now) return text + ", next is due now";
   return fmt::format("{}, next {}", text, rough_distance(*next_due - now));

@@ -257,7 +257,7 @@ bool matches(const DelayedQuery& query, const DelayedRecord& record) {
   if (!query.key.empty() && !(record.key && matches_glob(query.key, as_text(*record.key))))
     return false;
   return query.text.empty() || record.id.contains(query.text) ||
-         (record.key && as_text(*record.key).find(query.text) != std::string_view::npos);
+         (record.key && as_text(*record.key).contains(query.text));
 }
 
 // Records of a page of which few may match: where much is due in one bucket, each page reads it.
