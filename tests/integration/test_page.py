@@ -362,7 +362,7 @@ def _(ctx):
         assert page.js("return fetch(`/delayed/${arguments[0]}/${arguments[1]}`, { method: 'DELETE' }).then((answer) => answer.status)", topic, handle) == 401
         page.confirm(token_of(broker))
         page.says("#panel", "never be delivered")
-    assert broker.http("GET", f"/delayed?topic={topic}")[1]["records"] == []
+        eventually(lambda: broker.http("GET", f"/delayed?topic={topic}")[1]["records"] == [], "the cancellation")
 
 
 @case("the page changes many records at once after a preview with their number and the first ten")
