@@ -40,8 +40,9 @@ using boost::system::error_code;
 
 constexpr const char* key = "tarry.admin.listener";
 
-// Connections that wait to be accepted.
-constexpr int backlog = 64;
+// Connections that wait to be accepted.  Where this is full the kernel drops the next one's first
+// packet, and that client waits a second before it sends another.
+constexpr int backlog = 4096;
 
 // Port 0 on two addresses: the port that one has may be taken on the other.
 constexpr int ports_tried = 16;
