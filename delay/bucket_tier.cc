@@ -7,6 +7,7 @@
 
 namespace tarry::delay {
 
+using storage::before_all;
 using storage::Bucket;
 using storage::bucket_of;
 using storage::BucketLevel;
@@ -17,9 +18,6 @@ using storage::ScheduleEvent;
 
 namespace {
 
-// Before every due time, and far enough from the end of what a number can hold.
-constexpr WallTime before_all{
-    std::chrono::milliseconds{std::numeric_limits<std::int64_t>::min() / 4}};
 // What a resident costs beside its chunk, its bits included.
 constexpr std::size_t resident_overhead = 256;
 // The horizon is not pulled back further.

@@ -18,8 +18,8 @@ using namespace std::chrono;
 constexpr seconds max_offset = hours{26};
 
 // The ends of time here: far enough from those of the type that adding an offset is safe.
-constexpr sys_seconds earliest{seconds{std::int64_t{-1} << 61}};
-constexpr sys_seconds latest{seconds{std::int64_t{1} << 61}};
+constexpr sys_seconds begin_of_time{seconds{std::int64_t{-1} << 61}};
+constexpr sys_seconds end_of_time{seconds{std::int64_t{1} << 61}};
 constexpr sys_seconds first_asked{sys_days{year{-9999} / January / 1}};
 constexpr sys_seconds last_asked{sys_days{year{19999} / December / 31}};
 constexpr local_seconds first_reading{first_asked.time_since_epoch() + 2 * max_offset};
@@ -35,7 +35,7 @@ local_seconds reading_at(sys_seconds time, seconds offset) {
   return local_seconds{time.time_since_epoch() + offset};
 }
 
-std::unexpected<Error> corrupt(std::string what) {
+std::unexpected<Error> damaged(std::string what) {
   return fail(Errc::corrupt, std::move(what));
 }
 
@@ -193,7 +193,7 @@ struct TimeZone::Block {
 // Takes a header and its table from the front of `rest`.
 Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_bytes) {
   if (rest.size() < header_bytes || as_text(rest.first(4)) != "TZif")
-    return corrupt("it is no TZif file");
+    return damaged("it is no TZif file");
   Block block;
   block.version = rest[4];
   std::array<std::uint64_t, 6> counts{};  // Each below 2^32, so that no sum of sizes overflows.
@@ -203,9 +203,9 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
   rest = rest.subspan(header_bytes);
   const std::uint64_t size = times * (time_bytes + 1) + types * 6 + letters +
                              leaps * (time_bytes + 4) + standard + universal;
-  if (size > rest.size()) return corrupt("its table is cut off");
-  if (types == 0) return corrupt("it has no types");
-  if (leaps != 0) return corrupt("it counts leap seconds");
+  if (size > rest.size()) return damaged("its table is cut off");
+  if (types == 0) return damaged("it has no types");
+  if (leaps != 0) return damaged("it counts leap seconds");
 
   const Bytes indexes = rest.subspan(times * time_bytes, times);
   const Bytes offsets = rest.subspan(times * (time_bytes + 1), types * 6);
@@ -214,7 +214,7 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
   };
   for (std::size_t type = 0; type < types; ++type) {
     if (!is_possible(offset_of(type)))
-      return corrupt(fmt::format("an offset of {} s", offset_of(type).count()));
+      return damaged(fmt::format("an offset of {} s", offset_of(type).count()));
   }
   block.first_offset = offset_of(0);
   block.transitions.reserve(times);
@@ -222,10 +222,11 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
     const std::uint8_t* at = rest.data() + i * time_bytes;
     const sys_seconds time{
         seconds{time_bytes == 8 ? load_be<std::int64_t>(at) : load_be<std::int32_t>(at)}};
-    if (time <= earliest || time >= latest) return corrupt("a transition beyond the end of time");
+    if (time <= begin_of_time || time >= end_of_time)
+      return damaged("a transition beyond the end of time");
     if (!block.transitions.empty() && time <= block.transitions.back().at)
-      return corrupt("its transitions do not rise");
-    if (indexes[i] >= types) return corrupt("a transition to a type that it does not have");
+      return damaged("its transitions do not rise");
+    if (indexes[i] >= types) return damaged("a transition to a type that it does not have");
     block.transitions.push_back({time, offset_of(indexes[i])});
   }
   rest = rest.subspan(size);
@@ -234,7 +235,7 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
 
 Result<TimeZone> TimeZone::parse(std::string name, Bytes file) {
   const auto refuse = [&](const std::string& what) {
-    return corrupt(fmt::format("the file of time zone {} is damaged: {}", name, what));
+    return damaged(fmt::format("the file of time zone {} is damaged: {}", name, what));
   };
   if (file.size() > max_file_bytes)
     return refuse(
@@ -278,7 +279,7 @@ TimeZone::Period TimeZone::period_at(sys_seconds time) const {
   const auto next = std::upper_bound(
       transitions_.begin(), transitions_.end(), time,
       [](sys_seconds t, const Transition& transition) { return t < transition.at; });
-  Period period{earliest, latest, first_offset_};
+  Period period{begin_of_time, end_of_time, first_offset_};
   if (next != transitions_.begin()) {
     period.begin = std::prev(next)->at;
     period.offset = std::prev(next)->offset;
@@ -288,7 +289,7 @@ TimeZone::Period TimeZone::period_at(sys_seconds time) const {
 }
 
 TimeZone::Period TimeZone::period_by_rule(sys_seconds time) const {
-  Period period{earliest, latest, rule_->offset};
+  Period period{begin_of_time, end_of_time, rule_->offset};
   if (rule_->summer) {
     // In a year summer may begin before it ends or, in the south, after; it may last all year, and
     // then one year's end is the next one's begin, which has to come second.
@@ -323,7 +324,7 @@ sys_seconds TimeZone::first_moment(local_seconds reading) const {
   const sys_seconds by_utc{reading.time_since_epoch()};
   // No clock shows it before that.
   Period period = period_at(by_utc - max_offset);
-  while (period.end < latest && reading_at(period.end, period.offset) <= reading)
+  while (period.end < end_of_time && reading_at(period.end, period.offset) <= reading)
     period = period_at(period.end);
   return std::max(by_utc - period.offset, period.begin);
 }

@@ -25,6 +25,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <tuple>
 
@@ -41,6 +42,10 @@ inline constexpr std::array<std::int64_t, bucket_levels> bucket_span_ms{
 constexpr std::chrono::milliseconds span_of(BucketLevel level) {
   return std::chrono::milliseconds(bucket_span_ms[static_cast<std::size_t>(level)]);
 }
+
+// Before every due time, and far enough from the end of what a number can hold.
+inline constexpr WallTime before_all{
+    std::chrono::milliseconds{std::numeric_limits<std::int64_t>::min() / 4}};
 
 struct Bucket {
   BucketLevel level = BucketLevel::hour;

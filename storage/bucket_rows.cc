@@ -22,7 +22,7 @@ WallTime ordered_time(Fields& fields) {
       static_cast<std::int64_t>(fields.number<std::uint64_t>() ^ (std::uint64_t{1} << 63)));
 }
 
-void put(Buffer& out, const Owner& owner) {
+void put_owner(Buffer& out, const Owner& owner) {
   append_be(out, owner.shards);
   append_be(out, owner.shard);
 }
@@ -44,7 +44,7 @@ JournalPlace take_place(Fields& fields) {
   return out;
 }
 
-void put(Buffer& out, const ChunkKey& key) {
+void put_chunk_key(Buffer& out, const ChunkKey& key) {
   put(out, key.bucket);
   append_be(out, key.first);
   put(out, key.place);
@@ -121,8 +121,8 @@ void put(Buffer& out, const JournalPlace& place) {
 
 Buffer chunk_key(const Owner& owner, const ChunkKey& key) {
   Buffer out;
-  put(out, owner);
-  put(out, key);
+  put_owner(out, owner);
+  put_chunk_key(out, key);
   return out;
 }
 
@@ -159,7 +159,7 @@ std::optional<std::pair<Owner, ChunkRow>> decode_chunk_row(Bytes key, Bytes valu
 
 Buffer chunk_rows_from(const Owner& owner, const Bucket& bucket) {
   Buffer out = one(row::chunk);
-  put(out, owner);
+  put_owner(out, owner);
   put(out, bucket);
   return out;
 }
@@ -184,7 +184,7 @@ Buffer place_value(const PlaceRow& row) {
   Buffer out;
   put(out, row.place);
   append_be(out, row.shards);
-  for (const auto& key : row.unfinished) put(out, key);
+  for (const auto& key : row.unfinished) put_chunk_key(out, key);
   return out;
 }
 

@@ -354,10 +354,6 @@ Result<std::vector<std::optional<ScheduleEvent>>> BucketStore::last_events(
 
 namespace {
 
-// Before all due times, and far enough from the end of what a number can hold.
-constexpr WallTime before_all{
-    std::chrono::milliseconds{std::numeric_limits<std::int64_t>::min() / 4}};
-
 // Goes over the chunks of an owner, or of all, as of one moment, in the order of the first keys
 // that they may have.  A chunk of an hour may have any key of it: so where many have not been dealt
 // yet, all of them come before the first key is certain.

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "storage/fields.h"
 #include "storage/file.h"
+#include "storage/format_families.h"
 #include "storage/patient_env.h"
 
 namespace tarry::storage {
@@ -19,10 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view format_prefix = "tarry-pending-";
-const std::string format_name = "tarry-pending-3";
-// In the order of bucket_family.
-const std::vector<std::string> family_names{format_name, "chunks", "rows", "counts", "ids"};
+// The names are in the order of bucket_family.
+const FormatFamilies pending_families{
+    .prefix = "tarry-pending-",
+    .names = {"tarry-pending-3", "chunks", "rows", "counts", "ids"},
+};
 
 // Chunks below it stay in the tables, which compaction rewrites.
 constexpr std::uint64_t min_blob_bytes = 1024;
@@ -125,40 +127,6 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
   return options;
 }
 
-// Reads the manifest alone, so that nothing is changed in a directory of another format.
-Result<> check_format(const std::string& directory) {
-  std::error_code ignored;
-  if (!fs::is_directory(directory, ignored))
-    return std::unexpected(damaged_database(directory, "missing"));
-  std::vector<std::string> found;
-  const auto listed = rocksdb::DB::ListColumnFamilies(rocksdb::DBOptions(), directory, &found);
-  if (!listed.ok()) {
-    if (listed.IsIOError() && !listed.IsPathNotFound())
-      return std::unexpected(rocks_error(listed, directory));
-    return std::unexpected(damaged_database(directory, listed.ToString()));
-  }
-  for (const auto& name : found) {
-    if (name.starts_with(format_prefix) && name != format_name) {
-      return fail(Errc::unsupported,
-                  fmt::format("database {} has the format {}; this version reads {}; start the "
-                              "version of Tarry that wrote it; nothing was changed",
-                              directory, name, format_name));
-    }
-  }
-  for (const auto& name : found) {
-    if (name != rocksdb::kDefaultColumnFamilyName &&
-        std::ranges::find(family_names, name) == family_names.end())
-      return std::unexpected(
-          damaged_database(directory, fmt::format("it has an unknown column family {}", name)));
-  }
-  for (const auto& name : family_names) {
-    if (std::ranges::find(found, name) == found.end())
-      return std::unexpected(
-          damaged_database(directory, fmt::format("its column family {} is missing", name)));
-  }
-  return {};
-}
-
 }  // namespace
 
 bool ForgottenIds::is_forgotten(Bytes key, Bytes value) const {
@@ -192,7 +160,7 @@ Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& dir
   };
   describe(rocksdb::kDefaultColumnFamilyName);
   if (!create)
-    for (const auto& name : family_names) describe(name);
+    for (const auto& name : pending_families.names) describe(name);
 
   rocksdb::DB* db = nullptr;
   auto status = rocksdb::DB::Open(database_options(limits, create), directory, families,
@@ -201,7 +169,7 @@ Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& dir
   rocks.db.reset(db);
   if (create) {
     families.clear();
-    for (const auto& name : family_names) describe(name);
+    for (const auto& name : pending_families.names) describe(name);
     std::vector<Family*> opened;
     status = db->CreateColumnFamilies(families, &opened);
     rocks.families.insert(rocks.families.end(), opened.begin(), opened.end());
@@ -229,7 +197,8 @@ Result<std::unique_ptr<BucketTables>> BucketTables::make(const std::string& dire
 
 Result<std::unique_ptr<BucketTables>> BucketTables::open(const std::string& directory,
                                                          const BucketLimits& limits) {
-  if (auto checked = check_format(directory); !checked) return std::unexpected(checked.error());
+  if (auto checked = check_format(directory, pending_families); !checked)
+    return std::unexpected(checked.error());
   return start(directory, limits, false);
 }
 

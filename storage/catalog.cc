@@ -27,7 +27,7 @@ void put_configs(Buffer& out, const Configs& configs) {
   }
 }
 
-Configs take_configs(Fields& fields) {
+Configs configs_of(Fields& fields) {
   Configs out;
   for (auto count = fields.number<std::uint32_t>(); count > 0; --count) {
     std::string key{as_text(fields.take(fields.number<std::uint32_t>()))};
@@ -88,7 +88,7 @@ Result<> Catalog::load() {
     topic->id = key.topic();
     topic->partitions = value.number<std::int32_t>();
     topic->name = as_text(value.take(value.number<std::uint32_t>()));
-    topic->configs = take_configs(value);
+    topic->configs = configs_of(value);
     if (!key.good() || !value.good() || topic->partitions < 1) return bad_row(rocks, "a topic");
     topics_.insert_or_assign(topic->id, std::move(topic));
   }
@@ -103,8 +103,7 @@ Result<> Catalog::load() {
     take(fields);
     return fields.good() ? Result<>() : bad_row(rocks, key);
   };
-  if (auto r = single(broker_configs_key, [&](Fields& f) { broker_configs_ = take_configs(f); });
-      !r)
+  if (auto r = single(broker_configs_key, [&](Fields& f) { broker_configs_ = configs_of(f); }); !r)
     return r;
   if (auto r =
           single(producer_ids_key, [&](Fields& f) { next_producer_id_ = f.number<ProducerId>(); });

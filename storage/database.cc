@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "storage/file.h"
+#include "storage/format_families.h"
 #include "storage/patient_env.h"
 #include "storage/rocks.h"
 
@@ -20,20 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 2 has groups and offsets, which 1 has not.
-constexpr std::string_view format_prefix = "tarry-meta-";
-constexpr std::string_view format_name = "tarry-meta-2";
-// The format before, which open() carries over by making the column families that it lacks.
-constexpr std::string_view former_format_name = "tarry-meta-1";
-
-bool is_new_in_format(std::string_view family) {
-  return family == format_name || family == "groups" || family == "offsets";
-}
-
-// In the order of meta_family.
-std::vector<std::string> family_names() {
-  return {std::string(format_name), "topics", "singles", "producers", "groups", "offsets"};
-}
+// 2 has groups and offsets, which 1 has not; open() carries 1 over by making what it lacks.
+// The names are in the order of meta_family.
+const FormatFamilies meta_families{
+    .prefix = "tarry-meta-",
+    .names = {"tarry-meta-2", "topics", "singles", "producers", "groups", "offsets"},
+    .former = "tarry-meta-1",
+    .new_since_former = {"tarry-meta-2", "groups", "offsets"},
+};
 
 rocksdb::DBOptions database_options(const Database::Limits& limits, bool create) {
   rocksdb::DBOptions options;
@@ -81,47 +76,6 @@ rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
   return options;
 }
 
-// Before anything in `directory` is touched: reads the manifest, which names the format.  Returns
-// the column families that are there.
-Result<std::vector<std::string>> check_format(const std::string& directory) {
-  std::error_code ignored;
-  if (!fs::is_directory(directory, ignored))
-    return std::unexpected(damaged_database(directory, "missing"));
-
-  std::vector<std::string> found;
-  const auto listed = rocksdb::DB::ListColumnFamilies(rocksdb::DBOptions(), directory, &found);
-  if (!listed.ok()) {
-    if (listed.IsIOError() && !listed.IsPathNotFound())
-      return std::unexpected(rocks_error(listed, directory));
-    return std::unexpected(damaged_database(directory, listed.ToString()));
-  }
-  const auto has = [&](const std::string& name) {
-    return std::ranges::find(found, name) != found.end();
-  };
-  const bool former = has(std::string(former_format_name));
-  for (const auto& name : found) {
-    if (name.starts_with(format_prefix) && name != format_name && name != former_format_name) {
-      return fail(Errc::unsupported,
-                  fmt::format("database {} has the format {}; this version reads {}; start the "
-                              "version of Tarry that wrote it; nothing was changed",
-                              directory, name, format_name));
-    }
-  }
-  const auto ours = family_names();
-  for (const auto& name : found) {
-    if (name != rocksdb::kDefaultColumnFamilyName && name != former_format_name &&
-        std::ranges::find(ours, name) == ours.end())
-      return std::unexpected(
-          damaged_database(directory, fmt::format("it has an unknown column family {}", name)));
-  }
-  for (const auto& name : ours) {
-    if (!has(name) && !(former && is_new_in_format(name)))
-      return std::unexpected(
-          damaged_database(directory, fmt::format("its column family {} is missing", name)));
-  }
-  return found;
-}
-
 }  // namespace
 
 Database::Database(std::unique_ptr<Rocks> rocks) : rocks_(std::move(rocks)) {}
@@ -153,7 +107,7 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
   // All at once: each on its own would write and sync the options again.  A former format's name
   // goes when all are there, so that what a crash leaves of this is carried over again.
   std::vector<std::string> missing;
-  for (const auto& name : family_names())
+  for (const auto& name : meta_families.names)
     if (std::ranges::find(names, name) == names.end()) missing.push_back(name);
   if (!missing.empty()) {
     std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
@@ -167,7 +121,7 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
   const auto place_of = [&](std::string_view name) {
     return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
   };
-  if (const auto former = place_of(former_format_name); former < names.size()) {
+  if (const auto former = place_of(meta_families.former); former < names.size()) {
     Family* const family = rocks->families[former];
     const auto dropped = db->DropColumnFamily(family);
     if (!dropped.ok()) return std::unexpected(rocks_error(dropped, directory));
@@ -178,7 +132,7 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
 
   // In the order in which the stores know them.
   std::vector<Family*> ordered{rocks->families[place_of(rocksdb::kDefaultColumnFamilyName)]};
-  for (const auto& name : family_names()) ordered.push_back(rocks->families[place_of(name)]);
+  for (const auto& name : meta_families.names) ordered.push_back(rocks->families[place_of(name)]);
   TARRY_ASSERT(ordered.size() == rocks->families.size(), "every column family is known");
   rocks->families = std::move(ordered);
   return std::unique_ptr<Database>(new Database(std::move(rocks)));
@@ -208,7 +162,7 @@ Result<std::unique_ptr<Database>> Database::make(const std::string& directory) {
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& directory,
                                                  const Limits& limits) {
-  const auto found = check_format(directory);
+  const auto found = check_format(directory, meta_families);
   if (!found) return std::unexpected(found.error());
   return start(directory, limits, *found);
 }

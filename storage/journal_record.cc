@@ -31,7 +31,7 @@ enum Type : std::uint8_t {
 
 constexpr std::size_t operation_header = 1 + 4;
 
-void put(Buffer& out, const Configs& configs) {
+void put_settings(Buffer& out, const Configs& configs) {
   append_be(out, static_cast<std::uint32_t>(configs.size()));
   for (const auto& [key, value] : configs) {
     put_short(out, key);
@@ -78,12 +78,12 @@ PendingRemoved take_removed(Fields& body) {
 }
 // All of it but the record.
 void put_fields(Buffer& out, const PendingAdded& op) {
-  if (op.first_due) storage::put(out, *op.first_due);
-  storage::put(out, op.partition);
+  if (op.first_due) put(out, *op.first_due);
+  put(out, op.partition);
   append_be(out, op.sequence);
-  storage::put(out, op.due);
-  storage::put(out, op.accepted);
-  storage::put(out, op.expires);
+  put(out, op.due);
+  put(out, op.accepted);
+  put(out, op.expires);
   put_short(out, op.id);
 }
 std::vector<TopicPartition> take_partitions(Fields& body) {
@@ -174,7 +174,7 @@ void RecordBuilder::add(const TopicCreated& op) {
   put(own_, op.topic);
   append_be(own_, op.partitions);
   put_short(own_, op.name);
-  put(own_, op.configs);
+  put_settings(own_, op.configs);
   end(at, {});
 }
 void RecordBuilder::add(const TopicDeleted& op) {
@@ -191,7 +191,7 @@ void RecordBuilder::add(const PartitionsAdded& op) {
 void RecordBuilder::add(const ConfigsSet& op) {
   const auto at = begin(configs_set);
   put(own_, op.topic);
-  put(own_, op.configs);
+  put_settings(own_, op.configs);
   end(at, {});
 }
 void RecordBuilder::add(const ProducerIdsGiven& op) {
@@ -212,7 +212,7 @@ void RecordBuilder::add(const LogStartMoved& op) {
 }
 void RecordBuilder::add(const BrokerConfigsSet& op) {
   const auto at = begin(broker_configs_set);
-  put(own_, op.configs);
+  put_settings(own_, op.configs);
   end(at, {});
 }
 void RecordBuilder::add(const GroupStored& op) {

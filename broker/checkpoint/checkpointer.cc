@@ -50,7 +50,7 @@ Result<> files_for_flush(const BrokerContext& broker) {
 }
 
 // RocksDB takes no more writes when a flush of its own finds the disk full, or no descriptor, and
-// no parked or delivered record could be applied any more; so it does not get to try.
+// nothing that was accepted or delivered could be applied any more; so it does not get to try.
 Result<> room_for_flush(const BrokerContext& broker) {
   const auto& directory = broker.config.data_directory;
   const auto free = broker.disk->free_space(directory);
@@ -210,7 +210,8 @@ void Checkpointer::begin() {
   });
 }
 
-// A parked batch leaves its log clean and its producer changed, so all partitions are asked.
+// A batch of delayed records leaves its log clean and its producer changed, so all partitions are
+// asked.
 Result<> Checkpointer::save_producer_states() {
   for (auto& [tp, partition] : partitions_.all()) {
     const auto rows = partition->producer_changes(checkpoint_->target());

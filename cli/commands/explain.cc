@@ -25,7 +25,7 @@
 namespace tarry::cli {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   std::vector<std::string> headers;  // HEADER=VALUE
   std::vector<std::string> configs;  // KEY=VALUE
   std::optional<std::string> at;
@@ -85,7 +85,7 @@ Json json_of(const Explanation& explanation, WallTime at) {
   return json;
 }
 
-int run(const Options& options) {
+int run_explain(const ExplainOptions& options) {
   RecordHeaders headers;
   for (const auto& word : options.headers) {
     const auto equals = word.find('=');
@@ -108,7 +108,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_explain(CLI::App& program, Chosen& chosen) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExplainOptions>();
   auto* command = program.add_subcommand(
       "explain", "Says when a record with these headers would be due; sends nothing");
   command->add_option("HEADER", options->headers, "The record's headers, as in x-delay=30m")
@@ -126,7 +126,8 @@ void add_explain(CLI::App& program, Chosen& chosen) {
   command->add_flag("--json", options->json, "Prints JSON");
   add_examples(*command, {"tarry explain x-delay=30m",
                           "tarry explain x-cron='0 9 * * MON-FRI' x-cron-tz=Europe/Berlin"});
-  command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
+  command->callback(
+      [options, &chosen] { chosen.run = [options] { return run_explain(*options); }; });
 }
 
 }  // namespace tarry::cli

@@ -24,8 +24,6 @@ namespace {
 using TimePoint = TimerService::TimePoint;
 using Duration = TimerService::Duration;
 
-constexpr Tick never = Earliest<>::never;
-
 // Timers taken out of a wheel, or moved in it, while its lock is held: one or two microseconds.
 constexpr std::size_t batch = 64;
 
@@ -85,7 +83,8 @@ std::size_t TimerService::run_shard(TimerShard& shard, std::size_t& budget) noex
   }
   if (shard.in_use() == 0 && shard.slabs.size() > 1) unused = shard.drop_slabs();
   shard.lock.end_driving();
-  shard.earliest.set(shard.ready_first != nullptr ? 0 : shard.wheel.next_due().value_or(never));
+  shard.earliest.set(
+      shard.ready_first != nullptr ? 0 : shard.wheel.next_due().value_or(Earliest<>::never));
   shard.lock.unlock();
   return fired;
 }
@@ -183,7 +182,7 @@ bool TimerService::end_pass() {
     in_pass_ = false;
   }
   pass_changed_.notify_all();
-  return !stopping_ && at != never && at <= clock_.current_tick();
+  return !stopping_ && at != Earliest<>::never && at <= clock_.current_tick();
 }
 
 bool TimerService::on_driver_thread() const {
@@ -191,7 +190,7 @@ bool TimerService::on_driver_thread() const {
 }
 
 Tick TimerService::earliest() const {
-  Tick earliest = never;
+  Tick earliest = Earliest<>::never;
   for (std::uint32_t i = 0; i <= shard_mask_; ++i) {
     earliest = std::min(earliest, shards_[i].earliest.get());
   }
@@ -208,7 +207,7 @@ void TimerService::told_of(Tick deadline) {
 
 // Under the alarm's lock.
 void TimerService::set_alarm(Tick at) {
-  const TimePoint time = at == never ? TimePoint::max() : clock_.time_of(at);
+  const TimePoint time = at == Earliest<>::never ? TimePoint::max() : clock_.time_of(at);
   if (descriptor_.is_open()) {
     descriptor_.set(time);
   } else if (options_.alarm) {
@@ -218,7 +217,7 @@ void TimerService::set_alarm(Tick at) {
 
 // The thread of the service has to see that it is to end; any other driver has nothing to do.
 Tick TimerService::after_stop() const {
-  return options_.drive == Drive::own_thread ? 0 : never;
+  return options_.drive == Drive::own_thread ? 0 : Earliest<>::never;
 }
 
 int TimerService::fd() const {
@@ -228,7 +227,7 @@ int TimerService::fd() const {
 
 std::optional<TimePoint> TimerService::next_due() const {
   const Tick next = earliest();
-  return next == never ? std::nullopt : std::optional(clock_.time_of(next));
+  return next == Earliest<>::never ? std::nullopt : std::optional(clock_.time_of(next));
 }
 
 void TimerService::drive() {
