@@ -30,18 +30,23 @@ option(TARRY_JOIN "Compile the sources of JOINED libraries in groups" OFF)
 #
 # The library of one folder: target tarry_timing, alias tarry::timing.  USES lists the
 # folders it may include from, ORDER its own sub-folders from the bottom up, "." for the files
-# beside them; scripts/check_layers.py holds the sources to both.  JOINED is for folders of many small
-# files that all include the same heavy headers: with TARRY_JOIN they are compiled in groups, so the names
-# in their unnamed namespaces are unique in the folder.  Files in ALONE are compiled by themselves but
-# in the asan build, so that the code that runs for each record does not depend on its group.
+# beside them; scripts/check_layers.py holds the sources to both.  With TARRY_JOIN the sources are
+# compiled in groups, so the names in their unnamed namespaces are unique in the folder: under
+# sanitizers those of every library, else those of the JOINED ones, whose many small files all
+# include the same heavy headers.  Files in ALONE are compiled by themselves but in the asan build,
+# so that the code that runs for each record does not depend on its group.  Under sanitizers the
+# JOINED ones are not optimized: their tests spend little in them, and it takes as long again.
 function(tarry_library name)
   cmake_parse_arguments(ARG "JOINED" "" "SOURCES;USES;LINKS;PRIVATE_LINKS;ORDER;ALONE" ${ARGN})
   add_library(tarry_${name} STATIC ${ARG_SOURCES})
-  if(ARG_JOINED AND TARRY_JOIN)
+  if(TARRY_JOIN AND (ARG_JOINED OR TARRY_SANITIZE))
     set_target_properties(tarry_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     if(NOT TARRY_SANITIZE MATCHES "address")
       set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
+  endif()
+  if(ARG_JOINED AND TARRY_SANITIZE)
+    target_compile_options(tarry_${name} PRIVATE -O0)
   endif()
   add_library(tarry::${name} ALIAS tarry_${name})
   list(TRANSFORM ARG_USES PREPEND tarry::)
@@ -88,13 +93,10 @@ endfunction()
 
 # tarry_compile_quickly(tarry_cli)
 #
-# Under sanitizers without optimization, else with less: for what is mostly templates of others
-# (CLI11, Beast, nlohmann/json), which take most of their time to optimize, and has no loop that
-# matters.
+# A release with less optimization: for what is mostly templates of others (CLI11, Beast,
+# nlohmann/json), which take most of their time to optimize, and has no loop that matters.
 function(tarry_compile_quickly target)
-  if(TARRY_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0)
-  elseif(CMAKE_BUILD_TYPE STREQUAL RelWithDebInfo)
+  if(CMAKE_BUILD_TYPE STREQUAL RelWithDebInfo)
     target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()

@@ -13,14 +13,14 @@ say() {
 }
 
 # configure PRESET: silent unless it fails.  A build from nothing compiles sources in groups, which
-# takes half the time; the one for the unit tests is made by clang where it is there, which takes half
-# of g++'s time for the tests themselves.  A build directory that is there keeps what it has.
+# takes half the time; those with sanitizers are made by clang where it is there, which takes half of
+# g++'s time for the tests themselves.  A build directory that is there keeps what it has.
 configure() {
   local chosen=()
   if [[ ! -e build/$1/CMakeCache.txt ]]; then
     chosen=(-DTARRY_JOIN=ON)
-    if [[ $1 == asan ]] && command -v clang++-22 >/dev/null &&
-      compgen -G "/usr/lib/llvm-22/lib/clang/*/lib/linux/libclang_rt.asan-$(uname -m).a" >/dev/null; then
+    if [[ $1 == asan || $1 == tsan ]] && command -v clang++-22 >/dev/null &&
+      compgen -G "/usr/lib/llvm-22/lib/clang/*/lib/linux/libclang_rt.$1-$(uname -m).a" >/dev/null; then
       chosen+=(-DCMAKE_CXX_COMPILER=clang++-22)
     fi
   fi
