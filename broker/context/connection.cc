@@ -6,6 +6,11 @@ std::string Connection::host() const {
   return "/" + peer_.substr(0, peer_.rfind(':'));
 }
 
+const ListenerInfo& Connection::listener() const {
+  static const ListenerInfo unnamed;
+  return origin_.listener ? *origin_.listener : unnamed;
+}
+
 void Connection::note_shard(Shard* shard) {
   thread_.check();
   in_a_row_ = shard == noted_ ? in_a_row_ + 1 : 1;

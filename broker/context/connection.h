@@ -11,6 +11,7 @@
 #include <boost/intrusive/list.hpp>
 
 #include "base/owner_thread.h"
+#include "broker/context/listener_info.h"
 
 namespace tarry::broker {
 
@@ -18,11 +19,17 @@ class Shard;
 
 class Connection {
  public:
-  explicit Connection(std::string peer) : peer_(std::move(peer)) { thread_.bind(); }
+  explicit Connection(std::string peer, ConnectionOrigin origin = {})
+      : origin_(std::move(origin)), peer_(std::move(peer)) {
+    thread_.bind();
+  }
 
   const std::string& peer() const { return peer_; }  // "127.0.0.1:40312"
   // As Kafka shows it: "/127.0.0.1".
   std::string host() const;
+  // The listener that accepted it, and who its TLS says it is.
+  const ConnectionOrigin& origin() const { return origin_; }
+  const ListenerInfo& listener() const;
   bool closed() const { return closed_; }
 
   // Each Produce and Fetch says which shard has all of its partitions; null: several shards do.
@@ -63,6 +70,7 @@ class Connection {
   static constexpr unsigned min_in_a_row = 8;
 
   OwnerThread thread_;
+  const ConnectionOrigin origin_;
   const std::string peer_;
   Shard* noted_ = nullptr;
   unsigned in_a_row_ = 0;  // Requests for noted_.
