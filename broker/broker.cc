@@ -96,6 +96,8 @@ Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
   context_.on_failure = std::move(setup.on_failure);
   context_.shard_count = setup.shards.size();
   context_.slips_logged = &slips_logged_;
+  context_.memory =
+      std::make_shared<MemoryPool>(static_cast<std::size_t>(context_.config.memory_bytes));
 }
 
 Broker::~Broker() = default;

@@ -122,10 +122,12 @@ std::vector<ConfigKey> request_keys() {
       {"tarry.connection.write.stall.ms", "60000", "ms", ConfigType::long_,
        "The broker disconnects a client that reads none of its answers for this long.",
        session_number(&SessionLimits::write_stall, 1, max_time_ms)},
-      {"tarry.unfinished.max.bytes", "268435456", "bytes", ConfigType::long_,
-       "The limit of bytes that unfinished requests hold on all connections of a shard; above it "
-       "the broker closes the connection with the largest one.",
-       session_number(&SessionLimits::unfinished_bytes, 1, max_long)},
+      {"tarry.memory.bytes", "536870912", "bytes", ConfigType::long_,
+       "The limit of memory that clients can make the broker hold, on all connections together: "
+       "requests, what they are decoded into, answers, and what consumer groups say of their "
+       "members. Above it work waits, then is refused, and the broker closes the connections that "
+       "hold the most.",
+       broker_number(&BrokerConfig::memory_bytes, std::int64_t{16} << 20, std::int64_t{1} << 46)},
   };
 }
 
@@ -304,7 +306,6 @@ constexpr std::array<std::string_view, 31> dynamic_keys = {
     "tarry.max.partitions",
     "tarry.metrics.max.series",
     "tarry.shutdown.timeout.ms",
-    "tarry.unfinished.max.bytes",
 };
 
 std::string_view unit_of(std::string_view name) {

@@ -31,6 +31,7 @@ struct RequestContext {
   std::size_t frame_bytes = 0;
   // What the request holds beside its frame: what it is decoded into, and the answer that grows.
   Charge charge = {};
+  bool out_of_memory = false;  // An AnswerMemory found none: the connection ends.
 
   std::int16_t version() const { return header.version; }
 };

@@ -237,11 +237,11 @@ asio::awaitable<protocol::IncrementalAlterConfigsResponse> incremental_alter_con
 }  // namespace
 
 asio::awaitable<Answer> run_alter_configs(RequestContext context) {
-  return run<protocol::AlterConfigsRequest, alter_configs>(context);
+  return run<protocol::AlterConfigsRequest, alter_configs>(std::move(context));
 }
 
 asio::awaitable<Answer> run_incremental_alter_configs(RequestContext context) {
-  return run<protocol::IncrementalAlterConfigsRequest, incremental_alter_configs>(context);
+  return run<protocol::IncrementalAlterConfigsRequest, incremental_alter_configs>(std::move(context));
 }
 
 }  // namespace tarry::broker

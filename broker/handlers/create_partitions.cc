@@ -87,7 +87,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
 }  // namespace
 
 asio::awaitable<Answer> run_create_partitions(RequestContext context) {
-  return run<CreatePartitionsRequest, create_partitions>(context);
+  return run<CreatePartitionsRequest, create_partitions>(std::move(context));
 }
 
 }  // namespace tarry::broker

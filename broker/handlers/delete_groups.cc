@@ -41,7 +41,7 @@ asio::awaitable<DeleteGroupsResponse> delete_groups(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_delete_groups(RequestContext context) {
-  return run<DeleteGroupsRequest, delete_groups>(context);
+  return run<DeleteGroupsRequest, delete_groups>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -119,7 +119,7 @@ asio::awaitable<DeleteRecordsResponse> delete_records(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_delete_records(RequestContext context) {
-  return run<DeleteRecordsRequest, delete_records>(context);
+  return run<DeleteRecordsRequest, delete_records>(std::move(context));
 }
 
 }  // namespace tarry::broker

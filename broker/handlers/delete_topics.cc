@@ -103,7 +103,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_delete_topics(RequestContext context) {
-  return run<DeleteTopicsRequest, delete_topics>(context);
+  return run<DeleteTopicsRequest, delete_topics>(std::move(context));
 }
 
 }  // namespace tarry::broker

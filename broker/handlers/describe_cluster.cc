@@ -35,7 +35,7 @@ protocol::DescribeClusterResponse describe_cluster(
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_cluster(RequestContext context) {
-  return run_at_once<protocol::DescribeClusterRequest, describe_cluster>(context);
+  return run_at_once<protocol::DescribeClusterRequest, describe_cluster>(std::move(context));
 }
 
 }  // namespace tarry::broker

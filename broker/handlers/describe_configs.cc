@@ -98,11 +98,16 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
   DescribeConfigsResponse response;
   std::size_t bytes = 0;
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   for (const auto& asked : request.resources) {
     const std::size_t cost = response.results.empty() || response.results.back().configs.empty()
                                  ? 1
                                  : microseconds_a_resource;
-    if (!response.results.empty()) bytes += bytes_of(response.results.back());
+    if (!response.results.empty()) {
+      const std::size_t last = bytes_of(response.results.back());
+      bytes += last;
+      if (memory.spend(2 * last) && !co_await memory.take()) co_return response;
+    }
     if (budget.spend(cost) && !co_await budget.yield()) co_return response;
     auto& result = response.results.emplace_back();
     result.resource_type = asked.resource_type;
@@ -139,7 +144,7 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_configs(RequestContext context) {
-  return run<DescribeConfigsRequest, describe_configs>(context);
+  return run<DescribeConfigsRequest, describe_configs>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -79,7 +79,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_topic_partitions(RequestContext context) {
-  return run<DescribeTopicPartitionsRequest, describe_topic_partitions>(context);
+  return run<DescribeTopicPartitionsRequest, describe_topic_partitions>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -19,6 +19,9 @@ namespace {
 constexpr std::int8_t group_key = 0;
 constexpr std::int8_t transaction_key = 1;
 
+// With a host name or a message, and once more as it is sent.
+constexpr std::size_t bytes_a_coordinator =
+    sizeof(protocol::FindCoordinatorResponse::Coordinator) + 128;
 boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
     RequestContext& context, const protocol::FindCoordinatorRequest& request) {
   const auto& config = context.broker.identity();
@@ -50,8 +53,10 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
   YieldBudget budget(context.shard, &context.connection);
   for (const auto key : request.coordinator_keys) {
     if (budget.spend() && !co_await budget.yield()) break;
+  AnswerMemory memory(context);
     response.coordinators.push_back(here);
     response.coordinators.back().key = key;
+    if (memory.spend(bytes_a_coordinator) && !co_await memory.take()) break;
   }
   co_return response;
 }
@@ -59,7 +64,7 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
 }  // namespace
 
 boost::asio::awaitable<Answer> run_find_coordinator(RequestContext context) {
-  return run<protocol::FindCoordinatorRequest, find_coordinator>(context);
+  return run<protocol::FindCoordinatorRequest, find_coordinator>(std::move(context));
 }
 
 }  // namespace tarry::broker

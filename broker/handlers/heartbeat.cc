@@ -28,7 +28,7 @@ asio::awaitable<protocol::HeartbeatResponse> heartbeat(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_heartbeat(RequestContext context) {
-  return run<protocol::HeartbeatRequest, heartbeat>(context);
+  return run<protocol::HeartbeatRequest, heartbeat>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -49,7 +49,7 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
 }  // namespace
 
 asio::awaitable<Answer> run_init_producer_id(RequestContext context) {
-  return run<protocol::InitProducerIdRequest, init_producer_id>(context);
+  return run<protocol::InitProducerIdRequest, init_producer_id>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -34,7 +34,7 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_join_group(RequestContext context) {
-  return run<protocol::JoinGroupRequest, join_group>(context);
+  return run<protocol::JoinGroupRequest, join_group>(std::move(context));
 }
 
 }  // namespace tarry::broker

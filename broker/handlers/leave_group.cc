@@ -56,7 +56,7 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
 }  // namespace
 
 asio::awaitable<Answer> run_leave_group(RequestContext context) {
-  return run<protocol::LeaveGroupRequest, leave_group>(context);
+  return run<protocol::LeaveGroupRequest, leave_group>(std::move(context));
 }
 
 }  // namespace tarry::broker

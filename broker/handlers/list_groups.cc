@@ -48,7 +48,7 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_list_groups(RequestContext context) {
-  return run<ListGroupsRequest, list_groups>(context);
+  return run<ListGroupsRequest, list_groups>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -129,7 +129,7 @@ asio::awaitable<ListOffsetsResponse> list_offsets(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_list_offsets(RequestContext context) {
-  return run<ListOffsetsRequest, list_offsets>(context);
+  return run<ListOffsetsRequest, list_offsets>(std::move(context));
 }
 
 }  // namespace tarry::broker

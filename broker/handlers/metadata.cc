@@ -62,6 +62,14 @@ std::size_t cost_of(const storage::Topic& topic) {
 }
 
 asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
+// As it is, and as it is sent.
+std::size_t metadata_bytes(const storage::Topic& topic) {
+  using Response = protocol::MetadataResponse;
+  constexpr std::size_t bytes_a_partition = sizeof(Response::Partition) + 2 * sizeof(void*) + 40;
+  return sizeof(Response::Topic) + 2 * topic.name.size() +
+         static_cast<std::size_t>(topic.partitions) * bytes_a_partition;
+}
+
                                                      const protocol::MetadataRequest& request) {
   Broker& broker = context.broker;
   const auto& config = broker.identity();
@@ -80,6 +88,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
   YieldBudget budget(context.shard, &context.connection);
   // Version 0 asks for all with an empty list, the later ones with null.
   const bool all = !request.topics || (context.version() == 0 && request.topics->empty());
+  AnswerMemory memory(context);
   if (all) {
     // As they are now, whatever becomes of them meanwhile.
     const auto topics = context.shard.topics().by_name();
@@ -87,6 +96,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
       if (budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
       response.topics.push_back(describe(*topic, config.node_id, operations));
     }
+      if (memory.spend(metadata_bytes(*topic)) && !co_await memory.take()) co_return response;
     co_return response;
   }
   const bool create = context.shard.config().auto_create_topics &&
@@ -125,6 +135,8 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
     }
     response.topics.push_back(topic ? describe(*topic, config.node_id, operations)
                                     : unknown(asked, code, operations));
+    if (topic && memory.spend(metadata_bytes(*topic)) && !co_await memory.take())
+      co_return response;
     if (topic && budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
   }
   co_return response;
@@ -133,7 +145,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_metadata(RequestContext context) {
-  return run<protocol::MetadataRequest, metadata>(context);
+  return run<protocol::MetadataRequest, metadata>(std::move(context));
 }
 
 }  // namespace tarry::broker

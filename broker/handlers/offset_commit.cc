@@ -120,7 +120,7 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_offset_commit(RequestContext context) {
-  return run<OffsetCommitRequest, offset_commit>(context);
+  return run<OffsetCommitRequest, offset_commit>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -82,7 +82,7 @@ asio::awaitable<OffsetDeleteResponse> offset_delete(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_offset_delete(RequestContext context) {
-  return run<OffsetDeleteRequest, offset_delete>(context);
+  return run<OffsetDeleteRequest, offset_delete>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -34,14 +34,21 @@ class Room {
   explicit Room(std::size_t bytes) : left_(bytes) {}
 
   // False when it is used up, from then on.
+  bool take_topic() { return take(sizeof(OffsetFetchResponse::GroupTopic)); }
   bool take(const CommittedOffset* offset) {
     const std::size_t bytes = sizeof(OffsetFetchResponse::GroupTopicPartition) +
                               (offset == nullptr ? 0 : offset->metadata.size());
+    return take(bytes);
+  }
+
+  std::size_t left() const { return left_; }
+
+ private:
+  bool take(std::size_t bytes) {
     left_ = bytes < left_ ? left_ - bytes : 0;
     return left_ > 0;
   }
 
- private:
   std::size_t left_;
 };
 
@@ -65,6 +72,7 @@ asio::awaitable<std::optional<GroupTopics>> committed_of(
   topics.reserve(asked.size());
   YieldBudget budget(shard, nullptr);
   for (const auto& topic : asked) {
+    if (!room.take_topic()) co_return std::nullopt;
     auto& answer = topics.emplace_back();
     answer.name = topic.name;
     if (budget.spend()) co_await budget.yield();
@@ -128,6 +136,7 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
   const auto kept = static_cast<std::size_t>(context.shard.config().group_offsets_bytes);
   Room room(std::max(max_answer_bytes, kept));  // All that one group can have committed fits.
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   for (const auto& group : groups) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     Shard& shard = broker.shard_of_group(group.group_id);
@@ -135,7 +144,11 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
       return group.topics ? committed_of(shard, group.group_id, *group.topics, room)
                           : all_committed(shard, group.group_id, room);
     };
+    const std::size_t before = room.left();
     auto topics = co_await broker.on(context.shard, shard, std::move(work));
+    // As they are, and as they are sent.
+    const std::size_t bytes = sizeof(OffsetFetchResponse::Group) + 64 + 2 * (before - room.left());
+    if (memory.spend(bytes) && !co_await memory.take()) co_return response;
     const auto code = topics ? ErrorCode::none : ErrorCode::invalid_request;
     if (!topics) topics.emplace();
     if (batched) {
@@ -159,7 +172,7 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_offset_fetch(RequestContext context) {
-  return run<OffsetFetchRequest, offset_fetch>(context);
+  return run<OffsetFetchRequest, offset_fetch>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -40,6 +40,8 @@ const purgatory::Kind produce_kind{"produce"};
 // A producer sends one batch for each partition at a time.  A request with more batches than this
 // would hold its shards for longer than their other clients should notice.
 constexpr std::size_t max_batches = 50'000;
+// Of memory, beside its records: decoded, on its way, and its answer.
+constexpr std::size_t bytes_a_batch = 512;
 
 // One partition of a request, from its bytes to its answer.
 struct ProduceItem {
@@ -237,6 +239,7 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                      fmt::format("a Produce request has {} topics and batches; the limit is {}",
                                  batches, max_batches)};
   }
+  context.charge.set(batches_in(*request) * bytes_a_batch);
   const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),
                     context.version() >= 7};
   protocol::ProduceResponse response;

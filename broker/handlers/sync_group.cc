@@ -28,7 +28,7 @@ asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_sync_group(RequestContext context) {
-  return run<protocol::SyncGroupRequest, sync_group>(context);
+  return run<protocol::SyncGroupRequest, sync_group>(std::move(context));
 }
 
 }  // namespace tarry::broker

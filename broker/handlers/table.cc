@@ -7,6 +7,7 @@
 
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
+#include "protocol/codec.h"
 
 namespace tarry::broker {
 namespace {
@@ -86,6 +87,24 @@ std::string refusal_reason(const protocol::RequestHeader& header) {
   }
   if (!carries_data(handler->key) && header.body.size() > max_request_bytes) {
     return fmt::format("a {} request has {} bytes; the limit is {}", protocol::name(handler->key),
+std::size_t working_bytes(const Handler& handler, std::size_t request_bytes) {
+  // A thing that is named takes two bytes and more of a request, and some hundred bytes at the most
+  // while it is looked up.
+  constexpr std::size_t bytes_a_byte = 32;
+  constexpr std::size_t most = protocol::max_elements * 512;
+  switch (handler.key) {
+    case ApiKey::produce:  // Its records stay in the frame; it counts its batches itself.
+      return 0;
+    case ApiKey::fetch:  // What it keeps while it waits.
+      return 4 * request_bytes;
+    case ApiKey::join_group:
+    case ApiKey::sync_group:
+      return 2 * request_bytes;
+    default:
+      return std::min(request_bytes * bytes_a_byte, most);
+  }
+}
+
                        header.body.size(), max_request_bytes);
   }
   return {};

@@ -40,5 +40,9 @@ inline constexpr std::size_t max_request_bytes = std::size_t{8} << 20;
 
 // The reason why a request ends its connection after its header is read; empty if it is served.
 std::string refusal_reason(const protocol::RequestHeader& header);
+// The memory that a request of so many bytes may take beside its frame, decoded and taken apart; the
+// session charges it before the request begins.
+std::size_t working_bytes(const Handler& handler, std::size_t request_bytes);
+
 
 }  // namespace tarry::broker

@@ -64,6 +64,7 @@ struct BrokerConfig : BrokerIdentity {
   std::int32_t max_groups = 100'000;                               // tarry.max.groups
 
   std::int32_t max_partitions = 200'000;                  // tarry.max.partitions
+  std::int64_t memory_bytes = 536'870'912;                // tarry.memory.bytes, all shards
   std::int32_t metrics_max_series = 1000;                 // tarry.metrics.max.series
   std::int64_t decompressed_max_bytes = 134'217'728;      // tarry.decompressed.max.bytes
   std::int64_t tail_bytes = 67'108'864;                   // tarry.log.tail.bytes, a shard
