@@ -61,7 +61,8 @@ Reply refusal(unsigned status, std::string_view why);
 
 // Facts about the program that the broker does not know.
 struct ProgramFacts {
-  std::string kafka_address;
+  std::string kafka_address;    // The first listener's.
+  std::string kafka_listeners;  // All: "INTERNAL://127.0.0.1:9092,...".
   std::size_t max_kafka_connections;
   std::string admin_address;
 };

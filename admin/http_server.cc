@@ -492,8 +492,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(boost::asio::any_io_executo
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(inside)));
 }
 
-Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address,
-                           std::size_t max_kafka_connections) {
+Result<> HttpServer::start(broker::Broker& broker, KafkaFacts kafka) {
   Impl& in = *impl_;
   auto token = Token::open(broker.identity().data_directory + "/admin.token", broker.random());
   if (!token) return std::unexpected(token.error());
@@ -503,19 +502,20 @@ Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address,
   in.pauses = std::make_shared<Pauses>(in.executor);
   in.events =
       std::make_shared<EventFeed>(in.executor, in.options.event_streams, in.options.event_interval);
-  in.context.emplace(Context{broker,
-                             broker.shard(0),
-                             {std::move(kafka_address), max_kafka_connections, in.address},
-                             std::move(*token),
-                             std::move(*read_token),
-                             Hosts({in.options.host, in.port, in.loopback, in.options.open_reads,
-                                    in.options.allowed_hosts}),
-                             "tarry_session_" + broker.identity().cluster_id,
-                             in.options.wrong_login_delay,
-                             in.pauses,
-                             in.events,
-                             std::make_shared<DuePicture>(),
-                             impl_});
+  in.context.emplace(Context{
+      broker,
+      broker.shard(0),
+      {std::move(kafka.address), std::move(kafka.listeners), kafka.max_connections, in.address},
+      std::move(*token),
+      std::move(*read_token),
+      Hosts(
+          {in.options.host, in.port, in.loopback, in.options.open_reads, in.options.allowed_hosts}),
+      "tarry_session_" + broker.identity().cluster_id,
+      in.options.wrong_login_delay,
+      in.pauses,
+      in.events,
+      std::make_shared<DuePicture>(),
+      impl_});
   for (auto& acceptor : in.acceptors) {
     error_code error;
     acceptor.listen(backlog, error);

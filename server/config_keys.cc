@@ -15,6 +15,7 @@
 
 #include "base/time_text.h"
 #include "broker/settings/topic_config.h"
+#include "server/listener_keys.h"
 
 namespace tarry::server {
 namespace {
@@ -65,16 +66,8 @@ std::vector<ConfigKey> process_keys() {
   };
 }
 
-std::vector<ConfigKey> listener_keys() {
+std::vector<ConfigKey> connection_keys() {
   return {
-      {"advertised.listeners", "", "", ConfigType::string,
-       "The address that the broker tells clients to connect to. Empty: 127.0.0.1 for a listener "
-       "on localhost, the machine's host name for any other.",
-       set_advertised_listeners},
-      {"listeners", "PLAINTEXT://localhost:9092", "", ConfigType::list,
-       "The one address where clients connect. localhost means 127.0.0.1 and ::1, an empty host "
-       "every address of the machine, port 0 a free port.",
-       set_listeners},
       {"max.connections", "100000", "", ConfigType::integer,
        "The largest number of open connections; the broker closes new ones above it. The limit of "
        "open files, minus a reserve for the broker's own files, may lower it: a log line at the "
@@ -82,6 +75,13 @@ std::vector<ConfigKey> listener_keys() {
        number(1, max_int,
               [](Config& config, std::int64_t value) {
                 config.max_connections = static_cast<std::size_t>(value);
+              })},
+      {"max.connections.per.ip", "2147483647", "", ConfigType::integer,
+       "The largest number of open connections from one address; the broker closes new ones above "
+       "it.",
+       number(0, max_int,
+              [](Config& config, std::int64_t value) {
+                config.max_connections_per_ip = static_cast<std::size_t>(value);
               })},
       {"connections.max.idle.ms", "600000", "ms", ConfigType::long_,
        "The broker closes a connection that sends no request for this long.",
@@ -275,7 +275,7 @@ std::vector<ConfigKey> storage_keys() {
 
 // Those that clients can change while the broker runs, besides the defaults of topics.  The others
 // are read once: what is made from them is there for the life of the process.
-constexpr std::array<std::string_view, 31> dynamic_keys = {
+constexpr std::array<std::string_view, 30> dynamic_keys = {
     "auto.create.topics.enable",
     "connections.max.idle.ms",
     "delete.topic.enable",
@@ -335,11 +335,12 @@ void add_topic_defaults(std::vector<ConfigKey>& keys) {
 
 std::vector<ConfigKey> make_keys() {
   std::vector<ConfigKey> keys;
-  for (const auto table : {process_keys, listener_keys, request_keys, topic_keys, producer_keys,
-                           group_keys, offset_keys, log_keys, storage_keys})
+  for (const auto table :
+       {process_keys, connection_keys, listener_keys, tls_keys, request_keys, topic_keys,
+        producer_keys, group_keys, offset_keys, log_keys, storage_keys})
     std::ranges::move(table(), std::back_inserter(keys));
   for (auto& key : keys)
-    key.is_dynamic = std::ranges::find(dynamic_keys, key.name) != dynamic_keys.end();
+    key.is_dynamic |= std::ranges::find(dynamic_keys, key.name) != dynamic_keys.end();
   add_topic_defaults(keys);
   std::ranges::sort(keys, [](const auto& a, const auto& b) {
     return std::pair(a.name.starts_with("tarry."), a.name) <
@@ -352,8 +353,9 @@ std::vector<ConfigKey> make_keys() {
 
 std::string ConfigKey::canonical(std::string_view value) const {
   const bool is_address = name == "listeners" || name == "advertised.listeners";
+  // Kafka's form of an address names the listener first: PLAINTEXT://localhost:9092.
   if (is_address && !value.empty() && !value.contains("://"))
-    return fmt::format("{}{}", plaintext_prefix, value);
+    return fmt::format("PLAINTEXT://{}", value);
   if (type == ConfigType::boolean) {
     std::string lower(value);
     for (char& c : lower) {
@@ -379,7 +381,9 @@ std::string ConfigKey::canonical(std::string_view value) const {
 }
 
 Result<> ConfigKey::apply(Config& config, std::string_view value) const {
-  const auto put = set(config, canonical(value));
+  // An address without a name means the only listener, whatever that is called.
+  const auto put =
+      set(config, name == "advertised.listeners" ? std::string(value) : canonical(value));
   if (put) return put;
   std::string allowed = put.error().message;
   if (unit == "ms") allowed += ", in ms, or as in 90s and 7d";
@@ -404,6 +408,17 @@ const ConfigKey* find_config_key(std::string_view name) {
     if (key.name == name) return &key;
   }
   return nullptr;
+}
+
+const ConfigKey* find_setting_key(std::string_view name) {
+  const auto split = split_listener_key(name);
+  if (!split) return find_config_key(name);
+  const auto* key = find_config_key(split->second);
+  if (key == nullptr) {
+    const auto dot = split->second.find(".sasl.");
+    if (dot != std::string_view::npos) key = find_config_key(split->second.substr(dot + 1));
+  }
+  return key != nullptr && key->is_per_listener ? key : nullptr;
 }
 
 }  // namespace tarry::server

@@ -31,8 +31,12 @@ struct ConfigKey {
   std::string_view unit;      // "ms", "bytes" or empty.
   broker::ConfigType type;
   std::string_view reason;
-  SetValue set;             // Takes a canonical value.
-  bool is_dynamic = false;  // Clients can change it while the broker runs (live_config.h).
+  SetValue set;                  // Takes a canonical value.
+  bool is_dynamic = false;       // Clients can change it while the broker runs (live_config.h).
+  bool is_per_listener = false;  // It may stand behind "listener.name.NAME." too.
+
+  // A secret: neither errors nor the log nor DescribeConfigs show its value.
+  bool is_sensitive() const { return type == broker::ConfigType::password; }
 
   std::string allowed() const;
   // The one form of a value that DescribeConfigs shows: "7d", "1GiB" and "007" as plain numbers,
@@ -46,5 +50,8 @@ struct ConfigKey {
 // In the order of their names, Kafka's first.
 std::span<const ConfigKey> config_keys();
 const ConfigKey* find_config_key(std::string_view name);  // Null: there is no such key.
+// The same for a name that may begin with "listener.name.NAME.", and behind that, if it is one of
+// SASL, with a mechanism: listener.name.external.plain.sasl.jaas.config.
+const ConfigKey* find_setting_key(std::string_view name);
 
 }  // namespace tarry::server

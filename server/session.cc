@@ -170,6 +170,12 @@ void Session::guarded(F work) {
   }
 }
 
+// What a client has to say before it has said who it is.
+bool is_part_of_login(protocol::ApiKey key) {
+  return key == protocol::ApiKey::api_versions || key == protocol::ApiKey::sasl_handshake ||
+         key == protocol::ApiKey::sasl_authenticate;
+}
+
 void Session::Deadline::on_expired() {
   // A client that is silent between two requests does nothing wrong.
   const bool within = session_.unread_.size_come > 0;
@@ -318,6 +324,12 @@ std::size_t Session::take(Bytes bytes) {
       bytes = bytes.subspan(more);
       if (unread_.size_come < unread_.size.size()) break;
       const auto claimed = load_be<std::int32_t>(unread_.size.data());
+      if (connection_.needs_login() && claimed > max_login_frame_bytes) {
+        close(fmt::format("a request of {} bytes before its login; the limit is {}", claimed,
+                          max_login_frame_bytes),
+              Ending::bad_frame);
+        break;
+      }
       if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
         if (!tls_ && looks_like_tls(unread_.size)) {
           close(fmt::format("the client speaks TLS, and the listener {} expects plain text: give "
@@ -342,19 +354,35 @@ std::size_t Session::take(Bytes bytes) {
 void Session::admit(std::shared_ptr<Frame> frame) {
   unread_.size_come = 0;
   arm(idle_, owner_.limits_.idle);
+  if (connection_.takes_raw_tokens) return admit_raw_token(std::move(frame));
   auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::refusal_reason(*header) : header.error().message;
+  if (refused.empty() && connection_.needs_login() && !is_part_of_login(header->api_key()))
+    refused = fmt::format("a {} request before its login", protocol::name(header->api_key()));
   if (!refused.empty()) return close(refused, Ending::bad_request);
   ++owner_.shard_.counters.requests_total;
-  const auto* handler = broker::find_handler(header->key);
+  enqueue(std::move(frame), *header, *broker::find_handler(header->key));
+}
+
+// The client has begun its login as clients did before SaslAuthenticate: its token stands alone.
+void Session::admit_raw_token(std::shared_ptr<Frame> frame) {
+  protocol::RequestHeader header;
+  header.key = static_cast<std::int16_t>(protocol::ApiKey::sasl_authenticate);
+  header.api = protocol::find_api(protocol::ApiKey::sasl_authenticate);
+  header.body = frame->view();
+  enqueue(std::move(frame), header, broker::raw_token_handler());
+}
+
+void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,
+                      const broker::Handler& handler) {
   const std::size_t bytes = frame->size();
   requests_bytes_ += bytes;
   slots_.push_back({.request_bytes = bytes, .reserved = 0, .answered = false, .answer = {}});
-  broker::RequestContext context{owner_.broker_, owner_.shard_, connection_, *header, frame, bytes};
+  broker::RequestContext context{owner_.broker_, owner_.shard_, connection_, header, frame, bytes};
   context.charge = broker::Charge(owner_.shard_.ledger(), this);
   const std::size_t max_answered =
-      handler->max_answered == nullptr ? 0 : handler->max_answered(context);
-  waiting_.push_back({std::move(frame), std::move(context), handler,
+      handler.max_answered == nullptr ? 0 : handler.max_answered(context);
+  waiting_.push_back({std::move(frame), std::move(context), &handler,
                       first_slot_ + slots_.size() - 1, max_answered});
 }
 

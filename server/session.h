@@ -249,8 +249,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   broker::Connection connection_;
 
   Unread unread_;
-  bool reading_ = false;              // Waiting for the socket; false while is_full().
-  bool watched_ = false;              // By the owner's peers_, while is_full().
+  bool reading_ = false;  // Waiting for the socket; false while is_full().
+  bool watched_ = false;  // By the owner's peers_, while is_full().
 
   std::list<Request> waiting_;  // Admitted, not started.
   std::size_t running_ = 0;
@@ -267,7 +267,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   Queue<Viewing> viewing_;  // Of answers on their way, in their order.
   std::size_t out_sent_ = 0;
   std::uint64_t queued_ = 0, sent_ = 0;  // Bytes that were put into out_, and left it.
-  bool writing_ = false;  // Waiting for the socket.
+  bool writing_ = false;                 // Waiting for the socket.
 
   Deadline idle_{*this, "idle for connections.max.idle.ms", false};
   Deadline stalled_{

@@ -2,6 +2,7 @@
 
 #include "protocol/messages/describe_cluster.h"
 #include "broker/broker.h"
+#include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
@@ -25,8 +26,9 @@ protocol::DescribeClusterResponse describe_cluster(
   response.controller_id = config.node_id;
   auto& self = response.brokers.emplace_back();
   self.broker_id = config.node_id;
-  self.host = config.advertised_host;
-  self.port = config.advertised_port;
+  const auto address = advertised_to(context);
+  self.host = address.host;
+  self.port = address.port;
   if (request.include_cluster_authorized_operations)
     response.cluster_authorized_operations = cluster_operations;
   return response;

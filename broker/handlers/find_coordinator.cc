@@ -7,6 +7,7 @@
 #include "protocol/messages/find_coordinator.h"
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
+#include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/run.h"
 
@@ -18,18 +19,19 @@ namespace {
 
 constexpr std::int8_t group_key = 0;
 constexpr std::int8_t transaction_key = 1;
-
 // With a host name or a message, and once more as it is sent.
 constexpr std::size_t bytes_a_coordinator =
     sizeof(protocol::FindCoordinatorResponse::Coordinator) + 128;
+
 boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
     RequestContext& context, const protocol::FindCoordinatorRequest& request) {
   const auto& config = context.broker.identity();
   protocol::FindCoordinatorResponse::Coordinator here;
   if (request.key_type == group_key) {
     here.node_id = config.node_id;
-    here.host = config.advertised_host;
-    here.port = config.advertised_port;
+    const auto address = advertised_to(context);
+    here.host = address.host;
+    here.port = address.port;
   } else {
     here.node_id = -1;
     here.port = -1;
@@ -51,12 +53,12 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
     co_return response;
   }
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   for (const auto key : request.coordinator_keys) {
     if (budget.spend() && !co_await budget.yield()) break;
-  AnswerMemory memory(context);
+    if (memory.spend(bytes_a_coordinator) && !co_await memory.take()) break;
     response.coordinators.push_back(here);
     response.coordinators.back().key = key;
-    if (memory.spend(bytes_a_coordinator) && !co_await memory.take()) break;
   }
   co_return response;
 }

@@ -9,6 +9,7 @@
 
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
+#include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/operations.h"
@@ -61,7 +62,6 @@ std::size_t cost_of(const storage::Topic& topic) {
   return 1 + static_cast<std::size_t>(topic.partitions) / 8;
 }
 
-asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
 // As it is, and as it is sent.
 std::size_t metadata_bytes(const storage::Topic& topic) {
   using Response = protocol::MetadataResponse;
@@ -70,14 +70,16 @@ std::size_t metadata_bytes(const storage::Topic& topic) {
          static_cast<std::size_t>(topic.partitions) * bytes_a_partition;
 }
 
+asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
                                                      const protocol::MetadataRequest& request) {
   Broker& broker = context.broker;
   const auto& config = broker.identity();
   protocol::MetadataResponse response;
   auto& self = response.brokers.emplace_back();
   self.node_id = config.node_id;
-  self.host = config.advertised_host;
-  self.port = config.advertised_port;
+  const auto address = advertised_to(context);
+  self.host = address.host;
+  self.port = address.port;
   response.cluster_id = config.cluster_id;
   response.controller_id = config.node_id;
   if (request.include_cluster_authorized_operations)
@@ -86,17 +88,17 @@ std::size_t metadata_bytes(const storage::Topic& topic) {
       request.include_topic_authorized_operations ? topic_operations : operations_not_asked;
 
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   // Version 0 asks for all with an empty list, the later ones with null.
   const bool all = !request.topics || (context.version() == 0 && request.topics->empty());
-  AnswerMemory memory(context);
   if (all) {
     // As they are now, whatever becomes of them meanwhile.
     const auto topics = context.shard.topics().by_name();
     for (const auto& topic : topics) {
       if (budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
+      if (memory.spend(metadata_bytes(*topic)) && !co_await memory.take()) co_return response;
       response.topics.push_back(describe(*topic, config.node_id, operations));
     }
-      if (memory.spend(metadata_bytes(*topic)) && !co_await memory.take()) co_return response;
     co_return response;
   }
   const bool create = context.shard.config().auto_create_topics &&
@@ -133,10 +135,10 @@ std::size_t metadata_bytes(const storage::Topic& topic) {
       if (!topic && created.empty()) code = ErrorCode::leader_not_available;
       if (!topic && !created.empty() && !created[0]) code = created[0].error().code;
     }
-    response.topics.push_back(topic ? describe(*topic, config.node_id, operations)
-                                    : unknown(asked, code, operations));
     if (topic && memory.spend(metadata_bytes(*topic)) && !co_await memory.take())
       co_return response;
+    response.topics.push_back(topic ? describe(*topic, config.node_id, operations)
+                                    : unknown(asked, code, operations));
     if (topic && budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
   }
   co_return response;

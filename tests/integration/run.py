@@ -36,6 +36,7 @@ import test_page  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
 import test_settings  # noqa: E402,F401
 import test_terminal  # noqa: E402,F401
+import test_tls  # noqa: E402,F401
 
 
 def main():
