@@ -262,6 +262,13 @@ Result<> Broker::recover() {
     settings_table_->changed(context_.config.dynamic);
     log_dynamic(context_.config.dynamic);
   }
+  live_security_ = std::make_unique<LiveSecurity>(*shards_[0], *this, *catalog_);
+  const auto image = std::make_shared<const SecurityImage>(catalog_->security_rows());
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    security_.push_back(std::make_unique<ShardSecurity>());
+    security_.back()->image = image;
+  }
+  for (int i = 0; i < 4; ++i) login_secret_ += std::to_string(random().u64());
   settings_ = std::make_unique<LiveSettings>(*shards_[0], *this, *catalog_, settings_table_);
   if (auto loaded = load_groups(); !loaded) return loaded;
   if (directory_.is_new()) return directory_.created();
@@ -371,6 +378,17 @@ asio::awaitable<void> Broker::publish_topics(std::shared_ptr<const storage::Topi
   for (auto& shard : shards_) {
     auto work = [&shard = *shard, image]() -> asio::awaitable<void> {
       shard.set_topics(image);
+      co_return;
+    };
+    co_await on(*shards_[0], *shard, std::move(work));
+  }
+}
+
+asio::awaitable<void> Broker::publish_security() {
+  const auto image = std::make_shared<const SecurityImage>(catalog_->security_rows());
+  for (auto& shard : shards_) {
+    auto work = [this, &shard = *shard, image]() -> asio::awaitable<void> {
+      security(shard).image = image;
       co_return;
     };
     co_await on(*shards_[0], *shard, std::move(work));

@@ -36,7 +36,8 @@ struct ListenerInfo {
   // The address that its clients are told; an empty host: that of the BrokerIdentity.
   std::string advertised_host;
   std::int32_t advertised_port = 0;
-  // sasl.enabled.mechanisms in capitals, without those that Tarry does not have; empty without SASL.
+  // sasl.enabled.mechanisms in capitals, without those that Tarry does not have; empty without
+  // SASL.
   std::vector<std::string> mechanisms;
   // The sasl.* settings that hold for this listener, by their names without "listener.name.NAME.":
   // "sasl.enabled.mechanisms", "plain.sasl.jaas.config".  Only what was given.
@@ -49,6 +50,8 @@ struct ConnectionOrigin {
   // empty without TLS or without a certificate.  On an SSL listener the principal is
   // User:<this>, or User:ANONYMOUS if it is empty; on a SASL listener it is of no account.
   std::string tls_principal;
+  // The user who has logged in over SASL; empty until then.
+  std::string sasl_user;
 };
 
 }  // namespace tarry::broker

@@ -16,6 +16,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
@@ -120,6 +121,11 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
     }
     auto& answer = response.topics.emplace_back();
     answer.name = asked.name;
+    if (!may_create_topic(context, asked.name)) {
+      answer.error_code = ErrorCode::topic_authorization_failed;
+      answer.error_message = "Authorization failed.";
+      continue;
+    }
     auto topic = wanted_topic(broker, asked, request.validate_only);
     if (!topic) {
       answer.error_code = topic.error().code;

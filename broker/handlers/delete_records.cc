@@ -13,6 +13,7 @@
 #include "broker/context/cancellation_token.h"
 #include "broker/context/durability_wait.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
@@ -97,13 +98,14 @@ asio::awaitable<DeleteRecordsResponse> delete_records(RequestContext& context,
     answers.name = topic.name;
     answers.partitions.reserve(topic.partitions.size());  // The items point to them.
     const auto known = context.shard.topics().find(topic.name);
+    const bool may = authorize_topic(context, AclOperation::remove, topic.name);
     for (const auto& partition : topic.partitions) {
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       answer.low_watermark = -1;
       const auto id = resolve(known, partition.partition_index);
-      if (!id) {
-        answer.error_code = id.error();
+      if (!may || !id) {
+        answer.error_code = may ? id.error() : ErrorCode::topic_authorization_failed;
         continue;
       }
       items.add(context.broker.shard_of(*id), {*id, partition.offset, std::nullopt, &answer});

@@ -4,6 +4,7 @@
 #include "broker/broker.h"
 #include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 
@@ -30,7 +31,7 @@ protocol::DescribeClusterResponse describe_cluster(
   self.host = address.host;
   self.port = address.port;
   if (request.include_cluster_authorized_operations)
-    response.cluster_authorized_operations = cluster_operations;
+    response.cluster_authorized_operations = allowed_cluster_operations(context);
   return response;
 }
 

@@ -10,6 +10,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/describe_groups.h"
@@ -69,6 +70,12 @@ asio::awaitable<DescribeGroupsResponse> describe_groups(RequestContext& context,
     if (budget.spend() && !co_await budget.yield()) co_return response;
     if (memory.spend(bytes_a_group) && !co_await memory.take()) co_return response;
     bytes += bytes_a_group;
+    if (!authorize_group(context, AclOperation::describe, id)) {
+      auto& refused = response.groups.emplace_back();
+      refused.group_id = id;
+      refused.error_code = ErrorCode::group_authorization_failed;
+      continue;
+    }
     Shard& shard = broker.shard_of_group(id);
     if (bytes > max_answer_bytes) {
       auto& refused = response.groups.emplace_back();
@@ -91,7 +98,8 @@ asio::awaitable<DescribeGroupsResponse> describe_groups(RequestContext& context,
     if (budget.spend(answer_size / bytes_a_microsecond) && !co_await budget.yield())
       co_return response;
     if (request.include_authorized_operations && answer.error_code == ErrorCode::none)
-      answer.authorized_operations = group_operations;
+      answer.authorized_operations =
+          allowed_operations(context, group_operations, AclResource::group, id);
     response.groups.push_back(std::move(answer));
   }
   co_return response;

@@ -21,6 +21,7 @@
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_fetch.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
@@ -211,7 +212,7 @@ struct Wanted {
 };
 
 // Points into `response`, which has a place for every partition that is asked for.
-Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
+Result<Wanted> take_apart(const RequestContext& context, Shard& home,
                           protocol::FetchResponse& response) {
   const auto decoded = decode_request<protocol::FetchRequest>(context);
   if (!decoded) return std::unexpected(decoded.error());
@@ -230,11 +231,19 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
     answers.topic_id = topic.topic_id;
     answers.partitions.reserve(topic.partitions.size());  // They are pointed to.
     const auto known = find_topic(home.topics(), topic, context.version());
+    const bool may = (context.version() >= 13 && !known) ||
+                     authorize_on(home, context, AclOperation::read, AclResource::topic,
+                                  known ? std::string_view(known->name) : topic.topic);
     for (const auto& partition : topic.partitions) {
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition;
       answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1;
       const auto id = resolve(known, partition.partition, partition.current_leader_epoch);
+      if (!may) {
+        answer.error_code = ErrorCode::topic_authorization_failed;
+        wanted.refused.any_error = true;
+        continue;
+      }
       if (!id) {
         answer.error_code =
             !known && context.version() >= 13 ? ErrorCode::unknown_topic_id : id.error();

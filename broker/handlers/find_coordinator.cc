@@ -9,6 +9,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 
 namespace tarry::broker {
@@ -43,8 +44,20 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
                     : fmt::format("key type {} is not supported; use 0 (group)", request.key_type);
   }
 
+  const auto of_key = [&](std::string_view key) {
+    if (request.key_type != group_key || authorize_group(context, AclOperation::describe, key))
+      return here;
+    protocol::FindCoordinatorResponse::Coordinator refused;
+    refused.node_id = -1;
+    refused.port = -1;
+    refused.error_code = ErrorCode::group_authorization_failed;
+    refused.error_message = "Group authorization failed.";
+    return refused;
+  };
+
   protocol::FindCoordinatorResponse response;
   if (context.version() < 4) {
+    here = of_key(request.key);
     response.error_code = here.error_code;
     response.error_message = here.error_message;
     response.node_id = here.node_id;
@@ -57,7 +70,7 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
   for (const auto key : request.coordinator_keys) {
     if (budget.spend() && !co_await budget.yield()) break;
     if (memory.spend(bytes_a_coordinator) && !co_await memory.take()) break;
-    response.coordinators.push_back(here);
+    response.coordinators.push_back(of_key(key));
     response.coordinators.back().key = key;
   }
   co_return response;

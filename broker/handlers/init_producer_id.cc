@@ -8,6 +8,7 @@
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/init_producer_id.h"
 
@@ -29,6 +30,11 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
         context.shard.clock().mono(), "broker",
         fmt::format("{} asked for transactions, which are not supported (transactional id {})",
                     context.connection.peer(), printable(*request.transactional_id)));
+    co_return response;
+  }
+  if (!is_allowed_somewhere(context, AclOperation::write, AclResource::topic) &&
+      !authorize_cluster(context, AclOperation::idempotent_write)) {
+    response.error_code = ErrorCode::cluster_authorization_failed;
     co_return response;
   }
   // The id and epoch that the client says it has do not count: nobody keeps whose an id is, so two

@@ -6,6 +6,7 @@
 #include "broker/broker.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/leave_group.h"
 
@@ -20,6 +21,11 @@ using Left = std::expected<std::vector<ErrorCode>, ErrorCode>;
 
 asio::awaitable<protocol::LeaveGroupResponse> leave_group(
     RequestContext& context, const protocol::LeaveGroupRequest& request) {
+  if (!authorize_group(context, AclOperation::read, request.group_id)) {
+    protocol::LeaveGroupResponse refused;
+    refused.error_code = protocol::ErrorCode::group_authorization_failed;
+    co_return refused;
+  }
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
   const bool batch = context.version() >= 3;

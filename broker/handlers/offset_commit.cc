@@ -16,6 +16,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/offset_commit.h"
@@ -71,19 +72,24 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
   OffsetCommitResponse response;
   GroupOffsets::Commits commits;
   std::unordered_map<TopicPartition, std::size_t> places;
+  const bool group_may = authorize_group(context, AclOperation::read, request.group_id);
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& topic : request.topics) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
     const auto known = context.shard.topics().find(topic.name);
+    const bool may = group_may && authorize_topic(context, AclOperation::read, topic.name);
     for (const auto& partition : topic.partitions) {
       if (budget.spend() && !co_await budget.yield()) co_return response;
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       const auto metadata = partition.committed_metadata.value_or("");
       const auto place = resolve(known, partition.partition_index);
-      if (!place) {
+      if (!may) {
+        answer.error_code = group_may ? ErrorCode::topic_authorization_failed
+                                      : ErrorCode::group_authorization_failed;
+      } else if (!place) {
         answer.error_code = place.error();
       } else if (metadata.size() > longest) {
         answer.error_code = ErrorCode::offset_metadata_too_large;

@@ -15,6 +15,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/offset_fetch.h"
 
@@ -117,6 +118,21 @@ asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::str
   co_return topics;
 }
 
+// Of topics that the client may not see: left out where it asked for all.
+void hide_topics(const RequestContext& context, GroupTopics& topics, bool asked_for_all) {
+  if (!context.shard.config().authorizer.enabled) return;
+  const auto may_not = [&](const auto& topic) {
+    return !is_allowed(context, AclOperation::describe, AclResource::topic, topic.name);
+  };
+  if (asked_for_all) std::erase_if(topics, may_not);
+  for (auto& topic : topics) {
+    if (authorize_topic(context, AclOperation::describe, topic.name)) continue;
+    for (auto& partition : topic.partitions) {
+      partition = {partition.partition_index, -1, -1, "", ErrorCode::topic_authorization_failed};
+    }
+  }
+}
+
 asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
                                                   const OffsetFetchRequest& request) {
   Broker& broker = context.broker;
@@ -140,7 +156,10 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
   for (const auto& group : groups) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     Shard& shard = broker.shard_of_group(group.group_id);
-    auto work = [&shard, &group, &room] {
+    const bool may = authorize_group(context, AclOperation::describe, group.group_id);
+    auto work = [&shard, &group, &room, may]() -> asio::awaitable<std::optional<GroupTopics>> {
+      static const std::vector<OffsetFetchRequest::GroupTopic> none;
+      if (!may) return committed_of(shard, group.group_id, none, room);
       return group.topics ? committed_of(shard, group.group_id, *group.topics, room)
                           : all_committed(shard, group.group_id, room);
     };
@@ -149,8 +168,11 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
     // As they are, and as they are sent.
     const std::size_t bytes = sizeof(OffsetFetchResponse::Group) + 64 + 2 * (before - room.left());
     if (memory.spend(bytes) && !co_await memory.take()) co_return response;
-    const auto code = topics ? ErrorCode::none : ErrorCode::invalid_request;
+    const auto code = !may     ? ErrorCode::group_authorization_failed
+                      : topics ? ErrorCode::none
+                               : ErrorCode::invalid_request;
     if (!topics) topics.emplace();
+    hide_topics(context, *topics, !group.topics);
     if (batched) {
       response.groups.push_back({std::string(group.group_id), std::move(*topics), code});
       continue;

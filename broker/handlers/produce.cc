@@ -23,6 +23,7 @@
 #include "broker/context/countdown.h"
 #include "broker/context/durability_wait.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
@@ -168,12 +169,17 @@ ByShard<ProduceItem> resolve_batches(const RequestContext& context,
     auto& answers = response.responses.emplace_back();
     answers.name = topic.name;
     answers.partition_responses.reserve(topic.partition_data.size());  // The items point to them.
-    const auto known = context.shard.topics().find(topic.name);
+    const bool may = authorize_topic(context, AclOperation::write, topic.name);
+    const auto known = may ? context.shard.topics().find(topic.name) : nullptr;
     for (const auto& partition : topic.partition_data) {
       auto& answer = answers.partition_responses.emplace_back();
       answer.index = partition.index;
       answer.base_offset = -1;
       const auto id = resolve(known, partition.index);
+      if (!may) {
+        answer.error_code = ErrorCode::topic_authorization_failed;
+        continue;
+      }
       if (!id) {
         answer.error_code = id.error();
         answer.error_message =
