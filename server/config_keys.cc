@@ -16,6 +16,7 @@
 #include "base/time_text.h"
 #include "broker/settings/topic_config.h"
 #include "server/listener_keys.h"
+#include "server/security_keys.h"
 
 namespace tarry::server {
 namespace {
@@ -336,7 +337,7 @@ void add_topic_defaults(std::vector<ConfigKey>& keys) {
 std::vector<ConfigKey> make_keys() {
   std::vector<ConfigKey> keys;
   for (const auto table :
-       {process_keys, connection_keys, listener_keys, tls_keys, request_keys, topic_keys,
+       {process_keys, connection_keys, listener_keys, tls_keys, admin_tls_keys, security_keys, request_keys, topic_keys,
         producer_keys, group_keys, offset_keys, log_keys, storage_keys})
     std::ranges::move(table(), std::back_inserter(keys));
   for (auto& key : keys)

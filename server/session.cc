@@ -32,6 +32,15 @@ constexpr std::size_t min_partial_bytes = 4096;
 // A request that needs less is begun without asking for it.
 constexpr std::size_t min_working_bytes = 64 * 1024;
 
+// Until a client has logged in.
+constexpr std::int32_t max_login_frame_bytes = 64 * 1024;
+constexpr std::chrono::seconds max_login_time{10};
+
+bool is_part_of_login(protocol::ApiKey key) {
+  return key == protocol::ApiKey::api_versions || key == protocol::ApiKey::sasl_handshake ||
+         key == protocol::ApiKey::sasl_authenticate;
+}
+
 // One gather write.  IOV_MAX is 1024; a Fetch answer has two pieces a batch.
 constexpr std::size_t max_pieces = 128;
 
@@ -170,12 +179,6 @@ void Session::guarded(F work) {
   }
 }
 
-// What a client has to say before it has said who it is.
-bool is_part_of_login(protocol::ApiKey key) {
-  return key == protocol::ApiKey::api_versions || key == protocol::ApiKey::sasl_handshake ||
-         key == protocol::ApiKey::sasl_authenticate;
-}
-
 void Session::Deadline::on_expired() {
   // A client that is silent between two requests does nothing wrong.
   const bool within = session_.unread_.size_come > 0;
@@ -197,6 +200,7 @@ void Session::start() {
   guarded([this] {
     count_held();
     arm(idle_, owner_.limits_.idle);
+    if (connection_.needs_login()) arm(login_, max_login_time);
     wait_readable();
   });
 }
@@ -212,6 +216,7 @@ void Session::close(std::string_view reason, Ending kind) {
   socket_.close(ignored);
   idle_.cancel();
   stalled_.cancel();
+  login_.cancel();
   drop_what_is_held();
   connection_.close();
 }
@@ -401,7 +406,7 @@ bool Session::has_room_for_answer_of(const Request& request) const {
 
 void Session::pump() {
   if (std::exchange(pumping_, true)) return;  // A handler that ends at once comes back in here.
-  while (!waiting_.empty() && !closed_ && !exclusive_running_) {
+  while (!waiting_.empty() && !closed_ && !exclusive_running_ && !connection_.ends_when_answered) {
     const bool pipelined = waiting_.front().handler->pipelined;
     if (!pipelined && running_ > 0) break;
     if (!has_room_for_answer_of(waiting_.front())) break;
@@ -453,6 +458,7 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   exclusive_running_ = false;
   Slot& slot = slots_[number - first_slot_];
   slot.answered = true;
+  if (login_.armed() && !connection_.needs_login()) login_.cancel();
   if (closed_) {
     requests_bytes_ -= std::exchange(slot.request_bytes, 0);
     return count_held();
@@ -490,7 +496,11 @@ void Session::write_answers() {
       }
       if (slot.viewed > 0) viewing_.push_back({queued_, slot.viewed, std::move(slot.views)});
     }
-    if (out_.empty()) return stalled_.cancel();
+    if (out_.empty()) {
+      stalled_.cancel();
+      if (connection_.ends_when_answered && running_ == 0) close("its login failed", Ending::usual);
+      return;
+    }
 
     std::array<asio::const_buffer, max_pieces> buffers;
     std::size_t count = 0;

@@ -30,6 +30,9 @@
 // are charged here, and what a request needs to be decoded before it begins.  A request that finds
 // no memory waits, then its connection is closed; so is the connection that holds the most.
 //
+// A client of a SASL listener has ten seconds to log in; until then it may send ApiVersions,
+// SaslHandshake and SaslAuthenticate, in small frames.
+//
 // A frame that is not a request, or a request that is not supported, ends the connection with one
 // line in the log (a bounded number for each kind of mistake and 10 s).  When the client goes, its
 // parked requests are cancelled at once, also while the connection is at its limit and is not read.
@@ -229,6 +232,9 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void count_held();
   void drop_what_is_held();
   void admit(std::shared_ptr<Frame> frame);
+  void admit_raw_token(std::shared_ptr<Frame> frame);
+  void enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,
+               const broker::Handler& handler);
   bool is_full() const;
   bool has_room_for_answer_of(const Request& request) const;
   void pump();
@@ -272,6 +278,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   Deadline idle_{*this, "idle for connections.max.idle.ms", false};
   Deadline stalled_{
       *this, "the client did not read its responses for tarry.connection.write.stall.ms", true};
+
+  Deadline login_{*this, "the client did not log in within 10 s", true};
 
   Session* next_ = nullptr;  // In the owner's list.
   Session** previous_ = nullptr;
