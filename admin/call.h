@@ -44,6 +44,7 @@ struct Question {
   std::string_view local;  // Our end of the connection: "127.0.0.1:8080".
   std::string_view body = {};
   std::string_view accept = {};
+  bool has_tls = false;  // The connection.
 };
 
 class ReplyStream;
@@ -109,7 +110,7 @@ struct Call {
   std::string accept_encoding = {};
   std::string if_none_match = {};
   bool may_read = true;
-  bool came_by_tls = false;  // To a proxy before us.
+  bool came_by_tls = false;  // To us, or to a proxy before us.
   std::string accept = {};
 
   const std::string& part(std::size_t index) const { return target.path[index]; }

@@ -33,6 +33,8 @@
 
 #include "base/result.h"
 
+struct ssl_ctx_st;
+
 namespace tarry::broker {
 class Broker;
 }
@@ -79,6 +81,9 @@ class HttpServer {
   // names the token's file and what is wrong with it.
   Result<> start(broker::Broker& broker, KafkaFacts kafka);
   void stop();
+
+  // New connections have TLS from now on, with these certificates.
+  void use_tls(std::shared_ptr<ssl_ctx_st> context);
 
   // "127.0.0.1:8080", "[::1]:8080"; as asked for, with the port that was found.
   const std::string& address() const;

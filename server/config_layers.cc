@@ -142,14 +142,15 @@ Result<> check_flush_keys(const storage::Configs& topic_defaults) {
 
 Result<> check_addresses(const Config& config) {
   if (!config.admin || config.admin->port == 0) return {};
-  for (const auto& [name, protocol, listen, advertise, settings] : config.listeners) {
+  for (const auto& listener : config.listeners) {
+    const auto& listen = listener.listen;
     if (config.admin->port != listen.port ||
         (config.admin->host != listen.host && !config.admin->host.empty() && !listen.host.empty()))
       continue;
     return fail(Errc::in_use,
                 fmt::format("tarry.admin.listener={}: that is the port of listeners={}://{}: give "
                             "another",
-                            config.admin->text(), name, listen.text()));
+                            config.admin->text(), listener.name, listen.text()));
   }
   return {};
 }

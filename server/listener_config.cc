@@ -148,6 +148,14 @@ std::string_view ListenerConfig::setting(std::string_view key) const {
   return found == settings.end() ? std::string_view() : std::string_view(found->second);
 }
 
+std::string_view ListenerConfig::tls_setting(std::string_view key) const {
+  return setting(fmt::format("{}{}", tls_prefix, key));
+}
+
+std::string ListenerConfig::tls_place() const {
+  return tls_prefix == "ssl." ? fmt::format("listener {}: ", name) : std::string();
+}
+
 Result<std::vector<NamedAddress>> parse_listeners(std::string_view value) {
   auto parsed = parse_addresses(value);
   if (!parsed) return parsed;
@@ -215,7 +223,8 @@ Result<std::vector<ListenerConfig>> resolve_listeners(const ListenerKeys& keys) 
                             .protocol = keys.protocols.at(name),
                             .listen = address,
                             .advertise = {},
-                            .settings = keys.settings};
+                            .settings = keys.settings,
+                            .tls_prefix = "ssl."};
     // As in Kafka: whether a certificate is asked for is said for SASL_SSL alone, by its prefix.
     if (has_sasl(listener.protocol)) listener.settings.erase("ssl.client.auth");
     if (const auto own = keys.of_listener.find(name); own != keys.of_listener.end()) {

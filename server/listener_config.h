@@ -32,8 +32,15 @@ struct ListenerConfig {
   // The ssl.* and sasl.* settings that hold for it, without the prefix; only what was given.
   std::map<std::string, std::string, std::less<>> settings;
 
+  // Of the names of its TLS settings: "ssl.", and for the admin "tarry.admin.tls.".
+  std::string_view tls_prefix = "ssl.";
+
   // Empty: not given.
   std::string_view setting(std::string_view key) const;
+  // "keystore.location" --> that of ssl.keystore.location.
+  std::string_view tls_setting(std::string_view key) const;
+  // "listener EXTERNAL: ", and nothing for the admin; what an error about its TLS begins with.
+  std::string tls_place() const;
 };
 
 struct NamedAddress {

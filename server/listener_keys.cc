@@ -72,6 +72,20 @@ Result<> pem_alone(std::string_view value) {
   return fail(Errc::invalid, "PEM (`openssl pkcs12 -in store.p12 -out store.pem` converts others)");
 }
 
+ConfigKey admin_tls_key(std::string_view name, ConfigType type, std::string_view reason,
+                        std::function<Result<>(std::string_view)> check) {
+  const auto set = [name, check = std::move(check)](Config& config,
+                                                    std::string_view value) -> Result<> {
+    if (auto checked = check(value); !checked) return checked;
+    auto& settings = config.admin_tls.settings;
+    config.admin_tls.tls_prefix = "tarry.admin.tls.";
+    settings.erase(std::string(name));
+    if (!value.empty()) settings.emplace(name, value);
+    return {};
+  };
+  return {.name = name, .fallback = "", .unit = "", .type = type, .reason = reason, .set = set};
+}
+
 }  // namespace
 
 ConfigKey per_listener_key(std::string_view name, std::string_view fallback, ConfigType type,
@@ -177,6 +191,24 @@ std::vector<ConfigKey> tls_keys() {
   };
   for (auto& key : keys) key.is_dynamic = true;
   return keys;
+}
+
+std::vector<ConfigKey> admin_tls_keys() {
+  return {
+      admin_tls_key("tarry.admin.tls.key.password", ConfigType::password,
+                    "The password of the admin's private key, if that is encrypted.",
+                    any_line("one line of text")),
+      admin_tls_key("tarry.admin.tls.keystore.certificate.chain", ConfigType::password,
+                    "The admin's certificate in PEM, followed by those that signed it.",
+                    pem("certificates in PEM, beginning with -----BEGIN CERTIFICATE-----")),
+      admin_tls_key("tarry.admin.tls.keystore.key", ConfigType::password,
+                    "The private key of the admin's certificate in PEM.",
+                    pem("a private key in PEM, beginning with -----BEGIN PRIVATE KEY-----")),
+      admin_tls_key("tarry.admin.tls.keystore.location", ConfigType::string,
+                    "A PEM file with the admin's private key and certificates; with it the admin "
+                    "speaks HTTPS alone. It is read at the start and on SIGHUP.",
+                    any_line("the path of a PEM file")),
+  };
 }
 
 }  // namespace tarry::server

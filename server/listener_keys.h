@@ -4,12 +4,13 @@
 
 #include <vector>
 
-#include "server/config_keys.h"
+#include "server/config_key.h"
 
 namespace tarry::server {
 
 std::vector<ConfigKey> listener_keys();
 std::vector<ConfigKey> tls_keys();
+std::vector<ConfigKey> admin_tls_keys();
 
 // A key that each listener has, as text: `check` says whether a value is allowed.  It is one for
 // all of them, and may stand behind "listener.name.NAME." for one.

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "server/config_keys.h"
+#include "server/config_key.h"
 
 namespace tarry::server {
 

@@ -137,6 +137,7 @@ struct Server::Parts {
   using TlsContexts = std::vector<std::shared_ptr<const TlsContext>>;
   TlsContexts read_certificates(const std::vector<ListenerConfig>& listeners) const;
   void use_certificates(const TlsContexts& contexts);
+  Result<> read_admin_certificate();
   Result<> end_sessions();
   void end_threads();
 };
@@ -185,6 +186,20 @@ std::size_t Server::Parts::connection_limit() const {
              limit, config.max_connections, open_files);
   }
   return limit;
+}
+
+// Nothing where the admin has no TLS.  Before the threads run, or on the thread of reload().
+Result<> Server::Parts::read_admin_certificate() {
+  if (!admin || config.admin_tls.settings.empty()) return {};
+  auto made = TlsContext::make(config.admin_tls, clock.wall());
+  if (!made) return std::unexpected(made.error());
+  const std::shared_ptr<ssl_ctx_st> context(*made, (*made)->get());
+  if (running) {
+    asio::post(loops[0]->context, [this, context] { admin->use_tls(context); });
+  } else {
+    admin->use_tls(context);
+  }
+  return {};
 }
 
 // Takes the addresses, and notes what clients are told of each.
@@ -351,6 +366,7 @@ Result<> Server::start() {
     auto taken = admin::HttpServer::open(parts.loops[0]->context.get_executor(), options);
     if (!taken) return std::unexpected(taken.error());
     parts.admin = std::move(*taken);
+    if (auto read = parts.read_admin_certificate(); !read) return read;
   }
   if (auto opened = parts.open(); !opened) {
     parts.end_threads();
@@ -467,6 +483,8 @@ void Server::reload() {
   auto contexts = parts.read_certificates(listeners);
   asio::post(parts.loops[0]->context,
              [&parts, contexts = std::move(contexts)] { parts.use_certificates(contexts); });
+  if (const auto read = parts.read_admin_certificate(); !read)
+    log_error("server", "the admin keeps the certificate that it has: {}", read.error().message);
 }
 
 void Server::ask_shards(std::function<void()> all_answered) {

@@ -55,8 +55,9 @@ Bio reader_of(const std::string& text) {
 }
 
 Result<Pem> read_file(const ListenerConfig& listener, const char* key) {
-  const std::string path(listener.setting(key));
-  Pem pem{"", fmt::format("listener {}: {}={}", listener.name, key, printable(path))};
+  const std::string path(listener.tls_setting(key));
+  Pem pem{"", fmt::format("{}{}{}={}", listener.tls_place(), listener.tls_prefix, key,
+                          printable(path))};
   std::ifstream file(path, std::ios::binary);
   const int error = errno;
   if (!file) {
@@ -73,15 +74,16 @@ Result<Pem> read_file(const ListenerConfig& listener, const char* key) {
 
 // The text of one of two settings, of which one at most may be given; empty: neither is.
 Result<Pem> pem_of(const ListenerConfig& listener, const char* inline_key, const char* file_key) {
-  const bool is_inline = !listener.setting(inline_key).empty();
-  const bool is_file = !listener.setting(file_key).empty();
+  const bool is_inline = !listener.tls_setting(inline_key).empty();
+  const bool is_file = !listener.tls_setting(file_key).empty();
   if (is_inline && is_file) {
-    return fail(Errc::invalid, fmt::format("listener {}: both {} and {} are given: keep one",
-                                           listener.name, file_key, inline_key));
+    return fail(Errc::invalid,
+                fmt::format("{0}both {1}{2} and {1}{3} are given: keep one", listener.tls_place(),
+                            listener.tls_prefix, file_key, inline_key));
   }
   if (is_file) return read_file(listener, file_key);
-  return Pem{std::string(listener.setting(inline_key)),
-             fmt::format("listener {}: {}", listener.name, inline_key)};
+  return Pem{std::string(listener.tls_setting(inline_key)),
+             fmt::format("{}{}{}", listener.tls_place(), listener.tls_prefix, inline_key)};
 }
 
 Result<std::vector<Certificate>> certificates_in(const Pem& pem) {
@@ -116,21 +118,21 @@ int give_password(char* buffer, int size, int /*for_writing*/, void* given) {
 }
 
 Result<PrivateKey> key_in(const Pem& pem, const ListenerConfig& listener) {
-  Password password{listener.setting("ssl.key.password")};
+  Password password{listener.tls_setting("key.password")};
   const Bio reader = reader_of(pem.text);
   ERR_clear_error();
   PrivateKey key(PEM_read_bio_PrivateKey(reader.get(), nullptr, give_password, &password));
   if (key) return key;
-  if (ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE) {
+  if (!pem.text.contains("PRIVATE KEY-----")) {
     ERR_clear_error();
     return fail(Errc::invalid, fmt::format("{}: there is no private key in it", pem.from));
   }
   const std::string reason = openssl_reason();
   if (password.asked) {
-    return fail(Errc::invalid,
-                fmt::format("{}: the private key is encrypted, and {}", pem.from,
-                            password.text.empty() ? "ssl.key.password is not given"
-                                                  : "ssl.key.password is not its password"));
+    return fail(
+        Errc::invalid,
+        fmt::format("{}: the private key is encrypted, and {}key.password is {}", pem.from,
+                    listener.tls_prefix, password.text.empty() ? "not given" : "not its password"));
   }
   return fail(Errc::invalid,
               fmt::format("{}: the private key cannot be read: {}", pem.from, reason));
@@ -158,23 +160,21 @@ std::string time_text(const ASN1_TIME* time) {
 
 Result<> put_own_certificate(SSL_CTX* context, const ListenerConfig& listener, WallTime now,
                              std::string& description) {
-  const bool is_file = !listener.setting("ssl.keystore.location").empty();
-  auto chain_pem = pem_of(listener, "ssl.keystore.certificate.chain", "ssl.keystore.location");
+  const bool is_file = !listener.tls_setting("keystore.location").empty();
+  auto chain_pem = pem_of(listener, "keystore.certificate.chain", "keystore.location");
   if (!chain_pem) return std::unexpected(chain_pem.error());
-  auto key_pem =
-      is_file ? chain_pem : pem_of(listener, "ssl.keystore.key", "ssl.keystore.location");
-  if (is_file && !listener.setting("ssl.keystore.key").empty()) {
+  auto key_pem = is_file ? chain_pem : pem_of(listener, "keystore.key", "keystore.location");
+  if (is_file && !listener.tls_setting("keystore.key").empty()) {
     return fail(Errc::invalid,
-                fmt::format("listener {}: both ssl.keystore.location and ssl.keystore.key are "
-                            "given: keep one",
-                            listener.name));
+                fmt::format("{0}both {1}keystore.location and {1}keystore.key are given: keep one",
+                            listener.tls_place(), listener.tls_prefix));
   }
   if (!key_pem) return std::unexpected(key_pem.error());
   if (chain_pem->text.empty() || key_pem->text.empty()) {
     return fail(Errc::invalid,
-                fmt::format("listener {}: {} needs a certificate: give ssl.keystore.location, or "
-                            "ssl.keystore.certificate.chain with ssl.keystore.key",
-                            listener.name, text_of(listener.protocol)));
+                fmt::format("{0}TLS needs a certificate and its key: give {1}keystore.location, or "
+                            "{1}keystore.certificate.chain with {1}keystore.key",
+                            listener.tls_place(), listener.tls_prefix));
   }
   auto chain = certificates_in(*chain_pem);
   if (!chain) return std::unexpected(chain.error());
@@ -209,9 +209,9 @@ Result<> put_own_certificate(SSL_CTX* context, const ListenerConfig& listener, W
 }
 
 Result<> put_trusted(SSL_CTX* context, const ListenerConfig& listener) {
-  const auto auth = listener.setting("ssl.client.auth");
+  const auto auth = listener.tls_setting("client.auth");
   const bool is_asked = auth == "required" || auth == "requested";
-  const auto pem = pem_of(listener, "ssl.truststore.certificates", "ssl.truststore.location");
+  const auto pem = pem_of(listener, "truststore.certificates", "truststore.location");
   if (!pem) return std::unexpected(pem.error());
   if (pem->text.empty() && is_asked) {
     return fail(Errc::invalid,
@@ -234,10 +234,10 @@ Result<> put_trusted(SSL_CTX* context, const ListenerConfig& listener) {
 }
 
 Result<> put_protocols(SSL_CTX* context, const ListenerConfig& listener) {
-  const auto enabled = listener.setting("ssl.enabled.protocols");
+  const auto enabled = listener.tls_setting("enabled.protocols");
   const bool has_1_2 = enabled.empty() || enabled.contains("TLSv1.2");
   const bool has_1_3 = (enabled.empty() || enabled.contains("TLSv1.3")) &&
-                       listener.setting("ssl.protocol") != "TLSv1.2";
+                       listener.tls_setting("protocol") != "TLSv1.2";
   if (!has_1_2 && !has_1_3) {
     return fail(Errc::invalid, fmt::format("listener {}: ssl.protocol=TLSv1.2 with "
                                            "ssl.enabled.protocols={} leaves no version of TLS",
@@ -245,7 +245,7 @@ Result<> put_protocols(SSL_CTX* context, const ListenerConfig& listener) {
   }
   SSL_CTX_set_min_proto_version(context, has_1_2 ? TLS1_2_VERSION : TLS1_3_VERSION);
   SSL_CTX_set_max_proto_version(context, has_1_3 ? TLS1_3_VERSION : TLS1_2_VERSION);
-  const auto ciphers = listener.setting("ssl.cipher.suites");
+  const auto ciphers = listener.tls_setting("cipher.suites");
   if (ciphers.empty()) return {};
   const auto suites = parse_cipher_suites(ciphers);
   if (!suites) return std::unexpected(suites.error());
@@ -289,7 +289,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(const ListenerConfig&
     return std::unexpected(put.error());
   if (auto put = put_trusted(made->context_, listener); !put) return std::unexpected(put.error());
   if (auto put = put_protocols(made->context_, listener); !put) return std::unexpected(put.error());
-  auto rules = PrincipalRules::parse(listener.setting("ssl.principal.mapping.rules"));
+  auto rules = PrincipalRules::parse(listener.tls_setting("principal.mapping.rules"));
   if (!rules) return std::unexpected(rules.error());
   made->rules_ = std::move(*rules);
   return made;

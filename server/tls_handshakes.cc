@@ -104,8 +104,8 @@ class TlsHandshakes::Worker {
     handshake->deadline.expires_after(limits_.time);
     handshake->deadline.async_wait([this, handshake](const boost::system::error_code& why) {
       if (why || handshake->gone) return;
-      end(handshake,
-          fmt::format("its TLS handshake is not done after {} ms", limits_.time.count()));
+      end(handshake, fmt::format("its TLS handshake is not done after {} ms", limits_.time.count()),
+          true);
     });
     wait(handshake, tcp::socket::wait_read);
   }
@@ -150,13 +150,15 @@ class TlsHandshakes::Worker {
     done_(std::move(arrival));
   }
 
-  void end(const Pointer& handshake, const std::string& why) {
-    log_.warn(
-        clock_.mono(), "server",
-        fmt::format("connection from {} to the listener {} ended: {}", handshake->arrival.peer,
-                    handshake->arrival.origin.listener ? handshake->arrival.origin.listener->name
-                                                       : std::string(),
-                    why));
+  // Clients that stop in the middle have lines of their own, beside all that speak no TLS.
+  void end(const Pointer& handshake, const std::string& why, bool is_late = false) {
+    (is_late ? late_ : failed_log_)
+        .warn(clock_.mono(), "server",
+              fmt::format(
+                  "connection from {} to the listener {} ended: {}", handshake->arrival.peer,
+                  handshake->arrival.origin.listener ? handshake->arrival.origin.listener->name
+                                                     : std::string(),
+                  why));
     drop(handshake->place);
   }
   void drop(std::list<Pointer>::iterator place) {
@@ -184,7 +186,8 @@ class TlsHandshakes::Worker {
       asio::make_work_guard(context_)};
   std::list<Pointer> all_;  // Oldest first.
   std::atomic<std::size_t> under_way_{0};
-  LogThrottle log_{lines_per_period};
+  LogThrottle failed_log_{lines_per_period};
+  LogThrottle late_{lines_per_period};
   bool stopped_ = false;
   std::thread thread_;  // Uses all of the above.
 };
