@@ -146,6 +146,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   Result<BrokerConfig> config_with(const DynamicSettings& dynamic) const;
   void take_stored_settings();
   Result<> recover();
+  Result<> take_first_users();
   Result<> count_pending();
   Result<> settle_journals(storage::Recovered& recovered);
   Result<bool> is_ahead_of_journals(const storage::Recovered& recovered);

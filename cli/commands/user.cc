@@ -1,9 +1,15 @@
 #include "cli/commands/user.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -38,6 +44,15 @@ struct UserOptions {
   std::string password_file;
   std::int32_t iterations = min_scram_iterations;
 };
+
+// By a broker that runs.
+bool is_locked(const std::filesystem::path& lock) {
+  const int descriptor = ::open(lock.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;
+  ::close(descriptor);
+  return locked;
+}
 
 std::string is_mechanism(const std::string& word) {
   return scram_mechanism_named(word) ? "" : word + ": use SCRAM-SHA-256 or SCRAM-SHA-512";
@@ -86,6 +101,34 @@ int say_user_done(const UserOptions& options, std::string_view what) {
   return out.end(done);
 }
 
+// For the next start of the broker (broker/security/first_users.h).
+Result<> leave_user(const UserOptions& options, const ScramCredential& kept) {
+  const std::filesystem::path directory(*options.broker.data);
+  const auto file = (directory / "users.add").string();
+  const auto failed_at = [](const std::string& path, const std::string& why) {
+    return fail(Errc::io, fmt::format("{}: {}", cell(path), why));
+  };
+  std::error_code error;
+  if (std::filesystem::create_directories(directory, error))
+    std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
+  if (error) return failed_at(directory.string(), error.message());
+  if (is_locked(directory / ".lock"))
+    return failed_at(directory.string(),
+                     "a broker is using it; add the user over the protocol (-b)");
+  const int descriptor =
+      ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (descriptor < 0) return failed_at(file, std::strerror(errno));
+  const auto line =
+      fmt::format("{} {} {} {} {} {}\n", options.mechanism, base64(options.name), kept.iterations,
+                  base64(kept.salt), base64(kept.stored_key), base64(kept.server_key));
+  const bool written =
+      ::write(descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+      ::fsync(descriptor) == 0;
+  const std::string why = std::strerror(errno);
+  ::close(descriptor);
+  return written ? Result<>() : failed_at(file, why);
+}
+
 int add_user(const UserOptions& options) {
   const auto password = read_password(options.password_file);
   if (!password) return failure(password.error().message);
@@ -95,6 +138,11 @@ int add_user(const UserOptions& options) {
     return failure("the system gives no random numbers");
   const std::string_view salt_text{salt.data(), salt.size()};
   const auto salted = scram_salted_password(mechanism, *password, salt_text, options.iterations);
+  if (options.broker.data) {
+    const auto kept = scram_credential(mechanism, salted, salt_text, options.iterations);
+    if (const auto left = leave_user(options, kept); !left) return failure(left.error().message);
+    return say_user_done(options, "added, from the broker's next start on");
+  }
   protocol::AlterUserScramCredentialsRequest request;
   request.upsertions.push_back({options.name, static_cast<std::int8_t>(mechanism),
                                 options.iterations, as_bytes(salt_text), as_bytes(salted)});
@@ -167,8 +215,15 @@ void add_user_commands(CLI::App& program, Chosen& chosen) {
         ->option_text("4096..16384")
         ->check(CLI::Range(min_scram_iterations, max_scram_iterations))
         ->take_last();
+    command
+        ->add_option(
+            "--data", options->broker.data,
+            "Leaves the user for the next start of the broker of this directory, which does "
+            "not run and may not be there yet")
+        ->option_text("DIR")
+        ->take_last();
     add_examples(*command, {"tarry user add alice --password-file alice.password",
-                            "tarry user add alice --mechanism SCRAM-SHA-256 --password-file -"});
+                            "tarry user add admin --password-file - --data ./tarry-data"});
   }
   add_examples(
       *add_broker_command<UserOptions>(*group, chosen, "list", "Lists all users", list_users).first,
