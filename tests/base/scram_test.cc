@@ -6,7 +6,7 @@ namespace tarry {
 namespace {
 
 TEST_SUITE("scram") {
-  // The exchange of RFC 7677, section 3.
+  // The exchange that RFC 7677 shows.
   TEST_CASE("the proof and the signature of RFC 7677's example come out") {
     const auto salt = from_base64("W22ZaJ0SNY7soEsUEjb6gQ==");
     REQUIRE(salt);
