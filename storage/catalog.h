@@ -68,7 +68,7 @@ class Catalog {
   // Reads what the database holds; once, before anything else.
   Result<> load();
 
-  // Takes what concerns the catalog (TopicCreated to BrokerConfigsSet, and SecurityRow...) and
+  // Takes what concerns the catalog (TopicCreated to BrokerConfigsSet, SecurityRowSet, SecurityRowRemoved) and
   // leaves the rest alone. Call it with what is durable only.
   Result<> apply(const Operation& operation);
 
