@@ -68,8 +68,8 @@ class Catalog {
   // Reads what the database holds; once, before anything else.
   Result<> load();
 
-  // Takes what concerns the catalog (TopicCreated to BrokerConfigsSet, SecurityRowSet, SecurityRowRemoved) and
-  // leaves the rest alone. Call it with what is durable only.
+  // Takes what concerns the catalog (topics, configs, numbers, users, rules), leaves the rest alone.
+  // Call it with what is durable only.
   Result<> apply(const Operation& operation);
 
   // The state after the last apply().  It is built when it is first needed.
