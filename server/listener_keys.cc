@@ -65,7 +65,8 @@ std::function<Result<>(std::string_view)> one_of(std::vector<std::string_view> w
 // Kafka refuses both with PEM: it is the key that has a password.
 Result<> no_store_password(std::string_view value) {
   if (value.empty()) return {};
-  return fail(Errc::invalid, "nothing: a PEM file has no password; ssl.key.password is the key's");
+  return fail(Errc::invalid,
+              "no text (a PEM file has no password, and that of the key is ssl.key.password)");
 }
 Result<> pem_alone(std::string_view value) {
   if (value == "PEM") return {};
