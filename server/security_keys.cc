@@ -103,12 +103,13 @@ std::vector<ConfigKey> security_keys() {
                        "How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, "
                        "SCRAM-SHA-512. GSSAPI means none.",
                        check_mechanisms),
-      per_listener_key("sasl.jaas.config", "", ConfigType::password,
-                       "PLAIN's users, given for one listener as "
-                       "listener.name.NAME.plain.sasl.jaas.config: "
-                       "org.apache.kafka.common.security.plain.PlainLoginModule required "
-                       "user_alice=\"secret\";",
-                       check_jaas),
+      per_listener_key(
+          "sasl.jaas.config", "", ConfigType::password,
+          "PLAIN's users, given for one listener as "
+          "listener.name.NAME.plain.sasl.jaas.config, in one line that ends with a "
+          "semicolon: org.apache.kafka.common.security.plain.PlainLoginModule required "
+          "user_alice=\"secret\"; is the user alice.",
+          check_jaas),
       {"super.users", "", "", ConfigType::string,
        "Principals that may do everything, as in User:alice;User:CN=bob,O=Example.",
        set_super_users},

@@ -68,7 +68,7 @@ class Catalog {
   // Reads what the database holds; once, before anything else.
   Result<> load();
 
-  // Takes what concerns the catalog (topics, configs, numbers, users, rules), leaves the rest alone.
+  // Takes what concerns the catalog (topics, configs, numbers, users, rules), not the rest.
   // Call it with what is durable only.
   Result<> apply(const Operation& operation);
 
