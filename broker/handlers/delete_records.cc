@@ -12,6 +12,7 @@
 #include "broker/broker.h"
 #include "broker/context/cancellation_token.h"
 #include "broker/context/durability_wait.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
@@ -30,6 +31,8 @@ namespace {
 
 const purgatory::Kind delete_records_kind{"delete_records"};
 
+constexpr std::size_t microseconds_a_deletion = 4;
+
 struct DeletionItem {
   TopicPartition id;
   Offset before = 0;
@@ -39,7 +42,9 @@ struct DeletionItem {
 
 // On the items' shard.
 asio::awaitable<void> move_log_starts(OnShard<DeletionItem>& there) {
+  YieldBudget budget(*there.shard, nullptr);
   for (DeletionItem& item : there.items) {
+    if (budget.spend(microseconds_a_deletion)) co_await budget.yield();
     const auto partition = co_await there.shard->partitions().open(item.id);
     if (!partition) {
       item.answer->error_code = partition.error();

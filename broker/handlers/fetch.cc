@@ -20,6 +20,7 @@
 
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_fetch.h"
@@ -124,11 +125,19 @@ asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_b
   }
 }
 
+// Partitions that are not open are opened side by side, so many ahead of the one that is read.
+constexpr std::size_t opened_ahead = 32;
+
 asio::awaitable<Read> read_all(OnShard<FetchItem>& there, std::size_t max_bytes, Read read) {
   Charge held(there.shard->ledger(), nullptr);
-  for (auto& item : there.items) {
+  YieldBudget budget(*there.shard, nullptr);
+  std::size_t ahead = 0;
+  for (std::size_t i = 0; i < there.items.size(); ++i) {
+    for (; ahead < std::min(i + opened_ahead, there.items.size()); ++ahead)
+      there.shard->partitions().with(there.items[ahead].id, [](const Partitions::Found&) {});
+    if (budget.spend()) co_await budget.yield();
     read.fair_part = there.shard->ledger().fair_part();
-    co_await read_item(*there.shard, item, max_bytes, read, held);
+    co_await read_item(*there.shard, there.items[i], max_bytes, read, held);
   }
   co_return read;
 }

@@ -6,6 +6,7 @@
 // is none, the metadata is too long) do not keep the others from being committed.
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -38,6 +39,29 @@ WallTime expires_at(WallTime now, std::int64_t retention_ms) {
   return now + milliseconds{std::min(retention_ms, longest)};
 }
 
+// Consumers commit some thousands at the most; a tool's may be many more, and each piece of them is
+// written, and told to the store, in a turn of its own.  If one is refused, the tool asks again.
+constexpr std::size_t commits_at_once = 2000;
+
+// On the group's shard, which may do without the group in between.
+asio::awaitable<ErrorCode> commit_in_steps(Shard& shard, const OffsetCommitRequest& request,
+                                           GroupOffsets::Commits commits,
+                                           std::shared_ptr<CancellationToken> token) {
+  for (std::size_t from = 0; from < commits.size(); from += commits_at_once) {
+    const auto first = commits.begin() + static_cast<std::ptrdiff_t>(from);
+    const auto count = std::min(commits.size() - from, commits_at_once);
+    GroupOffsets::Commits some(std::make_move_iterator(first),
+                               std::make_move_iterator(first + static_cast<std::ptrdiff_t>(count)));
+    GroupEntry* const group = shard.groups().find(request.group_id);
+    if (group == nullptr) co_return ErrorCode::coordinator_not_available;
+    const auto lsn = group->offsets.commit(std::move(some));
+    if (!lsn) co_return lsn.error();
+    const auto code = co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);
+    if (code != ErrorCode::none) co_return code;
+  }
+  co_return ErrorCode::none;
+}
+
 // On the group's shard.
 asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& request,
                                   GroupOffsets::Commits commits,
@@ -55,6 +79,8 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& reque
   ErrorCode code = group->check_commit(generation, request.member_id, request.group_instance_id);
   if (code == ErrorCode::none) {
     group->touch_session(request.member_id);
+    if (commits.size() > commits_at_once)
+      co_return co_await commit_in_steps(shard, request, std::move(commits), std::move(token));
     const auto lsn = group->offsets.commit(std::move(commits));
     if (lsn) co_return co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);
     code = lsn.error();
