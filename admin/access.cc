@@ -180,11 +180,12 @@ bool Hosts::is_allowed(std::string_view header) const {
   });
 }
 
-bool Hosts::is_own_origin(std::string_view origin, std::string_view host) const {
+bool Hosts::is_own_origin(std::string_view origin, std::string_view host, bool has_tls) const {
   const auto is = [&](std::string_view scheme) {
     return origin.starts_with(scheme) && same_word(origin.substr(scheme.size()), host);
   };
-  return !host.empty() && (is("http://") || (is("https://") && is_allowed(host)));
+  if (host.empty()) return false;
+  return has_tls ? is("https://") : is("http://") || (is("https://") && is_allowed(host));
 }
 
 }  // namespace tarry::admin

@@ -59,9 +59,9 @@ class Hosts {
   bool reads_are_open() const { return loopback_ || open_reads_; }
   // Whether a Host header names this admin.
   bool accepts(std::string_view header) const;
-  // Whether an Origin header is that of our own page, loaded as `host`; by https only when a proxy
-  // may stand before us, which is when the name was allowed.
-  bool is_own_origin(std::string_view origin, std::string_view host) const;
+  // Whether an Origin header is that of our own page, loaded as `host`; without TLS of our own by
+  // https only when a proxy may stand before us, which is when the name was allowed.
+  bool is_own_origin(std::string_view origin, std::string_view host, bool has_tls = false) const;
 
  private:
   bool is_allowed(std::string_view header) const;

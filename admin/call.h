@@ -44,6 +44,7 @@ struct Question {
   std::string_view local;  // Our end of the connection: "127.0.0.1:8080".
   std::string_view body = {};
   std::string_view accept = {};
+  bool has_tls = false;  // The connection.
 };
 
 class ReplyStream;
@@ -61,7 +62,8 @@ Reply refusal(unsigned status, std::string_view why);
 
 // Facts about the program that the broker does not know.
 struct ProgramFacts {
-  std::string kafka_address;
+  std::string kafka_address;    // The first listener's.
+  std::string kafka_listeners;  // All: "INTERNAL://127.0.0.1:9092,...".
   std::size_t max_kafka_connections;
   std::string admin_address;
 };
@@ -108,7 +110,7 @@ struct Call {
   std::string accept_encoding = {};
   std::string if_none_match = {};
   bool may_read = true;
-  bool came_by_tls = false;  // To a proxy before us.
+  bool came_by_tls = false;  // To us, or to a proxy before us.
   std::string accept = {};
 
   const std::string& part(std::size_t index) const { return target.path[index]; }

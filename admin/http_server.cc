@@ -19,11 +19,11 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
 #include "admin/due_picture.h"
 #include "admin/event_feed.h"
+#include "admin/http_stream.h"
 #include "admin/reply_stream.h"
 #include "admin/routes.h"
 #include "base/log.h"
@@ -189,7 +189,7 @@ std::string local_address(const tcp::socket& socket) {
 }
 
 // Connections as stop() finds them; one is in a list as long as it is served.
-using Stream = beast::tcp_stream;
+using Stream = HttpStream;
 // A connection that is taken beyond max_connections.
 struct HealthCheck {
   Stream& stream;
@@ -234,6 +234,7 @@ struct HttpServer::Impl {
   bool loopback = false;
   std::vector<tcp::acceptor> acceptors;
   std::optional<asio::steady_timer> pause;  // While there are no descriptors.
+  std::shared_ptr<SSL_CTX> tls;             // Of new connections; null: plain HTTP.
   std::list<Stream*> streams;               // Those that are served,
   std::list<HealthCheck> health_checks;     // and those beyond, in the order in which they came.
   // From start() on.
@@ -334,10 +335,11 @@ void HttpServer::Impl::evict_health_check() {
 
 asio::awaitable<void> HttpServer::Impl::serve_health_check(std::shared_ptr<Impl>,
                                                            tcp::socket socket) {
-  Stream stream(std::move(socket));
+  Stream stream(std::move(socket), tls);
   const auto check = health_checks.insert(health_checks.end(), HealthCheck{stream});
   const std::shared_ptr<void> listed(nullptr, [&](void*) { health_checks.erase(check); });
   beast::flat_buffer buffer(options.header_bytes + options.body_bytes + 64 * 1024);
+  if (!co_await stream.begin(options.health_timeout) || stopped) co_return;
   co_await answer_one(stream, buffer, &*check);
   if (!stopped && !check->pushed_out) co_await end(stream);
 }
@@ -346,10 +348,11 @@ asio::awaitable<void> HttpServer::Impl::serve_health_check(std::shared_ptr<Impl>
 // -------------------------------------------------------------------------------
 
 asio::awaitable<void> HttpServer::Impl::serve(std::shared_ptr<Impl>, tcp::socket socket) {
-  Stream stream(std::move(socket));
+  Stream stream(std::move(socket), tls);
   const Listed listed(streams, stream);
   error_code ignored;
   stream.socket().set_option(tcp::no_delay(true), ignored);
+  if (!co_await stream.begin(options.request_timeout) || stopped) co_return;
 
   // A request and what is read of the next one with it.
   beast::flat_buffer buffer(options.header_bytes + options.body_bytes + 64 * 1024);
@@ -412,6 +415,7 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
       keep_alive = request.keep_alive() && check == nullptr;
       const std::string local = local_address(stream.socket());
       question->local = local;
+      question->has_tls = stream.has_tls();
       reply = co_await answer(*context, *question);
     }
   }
@@ -468,8 +472,9 @@ asio::awaitable<bool> HttpServer::Impl::write_stream(Stream& stream, Reply reply
 }
 
 asio::awaitable<void> HttpServer::Impl::end(Stream& stream) {
+  co_await stream.end(lingering);
+  if (stopped || stream.has_tls()) co_return;
   error_code error;
-  stream.socket().shutdown(tcp::socket::shutdown_send, error);
   stream.expires_after(lingering);
   std::vector<char> dropped(16 * 1024);
   for (std::size_t total = 0; !error && total < lingering_bytes;)
@@ -492,8 +497,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(boost::asio::any_io_executo
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(inside)));
 }
 
-Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address,
-                           std::size_t max_kafka_connections) {
+Result<> HttpServer::start(broker::Broker& broker, KafkaFacts kafka) {
   Impl& in = *impl_;
   auto token = Token::open(broker.identity().data_directory + "/admin.token", broker.random());
   if (!token) return std::unexpected(token.error());
@@ -503,19 +507,20 @@ Result<> HttpServer::start(broker::Broker& broker, std::string kafka_address,
   in.pauses = std::make_shared<Pauses>(in.executor);
   in.events =
       std::make_shared<EventFeed>(in.executor, in.options.event_streams, in.options.event_interval);
-  in.context.emplace(Context{broker,
-                             broker.shard(0),
-                             {std::move(kafka_address), max_kafka_connections, in.address},
-                             std::move(*token),
-                             std::move(*read_token),
-                             Hosts({in.options.host, in.port, in.loopback, in.options.open_reads,
-                                    in.options.allowed_hosts}),
-                             "tarry_session_" + broker.identity().cluster_id,
-                             in.options.wrong_login_delay,
-                             in.pauses,
-                             in.events,
-                             std::make_shared<DuePicture>(),
-                             impl_});
+  in.context.emplace(Context{
+      broker,
+      broker.shard(0),
+      {std::move(kafka.address), std::move(kafka.listeners), kafka.max_connections, in.address},
+      std::move(*token),
+      std::move(*read_token),
+      Hosts(
+          {in.options.host, in.port, in.loopback, in.options.open_reads, in.options.allowed_hosts}),
+      "tarry_session_" + broker.identity().cluster_id,
+      in.options.wrong_login_delay,
+      in.pauses,
+      in.events,
+      std::make_shared<DuePicture>(),
+      impl_});
   for (auto& acceptor : in.acceptors) {
     error_code error;
     acceptor.listen(backlog, error);
@@ -539,6 +544,10 @@ void HttpServer::stop() {
   if (in.events) in.events->stop();
   for (auto* stream : in.streams) stream->close();
   for (auto& check : in.health_checks) check.stream.close();
+}
+
+void HttpServer::use_tls(std::shared_ptr<ssl_ctx_st> context) {
+  impl_->tls = std::move(context);
 }
 
 const std::string& HttpServer::address() const {

@@ -4,7 +4,7 @@
 //
 //   auto admin = HttpServer::open(shard_0_executor, options);   // Takes the address.
 //   ...                                                         // The broker opens and starts.
-//   (*admin)->start(broker, kafka_address);                     // From now on it answers.
+//   (*admin)->start(broker, kafka_facts);                       // From now on it answers.
 //   (*admin)->stop();                                           // Before the broker stops.
 //
 // Taking the address and answering are two steps, so that a port in use is detected
@@ -33,6 +33,8 @@
 
 #include "base/result.h"
 
+struct ssl_ctx_st;
+
 namespace tarry::broker {
 class Broker;
 }
@@ -60,6 +62,13 @@ struct HttpOptions {
   std::chrono::milliseconds wrong_login_delay{1'000};  // Before the answer to a wrong token.
 };
 
+// What is known of the addresses where Kafka's clients connect.
+struct KafkaFacts {
+  std::string address;    // The first listener's.
+  std::string listeners;  // All: "INTERNAL://127.0.0.1:9092,...".
+  std::size_t max_connections;
+};
+
 class HttpServer {
  public:
   // Takes the address.  The error (in_use, invalid, io) is one line that names key and address.
@@ -68,12 +77,13 @@ class HttpServer {
                                                   HttpOptions options);
   ~HttpServer();
 
-  // Reads the token, or makes it, and answers from then on.  `kafka_address` and how many clients
-  // may connect there are shown in /status.  The error names the token's file and what is wrong
-  // with it.
-  Result<> start(broker::Broker& broker, std::string kafka_address,
-                 std::size_t max_kafka_connections);
+  // Reads the token, or makes it, and answers from then on; `kafka` is shown in /status.  The error
+  // names the token's file and what is wrong with it.
+  Result<> start(broker::Broker& broker, KafkaFacts kafka);
   void stop();
+
+  // New connections have TLS from now on, with these certificates.
+  void use_tls(std::shared_ptr<ssl_ctx_st> context);
 
   // "127.0.0.1:8080", "[::1]:8080"; as asked for, with the port that was found.
   const std::string& address() const;

@@ -156,8 +156,8 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
                                        printable(*question.host), context.facts.admin_address));
   }
   const bool reads = question.method == "GET" || question.method == "HEAD";
-  if (question.origin &&
-      !context.hosts.is_own_origin(*question.origin, question.host.value_or(""))) {
+  if (question.origin && !context.hosts.is_own_origin(*question.origin, question.host.value_or(""),
+                                                      question.has_tls)) {
     co_return refusal(
         403, fmt::format("requests from pages of '{}' are refused", printable(*question.origin)));
   }
@@ -205,7 +205,7 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
             std::string(question.accept_encoding),
             std::string(question.if_none_match),
             may_read,
-            question.origin && question.origin->starts_with("https://"),
+            question.has_tls || (question.origin && question.origin->starts_with("https://")),
             std::string(question.accept)};
   try {
     co_return co_await route->handle(call);

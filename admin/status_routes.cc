@@ -35,8 +35,9 @@ void put_identity(Json& body, const Context& context, const Shards& shards) {
       std::chrono::floor<milliseconds>(broker.clock().mono() - broker.started()).count();
   body["window_ms"] = milliseconds(WindowedHistogram::window).count();
   body["data"] = config.data_directory;
-  body["listeners"] =
-      Json{{"kafka", context.facts.kafka_address}, {"admin", context.facts.admin_address}};
+  body["listeners"] = Json{{"kafka", context.facts.kafka_address},
+                           {"listeners", context.facts.kafka_listeners},
+                           {"admin", context.facts.admin_address}};
 }
 
 Json shards_json(const Shards& shards) {

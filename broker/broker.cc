@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +19,7 @@
 #include "broker/checkpoint/checkpointer.h"
 #include "broker/context/durability_wait.h"
 #include "broker/replay.h"
+#include "broker/security/first_users.h"
 #include "broker/tier_replay.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
@@ -96,6 +99,8 @@ Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
   context_.on_failure = std::move(setup.on_failure);
   context_.shard_count = setup.shards.size();
   context_.slips_logged = &slips_logged_;
+  context_.memory =
+      std::make_shared<MemoryPool>(static_cast<std::size_t>(context_.config.memory_bytes));
 }
 
 Broker::~Broker() = default;
@@ -219,6 +224,30 @@ asio::awaitable<void> Broker::publish_settings(DynamicSettings dynamic) {
   settings_table_->changed(newest_config_->dynamic);
 }
 
+// They stand in db/meta alone, which is why it is flushed before their file goes.
+Result<> Broker::take_first_users() {
+  const auto file = directory_.path() + "/users.add";
+  std::error_code none;
+  if (!std::filesystem::exists(file, none)) return {};
+  std::ifstream in(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const auto wrong = [&](const Error& error) {
+    return fail(error.code,
+                fmt::format("{}: {}; remove the file, or make it again with `tarry user "
+                            "add --data`",
+                            file, error.message));
+  };
+  const auto rows = parse_first_users(text);
+  if (!rows) return wrong(rows.error());
+  for (const auto& [key, value] : *rows)
+    if (auto taken = catalog_->apply(storage::SecurityRowSet{key, value}); !taken) return taken;
+  if (auto flushed = meta_->flush(); !flushed) return flushed;
+  log_info("broker", "{} users were taken from {}", rows->size(), file);
+  if (!std::filesystem::remove(file, none))
+    return wrong({Errc::io, "it cannot be removed: " + none.message()});
+  return {};
+}
+
 void Broker::publish_initial_topics() {
   const auto image = catalog_->image();
   for (auto& shard : shards_) shard->set_topics(image);
@@ -234,6 +263,7 @@ Result<> Broker::recover() {
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());
   if (auto kept = replay.sync_kept(); !kept) return kept;
+  if (auto taken = take_first_users(); !taken) return taken;
   take_stored_settings();
   // The operator may have moved them away, as damage tells him to; or somebody else has.
   if (!directory_.is_new() && std::ranges::none_of(recovered->journals, [](const auto& journal) {
@@ -260,6 +290,13 @@ Result<> Broker::recover() {
     settings_table_->changed(context_.config.dynamic);
     log_dynamic(context_.config.dynamic);
   }
+  live_security_ = std::make_unique<LiveSecurity>(*shards_[0], *this, *catalog_);
+  const auto image = std::make_shared<const SecurityImage>(catalog_->security_rows());
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    security_.push_back(std::make_unique<ShardSecurity>());
+    security_.back()->image = image;
+  }
+  for (int i = 0; i < 4; ++i) login_secret_ += std::to_string(random().u64());
   settings_ = std::make_unique<LiveSettings>(*shards_[0], *this, *catalog_, settings_table_);
   if (auto loaded = load_groups(); !loaded) return loaded;
   if (directory_.is_new()) return directory_.created();
@@ -369,6 +406,17 @@ asio::awaitable<void> Broker::publish_topics(std::shared_ptr<const storage::Topi
   for (auto& shard : shards_) {
     auto work = [&shard = *shard, image]() -> asio::awaitable<void> {
       shard.set_topics(image);
+      co_return;
+    };
+    co_await on(*shards_[0], *shard, std::move(work));
+  }
+}
+
+asio::awaitable<void> Broker::publish_security() {
+  const auto image = std::make_shared<const SecurityImage>(catalog_->security_rows());
+  for (auto& shard : shards_) {
+    auto work = [this, &shard = *shard, image]() -> asio::awaitable<void> {
+      security(shard).image = image;
       co_return;
     };
     co_await on(*shards_[0], *shard, std::move(work));

@@ -32,8 +32,10 @@
 #include "broker/context/cancellation_token.h"
 #include "broker/context/once_per_topic.h"
 #include "broker/dead_letter_writer.h"
+#include "broker/security/shard_security.h"
 #include "broker/settings/dynamic_settings.h"
 #include "broker/shard.h"
+#include "broker/topics/live_security.h"
 #include "broker/topics/live_settings.h"
 #include "broker/topics/topics.h"
 #include "storage/bucket_store.h"
@@ -70,7 +72,7 @@ struct RecoverySummary {
   std::uint64_t pending = 0;
 };
 
-class Broker final : public TopicsHost, public SettingsHost {
+class Broker final : public TopicsHost, public SettingsHost, public SecurityHost {
  public:
   static Result<std::unique_ptr<Broker>> open(BrokerSetup setup);
   ~Broker();
@@ -102,6 +104,11 @@ class Broker final : public TopicsHost, public SettingsHost {
   Topics& topics() { return *topics_; }            // On shard 0's thread.
   LiveSettings& settings() { return *settings_; }  // On shard 0's thread.
   const LiveSettings& settings() const { return *settings_; }
+  LiveSecurity& live_security() { return *live_security_; }  // On shard 0's thread.
+  // On that shard's thread.
+  ShardSecurity& security(const Shard& shard) { return *security_[shard.index()]; }
+  // Makes the salts of users that there are not, so that nobody can tell them by it.
+  const std::string& login_secret() const { return login_secret_; }
   // Hands every shard the catalog's image; in recovery, before the threads run.
   void publish_initial_topics();
 
@@ -132,10 +139,14 @@ class Broker final : public TopicsHost, public SettingsHost {
   // --- SettingsHost
   boost::asio::awaitable<void> publish_settings(DynamicSettings dynamic) override;
 
+  // --- SecurityHost
+  boost::asio::awaitable<void> publish_security() override;
+
   Result<> open_stores();
   Result<BrokerConfig> config_with(const DynamicSettings& dynamic) const;
   void take_stored_settings();
   Result<> recover();
+  Result<> take_first_users();
   Result<> count_pending();
   Result<> settle_journals(storage::Recovered& recovered);
   Result<bool> is_ahead_of_journals(const storage::Recovered& recovered);
@@ -157,7 +168,10 @@ class Broker final : public TopicsHost, public SettingsHost {
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<Topics> topics_;
   std::unique_ptr<LiveSettings> settings_;
-  std::shared_ptr<const BrokerConfig> newest_config_;  // On shard 0; null: as at the start.
+  std::unique_ptr<LiveSecurity> live_security_;
+  std::vector<std::unique_ptr<ShardSecurity>> security_;  // Of each shard.
+  std::string login_secret_;                              // Another at each start.
+  std::shared_ptr<const BrokerConfig> newest_config_;     // On shard 0; null: as at the start.
   RecoverySummary recovery_;
   Sequence sequences_next_ = 1;     // On shard 0: the first that no block has.
   bool sequences_refused_ = false;  // On shard 0: and told so.

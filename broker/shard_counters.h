@@ -14,11 +14,18 @@ namespace tarry::broker {
 struct ShardCounters {
   std::uint64_t connections = 0;  // Now.
   std::uint64_t requests_total = 0;
+  std::uint64_t failed_logins_total = 0;
+  std::uint64_t refused_total = 0;  // For want of a right.
 
   void report(MetricSink& sink) const {
     sink.gauge({"tarry_broker_connections", "Open client connections."}, connections);
     sink.counter({"tarry_broker_requests_total", "Requests received over the Kafka protocol."},
                  requests_total);
+    sink.counter({"tarry_failed_logins_total", "Clients that failed to authenticate over SASL."},
+                 failed_logins_total);
+    sink.counter({"tarry_authorization_denied_total",
+                  "Operations that were denied because no rule allows them or one denies them."},
+                 refused_total);
   }
 };
 

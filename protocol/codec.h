@@ -43,9 +43,9 @@
 
 namespace tarry::protocol {
 
-// A request has thousands of elements at the very most; the bound keeps a frame of 100 MiB that
-// is all empty structs from becoming gigabytes of vectors.
-constexpr std::size_t max_elements = 1 << 20;
+// A tool that asks for all partitions of a broker names 200 000; the bound keeps a request that is
+// all empty structs from becoming gigabytes of vectors.
+constexpr std::size_t max_elements = 1 << 18;
 // Kafka's own messages have less than ten tagged fields, of some bytes each.
 constexpr std::size_t max_tagged_fields = 64;
 constexpr std::size_t max_tagged_field_size = 128 * 1024;

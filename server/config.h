@@ -22,6 +22,7 @@
 #include "broker/settings/broker_config.h"
 #include "delay/header_aliases.h"
 #include "server/address.h"
+#include "server/listener_config.h"
 #include "server/session_limits.h"
 #include "server/setting.h"
 
@@ -31,12 +32,13 @@ struct Config {
   broker::BrokerConfig broker;
   SessionLimits sessions;
 
-  HostPort listen{"localhost", 9092};  // listeners
-  std::optional<HostPort> advertise;   // advertised.listeners; port 0: the listener's.
+  std::vector<ListenerConfig> listeners;  // The first is the one that `tarry ready` calls kafka.
   std::optional<HostPort> admin{{"127.0.0.1", 8080}};  // tarry.admin.listener; empty: off.
   std::vector<std::string> admin_allowed_hosts;        // tarry.admin.allowed.hosts
   bool admin_open_reads = false;                       // tarry.admin.open.reads
-  std::size_t max_connections = 0;                     // max.connections
+  ListenerConfig admin_tls;                // tarry.admin.tls.*; without settings: plain HTTP.
+  std::size_t max_connections = 0;         // max.connections
+  std::size_t max_connections_per_ip = 0;  // max.connections.per.ip
   std::uint32_t shards = 1;                // tarry.shards, with 0 replaced by the cores.
   LogLevel log_level = LogLevel::info;     // tarry.log.level
   delay::HeaderAliases header_aliases;     // tarry.delay.header.aliases
@@ -49,6 +51,8 @@ struct Config {
     std::optional<std::int64_t> retention_ms, retention_minutes, retention_hours;
     std::optional<std::int64_t> roll_ms, roll_hours;
   } times;
+
+  ListenerKeys listener_keys;  // As given; make_config() has made `listeners` of them.
 
   std::vector<std::vector<Setting>> given;  // The layers of which it was made.
 };

@@ -15,6 +15,8 @@
 
 #include "base/time_text.h"
 #include "broker/settings/topic_config.h"
+#include "server/listener_keys.h"
+#include "server/security_keys.h"
 
 namespace tarry::server {
 namespace {
@@ -65,16 +67,8 @@ std::vector<ConfigKey> process_keys() {
   };
 }
 
-std::vector<ConfigKey> listener_keys() {
+std::vector<ConfigKey> connection_keys() {
   return {
-      {"advertised.listeners", "", "", ConfigType::string,
-       "The address that the broker tells clients to connect to. Empty: 127.0.0.1 for a listener "
-       "on localhost, the machine's host name for any other.",
-       set_advertised_listeners},
-      {"listeners", "PLAINTEXT://localhost:9092", "", ConfigType::list,
-       "The one address where clients connect. localhost means 127.0.0.1 and ::1, an empty host "
-       "every address of the machine, port 0 a free port.",
-       set_listeners},
       {"max.connections", "100000", "", ConfigType::integer,
        "The largest number of open connections; the broker closes new ones above it. The limit of "
        "open files, minus a reserve for the broker's own files, may lower it: a log line at the "
@@ -82,6 +76,13 @@ std::vector<ConfigKey> listener_keys() {
        number(1, max_int,
               [](Config& config, std::int64_t value) {
                 config.max_connections = static_cast<std::size_t>(value);
+              })},
+      {"max.connections.per.ip", "2147483647", "", ConfigType::integer,
+       "The largest number of open connections from one address; the broker closes new ones above "
+       "it.",
+       number(0, max_int,
+              [](Config& config, std::int64_t value) {
+                config.max_connections_per_ip = static_cast<std::size_t>(value);
               })},
       {"connections.max.idle.ms", "600000", "ms", ConfigType::long_,
        "The broker closes a connection that sends no request for this long.",
@@ -122,10 +123,12 @@ std::vector<ConfigKey> request_keys() {
       {"tarry.connection.write.stall.ms", "60000", "ms", ConfigType::long_,
        "The broker disconnects a client that reads none of its answers for this long.",
        session_number(&SessionLimits::write_stall, 1, max_time_ms)},
-      {"tarry.unfinished.max.bytes", "268435456", "bytes", ConfigType::long_,
-       "The limit of bytes that unfinished requests hold on all connections of a shard; above it "
-       "the broker closes the connection with the largest one.",
-       session_number(&SessionLimits::unfinished_bytes, 1, max_long)},
+      {"tarry.memory.bytes", "536870912", "bytes", ConfigType::long_,
+       "The limit of memory that clients can make the broker hold, on all connections together: "
+       "requests, what they are decoded into, answers, and what consumer groups say of their "
+       "members. Above it work waits, then is refused, and the broker closes the connections that "
+       "hold the most.",
+       broker_number(&BrokerConfig::memory_bytes, std::int64_t{16} << 20, std::int64_t{1} << 46)},
   };
 }
 
@@ -273,7 +276,7 @@ std::vector<ConfigKey> storage_keys() {
 
 // Those that clients can change while the broker runs, besides the defaults of topics.  The others
 // are read once: what is made from them is there for the life of the process.
-constexpr std::array<std::string_view, 31> dynamic_keys = {
+constexpr std::array<std::string_view, 30> dynamic_keys = {
     "auto.create.topics.enable",
     "connections.max.idle.ms",
     "delete.topic.enable",
@@ -304,7 +307,6 @@ constexpr std::array<std::string_view, 31> dynamic_keys = {
     "tarry.max.partitions",
     "tarry.metrics.max.series",
     "tarry.shutdown.timeout.ms",
-    "tarry.unfinished.max.bytes",
 };
 
 std::string_view unit_of(std::string_view name) {
@@ -334,11 +336,12 @@ void add_topic_defaults(std::vector<ConfigKey>& keys) {
 
 std::vector<ConfigKey> make_keys() {
   std::vector<ConfigKey> keys;
-  for (const auto table : {process_keys, listener_keys, request_keys, topic_keys, producer_keys,
-                           group_keys, offset_keys, log_keys, storage_keys})
+  for (const auto table :
+       {process_keys, connection_keys, listener_keys, tls_keys, admin_tls_keys, security_keys,
+        request_keys, topic_keys, producer_keys, group_keys, offset_keys, log_keys, storage_keys})
     std::ranges::move(table(), std::back_inserter(keys));
   for (auto& key : keys)
-    key.is_dynamic = std::ranges::find(dynamic_keys, key.name) != dynamic_keys.end();
+    key.is_dynamic |= std::ranges::find(dynamic_keys, key.name) != dynamic_keys.end();
   add_topic_defaults(keys);
   std::ranges::sort(keys, [](const auto& a, const auto& b) {
     return std::pair(a.name.starts_with("tarry."), a.name) <
@@ -348,50 +351,6 @@ std::vector<ConfigKey> make_keys() {
 }
 
 }  // namespace
-
-std::string ConfigKey::canonical(std::string_view value) const {
-  const bool is_address = name == "listeners" || name == "advertised.listeners";
-  if (is_address && !value.empty() && !value.contains("://"))
-    return fmt::format("{}{}", plaintext_prefix, value);
-  if (type == ConfigType::boolean) {
-    std::string lower(value);
-    for (char& c : lower) {
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    return lower;
-  }
-  if (type == ConfigType::integer || type == ConfigType::long_) {
-    if (const auto parsed = parse_whole_number(value)) return std::to_string(*parsed);
-  }
-  if (type == ConfigType::double_) {
-    double parsed = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (error == std::errc{} && end == value.data() + value.size())
-      return fmt::format("{}", parsed);
-  }
-  if (unit == "ms") {
-    if (const auto parsed = parse_duration(value)) return std::to_string(parsed->count());
-  } else if (unit == "bytes") {
-    if (const auto parsed = parse_size(value)) return std::to_string(*parsed);
-  }
-  return std::string(value);
-}
-
-Result<> ConfigKey::apply(Config& config, std::string_view value) const {
-  const auto put = set(config, canonical(value));
-  if (put) return put;
-  std::string allowed = put.error().message;
-  if (unit == "ms") allowed += ", in ms, or as in 90s and 7d";
-  if (unit == "bytes") allowed += ", in bytes, or as in 64KiB and 1GiB";
-  return fail(put.error().code, std::move(allowed));
-}
-
-std::string ConfigKey::allowed() const {
-  // No key takes a line feed, so each says what it would take.
-  Config scratch;
-  const auto said = set(scratch, "\n");
-  return said ? std::string() : said.error().message;
-}
 
 std::span<const ConfigKey> config_keys() {
   static const std::vector<ConfigKey> keys = make_keys();
@@ -403,6 +362,17 @@ const ConfigKey* find_config_key(std::string_view name) {
     if (key.name == name) return &key;
   }
   return nullptr;
+}
+
+const ConfigKey* find_setting_key(std::string_view name) {
+  const auto split = split_listener_key(name);
+  if (!split) return find_config_key(name);
+  const auto* key = find_config_key(split->second);
+  if (key == nullptr) {
+    const auto dot = split->second.find(".sasl.");
+    if (dot != std::string_view::npos) key = find_config_key(split->second.substr(dot + 1));
+  }
+  return key != nullptr && key->is_per_listener ? key : nullptr;
 }
 
 }  // namespace tarry::server

@@ -1,50 +1,19 @@
 #pragma once
 
-// ConfigKey: one row of the table of everything that may be set.
-//
-// A row is a key's default, unit, type, reason and the way into the Config.  Everything else is
-// derived from the table: reading and refusing values (config_layers.h), `tarry serve
-// --help-config` with the file etc/tarry.properties (config_help.h), and what DescribeConfigs
-// shows.  Names are Kafka's where Kafka has the thing, and tarry.* for ours; a default that a topic
-// may override comes from the broker's table of topic configs and keeps its range.
-//
-// Values in ms or bytes are plain numbers, as in Kafka, or 7d, 1h30m, 1GiB.  An empty value is
-// allowed where the default is empty.
-//
-// What always holds: each name stands once, each default is allowed.  The table is constant, and
-// any thread may read it.
+// The table of everything that may be set: the rows of all subjects, sorted.
 
 #include <span>
-#include <string>
 #include <string_view>
 
-#include "base/result.h"
-#include "broker/settings/topic_config.h"
-#include "server/config.h"
-#include "server/config_values.h"
+#include "server/config_key.h"
 
 namespace tarry::server {
-
-struct ConfigKey {
-  std::string_view name;
-  std::string_view fallback;  // The built-in default, as text.
-  std::string_view unit;      // "ms", "bytes" or empty.
-  broker::ConfigType type;
-  std::string_view reason;
-  SetValue set;             // Takes a canonical value.
-  bool is_dynamic = false;  // Clients can change it while the broker runs (live_config.h).
-
-  std::string allowed() const;
-  // The one form of a value that DescribeConfigs shows: "7d", "1GiB" and "007" as plain numbers,
-  // "True" as "true", an address with its protocol, as Kafka has them.  A value that is not allowed
-  // may come back as it is.
-  std::string canonical(std::string_view value) const;
-  // Checks `value`, in any form, and puts it into `config`; the error says what is allowed.
-  Result<> apply(Config& config, std::string_view value) const;
-};
 
 // In the order of their names, Kafka's first.
 std::span<const ConfigKey> config_keys();
 const ConfigKey* find_config_key(std::string_view name);  // Null: there is no such key.
+// The same for a name that may begin with "listener.name.NAME.", and behind that, if it is one of
+// SASL, with a mechanism: listener.name.external.plain.sasl.jaas.config.
+const ConfigKey* find_setting_key(std::string_view name);
 
 }  // namespace tarry::server

@@ -30,7 +30,13 @@ constexpr std::size_t max_compared = 99;
 
 // A setting as it was written: the value is the flag's own word, or follows the key.
 std::string setting_text(const Setting& setting) {
-  const std::string value = value_text(setting.value);
+  const auto* key = find_setting_key(setting.key);
+  // A misspelt key may hold a secret too.
+  const bool is_secret =
+      key == nullptr ? setting.key.contains("password") || setting.value.contains("-----BEGIN")
+                     : key->is_sensitive();
+  const std::string value =
+      is_secret && !setting.value.empty() ? "[hidden]" : value_text(setting.value);
   if (setting.where == "--set") return fmt::format("--set {}={}", printable(setting.key), value);
   if (setting.where.starts_with("--")) return fmt::format("{} {}", setting.where, value);
   return fmt::format("{}: {}={}", setting.where, printable(setting.key), value);
@@ -66,16 +72,23 @@ Error not_allowed(const Setting& setting, const Error& allowed) {
 Result<> apply_layer(const std::vector<Setting>& layer, Config& config, Values& values) {
   std::map<std::string_view, const Setting*> seen;
   for (const auto& setting : layer) {
-    const auto* key = find_config_key(setting.key);
+    const auto* key = find_setting_key(setting.key);
     if (key == nullptr) return fail(Errc::invalid, unknown_key_text(setting));
-    const auto [first, is_first] = seen.emplace(key->name, &setting);
+    const auto split = split_listener_key(setting.key);
+    const std::string_view name = split ? std::string_view(setting.key) : key->name;
+    const auto [first, is_first] = seen.emplace(name, &setting);
     if (!is_first) {
       return fail(Errc::invalid, fmt::format("{}: the key is given twice, first as {}: keep one",
                                              setting_text(setting), setting_text(*first->second)));
     }
-    if (const auto set = key->apply(config, setting.value); !set)
+    Config scratch;
+    if (const auto set = key->apply(split ? scratch : config, setting.value); !set)
       return std::unexpected(not_allowed(setting, set.error()));
-    values[key->name] = key->canonical(setting.value);
+    values[name] = key->canonical(setting.value);
+    if (split) {
+      config.listener_keys.of_listener[in_capitals(split->first)].insert_or_assign(
+          std::string(split->second), values[name]);
+    }
   }
   return {};
 }
@@ -128,19 +141,74 @@ Result<> check_flush_keys(const storage::Configs& topic_defaults) {
 }
 
 Result<> check_addresses(const Config& config) {
-  const bool same_port = config.admin && config.admin->port != 0 &&
-                         config.admin->port == config.listen.port &&
-                         (config.admin->host == config.listen.host || config.admin->host.empty() ||
-                          config.listen.host.empty());
-  if (!same_port) return {};
-  return fail(Errc::in_use,
-              fmt::format("tarry.admin.listener={}: that is the port of listeners={}: give "
-                          "another",
-                          config.admin->text(), config.listen.text()));
+  if (!config.admin || config.admin->port == 0) return {};
+  for (const auto& listener : config.listeners) {
+    const auto& listen = listener.listen;
+    if (config.admin->port != listen.port ||
+        (config.admin->host != listen.host && !config.admin->host.empty() && !listen.host.empty()))
+      continue;
+    return fail(Errc::in_use,
+                fmt::format("tarry.admin.listener={}: that is the port of listeners={}://{}: give "
+                            "another",
+                            config.admin->text(), listener.name, listen.text()));
+  }
+  return {};
+}
+
+// --listen is one listener, and listeners are all that there are.
+Result<> check_listen_flag(std::span<const std::vector<Setting>> layers) {
+  const Setting* flag = nullptr;
+  const Setting* key = nullptr;
+  for (const auto& layer : layers) {
+    for (const auto& setting : layer) {
+      if (setting.key != "listeners") continue;
+      const auto* row = find_config_key(setting.key);
+      // The file that comes with Tarry gives every key its default.
+      if (setting.where == "--listen") {
+        flag = &setting;
+      } else if (row->canonical(setting.value) != row->fallback) {
+        key = &setting;
+      }
+    }
+  }
+  if (flag == nullptr || key == nullptr) return {};
+  return fail(Errc::invalid, fmt::format("{} with {}: --listen is short for one PLAINTEXT "
+                                         "listener: keep one of the two",
+                                         setting_text(*flag), setting_text(*key)));
+}
+
+// Those of "listener.name.NAME.": what is given, and what clients may set.
+void add_listener_entries(const Config& config, const Values& values,
+                          std::vector<broker::ConfigEntry>& entries) {
+  const auto add = [&](std::string name, const ConfigKey& key, const std::string* given) {
+    entries.push_back({.name = std::move(name),
+                       .value = given == nullptr ? std::string() : *given,
+                       .fallback = "",
+                       .type = key.type,
+                       .is_default = given == nullptr,
+                       .is_sensitive = key.is_sensitive(),
+                       .is_dynamic = key.is_dynamic,
+                       .reason = std::string(key.reason)});
+  };
+  for (const auto& [name, value] : values) {
+    if (split_listener_key(name)) add(std::string(name), *find_setting_key(name), &value);
+  }
+  for (const auto& listener : config.listeners) {
+    if (!has_tls(listener.protocol)) continue;
+    std::string lower = listener.name;
+    for (char& c : lower) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    for (const auto& key : config_keys()) {
+      if (!key.is_per_listener || !key.is_dynamic) continue;
+      auto name = fmt::format("listener.name.{}.{}", lower, key.name);
+      if (!values.contains(name)) add(std::move(name), key, nullptr);
+    }
+  }
 }
 
 // The entries that DescribeConfigs shows.
-std::vector<broker::ConfigEntry> make_entries(const Values& values) {
+std::vector<broker::ConfigEntry> make_entries(const Config& config, const Values& values) {
   std::vector<broker::ConfigEntry> entries;
   for (const auto& key : config_keys()) {
     const auto found = values.find(key.name);
@@ -150,17 +218,18 @@ std::vector<broker::ConfigEntry> make_entries(const Values& values) {
                        .fallback = std::string(key.fallback),
                        .type = key.type,
                        .is_default = value == key.fallback,
-                       .is_sensitive = false,
+                       .is_sensitive = key.is_sensitive(),
                        .is_dynamic = key.is_dynamic,
                        .reason = std::string(key.reason)});
   }
+  add_listener_entries(config, values, entries);
   return entries;
 }
 
 }  // namespace
 
 Result<> check_setting(const Setting& setting) {
-  const auto* key = find_config_key(setting.key);
+  const auto* key = find_setting_key(setting.key);
   if (key == nullptr) return fail(Errc::invalid, unknown_key_text(setting));
   Config unused;
   if (const auto set = key->apply(unused, setting.value); !set)
@@ -183,9 +252,13 @@ Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
   if (auto checked = check_journal_keys(config); !checked) return std::unexpected(checked.error());
   if (auto checked = check_flush_keys(config.broker.topic_defaults); !checked)
     return std::unexpected(checked.error());
+  if (auto checked = check_listen_flag(layers); !checked) return std::unexpected(checked.error());
+  auto listeners = resolve_listeners(config.listener_keys);
+  if (!listeners) return std::unexpected(listeners.error());
+  config.listeners = std::move(*listeners);
   if (auto checked = check_addresses(config); !checked) return std::unexpected(checked.error());
   config.broker.given_topic_defaults = config.broker.topic_defaults;
-  config.broker.entries = make_entries(values);
+  config.broker.entries = make_entries(config, values);
   config.given.assign(layers.begin(), layers.end());
   return config;
 }

@@ -31,11 +31,6 @@ bool is_path(std::string_view value) {
       value, [](char c) { return c == ',' || static_cast<unsigned char>(c) < 0x20; });
 }
 
-Result<HostPort> parse_listener(std::string_view value) {
-  if (value.starts_with(plaintext_prefix)) value.remove_prefix(plaintext_prefix.size());
-  return parse_host_port(value);
-}
-
 constexpr std::array<std::pair<std::string_view, LogLevel>, 5> log_levels{
     {{"debug", LogLevel::debug},
      {"info", LogLevel::info},
@@ -99,27 +94,6 @@ Result<> set_log_directory(Config& config, std::string_view value) {
   return {};
 }
 
-Result<> set_listeners(Config& config, std::string_view value) {
-  auto parsed = parse_listener(value);
-  if (!parsed) return std::unexpected(parsed.error());
-  config.listen = std::move(*parsed);
-  return {};
-}
-Result<> set_advertised_listeners(Config& config, std::string_view value) {
-  if (value.empty()) {
-    config.advertise.reset();
-    return {};
-  }
-  auto parsed = parse_listener(value);
-  if (!parsed) return std::unexpected(parsed.error());
-  if (parsed->host.empty()) {
-    return fail(Errc::invalid,
-                "HOST:PORT with a host that clients can reach (port 0: the "
-                "listener's)");
-  }
-  config.advertise = std::move(*parsed);
-  return {};
-}
 Result<> set_admin_listener(Config& config, std::string_view value) {
   if (value == "off") {
     config.admin.reset();

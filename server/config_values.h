@@ -28,9 +28,6 @@ inline constexpr std::int64_t max_int = std::numeric_limits<std::int32_t>::max()
 // A century: a longer time is a typing error, and 64 bits of nanoseconds end at three centuries.
 inline constexpr std::int64_t max_time_ms = 3'155'760'000'000;
 
-// Kafka's form of an address names the protocol first: PLAINTEXT://localhost:9092.
-inline constexpr std::string_view plaintext_prefix = "PLAINTEXT://";
-
 // Nullopt when the text is anything else than a whole number.
 std::optional<std::int64_t> parse_whole_number(std::string_view value);
 
@@ -63,8 +60,6 @@ SetValue optional_time(std::optional<std::int64_t> Config::Times::*member, std::
 // A SetValue each, for a single key.
 Result<> set_data_directory(Config& config, std::string_view value);
 Result<> set_log_directory(Config& config, std::string_view value);
-Result<> set_listeners(Config& config, std::string_view value);
-Result<> set_advertised_listeners(Config& config, std::string_view value);
 Result<> set_admin_listener(Config& config, std::string_view value);
 Result<> set_admin_allowed_hosts(Config& config, std::string_view value);
 Result<> set_admin_open_reads(Config& config, std::string_view value);

@@ -183,9 +183,9 @@ HostPort BoundAddress::advertised() const {
 }
 
 Listener::Listener(asio::io_context& context, const Clock& clock, BoundAddress bound,
-                   std::size_t max_connections, Take take)
+                   OpenConnections& open, Take take)
     : clock_(clock),
-      max_connections_(max_connections),
+      open_(open),
       take_(std::move(take)),
       reserve_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
   for (const auto& socket : std::exchange(bound.sockets_, {})) {
@@ -255,17 +255,14 @@ void Listener::accept_some(Door& door) {
     peer.resize(size);
     // It is accepted first and then closed: a connection that is left in the backlog would wait
     // without an answer.
-    if (connections() >= max_connections_) {
+    std::string text = peer_text(peer);
+    if (const auto why = open_.begin(text); !why.empty()) {
       ::close(socket);
-      too_many_connections_.warn(
-          clock_.mono(), "server",
-          fmt::format("a connection from {} is refused: {} are open, which is the limit "
-                      "(max.connections, or less if the limit of open files is low)",
-                      peer_text(peer), max_connections_));
+      too_many_connections_.warn(clock_.mono(), "server",
+                                 fmt::format("a connection from {} is refused: {}", text, why));
       continue;
     }
-    connections_.fetch_add(1, std::memory_order_relaxed);
-    take_(socket, peer.protocol(), peer_text(peer));
+    take_(socket, peer.protocol(), std::move(text));
   }
   wait(door);
 }

@@ -12,13 +12,13 @@
 // A host name stands for all its addresses; localhost for 127.0.0.1 and, where the machine has
 // IPv6, ::1; no host for any address of either kind.  Port 0 is the same free port on all of them.
 //
-// Bounds: past max.connections, and when the process has no file descriptor left, a connection is
-// accepted and closed at once, so that it neither waits for ever nor keeps the listener busy.  One
-// descriptor is kept in reserve for the second case.  Both cases are logged, at a bounded rate.
+// Bounds: past max.connections (open_connections.h), and when the process has no file descriptor
+// left, a connection is accepted and closed at once, so that it neither waits for ever nor keeps
+// the listener busy.  One descriptor is kept in reserve for the second case.  Both cases are
+// logged, at a bounded rate.
 //
-// Belongs to shard 0's thread, but bind() and the count of connections.
+// Belongs to shard 0's thread, but bind().
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -34,6 +34,7 @@
 #include "base/log_throttle.h"
 #include "base/result.h"
 #include "server/address.h"
+#include "server/open_connections.h"
 
 namespace tarry::server {
 
@@ -73,17 +74,14 @@ class Listener {
   // Takes a socket over.  Called on shard 0's thread.
   using Take = std::function<void(int descriptor, boost::asio::ip::tcp protocol, std::string peer)>;
 
+  // Who is given a connection calls open.ended() when it has ended.
   Listener(boost::asio::io_context& context, const Clock& clock, BoundAddress bound,
-           std::size_t max_connections, Take take);
+           OpenConnections& open, Take take);
   ~Listener();
 
   // From now on clients can connect.
   Result<> start();
   void stop();
-
-  // A connection that was given to `take` has ended.  Any thread.
-  void connection_ended() { connections_.fetch_sub(1, std::memory_order_relaxed); }
-  std::size_t connections() const { return connections_.load(std::memory_order_relaxed); }
 
  private:
   struct Door {
@@ -99,14 +97,13 @@ class Listener {
   void pause_accepting(Door& door);
 
   const Clock& clock_;
-  const std::size_t max_connections_;
+  OpenConnections& open_;
   const Take take_;
   std::vector<std::unique_ptr<Door>> doors_;  // One an address.
   int reserve_;  // A descriptor that can be given up to accept a connection and close it.
   LogThrottle too_many_connections_;
   LogThrottle no_descriptor_;
   bool stopped_ = false;
-  std::atomic<std::size_t> connections_{0};
 };
 
 // "127.0.0.1:40312", "[::1]:40312".

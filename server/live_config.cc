@@ -9,11 +9,25 @@
 
 namespace tarry::server {
 
-LiveConfig::LiveConfig(Config at_start, std::function<void(const Config&)> on_change)
-    : at_start_(std::move(at_start)), on_change_(std::move(on_change)) {}
+namespace {
+
+bool has_tls_settings(const broker::DynamicSettings& dynamic) {
+  for (const auto* configs : {&dynamic.of_cluster, &dynamic.of_broker}) {
+    for (const auto& [key, value] : *configs) {
+      if (key.starts_with("ssl.") || key.contains(".ssl.")) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+LiveConfig::LiveConfig(Config at_start, std::function<void(const Config&)> on_change,
+                       std::function<Result<>(const Config&)> check)
+    : at_start_(std::move(at_start)), on_change_(std::move(on_change)), check_(std::move(check)) {}
 
 Result<std::string> LiveConfig::canonical(std::string_view key, std::string_view value) const {
-  const auto* found = find_config_key(key);
+  const auto* found = find_setting_key(key);
   TARRY_ASSERT(found != nullptr, "the broker knows the keys from this table");
   Config scratch;
   if (const auto put = found->apply(scratch, value); !put) return std::unexpected(put.error());
@@ -43,6 +57,13 @@ Result<broker::BrokerConfig> LiveConfig::config_with(const broker::DynamicSettin
   auto config = merged(dynamic);
   if (!config) return std::unexpected(config.error());
   return std::move(config->broker);
+}
+
+Result<> LiveConfig::check(const broker::DynamicSettings& dynamic) const {
+  if (!check_ || !has_tls_settings(dynamic)) return {};
+  const auto config = merged(dynamic);
+  if (!config) return std::unexpected(config.error());
+  return check_(*config);
 }
 
 void LiveConfig::changed(const broker::DynamicSettings& dynamic) {

@@ -23,11 +23,14 @@ namespace tarry::server {
 
 class LiveConfig final : public broker::SettingsTable {
  public:
-  // `on_change` is given each Config that holds from then on, the one of the start too.
-  LiveConfig(Config at_start, std::function<void(const Config&)> on_change);
+  // `on_change` is given each Config that holds from then on, the one of the start too.  `check`
+  // is asked before a client's settings of TLS hold: whether what they name can be used.
+  LiveConfig(Config at_start, std::function<void(const Config&)> on_change,
+             std::function<Result<>(const Config&)> check = {});
 
   Result<std::string> canonical(std::string_view key, std::string_view value) const override;
   Result<broker::BrokerConfig> config_with(const broker::DynamicSettings& dynamic) const override;
+  Result<> check(const broker::DynamicSettings& dynamic) const override;
   void changed(const broker::DynamicSettings& dynamic) override;
 
  private:
@@ -35,6 +38,7 @@ class LiveConfig final : public broker::SettingsTable {
 
   const Config at_start_;
   const std::function<void(const Config&)> on_change_;
+  const std::function<Result<>(const Config&)> check_;
 };
 
 }  // namespace tarry::server

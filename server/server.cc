@@ -1,11 +1,13 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <filesystem>
 #include <future>
+#include <mutex>
 #include <utility>
 
 #include <fmt/core.h>
@@ -20,10 +22,13 @@
 #include "server/blocking_pool.h"
 #include "server/listener.h"
 #include "server/live_config.h"
+#include "server/open_connections.h"
 #include "server/open_files.h"
 #include "server/session.h"
 #include "server/system_clock.h"
 #include "server/thread_name.h"
+#include "server/tls_context.h"
+#include "server/tls_handshakes.h"
 #include "server/wheel_driver.h"
 #include "storage/file.h"
 
@@ -41,6 +46,28 @@ auto run_on(asio::io_context& context, F work) {
   auto done = task.get_future();
   asio::post(context, std::move(task));
   return done.get();
+}
+
+std::shared_ptr<const broker::ListenerInfo> info_of(const ListenerConfig& listener,
+                                                    const HostPort& advertised) {
+  auto info = std::make_shared<broker::ListenerInfo>();
+  info->name = listener.name;
+  info->protocol = listener.protocol;
+  info->advertised_host = advertised.host;
+  info->advertised_port = advertised.port;
+  if (!has_sasl(listener.protocol)) return info;
+  for (const auto& [key, value] : listener.settings) {
+    if (key.starts_with("sasl.") || key.contains(".sasl.")) info->sasl_settings.emplace(key, value);
+  }
+  for (auto rest = listener.setting("sasl.enabled.mechanisms"); !rest.empty();) {
+    auto name = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    while (name.starts_with(' ')) name.remove_prefix(1);
+    while (name.ends_with(' ')) name.remove_suffix(1);
+    // Kafka's default, which Tarry does not have.
+    if (!name.empty() && name != "GSSAPI") info->mechanisms.push_back(in_capitals(name));
+  }
+  return info;
 }
 
 }  // namespace
@@ -65,6 +92,15 @@ struct Server::Parts {
     Sessions sessions;
   };
 
+  // Where clients come in.
+  struct Entrance {
+    HostPort address;  // With the port that was found.
+    std::shared_ptr<const broker::ListenerInfo> info;
+    std::unique_ptr<Listener> listener;
+    // Null: plain text.  On shard 0's thread once it runs.
+    std::shared_ptr<const TlsContext> tls;
+  };
+
   Config config;
   std::function<void(const Error&)> on_failure;
   SystemClock clock;
@@ -75,20 +111,33 @@ struct Server::Parts {
   std::optional<LiveConfig> live_config;
   std::unique_ptr<broker::Broker> broker;
   std::vector<std::unique_ptr<FrontEnd>> front_ends;
-  std::unique_ptr<Listener> listener;
-  std::unique_ptr<admin::HttpServer> admin;  // Null: off.
-  HostPort kafka;
+  std::unique_ptr<OpenConnections> connections;
+  std::vector<Entrance> entrances;  // One a listener, in their order; constant once it runs.
+  std::unique_ptr<admin::HttpServer> admin;   // Null: off.
+  std::unique_ptr<TlsHandshakes> handshakes;  // Null: no listener has TLS.
+  std::atomic<std::size_t> next_shard{0};     // Of the next connection.
+  std::mutex listeners_mutex;
+  std::vector<ListenerConfig> listeners_now;  // With what clients have changed.
   // As they are now; `config` has those of the start.
   std::atomic<std::chrono::milliseconds> shutdown_timeout{};
   SessionLimits limits;
   bool running = false;
   std::vector<std::future<void>> ending;  // One a shard, once its sessions are closed.
 
-  Result<> open(const BoundAddress& bound);
+  Result<std::vector<BoundAddress>> bind();
+  Result<> open();
+  void make_listeners(std::vector<BoundAddress> bound);
+  std::string listeners_text() const;
   void settings_changed(const Config& now);
   std::size_t connection_limit() const;
   void run_loop(EventLoop& loop, std::size_t index);
   void give(std::size_t index, Arrival arrival);
+  void accepted(const Entrance& entrance, Arrival arrival);
+  void give_next(Arrival arrival);
+  using TlsContexts = std::vector<std::shared_ptr<const TlsContext>>;
+  TlsContexts read_certificates(const std::vector<ListenerConfig>& listeners) const;
+  void use_certificates(const TlsContexts& contexts);
+  Result<> read_admin_certificate();
   Result<> end_sessions();
   void end_threads();
 };
@@ -107,7 +156,10 @@ Server::~Server() {
 }
 
 HostPort Server::kafka() const {
-  return parts_->kafka;
+  return parts_->entrances.front().address;
+}
+std::string Server::listeners() const {
+  return parts_->listeners_text();
 }
 std::optional<HostPort> Server::admin() const {
   if (!parts_->admin) return std::nullopt;
@@ -136,8 +188,107 @@ std::size_t Server::Parts::connection_limit() const {
   return limit;
 }
 
+// Nothing where the admin has no TLS.  Before the threads run, or on the thread of reload().
+Result<> Server::Parts::read_admin_certificate() {
+  if (!admin || config.admin_tls.settings.empty()) return {};
+  auto made = TlsContext::make(config.admin_tls, clock.wall());
+  if (!made) return std::unexpected(made.error());
+  const std::shared_ptr<ssl_ctx_st> context(*made, (*made)->get());
+  if (running) {
+    asio::post(loops[0]->context, [this, context] { admin->use_tls(context); });
+  } else {
+    admin->use_tls(context);
+  }
+  return {};
+}
+
+// Takes the addresses, and notes what clients are told of each.
+Result<std::vector<BoundAddress>> Server::Parts::bind() {
+  std::vector<BoundAddress> all;
+  for (const auto& listener : config.listeners) {
+    auto bound = BoundAddress::bind(listener.listen, "listeners");
+    if (!bound) return std::unexpected(bound.error());
+    HostPort advertised = listener.advertise.value_or(bound->advertised());
+    if (advertised.port == 0) advertised.port = bound->address().port;
+    std::shared_ptr<const TlsContext> tls;
+    if (has_tls(listener.protocol)) {
+      auto made = TlsContext::make(listener, clock.wall());
+      if (!made) return std::unexpected(made.error());
+      tls = std::move(*made);
+    }
+    entrances.push_back({bound->address(), info_of(listener, advertised), nullptr, std::move(tls)});
+    all.push_back(std::move(*bound));
+  }
+  return all;
+}
+
+void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
+  for (std::size_t i = 0; i < bound.size(); ++i) {
+    Entrance& entrance = entrances[i];
+    if (!bound[i].is_loopback() && !has_sasl(entrance.info->protocol) &&
+        config.listeners[i].setting("ssl.client.auth") != "required") {
+      log_warn("server",
+               "clients connect to {}, which is not loopback: anyone who can reach the port has "
+               "full access",
+               entrance.address.text());
+    }
+    entrance.listener = std::make_unique<Listener>(
+        loops[0]->context, clock, std::move(bound[i]), *connections,
+        [this, &entrance](int descriptor, asio::ip::tcp protocol, std::string peer) {
+          Arrival arrival{.descriptor = descriptor, .protocol = protocol, .peer = std::move(peer)};
+          arrival.origin.listener = entrance.info;
+          accepted(entrance, std::move(arrival));
+        });
+  }
+}
+
+void Server::Parts::accepted(const Entrance& entrance, Arrival arrival) {
+  if (entrance.tls) return handshakes->begin(std::move(arrival), entrance.tls);
+  give_next(std::move(arrival));
+}
+
+void Server::Parts::give_next(Arrival arrival) {
+  const auto next = next_shard.fetch_add(1, std::memory_order_relaxed);
+  give(next % loops.size(), std::move(arrival));
+}
+
+// One for each listener; null where it has no TLS or its certificate cannot be used.
+Server::Parts::TlsContexts Server::Parts::read_certificates(
+    const std::vector<ListenerConfig>& listeners) const {
+  TlsContexts contexts;
+  for (const auto& listener : listeners) {
+    auto& context = contexts.emplace_back();
+    if (!has_tls(listener.protocol)) continue;
+    auto made = TlsContext::make(listener, clock.wall());
+    if (made) {
+      context = std::move(*made);
+    } else {
+      log_error("server", "listener {} keeps the certificate that it has: {}", listener.name,
+                made.error().message);
+    }
+  }
+  return contexts;
+}
+
+void Server::Parts::use_certificates(const TlsContexts& contexts) {
+  for (std::size_t i = 0; i < std::min(contexts.size(), entrances.size()); ++i) {
+    if (!contexts[i] || !entrances[i].tls) continue;
+    if (contexts[i]->description() != entrances[i].tls->description()) {
+      log_info("server", "listener {} has a new certificate: {}", entrances[i].info->name,
+               contexts[i]->description());
+    }
+    entrances[i].tls = contexts[i];
+  }
+}
+
+std::string Server::Parts::listeners_text() const {
+  std::vector<NamedAddress> all;
+  for (const auto& entrance : entrances) all.push_back({entrance.info->name, entrance.address});
+  return server::listeners_text(all);
+}
+
 // Broker, sessions and wheels, on threads that have not begun.
-Result<> Server::Parts::open(const BoundAddress& bound) {
+Result<> Server::Parts::open() {
   pool = std::make_unique<BlockingPool>(BlockingPool::threads_for(loops.size()));
 
   broker::BrokerSetup setup;
@@ -146,11 +297,19 @@ Result<> Server::Parts::open(const BoundAddress& bound) {
   setup.clock = &clock;
   setup.random = &random;
   setup.on_failure = on_failure;
-  live_config.emplace(config, [this](const Config& now) { settings_changed(now); });
+  live_config.emplace(
+      config, [this](const Config& now) { settings_changed(now); },
+      [this](const Config& now) -> Result<> {
+        for (const auto& listener : now.listeners) {
+          if (!has_tls(listener.protocol)) continue;
+          if (const auto made = TlsContext::make(listener, clock.wall()); !made)
+            return std::unexpected(made.error());
+        }
+        return {};
+      });
   setup.settings = &*live_config;
-  const HostPort advertised = config.advertise.value_or(bound.advertised());
-  setup.config.advertised_host = advertised.host;
-  setup.config.advertised_port = advertised.port == 0 ? bound.address().port : advertised.port;
+  setup.config.advertised_host = entrances.front().info->advertised_host;
+  setup.config.advertised_port = entrances.front().info->advertised_port;
   for (std::uint32_t i = 0; i < config.shards; ++i) {
     EventLoop& loop = *loops[i];
     loop.background = pool->background_for(loop.context);
@@ -179,6 +338,12 @@ void Server::Parts::settings_changed(const Config& now) {
   set_log_format(now.log_format);
   shutdown_timeout = now.shutdown_timeout;
   limits = now.sessions;
+  {
+    const std::lock_guard lock(listeners_mutex);
+    // What a client sets again is read again, though it is the same path.
+    listeners_now = now.listeners;
+  }
+  use_certificates(read_certificates(now.listeners));
   for (auto& front_end : front_ends) {
     asio::post(front_end->loop.context,
                [&sessions = front_end->sessions, limits = limits] { sessions.set_limits(limits); });
@@ -188,9 +353,8 @@ void Server::Parts::settings_changed(const Config& now) {
 Result<> Server::start() {
   Parts& parts = *parts_;
   // The addresses come first: a port in use is refused before anything on disk is touched.
-  auto bound = BoundAddress::bind(parts.config.listen, "listeners");
+  auto bound = parts.bind();
   if (!bound) return std::unexpected(bound.error());
-  parts.kafka = bound->address();
   for (std::uint32_t i = 0; i < parts.config.shards; ++i)
     parts.loops.push_back(std::make_unique<Parts::EventLoop>());
   if (parts.config.admin) {
@@ -202,8 +366,9 @@ Result<> Server::start() {
     auto taken = admin::HttpServer::open(parts.loops[0]->context.get_executor(), options);
     if (!taken) return std::unexpected(taken.error());
     parts.admin = std::move(*taken);
+    if (auto read = parts.read_admin_certificate(); !read) return read;
   }
-  if (auto opened = parts.open(*bound); !opened) {
+  if (auto opened = parts.open(); !opened) {
     parts.end_threads();
     return opened;
   }
@@ -211,22 +376,20 @@ Result<> Server::start() {
     parts.front_ends.push_back(std::make_unique<Parts::FrontEnd>(
         *parts.loops[i], *parts.broker, parts.broker->shard(i), parts.limits));
   }
-  if (!bound->is_loopback()) {
-    log_warn("server",
-             "clients connect to {}, which is not loopback: anyone who can reach the port has full "
-             "access",
-             parts.kafka.text());
-  }
   const std::size_t max_connections = parts.connection_limit();
-  parts.listener = std::make_unique<Listener>(
-      parts.loops[0]->context, parts.clock, std::move(*bound), max_connections,
-      [&parts, next = std::size_t{0}](int descriptor, asio::ip::tcp protocol,
-                                      std::string peer) mutable {
-        parts.give(next, {descriptor, protocol, std::move(peer)});
-        next = (next + 1) % parts.loops.size();
-      });
+  parts.connections =
+      std::make_unique<OpenConnections>(max_connections, parts.config.max_connections_per_ip);
+  parts.make_listeners(std::move(*bound));
+  if (std::ranges::any_of(parts.entrances, [](const auto& entrance) { return !!entrance.tls; })) {
+    parts.handshakes = std::make_unique<TlsHandshakes>(
+        parts.clock, std::max<std::size_t>(1, parts.loops.size() / 2), TlsHandshakeLimits{},
+        [&parts](Arrival arrival) { parts.give_next(std::move(arrival)); },
+        [&parts](const std::string& peer) { parts.connections->ended(peer); });
+  }
   for (auto& front_end : parts.front_ends) {
-    front_end->sessions.on_ended = [&parts] { parts.listener->connection_ended(); };
+    front_end->sessions.on_ended = [&parts](std::string_view peer) {
+      parts.connections->ended(peer);
+    };
     front_end->sessions.move_to = [&parts](broker::Shard& there, Arrival arrival) {
       parts.give(there.index(), std::move(arrival));
     };
@@ -243,11 +406,15 @@ Result<> Server::start() {
   ready->get_future().wait_for(std::chrono::seconds{10});
   const auto listening = run_on(parts.loops[0]->context, [&]() -> Result<> {
     if (parts.admin) {
-      if (auto begun = parts.admin->start(*parts.broker, parts.kafka.text(), max_connections);
+      if (auto begun = parts.admin->start(*parts.broker, {parts.entrances.front().address.text(),
+                                                          parts.listeners_text(), max_connections});
           !begun)
         return begun;
     }
-    return parts.listener->start();
+    for (auto& entrance : parts.entrances) {
+      if (auto begun = entrance.listener->start(); !begun) return begun;
+    }
+    return {};
   });
   if (!listening) {
     while (!stop()) {
@@ -291,7 +458,7 @@ Result<> Server::Parts::end_sessions() {
         Errc::stopped,
         fmt::format(
             "requests of {} connections are still running after tarry.shutdown.timeout.ms={}",
-            listener->connections(), timeout.count()));
+            connections->count(), timeout.count()));
   }
   return {};
 }
@@ -303,6 +470,21 @@ void Server::Parts::end_threads() {
   for (auto& loop : loops) {
     if (loop->thread.joinable()) loop->thread.join();
   }
+}
+
+void Server::reload() {
+  Parts& parts = *parts_;
+  std::vector<ListenerConfig> listeners;
+  {
+    const std::lock_guard lock(parts.listeners_mutex);
+    listeners = parts.listeners_now;
+  }
+  // Files are read on this thread, so that no shard waits for them.
+  auto contexts = parts.read_certificates(listeners);
+  asio::post(parts.loops[0]->context,
+             [&parts, contexts = std::move(contexts)] { parts.use_certificates(contexts); });
+  if (const auto read = parts.read_admin_certificate(); !read)
+    log_error("server", "the admin keeps the certificate that it has: {}", read.error().message);
 }
 
 void Server::ask_shards(std::function<void()> all_answered) {
@@ -320,9 +502,10 @@ Result<> Server::stop() {
   if (!parts.running) return {};
   // New clients first: otherwise the sessions below would never become fewer.
   run_on(parts.loops[0]->context, [&] {
-    parts.listener->stop();
+    for (auto& entrance : parts.entrances) entrance.listener->stop();
     if (parts.admin) parts.admin->stop();
   });
+  if (parts.handshakes) parts.handshakes->stop();
   if (auto ended = parts.end_sessions(); !ended) return ended;
   parts.running = false;
   std::promise<void> stopped;

@@ -47,12 +47,17 @@ class Server {
   // threads still run.  The program then ends, or calls stop() again.
   Result<> stop();
 
+  // Reads the certificates again (SIGHUP); a listener whose new ones cannot be used keeps the old
+  // ones, and a line in the log says why.  Between start() and stop(), on their thread.
+  void reload();
+
   // Calls `all_answered`, on one of the shards' threads, once each of them has taken a turn.  From
   // any thread, between start() and stop().
   void ask_shards(std::function<void()> all_answered);
 
   // Meaningful between start() and stop().
-  HostPort kafka() const;                 // The address for clients, with the port that was found.
+  HostPort kafka() const;                 // The first listener's, with the port that was found.
+  std::string listeners() const;          // All: "INTERNAL://127.0.0.1:9092,EXTERNAL://[::]:9093".
   std::optional<HostPort> admin() const;  // Empty: off.
   const std::string& data() const;        // Absolute.
   std::uint32_t shards() const;

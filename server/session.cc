@@ -11,6 +11,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 
 #include "base/log.h"
 #include "broker/broker.h"
@@ -28,8 +29,39 @@ constexpr std::size_t scratch_bytes = 256 * 1024;
 // read into the shared buffer may take several frames at once.
 constexpr std::size_t min_partial_bytes = 4096;
 
+// A request that needs less is begun without asking for it.
+constexpr std::size_t min_working_bytes = 64 * 1024;
+
+// Until a client has logged in.
+constexpr std::int32_t max_login_frame_bytes = 64 * 1024;
+constexpr std::chrono::seconds max_login_time{10};
+
+bool is_part_of_login(protocol::ApiKey key) {
+  return key == protocol::ApiKey::api_versions || key == protocol::ApiKey::sasl_handshake ||
+         key == protocol::ApiKey::sasl_authenticate;
+}
+
 // One gather write.  IOV_MAX is 1024; a Fetch answer has two pieces a batch.
 constexpr std::size_t max_pieces = 128;
+
+// Of TLS, in one turn of the shard: less than a millisecond.
+constexpr std::size_t max_encrypted_bytes = 1024 * 1024;
+
+// The first bytes of a TLS record with a ClientHello: type and version.
+bool looks_like_tls(std::span<const std::uint8_t> bytes) {
+  return bytes[0] == 0x16 && bytes[1] == 0x03 && bytes[2] <= 0x04;
+}
+
+asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
+                                              broker::RequestContext context, std::size_t bytes) {
+  if (!co_await context.charge.grow(bytes)) {
+    co_return broker::Answer{
+        {},
+        fmt::format("a request of {} bytes found no memory in time (tarry.memory.bytes)",
+                    context.frame_bytes)};
+  }
+  co_return co_await handler.run(std::move(context));
+}
 
 }  // namespace
 
@@ -39,17 +71,20 @@ Sessions::Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits l
       limits_(limits),
       peers_(shard.executor()),
       scratch_(std::make_unique_for_overwrite<std::uint8_t[]>(scratch_bytes)),
-      endings_(ending_count, LogThrottle(lines_per_kind)) {}
+      endings_(ending_count - 1, LogThrottle(lines_per_kind)) {
+  // A wrong setting in one client repeats it for as long as that runs.
+  endings_.emplace_back(1);
+}
 
 Sessions::~Sessions() {
   TARRY_ASSERT(first_ == nullptr, "sessions end before what they belong to");
 }
 
 void Sessions::take(Arrival arrival) {
-  const auto refused = [&](const std::string& why) {
+  const auto refused = [this, peer = arrival.peer](const std::string& why) {
     not_taken_.warn(shard_.clock().mono(), "server",
                     fmt::format("a new connection is closed at once: {}", why));
-    if (on_ended) on_ended();
+    if (on_ended) on_ended(peer);
   };
   asio::ip::tcp::socket socket(shard_.executor());
   boost::system::error_code error;
@@ -76,20 +111,6 @@ void Sessions::close_all(std::string_view reason) {
     session = session->next_;
     alive->close(reason, Ending::usual);
   }
-}
-
-void Sessions::end_largest_unfinished() {
-  Session* largest = first_;
-  for (Session* session = first_; session != nullptr; session = session->next_) {
-    if (session->unfinished_bytes_ > largest->unfinished_bytes_) largest = session;
-  }
-  const auto alive = largest->shared_from_this();
-  alive->close(
-      fmt::format(
-          "unfinished requests hold {} bytes; the limit is {} (tarry.unfinished.max.bytes), "
-          "and this connection holds the most, {}",
-          unfinished_bytes_, limits_.unfinished_bytes, largest->unfinished_bytes_),
-      Ending::too_much_held);
 }
 
 void Sessions::end(std::string_view reason, std::move_only_function<void()> then) {
@@ -124,10 +145,13 @@ std::size_t Sessions::bytes_in_flight() const {
 }
 
 Session::Session(Sessions& owner, asio::ip::tcp::socket socket, Arrival arrival)
-    : owner_(owner),
+    : broker::Debtor(owner.shard_.ledger()),
+      owner_(owner),
       socket_(std::move(socket)),
-      connection_(std::move(arrival.peer)),
-      unread_(std::move(arrival.unread)) {
+      tls_(std::move(arrival.tls)),
+      connection_(std::move(arrival.peer), std::move(arrival.origin)),
+      unread_(std::move(arrival.unread)),
+      held_(owner.shard_.ledger(), this) {
   connection_.client_software_name = std::move(arrival.software_name);
   connection_.client_software_version = std::move(arrival.software_version);
   next_ = owner_.first_;
@@ -142,7 +166,7 @@ Session::~Session() {
   *previous_ = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
   // A connection that moved to another shard has not ended: the listener counts it still.
-  if (!moved_away_ && owner_.on_ended) owner_.on_ended();
+  if (!moved_away_ && owner_.on_ended) owner_.on_ended(connection_.peer());
   owner_.ended_one();
 }
 
@@ -174,8 +198,9 @@ void Session::start() {
   // Answers are written whole, so Nagle's algorithm would only delay them.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   guarded([this] {
-    count_unfinished();
+    count_held();
     arm(idle_, owner_.limits_.idle);
+    if (connection_.needs_login()) arm(login_, max_login_time);
     wait_readable();
   });
 }
@@ -186,15 +211,34 @@ void Session::close(std::string_view reason, Ending kind) {
   // The steps below cancel what holds the last references to this session.
   const auto alive = shared_from_this();
   watch_peer(false);
+  if (tls_) tls_->say_end();
   boost::system::error_code ignored;
   socket_.close(ignored);
   idle_.cancel();
   stalled_.cancel();
+  login_.cancel();
+  drop_what_is_held();
+  connection_.close();
+}
+
+// Only requests that run keep their frames.
+void Session::drop_what_is_held() {
+  for (const Request& request : waiting_) slots_[request.number - first_slot_].request_bytes = 0;
+  requests_bytes_ = 0;
+  for (Slot& slot : slots_) {
+    if (slot.answered) {
+      slot.answer = {};
+      slot.views = {};
+      slot.request_bytes = 0;
+    }
+    requests_bytes_ += slot.request_bytes;
+  }
   waiting_.clear();
   out_.clear();
+  viewing_.clear();
+  answers_bytes_ = viewed_bytes_ = 0;
   unread_ = {};
-  count_unfinished();
-  connection_.close();
+  count_held();
 }
 
 void Session::wait_readable() {
@@ -205,7 +249,7 @@ void Session::wait_readable() {
       unread_.ahead = {};
       unread_.ahead_from = 0;
     }
-    count_unfinished();
+    count_held();
     pump();
   }
   if (closed_) return;
@@ -213,12 +257,26 @@ void Session::wait_readable() {
   watch_peer(is_full());
   if (reading_ || is_full()) return;
   reading_ = true;
-  socket_.async_wait(asio::socket_base::wait_read,
-                     [self = shared_from_this()](const boost::system::error_code& error) {
-                       self->reading_ = false;
-                       if (error || self->closed_) return;
-                       self->guarded([&] { self->read_some(); });
-                     });
+  const auto readable = [self = shared_from_this()](const boost::system::error_code& error) {
+    self->reading_ = false;
+    if (error || self->closed_) return;
+    self->guarded([&] { self->read_some(); });
+  };
+  // The rest of a TLS record that was read in part: the socket need not become readable again.
+  if (tls_ && tls_->has_pending())
+    return asio::post(socket_.get_executor(), [readable] { readable({}); });
+  socket_.async_wait(asio::socket_base::wait_read, readable);
+}
+
+std::size_t Session::receive(std::span<std::uint8_t> into, boost::system::error_code& error) {
+  if (tls_) return tls_->read_some(into, error);
+  return socket_.read_some(asio::buffer(into.data(), into.size()), error);
+}
+
+std::size_t Session::send(std::span<const asio::const_buffer> pieces,
+                          boost::system::error_code& error) {
+  if (tls_) return tls_->write_some(pieces, error);
+  return socket_.write_some(pieces, error);
 }
 
 void Session::watch_peer(bool watched) {
@@ -236,11 +294,10 @@ void Session::read_some() {
   // The rest of a large frame is read to where it belongs, so that it is copied once only.
   if (unread_.partial && unread_.partial->come() >= min_partial_bytes) {
     const auto room = unread_.partial->room();
-    unread_.partial->came(socket_.read_some(asio::buffer(room.data(), room.size()), error));
+    unread_.partial->came(receive(room, error));
     if (unread_.partial->whole()) admit(std::exchange(unread_.partial, nullptr));
   } else {
-    const std::size_t got =
-        socket_.read_some(asio::buffer(owner_.scratch_.get(), scratch_bytes), error);
+    const std::size_t got = receive({owner_.scratch_.get(), scratch_bytes}, error);
     const std::size_t taken = take({owner_.scratch_.get(), got});
     unread_.ahead.assign(owner_.scratch_.get() + taken, owner_.scratch_.get() + got);
   }
@@ -251,16 +308,14 @@ void Session::read_some() {
         within ? "the client closed the connection in the middle of a request" : error.message(),
         within ? Ending::cut_off : Ending::usual);
   }
-  count_unfinished();
+  count_held();
   pump();
   wait_readable();
 }
 
-void Session::count_unfinished() {
-  const std::size_t now = unread_.partial ? unread_.partial->come() : 0;
-  owner_.unfinished_bytes_ += now;
-  owner_.unfinished_bytes_ -= std::exchange(unfinished_bytes_, now);
-  if (owner_.unfinished_bytes_ > owner_.limits_.unfinished_bytes) owner_.end_largest_unfinished();
+void Session::count_held() {
+  const std::size_t unfinished = unread_.partial ? unread_.partial->come() : 0;
+  held_.set(unfinished + unread_.ahead.size() + requests_bytes_ + answers_bytes_ - viewed_bytes_);
 }
 
 std::size_t Session::take(Bytes bytes) {
@@ -274,7 +329,20 @@ std::size_t Session::take(Bytes bytes) {
       bytes = bytes.subspan(more);
       if (unread_.size_come < unread_.size.size()) break;
       const auto claimed = load_be<std::int32_t>(unread_.size.data());
+      if (connection_.needs_login() && claimed > max_login_frame_bytes) {
+        close(fmt::format("a request of {} bytes before its login; the limit is {}", claimed,
+                          max_login_frame_bytes),
+              Ending::bad_frame);
+        break;
+      }
       if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
+        if (!tls_ && looks_like_tls(unread_.size)) {
+          close(fmt::format("the client speaks TLS, and the listener {} expects plain text: give "
+                            "the client another port, or security.protocol=PLAINTEXT",
+                            connection_.listener().name),
+                Ending::speaks_tls);
+          break;
+        }
         close(fmt::format("a request has {} bytes; the limit is {} (socket.request.max.bytes)",
                           claimed, owner_.limits_.frame_bytes),
               Ending::bad_frame);
@@ -291,18 +359,35 @@ std::size_t Session::take(Bytes bytes) {
 void Session::admit(std::shared_ptr<Frame> frame) {
   unread_.size_come = 0;
   arm(idle_, owner_.limits_.idle);
+  if (connection_.takes_raw_tokens) return admit_raw_token(std::move(frame));
   auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::refusal_reason(*header) : header.error().message;
+  if (refused.empty() && connection_.needs_login() && !is_part_of_login(header->api_key()))
+    refused = fmt::format("a {} request before its login", protocol::name(header->api_key()));
   if (!refused.empty()) return close(refused, Ending::bad_request);
   ++owner_.shard_.counters.requests_total;
-  const auto* handler = broker::find_handler(header->key);
+  enqueue(std::move(frame), *header, *broker::find_handler(header->key));
+}
+
+// The client has begun its login as clients did before SaslAuthenticate: its token stands alone.
+void Session::admit_raw_token(std::shared_ptr<Frame> frame) {
+  protocol::RequestHeader header;
+  header.key = static_cast<std::int16_t>(protocol::ApiKey::sasl_authenticate);
+  header.api = protocol::find_api(protocol::ApiKey::sasl_authenticate);
+  header.body = frame->view();
+  enqueue(std::move(frame), header, broker::raw_token_handler());
+}
+
+void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,
+                      const broker::Handler& handler) {
   const std::size_t bytes = frame->size();
   requests_bytes_ += bytes;
   slots_.push_back({.request_bytes = bytes, .reserved = 0, .answered = false, .answer = {}});
-  broker::RequestContext context{owner_.broker_, owner_.shard_, connection_, *header, frame, bytes};
+  broker::RequestContext context{owner_.broker_, owner_.shard_, connection_, header, frame, bytes};
+  context.charge = broker::Charge(owner_.shard_.ledger(), this);
   const std::size_t max_answered =
-      handler->max_answered == nullptr ? 0 : handler->max_answered(context);
-  waiting_.push_back({std::move(frame), std::move(context), handler,
+      handler.max_answered == nullptr ? 0 : handler.max_answered(context);
+  waiting_.push_back({std::move(frame), std::move(context), &handler,
                       first_slot_ + slots_.size() - 1, max_answered});
 }
 
@@ -321,7 +406,7 @@ bool Session::has_room_for_answer_of(const Request& request) const {
 
 void Session::pump() {
   if (std::exchange(pumping_, true)) return;  // A handler that ends at once comes back in here.
-  while (!waiting_.empty() && !closed_ && !exclusive_running_) {
+  while (!waiting_.empty() && !closed_ && !exclusive_running_ && !connection_.ends_when_answered) {
     const bool pipelined = waiting_.front().handler->pipelined;
     if (!pipelined && running_ > 0) break;
     if (!has_room_for_answer_of(waiting_.front())) break;
@@ -340,8 +425,15 @@ void Session::run(Request request) {
   const auto frame = request.frame;
   const auto number = request.number;
   const auto key = request.context.header.key;
+  const auto& handler = *request.handler;
+  const std::size_t working = broker::working_bytes(handler, request.context.frame_bytes);
+  // A pipelined one takes its place in its partitions' order at once.
+  const bool at_once = handler.pipelined || working < min_working_bytes;
+  if (at_once) request.context.charge.set(working);
   asio::co_spawn(
-      owner_.shard_.executor(), request.handler->run(std::move(request.context)),
+      owner_.shard_.executor(),
+      at_once ? handler.run(std::move(request.context))
+              : run_when_room(handler, std::move(request.context), working),
       [self = shared_from_this(), frame, number, key](std::exception_ptr failed,
                                                       broker::Answer answer) {
         if (failed) {
@@ -364,21 +456,33 @@ void Session::run(Request request) {
 void Session::answered(std::uint64_t number, broker::Answer answer) {
   --running_;
   exclusive_running_ = false;
-  if (closed_) return;
   Slot& slot = slots_[number - first_slot_];
   slot.answered = true;
+  if (login_.armed() && !connection_.needs_login()) login_.cancel();
+  if (closed_) {
+    requests_bytes_ -= std::exchange(slot.request_bytes, 0);
+    return count_held();
+  }
+  for (const auto& view : answer.tail_views) slot.viewed += view.bytes;
+  viewed_bytes_ += slot.viewed;
+  if (slot.viewed > 0) slot.views = {owner_.shard_.ledger(), std::move(answer.tail_views)};
   slot.answer = std::move(answer);
   reserved_bytes_ -= std::exchange(slot.reserved, 0);
   for (const auto& piece : slot.answer.frame) answers_bytes_ += piece.size();
   write_answers();
-  if (closed_ || moved()) return;
+  if (closed_) return;
+  count_held();
+  if (moved()) return;
   pump();
   wait_readable();
 }
 
 void Session::write_answers() {
   if (writing_) return;
+  std::size_t encrypted = 0;
   while (!closed_) {
+    // A client that reads as fast as we encrypt would hold the shard.
+    if (encrypted >= max_encrypted_bytes && !out_.empty()) return wait_writable();
     // Ready answers join the pieces that are being sent, in the order of the requests.
     while (!slots_.empty() && slots_.front().answered && out_.size() < max_pieces) {
       Slot slot = std::move(slots_.front());
@@ -387,10 +491,16 @@ void Session::write_answers() {
       requests_bytes_ -= slot.request_bytes;
       if (!slot.answer.close.empty()) return close(slot.answer.close, Ending::refused);
       for (auto& piece : slot.answer.frame) {
+        queued_ += piece.size();
         if (!piece.empty()) out_.push_back(std::move(piece));
       }
+      if (slot.viewed > 0) viewing_.push_back({queued_, slot.viewed, std::move(slot.views)});
     }
-    if (out_.empty()) return stalled_.cancel();
+    if (out_.empty()) {
+      stalled_.cancel();
+      if (connection_.ends_when_answered && running_ == 0) close("its login failed", Ending::usual);
+      return;
+    }
 
     std::array<asio::const_buffer, max_pieces> buffers;
     std::size_t count = 0;
@@ -400,12 +510,18 @@ void Session::write_answers() {
       buffers[count++] = asio::const_buffer(piece.data() + skip, piece.size() - skip);
     }
     boost::system::error_code error;
-    std::size_t sent = socket_.write_some(std::span(buffers.data(), count), error);
+    std::size_t sent = send(std::span(buffers.data(), count), error);
     if (error == asio::error::would_block) return wait_writable();
     if (error) return close(error.message(), Ending::usual);
 
     stalled_.cancel();
     arm(idle_, owner_.limits_.idle);  // A client that reads a long answer is not idle.
+    sent_ += sent;
+    encrypted += tls_ ? sent : 0;
+    while (!viewing_.empty() && viewing_.front().ends <= sent_) {
+      viewed_bytes_ -= viewing_.front().bytes;
+      viewing_.pop_front();
+    }
     while (sent > 0) {
       const std::size_t left = out_.front().size() - out_sent_;
       if (sent < left) {
@@ -433,12 +549,14 @@ bool Session::moved() {
   Arrival arrival{.descriptor = -1,
                   .protocol = local.protocol(),
                   .peer = connection_.peer(),
+                  .origin = connection_.origin(),
                   .software_name = connection_.client_software_name,
                   .software_version = connection_.client_software_version};
   arrival.descriptor = socket_.release(error);
   if (error) return false;
+  arrival.tls = std::move(tls_);
   arrival.unread = std::exchange(unread_, {});
-  count_unfinished();
+  count_held();
   closed_ = moved_away_ = true;
   idle_.cancel();
   stalled_.cancel();
@@ -455,6 +573,7 @@ void Session::wait_writable() {
                        if (error || self->closed_) return;
                        self->guarded([&] {
                          self->write_answers();
+                         self->count_held();
                          if (self->moved()) return;
                          self->wait_readable();
                          self->pump();

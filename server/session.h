@@ -25,8 +25,13 @@
 // waits, and so do the requests behind it; and a connection at its limit is not read.  So a
 // connection exceeds its bound by one request and its answer at most.
 //
-// The bytes of unfinished frames of all connections of a shard are bounded together: above the
-// bound the connection with the largest unfinished frame is closed.
+// What all connections hold is bounded together, with everything else that clients make the broker
+// hold (tarry.memory.bytes, broker/context/ledger.h): frames, finished or not, and unread answers
+// are charged here, and what a request needs to be decoded before it begins.  A request that finds
+// no memory waits, then its connection is closed; so is the connection that holds the most.
+//
+// A client of a SASL listener has ten seconds to log in; until then it may send ApiVersions,
+// SaslHandshake and SaslAuthenticate, in small frames.
 //
 // A frame that is not a request, or a request that is not supported, ends the connection with one
 // line in the log (a bounded number for each kind of mistake and 10 s).  When the client goes, its
@@ -40,6 +45,9 @@
 // between two requests and with nothing in flight.  From then on a plain call replaces the hop
 // there and back.
 //
+// On a TLS connection the bytes go through a TlsSession, whose handshake is done before the session
+// begins; nothing else differs.
+//
 // An error in one session, even a lack of memory, ends that session alone.
 //
 // A session belongs to its shard's thread.  It lives as long as the socket is open or a handler
@@ -51,6 +59,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,11 +69,13 @@
 
 #include "base/log_throttle.h"
 #include "broker/context/connection.h"
+#include "broker/context/ledger.h"
 #include "broker/handlers/table.h"
 #include "broker/shard.h"
 #include "server/frame.h"
 #include "server/peer_watch.h"
 #include "server/session_limits.h"
+#include "server/tls_session.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::server {
@@ -79,10 +90,11 @@ enum class Ending {
   refused,        // By its request's handler, which cannot answer it.
   cut_off,        // The client went in the middle of a frame.
   stalled,        // The client did not finish what it had begun.
-  too_much_held,  // The unfinished requests of all connections.
+  too_much_held,  // It holds the most of what all clients may hold.
   failed,         // It ran into an exception: no memory.
+  speaks_tls,     // Where plain text is expected.
 };
-inline constexpr std::size_t ending_count = 8;
+inline constexpr std::size_t ending_count = 9;
 
 // Bytes that were received and are not part of a request yet.
 struct Unread {
@@ -100,6 +112,8 @@ struct Arrival {
   int descriptor;  // The owner of the arrival closes it.
   boost::asio::ip::tcp protocol = boost::asio::ip::tcp::v4();
   std::string peer;
+  broker::ConnectionOrigin origin = {};
+  std::unique_ptr<TlsSession> tls = {};  // Null: plain text.
   // Only for a connection that comes from another shard:
   std::string software_name = {};
   std::string software_version = {};
@@ -125,8 +139,8 @@ class Sessions {
   // The bytes of unanswered requests and unwritten answers of all sessions.
   std::size_t bytes_in_flight() const;
 
-  // Called whenever a session has ended, and not when it went to another shard.
-  std::move_only_function<void()> on_ended;
+  // Called with the peer whenever a session has ended, and not when it went to another shard.
+  std::move_only_function<void(std::string_view peer)> on_ended;
 
   // Gives a connection to the sessions of another shard; none: all stay.
   std::move_only_function<void(broker::Shard& there, Arrival arrival)> move_to;
@@ -136,7 +150,6 @@ class Sessions {
   void ended_one();
   // Logs why a session is closed, a bounded number of lines for each kind.
   void log_ending(Ending kind, std::string_view peer, std::string_view reason);
-  void end_largest_unfinished();
 
   broker::Broker& broker_;
   broker::Shard& shard_;
@@ -145,7 +158,6 @@ class Sessions {
   std::unique_ptr<std::uint8_t[]> scratch_;  // The shared buffer that sockets are read into.
   Session* first_ = nullptr;                 // The head of the list of sessions.
   std::size_t open_ = 0;
-  std::size_t unfinished_bytes_ = 0;              // The sum over all sessions.
   std::move_only_function<void()> on_all_ended_;  // The callback of end().
   bool ending_ = false;
 
@@ -156,7 +168,7 @@ class Sessions {
   LogThrottle failed_requests_{lines_per_kind};
 };
 
-class Session : public std::enable_shared_from_this<Session> {
+class Session final : public std::enable_shared_from_this<Session>, private broker::Debtor {
  public:
   Session(Sessions& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
   ~Session();
@@ -165,6 +177,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void close(std::string_view reason, Ending kind);
 
  private:
+  void foreclose(std::string_view reason) override { close(reason, Ending::too_much_held); }
+
   friend class Sessions;
 
   // Costs nothing while it is empty, unlike a std::deque: thousands of connections are idle.
@@ -177,6 +191,14 @@ class Session : public std::enable_shared_from_this<Session> {
     std::size_t reserved = 0;  // While it runs: what its answer may become.
     bool answered = false;
     broker::Answer answer;
+    broker::SharedViews views = {};  // Of the answer.
+    std::size_t viewed = 0;          // Bytes.
+  };
+  // The views of an answer are charged until it is sent.
+  struct Viewing {
+    std::uint64_t ends;  // When so many bytes have been sent.
+    std::size_t bytes;
+    broker::SharedViews views;
   };
   struct Request {
     std::shared_ptr<Frame> frame;
@@ -199,13 +221,20 @@ class Session : public std::enable_shared_from_this<Session> {
   };
 
   void wait_readable();
+  std::size_t receive(std::span<std::uint8_t> into, boost::system::error_code& error);
+  std::size_t send(std::span<const boost::asio::const_buffer> pieces,
+                   boost::system::error_code& error);
   void watch_peer(bool watched);
   void read_some();
   // Takes whole frames from the stream until it is_full(); returns how many bytes that were.  The
   // session may have ended meanwhile.
   std::size_t take(Bytes bytes);
-  void count_unfinished();
+  void count_held();
+  void drop_what_is_held();
   void admit(std::shared_ptr<Frame> frame);
+  void admit_raw_token(std::shared_ptr<Frame> frame);
+  void enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,
+               const broker::Handler& handler);
   bool is_full() const;
   bool has_room_for_answer_of(const Request& request) const;
   void pump();
@@ -222,12 +251,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Sessions& owner_;
   boost::asio::ip::tcp::socket socket_;
+  std::unique_ptr<TlsSession> tls_;  // Null: plain text.
   broker::Connection connection_;
 
   Unread unread_;
-  std::size_t unfinished_bytes_ = 0;  // The part that the owner has counted.
-  bool reading_ = false;              // Waiting for the socket; false while is_full().
-  bool watched_ = false;              // By the owner's peers_, while is_full().
+  bool reading_ = false;  // Waiting for the socket; false while is_full().
+  bool watched_ = false;  // By the owner's peers_, while is_full().
 
   std::list<Request> waiting_;  // Admitted, not started.
   std::size_t running_ = 0;
@@ -237,15 +266,20 @@ class Session : public std::enable_shared_from_this<Session> {
   std::size_t requests_bytes_ = 0;  // Frames that are not answered.
   std::size_t answers_bytes_ = 0;   // Answers that are not written.
   std::size_t reserved_bytes_ = 0;  // Answers that are not made yet.
+  broker::Charge held_;             // The frames, and the answers but for their views.
   bool pumping_ = false;
 
   Queue<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.
+  Queue<Viewing> viewing_;  // Of answers on their way, in their order.
   std::size_t out_sent_ = 0;
-  bool writing_ = false;  // Waiting for the socket.
+  std::uint64_t queued_ = 0, sent_ = 0;  // Bytes that were put into out_, and left it.
+  bool writing_ = false;                 // Waiting for the socket.
 
   Deadline idle_{*this, "idle for connections.max.idle.ms", false};
   Deadline stalled_{
       *this, "the client did not read its responses for tarry.connection.write.stall.ms", true};
+
+  Deadline login_{*this, "the client did not log in within 10 s", true};
 
   Session* next_ = nullptr;  // In the owner's list.
   Session** previous_ = nullptr;

@@ -9,7 +9,6 @@ namespace tarry::server {
 
 struct SessionLimits {
   std::size_t frame_bytes = 104'857'600;          // socket.request.max.bytes
-  std::size_t unfinished_bytes = 268'435'456;     // tarry.unfinished.max.bytes, of a shard's
   std::size_t requests_in_flight = 1000;          // tarry.connection.max.requests
   std::size_t bytes_in_flight = 134'217'728;      // tarry.connection.max.bytes
   std::chrono::milliseconds idle{600'000};        // connections.max.idle.ms

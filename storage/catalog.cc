@@ -16,6 +16,9 @@ namespace {
 constexpr std::string_view broker_configs_key = "broker.configs";
 constexpr std::string_view producer_ids_key = "producer.ids";
 constexpr std::string_view sequences_key = "sequences";
+// Users and rules have a row each.
+constexpr std::string_view security_prefix = "security/";
+constexpr std::string_view behind_security = "security0";
 
 void put_configs(Buffer& out, const Configs& configs) {
   append_be(out, static_cast<std::uint32_t>(configs.size()));
@@ -35,6 +38,12 @@ Configs configs_of(Fields& fields) {
     if (key.empty()) break;  // Past the end, which good() tells.
     out.insert_or_assign(std::move(key), std::move(value));
   }
+  return out;
+}
+
+Buffer to_buffer(std::string_view text) {
+  Buffer out;
+  append_bytes(out, as_bytes(text));
   return out;
 }
 
@@ -93,6 +102,14 @@ Result<> Catalog::load() {
     topics_.insert_or_assign(topic->id, std::move(topic));
   }
   if (const auto status = topics.status(); !status) return status;
+
+  BoundedIterator security(rocks, meta_family::singles, to_buffer(security_prefix),
+                           to_buffer(behind_security));
+  for (security.seek_to_first(); security.valid(); security.next()) {
+    const auto key = as_text(security.key()).substr(security_prefix.size());
+    security_rows_.insert_or_assign(std::string(key), std::string(as_text(security.value())));
+  }
+  if (const auto status = security.status(); !status) return status;
 
   rocksdb::PinnableSlice value;
   const auto single = [&](std::string_view key, auto take) -> Result<> {
@@ -182,6 +199,28 @@ Result<> Catalog::apply(const Operation& operation) {
     Buffer value;
     put_configs(value, broker_configs_);
     return put_single(broker_configs_key, value);
+  }
+  return apply_security(operation);
+}
+
+Result<> Catalog::apply_security(const Operation& operation) {
+  Rocks& rocks = meta_.rocks();
+  const auto row_key = [](std::string_view key) {
+    auto out = to_buffer(security_prefix);
+    append_bytes(out, as_bytes(key));
+    return out;
+  };
+  rocksdb::WriteBatch batch;
+  if (const auto* set = std::get_if<SecurityRowSet>(&operation)) {
+    security_rows_.insert_or_assign(std::string(set->key), std::string(set->value));
+    batch.Put(rocks.family(meta_family::singles), slice(row_key(set->key)),
+              slice(as_bytes(set->value)));
+    return rocks.write(batch);
+  }
+  if (const auto* removed = std::get_if<SecurityRowRemoved>(&operation)) {
+    security_rows_.erase(std::string(removed->key));
+    batch.Delete(rocks.family(meta_family::singles), slice(row_key(removed->key)));
+    return rocks.write(batch);
   }
   return {};
 }

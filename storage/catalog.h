@@ -68,7 +68,7 @@ class Catalog {
   // Reads what the database holds; once, before anything else.
   Result<> load();
 
-  // Takes what concerns the catalog (TopicCreated to BrokerConfigsSet) and leaves the rest alone.
+  // Takes what concerns the catalog (topics, configs, numbers, users, rules), not the rest.
   // Call it with what is durable only.
   Result<> apply(const Operation& operation);
 
@@ -77,15 +77,19 @@ class Catalog {
 
   bool has_topic(const TopicId& id) const { return topics_.contains(id); }
   const Configs& broker_configs() const { return broker_configs_; }
+  // Users and rules.
+  const Configs& security_rows() const { return security_rows_; }
   ProducerId next_producer_id() const { return next_producer_id_; }
   Sequence next_sequence() const { return next_sequence_; }
 
  private:
   Result<> put_topic(const Topic& topic);
+  Result<> apply_security(const Operation& operation);
 
   Database& meta_;
   std::map<TopicId, TopicsImage::TopicPtr> topics_;
   Configs broker_configs_;
+  Configs security_rows_;
   ProducerId next_producer_id_ = 0;
   Sequence next_sequence_ = 1;                // 0 is no record's.
   std::shared_ptr<const TopicsImage> image_;  // Null when topics_ has changed since.

@@ -27,6 +27,8 @@ enum Type : std::uint8_t {
   offsets_removed = 16,
   pending_added_again = 17,
   pending_removed_again = 18,
+  security_row_set = 19,
+  security_row_removed = 20,
 };
 
 constexpr std::size_t operation_header = 1 + 4;
@@ -247,6 +249,18 @@ void RecordBuilder::add(const OffsetsRemoved& op) {
   end(at, {});
 }
 
+void RecordBuilder::add(const SecurityRowSet& op) {
+  const auto at = begin(security_row_set);
+  put_short(own_, op.key);
+  append_bytes(own_, as_bytes(op.value));
+  end(at, {});
+}
+void RecordBuilder::add(const SecurityRowRemoved& op) {
+  const auto at = begin(security_row_removed);
+  put_short(own_, op.key);
+  end(at, {});
+}
+
 std::vector<Bytes> RecordBuilder::pieces() const {
   std::vector<Bytes> out;
   std::size_t from = 0;
@@ -317,6 +331,10 @@ std::optional<Operation> read_operation(std::uint8_t type, Fields& body) {
       return OffsetsCommitted{body.short_text(), take_offsets(body)};
     case offsets_removed:
       return OffsetsRemoved{body.short_text(), take_partitions(body)};
+    case security_row_set:
+      return SecurityRowSet{body.short_text(), as_text(body.rest())};
+    case security_row_removed:
+      return SecurityRowRemoved{body.short_text()};
     default:
       return std::nullopt;
   }

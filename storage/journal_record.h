@@ -38,6 +38,8 @@
 //  17 PendingAdded      first_due_ms i64, then as 2: a record whose due time is not its first, with
 //                       the sequence number that it had
 //  18 PendingRemoved    first_due_ms i64, then as 3: of such a record
+//  19 SecurityRowSet    key (u16, bytes), value (the rest): a user or a rule
+//  20 SecurityRowRemoved  key (u16, bytes)
 //
 // Applying an operation twice changes nothing the second time: it states a fact under a name that
 // is never reused (topic ids, offsets, sequence numbers).  Replay relies on it.
@@ -153,6 +155,15 @@ struct BrokerConfigsSet {
   Configs configs;
 };
 
+// A user or a rule of who may do what, under its key (broker/security/security_image.h).
+struct SecurityRowSet {
+  std::string_view key;
+  std::string_view value;
+};
+struct SecurityRowRemoved {
+  std::string_view key;
+};
+
 // A consumer group's record stands in the journal of the shard that the group hashes to.
 struct GroupStored {
   std::string_view group;
@@ -178,10 +189,11 @@ struct OffsetsRemoved {
   std::vector<TopicPartition> partitions;
 };
 
-using Operation = std::variant<LogAppended, PendingAdded, PendingRemoved, ProducerAnswered,
-                               TopicCreated, TopicDeleted, PartitionsAdded, ConfigsSet,
-                               ProducerIdsGiven, SequencesGiven, LogStartMoved, BrokerConfigsSet,
-                               GroupStored, GroupRemoved, OffsetsCommitted, OffsetsRemoved>;
+using Operation =
+    std::variant<LogAppended, PendingAdded, PendingRemoved, ProducerAnswered, TopicCreated,
+                 TopicDeleted, PartitionsAdded, ConfigsSet, ProducerIdsGiven, SequencesGiven,
+                 LogStartMoved, BrokerConfigsSet, GroupStored, GroupRemoved, OffsetsCommitted,
+                 OffsetsRemoved, SecurityRowSet, SecurityRowRemoved>;
 
 // Many PendingAdded, encoded in one piece: where that is done before the record is built, on
 // another thread, and the same bytes are used afterwards.
@@ -234,6 +246,8 @@ class RecordBuilder {
   void add(const GroupRemoved&);
   void add(const OffsetsCommitted&);
   void add(const OffsetsRemoved&);
+  void add(const SecurityRowSet&);
+  void add(const SecurityRowRemoved&);
   // Their bytes live until the record is appended.
   void add(const EncodedAdditions&);
 

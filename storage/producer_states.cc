@@ -32,6 +32,9 @@ bool same_batch(const ProducerStates::Answered& a, const ProducerStates::Answere
          a.last_sequence == b.last_sequence;
 }
 
+// Of producers that have sent more than once, while somebody has to go: some ten microseconds.
+constexpr std::size_t max_second_chances = 2048;
+
 Buffer row_key(const TopicPartition& partition, ProducerId producer) {
   Buffer key;
   put(key, partition);
@@ -80,9 +83,15 @@ ProducerStates::Producer& ProducerStates::touch(ProducerId id) {
     by_use_.splice(by_use_.end(), by_use_, found->second);
     return by_use_.back();
   }
-  // A client that takes a new producer id for each batch must not grow the memory; it only pushes
-  // out idle producers.
-  if (producers_.size() >= limits_.max_producers) forget(by_use_.begin());
+  // A client that takes a new producer id for each batch must not grow the memory, nor push out a
+  // producer that goes on: whoever has sent once only goes first.  One that has sent more gets
+  // another round behind the others.
+  if (producers_.size() >= limits_.max_producers) {
+    auto left = std::min(by_use_.size(), max_second_chances);
+    for (; left > 0 && by_use_.front().entries.size() > 1; --left)
+      by_use_.splice(by_use_.end(), by_use_, by_use_.begin());
+    forget(by_use_.begin());
+  }
   by_use_.push_back({id, {}, false});
   producers_.emplace(id, std::prev(by_use_.end()));
   forgotten_.erase(id);

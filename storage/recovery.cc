@@ -63,7 +63,9 @@ bool belongs_to_catalog(const Operation& operation) {
          std::holds_alternative<ConfigsSet>(operation) ||
          std::holds_alternative<ProducerIdsGiven>(operation) ||
          std::holds_alternative<SequencesGiven>(operation) ||
-         std::holds_alternative<BrokerConfigsSet>(operation);
+         std::holds_alternative<BrokerConfigsSet>(operation) ||
+         std::holds_alternative<SecurityRowSet>(operation) ||
+         std::holds_alternative<SecurityRowRemoved>(operation);
 }
 
 bool means_partition(const Error& error) {

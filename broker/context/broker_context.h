@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "base/clock.h"
@@ -14,6 +15,7 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "broker/context/ledger.h"
 #include "broker/context/once_per_topic.h"
 #include "broker/settings/broker_config.h"
 #include "storage/bucket_store.h"
@@ -33,6 +35,7 @@ struct BrokerContext {
   storage::BucketStore* pending = nullptr;  // It blocks: for a Background.
   storage::PendingCounts* pending_counts = nullptr;
   storage::OffsetStore* offset_store = nullptr;
+  std::shared_ptr<MemoryPool> memory;         // For what clients make the shards hold.
   OncePerTopic* slips_logged = nullptr;  // Header names one letter off (partitions/topic_notes.h).
   std::size_t shard_count = 0;
 

@@ -5,24 +5,40 @@
 // It belongs to the session that reads the requests (server/session) and lives until the last of
 // them is answered or given up.  Runs on the session's shard, and asserts that.
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include <boost/intrusive/list.hpp>
 
 #include "base/owner_thread.h"
+#include "broker/context/listener_info.h"
 
 namespace tarry::broker {
 
 class Shard;
+struct SaslExchange;
 
 class Connection {
  public:
-  explicit Connection(std::string peer) : peer_(std::move(peer)) { thread_.bind(); }
+  explicit Connection(std::string peer, ConnectionOrigin origin = {})
+      : origin_(std::move(origin)), peer_(std::move(peer)) {
+    thread_.bind();
+  }
 
   const std::string& peer() const { return peer_; }  // "127.0.0.1:40312"
   // As Kafka shows it: "/127.0.0.1".
   std::string host() const;
+  // The listener that accepted it, and who its TLS says it is.
+  const ConnectionOrigin& origin() const { return origin_; }
+  const ListenerInfo& listener() const;
+  // "User:alice", "User:ANONYMOUS".
+  std::string principal() const;
+  // Until it has logged in it may send ApiVersions, SaslHandshake and SaslAuthenticate alone.
+  bool needs_login() const {
+    return origin_.listener && has_sasl(origin_.listener->protocol) && origin_.sasl_user.empty();
+  }
+  void logged_in_as(std::string user) { origin_.sasl_user = std::move(user); }
   bool closed() const { return closed_; }
 
   // Each Produce and Fetch says which shard has all of its partitions; null: several shards do.
@@ -53,6 +69,10 @@ class Connection {
     ~CloseListener() = default;
   };
 
+  std::shared_ptr<SaslExchange> sasl;  // Null: no login has begun.
+  bool takes_raw_tokens = false;       // After SaslHandshake 0: its next frame is no request.
+  bool ends_when_answered = false;     // It is closed when it has its answers.
+
   // As ApiVersions said it; empty until then.
   std::string client_software_name;
   std::string client_software_version;
@@ -63,6 +83,7 @@ class Connection {
   static constexpr unsigned min_in_a_row = 8;
 
   OwnerThread thread_;
+  ConnectionOrigin origin_;
   const std::string peer_;
   Shard* noted_ = nullptr;
   unsigned in_a_row_ = 0;  // Requests for noted_.

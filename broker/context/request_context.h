@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "broker/context/connection.h"
+#include "broker/context/ledger.h"
 #include "protocol/header.h"
 
 namespace tarry::broker {
@@ -28,6 +29,9 @@ struct RequestContext {
   // the bytes, so a handler may also change them.
   std::shared_ptr<void> frame = nullptr;
   std::size_t frame_bytes = 0;
+  // What the request holds beside its frame: what it is decoded into, and the answer that grows.
+  Charge charge = {};
+  bool out_of_memory = false;  // An AnswerMemory found none: the connection ends.
 
   std::int16_t version() const { return header.version; }
 };
@@ -36,6 +40,8 @@ struct RequestContext {
 struct Answer {
   std::vector<SharedBytes> frame;  // Whole, with its size; empty: there is none (acks=0).
   std::string close;               // Not empty: the connection ends, for this reason.
+  // The parts of `frame` that lie in a log's tail.
+  std::vector<SharedViews::View> tail_views = {};
 };
 
 }  // namespace tarry::broker

@@ -27,6 +27,7 @@ ShardContext::ShardContext(const BrokerContext& broker, ShardSetup setup)
       setup_(std::move(setup)),
       epoch_(broker.clock->mono()),
       purgatory_(wheel_),
+      ledger_(*this, *broker.memory),
       idle_note_timer_([this] { journal_->note_idle(); }) {
   purgatory_.set_ready_hook([this] {
     boost::asio::post(executor(),

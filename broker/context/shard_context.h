@@ -6,6 +6,7 @@
 //        |  time and deadlines         clock, wheel, tick(), purgatory
 //        |  work that blocks           blocking(), background()
 //        |  what must survive          commit() into the shard's journal, and whom it tells
+//        |  what clients may hold      ledger()
 //        |  what there is              topics(), config_of()
 //        v
 //   ShardContext  <-- Shard fills it in and owns what stands on it
@@ -39,6 +40,7 @@
 #include "base/log_throttle.h"
 #include "base/owner_thread.h"
 #include "broker/context/broker_context.h"
+#include "broker/context/ledger.h"
 #include "broker/context/one_shot_event.h"
 #include "purgatory/purgatory.h"
 #include "purgatory/watch_list.h"
@@ -90,6 +92,11 @@ class ShardContext {
   purgatory::Purgatory& purgatory() {
     assert_on_shard();
     return purgatory_;
+  }
+
+  Ledger& ledger() {
+    assert_on_shard();
+    return ledger_;
   }
 
   // --- Work that blocks
@@ -200,6 +207,7 @@ class ShardContext {
   const MonoTime epoch_;  // Tick 0.
   timing::TimingWheel wheel_;
   purgatory::Purgatory purgatory_;
+  Ledger ledger_;
   std::unique_ptr<storage::Journal> journal_;
   Lsn durable_through_ = 0;
   Lsn written_through_ = 0;

@@ -1,6 +1,7 @@
 #include "broker/groups/group.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <ranges>
 #include <utility>
@@ -27,6 +28,9 @@ constexpr std::size_t max_prefix_bytes = 255;
 // back.
 constexpr milliseconds look_again{1000};
 
+// A client that is given a member id joins with it at once.
+constexpr milliseconds longest_pending{10'000};
+
 // Clients offer one to three.
 constexpr std::size_t max_protocols = 100;
 
@@ -48,6 +52,18 @@ std::size_t bytes_of(const JoinGroupRequest& request) {
     bytes += sizeof(GroupProtocol) + protocol.name.size() + protocol.metadata.size();
   }
   return bytes;
+}
+
+// The place of the id that begins most like `id`: ids begin with their client's.
+template <typename Pending>
+auto most_similar(Pending& pending, std::string_view id) {
+  const auto alike = [id](const auto& at) {
+    return std::ranges::mismatch(at->first, id).in1 - at->first.begin();
+  };
+  const auto next = pending.lower_bound(id);
+  if (next == pending.begin()) return next;
+  const auto previous = std::prev(next);
+  return next == pending.end() || alike(previous) > alike(next) ? previous : next;
 }
 
 void refuse_join(DelayedJoin& reply, const JoinGroupRequest& request, ErrorCode code) {
@@ -111,7 +127,8 @@ void Group::join(const JoinGroupRequest& request, const JoinContext& terms, Dela
     if (!supports(request.protocol_type, protocols, nullptr)) {
       return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
     }
-    if (!has_room_for(request, nullptr))
+    if (!has_room_for(request, nullptr) ||
+        members_.size() >= static_cast<std::size_t>(host_.config().group_max_size))
       return refuse_join(reply, request, ErrorCode::group_max_size_reached);
     pending_.erase(pending_.find(request.member_id));
     return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
@@ -132,16 +149,20 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
   if (!has_room_for(request, place))
     return refuse_join(reply, request, ErrorCode::group_max_size_reached);
   if (place != nullptr) return replace_static(*place, request, terms, std::move(protocols), reply);
-  if (members_.size() + pending_.size() >= static_cast<std::size_t>(config.group_max_size)) {
+  const auto max_size = static_cast<std::size_t>(config.group_max_size);
+  if (members_.size() >= max_size)
     return refuse_join(reply, request, ErrorCode::group_max_size_reached);
-  }
   std::string id = new_member_id(request.group_instance_id.value_or(terms.client_id));
   if (terms.needs_known_id && !request.group_instance_id) {
     JoinGroupResponse answer;
     answer.error_code = ErrorCode::member_id_required;
     answer.member_id = id;
+    // Clients that take ids and do not come back lock nobody out: each takes the place of another,
+    // of the same client id if there is one.  Who comes back without a place is given another id.
+    if (pending_.size() >= max_size) pending_.erase(most_similar(pending_, id));
+    const milliseconds session_timeout{request.session_timeout_ms};
     auto session =
-        std::make_unique<DelayedHeartbeat>(*this, id, milliseconds{request.session_timeout_ms});
+        std::make_unique<DelayedHeartbeat>(*this, id, std::min(session_timeout, longest_pending));
     pending_.emplace(std::move(id), std::move(session));
     return reply.give(std::move(answer));
   }

@@ -19,6 +19,9 @@ namespace {
 // Commits on their way keep an expiry from telling old from new; they are there for a round.
 constexpr milliseconds wait_for_commits{1000};
 
+// Some hundred partitions without texts.
+constexpr std::size_t always_allowed_part = 1024;
+
 // What one takes of memory, with its place in the map.
 std::size_t bytes_of(const CommittedOffset& offset) {
   return sizeof(GroupOffsets::Map::value_type) + 4 * sizeof(void*) + offset.metadata.size();
@@ -42,8 +45,28 @@ struct GroupOffsets::State {
   const std::string group;
   std::move_only_function<void()> on_empty;
   Map offsets;
+  std::size_t bytes = 0;          // Of `offsets`, without those on their way.
   std::size_t pending = 0;        // Journal records on their way.
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
+
+  void hold(std::size_t more) {
+    bytes += more;
+    budget.bytes += more;
+  }
+  void release(std::size_t less) {
+    bytes -= less;
+    budget.bytes -= less;
+  }
+
+  // Whether a commit of `all` bytes, `more` of them new, has room.  A group may have as much as is
+  // left for all the others, so that no group takes everything, however many its owner makes; and
+  // an eighth is kept for those that only commit again what they have.
+  bool has_room_for(std::size_t all, std::size_t more, std::size_t limit) const {
+    if (more == 0) return budget.bytes + all <= limit;
+    const std::size_t for_growth = limit - limit / 8;
+    const std::size_t left = for_growth - std::min(for_growth, budget.bytes);
+    return all <= left && (bytes + more <= left || bytes + more <= limit / always_allowed_part);
+  }
 };
 
 GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
@@ -56,7 +79,7 @@ GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::strin
 }
 
 GroupOffsets::~GroupOffsets() {
-  for (const auto& [partition, offset] : state_->offsets) budget_.bytes -= bytes_of(offset);
+  state_->release(state_->bytes);
   state_->offsets.clear();
   state_->owner = nullptr;
 }
@@ -70,7 +93,7 @@ void GroupOffsets::restore(std::span<const storage::CommittedOffset> offsets) {
                               CommittedOffset{stored.offset, stored.leader_epoch, stored.committed,
                                               stored.expires, std::string(stored.metadata)})
             .first->second;
-    budget_.bytes += bytes_of(offset);
+    state_->hold(bytes_of(offset));
   }
   arm_for_all();
 }
@@ -91,18 +114,24 @@ bool GroupOffsets::empty() const {
 std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   TARRY_ASSERT(!commits.empty(), "a commit has at least one offset");
   // Until the old ones go, both are there.
-  std::size_t bytes = 0;
-  for (const auto& [partition, offset] : commits) bytes += bytes_of(offset);
+  std::size_t bytes = 0, more = 0;
+  for (const auto& [partition, offset] : commits) {
+    const std::size_t size = bytes_of(offset);
+    const auto* const known = find(partition);
+    bytes += size;
+    more += size - std::min(size, known == nullptr ? 0 : bytes_of(*known));
+  }
   const auto limit = static_cast<std::size_t>(shard_.config().group_offsets_bytes);
-  if (budget_.bytes + bytes > limit) {
+  if (bytes > limit) return std::unexpected(ErrorCode::invalid_commit_offset_size);
+  if (!state_->has_room_for(bytes, more, limit)) {
     if (!std::exchange(budget_.full_logged, true)) {
-      log_error(
-          "broker",
-          "committed offsets take {} bytes in shard {}; the limit is {} "
-          "(tarry.group.offsets.bytes): commits are refused until offsets expire or are deleted",
-          budget_.bytes, shard_.index(), limit);
+      log_error("broker",
+                "committed offsets take {} bytes in shard {}; the limit is {} "
+                "(tarry.group.offsets.bytes): group {} commits more, and is refused until offsets "
+                "expire or are deleted",
+                budget_.bytes, shard_.index(), limit, printable(state_->group));
     }
-    return std::unexpected(ErrorCode::invalid_commit_offset_size);
+    return std::unexpected(ErrorCode::coordinator_not_available);  // Clients try again.
   }
   budget_.full_logged = false;
 
@@ -129,9 +158,9 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     for (auto& [partition, offset] : commits) {
       const auto [at, is_new] = state->offsets.try_emplace(partition);
       auto& place = at->second;
-      if (!is_new) state->budget.bytes -= bytes_of(place);
+      if (!is_new) state->release(bytes_of(place));
       place = std::move(offset);
-      state->budget.bytes += bytes_of(place);
+      state->hold(bytes_of(place));
       if (const auto when = state->owner->due_of(partition, place))
         due = std::min(due.value_or(*when), *when);
     }
@@ -177,7 +206,7 @@ void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const Top
   for (const auto& partition : gone) {
     const auto found = state->offsets.find(partition);
     if (found == state->offsets.end()) continue;
-    state->budget.bytes -= bytes_of(found->second);
+    state->release(bytes_of(found->second));
     state->offsets.erase(found);
   }
   if (state->owner->empty()) state->on_empty();

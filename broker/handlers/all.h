@@ -34,5 +34,13 @@ boost::asio::awaitable<Answer> run_offset_delete(RequestContext context);
 boost::asio::awaitable<Answer> run_describe_groups(RequestContext context);
 boost::asio::awaitable<Answer> run_list_groups(RequestContext context);
 boost::asio::awaitable<Answer> run_delete_groups(RequestContext context);
+boost::asio::awaitable<Answer> run_sasl_handshake(RequestContext context);
+boost::asio::awaitable<Answer> run_sasl_authenticate(RequestContext context);
+boost::asio::awaitable<Answer> run_raw_token(RequestContext context);
+boost::asio::awaitable<Answer> run_describe_acls(RequestContext context);
+boost::asio::awaitable<Answer> run_create_acls(RequestContext context);
+boost::asio::awaitable<Answer> run_delete_acls(RequestContext context);
+boost::asio::awaitable<Answer> run_describe_scram_users(RequestContext context);
+boost::asio::awaitable<Answer> run_alter_scram_users(RequestContext context);
 
 }  // namespace tarry::broker

@@ -16,6 +16,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
@@ -78,6 +79,17 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
     auto& answer = response.responses.emplace_back();
     answer.resource_type = resource.resource_type;
     answer.resource_name = resource.resource_name;
+    const bool of_topic = resource.resource_type == static_cast<std::int8_t>(ResourceType::topic);
+    const bool may =
+        of_topic ? authorize_topic(context, AclOperation::alter_configs, resource.resource_name)
+                 : authorize_cluster(context, AclOperation::alter_configs);
+    if (!may) {
+      answer.error_code = of_topic ? ErrorCode::topic_authorization_failed
+                                   : ErrorCode::cluster_authorization_failed;
+      answer.error_message =
+          of_topic ? "Topic authorization failed." : "Cluster authorization failed.";
+      continue;
+    }
     auto change = change_of(broker, resource, how_of(broker, resource), request.validate_only);
     if (!change) {
       answer.error_code = change.error().code;
@@ -237,11 +249,12 @@ asio::awaitable<protocol::IncrementalAlterConfigsResponse> incremental_alter_con
 }  // namespace
 
 asio::awaitable<Answer> run_alter_configs(RequestContext context) {
-  return run<protocol::AlterConfigsRequest, alter_configs>(context);
+  return run<protocol::AlterConfigsRequest, alter_configs>(std::move(context));
 }
 
 asio::awaitable<Answer> run_incremental_alter_configs(RequestContext context) {
-  return run<protocol::IncrementalAlterConfigsRequest, incremental_alter_configs>(context);
+  return run<protocol::IncrementalAlterConfigsRequest, incremental_alter_configs>(
+      std::move(context));
 }
 
 }  // namespace tarry::broker

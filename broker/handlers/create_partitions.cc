@@ -13,6 +13,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/create_partitions.h"
@@ -44,6 +45,11 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
     if (times[asked.name] > 1) {
       answer.error_code = ErrorCode::invalid_request;
       answer.error_message = "Duplicate topic name.";
+      continue;
+    }
+    if (!authorize_topic(context, AclOperation::alter, asked.name)) {
+      answer.error_code = ErrorCode::topic_authorization_failed;
+      answer.error_message = "Authorization failed.";
       continue;
     }
     if (asked.assignments) {
@@ -87,7 +93,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
 }  // namespace
 
 asio::awaitable<Answer> run_create_partitions(RequestContext context) {
-  return run<CreatePartitionsRequest, create_partitions>(context);
+  return run<CreatePartitionsRequest, create_partitions>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -16,6 +16,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
@@ -29,6 +30,8 @@ using protocol::ErrorCode;
 namespace asio = boost::asio;
 
 namespace {
+
+constexpr std::size_t microseconds_of_configs = 25;
 
 // The new topic, or why there can be none.
 TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker,
@@ -75,16 +78,22 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker,
   return topic;
 }
 
-void fill_in(CreateTopicsResponse::Topic& answer, const BrokerConfig& config,
-             const storage::Topic& topic, bool only_check) {
+// Returns the bytes that the configs take.
+std::size_t fill_in(CreateTopicsResponse::Topic& answer, const BrokerConfig& config,
+                    const storage::Topic& topic, bool only_check, bool with_configs) {
   answer.topic_id = only_check ? TopicId{} : topic.id;
   answer.num_partitions = topic.partitions;
   answer.replication_factor = 1;
+  // Null where the answer would be too large: the tools ask DescribeConfigs then.
+  if (!with_configs) return 0;
+  std::size_t bytes = 0;
   auto& configs = answer.configs.emplace();
   for (const auto& value : values_of(config, topic)) {
     configs.push_back({std::string(value.key->name), value.value, false,
                        static_cast<std::int8_t>(value.source), false});
+    bytes += sizeof(configs.back()) + value.value.size();
   }
+  return bytes;
 }
 
 asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
@@ -112,6 +121,11 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
     }
     auto& answer = response.topics.emplace_back();
     answer.name = asked.name;
+    if (!may_create_topic(context, asked.name)) {
+      answer.error_code = ErrorCode::topic_authorization_failed;
+      answer.error_message = "Authorization failed.";
+      continue;
+    }
     auto topic = wanted_topic(broker, asked, request.validate_only);
     if (!topic) {
       answer.error_code = topic.error().code;
@@ -124,14 +138,21 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
   }
   const auto created =
       co_await change_topics(context, create_topics_kind, std::move(wanted), deadline);
+  AnswerMemory memory(context);
+  std::size_t bytes = 0;  // Of the configs.
   for (std::size_t i = 0; i < places.size(); ++i) {
+    if (budget.spend(microseconds_of_configs) && !co_await budget.yield()) co_return response;
     auto& answer = response.topics[places[i]];
     if (i >= created.size()) {
       answer.error_code = ErrorCode::request_timed_out;
       answer.error_message = fmt::format(
           "The topic was not created within {} ms; it may still be created.", request.timeout_ms);
     } else if (const auto& result = created[i]; result) {
-      fill_in(answer, home.config(), **result, request.validate_only);
+      const bool with_configs = context.version() >= 5 && bytes < max_answer_bytes;
+      const std::size_t configs =
+          fill_in(answer, home.config(), **result, request.validate_only, with_configs);
+      bytes += configs;
+      if (memory.spend(2 * configs) && !co_await memory.take()) co_return response;
     } else {
       answer.error_code = result.error().code;
       answer.error_message = result.error().message;
@@ -143,7 +164,7 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_create_topics(RequestContext context) {
-  return run<CreateTopicsRequest, create_topics>(context);
+  return run<CreateTopicsRequest, create_topics>(std::move(context));
 }
 
 }  // namespace tarry::broker

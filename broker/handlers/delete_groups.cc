@@ -9,6 +9,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/delete_groups.h"
 
@@ -27,6 +28,11 @@ asio::awaitable<DeleteGroupsResponse> delete_groups(RequestContext& context,
   YieldBudget budget(context.shard, &context.connection);
   for (const auto id : request.groups_names) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
+    if (!authorize_group(context, AclOperation::remove, id)) {
+      response.results.push_back(
+          {std::string(id), protocol::ErrorCode::group_authorization_failed});
+      continue;
+    }
     Shard& shard = broker.shard_of_group(id);
     const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
     auto work = [&shard, id, token = cancel_on_close.token()] {
@@ -41,7 +47,7 @@ asio::awaitable<DeleteGroupsResponse> delete_groups(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_delete_groups(RequestContext context) {
-  return run<DeleteGroupsRequest, delete_groups>(context);
+  return run<DeleteGroupsRequest, delete_groups>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -12,7 +12,9 @@
 #include "broker/broker.h"
 #include "broker/context/cancellation_token.h"
 #include "broker/context/durability_wait.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
@@ -29,6 +31,8 @@ namespace {
 
 const purgatory::Kind delete_records_kind{"delete_records"};
 
+constexpr std::size_t microseconds_a_deletion = 4;
+
 struct DeletionItem {
   TopicPartition id;
   Offset before = 0;
@@ -38,7 +42,9 @@ struct DeletionItem {
 
 // On the items' shard.
 asio::awaitable<void> move_log_starts(OnShard<DeletionItem>& there) {
+  YieldBudget budget(*there.shard, nullptr);
   for (DeletionItem& item : there.items) {
+    if (budget.spend(microseconds_a_deletion)) co_await budget.yield();
     const auto partition = co_await there.shard->partitions().open(item.id);
     if (!partition) {
       item.answer->error_code = partition.error();
@@ -97,13 +103,14 @@ asio::awaitable<DeleteRecordsResponse> delete_records(RequestContext& context,
     answers.name = topic.name;
     answers.partitions.reserve(topic.partitions.size());  // The items point to them.
     const auto known = context.shard.topics().find(topic.name);
+    const bool may = authorize_topic(context, AclOperation::remove, topic.name);
     for (const auto& partition : topic.partitions) {
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       answer.low_watermark = -1;
       const auto id = resolve(known, partition.partition_index);
-      if (!id) {
-        answer.error_code = id.error();
+      if (!may || !id) {
+        answer.error_code = may ? id.error() : ErrorCode::topic_authorization_failed;
         continue;
       }
       items.add(context.broker.shard_of(*id), {*id, partition.offset, std::nullopt, &answer});
@@ -119,7 +126,7 @@ asio::awaitable<DeleteRecordsResponse> delete_records(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_delete_records(RequestContext context) {
-  return run<DeleteRecordsRequest, delete_records>(context);
+  return run<DeleteRecordsRequest, delete_records>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -15,6 +15,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/delete_topics.h"
@@ -61,6 +62,11 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
       refuse_deletion(answer, ErrorCode::topic_deletion_disabled, "delete.topic.enable is false");
       continue;
     }
+    // Whether there is such a topic is told to those who may see it.
+    if (topic.name && !authorize_topic(context, AclOperation::remove, *topic.name)) {
+      refuse_deletion(answer, ErrorCode::topic_authorization_failed, "Authorization failed.");
+      continue;
+    }
     const auto known = topic.name ? context.shard.topics().find(*topic.name)
                                   : context.shard.topics().find(topic.topic_id);
     if (!known) {
@@ -68,6 +74,10 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
           answer, topic.name ? ErrorCode::unknown_topic_or_partition : ErrorCode::unknown_topic_id,
           topic.name ? "This server does not host this topic-partition."
                      : "This server does not host this topic ID.");
+      continue;
+    }
+    if (!topic.name && !authorize_topic(context, AclOperation::remove, known->name)) {
+      refuse_deletion(answer, ErrorCode::topic_authorization_failed, "Authorization failed.");
       continue;
     }
     if (!seen.insert(known->id).second) {
@@ -103,7 +113,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_delete_topics(RequestContext context) {
-  return run<DeleteTopicsRequest, delete_topics>(context);
+  return run<DeleteTopicsRequest, delete_topics>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -2,7 +2,9 @@
 
 #include "protocol/messages/describe_cluster.h"
 #include "broker/broker.h"
+#include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 
@@ -25,17 +27,18 @@ protocol::DescribeClusterResponse describe_cluster(
   response.controller_id = config.node_id;
   auto& self = response.brokers.emplace_back();
   self.broker_id = config.node_id;
-  self.host = config.advertised_host;
-  self.port = config.advertised_port;
+  const auto address = advertised_to(context);
+  self.host = address.host;
+  self.port = address.port;
   if (request.include_cluster_authorized_operations)
-    response.cluster_authorized_operations = cluster_operations;
+    response.cluster_authorized_operations = allowed_cluster_operations(context);
   return response;
 }
 
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_cluster(RequestContext context) {
-  return run_at_once<protocol::DescribeClusterRequest, describe_cluster>(context);
+  return run_at_once<protocol::DescribeClusterRequest, describe_cluster>(std::move(context));
 }
 
 }  // namespace tarry::broker

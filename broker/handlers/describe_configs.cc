@@ -8,6 +8,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/describe_configs.h"
@@ -82,6 +83,18 @@ void describe_broker(const BrokerConfig& broker, LiveSettings::Scope scope,
   }
 }
 
+ErrorCode refused_code(const RequestContext& context,
+                       const DescribeConfigsRequest::Resource& asked) {
+  constexpr auto operation = AclOperation::describe_configs;
+  if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
+    return authorize_topic(context, operation, asked.resource_name)
+               ? ErrorCode::none
+               : ErrorCode::topic_authorization_failed;
+  }
+  return authorize_cluster(context, operation) ? ErrorCode::none
+                                               : ErrorCode::cluster_authorization_failed;
+}
+
 std::size_t bytes_of(const DescribeConfigsResponse::Result& result) {
   std::size_t bytes = sizeof(result);
   for (const auto& config : result.configs) {
@@ -98,11 +111,16 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
   DescribeConfigsResponse response;
   std::size_t bytes = 0;
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   for (const auto& asked : request.resources) {
     const std::size_t cost = response.results.empty() || response.results.back().configs.empty()
                                  ? 1
                                  : microseconds_a_resource;
-    if (!response.results.empty()) bytes += bytes_of(response.results.back());
+    if (!response.results.empty()) {
+      const std::size_t last = bytes_of(response.results.back());
+      bytes += last;
+      if (memory.spend(2 * last) && !co_await memory.take()) co_return response;
+    }
     if (budget.spend(cost) && !co_await budget.yield()) co_return response;
     auto& result = response.results.emplace_back();
     result.resource_type = asked.resource_type;
@@ -110,6 +128,11 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
     if (bytes > max_answer_bytes) {
       result.error_code = ErrorCode::invalid_request;
       result.error_message = "The response would be too large; request fewer configs at once.";
+    } else if (const auto code = refused_code(context, asked); code != ErrorCode::none) {
+      result.error_code = code;
+      result.error_message = code == ErrorCode::topic_authorization_failed
+                                 ? "Topic authorization failed."
+                                 : "Cluster authorization failed.";
     } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
       if (const auto topic = context.shard.topics().find(asked.resource_name)) {
         describe_topic(broker, *topic, request, asked, result);
@@ -139,7 +162,7 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_configs(RequestContext context) {
-  return run<DescribeConfigsRequest, describe_configs>(context);
+  return run<DescribeConfigsRequest, describe_configs>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -10,6 +10,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/describe_groups.h"
@@ -25,6 +26,7 @@ namespace {
 
 // Copied, with what each member takes beside its bytes.
 constexpr std::size_t bytes_a_microsecond = 1000;
+constexpr std::size_t bytes_a_group = sizeof(DescribeGroupsResponse::Group) + 64;
 
 // On the group's shard.
 DescribeGroupsResponse::Group described(Shard& shard, std::string_view id, int version) {
@@ -63,8 +65,17 @@ asio::awaitable<DescribeGroupsResponse> describe_groups(RequestContext& context,
   DescribeGroupsResponse response;
   std::size_t bytes = 0;
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   for (const auto id : request.groups) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
+    if (memory.spend(bytes_a_group) && !co_await memory.take()) co_return response;
+    bytes += bytes_a_group;
+    if (!authorize_group(context, AclOperation::describe, id)) {
+      auto& refused = response.groups.emplace_back();
+      refused.group_id = id;
+      refused.error_code = ErrorCode::group_authorization_failed;
+      continue;
+    }
     Shard& shard = broker.shard_of_group(id);
     if (bytes > max_answer_bytes) {
       auto& refused = response.groups.emplace_back();
@@ -82,10 +93,13 @@ asio::awaitable<DescribeGroupsResponse> describe_groups(RequestContext& context,
       answer_size +=
           sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
     bytes += answer_size;
+    // As it is, and as it is sent.
+    if (memory.spend(2 * answer_size) && !co_await memory.take()) co_return response;
     if (budget.spend(answer_size / bytes_a_microsecond) && !co_await budget.yield())
       co_return response;
     if (request.include_authorized_operations && answer.error_code == ErrorCode::none)
-      answer.authorized_operations = group_operations;
+      answer.authorized_operations =
+          allowed_operations(context, group_operations, AclResource::group, id);
     response.groups.push_back(std::move(answer));
   }
   co_return response;
@@ -94,7 +108,7 @@ asio::awaitable<DescribeGroupsResponse> describe_groups(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_describe_groups(RequestContext context) {
-  return run<DescribeGroupsRequest, describe_groups>(context);
+  return run<DescribeGroupsRequest, describe_groups>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -7,6 +7,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/describe_topic_partitions.h"
@@ -33,7 +34,9 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     names.emplace(topic.name);
   }
   if (request.topics.empty()) {
-    for (const auto& topic : context.shard.topics().by_name()) names.insert(topic->name);
+    for (const auto& topic : context.shard.topics().by_name())
+      if (is_allowed(context, AclOperation::describe, AclResource::topic, topic->name))
+        names.insert(topic->name);
   }
   DescribeTopicPartitionsResponse response;
   std::int32_t left = std::clamp(request.response_partition_limit, 1, max_partitions);
@@ -50,7 +53,13 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     }
     auto& answer = response.topics.emplace_back();
     answer.name = name;
-    answer.topic_authorized_operations = topic_operations;  // It has no switch for them.
+    if (!authorize_topic(context, AclOperation::describe, name)) {
+      answer.error_code = ErrorCode::topic_authorization_failed;
+      continue;
+    }
+    // It has no switch for them.
+    answer.topic_authorized_operations =
+        allowed_operations(context, topic_operations, AclResource::topic, name);
     if (!topic) {
       answer.error_code = topic_name_error(name).empty() ? ErrorCode::unknown_topic_or_partition
                                                          : ErrorCode::invalid_topic;
@@ -79,7 +88,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
 }  // namespace
 
 boost::asio::awaitable<Answer> run_describe_topic_partitions(RequestContext context) {
-  return run<DescribeTopicPartitionsRequest, describe_topic_partitions>(context);
+  return run<DescribeTopicPartitionsRequest, describe_topic_partitions>(std::move(context));
 }
 
 }  // namespace tarry::broker

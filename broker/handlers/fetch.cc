@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -19,7 +20,9 @@
 
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_fetch.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
@@ -47,7 +50,12 @@ struct FetchItem {
 struct Read {
   std::size_t bytes = 0;
   bool any_error = false;
+  // What one partition may add: little when clients hold much memory already.
+  std::size_t fair_part = std::numeric_limits<std::size_t>::max();
 };
+
+// One read of the disk, whatever is asked for.
+constexpr std::size_t max_disk_read = std::size_t{4} << 20;
 
 void refuse_item(FetchItem& item, ErrorCode code, Read& read) {
   item.answer->error_code = code;
@@ -66,7 +74,7 @@ std::optional<storage::DiskRead> read_memory(Partition& partition, FetchItem& it
   answer.log_start_offset = partition.log_start();
   item.seen_bytes = partition.visible_bytes();
   item.from_disk = false;
-  const std::size_t most = max_bytes - std::min(max_bytes, read.bytes);
+  const std::size_t most = std::min(max_bytes - std::min(max_bytes, read.bytes), read.fair_part);
   const bool at_least_one = read.bytes == 0;
   auto found = partition.read(item.from, std::min(item.max_bytes, most), at_least_one);
   if (auto* disk = std::get_if<storage::DiskRead>(&found)) {
@@ -84,7 +92,10 @@ std::optional<storage::DiskRead> read_memory(Partition& partition, FetchItem& it
 }
 
 // Reads a partition that may have to be opened first, or be read from disk.  On its shard.
-asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_bytes, Read& read) {
+// `held` is charged for what comes from disk; without memory for it the partition brings nothing,
+// and the client asks again.
+asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_bytes, Read& read,
+                                Charge& held) {
   const auto opened = co_await shard.partitions().open(item.id);
   if (!opened) co_return refuse_item(item, opened.error(), read);
   // Retention may be faster than a read of an old segment; then the second look says so.
@@ -95,6 +106,8 @@ asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_b
     if (partition->fenced()) co_return refuse_item(item, ErrorCode::kafka_storage_error, read);
     auto on_disk = read_memory(*partition, item, max_bytes, read);
     if (!on_disk) co_return;
+    const auto wanted = std::min(std::min(item.max_bytes, read.fair_part), max_disk_read);
+    if (!co_await held.grow(wanted)) co_return;
     auto work = [disk_read = std::move(*on_disk)]() mutable { return disk_read.run(); };
     auto pieces = co_await shard.blocking(std::move(work));
     if (pieces) {
@@ -112,8 +125,20 @@ asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_b
   }
 }
 
+// Partitions that are not open are opened side by side, so many ahead of the one that is read.
+constexpr std::size_t opened_ahead = 32;
+
 asio::awaitable<Read> read_all(OnShard<FetchItem>& there, std::size_t max_bytes, Read read) {
-  for (auto& item : there.items) co_await read_item(*there.shard, item, max_bytes, read);
+  Charge held(there.shard->ledger(), nullptr);
+  YieldBudget budget(*there.shard, nullptr);
+  std::size_t ahead = 0;
+  for (std::size_t i = 0; i < there.items.size(); ++i) {
+    for (; ahead < std::min(i + opened_ahead, there.items.size()); ++ahead)
+      there.shard->partitions().with(there.items[ahead].id, [](const Partitions::Found&) {});
+    if (budget.spend()) co_await budget.yield();
+    read.fair_part = there.shard->ledger().fair_part();
+    co_await read_item(*there.shard, there.items[i], max_bytes, read, held);
+  }
   co_return read;
 }
 
@@ -196,7 +221,7 @@ struct Wanted {
 };
 
 // Points into `response`, which has a place for every partition that is asked for.
-Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
+Result<Wanted> take_apart(const RequestContext& context, Shard& home,
                           protocol::FetchResponse& response) {
   const auto decoded = decode_request<protocol::FetchRequest>(context);
   if (!decoded) return std::unexpected(decoded.error());
@@ -215,11 +240,19 @@ Result<Wanted> take_apart(const RequestContext& context, const Shard& home,
     answers.topic_id = topic.topic_id;
     answers.partitions.reserve(topic.partitions.size());  // They are pointed to.
     const auto known = find_topic(home.topics(), topic, context.version());
+    const bool may = (context.version() >= 13 && !known) ||
+                     authorize_on(home, context, AclOperation::read, AclResource::topic,
+                                  known ? std::string_view(known->name) : topic.topic);
     for (const auto& partition : topic.partitions) {
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition;
       answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1;
       const auto id = resolve(known, partition.partition, partition.current_leader_epoch);
+      if (!may) {
+        answer.error_code = ErrorCode::topic_authorization_failed;
+        wanted.refused.any_error = true;
+        continue;
+      }
       if (!id) {
         answer.error_code =
             !known && context.version() >= 13 ? ErrorCode::unknown_topic_id : id.error();
@@ -249,6 +282,25 @@ void answer_unknown_ids(ByShard<FetchItem>& items) {
         item.answer->error_code = ErrorCode::unknown_topic_id;
     }
   }
+}
+
+// With less in a log's tail it is not worth telling views from copies.
+constexpr std::size_t min_view = std::size_t{16} << 10;
+
+Answer fetch_answer(const RequestContext& context, const protocol::FetchResponse& response,
+                    const ByShard<FetchItem>& items) {
+  std::vector<SharedViews::View> views;
+  for (const auto& there : items) {
+    for (const auto& item : there.items) {
+      const auto& records = item.answer->records;
+      if (item.from_disk || records.pieces.empty()) continue;
+      if (const auto bytes = records.size(); bytes >= min_view)
+        views.push_back({records.pieces.front().data(), bytes});
+    }
+  }
+  Answer answer = answer_with(context, response);
+  answer.tail_views = std::move(views);
+  return answer;
 }
 
 asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context);
@@ -282,19 +334,22 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
       }
       if (elsewhere == nullptr) {
         Read read = wanted->refused;
+        Charge brought(home.ledger(), nullptr);
         // One shard after the other, because what one returns is taken off what the next may
         // return.
         for (auto& there : wanted->items) {
           if (there.shard == &home && read_at_once(there, wanted->max_bytes, read)) continue;
           auto work = [&there, &wanted, read] { return read_all(there, wanted->max_bytes, read); };
+          const std::size_t before = read.bytes;
           read = co_await context.broker.on(home, *there.shard, std::move(work));
+          brought.add(read.bytes - before);
         }
         if (context.version() >= 13) answer_unknown_ids(wanted->items);
         if (!first_look || wanted->max_wait.count() == 0 || read.any_error ||
             read.bytes >= wanted->min_bytes)
-          co_return answer_with(context, response);
+          co_return fetch_answer(context, response, wanted->items);
         Wanting wanting = find_missing(wanted->items, wanted->min_bytes);
-        if (!wanting.worth_waiting()) co_return answer_with(context, response);
+        if (!wanting.worth_waiting()) co_return fetch_answer(context, response, wanted->items);
         if (is_abandoned()) co_return Answer{};
         waiting.emplace(home, std::move(wanting.seen), wanting.missing);
       }
@@ -311,7 +366,9 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
 asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context) {
   const CancelOnClose cancel_on_close(context.connection, context.shard, there);
   auto work = [&context, &there, token = cancel_on_close.token()] {
-    return look_and_wait(there, context, token.get());
+    RequestContext same{context.broker, context.shard, context.connection,
+                        context.header, context.frame, context.frame_bytes};
+    return look_and_wait(there, std::move(same), token.get());
   };
   co_return co_await context.broker.on(context.shard, there, std::move(work));
 }

@@ -7,7 +7,9 @@
 #include "protocol/messages/find_coordinator.h"
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
+#include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 
 namespace tarry::broker {
@@ -18,6 +20,9 @@ namespace {
 
 constexpr std::int8_t group_key = 0;
 constexpr std::int8_t transaction_key = 1;
+// With a host name or a message, and once more as it is sent.
+constexpr std::size_t bytes_a_coordinator =
+    sizeof(protocol::FindCoordinatorResponse::Coordinator) + 128;
 
 boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
     RequestContext& context, const protocol::FindCoordinatorRequest& request) {
@@ -25,8 +30,9 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
   protocol::FindCoordinatorResponse::Coordinator here;
   if (request.key_type == group_key) {
     here.node_id = config.node_id;
-    here.host = config.advertised_host;
-    here.port = config.advertised_port;
+    const auto address = advertised_to(context);
+    here.host = address.host;
+    here.port = address.port;
   } else {
     here.node_id = -1;
     here.port = -1;
@@ -38,8 +44,20 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
                     : fmt::format("key type {} is not supported; use 0 (group)", request.key_type);
   }
 
+  const auto of_key = [&](std::string_view key) {
+    if (request.key_type != group_key || authorize_group(context, AclOperation::describe, key))
+      return here;
+    protocol::FindCoordinatorResponse::Coordinator refused;
+    refused.node_id = -1;
+    refused.port = -1;
+    refused.error_code = ErrorCode::group_authorization_failed;
+    refused.error_message = "Group authorization failed.";
+    return refused;
+  };
+
   protocol::FindCoordinatorResponse response;
   if (context.version() < 4) {
+    here = of_key(request.key);
     response.error_code = here.error_code;
     response.error_message = here.error_message;
     response.node_id = here.node_id;
@@ -48,9 +66,11 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
     co_return response;
   }
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   for (const auto key : request.coordinator_keys) {
     if (budget.spend() && !co_await budget.yield()) break;
-    response.coordinators.push_back(here);
+    if (memory.spend(bytes_a_coordinator) && !co_await memory.take()) break;
+    response.coordinators.push_back(of_key(key));
     response.coordinators.back().key = key;
   }
   co_return response;
@@ -59,7 +79,7 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
 }  // namespace
 
 boost::asio::awaitable<Answer> run_find_coordinator(RequestContext context) {
-  return run<protocol::FindCoordinatorRequest, find_coordinator>(context);
+  return run<protocol::FindCoordinatorRequest, find_coordinator>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -5,6 +5,7 @@
 #include "broker/broker.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 
 namespace tarry::broker {
@@ -15,6 +16,11 @@ namespace {
 
 asio::awaitable<protocol::HeartbeatResponse> heartbeat(RequestContext& context,
                                                        const protocol::HeartbeatRequest& request) {
+  if (!authorize_group(context, AclOperation::read, request.group_id)) {
+    protocol::HeartbeatResponse refused;
+    refused.error_code = protocol::ErrorCode::group_authorization_failed;
+    co_return refused;
+  }
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
   auto work = [&there, &request]() -> asio::awaitable<protocol::ErrorCode> {
@@ -28,7 +34,7 @@ asio::awaitable<protocol::HeartbeatResponse> heartbeat(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_heartbeat(RequestContext context) {
-  return run<protocol::HeartbeatRequest, heartbeat>(context);
+  return run<protocol::HeartbeatRequest, heartbeat>(std::move(context));
 }
 
 }  // namespace tarry::broker

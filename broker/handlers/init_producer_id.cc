@@ -8,6 +8,7 @@
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/init_producer_id.h"
 
@@ -31,6 +32,11 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
                     context.connection.peer(), printable(*request.transactional_id)));
     co_return response;
   }
+  if (!is_allowed_somewhere(context, AclOperation::write, AclResource::topic) &&
+      !authorize_cluster(context, AclOperation::idempotent_write)) {
+    response.error_code = ErrorCode::cluster_authorization_failed;
+    co_return response;
+  }
   // The id and epoch that the client says it has do not count: nobody keeps whose an id is, so two
   // clients could be given the same.  An idempotent producer that keeps its id counts its epochs
   // itself.
@@ -49,7 +55,7 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
 }  // namespace
 
 asio::awaitable<Answer> run_init_producer_id(RequestContext context) {
-  return run<protocol::InitProducerIdRequest, init_producer_id>(context);
+  return run<protocol::InitProducerIdRequest, init_producer_id>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -6,6 +6,7 @@
 #include "broker/context/cancel_on_close.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 
 namespace tarry::broker {
@@ -16,6 +17,11 @@ namespace {
 
 asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
                                                         const protocol::JoinGroupRequest& request) {
+  if (!authorize_group(context, AclOperation::read, request.group_id)) {
+    protocol::JoinGroupResponse refused;
+    refused.error_code = protocol::ErrorCode::group_authorization_failed;
+    co_return refused;
+  }
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
   const std::string host = context.connection.host();
@@ -34,7 +40,7 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_join_group(RequestContext context) {
-  return run<protocol::JoinGroupRequest, join_group>(context);
+  return run<protocol::JoinGroupRequest, join_group>(std::move(context));
 }
 
 }  // namespace tarry::broker

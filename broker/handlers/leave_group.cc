@@ -1,11 +1,16 @@
 // LeaveGroup (key 13), versions 0 to 5.  From version 3 on many members at once, each with its own
 // error; an operator's tool names static members by their instance id alone.
 
+#include <algorithm>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/leave_group.h"
 
@@ -18,8 +23,32 @@ namespace {
 
 using Left = std::expected<std::vector<ErrorCode>, ErrorCode>;
 
+// Far more than any group's tool removes at once; others have their turn after so many.
+constexpr std::size_t leaving_at_once = 1000;
+
+// On the group's shard.
+asio::awaitable<Left> leave_in_steps(Shard& shard, std::string_view group,
+                                     std::span<const Group::Leaving> leaving) {
+  YieldBudget budget(shard, nullptr);
+  std::vector<ErrorCode> results;
+  do {
+    const auto some = leaving.first(std::min(leaving.size(), leaving_at_once));
+    auto left = shard.groups().leave(group, some);
+    if (!left) co_return left;
+    results.insert(results.end(), left->begin(), left->end());
+    leaving = leaving.subspan(some.size());
+    if (!leaving.empty()) co_await budget.yield();
+  } while (!leaving.empty());
+  co_return results;
+}
+
 asio::awaitable<protocol::LeaveGroupResponse> leave_group(
     RequestContext& context, const protocol::LeaveGroupRequest& request) {
+  if (!authorize_group(context, AclOperation::read, request.group_id)) {
+    protocol::LeaveGroupResponse refused;
+    refused.error_code = protocol::ErrorCode::group_authorization_failed;
+    co_return refused;
+  }
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
   const bool batch = context.version() >= 3;
@@ -28,8 +57,8 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
   for (const auto& member : request.members) {
     leaving.push_back({member.member_id, member.group_instance_id});
   }
-  auto work = [&there, &request, &leaving]() -> asio::awaitable<Left> {
-    co_return there.groups().leave(request.group_id, leaving);
+  auto work = [&there, &request, &leaving] {
+    return leave_in_steps(there, request.group_id, leaving);
   };
   const Left left = co_await broker.on(context.shard, there, std::move(work));
 
@@ -56,7 +85,7 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
 }  // namespace
 
 asio::awaitable<Answer> run_leave_group(RequestContext context) {
-  return run<protocol::LeaveGroupRequest, leave_group>(context);
+  return run<protocol::LeaveGroupRequest, leave_group>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -8,6 +8,7 @@
 
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "broker/views/group_status.h"
 #include "protocol/messages/list_groups.h"
@@ -37,7 +38,11 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
   ListGroupsResponse response;
   if (!selects(request.types_filter, type_of_all)) co_return response;
   const auto groups = co_await group_summaries(context.broker, context.shard);
+  const bool all =
+      is_allowed(context, AclOperation::describe, AclResource::cluster, cluster_resource_name);
   for (const auto& group : groups) {
+    if (!all && !is_allowed(context, AclOperation::describe, AclResource::group, group.id))
+      continue;
     if (!selects(request.states_filter, group.state)) continue;
     response.groups.push_back(
         {group.id, group.protocol_type, std::string(group.state), std::string(type_of_all)});
@@ -48,7 +53,7 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_list_groups(RequestContext context) {
-  return run<ListGroupsRequest, list_groups>(context);
+  return run<ListGroupsRequest, list_groups>(std::move(context));
 }
 
 }  // namespace tarry::broker

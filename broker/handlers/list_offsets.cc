@@ -12,6 +12,7 @@
 #include "broker/context/cancellation_token.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
@@ -107,13 +108,14 @@ asio::awaitable<ListOffsetsResponse> list_offsets(RequestContext& context,
     answers.name = topic.name;
     answers.partitions.reserve(topic.partitions.size());  // The items point to them.
     const auto known = context.shard.topics().find(topic.name);
+    const bool may = authorize_topic(context, AclOperation::describe, topic.name);
     for (const auto& partition : topic.partitions) {
       if (budget.spend() && !co_await budget.yield()) co_return response;
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       const auto id = resolve(known, partition.partition_index, partition.current_leader_epoch);
-      if (!id) {
-        answer.error_code = id.error();
+      if (!may || !id) {
+        answer.error_code = may ? id.error() : ErrorCode::topic_authorization_failed;
         continue;
       }
       items.add(context.broker.shard_of(*id), {*id, partition.timestamp, &answer});
@@ -129,7 +131,7 @@ asio::awaitable<ListOffsetsResponse> list_offsets(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_list_offsets(RequestContext context) {
-  return run<ListOffsetsRequest, list_offsets>(context);
+  return run<ListOffsetsRequest, list_offsets>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -9,7 +9,9 @@
 
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
+#include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
@@ -61,6 +63,14 @@ std::size_t cost_of(const storage::Topic& topic) {
   return 1 + static_cast<std::size_t>(topic.partitions) / 8;
 }
 
+// As it is, and as it is sent.
+std::size_t metadata_bytes(const storage::Topic& topic) {
+  using Response = protocol::MetadataResponse;
+  constexpr std::size_t bytes_a_partition = sizeof(Response::Partition) + 2 * sizeof(void*) + 40;
+  return sizeof(Response::Topic) + 2 * topic.name.size() +
+         static_cast<std::size_t>(topic.partitions) * bytes_a_partition;
+}
+
 asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
                                                      const protocol::MetadataRequest& request) {
   Broker& broker = context.broker;
@@ -68,24 +78,31 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
   protocol::MetadataResponse response;
   auto& self = response.brokers.emplace_back();
   self.node_id = config.node_id;
-  self.host = config.advertised_host;
-  self.port = config.advertised_port;
+  const auto address = advertised_to(context);
+  self.host = address.host;
+  self.port = address.port;
   response.cluster_id = config.cluster_id;
   response.controller_id = config.node_id;
   if (request.include_cluster_authorized_operations)
-    response.cluster_authorized_operations = cluster_operations;
-  const std::int32_t operations =
-      request.include_topic_authorized_operations ? topic_operations : operations_not_asked;
+    response.cluster_authorized_operations = allowed_cluster_operations(context);
+  const auto operations_on = [&](std::string_view name) {
+    return request.include_topic_authorized_operations
+               ? allowed_operations(context, topic_operations, AclResource::topic, name)
+               : operations_not_asked;
+  };
 
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   // Version 0 asks for all with an empty list, the later ones with null.
   const bool all = !request.topics || (context.version() == 0 && request.topics->empty());
   if (all) {
     // As they are now, whatever becomes of them meanwhile.
     const auto topics = context.shard.topics().by_name();
     for (const auto& topic : topics) {
+      if (!is_allowed(context, AclOperation::describe, AclResource::topic, topic->name)) continue;
       if (budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
-      response.topics.push_back(describe(*topic, config.node_id, operations));
+      if (memory.spend(metadata_bytes(*topic)) && !co_await memory.take()) co_return response;
+      response.topics.push_back(describe(*topic, config.node_id, operations_on(topic->name)));
     }
     co_return response;
   }
@@ -100,15 +117,25 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
         asked.name ? !names.insert(*asked.name).second : !ids.insert(asked.topic_id).second;
     if (again) continue;
     if (!asked.name) {
-      const auto topic = context.shard.topics().find(asked.topic_id);
-      response.topics.push_back(topic ? describe(*topic, config.node_id, operations)
-                                      : unknown(asked, ErrorCode::unknown_topic_id, operations));
+      auto topic = context.shard.topics().find(asked.topic_id);
+      // An id tells a client nothing about a topic that it may not see.
+      if (topic && !authorize_topic(context, AclOperation::describe, topic->name)) topic = nullptr;
+      response.topics.push_back(
+          topic ? describe(*topic, config.node_id, operations_on(topic->name))
+                : unknown(asked, ErrorCode::unknown_topic_id, operations_not_asked));
+      continue;
+    }
+    if (!authorize_topic(context, AclOperation::describe, *asked.name)) {
+      response.topics.push_back(
+          unknown(asked, ErrorCode::topic_authorization_failed, operations_not_asked));
       continue;
     }
     auto topic = context.shard.topics().find(*asked.name);
     ErrorCode code = ErrorCode::unknown_topic_or_partition;
     if (!topic && !topic_name_error(*asked.name).empty()) {
       code = ErrorCode::invalid_topic;
+    } else if (!topic && create && !may_create_topic(context, *asked.name)) {
+      code = ErrorCode::topic_authorization_failed;
     } else if (!topic && create) {
       Topics::NewTopic wanted;
       wanted.name = *asked.name;
@@ -123,8 +150,10 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
       if (!topic && created.empty()) code = ErrorCode::leader_not_available;
       if (!topic && !created.empty() && !created[0]) code = created[0].error().code;
     }
-    response.topics.push_back(topic ? describe(*topic, config.node_id, operations)
-                                    : unknown(asked, code, operations));
+    if (topic && memory.spend(metadata_bytes(*topic)) && !co_await memory.take())
+      co_return response;
+    response.topics.push_back(topic ? describe(*topic, config.node_id, operations_on(topic->name))
+                                    : unknown(asked, code, operations_on(*asked.name)));
     if (topic && budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
   }
   co_return response;
@@ -133,7 +162,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_metadata(RequestContext context) {
-  return run<protocol::MetadataRequest, metadata>(context);
+  return run<protocol::MetadataRequest, metadata>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -6,6 +6,7 @@
 // is none, the metadata is too long) do not keep the others from being committed.
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/offset_commit.h"
@@ -37,6 +39,29 @@ WallTime expires_at(WallTime now, std::int64_t retention_ms) {
   return now + milliseconds{std::min(retention_ms, longest)};
 }
 
+// Consumers commit some thousands at the most; a tool's may be many more, and each piece of them is
+// written, and told to the store, in a turn of its own.  If one is refused, the tool asks again.
+constexpr std::size_t commits_at_once = 2000;
+
+// On the group's shard, which may do without the group in between.
+asio::awaitable<ErrorCode> commit_in_steps(Shard& shard, const OffsetCommitRequest& request,
+                                           GroupOffsets::Commits commits,
+                                           std::shared_ptr<CancellationToken> token) {
+  for (std::size_t from = 0; from < commits.size(); from += commits_at_once) {
+    const auto first = commits.begin() + static_cast<std::ptrdiff_t>(from);
+    const auto count = std::min(commits.size() - from, commits_at_once);
+    GroupOffsets::Commits some(std::make_move_iterator(first),
+                               std::make_move_iterator(first + static_cast<std::ptrdiff_t>(count)));
+    GroupEntry* const group = shard.groups().find(request.group_id);
+    if (group == nullptr) co_return ErrorCode::coordinator_not_available;
+    const auto lsn = group->offsets.commit(std::move(some));
+    if (!lsn) co_return lsn.error();
+    const auto code = co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);
+    if (code != ErrorCode::none) co_return code;
+  }
+  co_return ErrorCode::none;
+}
+
 // On the group's shard.
 asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& request,
                                   GroupOffsets::Commits commits,
@@ -54,6 +79,8 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& reque
   ErrorCode code = group->check_commit(generation, request.member_id, request.group_instance_id);
   if (code == ErrorCode::none) {
     group->touch_session(request.member_id);
+    if (commits.size() > commits_at_once)
+      co_return co_await commit_in_steps(shard, request, std::move(commits), std::move(token));
     const auto lsn = group->offsets.commit(std::move(commits));
     if (lsn) co_return co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);
     code = lsn.error();
@@ -71,19 +98,24 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
   OffsetCommitResponse response;
   GroupOffsets::Commits commits;
   std::unordered_map<TopicPartition, std::size_t> places;
+  const bool group_may = authorize_group(context, AclOperation::read, request.group_id);
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& topic : request.topics) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
     const auto known = context.shard.topics().find(topic.name);
+    const bool may = group_may && authorize_topic(context, AclOperation::read, topic.name);
     for (const auto& partition : topic.partitions) {
       if (budget.spend() && !co_await budget.yield()) co_return response;
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       const auto metadata = partition.committed_metadata.value_or("");
       const auto place = resolve(known, partition.partition_index);
-      if (!place) {
+      if (!may) {
+        answer.error_code = group_may ? ErrorCode::topic_authorization_failed
+                                      : ErrorCode::group_authorization_failed;
+      } else if (!place) {
         answer.error_code = place.error();
       } else if (metadata.size() > longest) {
         answer.error_code = ErrorCode::offset_metadata_too_large;
@@ -120,7 +152,7 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_offset_commit(RequestContext context) {
-  return run<OffsetCommitRequest, offset_commit>(context);
+  return run<OffsetCommitRequest, offset_commit>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -13,6 +13,7 @@
 #include "broker/groups/groups.h"
 #include "broker/groups/subscription.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "protocol/consumer_protocol.h"
@@ -29,7 +30,7 @@ namespace {
 
 // On the group's shard; fills in the partitions' codes and returns the group's.
 asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& request,
-                                  OffsetDeleteResponse& response,
+                                  OffsetDeleteResponse& response, const std::vector<bool>& may,
                                   std::shared_ptr<CancellationToken> token) {
   GroupEntry* const group = shard.groups().find(request.group_id);
   if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
@@ -41,6 +42,7 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& reque
 
   std::vector<TopicPartition> gone;
   for (const auto& topic : request.topics) {
+    const bool readable = may[response.topics.size()];
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
     const auto known = shard.topics().find(topic.name);
@@ -50,7 +52,9 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& reque
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       const auto place = resolve(known, partition.partition_index);
-      if (!place) {
+      if (!readable) {
+        answer.error_code = ErrorCode::topic_authorization_failed;
+      } else if (!place) {
         answer.error_code = place.error();
       } else if (in_use) {
         answer.error_code = ErrorCode::group_subscribed_to_topic;
@@ -65,14 +69,27 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& reque
   co_return co_await wait_for_offsets(shard, *lsn, offset_delete_kind, *token);
 }
 
+// Whether the client may read each topic of the request.
+std::vector<bool> readable(const RequestContext& context, const OffsetDeleteRequest& request) {
+  std::vector<bool> out;
+  for (const auto& topic : request.topics)
+    out.push_back(authorize_topic(context, AclOperation::read, topic.name));
+  return out;
+}
+
 asio::awaitable<OffsetDeleteResponse> offset_delete(RequestContext& context,
                                                     const OffsetDeleteRequest& request) {
   Broker& broker = context.broker;
   OffsetDeleteResponse response;
+  if (!authorize_group(context, AclOperation::remove, request.group_id)) {
+    response.error_code = ErrorCode::group_authorization_failed;
+    co_return response;
+  }
+  const auto may = readable(context, request);
   Shard& shard = broker.shard_of_group(request.group_id);
   const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
-  auto work = [&shard, &request, &response, token = cancel_on_close.token()] {
-    return forget(shard, request, response, token);
+  auto work = [&shard, &request, &response, &may, token = cancel_on_close.token()] {
+    return forget(shard, request, response, may, token);
   };
   response.error_code = co_await broker.on(context.shard, shard, std::move(work));
   if (response.error_code != ErrorCode::none) response.topics.clear();
@@ -82,7 +99,7 @@ asio::awaitable<OffsetDeleteResponse> offset_delete(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_offset_delete(RequestContext context) {
-  return run<OffsetDeleteRequest, offset_delete>(context);
+  return run<OffsetDeleteRequest, offset_delete>(std::move(context));
 }
 
 }  // namespace tarry::broker

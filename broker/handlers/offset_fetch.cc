@@ -15,6 +15,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/offset_fetch.h"
 
@@ -34,14 +35,21 @@ class Room {
   explicit Room(std::size_t bytes) : left_(bytes) {}
 
   // False when it is used up, from then on.
+  bool take_topic() { return take(sizeof(OffsetFetchResponse::GroupTopic)); }
   bool take(const CommittedOffset* offset) {
     const std::size_t bytes = sizeof(OffsetFetchResponse::GroupTopicPartition) +
                               (offset == nullptr ? 0 : offset->metadata.size());
+    return take(bytes);
+  }
+
+  std::size_t left() const { return left_; }
+
+ private:
+  bool take(std::size_t bytes) {
     left_ = bytes < left_ ? left_ - bytes : 0;
     return left_ > 0;
   }
 
- private:
   std::size_t left_;
 };
 
@@ -65,6 +73,7 @@ asio::awaitable<std::optional<GroupTopics>> committed_of(
   topics.reserve(asked.size());
   YieldBudget budget(shard, nullptr);
   for (const auto& topic : asked) {
+    if (!room.take_topic()) co_return std::nullopt;
     auto& answer = topics.emplace_back();
     answer.name = topic.name;
     if (budget.spend()) co_await budget.yield();
@@ -109,6 +118,21 @@ asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::str
   co_return topics;
 }
 
+// Of topics that the client may not see: left out where it asked for all.
+void hide_topics(const RequestContext& context, GroupTopics& topics, bool asked_for_all) {
+  if (!context.shard.config().authorizer.enabled) return;
+  const auto may_not = [&](const auto& topic) {
+    return !is_allowed(context, AclOperation::describe, AclResource::topic, topic.name);
+  };
+  if (asked_for_all) std::erase_if(topics, may_not);
+  for (auto& topic : topics) {
+    if (authorize_topic(context, AclOperation::describe, topic.name)) continue;
+    for (auto& partition : topic.partitions) {
+      partition = {partition.partition_index, -1, -1, "", ErrorCode::topic_authorization_failed};
+    }
+  }
+}
+
 asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
                                                   const OffsetFetchRequest& request) {
   Broker& broker = context.broker;
@@ -128,16 +152,27 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
   const auto kept = static_cast<std::size_t>(context.shard.config().group_offsets_bytes);
   Room room(std::max(max_answer_bytes, kept));  // All that one group can have committed fits.
   YieldBudget budget(context.shard, &context.connection);
+  AnswerMemory memory(context);
   for (const auto& group : groups) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     Shard& shard = broker.shard_of_group(group.group_id);
-    auto work = [&shard, &group, &room] {
+    const bool may = authorize_group(context, AclOperation::describe, group.group_id);
+    auto work = [&shard, &group, &room, may]() -> asio::awaitable<std::optional<GroupTopics>> {
+      static const std::vector<OffsetFetchRequest::GroupTopic> none;
+      if (!may) return committed_of(shard, group.group_id, none, room);
       return group.topics ? committed_of(shard, group.group_id, *group.topics, room)
                           : all_committed(shard, group.group_id, room);
     };
+    const std::size_t before = room.left();
     auto topics = co_await broker.on(context.shard, shard, std::move(work));
-    const auto code = topics ? ErrorCode::none : ErrorCode::invalid_request;
+    // As they are, and as they are sent.
+    const std::size_t bytes = sizeof(OffsetFetchResponse::Group) + 64 + 2 * (before - room.left());
+    if (memory.spend(bytes) && !co_await memory.take()) co_return response;
+    const auto code = !may     ? ErrorCode::group_authorization_failed
+                      : topics ? ErrorCode::none
+                               : ErrorCode::invalid_request;
     if (!topics) topics.emplace();
+    hide_topics(context, *topics, !group.topics);
     if (batched) {
       response.groups.push_back({std::string(group.group_id), std::move(*topics), code});
       continue;
@@ -159,7 +194,7 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
 }  // namespace
 
 asio::awaitable<Answer> run_offset_fetch(RequestContext context) {
-  return run<OffsetFetchRequest, offset_fetch>(context);
+  return run<OffsetFetchRequest, offset_fetch>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -2,30 +2,19 @@
 
 // The operations that a client may do, for answers to include_*_authorized_operations.
 //
-// The field has a bit for each operation, at the operation's number in Kafka's AclOperation.  There
-// is no authorizer, so every client may do every operation of Kafka on a resource of that kind,
-// even if a few of these operations are not supported here.
+// The field has a bit for each operation, at the operation's number in Kafka's AclOperation.  These
+// are all that a resource of that kind knows; handlers/authorize.h leaves those that the client may
+// do.
 
 #include <cstdint>
 #include <limits>
+
+#include "broker/security/acl.h"
 
 namespace tarry::broker {
 
 // Kafka's answer if the client did not ask.
 inline constexpr auto operations_not_asked = std::numeric_limits<std::int32_t>::min();
-
-enum class AclOperation : std::int8_t {
-  read = 3,
-  write = 4,
-  create = 5,
-  remove = 6,  // Kafka's DELETE.
-  alter = 7,
-  describe = 8,
-  cluster_action = 9,
-  describe_configs = 10,
-  alter_configs = 11,
-  idempotent_write = 12,
-};
 
 template <AclOperation... Operations>
 inline constexpr std::int32_t operation_bits = ((1 << static_cast<int>(Operations)) | ...);

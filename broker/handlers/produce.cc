@@ -23,6 +23,7 @@
 #include "broker/context/countdown.h"
 #include "broker/context/durability_wait.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
@@ -40,6 +41,8 @@ const purgatory::Kind produce_kind{"produce"};
 // A producer sends one batch for each partition at a time.  A request with more batches than this
 // would hold its shards for longer than their other clients should notice.
 constexpr std::size_t max_batches = 50'000;
+// Of memory, beside its records: decoded, on its way, and its answer.
+constexpr std::size_t bytes_a_batch = 512;
 
 // One partition of a request, from its bytes to its answer.
 struct ProduceItem {
@@ -166,12 +169,17 @@ ByShard<ProduceItem> resolve_batches(const RequestContext& context,
     auto& answers = response.responses.emplace_back();
     answers.name = topic.name;
     answers.partition_responses.reserve(topic.partition_data.size());  // The items point to them.
-    const auto known = context.shard.topics().find(topic.name);
+    const bool may = authorize_topic(context, AclOperation::write, topic.name);
+    const auto known = may ? context.shard.topics().find(topic.name) : nullptr;
     for (const auto& partition : topic.partition_data) {
       auto& answer = answers.partition_responses.emplace_back();
       answer.index = partition.index;
       answer.base_offset = -1;
       const auto id = resolve(known, partition.index);
+      if (!may) {
+        answer.error_code = ErrorCode::topic_authorization_failed;
+        continue;
+      }
       if (!id) {
         answer.error_code = id.error();
         answer.error_message =
@@ -237,6 +245,7 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                      fmt::format("a Produce request has {} topics and batches; the limit is {}",
                                  batches, max_batches)};
   }
+  context.charge.set(batches_in(*request) * bytes_a_batch);
   const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),
                     context.version() >= 7};
   protocol::ProduceResponse response;

@@ -23,6 +23,38 @@ namespace tarry::broker {
 // thing, again and again.  What is above is refused with INVALID_REQUEST.
 inline constexpr std::size_t max_answer_bytes = std::size_t{64} << 20;
 
+// Charges an answer that is larger than its request lets expect, while it grows.
+//
+//   AnswerMemory memory(context);
+//   for (...) {
+//     if (memory.spend(bytes of it) && !co_await memory.take()) co_return response;
+//     response.things.push_back(...);
+//   }
+//
+// Where there is no memory, run() ends the connection instead of sending a part: every client tries
+// again then.
+class AnswerMemory {
+ public:
+  explicit AnswerMemory(RequestContext& context) : context_(context) {}
+
+  // The answer grows by so many bytes; true: it is time to take them.
+  bool spend(std::size_t bytes) {
+    spent_ += bytes;
+    return spent_ >= a_piece;
+  }
+  boost::asio::awaitable<bool> take() {
+    const bool taken = co_await context_.charge.grow(std::exchange(spent_, 0));
+    if (!taken) context_.out_of_memory = true;
+    co_return taken;
+  }
+
+ private:
+  static constexpr std::size_t a_piece = std::size_t{256} << 10;
+
+  RequestContext& context_;
+  std::size_t spent_ = 0;
+};
+
 template <typename Response>
 Answer answer_with(const RequestContext& context, const Response& response) {
   return {
@@ -46,12 +78,20 @@ inline Answer undecodable(const RequestContext& context, const Error& error) {
                       context.version(), error.message)};
 }
 
+inline Answer out_of_memory(const RequestContext& context) {
+  return {{},
+          fmt::format("the answer to a {} request of {} bytes found no memory in time "
+                      "(tarry.memory.bytes)",
+                      context.header.api->name, context.frame_bytes)};
+}
+
 // `Handle` is awaitable<Response>(RequestContext&, const Request&): both outlive the call.
 template <typename Request, auto Handle>
 boost::asio::awaitable<Answer> run(RequestContext context) {
   auto request = decode_request<Request>(context);
   if (!request) co_return undecodable(context, request.error());
   const auto response = co_await Handle(context, *request);
+  if (context.out_of_memory) co_return out_of_memory(context);
   co_return answer_with(context, response);
 }
 

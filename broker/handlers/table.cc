@@ -7,6 +7,7 @@
 
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
+#include "protocol/codec.h"
 
 namespace tarry::broker {
 namespace {
@@ -39,17 +40,24 @@ constexpr std::array table{
     Handler{ApiKey::sync_group, 0, 0, 5, false, run_sync_group},
     Handler{ApiKey::describe_groups, 0, 0, 6, false, run_describe_groups},
     Handler{ApiKey::list_groups, 0, 0, 5, false, run_list_groups},
+    Handler{ApiKey::sasl_handshake, 0, 0, 1, false, run_sasl_handshake},
     Handler{ApiKey::api_versions, 0, 0, 4, false, run_api_versions},
     Handler{ApiKey::create_topics, 2, 2, 7, false, run_create_topics},
     Handler{ApiKey::delete_topics, 1, 1, 6, false, run_delete_topics},
     Handler{ApiKey::delete_records, 0, 0, 2, false, run_delete_records},
     Handler{ApiKey::init_producer_id, 0, 0, 5, false, run_init_producer_id},
+    Handler{ApiKey::describe_acls, 1, 1, 3, false, run_describe_acls},
+    Handler{ApiKey::create_acls, 1, 1, 3, false, run_create_acls},
+    Handler{ApiKey::delete_acls, 1, 1, 3, false, run_delete_acls},
     Handler{ApiKey::describe_configs, 1, 1, 4, false, run_describe_configs},
     Handler{ApiKey::alter_configs, 0, 0, 2, false, run_alter_configs},
+    Handler{ApiKey::sasl_authenticate, 0, 0, 2, false, run_sasl_authenticate},
     Handler{ApiKey::create_partitions, 0, 0, 3, false, run_create_partitions},
     Handler{ApiKey::delete_groups, 0, 0, 2, false, run_delete_groups},
     Handler{ApiKey::incremental_alter_configs, 0, 0, 1, false, run_incremental_alter_configs},
     Handler{ApiKey::offset_delete, 0, 0, 0, false, run_offset_delete},
+    Handler{ApiKey::describe_user_scram_credentials, 0, 0, 0, false, run_describe_scram_users},
+    Handler{ApiKey::alter_user_scram_credentials, 0, 0, 0, false, run_alter_scram_users},
     Handler{ApiKey::describe_cluster, 0, 0, 2, false, run_describe_cluster},
     Handler{ApiKey::describe_topic_partitions, 0, 0, 0, false, run_describe_topic_partitions},
 };
@@ -67,11 +75,34 @@ std::span<const Handler> handlers() {
   return table;
 }
 
+const Handler& raw_token_handler() {
+  static constexpr Handler handler{ApiKey::sasl_authenticate, 0, 0, 0, false, run_raw_token};
+  return handler;
+}
+
 const Handler* find_handler(std::int16_t key) {
   for (const auto& handler : table) {
     if (static_cast<std::int16_t>(handler.key) == key) return &handler;
   }
   return nullptr;
+}
+
+std::size_t working_bytes(const Handler& handler, std::size_t request_bytes) {
+  // A thing that is named takes two bytes and more of a request, and some hundred bytes at the most
+  // while it is looked up.
+  constexpr std::size_t bytes_a_byte = 32;
+  constexpr std::size_t most = protocol::max_elements * 512;
+  switch (handler.key) {
+    case ApiKey::produce:  // Its records stay in the frame; it counts its batches itself.
+      return 0;
+    case ApiKey::fetch:  // What it keeps while it waits.
+      return 4 * request_bytes;
+    case ApiKey::join_group:
+    case ApiKey::sync_group:
+      return 2 * request_bytes;
+    default:
+      return std::min(request_bytes * bytes_a_byte, most);
+  }
 }
 
 std::string refusal_reason(const protocol::RequestHeader& header) {

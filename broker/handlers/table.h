@@ -33,10 +33,16 @@ struct Handler {
 
 std::span<const Handler> handlers();
 const Handler* find_handler(std::int16_t key);
+// For the frames of a client that has begun its login with SaslHandshake 0.
+const Handler& raw_token_handler();
 
 // The limit of a request that names things, some 400 000 groups or topics: decoding it and encoding
 // its answer hold up the shard.
 inline constexpr std::size_t max_request_bytes = std::size_t{8} << 20;
+
+// The memory that a request of so many bytes may take beside its frame, decoded and taken apart;
+// the session charges it before the request begins.
+std::size_t working_bytes(const Handler& handler, std::size_t request_bytes);
 
 // The reason why a request ends its connection after its header is read; empty if it is served.
 std::string refusal_reason(const protocol::RequestHeader& header);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "broker/security/security_image.h"
 #include "broker/settings/dynamic_settings.h"
 #include "broker/settings/topic_config.h"
 
@@ -63,6 +64,7 @@ struct BrokerConfig : BrokerIdentity {
   std::int64_t group_max_bytes = 16'777'216;                       // tarry.group.max.bytes
   std::int32_t max_groups = 100'000;                               // tarry.max.groups
 
+  std::int64_t memory_bytes = 536'870'912;                // tarry.memory.bytes, all shards
   std::int32_t max_partitions = 200'000;                  // tarry.max.partitions
   std::int32_t metrics_max_series = 1000;                 // tarry.metrics.max.series
   std::int64_t decompressed_max_bytes = 134'217'728;      // tarry.decompressed.max.bytes
@@ -73,6 +75,9 @@ struct BrokerConfig : BrokerIdentity {
   std::int64_t disk_reserve_bytes = 268'435'456;          // tarry.disk.reserve.bytes
   std::int64_t delay_memory_bytes = 268'435'456;          // tarry.delay.memory.bytes, all shards
   std::chrono::milliseconds delay_remember{3'600'000};    // tarry.delay.remember.ms
+
+  AuthorizerTerms authorizer;                         // authorizer.class.name and its like
+  std::chrono::milliseconds failed_login_delay{100};  // connection.failed.authentication.delay.ms
 
   storage::Configs topic_defaults;        // Under the topics' names.
   storage::Configs given_topic_defaults;  // The same without `dynamic`.

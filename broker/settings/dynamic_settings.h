@@ -48,6 +48,9 @@ class SettingsTable {
   // The configuration with these over the values of file and flags, without a BrokerIdentity.  The
   // error says which of them do not go together.
   virtual Result<BrokerConfig> config_with(const DynamicSettings& dynamic) const = 0;
+  // Whether what these name outside the configuration (files) can be used; asked once, before they
+  // are written.
+  virtual Result<> check(const DynamicSettings& /*dynamic*/) const { return {}; }
   // These hold from now on: what of the program is not the broker's follows them.
   virtual void changed(const DynamicSettings& dynamic) = 0;
 

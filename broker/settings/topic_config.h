@@ -63,7 +63,9 @@ enum class ConfigType : std::int8_t {
   integer = 3,
   long_ = 5,
   double_ = 6,
-  list = 7
+  list = 7,
+  class_ = 8,
+  password = 9
 };
 
 struct TopicConfigKey {

@@ -17,17 +17,25 @@ namespace asio = boost::asio;
 
 namespace {
 
-void log_changes(const DynamicSettings& before, const DynamicSettings& now) {
-  const auto changed = [](const storage::Configs& old, const storage::Configs& fresh,
-                          std::string_view whose) {
+// A key and certificates in PEM.
+constexpr std::size_t max_secret_bytes = 128 * 1024;
+
+void log_changes(const BrokerConfig& config, const DynamicSettings& before,
+                 const DynamicSettings& now) {
+  const auto shown = [&](const std::string& key, const std::string& value) {
+    const auto entry = std::ranges::find(config.entries, key, &ConfigEntry::name);
+    return entry != config.entries.end() && entry->is_sensitive ? "[hidden]" : printable(value);
+  };
+  const auto changed = [&](const storage::Configs& old, const storage::Configs& fresh,
+                           std::string_view whose) {
     for (const auto& [key, value] : fresh) {
       const auto had = old.find(key);
       if (had == old.end() || had->second != value)
-        log_info("broker", "a client has set {}={}{}", key, printable(value), whose);
+        log_info("broker", "a client has set {}={}{}", key, shown(key, value), whose);
     }
     for (const auto& [key, value] : old) {
       if (!fresh.contains(key))
-        log_info("broker", "a client has removed the setting {}={}{}", key, printable(value),
+        log_info("broker", "a client has removed the setting {}={}{}", key, shown(key, value),
                  whose);
     }
   };
@@ -63,18 +71,24 @@ TopicResult<storage::Configs> LiveSettings::settle(const storage::Configs& wante
   storage::Configs settled;
   for (const auto& [key, value] : wanted) {
     if (auto known = check_key(key); !known) return std::unexpected(known.error());
-    if (value.size() > max_topic_config_bytes) {
-      return refuse(ErrorCode::invalid_config,
-                    fmt::format("Invalid value {}... for configuration {}: it has {} bytes; the "
-                                "limit is {}",
-                                printable(value, 32), key, value.size(), max_topic_config_bytes));
+    const auto& entries = shard_.config().entries;
+    const bool is_secret = std::ranges::find(entries, key, &ConfigEntry::name)->is_sensitive;
+    const std::size_t max_bytes = is_secret ? max_secret_bytes : max_topic_config_bytes;
+    if (value.size() > max_bytes) {
+      return refuse(
+          ErrorCode::invalid_config,
+          fmt::format("Invalid value {}... for configuration {}: it has {} bytes; the "
+                      "limit is {}",
+                      is_secret ? "[hidden]" : printable(value, 32), key, value.size(), max_bytes));
     }
     auto canonical = table_->canonical(key, value);
     if (!canonical) {
       return refuse(ErrorCode::invalid_config,
                     fmt::format("Invalid value {} for configuration {}: allowed is {}",
-                                value.empty() ? "(nothing)" : printable(value), key,
-                                canonical.error().message));
+                                value.empty() ? "(nothing)"
+                                : is_secret   ? "[hidden]"
+                                              : printable(value),
+                                key, canonical.error().message));
     }
     settled.emplace(key, std::move(*canonical));
   }
@@ -91,10 +105,15 @@ asio::awaitable<TopicResult<void>> LiveSettings::change(Scope scope, Change chan
   auto settled = settle(*wanted);
   if (!settled) co_return std::unexpected(settled.error());
   own = std::move(*settled);
-  if (next == latest_) co_return TopicResult<void>{};
+  // A path that is set again may have other contents by now.
+  const bool names_files = std::ranges::any_of(
+      own, [](const auto& setting) { return setting.first.ends_with("store.location"); });
+  if (next == latest_ && !names_files) co_return TopicResult<void>{};
   // Without a table settle() takes no key, so nothing can have changed.
   if (const auto config = table_->config_with(next); !config)
     co_return refuse(ErrorCode::invalid_config, config.error().message);
+  if (const auto checked = table_->check(next); !checked)
+    co_return refuse(ErrorCode::invalid_config, checked.error().message);
   if (only_check) co_return TopicResult<void>{};
 
   const storage::BrokerConfigsSet operation{next.stored()};
@@ -111,7 +130,7 @@ asio::awaitable<TopicResult<void>> LiveSettings::change(Scope scope, Change chan
   if (const auto lsn = shard_.commit(std::move(transaction)); !lsn)
     co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
   // From here on it holds: the next change builds on it, and stands behind it in the journal.
-  log_changes(std::exchange(latest_, next), next);
+  log_changes(shard_.config(), std::exchange(latest_, next), next);
   co_await settled_event.wait();
   if (!result) {
     shard_.journal_failed(result.error());

@@ -144,7 +144,7 @@ class Doctor {
       if (!bound) return add("ports", Level::problem, bound.error().message);
       add("ports", Level::ok, fmt::format("{} is free", where.text()));
     };
-    check(config_->listen, "listeners");
+    for (const auto& listener : config_->listeners) check(listener.listen, "listeners");
     if (config_->admin) check(*config_->admin, "tarry.admin.listener");
   }
 

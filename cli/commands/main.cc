@@ -9,6 +9,7 @@
 #include "base/log_thread.h"
 #include "cli/command.h"
 #include "cli/command_tree.h"
+#include "cli/commands/acl.h"
 #include "cli/commands/bench.h"
 #include "cli/commands/completion.h"
 #include "cli/commands/config.h"
@@ -24,6 +25,7 @@
 #include "cli/commands/status.h"
 #include "cli/commands/top.h"
 #include "cli/commands/topic.h"
+#include "cli/commands/user.h"
 #include "cli/io/exit_status.h"
 #include "cli/options.h"
 
@@ -32,9 +34,10 @@ namespace {
 
 // In the order of the help.
 constexpr void (*commands[])(CLI::App& program, Chosen& chosen) = {
-    add_serve,           add_topic,          add_produce, add_consume,    add_delayed,
-    add_explain,         add_group_commands, add_status,  add_top,        add_doctor,
-    add_config_commands, add_bench,          add_dump,    add_completion, add_help,
+    add_serve,           add_topic,          add_produce,      add_consume, add_delayed,
+    add_explain,         add_group_commands, add_status,       add_top,     add_doctor,
+    add_config_commands, add_user_commands,  add_acl_commands, add_bench,   add_dump,
+    add_completion,      add_help,
 };
 
 // Words in it may be printable already.

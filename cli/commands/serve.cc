@@ -45,7 +45,8 @@ struct Flag {
 constexpr Flag flags[] = {
     {"--data", "tarry.data.dir", "DIR", "The data directory (default ./tarry-data)"},
     {"--listen", "listeners", "HOST:PORT",
-     "The address for clients (default localhost:9092; port 0: a free port)"},
+     "The address for clients, in plain text (default localhost:9092; port 0: a free port); "
+     "listeners has more"},
     {"--advertise", "advertised.listeners", "HOST:PORT",
      "The address that the broker tells clients to connect to"},
     {"--admin", "tarry.admin.listener", "HOST:PORT|off",
@@ -161,15 +162,16 @@ int run(const ServeOptions& options) {
   const auto where = fmt::format("kafka={} admin={} data={} shards={}", broker.kafka().text(),
                                  admin ? admin->text() : "off", broker.data(), broker.shards());
   log_info("server", "Tarry {} is ready: {}", TARRY_VERSION, where);
-  fmt::print("tarry ready {} pid={} start_ms={}\n", where, ::getpid(),
+  fmt::print("tarry ready {} pid={} start_ms={} listeners={}\n", where, ::getpid(),
              std::chrono::duration_cast<std::chrono::milliseconds>(
                  std::chrono::steady_clock::now() - started)
-                 .count());
+                 .count(),
+             broker.listeners());
   std::fflush(stdout);
   notices.ready("serving " + where,
                 [&broker](auto all_answered) { broker.ask_shards(std::move(all_answered)); });
 
-  const char* signal = wait_for_end();
+  const char* signal = wait_for_end([&broker] { broker.reload(); });
   log_info("server", "{}: stopping", signal);
   notices.stopping(signal);
   end_on_second_signal();

@@ -32,14 +32,16 @@ using FirstFunction = void (*)(int, char**, char**);
 
 }  // namespace
 
-const char* wait_for_end() {
+const char* wait_for_end(const std::function<void()>& reload) {
   const sigset_t signals = awaited_signals();
   for (;;) {
     int signal = 0;
     if (::sigwait(&signals, &signal) != 0) continue;
     if (signal == SIGINT) return "SIGINT";
     if (signal == SIGTERM) return "SIGTERM";
-    log_info("server", "SIGHUP is ignored: the broker reads its settings only when it starts");
+    log_info("server",
+             "SIGHUP: the certificates are read again; other settings only when the broker starts");
+    if (reload) reload();
   }
 }
 

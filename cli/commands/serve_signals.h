@@ -9,11 +9,13 @@
 //
 // Threads inherit both.  A child process would inherit both too; `serve` starts none.
 
+#include <functional>
+
 namespace tarry::cli {
 
 // Waits for SIGTERM or SIGINT and returns the name.  SIGHUP comes from logrotate, from `systemctl
-// reload` and from a terminal that is closed; none of them means that the broker should stop, so it
-// is one line in the log.
-const char* wait_for_end();
+// reload` and from a terminal that is closed; none of them means that the broker should stop, so
+// `reload` is called.
+const char* wait_for_end(const std::function<void()>& reload = {});
 
 }  // namespace tarry::cli

@@ -1187,9 +1187,35 @@ TEST_SUITE("group") {
     Says b;
     b.version = 4;
     b.member_id = member_id_of(world.join(b));
-    CHECK(error_of(world.join("c")) == ErrorCode::group_max_size_reached);
-    const auto joined = world.join(b);
+    const auto c = world.join("c");
+    CHECK(error_of(world.join("d")) == ErrorCode::group_max_size_reached);
+    // An id is no place.
+    CHECK(error_of(world.join(b)) == ErrorCode::group_max_size_reached);
     world.pass(6s);
+    CHECK(error_of(a) == ErrorCode::none);
+    CHECK(error_of(c) == ErrorCode::none);
+  }
+
+  TEST_CASE("clients that take member ids and do not come back lock nobody out") {
+    GroupWorld world;
+    world.limits.group_max_size = 10;
+    Says hostile;
+    hostile.version = 4;
+    hostile.client = "hostile";
+    hostile.session = 1800s;
+    for (int i = 0; i < 100; ++i)
+      CHECK(error_of(world.join(hostile)) == ErrorCode::member_id_required);
+    CHECK(world.group().pending_members() == 10);
+    Says healthy;
+    healthy.version = 4;
+    healthy.client = "a";
+    healthy.member_id = member_id_of(world.join(healthy));
+    for (int i = 0; i < 100; ++i) world.join(hostile);
+    const auto joined = world.join(healthy);
+    CHECK(world.group().pending_members() == 9);
+    // Nobody waits for them longer than for a client that is under way.
+    world.pass(10s);
+    CHECK(world.group().pending_members() == 0);
     CHECK(error_of(joined) == ErrorCode::none);
   }
 

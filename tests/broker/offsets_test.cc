@@ -161,7 +161,7 @@ TEST_SUITE("offsets") {
       commits.emplace_back(a1, at(f.world, 2, std::string(2500, 'm')));
       return f.offsets->commit(std::move(commits));
     };
-    CHECK(try_one().error() == ErrorCode::invalid_commit_offset_size);
+    CHECK(try_one().error() == ErrorCode::coordinator_not_available);
     REQUIRE(f.offsets->remove({a0}).has_value());
     f.world.run();
     CHECK(try_one().has_value());
@@ -169,6 +169,34 @@ TEST_SUITE("offsets") {
     CHECK(f.offsets->find(a1)->offset == 2);
     f.offsets.reset();
     CHECK(f.budget.bytes == 0);
+  }
+
+  TEST_CASE(
+      "groups that fill the budget leave room for others, and for what was committed before") {
+    Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 1 << 20; });
+    const auto a0 = place(f.world, "a"), a1 = place(f.world, "a", 1), b0 = place(f.world, "b");
+    commit(f.world, *f.offsets, a0, at(f.world, 1, "mine"));
+    std::list<GroupOffsets> greedy;
+    std::size_t refused = 0;
+    for (int i = 0; i < 100; ++i) {
+      auto& group =
+          greedy.emplace_back(f.world.shard(), f.budget, fmt::format("greedy{}", i), [] {});
+      for (const auto& where : {a0, a1, b0}) {
+        GroupOffsets::Commits commits;
+        commits.emplace_back(where, at(f.world, 1, std::string(30'000, 'm')));
+        const auto taken = group.commit(std::move(commits));
+        if (!taken) CHECK(taken.error() == ErrorCode::coordinator_not_available);
+        if (!taken) ++refused;
+        f.world.run();
+      }
+    }
+    CHECK(refused > 200);
+    // Another place of mine, a new group's first, and the same place again.
+    commit(f.world, *f.offsets, a1, at(f.world, 2, "mine"));
+    commit(f.world, greedy.emplace_back(f.world.shard(), f.budget, "new", [] {}), a0,
+           at(f.world, 3, "new"));
+    commit(f.world, *f.offsets, a0, at(f.world, 4, "mine"));
+    CHECK(f.offsets->find(a0)->offset == 4);
   }
 
   TEST_CASE("a simple consumer's offset expires a retention after its own commit") {

@@ -75,6 +75,8 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   for (const auto& [group, choice] : std::vector<std::pair<std::string, std::string>>{
            {"topic", "create, list, describe, alter, delete"},
            {"group", "list, describe, reset, delete"},
+           {"user", "add, list, delete"},
+           {"acl", "add, list, delete"},
            {"delayed", "list, get, count, trace, cancel, move, deliver, export, import"},
            {"dump", "segment, message"}}) {
     check_refused({group, "lst"}, "lst");
@@ -149,6 +151,13 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"consume", "t", "-g", "g", "--from", "@2026-11-21T10:00:00Z"}, "reset");
   check_refused({"group"}, "list, describe, reset, delete");
   check_refused({"group", "describe"}, "GROUP");
+  check_refused({"user", "add", "a"}, "--password-file");
+  check_refused({"user", "add", "a", "--password-file", "f", "--mechanism", "PLAIN"}, "PLAIN");
+  check_refused({"user", "add", "a", "--password-file", "f", "--iterations", "1"}, "--iterations");
+  check_refused({"acl", "add", "--principal", "a"}, "User:alice");
+  check_refused({"acl", "add", "--operation", "fly"}, "fly");
+  check_refused({"acl", "add", "--principal", "User:a", "--operation", "read"}, "--topic");
+  check_refused({"acl", "delete"}, "--principal");
   check_refused({"group", "reset", "g", "t"}, "--to");
   check_refused({"group", "reset", "g", "t", "--to", "yesterday"}, "yesterday");
   check_refused({"group", "reset", "g", "t", "--to", "-1"}, "-1");

@@ -89,7 +89,9 @@ class Broker:
         self.process = None
 
     def command(self, shards=None):
-        words = [self.binary, "serve", "--data", self.data, "--listen", "%s:%d" % self.address,
+        # --listen is one listener, and may not be given beside others.
+        listen = [] if "listeners" in self.settings else ["--listen", "%s:%d" % self.address]
+        words = [self.binary, "serve", "--data", self.data, *listen,
                  "--admin", "%s:%d" % self.admin, "--shards", shards or self.shards]
         for key, value in self.settings.items():
             words += ["--set", f"{key}={value}"]
@@ -100,7 +102,7 @@ class Broker:
         assert self.process is None, "it runs already"
         self.process = self.spawn(shards)
         line = self.read_line(within)
-        ready = re.match(r"tarry ready kafka=(\S+):(\d+) admin=(off|\S+:\d+) data=(\S+) shards=(\d+) pid=(\d+) start_ms=(\d+)$", line)
+        ready = re.match(r"tarry ready kafka=(\S+):(\d+) admin=(off|\S+:\d+) data=(\S+) shards=(\d+) pid=(\d+) start_ms=(\d+) listeners=(\S+)$", line)
         if not ready:
             code = self.process.poll()
             self.kill()
@@ -110,6 +112,8 @@ class Broker:
             host, port = ready[3].rsplit(":", 1)
             self.admin = (host, int(port))
         self.start_ms = int(ready[7])
+        # NAME: (host, port), in their order.
+        self.listeners = {name: (host, int(port)) for name, host, port in re.findall(r"([^,:]+)://([^,]+):(\d+)", ready[8])}
         assert int(ready[6]) == self.process.pid
         assert pathlib.Path(ready[4]) == self.data.resolve()
         return self

@@ -15,9 +15,11 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "hostile"))
 import harness  # noqa: E402
 import test_recipes  # noqa: E402,F401  (They begin first, because they compile and wait longest.)
 import test_admin_http  # noqa: E402,F401
+import test_attacks  # noqa: E402,F401
 import test_bench  # noqa: E402,F401
 import test_cli  # noqa: E402,F401
 import test_clients  # noqa: E402,F401
@@ -34,8 +36,10 @@ import test_operator  # noqa: E402,F401
 import test_package  # noqa: E402,F401
 import test_page  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
+import test_security  # noqa: E402,F401
 import test_settings  # noqa: E402,F401
 import test_terminal  # noqa: E402,F401
+import test_tls  # noqa: E402,F401
 
 
 def main():

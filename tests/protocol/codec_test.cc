@@ -58,7 +58,7 @@ TEST_SUITE("codec") {
     const Buffer more = body(max_elements / 2);
     const auto refused = decode_message<OffsetFetchRequest>(more, 1);
     REQUIRE_FALSE(refused);
-    CHECK(refused.error().message.find("a message may have 1048576 in all") != std::string::npos);
+    CHECK(refused.error().message.find("a message may have 262144 in all") != std::string::npos);
   }
 
   TEST_CASE("a length below -1 is an error") {

@@ -50,8 +50,8 @@ const broker::ConfigEntry& entry(const Config& config, std::string_view name) {
 TEST_SUITE("config") {
   TEST_CASE("without any setting the defaults hold") {
     const auto config = made({});
-    CHECK(config.listen == HostPort{"localhost", 9092});
-    CHECK_FALSE(config.advertise.has_value());
+    CHECK(config.listeners[0].listen == HostPort{"localhost", 9092});
+    CHECK_FALSE(config.listeners[0].advertise.has_value());
     CHECK(config.admin == HostPort{"127.0.0.1", 8080});
     CHECK(config.shards == std::max(1u, std::thread::hardware_concurrency()));
     CHECK(config.log_level == LogLevel::info);
@@ -84,7 +84,7 @@ TEST_SUITE("config") {
     CHECK(config.broker.delay_remember == plain.delay_remember);
     const SessionLimits limits;
     CHECK(config.sessions.frame_bytes == limits.frame_bytes);
-    CHECK(config.sessions.unfinished_bytes == limits.unfinished_bytes);
+    CHECK(config.broker.memory_bytes == plain.memory_bytes);
     CHECK(config.sessions.requests_in_flight == limits.requests_in_flight);
     CHECK(config.sessions.bytes_in_flight == limits.bytes_in_flight);
     CHECK(config.sessions.idle == limits.idle);
@@ -136,7 +136,18 @@ TEST_SUITE("config") {
              {"node.id", "2"},
              {"listeners", "localhost"},
              {"listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2"},
-             {"listeners", "SSL://localhost:9093"},
+             {"listeners", "localhost:9092,EXTERNAL://localhost:9093"},
+             {"listeners", "A://localhost:9093,B://localhost:9093"},
+             {"listeners", "A B://localhost:9093"},
+             {"advertised.listeners", "PLAINTEXT://0.0.0.0:9092"},
+             {"listener.security.protocol.map", "A:TLS"},
+             {"listener.security.protocol.map", "A:SSL,a:SSL"},
+             {"ssl.client.auth", "yes"},
+             {"ssl.keystore.type", "JKS"},
+             {"ssl.enabled.protocols", "TLSv1.1"},
+             {"ssl.cipher.suites", "TLS_NONE"},
+             {"ssl.principal.mapping.rules", "RULE:("},
+             {"ssl.principal.mapping.rules", "RULE:(/$1/"},
              {"advertised.listeners", ":9092"},
              {"tarry.admin.listener", "on"},
              {"tarry.admin.allowed.hosts", "http://tarry.example.com"},
@@ -231,15 +242,73 @@ TEST_SUITE("config") {
     const auto config = made({set({{"listeners", "PLAINTEXT://:9093"},
                                    {"advertised.listeners", "PLAINTEXT://broker:9094"},
                                    {"tarry.admin.listener", "off"}})});
-    CHECK(config.listen == HostPort{"", 9093});
-    CHECK(config.advertise == HostPort{"broker", 9094});
+    CHECK(config.listeners[0].listen == HostPort{"", 9093});
+    CHECK(config.listeners[0].advertise == HostPort{"broker", 9094});
     CHECK_FALSE(config.admin.has_value());
+  }
+
+  TEST_CASE("each listener has its protocol, its address for clients and settings of its own") {
+    const auto config =
+        made({file("listeners=internal://:9092,EXTERNAL://:9093\n"
+                   "advertised.listeners=EXTERNAL://broker.example:19093\n"
+                   "listener.security.protocol.map=INTERNAL:PLAINTEXT,external:SASL_SSL\n"
+                   "inter.broker.listener.name=INTERNAL\n"
+                   "ssl.client.auth=required\nssl.keystore.location=/a.pem\n"
+                   "listener.name.external.ssl.keystore.location=/b.pem\n")});
+    REQUIRE(config.listeners.size() == 2);
+    CHECK(config.listeners[0].name == "INTERNAL");
+    CHECK(config.listeners[0].protocol == broker::SecurityProtocol::plaintext);
+    CHECK_FALSE(config.listeners[0].advertise.has_value());
+    CHECK(config.listeners[0].setting("ssl.keystore.location") == "/a.pem");
+    CHECK(config.listeners[1].name == "EXTERNAL");
+    CHECK(config.listeners[1].protocol == broker::SecurityProtocol::sasl_ssl);
+    CHECK(config.listeners[1].advertise == HostPort{"broker.example", 19'093});
+    CHECK(config.listeners[1].setting("ssl.keystore.location") == "/b.pem");
+    // As in Kafka, a certificate is asked for on SASL_SSL by the listener's own setting alone.
+    CHECK(config.listeners[0].setting("ssl.client.auth") == "required");
+    CHECK(config.listeners[1].setting("ssl.client.auth").empty());
+  }
+
+  TEST_CASE("keys of listeners that do not go together are refused by key and value") {
+    CHECK(contains(refused({set({{"listeners", "EXTERNAL://:1"}})}), "listener.security.protocol"));
+    CHECK(contains(refused({set({{"advertised.listeners", "OTHER://a:1"}})}),
+                   "advertised.listeners=OTHER://a:1"));
+    CHECK(contains(refused({set({{"inter.broker.listener.name", "OTHER"}})}),
+                   "inter.broker.listener.name=OTHER"));
+    CHECK(contains(refused({set({{"listener.name.other.ssl.client.auth", "none"}})}),
+                   "listener.name.OTHER.ssl.client.auth"));
+    CHECK(contains(refused({set({{"listener.name.plaintext.num.partitions", "1"}})}),
+                   "there is no such key"));
+    CHECK(contains(refused({set({{"listener.name.plaintext.ssl.client.auth", "1"}})}),
+                   "allowed is required"));
+  }
+
+  TEST_CASE("--listen is refused beside listeners, unless that is the default") {
+    const std::vector<Setting> flag{{"--listen", "listeners", "127.0.0.1:0"}};
+    CHECK(contains(refused({set({{"listeners", "SSL://:9093"}}), flag}), "--listen 127.0.0.1:0"));
+    CHECK(made({file("listeners=PLAINTEXT://localhost:9092"), flag}).listeners[0].listen.port == 0);
+  }
+
+  TEST_CASE("--advertise means the only listener, and of several says nothing") {
+    CHECK(made({set({{"listeners", "SSL://:1"}, {"advertised.listeners", "a:2"}})})
+              .listeners[0]
+              .advertise == HostPort{"a", 2});
+    CHECK(contains(
+        refused({set({{"listeners", "SSL://:1,PLAINTEXT://:2"}, {"advertised.listeners", "a:2"}})}),
+        "give one of SSL, PLAINTEXT"));
+  }
+
+  TEST_CASE("a secret is neither in an error nor in DescribeConfigs") {
+    CHECK_FALSE(contains(refused({set({{"ssl.keystore.key", "hunter2"}})}), "hunter2"));
+    const auto config = made({set({{"ssl.key.password", "hunter2"}})});
+    CHECK(entry(config, "ssl.key.password").is_sensitive);
+    CHECK_FALSE(entry(config, "ssl.keystore.location").is_sensitive);
   }
 
   TEST_CASE("DescribeConfigs shows a listener with its protocol, however it was given") {
     const auto config =
         made({set({{"listeners", "127.0.0.1:9093"}, {"advertised.listeners", "broker:9094"}})});
-    CHECK(config.listen == HostPort{"127.0.0.1", 9093});
+    CHECK(config.listeners[0].listen == HostPort{"127.0.0.1", 9093});
     CHECK(entry(config, "listeners").value == "PLAINTEXT://127.0.0.1:9093");
     CHECK(entry(config, "advertised.listeners").value == "PLAINTEXT://broker:9094");
     CHECK(entry(made({set({{"listeners", "PLAINTEXT://[::1]:1"}})}), "listeners").value ==

@@ -42,10 +42,12 @@ class StillClock final : public Clock {
 
 // A listener on a free port, whose connections are kept open.
 struct Fixture {
-  explicit Fixture(const HostPort& where = {"127.0.0.1", 0}, std::size_t max_connections = 100) {
+  explicit Fixture(const HostPort& where = {"127.0.0.1", 0}, std::size_t max_connections = 100,
+                   std::size_t max_of_address = 100'000)
+      : open(max_connections, max_of_address) {
     auto address = bound(where);
     port = address.address().port;
-    listener.emplace(context, clock, std::move(address), max_connections,
+    listener.emplace(context, clock, std::move(address), open,
                      [this](int descriptor, tcp, std::string peer) {
                        taken.push_back(descriptor);
                        peers.push_back(std::move(peer));
@@ -95,6 +97,7 @@ struct Fixture {
   StillClock clock;
   std::vector<int> taken;
   std::vector<std::string> peers;
+  OpenConnections open;
   std::optional<Listener> listener;
   std::uint16_t port = 0;
 };
@@ -154,10 +157,25 @@ TEST_SUITE("listener") {
     auto c = fixture.connect();
     CHECK(fixture.is_closed(c));
     CHECK(fixture.taken.size() == 2);
-    fixture.listener->connection_ended();
+    fixture.open.ended(fixture.peers[0]);
     auto d = fixture.connect();
     fixture.until_taken(3);
-    CHECK(fixture.listener->connections() == 2);
+    CHECK(fixture.open.count() == 2);
+  }
+
+  TEST_CASE("past max.connections.per.ip an address gets no connection, and another one does") {
+    Fixture fixture({"127.0.0.1", 0}, 100, 1);
+    auto a = fixture.connect();
+    fixture.until_taken(1);
+    auto b = fixture.connect();
+    CHECK(fixture.is_closed(b));
+    CHECK(contains(fixture.open.begin("127.0.0.1:1"), "max.connections.per.ip"));
+    CHECK(fixture.open.begin("127.0.0.2:1").empty());
+    fixture.open.ended("127.0.0.2:1");
+    fixture.open.ended(fixture.peers[0]);
+    auto c = fixture.connect();
+    fixture.until_taken(2);
+    CHECK(fixture.open.count() == 1);
   }
 
   TEST_CASE("many connections that wait are all accepted, a bounded number a turn") {

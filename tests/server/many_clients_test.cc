@@ -255,7 +255,7 @@ TEST_SUITE("many clients") {
     CAPTURE(seed);
     const TemporaryDirectory directory;
     auto config = *make_config({});
-    config.listen = {"127.0.0.1", 0};
+    config.listeners[0].listen = {"127.0.0.1", 0};
     config.admin.reset();
     config.shards = 3;
     config.broker.data_directory = directory.path() + "/data";

@@ -27,7 +27,7 @@ using asio::ip::tcp;
 
 Config config_for(const TemporaryDirectory& directory, std::uint32_t shards = 2) {
   auto config = *make_config({});
-  config.listen = {"127.0.0.1", 0};
+  config.listeners[0].listen = {"127.0.0.1", 0};
   config.admin.reset();
   config.shards = shards;
   config.broker.data_directory = directory.path() + "/data";
@@ -294,11 +294,11 @@ TEST_SUITE("server") {
     asio::io_context context;
     const tcp::acceptor taken(context, {asio::ip::address_v4::loopback(), 0});
     auto config = config_for(directory);
-    config.listen.port = taken.local_endpoint().port();
+    config.listeners[0].listen.port = taken.local_endpoint().port();
     Server server(config, no_failure);
     const auto started = server.start();
     REQUIRE_FALSE(started.has_value());
-    CHECK(started.error().message.find(config.listen.text()) != std::string::npos);
+    CHECK(started.error().message.find(config.listeners[0].listen.text()) != std::string::npos);
     CHECK(std::filesystem::is_empty(directory.path()));
   }
 

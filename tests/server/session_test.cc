@@ -78,11 +78,27 @@ Buffer ask_fetch(std::int32_t correlation, std::string_view topic, std::int32_t 
       .done();
 }
 
+// The beginning of a request, of so many bytes.
+Buffer part_of_produce(std::size_t bytes) {
+  Buffer part = Request(produce, 3, 1).be<std::int16_t>(-1).done();
+  store_be(part.data(), static_cast<std::int32_t>(bytes + 1'000));
+  part.resize(bytes);
+  return part;
+}
+// It may take 32 times as much while it is answered.
+Buffer ask_for_names(std::int32_t correlation, std::size_t names) {
+  Request request(metadata, 4, correlation);
+  request.be(static_cast<std::int32_t>(names));
+  for (std::size_t i = 0; i < names; ++i) request.text(std::string(100, 'n'));
+  return request.be<std::int8_t>(0).done();
+}
+
 using TestWorld = World<FakeClock>;
 
 // Sessions and the clients that speak to them over loopback.
 struct Sitting : TestWorld {
-  explicit Sitting(SessionLimits limits = {}) : sessions(*broker, shard(), limits) {}
+  explicit Sitting(SessionLimits limits = {}, std::int64_t memory_bytes = 0)
+      : TestWorld(memory_bytes), sessions(*broker, shard(), limits) {}
   ~Sitting() {
     sessions.close_all("the test ends");
     until([&] { return sessions.size() == 0; });
@@ -261,34 +277,67 @@ TEST_SUITE("session") {
     CHECK(sitting.sessions.size() == 0);
   }
 
-  TEST_CASE("past what unfinished requests may hold the largest ends, and the others go on") {
-    SessionLimits limits;
-    limits.unfinished_bytes = 100'000;
-    Sitting sitting(limits);
+  TEST_CASE("past what all clients may hold the connection that holds the most ends, no other") {
+    Sitting sitting({}, 4 << 20);
     Client small(sitting), large(sitting), last(sitting);
-    // Large by the name of a topic that is asked for, which is not there.
-    const auto with_names = [&](std::int32_t correlation, std::size_t size) {
-      Request request(metadata, 4, correlation);
-      request.be(static_cast<std::int32_t>(size / 102));
-      for (std::size_t i = 0; i < size / 102; ++i) request.text(std::string(100, 'n'));
-      return request.be<std::int8_t>(0).done();
+    // Large by its records, which are none, of a topic that is not there.
+    const auto with_records = [&](std::int32_t correlation, std::size_t size) {
+      Request request(produce, 3, correlation);
+      request.be<std::int16_t>(-1).be<std::int16_t>(-1).be<std::int32_t>(1000);
+      request.be<std::int32_t>(1).text("t").be<std::int32_t>(1).be<std::int32_t>(0);
+      request.be(static_cast<std::int32_t>(size));
+      for (std::size_t i = 0; i < size / 8; ++i) request.be<std::int64_t>(0);
+      return request.done();
     };
-    const Buffer first = with_names(1, 60'000), second = with_names(2, 80'000);
-    small.send(Bytes(first).first(40'000));
-    large.send(Bytes(second).first(50'000));
+    const Buffer first = with_records(1, 2'000'000), second = with_records(2, 2'400'000);
+    small.send(Bytes(first).first(1'600'000));
+    large.send(Bytes(second).first(2'000'000));
     CHECK(small.has_nothing());
     CHECK(large.has_nothing());
-    last.send(Bytes(first).first(20'000));
+    last.send(Bytes(first).first(1'000'000));
     large.wait_for_end();
-    small.send(Bytes(first).subspan(40'000));
+    small.send(Bytes(first).subspan(1'600'000));
     CHECK(small.answer() == 1);
-    last.send(Bytes(first).subspan(20'000));
+    last.send(Bytes(first).subspan(1'000'000));
     CHECK(last.answer() == 1);
     // What has ended holds nothing.
+    sitting.settle();
+    CHECK(sitting.shard().ledger().used() == 0);
     Client again(sitting);
-    again.send(Bytes(second).first(79'000));
-    again.send(Bytes(second).subspan(79'000));
+    again.send(second);
     CHECK(again.answer() == 2);
+  }
+
+  TEST_CASE("work that finds no memory waits, then goes on with what the largest connection held") {
+    Sitting sitting({}, 4 << 20);
+    Client holder(sitting), asking(sitting);
+    holder.send(part_of_produce(3'300'000));
+    asking.send(ask_for_names(7, 140));
+    CHECK(asking.has_nothing());
+    for (int i = 0; i < 25; ++i) sitting.pass(std::chrono::milliseconds{10});
+    CHECK(asking.has_nothing());
+    CHECK(holder.has_nothing());
+    for (int i = 0; i < 10; ++i) sitting.pass(std::chrono::milliseconds{10});
+    holder.wait_for_end();
+    for (int i = 0; i < 5; ++i) sitting.pass(std::chrono::milliseconds{10});
+    CHECK(asking.answer() == 7);
+  }
+
+  TEST_CASE("work that wants more memory than anybody holds ends nobody, and is refused in a second") {
+    Sitting sitting({}, 4 << 20);
+    std::list<Client> holders;
+    for (int i = 0; i < 11; ++i) holders.emplace_back(sitting).send(part_of_produce(300'000));
+    Client asking(sitting);
+    asking.send(ask_for_names(7, 140));
+    for (int i = 0; i < 90; ++i) sitting.pass(std::chrono::milliseconds{10});
+    CHECK(asking.has_nothing());
+    for (int i = 0; i < 20; ++i) sitting.pass(std::chrono::milliseconds{10});
+    asking.wait_for_end();
+    for (Client& holder : holders) CHECK(holder.has_nothing());
+    // A small request beside them was never in want.
+    Client small(sitting);
+    small.send(ask_for_names(8, 2));
+    CHECK(small.answer() == 8);
   }
 
   TEST_CASE("an unknown request ends its connection, and only that one") {
@@ -491,7 +540,7 @@ TEST_SUITE("session") {
   TEST_CASE("a socket that cannot be served is closed and counts no more") {
     Sitting sitting;
     int ended = 0;
-    sitting.sessions.on_ended = [&] { ++ended; };
+    sitting.sessions.on_ended = [&](std::string_view) { ++ended; };
     const int no_socket = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     REQUIRE(::close(no_socket) == 0);
     sitting.sessions.take({no_socket, tcp::v4(), "nobody"});
@@ -504,7 +553,7 @@ TEST_SUITE("session") {
     Sitting sitting;
     Client client(sitting);
     int told = 0, ended = 0;
-    sitting.sessions.on_ended = [&] { ++ended; };
+    sitting.sessions.on_ended = [&](std::string_view) { ++ended; };
     sitting.sessions.end("the test ends them", [&] { ++told; });
     client.wait_for_end();
     sitting.until([&] { return told == 1; });

@@ -69,9 +69,11 @@ inline void pass_time(const SystemClock&) {}  // It does by itself.
 
 template <typename ClockType>
 struct World {
-  World() {
+  // `memory_bytes` as in tarry.memory.bytes; 0: its default.
+  explicit World(std::int64_t memory_bytes = 0) {
     broker::BrokerSetup setup;
     setup.config = make_config({})->broker;
+    if (memory_bytes > 0) setup.config.memory_bytes = memory_bytes;
     setup.config.data_directory = directory.path() + "/data";
     setup.disk = &disk;
     setup.clock = &clock;

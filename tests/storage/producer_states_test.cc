@@ -156,6 +156,20 @@ TEST_SUITE("producer states") {
     CHECK(is<OutOfOrder>(states.check(3, 0, 555, 1)));
   }
 
+  TEST_CASE("a flood of producers that send once pushes out nobody who has sent more") {
+    ProducerStates states({.max_producers = 100, .expiration = std::chrono::hours(1)});
+    for (ProducerId live = 0; live < 10; ++live) {
+      states.add(live, batch(0, 0, 1, 100), 1);
+      states.add(live, batch(0, 1, 1, 101), 1);
+    }
+    for (ProducerId flood = 1000; flood < 6000; ++flood) states.add(flood, batch(0, 0, 1, 7), 1);
+    CHECK(states.size() == 100);
+    for (ProducerId live = 0; live < 10; ++live) {
+      CAPTURE(live);
+      CHECK(is<Duplicate>(states.check(live, 0, 1, 1)));
+    }
+  }
+
   TEST_CASE("only what is durable is persisted, and the rest with the next checkpoint") {
     ScratchDirectory scratch;
     const TopicPartition partition{test_topic(1), 3};

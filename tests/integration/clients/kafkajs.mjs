@@ -6,7 +6,28 @@ import kafkajs from 'kafkajs'
 
 const { Kafka, CompressionTypes, ConfigResourceTypes, logLevel } = kafkajs
 const [errand, brokers, topic] = process.argv.slice(2)
-const kafka = new Kafka({ clientId: 'kafkajs', brokers: brokers.split(','), logLevel: logLevel.NOTHING })
+let kafka = new Kafka({ clientId: 'kafkajs', brokers: brokers.split(','), logLevel: logLevel.NOTHING })
+
+async function consumeSome (count, within) {
+  // It reads as a member of a group only: of one that nobody else is in.
+  const consumer = kafka.consumer({ groupId: `fetch-${topic}-${process.pid}`, maxWaitTimeInMs: 100 })
+  const records = []
+  await consumer.connect()
+  await consumer.subscribe({ topic, fromBeginning: true })
+  await new Promise((resolve, reject) => {
+    setTimeout(resolve, within).unref()
+    consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+    consumer.run({
+      autoCommit: false,
+      eachMessage: async ({ message }) => {
+        records.push({ offset: message.offset, value: message.value?.toString() })
+        if (records.length === count) resolve()
+      }
+    })
+  })
+  await consumer.disconnect()
+  return { records }
+}
 
 const errands = {
   async produce () {
@@ -24,24 +45,18 @@ const errands = {
 
   async fetch () {
     const { count, within = 20_000 } = JSON.parse(readFileSync(0, 'utf8'))
-    // It reads as a member of a group only: of one that nobody else is in.
-    const consumer = kafka.consumer({ groupId: `fetch-${topic}-${process.pid}`, maxWaitTimeInMs: 100 })
-    const records = []
-    await consumer.connect()
-    await consumer.subscribe({ topic, fromBeginning: true })
-    await new Promise((resolve, reject) => {
-      setTimeout(resolve, within).unref()
-      consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
-      consumer.run({
-        autoCommit: false,
-        eachMessage: async ({ message }) => {
-          records.push({ offset: message.offset, value: message.value?.toString() })
-          if (records.length === count) resolve()
-        }
-      })
-    })
-    await consumer.disconnect()
-    return { records }
+    return consumeSome(count, within)
+  },
+
+  // Reads {brokers, ca, messages}: sends them over TLS and fetches them again.
+  async tls () {
+    const { brokers, ca, messages } = JSON.parse(readFileSync(0, 'utf8'))
+    kafka = new Kafka({ clientId: 'kafkajs', brokers, logLevel: logLevel.NOTHING, ssl: { ca: [ca], servername: 'localhost' } })
+    const producer = kafka.producer({ allowAutoTopicCreation: false })
+    await producer.connect()
+    await producer.send({ topic, messages })
+    await producer.disconnect()
+    return consumeSome(messages.length, 20_000)
   },
 
   async member () {

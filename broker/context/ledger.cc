@@ -1,0 +1,95 @@
+#include "broker/context/ledger.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace tarry::broker {
+namespace {
+
+// How far a ledger may be from what the pool knows of it.
+constexpr std::size_t publish_step = std::size_t{64} << 10;
+
+constexpr std::size_t min_fair_part = std::size_t{1} << 20;
+
+}  // namespace
+
+Debtor::Debtor(Ledger& ledger) {
+  ledger.debtors_.push_back(*this);
+}
+
+Ledger::Ledger(ShardContext& shard, MemoryPool& pool) : shard_(shard), pool_(pool) {
+  pool_.ledgers_.push_back(this);
+}
+
+Ledger::~Ledger() {
+  std::erase(pool_.ledgers_, this);
+}
+
+std::size_t Ledger::room() const {
+  const std::size_t for_work = pool_.limit() - pool_.limit() / 8;
+  const std::size_t used = pool_.used();
+  return for_work - std::min(for_work, used);
+}
+
+std::size_t Ledger::fair_part() const {
+  return std::max(room() / 8, min_fair_part);
+}
+
+void Ledger::change(Debtor* debtor, std::size_t before, std::size_t now) {
+  if (debtor != nullptr) debtor->debt_ += now - before;
+  used_ += now - before;  // Modulo 2^64: both may be less.
+  const std::size_t apart = used_ > published_ ? used_ - published_ : published_ - used_;
+  if (apart >= publish_step) publish();
+}
+
+void Ledger::publish() {
+  const std::size_t more = used_ - std::exchange(published_, used_);
+  const std::size_t all = pool_.used_.fetch_add(more, std::memory_order_relaxed) + more;
+  if (all > pool_.limit()) relieve_all(pool_.limit(), 0);
+}
+
+std::pair<Debtor*, std::size_t> Ledger::find_largest(std::size_t at_least) {
+  for (const bool with_views : {false, true}) {
+    Debtor* largest = nullptr;
+    std::size_t most = 0;
+    for (Debtor& each : debtors_) {
+      const std::size_t held = each.debt_ + (with_views ? each.viewed_bytes_ : 0);
+      if (each.foreclosed_ || held <= most) continue;
+      largest = &each;
+      most = held;
+    }
+    if (most >= at_least) return {largest, most};
+  }
+  return {nullptr, 0};
+}
+
+bool Charge::try_grow(std::size_t bytes) {
+  if (ledger_ == nullptr) return true;
+  if (bytes > ledger_->room()) return false;
+  add(bytes);
+  return true;
+}
+
+SharedViews::SharedViews(Ledger& ledger, std::vector<View> views)
+    : ledger_(&ledger), views_(std::move(views)) {
+  for (const View& view : views_) {
+    auto& kept = ledger.views_[view.first];
+    ++kept.holders;
+    if (view.bytes <= kept.bytes) continue;
+    ledger.change(nullptr, std::exchange(kept.bytes, view.bytes), view.bytes);
+  }
+}
+
+SharedViews::~SharedViews() {
+  if (ledger_ == nullptr) return;
+  for (const View& view : views_) {
+    const auto found = ledger_->views_.find(view.first);
+    TARRY_ASSERT(found != ledger_->views_.end(), "a view is known while it is held");
+    if (--found->second.holders > 0) continue;
+    ledger_->change(nullptr, found->second.bytes, 0);
+    ledger_->views_.erase(found);
+  }
+}
+
+}  // namespace tarry::broker

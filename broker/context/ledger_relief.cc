@@ -1,0 +1,86 @@
+// How work waits for memory, and how a ledger makes room for it (ledger.h).
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/core.h>
+#include <boost/asio/post.hpp>
+
+#include "broker/context/ledger.h"
+#include "broker/context/one_shot_event.h"
+#include "broker/context/shard_context.h"
+
+namespace tarry::broker {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What work waits for is given back by others at any time: looking is cheap.
+constexpr milliseconds look_again_for_memory{10};
+// Others may end by themselves before somebody is closed.
+constexpr milliseconds relief_after{300};
+constexpr milliseconds refused_after{1000};
+// What a closed connection held is not given back before its handlers have ended.
+constexpr milliseconds between_reliefs{100};
+
+// Who holds less is not worth closing.
+constexpr std::size_t min_foreclosed = std::size_t{256} << 10;
+
+}  // namespace
+
+// In a turn of its own, also here: a session is not closed while it counts what it holds.
+void Ledger::relieve_all(std::size_t goal, std::size_t at_least) {
+  at_least = std::max(at_least, min_foreclosed);
+  if (std::exchange(relieving_, true)) return;
+  for (Ledger* const each : pool_.ledgers_) {
+    boost::asio::post(each->shard_.executor(), [this, each, goal, at_least] {
+      if (each == this) relieving_ = false;
+      each->relieve(goal, at_least);
+    });
+  }
+}
+
+void Ledger::relieve(std::size_t goal, std::size_t at_least) {
+  const auto now = shard_.tick();
+  if (relieved_ != 0 && now < relieved_ + static_cast<timing::Tick>(between_reliefs.count()) &&
+      pool_.used() <= pool_.limit())
+    return;
+  const std::size_t used = pool_.used();
+  std::size_t over = used > goal ? used - goal : 0;
+  // If the pool is full, some shard holds more than its part.
+  while (over > 0 && used_ > goal / pool_.ledgers_.size()) {
+    const auto [largest, freed] = find_largest(at_least);
+    if (largest == nullptr) return;
+    relieved_ = now;
+    largest->foreclosed_ = true;
+    largest->foreclose(
+        fmt::format("clients hold {} bytes of memory; the limit is {} (tarry.memory.bytes), and "
+                    "this connection holds the most, {}",
+                    used, pool_.limit(), freed));
+    over -= std::min(over, freed);
+  }
+}
+
+boost::asio::awaitable<bool> Charge::grow(std::size_t bytes) {
+  if (try_grow(bytes)) co_return true;
+  ShardContext& shard = ledger_->shard_;
+  const auto begun = shard.tick();
+  bool asked = false;
+  for (auto now = begun; !shard.stopping() && now < begun + refused_after.count();
+       now = shard.tick()) {
+    if (!asked && now >= begun + relief_after.count()) {
+      asked = true;
+      const std::size_t for_work = ledger_->pool_.limit() - ledger_->pool_.limit() / 8;
+      // A request that wants more than anybody holds ends nobody.
+      ledger_->relieve_all(for_work - std::min(for_work, bytes), bytes);
+    }
+    OneShotEvent again;
+    timing::CallbackTimer timer([&again] { again.fire(); });
+    shard.wheel().schedule(timer, shard.tick_after(look_again_for_memory));
+    co_await again.wait();
+    if (try_grow(bytes)) co_return true;
+  }
+  co_return false;
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,30 @@
+#pragma once
+
+// What the requests about rules have in common.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "broker/security/acl.h"
+
+namespace tarry::broker {
+
+inline constexpr std::string_view no_authorizer = "No Authorizer is configured.";
+
+// Of DescribeAcls, and of each filter of DeleteAcls.
+template <typename Filter>
+AclFilter filter_of(const Filter& asked) {
+  const auto text = [](const std::optional<std::string_view>& given) {
+    return given ? std::optional<std::string>(*given) : std::nullopt;
+  };
+  return {.resource = static_cast<AclResource>(asked.resource_type_filter),
+          .pattern = static_cast<AclPattern>(asked.pattern_type_filter),
+          .operation = static_cast<AclOperation>(asked.operation),
+          .permission = static_cast<AclPermission>(asked.permission_type),
+          .name = text(asked.resource_name_filter),
+          .principal = text(asked.principal_filter),
+          .host = text(asked.host_filter)};
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,90 @@
+#include "broker/handlers/authorize.h"
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "broker/broker.h"
+#include "broker/handlers/operations.h"
+
+namespace tarry::broker {
+namespace {
+
+ClientIdentity identity_of(const RequestContext& context) {
+  return {.principal = context.connection.principal(), .host = context.connection.host().substr(1)};
+}
+
+bool decides_alone(const AuthorizerTerms& terms, const ClientIdentity& who) {
+  return !terms.enabled || terms.super_users.contains(who.principal);
+}
+
+bool is_allowed_on(Shard& here, const RequestContext& context, AclOperation operation,
+                   AclResource resource, std::string_view name) {
+  const auto& terms = here.config().authorizer;
+  if (!terms.enabled) return true;
+  const auto who = identity_of(context);
+  return decides_alone(terms, who) ||
+         context.broker.security(here).image->allows(terms, who, operation, resource, name);
+}
+
+}  // namespace
+
+bool is_allowed(const RequestContext& context, AclOperation operation, AclResource resource,
+                std::string_view name) {
+  return is_allowed_on(context.shard, context, operation, resource, name);
+}
+
+bool is_allowed_somewhere(const RequestContext& context, AclOperation operation,
+                          AclResource resource) {
+  const auto& terms = context.shard.config().authorizer;
+  if (!terms.enabled) return true;
+  const auto who = identity_of(context);
+  return decides_alone(terms, who) || context.broker.security(context.shard)
+                                          .image->allows_for_some(terms, who, operation, resource);
+}
+
+bool authorize(const RequestContext& context, AclOperation operation, AclResource resource,
+               std::string_view resource_name) {
+  return authorize_on(context.shard, context, operation, resource, resource_name);
+}
+
+bool authorize_on(Shard& here, const RequestContext& context, AclOperation operation,
+                  AclResource resource, std::string_view resource_name) {
+  if (is_allowed_on(here, context, operation, resource, resource_name)) return true;
+  ++here.counters.refused_total;
+  auto& log = context.broker.security(here).log_refused;
+  const auto unwritten = log.admit(here.clock().mono());
+  if (!unwritten) return false;
+  const auto& connection = context.connection;
+  log_warn("audit", "{} from {} on listener {} may not {} {} {}: denied{}",
+           printable(connection.principal()), connection.peer(), connection.listener().name,
+           name(operation), name(resource), printable(resource_name),
+           *unwritten == 0 ? "" : fmt::format(" ({} more since the last such line)", *unwritten));
+  return false;
+}
+
+std::int32_t allowed_operations(const RequestContext& context, std::int32_t all,
+                                AclResource resource, std::string_view name) {
+  if (!context.shard.config().authorizer.enabled || all < 0) return all;
+  std::int32_t allowed = 0;
+  for (int operation = 0; operation < 16; ++operation) {
+    const auto bit = std::int32_t{1} << operation;
+    if ((all & bit) != 0 &&
+        is_allowed(context, static_cast<AclOperation>(operation), resource, name))
+      allowed |= bit;
+  }
+  return allowed;
+}
+
+bool may_create_topic(const RequestContext& context, std::string_view name) {
+  return is_allowed(context, AclOperation::create, AclResource::cluster, cluster_resource_name) ||
+         authorize_topic(context, AclOperation::create, name);
+}
+
+std::int32_t allowed_cluster_operations(const RequestContext& context) {
+  if (!is_allowed(context, AclOperation::describe, AclResource::cluster, cluster_resource_name))
+    return 0;
+  return allowed_operations(context, cluster_operations, AclResource::cluster,
+                            cluster_resource_name);
+}
+
+}  // namespace tarry::broker

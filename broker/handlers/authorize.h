@@ -1,0 +1,52 @@
+#pragma once
+
+// authorize(): whether the client may do this, by the rules of security/security_image.h.
+//
+//   if (!authorize(context, AclOperation::write, AclResource::topic, topic.name)) ...
+//
+// Without authorizer.class.name everybody may do everything.  A refusal is logged (a bounded number
+// of lines) and counted; one that is asked to filter a list is not.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "broker/context/request_context.h"
+#include "broker/security/acl.h"
+
+namespace tarry::broker {
+
+bool authorize(const RequestContext& context, AclOperation operation, AclResource resource,
+               std::string_view name);
+// The same, and nobody is told.
+bool is_allowed(const RequestContext& context, AclOperation operation, AclResource resource,
+                std::string_view name);
+// Where the request is worked at on another shard than its connection's.
+bool authorize_on(Shard& here, const RequestContext& context, AclOperation operation,
+                  AclResource resource, std::string_view name);
+// Whether there is a topic (a group) for which the client may do it.
+bool is_allowed_somewhere(const RequestContext& context, AclOperation operation,
+                          AclResource resource);
+
+inline bool authorize_topic(const RequestContext& context, AclOperation operation,
+                            std::string_view name) {
+  return authorize(context, operation, AclResource::topic, name);
+}
+inline bool authorize_group(const RequestContext& context, AclOperation operation,
+                            std::string_view name) {
+  return authorize(context, operation, AclResource::group, name);
+}
+inline bool authorize_cluster(const RequestContext& context, AclOperation operation) {
+  return authorize(context, operation, AclResource::cluster, cluster_resource_name);
+}
+
+// CREATE on the cluster is CREATE of every topic.
+bool may_create_topic(const RequestContext& context, std::string_view name);
+
+// For the answers' authorized_operations: of `all`, those that the client may do.
+std::int32_t allowed_operations(const RequestContext& context, std::int32_t all,
+                                AclResource resource, std::string_view name);
+// None of them without DESCRIBE.
+std::int32_t allowed_cluster_operations(const RequestContext& context);
+
+}  // namespace tarry::broker

@@ -1,0 +1,84 @@
+// CreateAcls (key 30), versions 1 to 3: adds rules.  Needs ALTER on the cluster.  A rule that
+// cannot be is refused alone; those that can are added together.  One that is there already is no
+// error.
+
+#include "protocol/messages/create_acls.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "broker/broker.h"
+#include "broker/handlers/acl_messages.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/authorize.h"
+#include "broker/handlers/run.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+namespace asio = boost::asio;
+
+namespace {
+
+// Every shard keeps them all, and a filter looks at each.
+constexpr std::size_t max_rules = 100'000;
+
+AclBinding binding_of(const protocol::CreateAclsRequest::Creation& wanted) {
+  return {.resource = static_cast<AclResource>(wanted.resource_type),
+          .pattern = static_cast<AclPattern>(wanted.resource_pattern_type),
+          .operation = static_cast<AclOperation>(wanted.operation),
+          .permission = static_cast<AclPermission>(wanted.permission_type),
+          .name = std::string(wanted.resource_name),
+          .principal = std::string(wanted.principal),
+          .host = std::string(wanted.host)};
+}
+
+asio::awaitable<protocol::CreateAclsResponse> create_acls(
+    RequestContext& context, const protocol::CreateAclsRequest& request) {
+  protocol::CreateAclsResponse response;
+  response.results.resize(request.creations.size());
+  const auto refuse_all = [&](ErrorCode code, std::string_view message) {
+    for (auto& result : response.results) {
+      if (result.error_code != ErrorCode::none) continue;
+      result.error_code = code;
+      result.error_message = message;
+    }
+    return response;
+  };
+  if (!authorize_cluster(context, AclOperation::alter))
+    co_return refuse_all(ErrorCode::cluster_authorization_failed, "Cluster authorization failed.");
+  if (!context.shard.config().authorizer.enabled)
+    co_return refuse_all(ErrorCode::security_disabled, no_authorizer);
+  const auto image = context.broker.security(context.shard).image;
+  if (image->rules().size() + request.creations.size() > max_rules)
+    co_return refuse_all(ErrorCode::policy_violation, "There would be more than 100000 rules.");
+
+  std::vector<LiveSecurity::Change> changes;
+  for (std::size_t i = 0; i < request.creations.size(); ++i) {
+    const auto rule = binding_of(request.creations[i]);
+    if (auto reason = rule.refusal_reason(); !reason.empty()) {
+      response.results[i].error_code = ErrorCode::invalid_request;
+      response.results[i].error_message = std::move(reason);
+      continue;
+    }
+    changes.push_back({SecurityImage::rule_key(rule), std::string()});
+  }
+  auto work = [&broker = context.broker, changes]() -> asio::awaitable<Result<>> {
+    co_return co_await broker.live_security().change(changes);
+  };
+  const auto changed =
+      co_await context.broker.on(context.shard, context.broker.shard(0), std::move(work));
+  if (!changed) co_return refuse_all(ErrorCode::kafka_storage_error, changed.error().message);
+  log_info("audit", "{} from {} has added {} rules", printable(context.connection.principal()),
+           context.connection.peer(), changes.size());
+  co_return response;
+}
+
+}  // namespace
+
+asio::awaitable<Answer> run_create_acls(RequestContext context) {
+  return run<protocol::CreateAclsRequest, create_acls>(std::move(context));
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,67 @@
+// SaslHandshake (key 17), versions 0 and 1: the client says by which mechanism it logs in.  After
+// version 1 it sends SaslAuthenticate, after version 0 bare tokens with their size before them.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "broker/broker.h"
+#include "broker/handlers/all.h"
+#include "broker/handlers/run.h"
+#include "broker/security/sasl_exchange.h"
+#include "protocol/messages/sasl_handshake.h"
+
+namespace tarry::broker {
+
+using protocol::ErrorCode;
+
+namespace {
+
+std::string new_nonce(Random& random) {
+  std::string bytes(24, '\0');
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    const auto number = random.u64();
+    std::memcpy(bytes.data() + at, &number, 8);
+  }
+  return base64(bytes);
+}
+
+protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
+                                               const protocol::SaslHandshakeRequest& request) {
+  auto& connection = context.connection;
+  protocol::SaslHandshakeResponse response;
+  if (!connection.needs_login() || connection.sasl) {
+    response.error_code = ErrorCode::illegal_sasl_state;
+    return response;
+  }
+  const auto& mechanisms = connection.listener().mechanisms;
+  response.mechanisms = mechanisms;
+  const auto scram = scram_mechanism_named(request.mechanism);
+  if (std::ranges::find(mechanisms, request.mechanism) == mechanisms.end() ||
+      (!scram && request.mechanism != "PLAIN")) {
+    log_debug("broker", "{} wants the SASL mechanism {}, which is not enabled", connection.peer(),
+              printable(request.mechanism));
+    response.error_code = ErrorCode::unsupported_sasl_mechanism;
+    connection.ends_when_answered = true;
+    return response;
+  }
+  auto exchange = std::make_shared<SaslExchange>();
+  exchange->mechanism = request.mechanism;
+  if (scram) {
+    exchange->scram.emplace(*scram, new_nonce(context.broker.random()),
+                            context.broker.login_secret());
+  }
+  connection.sasl = std::move(exchange);
+  connection.takes_raw_tokens = context.version() == 0;
+  return response;
+}
+
+}  // namespace
+
+boost::asio::awaitable<Answer> run_sasl_handshake(RequestContext context) {
+  return run_at_once<protocol::SaslHandshakeRequest, sasl_handshake>(std::move(context));
+}
+
+}  // namespace tarry::broker

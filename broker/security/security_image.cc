@@ -1,0 +1,142 @@
+#include "broker/security/security_image.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "storage/fields.h"
+
+namespace tarry::broker {
+namespace {
+
+constexpr std::string_view user_prefix = "user:";
+constexpr std::string_view rule_prefix = "rule:";
+constexpr std::string_view everybody = "User:*";
+
+bool concerns(const AclBinding& rule, const ClientIdentity& who) {
+  return (rule.principal == who.principal || rule.principal == everybody) &&
+         (rule.host == "*" || rule.host == who.host);
+}
+
+// Whether the right to do `granted` is one to do `asked`.
+bool implies(AclOperation granted, AclOperation asked) {
+  if (granted == AclOperation::all || granted == asked) return true;
+  if (asked == AclOperation::describe) {
+    return granted == AclOperation::read || granted == AclOperation::write ||
+           granted == AclOperation::remove || granted == AclOperation::alter;
+  }
+  return asked == AclOperation::describe_configs && granted == AclOperation::alter_configs;
+}
+
+std::optional<ScramCredential> read_user(std::string_view value) {
+  storage::Fields fields(as_bytes(value));
+  ScramCredential out;
+  out.iterations = fields.number<std::int32_t>();
+  out.salt = fields.short_text();
+  out.stored_key = fields.short_text();
+  out.server_key = fields.short_text();
+  return fields.good() ? std::optional(std::move(out)) : std::nullopt;
+}
+
+}  // namespace
+
+SecurityImage::SecurityImage(const storage::Configs& rows) {
+  for (const auto& [key, value] : rows) {
+    const std::string_view text = key;
+    if (text.starts_with(rule_prefix)) {
+      if (auto rule = AclBinding::of_key(text.substr(rule_prefix.size()))) {
+        rules_.insert(std::move(*rule));
+        continue;
+      }
+    } else if (text.starts_with(user_prefix) && text.size() > user_prefix.size()) {
+      const auto mechanism = static_cast<ScramMechanism>(text[user_prefix.size()] - '0');
+      if (auto user = read_user(value)) {
+        users_.insert_or_assign({std::string(text.substr(user_prefix.size() + 1)), mechanism},
+                                std::move(*user));
+        continue;
+      }
+    }
+    log_error("broker", "a user or a rule cannot be read, and is left out: {}", printable(key));
+  }
+  for (const auto& rule : rules_) {
+    auto& there = rule.pattern == AclPattern::prefixed ? prefixed_ : literal_;
+    there[{rule.resource, rule.name}].push_back(&rule);
+  }
+}
+
+const ScramCredential* SecurityImage::find_user(std::string_view name,
+                                                ScramMechanism mechanism) const {
+  const auto found = users_.find({std::string(name), mechanism});
+  return found == users_.end() ? nullptr : &found->second;
+}
+
+void SecurityImage::judge(Verdict& verdict, const AclBinding& rule, const ClientIdentity& who,
+                          AclOperation operation) const {
+  verdict.any_rule = true;
+  if (!concerns(rule, who)) return;
+  if (rule.permission == AclPermission::deny) {
+    // To deny READ is not to deny DESCRIBE.
+    if (rule.operation == AclOperation::all || rule.operation == operation) verdict.denied = true;
+  } else if (implies(rule.operation, operation)) {
+    verdict.allowed = true;
+  }
+}
+
+bool SecurityImage::allows(const AuthorizerTerms& terms, const ClientIdentity& who,
+                           AclOperation operation, AclResource resource,
+                           std::string_view name) const {
+  Verdict verdict;
+  for (const std::string_view literal : {name, std::string_view("*")}) {
+    const auto found = literal_.find({resource, std::string(literal)});
+    if (found == literal_.end()) continue;
+    for (const auto* rule : found->second) judge(verdict, *rule, who, operation);
+  }
+  // Names begin with few prefixes: each is looked up, from the longest to the shortest.
+  if (!prefixed_.empty()) {
+    for (std::size_t size = name.size(); size > 0; --size) {
+      const auto found = prefixed_.find({resource, std::string(name.substr(0, size))});
+      if (found == prefixed_.end()) continue;
+      for (const auto* rule : found->second) judge(verdict, *rule, who, operation);
+    }
+  }
+  if (verdict.denied) return false;
+  return verdict.allowed || (!verdict.any_rule && terms.allow_without_rule);
+}
+
+bool SecurityImage::allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
+                                    AclOperation operation, AclResource resource) const {
+  bool allowed = terms.allow_without_rule;
+  for (const auto& rule : rules_) {
+    if (rule.resource != resource || !concerns(rule, who)) continue;
+    if (rule.permission == AclPermission::deny) {
+      const bool all = rule.pattern == AclPattern::literal && rule.name == "*";
+      if (all && (rule.operation == AclOperation::all || rule.operation == operation)) return false;
+    } else if (implies(rule.operation, operation)) {
+      allowed = true;
+    }
+  }
+  return allowed;
+}
+
+std::string SecurityImage::user_key(std::string_view name, ScramMechanism mechanism) {
+  return fmt::format("{}{}{}", user_prefix, static_cast<int>(mechanism), name);
+}
+
+std::string SecurityImage::user_value(const ScramCredential& credential) {
+  Buffer out;
+  append_be(out, credential.iterations);
+  storage::put_short(out, credential.salt);
+  storage::put_short(out, credential.stored_key);
+  storage::put_short(out, credential.server_key);
+  return std::string(as_text(out));
+}
+
+std::string SecurityImage::rule_key(const AclBinding& rule) {
+  return fmt::format("{}{}", rule_prefix, rule.key());
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,80 @@
+#pragma once
+
+// SecurityImage: the users and the rules at one moment, as every shard has them.
+//
+//   db/meta, journal of shard 0 --> rows --> SecurityImage --> authorization of each request
+//
+// It never changes; a change of users or rules makes a new one (topics/live_security.h).
+//
+// A request is allowed as in Kafka: one of super.users may do everything; a rule that denies counts
+// more than all that allow; then any rule that allows is enough; without any rule for the resource
+// allow.everyone.if.no.acl.found decides.  Who may READ, WRITE, DELETE or ALTER may DESCRIBE too,
+// and ALTER_CONFIGS implies DESCRIBE_CONFIGS.
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/scram.h"
+#include "broker/security/acl.h"
+#include "storage/journal_record.h"
+
+namespace tarry::broker {
+
+// The settings of the authorizer.
+struct AuthorizerTerms {
+  bool enabled = false;                            // authorizer.class.name is given.
+  std::set<std::string, std::less<>> super_users;  // super.users
+  bool allow_without_rule = false;                 // allow.everyone.if.no.acl.found
+};
+
+struct ClientIdentity {
+  std::string principal;  // "User:alice"
+  std::string host;       // "10.0.0.7"
+};
+
+class SecurityImage {
+ public:
+  SecurityImage() = default;
+  // Rows that cannot be read are left out.
+  explicit SecurityImage(const storage::Configs& rows);
+  SecurityImage(const SecurityImage&) = delete;
+  SecurityImage& operator=(const SecurityImage&) = delete;
+
+  const std::set<AclBinding>& rules() const { return rules_; }
+  using Users = std::map<std::pair<std::string, ScramMechanism>, ScramCredential>;
+  const Users& users() const { return users_; }
+  const ScramCredential* find_user(std::string_view name, ScramMechanism mechanism) const;
+
+  // By the rules alone: whether there is an authorizer, and super users, are the caller's.
+  bool allows(const AuthorizerTerms& terms, const ClientIdentity& who, AclOperation operation,
+              AclResource resource, std::string_view name) const;
+  // Whether there may be a resource of this kind for which `operation` is allowed.
+  bool allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
+                       AclOperation operation, AclResource resource) const;
+
+  static std::string user_key(std::string_view name, ScramMechanism mechanism);
+  static std::string user_value(const ScramCredential& credential);
+  static std::string rule_key(const AclBinding& rule);
+
+ private:
+  struct Verdict {
+    bool any_rule = false, denied = false, allowed = false;
+  };
+  void judge(Verdict& verdict, const AclBinding& rule, const ClientIdentity& who,
+             AclOperation operation) const;
+
+  std::set<AclBinding> rules_;
+  // By resource and literal name, and those with prefixes by resource; they point into rules_.
+  std::map<std::pair<AclResource, std::string>, std::vector<const AclBinding*>, std::less<>>
+      literal_;
+  std::map<std::pair<AclResource, std::string>, std::vector<const AclBinding*>, std::less<>>
+      prefixed_;
+  Users users_;
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,21 @@
+#pragma once
+
+// ShardSecurity: a shard's view of users and rules, and what it notes of clients that were refused.
+// On the shard's thread.
+
+#include <memory>
+
+#include "base/log_throttle.h"
+#include "broker/security/failed_logins.h"
+#include "broker/security/security_image.h"
+
+namespace tarry::broker {
+
+struct ShardSecurity {
+  std::shared_ptr<const SecurityImage> image = std::make_shared<const SecurityImage>();
+  FailedLogins failed_logins;
+  LogThrottle log_failed_logins{5};  // A client can cause these over and over.
+  LogThrottle log_refused{20};
+};
+
+}  // namespace tarry::broker

@@ -1,0 +1,216 @@
+#include "cli/kafka/wire_client.h"
+
+#include <netdb.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/ascii_case.h"
+#include "base/log.h"
+#include "base/scram.h"
+#include "cli/io/host_port.h"
+#include "protocol/messages/sasl_authenticate.h"
+#include "protocol/messages/sasl_handshake.h"
+
+namespace tarry::cli {
+namespace {
+
+using protocol::ErrorCode;
+
+constexpr std::size_t max_answer = 64 << 20;
+
+// The one under the first name that is given.
+std::string property_of(const KafkaSettings& settings, std::string_view name) {
+  std::string value;
+  for (const auto& each : settings.properties) {
+    const auto equals = each.find('=');
+    if (equals != std::string::npos && std::string_view(each).substr(0, equals) == name)
+      value = each.substr(equals + 1);
+  }
+  return value;
+}
+
+int connect_to(const HostPort& address, std::chrono::milliseconds timeout) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found) != 0) return -1;
+  int descriptor = -1;
+  for (const auto* each = found; each != nullptr && descriptor < 0; each = each->ai_next) {
+    descriptor = ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) continue;
+    timeval wait{};
+    wait.tv_sec = timeout.count() / 1000;
+    wait.tv_usec = timeout.count() % 1000 * 1000;
+    ::setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    ::setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+    if (::connect(descriptor, each->ai_addr, each->ai_addrlen) == 0) continue;
+    ::close(descriptor);
+    descriptor = -1;
+  }
+  ::freeaddrinfo(found);
+  return descriptor;
+}
+
+std::string escaped_name(std::string_view name) {
+  std::string out;
+  for (const char c : name) out += c == ',' ? "=2C" : c == '=' ? "=3D" : std::string(1, c);
+  return out;
+}
+
+// "r=...,s=...,i=..." by its letters.
+std::map<char, std::string> attributes_of(std::string_view message) {
+  std::map<char, std::string> out;
+  while (!message.empty()) {
+    const auto comma = message.find(',');
+    const auto part = message.substr(0, comma);
+    if (part.size() > 1 && part[1] == '=') out.emplace(part[0], part.substr(2));
+    message.remove_prefix(comma == std::string_view::npos ? message.size() : comma + 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<WireClient> WireClient::open(const KafkaSettings& settings) {
+  auto protocol = property_of(settings, "security.protocol");
+  std::ranges::transform(protocol, protocol.begin(), ascii_lower);
+  if (protocol.contains("ssl"))
+    return fail(Errc::invalid,
+                fmt::format("security.protocol={}: this command has no TLS; use a listener without "
+                            "it, or Kafka's own tools",
+                            printable(protocol)));
+  std::string_view brokers = settings.brokers;
+  while (!brokers.empty()) {
+    const auto comma = brokers.find(',');
+    const std::string one(brokers.substr(0, comma));
+    brokers.remove_prefix(comma == std::string_view::npos ? brokers.size() : comma + 1);
+    const auto address = parse_host_port(one);
+    if (!address) return std::unexpected(address.error());
+    const int descriptor = connect_to(*address, settings.timeout);
+    if (descriptor < 0) continue;
+    WireClient client(descriptor, one);
+    if (!protocol.starts_with("sasl")) return client;
+    auto mechanism = property_of(settings, "sasl.mechanism");
+    if (mechanism.empty()) mechanism = property_of(settings, "sasl.mechanisms");
+    if (auto in = client.log_in(mechanism, property_of(settings, "sasl.username"),
+                                property_of(settings, "sasl.password"));
+        !in)
+      return std::unexpected(in.error());
+    return client;
+  }
+  return fail(Errc::io, fmt::format("nothing answers at {}: is `tarry serve` running?",
+                                    printable(settings.brokers)));
+}
+
+WireClient::WireClient(WireClient&& from) noexcept
+    : descriptor_(std::exchange(from.descriptor_, -1)),
+      broker_(std::move(from.broker_)),
+      last_id_(from.last_id_),
+      answer_(std::move(from.answer_)) {}
+
+WireClient::~WireClient() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::unexpected<Error> WireClient::connection_failed() const {
+  const bool late = errno == EAGAIN || errno == EWOULDBLOCK;
+  return fail(Errc::io, fmt::format("{}: {}", printable(broker_),
+                                    late ? "no answer in time"
+                                         : "the broker has closed the connection; its log says why "
+                                           "(a SASL listener needs -X security.protocol=...)"));
+}
+
+Result<Buffer> WireClient::exchange(Bytes frame) {
+  errno = 0;
+  while (!frame.empty()) {
+    const auto sent = ::send(descriptor_, frame.data(), frame.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return connection_failed();
+    frame = frame.subspan(static_cast<std::size_t>(sent));
+  }
+  const auto read = [this](std::uint8_t* to, std::size_t size) {
+    while (size > 0) {
+      const auto got = ::recv(descriptor_, to, size, 0);
+      if (got <= 0) return false;
+      to += got;
+      size -= static_cast<std::size_t>(got);
+    }
+    return true;
+  };
+  std::array<std::uint8_t, 4> size;
+  if (!read(size.data(), size.size())) return connection_failed();
+  const auto bytes = load_be<std::int32_t>(size.data());
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > max_answer)
+    return fail(Errc::invalid, fmt::format("{}: that is no Kafka broker", printable(broker_)));
+  Buffer answer(static_cast<std::size_t>(bytes));
+  if (!read(answer.data(), answer.size())) return connection_failed();
+  return answer;
+}
+
+Result<std::string> WireClient::send_token(const std::string& token) {
+  protocol::SaslAuthenticateRequest request;
+  request.auth_bytes = as_bytes(token);
+  const auto answer = ask<protocol::SaslAuthenticateResponse>(request, 1);
+  if (!answer) return std::unexpected(answer.error());
+  if (answer->error_code != ErrorCode::none)
+    return fail(Errc::invalid, printable(answer->error_message.value_or("the login failed")));
+  return std::string(as_text(answer->auth_bytes));
+}
+
+Result<> WireClient::log_in(const std::string& mechanism, const std::string& user,
+                            const std::string& password) {
+  const auto scram = scram_mechanism_named(mechanism);
+  if (!scram && mechanism != "PLAIN")
+    return fail(Errc::invalid, fmt::format("sasl.mechanism={}: use PLAIN, SCRAM-SHA-256 or "
+                                           "SCRAM-SHA-512",
+                                           printable(mechanism)));
+  if (user.empty()) return fail(Errc::invalid, "a login needs -X sasl.username=NAME");
+  protocol::SaslHandshakeRequest request;
+  request.mechanism = mechanism;
+  const auto shaken = ask<protocol::SaslHandshakeResponse>(request, 1);
+  if (!shaken) return std::unexpected(shaken.error());
+  if (shaken->error_code != ErrorCode::none)
+    return fail(Errc::invalid, fmt::format("the broker does not take {}: {}", mechanism,
+                                           protocol::name(shaken->error_code)));
+  if (!scram) {
+    const auto done = send_token(fmt::format("{}{}{}{}", '\0', user, '\0', password));
+    return done ? Result<>() : std::unexpected(done.error());
+  }
+  std::array<char, 24> random;
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    return fail(Errc::io, "the system gives no random numbers");
+  const auto nonce = base64({random.data(), random.size()});
+  const auto bare = fmt::format("n={},r={}", escaped_name(user), nonce);
+  const auto first = send_token("n,," + bare);
+  if (!first) return std::unexpected(first.error());
+  auto said = attributes_of(*first);
+  const auto salt = from_base64(said['s']);
+  const auto iterations = std::atoi(said['i'].c_str());
+  const bool is_right = salt && said['r'].starts_with(nonce) && said['r'] != nonce &&
+                        iterations >= min_scram_iterations && iterations <= 1'000'000;
+  if (!is_right) return fail(Errc::invalid, "the broker's SCRAM message is malformed");
+  const auto without_proof = fmt::format("c=biws,r={}", said['r']);
+  const auto auth_message = fmt::format("{},{},{}", bare, *first, without_proof);
+  const auto salted = scram_salted_password(*scram, password, *salt, iterations);
+  const auto proof = scram_proof(*scram, salted, auth_message);
+  const auto last = send_token(fmt::format("{},p={}", without_proof, base64(proof)));
+  if (!last) return std::unexpected(last.error());
+  const auto server_key = scram_hmac(*scram, salted, "Server Key");
+  if (attributes_of(*last)['v'] != base64(scram_hmac(*scram, server_key, auth_message)))
+    return fail(Errc::invalid, "the broker does not know the password: it is not the right one");
+  return {};
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,118 @@
+#include "server/security_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "broker/security/plain_users.h"
+#include "server/listener_keys.h"
+
+namespace tarry::server {
+namespace {
+
+using broker::BrokerConfig;
+using broker::ConfigType;
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// GSSAPI is Kafka's default, and means none here.
+Result<> check_mechanisms(std::string_view value) {
+  constexpr std::array<std::string_view, 4> known = {"GSSAPI", "PLAIN", "SCRAM-SHA-256",
+                                                     "SCRAM-SHA-512"};
+  while (!value.empty()) {
+    const auto comma = value.find(',');
+    const auto name = trimmed(value.substr(0, comma));
+    if (std::ranges::find(known, name) == known.end())
+      return fail(Errc::invalid, "a list of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512");
+    value.remove_prefix(comma == std::string_view::npos ? value.size() : comma + 1);
+  }
+  return {};
+}
+
+Result<> check_jaas(std::string_view value) {
+  if (value.empty()) return {};
+  // The error of a line with a password in it does not show where it is wrong.
+  const auto line = broker::parse_jaas_line(value);
+  if (!line) {
+    return fail(Errc::invalid,
+                "a line as in org.apache.kafka.common.security.plain.PlainLoginModule required "
+                "user_alice=\"secret\";");
+  }
+  for (const auto* known : {"PlainLoginModule", "ScramLoginModule"})
+    if (line->module.ends_with(known)) return {};
+  return fail(Errc::invalid, "a line of PlainLoginModule or ScramLoginModule");
+}
+
+Result<> set_authorizer(Config& config, std::string_view value) {
+  constexpr std::array<std::string_view, 4> known = {
+      "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+      "kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer", ""};
+  if (std::ranges::find(known, value) == known.end()) {
+    return fail(Errc::invalid, fmt::format("one of Kafka's authorizers, such as {}", known[0]));
+  }
+  config.broker.authorizer.enabled = !value.empty();
+  return {};
+}
+
+Result<> set_super_users(Config& config, std::string_view value) {
+  auto& users = config.broker.authorizer.super_users;
+  users.clear();
+  while (!value.empty()) {
+    const auto end = value.find(';');
+    const auto user = trimmed(value.substr(0, end));
+    if (!user.empty() && !user.starts_with("User:"))
+      return fail(Errc::invalid, "a list with semicolons, as in User:alice;User:bob");
+    if (!user.empty()) users.emplace(user);
+    value.remove_prefix(end == std::string_view::npos ? value.size() : end + 1);
+  }
+  return {};
+}
+
+Result<> set_allow_without_rule(Config& config, std::string_view value) {
+  if (value != "true" && value != "false") return fail(Errc::invalid, "true or false");
+  config.broker.authorizer.allow_without_rule = value == "true";
+  return {};
+}
+
+}  // namespace
+
+std::vector<ConfigKey> security_keys() {
+  return {
+      {"allow.everyone.if.no.acl.found", "false", "", ConfigType::boolean,
+       "Whether everybody may do everything with a topic or group for which there is no rule at "
+       "all.",
+       set_allow_without_rule},
+      {"authorizer.class.name", "", "", ConfigType::string,
+       "Any of Kafka's authorizers switches rules of who may do what on, as in "
+       "org.apache.kafka.metadata.authorizer.StandardAuthorizer. Empty: everybody may do "
+       "everything.",
+       set_authorizer},
+      {"connection.failed.authentication.delay.ms", "100", "ms", ConfigType::integer,
+       "How long the answer to a failed login waits; each further failure of the same address "
+       "within a minute waits twice as long, up to 32 times.",
+       broker_time(&BrokerConfig::failed_login_delay, 0)},
+      per_listener_key("sasl.enabled.mechanisms", "GSSAPI", ConfigType::list,
+                       "How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, "
+                       "SCRAM-SHA-512. GSSAPI means none.",
+                       check_mechanisms),
+      per_listener_key(
+          "sasl.jaas.config", "", ConfigType::password,
+          "PLAIN's users, given for one listener as "
+          "listener.name.NAME.plain.sasl.jaas.config, in one line that ends with a "
+          "semicolon: org.apache.kafka.common.security.plain.PlainLoginModule required "
+          "user_alice=\"secret\"; is the user alice.",
+          check_jaas),
+      {"super.users", "", "", ConfigType::string,
+       "Principals that may do everything, as in User:alice;User:CN=bob,O=Example.",
+       set_super_users},
+  };
+}
+
+}  // namespace tarry::server

@@ -1,0 +1,221 @@
+#include "server/tls_handshakes.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <list>
+#include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "base/log.h"
+#include "base/log_throttle.h"
+#include "server/thread_name.h"
+#include "server/tls_session.h"
+
+namespace tarry::server {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr int handshake_nice = 5;
+
+// A client can cause these over and over.
+constexpr unsigned lines_per_period = 5;
+
+}  // namespace
+
+// One thread, and the handshakes that it does.
+class TlsHandshakes::Worker {
+ public:
+  Worker(const Clock& clock, TlsHandshakeLimits limits, const Done& done, const Failed& failed)
+      : clock_(clock), limits_(limits), done_(done), failed_(failed), thread_([this] { run(); }) {}
+
+  void post(Arrival arrival, std::shared_ptr<const TlsContext> context) {
+    asio::post(context_,
+               [this, arrival = std::move(arrival), context = std::move(context)]() mutable {
+                 begin(std::move(arrival), std::move(context));
+               });
+  }
+  void stop() {
+    if (!thread_.joinable()) return;
+    asio::post(context_, [this] {
+      stopped_ = true;
+      while (!all_.empty()) drop(all_.begin());
+      guard_.reset();
+    });
+    thread_.join();
+  }
+  std::size_t under_way() const { return under_way_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Handshake {
+    Handshake(asio::io_context& io, Arrival its_arrival,
+              std::shared_ptr<const TlsContext> its_context, MonoTime now)
+        : arrival(std::move(its_arrival)),
+          context(std::move(its_context)),
+          socket(io),
+          deadline(io),
+          begun(now) {}
+    Arrival arrival;
+    std::shared_ptr<const TlsContext> context;
+    tcp::socket socket;
+    asio::steady_timer deadline;
+    MonoTime begun;
+    bool gone = false;  // Callbacks that are still on their way do nothing.
+    std::list<std::shared_ptr<Handshake>>::iterator place;
+  };
+  using Pointer = std::shared_ptr<Handshake>;
+
+  void run() {
+    name_this_thread("tarry-tls");
+    // It is the thread's own on Linux.  Without it the shards only have less of an advantage.
+    (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), handshake_nice);
+    context_.run();
+  }
+
+  void begin(Arrival arrival, std::shared_ptr<const TlsContext> context) {
+    const auto now = clock_.mono();
+    if (all_.size() >= limits_.under_way && now - all_.front()->begun >= limits_.chance)
+      end(all_.front(), fmt::format("{} handshakes are under way, which is the limit, and this is "
+                                    "the oldest",
+                                    all_.size()));
+    const int descriptor = arrival.descriptor;
+    const auto handshake =
+        std::make_shared<Handshake>(context_, std::move(arrival), std::move(context), now);
+    boost::system::error_code error;
+    handshake->socket.assign(handshake->arrival.protocol, descriptor, error);
+    if (error) ::close(descriptor);
+    handshake->place = all_.insert(all_.end(), handshake);
+    under_way_ = all_.size();
+    if (error || stopped_)
+      return end(handshake, error ? error.message() : "the broker is stopping");
+    if (all_.size() > limits_.under_way)
+      return end(handshake,
+                 fmt::format("{} handshakes are under way, which is the limit", limits_.under_way));
+    handshake->socket.non_blocking(true, error);
+    handshake->deadline.expires_after(limits_.time);
+    handshake->deadline.async_wait([this, handshake](const boost::system::error_code& why) {
+      if (why || handshake->gone) return;
+      end(handshake, fmt::format("its TLS handshake is not done after {} ms", limits_.time.count()),
+          true);
+    });
+    wait(handshake, tcp::socket::wait_read);
+  }
+
+  void wait(const Pointer& handshake, tcp::socket::wait_type what) {
+    handshake->socket.async_wait(what, [this, handshake](const boost::system::error_code& error) {
+      if (handshake->gone) return;
+      if (error) return end(handshake, error.message());
+      try {
+        step(handshake);
+      } catch (const std::exception& failed) {
+        end(handshake, failed.what());
+      }
+    });
+  }
+
+  void step(const Pointer& handshake) {
+    auto& tls = handshake->arrival.tls;
+    // Made when the client has sent something: until then it costs its socket alone.
+    if (!tls) {
+      tls = std::make_unique<TlsSession>(handshake->context, handshake->socket.native_handle());
+    }
+    const auto stepped = tls->handshake();
+    if (!stepped) {
+      // A port that is only looked at is nothing to tell.
+      if (stepped.error().code == Errc::stopped) {
+        log_debug("server", "connection from {} ended in its TLS handshake",
+                  handshake->arrival.peer);
+        return drop(handshake->place);
+      }
+      return end(handshake, "the TLS handshake failed: " + stepped.error().message);
+    }
+    if (*stepped == TlsSession::Step::needs_read) return wait(handshake, tcp::socket::wait_read);
+    if (*stepped == TlsSession::Step::needs_write) return wait(handshake, tcp::socket::wait_write);
+    auto principal = tls->principal();
+    if (!principal) return end(handshake, principal.error().message);
+    Arrival arrival = std::move(handshake->arrival);
+    arrival.origin.tls_principal = std::move(*principal);
+    boost::system::error_code error;
+    arrival.descriptor = handshake->socket.release(error);
+    remove(handshake);
+    done_(std::move(arrival));
+  }
+
+  // Clients that stop in the middle have lines of their own, beside all that speak no TLS.
+  void end(const Pointer& handshake, const std::string& why, bool is_late = false) {
+    (is_late ? late_ : failed_log_)
+        .warn(clock_.mono(), "server",
+              fmt::format(
+                  "connection from {} to the listener {} ended: {}", handshake->arrival.peer,
+                  handshake->arrival.origin.listener ? handshake->arrival.origin.listener->name
+                                                     : std::string(),
+                  why));
+    drop(handshake->place);
+  }
+  void drop(std::list<Pointer>::iterator place) {
+    const Pointer handshake = *place;
+    const std::string peer = handshake->arrival.peer;
+    handshake->arrival.tls.reset();
+    boost::system::error_code ignored;
+    handshake->socket.close(ignored);
+    remove(handshake);
+    failed_(peer);
+  }
+  void remove(const Pointer& handshake) {
+    handshake->gone = true;
+    handshake->deadline.cancel();
+    all_.erase(handshake->place);
+    under_way_ = all_.size();
+  }
+
+  const Clock& clock_;
+  const TlsHandshakeLimits limits_;
+  const Done& done_;
+  const Failed& failed_;
+  asio::io_context context_{1};
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> guard_{
+      asio::make_work_guard(context_)};
+  std::list<Pointer> all_;  // Oldest first.
+  std::atomic<std::size_t> under_way_{0};
+  LogThrottle failed_log_{lines_per_period};
+  LogThrottle late_{lines_per_period};
+  bool stopped_ = false;
+  std::thread thread_;  // Uses all of the above.
+};
+
+TlsHandshakes::TlsHandshakes(const Clock& clock, std::size_t threads, TlsHandshakeLimits limits,
+                             Done done, Failed failed)
+    : done_(std::move(done)), failed_(std::move(failed)) {
+  for (std::size_t i = 0; i < threads; ++i)
+    workers_.push_back(std::make_unique<Worker>(clock, limits, done_, failed_));
+}
+
+TlsHandshakes::~TlsHandshakes() {
+  stop();
+}
+
+void TlsHandshakes::begin(Arrival arrival, std::shared_ptr<const TlsContext> context) {
+  const auto index = next_.fetch_add(1, std::memory_order_relaxed) % workers_.size();
+  workers_[index]->post(std::move(arrival), std::move(context));
+}
+
+void TlsHandshakes::stop() {
+  for (auto& worker : workers_) worker->stop();
+}
+
+std::size_t TlsHandshakes::under_way() const {
+  std::size_t all = 0;
+  for (const auto& worker : workers_) all += worker->under_way();
+  return all;
+}
+
+}  // namespace tarry::server

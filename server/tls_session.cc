@@ -1,0 +1,170 @@
+#include "server/tls_session.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include <fmt/core.h>
+#include <boost/asio/error.hpp>
+
+namespace tarry::server {
+namespace {
+
+namespace asio = boost::asio;
+
+// The most that one TLS record holds.
+constexpr std::size_t record_bytes = 16 * 1024;
+
+// In words, where OpenSSL's say little to an operator.
+std::string handshake_failure(const SSL* ssl) {
+  const unsigned long error = ERR_peek_error();
+  switch (ERR_GET_REASON(error)) {
+    case SSL_R_HTTP_REQUEST:
+    case SSL_R_HTTPS_PROXY_REQUEST:
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_BAD_RECORD_TYPE:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+      return "the client does not speak TLS; it needs security.protocol=SSL or SASL_SSL";
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+      return "the client shows no certificate (ssl.client.auth=required)";
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+      return fmt::format("the client's certificate is not accepted: {} (ssl.truststore)",
+                         X509_verify_cert_error_string(SSL_get_verify_result(ssl)));
+    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+      return fmt::format("the client does not accept the broker's certificate ({})",
+                         ERR_reason_error_string(error));
+    case SSL_R_UNSUPPORTED_PROTOCOL:
+      return "the client speaks no enabled version of TLS (ssl.enabled.protocols)";
+    case SSL_R_NO_SHARED_CIPHER:
+      return "the client speaks no enabled cipher (ssl.cipher.suites)";
+    default:
+      const char* reason = ERR_reason_error_string(error);
+      return reason == nullptr ? "the connection broke" : reason;
+  }
+}
+
+}  // namespace
+
+TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, int socket)
+    : context_(std::move(context)), ssl_(SSL_new(context_->get())) {
+  if (ssl_ == nullptr || SSL_set_fd(ssl_, socket) != 1) {
+    SSL_free(ssl_);
+    throw std::bad_alloc();
+  }
+  SSL_set_accept_state(ssl_);
+}
+
+TlsSession::~TlsSession() {
+  SSL_free(ssl_);
+}
+
+Result<TlsSession::Step> TlsSession::handshake() {
+  ERR_clear_error();
+  const int result = SSL_do_handshake(ssl_);
+  if (result == 1) return Step::done;
+  switch (SSL_get_error(ssl_, result)) {
+    case SSL_ERROR_WANT_READ:
+      return Step::needs_read;
+    case SSL_ERROR_WANT_WRITE:
+      return Step::needs_write;
+    case SSL_ERROR_ZERO_RETURN:
+    case SSL_ERROR_SYSCALL:
+      broken_ = true;
+      return fail(Errc::stopped, "the client closed the connection");
+    default: {
+      broken_ = true;
+      const bool is_end = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+      if (is_end) return fail(Errc::stopped, "the client closed the connection");
+      return fail(Errc::invalid, handshake_failure(ssl_));
+    }
+  }
+}
+
+std::size_t TlsSession::read_some(std::span<std::uint8_t> into, boost::system::error_code& error) {
+  error = {};
+  std::size_t total = 0;
+  while (total < into.size()) {
+    std::size_t got = 0;
+    ERR_clear_error();
+    const int result = SSL_read_ex(ssl_, into.data() + total, into.size() - total, &got);
+    if (result == 1) {
+      total += got;
+      continue;
+    }
+    switch (SSL_get_error(ssl_, result)) {
+      case SSL_ERROR_WANT_READ:
+        if (total == 0) error = asio::error::would_block;
+        return total;
+      // An alert that does not fit into the socket: the client sends what is refused and does not
+      // read the refusals.
+      case SSL_ERROR_ZERO_RETURN:
+        error = asio::error::eof;
+        return total;
+      case SSL_ERROR_SYSCALL:
+        broken_ = true;
+        error = errno == 0 ? boost::system::error_code(asio::error::eof)
+                           : boost::system::error_code(errno, boost::system::system_category());
+        return total;
+      default:
+        broken_ = true;
+        error = asio::error::connection_reset;
+        return total;
+    }
+  }
+  return total;
+}
+
+std::size_t TlsSession::write_some(std::span<const asio::const_buffer> pieces,
+                                   boost::system::error_code& error) {
+  error = {};
+  std::array<std::uint8_t, record_bytes> gathered;
+  asio::const_buffer record = pieces.front();
+  // A record costs some fifty bytes and a system call, so small pieces share one.
+  if (record.size() < record_bytes && pieces.size() > 1) {
+    std::size_t size = 0;
+    for (const auto& piece : pieces) {
+      const std::size_t more = std::min(piece.size(), record_bytes - size);
+      std::memcpy(gathered.data() + size, piece.data(), more);
+      size += more;
+      if (size == record_bytes) break;
+    }
+    record = asio::const_buffer(gathered.data(), size);
+  }
+  std::size_t sent = 0;
+  ERR_clear_error();
+  const int result =
+      SSL_write_ex(ssl_, record.data(), std::min(record.size(), record_bytes), &sent);
+  if (result == 1) return sent;
+  switch (SSL_get_error(ssl_, result)) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+      error = asio::error::would_block;
+      return 0;
+    default:
+      broken_ = true;
+      error = asio::error::connection_reset;
+      return 0;
+  }
+}
+
+bool TlsSession::has_pending() const {
+  return SSL_pending(ssl_) > 0;
+}
+
+void TlsSession::say_end() {
+  if (broken_ || SSL_is_init_finished(ssl_) == 0) return;
+  ERR_clear_error();
+  SSL_shutdown(ssl_);
+  ERR_clear_error();
+}
+
+}  // namespace tarry::server

@@ -1,0 +1,117 @@
+#include <chrono>
+#include <optional>
+#include <string_view>
+
+#include <doctest/doctest.h>
+
+#include "base/scram.h"
+#include "broker/security/security_image.h"
+#include "protocol/messages/alter_user_scram_credentials.h"
+#include "protocol/messages/create_acls.h"
+#include "protocol/messages/create_topics.h"
+#include "protocol/messages/delete_acls.h"
+#include "protocol/messages/describe_acls.h"
+#include "protocol/messages/describe_user_scram_credentials.h"
+#include "protocol/messages/metadata.h"
+#include "tests/broker/world.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using protocol::ErrorCode;
+
+TEST_SUITE("security requests") {
+  protocol::CreateAclsRequest one_rule() {
+    protocol::CreateAclsRequest request;
+    request.creations.push_back({2, "t", 3, "User:a", "*", 3, 3});
+    return request;
+  }
+
+  TEST_CASE("rules are there after a restart, and gone after they were deleted") {
+    World world({.shards = 2, .configure = [](BrokerConfig& config) {
+                   config.authorizer.enabled = true;
+                   config.authorizer.super_users = {"User:ANONYMOUS"};
+                 }});
+    auto made = world.call<protocol::CreateAclsResponse>(one_rule(), 3, 1);
+    CHECK(made.results.at(0).error_code == ErrorCode::none);
+    for (int i = 0; i < 2; ++i) {
+      protocol::DescribeAclsRequest all;
+      all.resource_type_filter = 1;
+      all.pattern_type_filter = 1;
+      all.operation = 1;
+      all.permission_type = 1;
+      const auto told = world.call<protocol::DescribeAclsResponse>(all, 3, 1);
+      REQUIRE(told.resources.size() == 1);
+      CHECK(told.resources[0].resource_name == "t");
+      CHECK(told.resources[0].acls.at(0).principal == "User:a");
+      world.restart();
+    }
+    protocol::DeleteAclsRequest gone;
+    gone.filters.push_back({2, "t", 2, std::nullopt, std::nullopt, 1, 1});
+    const auto deleted = world.call<protocol::DeleteAclsResponse>(gone, 3);
+    CHECK(deleted.filter_results.at(0).matching_acls.size() == 1);
+    world.restart();
+    CHECK(world.broker().security(world.shard(1)).image->rules().empty());
+  }
+
+  TEST_CASE("who may not see a topic is not told of it, and may not make it") {
+    World world(
+        {.shards = 2, .configure = [](BrokerConfig& config) { config.authorizer.enabled = true; }});
+    protocol::MetadataRequest metadata;
+    metadata.topics.emplace().push_back({{}, "t"});
+    const auto told = world.call<protocol::MetadataResponse>(metadata, 9);
+    CHECK(told.topics.at(0).error_code == ErrorCode::topic_authorization_failed);
+    CHECK(world.shard(0).topics().size() == 0);
+    protocol::CreateTopicsRequest create;
+    create.topics.push_back({"t", 1, 1, {}, {}});
+    const auto made = world.call<protocol::CreateTopicsResponse>(create, 7);
+    CHECK(made.topics.at(0).error_code == ErrorCode::topic_authorization_failed);
+    CHECK(world.call<protocol::CreateAclsResponse>(one_rule(), 3).results.at(0).error_code ==
+          ErrorCode::cluster_authorization_failed);
+    CHECK(world
+              .call<protocol::DescribeUserScramCredentialsResponse>(
+                  protocol::DescribeUserScramCredentialsRequest{}, 0)
+              .error_code == ErrorCode::cluster_authorization_failed);
+    CHECK(world.shard(0).counters.refused_total >= 4);
+  }
+
+  TEST_CASE("without an authorizer rules are refused, and everything else is allowed") {
+    World world;
+    CHECK(world.call<protocol::CreateAclsResponse>(one_rule(), 3).results.at(0).error_code ==
+          ErrorCode::security_disabled);
+  }
+
+  TEST_CASE("a SCRAM user is kept as what checks a proof, with Kafka's bounds of iterations") {
+    World world;
+    const auto salted = scram_salted_password(ScramMechanism::sha256, "secret", "salt", 4096);
+    const auto alter = [&](std::int32_t iterations, Bytes password) {
+      protocol::AlterUserScramCredentialsRequest request;
+      request.upsertions.push_back(
+          {"alice", 1, iterations, as_bytes(std::string_view("salt")), password});
+      return world.call<protocol::AlterUserScramCredentialsResponse>(request, 0, 1)
+          .results.at(0)
+          .error_code;
+    };
+    CHECK(alter(4095, as_bytes(salted)) == ErrorCode::unacceptable_credential);
+    CHECK(alter(16385, as_bytes(salted)) == ErrorCode::unacceptable_credential);
+    CHECK(alter(4096, as_bytes(std::string_view("short"))) == ErrorCode::unacceptable_credential);
+    CHECK(alter(4096, as_bytes(salted)) == ErrorCode::none);
+    world.restart();
+    const auto image = world.broker().security(world.shard(1)).image;
+    const auto* kept = image->find_user("alice", ScramMechanism::sha256);
+    REQUIRE(kept != nullptr);
+    CHECK(*kept == scram_credential(ScramMechanism::sha256, salted, "salt", 4096));
+    CHECK(image->find_user("alice", ScramMechanism::sha512) == nullptr);
+    protocol::AlterUserScramCredentialsRequest gone;
+    gone.deletions.push_back({"alice", 1});
+    CHECK(
+        world.call<protocol::AlterUserScramCredentialsResponse>(gone, 0).results.at(0).error_code ==
+        ErrorCode::none);
+    CHECK(
+        world.call<protocol::AlterUserScramCredentialsResponse>(gone, 0).results.at(0).error_code ==
+        ErrorCode::resource_not_found);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test

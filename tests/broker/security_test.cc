@@ -1,0 +1,239 @@
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include <doctest/doctest.h>
+
+#include "base/scram.h"
+#include "broker/security/failed_logins.h"
+#include "broker/security/plain_users.h"
+#include "broker/security/scram_exchange.h"
+#include "broker/security/security_image.h"
+
+namespace tarry::broker::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+// --- PLAIN
+
+std::string plain_token(std::string_view acts_as, std::string_view user,
+                        std::string_view password) {
+  return fmt::format("{}{}{}{}{}", acts_as, '\0', user, '\0', password);
+}
+
+TEST_SUITE("security") {
+  TEST_CASE("a jaas line is read as Kafka writes it") {
+    const auto users = parse_plain_users(
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        "username=\"broker\" password=\"secret\"\n user_alice=\"a \\\"b\\\\ c;=\" user_bob=bob;");
+    REQUIRE(users.has_value());
+    CHECK(users->size() == 2);
+    CHECK(users->at("alice") == "a \"b\\ c;=");
+    CHECK(users->at("bob") == "bob");
+    for (const auto* wrong : {"Module required user_a=\"x\"", "Module required user_a;", "Module;",
+                              ";", "Module required user_a=\"x;",
+                              "Module required; Other required;", "Module whatever user_a=x;"})
+      CHECK_FALSE(parse_plain_users(wrong).has_value());
+  }
+
+  TEST_CASE("PLAIN takes the right password alone") {
+    const PlainUsers users{{"alice", "secret"}, {"empty", ""}};
+    CHECK(check_plain(users, plain_token("", "alice", "secret")) == "alice");
+    CHECK(check_plain(users, plain_token("alice", "alice", "secret")) == "alice");
+    CHECK(check_plain(users, plain_token("bob", "alice", "secret")).empty());
+    CHECK(check_plain(users, plain_token("", "alice", "secre")).empty());
+    CHECK(check_plain(users, plain_token("", "alice", "")).empty());
+    CHECK(check_plain(users, plain_token("", "empty", "")).empty());
+    CHECK(check_plain(users, plain_token("", "nobody", "secret")).empty());
+    CHECK(check_plain(users, "alice").empty());
+    CHECK(check_plain(users, {}).empty());
+  }
+
+  // --- SCRAM
+
+  struct ScramClient {
+    std::string bare = "n=alice,r=client";
+    std::string salted;
+
+    std::string last_message(const std::string& server_first, std::string_view nonce,
+                             std::string_view binding = "biws") const {
+      const auto without = fmt::format("c={},r={}", binding, nonce);
+      const auto message = fmt::format("{},{},{}", bare, server_first, without);
+      return fmt::format("{},p={}", without,
+                         base64(scram_proof(ScramMechanism::sha256, salted, message)));
+    }
+  };
+
+  TEST_CASE("a SCRAM exchange ends well with the right password and the whole nonce alone") {
+    const auto salted = scram_salted_password(ScramMechanism::sha256, "secret", "salt", 4096);
+    const auto known = scram_credential(ScramMechanism::sha256, salted, "salt", 4096);
+    const auto find = [&](std::string_view name) { return name == "alice" ? &known : nullptr; };
+    const auto begin = [&](ScramExchange& exchange, const std::string& first) {
+      return exchange.first(first, find);
+    };
+    ScramClient client;
+    client.salted = salted;
+    {
+      ScramExchange exchange(ScramMechanism::sha256, "server", "s");
+      const auto first = begin(exchange, "n,," + client.bare);
+      REQUIRE(first.has_value());
+      CHECK(*first == "r=clientserver,s=c2FsdA==,i=4096");
+      const auto last = exchange.final(client.last_message(*first, "clientserver"));
+      REQUIRE(last.has_value());
+      CHECK(last->starts_with("v="));
+      CHECK(exchange.user() == "alice");
+    }
+    // The client's nonce alone, another one, one that goes on (CVE-2024-56128); another binding.
+    for (const auto* nonce : {"client", "clientother", "clientserverx", "xclientserver"}) {
+      ScramExchange exchange(ScramMechanism::sha256, "server", "s");
+      const auto first = begin(exchange, "n,," + client.bare);
+      CHECK_FALSE(exchange.final(client.last_message(*first, nonce)).has_value());
+    }
+    {
+      ScramExchange exchange(ScramMechanism::sha256, "server", "s");
+      const auto first = begin(exchange, "n,," + client.bare);
+      CHECK_FALSE(exchange.final(client.last_message(*first, "clientserver", "eSws")).has_value());
+    }
+    client.salted[0] ^= 1;
+    {
+      ScramExchange exchange(ScramMechanism::sha256, "server", "s");
+      const auto first = begin(exchange, "n,," + client.bare);
+      CHECK_FALSE(exchange.final(client.last_message(*first, "clientserver")).has_value());
+    }
+  }
+
+  TEST_CASE("a user that there is not gets the same salt each time, and never gets in") {
+    const auto nobody = [](std::string_view) -> const ScramCredential* { return nullptr; };
+    std::string salt;
+    for (int i = 0; i < 2; ++i) {
+      ScramExchange exchange(ScramMechanism::sha256, "server", "secret");
+      const auto first = exchange.first("n,,n=nobody,r=client", nobody);
+      REQUIRE(first.has_value());
+      if (i == 0) salt = *first;
+      CHECK(*first == salt);
+      CHECK_FALSE(exchange.final("c=biws,r=clientserver,p=" + base64(std::string(32, '\0'))));
+    }
+  }
+
+  TEST_CASE("a first SCRAM message that is malformed is refused") {
+    for (const auto* message :
+         {"", "n,,", "n,,n=,r=x", "n,,n=a=b,r=x", "n,,n=alice", "p=tls-unique,,n=alice,r=x",
+          "n,,r=x,n=alice", "n,a=bob,n=alice,r=x", "n,,n=alice,r=", "n,,m=x,n=alice,r=x"}) {
+      ScramExchange exchange(ScramMechanism::sha512, "server", "s");
+      CHECK_FALSE(exchange.first(message, [](std::string_view) { return nullptr; }).has_value());
+    }
+  }
+
+  TEST_CASE("each failed login of an address waits twice as long, for a minute") {
+    FailedLogins failed;
+    const MonoTime now = MonoTime{} + 1h;
+    CHECK(failed.delay_of_next("a", now, 100ms) == 100ms);
+    CHECK(failed.delay_of_next("a", now, 100ms) == 200ms);
+    CHECK(failed.delay_of_next("b", now, 100ms) == 100ms);
+    for (int i = 0; i < 20; ++i) failed.delay_of_next("a", now, 100ms);
+    CHECK(failed.delay_of_next("a", now, 100ms) == 3200ms);
+    CHECK(failed.delay_of_next("a", now + 61s, 100ms) == 100ms);
+  }
+
+  // --- Rules
+
+  AclBinding rule(std::string_view who, AclOperation operation, std::string_view name,
+                  AclPermission permission = AclPermission::allow,
+                  AclPattern pattern = AclPattern::literal, std::string_view host = "*") {
+    return {.resource = AclResource::topic,
+            .pattern = pattern,
+            .operation = operation,
+            .permission = permission,
+            .name = std::string(name),
+            .principal = std::string(who),
+            .host = std::string(host)};
+  }
+
+  struct Rules {
+    explicit Rules(const std::vector<AclBinding>& rules, bool allow_without = false) {
+      storage::Configs rows;
+      for (const auto& each : rules) rows.emplace(SecurityImage::rule_key(each), "");
+      image = std::make_shared<const SecurityImage>(rows);
+      terms = {.enabled = true, .super_users = {}, .allow_without_rule = allow_without};
+    }
+    bool allow(std::string_view who, AclOperation operation, std::string_view topic,
+               std::string_view host = "10.0.0.1") const {
+      return image->allows(terms, {std::string(who), std::string(host)}, operation,
+                           AclResource::topic, topic);
+    }
+    std::shared_ptr<const SecurityImage> image;
+    AuthorizerTerms terms;
+  };
+
+  TEST_CASE("a rule allows its principal, operation, name and host alone") {
+    const Rules rules(
+        {rule("User:a", AclOperation::read, "t"), rule("User:b", AclOperation::all, "*"),
+         rule("User:*", AclOperation::write, "open"),
+         rule("User:c", AclOperation::write, "p.", AclPermission::allow, AclPattern::prefixed),
+         rule("User:d", AclOperation::read, "t", AclPermission::allow, AclPattern::literal,
+              "10.0.0.7")});
+    CHECK(rules.allow("User:a", AclOperation::read, "t"));
+    CHECK_FALSE(rules.allow("User:a", AclOperation::write, "t"));
+    CHECK_FALSE(rules.allow("User:a", AclOperation::read, "t2"));
+    CHECK_FALSE(rules.allow("User:x", AclOperation::read, "t"));
+    CHECK(rules.allow("User:b", AclOperation::alter, "anything"));
+    CHECK(rules.allow("User:x", AclOperation::write, "open"));
+    CHECK(rules.allow("User:c", AclOperation::write, "p."));
+    CHECK(rules.allow("User:c", AclOperation::write, "p.one"));
+    CHECK_FALSE(rules.allow("User:c", AclOperation::write, "p"));
+    CHECK(rules.allow("User:d", AclOperation::read, "t", "10.0.0.7"));
+    CHECK_FALSE(rules.allow("User:d", AclOperation::read, "t", "10.0.0.8"));
+  }
+
+  TEST_CASE("a denial counts more than every permission, and of its operation alone") {
+    const Rules rules(
+        {rule("User:a", AclOperation::all, "t"),
+         rule("User:*", AclOperation::read, "t", AclPermission::deny),
+         rule("User:b", AclOperation::read, "*"),
+         rule("User:b", AclOperation::all, "secret", AclPermission::deny, AclPattern::prefixed)});
+    CHECK_FALSE(rules.allow("User:a", AclOperation::read, "t"));
+    CHECK(rules.allow("User:a", AclOperation::write, "t"));
+    CHECK(rules.allow("User:a", AclOperation::describe, "t"));
+    CHECK(rules.allow("User:b", AclOperation::read, "other"));
+    CHECK_FALSE(rules.allow("User:b", AclOperation::describe, "secrets"));
+  }
+
+  TEST_CASE("reading, writing, deleting and altering imply describing, and nothing else does") {
+    for (const auto granted : {AclOperation::read, AclOperation::write, AclOperation::remove,
+                               AclOperation::alter, AclOperation::all})
+      CHECK(Rules({rule("User:a", granted, "t")}).allow("User:a", AclOperation::describe, "t"));
+    for (const auto granted : {AclOperation::create, AclOperation::alter_configs})
+      CHECK_FALSE(
+          Rules({rule("User:a", granted, "t")}).allow("User:a", AclOperation::describe, "t"));
+    CHECK(Rules({rule("User:a", AclOperation::alter_configs, "t")})
+              .allow("User:a", AclOperation::describe_configs, "t"));
+    CHECK_FALSE(Rules({rule("User:a", AclOperation::describe, "t")})
+                    .allow("User:a", AclOperation::read, "t"));
+  }
+
+  TEST_CASE("without any rule for a topic allow.everyone.if.no.acl.found decides") {
+    const Rules closed({rule("User:a", AclOperation::read, "t")});
+    const Rules open({rule("User:a", AclOperation::read, "t")}, true);
+    CHECK_FALSE(closed.allow("User:b", AclOperation::read, "other"));
+    CHECK(open.allow("User:b", AclOperation::read, "other"));
+    CHECK_FALSE(open.allow("User:b", AclOperation::read, "t"));
+  }
+
+  TEST_CASE("a rule survives its key, and a key that is damaged is no rule") {
+    const auto whole =
+        rule("User:CN=a,O=b", AclOperation::write, "t*", AclPermission::deny, AclPattern::prefixed);
+    CHECK(AclBinding::of_key(whole.key()) == whole);
+    for (std::size_t size = 0; size < whole.key().size(); ++size) {
+      const auto part = AclBinding::of_key(whole.key().substr(0, size));
+      if (part) CHECK(part->host.size() < whole.host.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test

@@ -1,0 +1,230 @@
+"""Logins over SASL and rules of who may do what: with the clients that people have, and by hand."""
+
+import base64
+import hashlib
+import hmac
+import os
+import time
+
+import wire
+from harness import Skip, case, run
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+UNSUPPORTED_MECHANISM, LOGIN_FAILED, TOPIC_DENIED = 33, 58, 29
+
+USERS = ('org.apache.kafka.common.security.plain.PlainLoginModule required '
+         'username="broker" password="unused" user_admin="admin-secret" user_alice="alice-secret";')
+AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+              "super.users": "User:admin"}
+
+
+def sasl_broker(ctx, more=None, **how):
+    return ctx.broker(settings={
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
+        "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config":
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+        **(more or {})}, **how)
+
+
+def login(user, password, mechanism="PLAIN"):
+    """Properties of librdkafka."""
+    words = []
+    for text in ("security.protocol=sasl_plaintext", f"sasl.mechanism={mechanism}",
+                 f"sasl.username={user}", f"sasl.password={password}"):
+        words += ["-X", text]
+    return words
+
+
+def tarry(broker, *words, **how):
+    return run(broker.binary, *words, "-b", broker.brokers, **how)
+
+
+def handshake(client, mechanism, version=1):
+    answer = client.request(HANDSHAKE, version, wire.string(mechanism))
+    return answer.i16(), answer.array(answer.string)
+
+
+def authenticate(client, token):
+    """(error, bytes)."""
+    answer = client.request(AUTHENTICATE, 0, wire.i32(len(token)) + token)
+    error = answer.i16()
+    answer.string()
+    size = answer.i32()
+    return error, answer.take(size)
+
+
+def plain(user, password):
+    return f"\0{user}\0{password}".encode()
+
+
+def is_ended(client):
+    client.socket.settimeout(5)
+    try:
+        return client.socket.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def scram(client, user, password, mechanism="SCRAM-SHA-256", change_nonce=lambda nonce: nonce):
+    """The error of the exchange's last step; the signature is checked."""
+    name = mechanism[6:].replace("-", "").lower()
+    assert handshake(client, mechanism)[0] == 0
+    bare = f"n={user},r={base64.b64encode(os.urandom(12)).decode()}"
+    error, first = authenticate(client, f"n,,{bare}".encode())
+    assert error == 0
+    said = dict(part.split("=", 1) for part in first.decode().split(","))
+    salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(said["s"]), int(said["i"]))
+    client_key = hmac.digest(salted, b"Client Key", name)
+    without = f"c=biws,r={change_nonce(said['r'])}"
+    message = f"{bare},{first.decode()},{without}".encode()
+    signature = hmac.digest(hashlib.new(name, client_key).digest(), message, name)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature))
+    error, last = authenticate(client, f"{without},p={base64.b64encode(proof).decode()}".encode())
+    if error == 0:
+        expected = hmac.digest(hmac.digest(salted, b"Server Key", name), message, name)
+        assert last == b"v=" + base64.b64encode(expected)
+    return error
+
+
+@case("kcat logs in by PLAIN with the right password alone")
+def _(ctx):
+    broker, topic = sasl_broker(ctx), ctx.topic()
+    run("kcat", "-P", "-b", broker.brokers, "-t", topic, *login("alice", "alice-secret"), stdin="one\n")
+    read = run("kcat", "-C", "-q", "-e", "-b", broker.brokers, "-t", topic, *login("alice", "alice-secret"))
+    assert read.stdout == "one\n"
+    wrong = run("kcat", "-L", "-m", "2", "-b", broker.brokers, *login("alice", "other"), check=False)
+    assert wrong.returncode != 0 and "Invalid username or password" in wrong.stderr, wrong.stderr
+    assert "alice-secret" not in broker.log() and "other" not in broker.log()
+
+
+@case("before its login a client is served nothing but the login")
+def _(ctx):
+    broker = sasl_broker(ctx)
+    with broker.client() as client:
+        error, keys, _ = client.api_versions()
+        assert error == 0 and keys[AUTHENTICATE] == (0, 2)
+        client.send(wire.METADATA, 1, wire.i32(0))
+        assert is_ended(client)
+    with broker.client() as client:
+        client.socket.sendall(wire.i32(100_000) + bytes(10))
+        assert is_ended(client)
+    with broker.client() as client:
+        error, mechanisms = handshake(client, "OAUTHBEARER")
+        assert error == UNSUPPORTED_MECHANISM and sorted(mechanisms) == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+        assert is_ended(client)
+
+
+@case("a failed login is answered late, later each time, and ends its connection")
+def _(ctx):
+    broker = sasl_broker(ctx, shards=1)
+    took = []
+    for user in ("alice", "nobody", "alice"):
+        with broker.client() as client:
+            assert handshake(client, "PLAIN")[0] == 0
+            begun = time.monotonic()
+            assert authenticate(client, plain(user, "wrong"))[0] == LOGIN_FAILED
+            took.append(time.monotonic() - begun)
+            assert is_ended(client)
+    assert took[0] >= 0.1 and took[1] >= 0.2 and took[2] >= 0.4, took
+
+
+@case("a client that shakes hands in version 0 sends its token alone")
+def _(ctx):
+    broker = sasl_broker(ctx)
+    with broker.client() as client:
+        assert handshake(client, "PLAIN", 0)[0] == 0
+        token = plain("alice", "alice-secret")
+        client.socket.sendall(wire.i32(len(token)) + token)
+        assert client.read_exactly(4) == bytes(4)
+        client.metadata()
+
+
+@case("a user of SCRAM is there until it is deleted, also over kill -9, and the nonce has to be whole")
+def _(ctx):
+    broker = sasl_broker(ctx)
+    admin = login("admin", "admin-secret")
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        tarry(broker, "user", "add", "bob", "--mechanism", mechanism, "--password-file", "-", *admin, stdin="bob-secret\n")
+    broker.kill()
+    broker.start()
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        with broker.client() as client:
+            assert scram(client, "bob", "bob-secret", mechanism) == 0
+            client.metadata()
+    for change in (lambda nonce: nonce + "x", lambda nonce: nonce[:16], lambda nonce: nonce[16:]):
+        with broker.client() as client:
+            assert scram(client, "bob", "bob-secret", change_nonce=change) == LOGIN_FAILED
+    with broker.client() as client:
+        assert scram(client, "bob", "wrong") == LOGIN_FAILED
+    with broker.client() as client:
+        assert scram(client, "nobody", "wrong") == LOGIN_FAILED
+    # The command logs in by SCRAM too.
+    listed = tarry(broker, "user", "list", *login("bob", "bob-secret", "SCRAM-SHA-512")).stdout
+    assert listed == "bob\tSCRAM-SHA-256\t4096\nbob\tSCRAM-SHA-512\t4096\n", listed
+    tarry(broker, "user", "delete", "bob", "--mechanism", "SCRAM-SHA-256", *admin)
+    with broker.client() as client:
+        assert scram(client, "bob", "bob-secret") == LOGIN_FAILED
+
+
+@case("a user that was added before the first start can log in")
+def _(ctx):
+    broker = sasl_broker(ctx, start=False)
+    run(broker.binary, "user", "add", "root", "--password-file", "-", "--data", broker.data, stdin="root-secret\n")
+    assert (broker.data / "users.add").stat().st_mode & 0o777 == 0o600
+    broker.start()
+    assert not (broker.data / "users.add").exists()
+    for _ in range(2):
+        with broker.client() as client:
+            assert scram(client, "root", "root-secret", "SCRAM-SHA-512") == 0
+        broker.kill()
+        broker.start()
+
+
+@case("rules let a user do what they say, and nothing else")
+def _(ctx):
+    broker, topic = sasl_broker(ctx, AUTHORIZER), ctx.topic()
+    admin, alice = login("admin", "admin-secret"), login("alice", "alice-secret")
+    tarry(broker, "topic", "create", topic, *admin)
+    tarry(broker, "topic", "create", topic + "-hidden", *admin)
+
+    def produce(check=False):
+        return run("kcat", "-P", "-b", broker.brokers, "-t", topic, *alice, "-X", "message.timeout.ms=3000",
+                   stdin="one\n", check=check)
+
+    assert produce().returncode != 0
+    assert "User:alice" in broker.log() and "may not" in broker.log()
+    tarry(broker, "acl", "add", "--principal", "User:alice", "--operation", "write", "--topic", topic[:4], "--prefixed", *admin)
+    tarry(broker, "acl", "add", "--principal", "User:*", "--operation", "all", "--topic", topic + "-hidden", "--deny", *admin)
+    produce(check=True)
+    assert tarry(broker, "topic", "list", *alice).stdout.split()[0] == topic
+    assert "hidden" not in tarry(broker, "topic", "list", *alice).stdout
+    read = ["kcat", "-C", "-q", "-e", "-b", broker.brokers, "-t", topic, *alice]
+    assert "one" not in run(*read, check=False).stdout
+    tarry(broker, "acl", "add", "--principal", "User:alice", "--operation", "read", "--topic", topic, *admin)
+    assert run(*read).stdout == "one\n"
+    broker.kill()
+    broker.start()
+    assert run(*read).stdout == "one\n"
+    # Who has no right on the cluster changes no rules.
+    refused = tarry(broker, "acl", "list", *alice, check=False)
+    assert refused.returncode == 1 and "CLUSTER_AUTHORIZATION_FAILED" in refused.stderr, refused.stderr
+    assert len(tarry(broker, "acl", "list", *admin).stdout.splitlines()) == 3
+    tarry(broker, "acl", "delete", "--principal", "User:alice", "--operation", "read", "--topic", topic, *admin)
+    assert "one" not in run(*read, check=False).stdout
+
+
+@case("kafka-python logs in by SCRAM-SHA-512")
+def _(ctx):
+    try:
+        import kafka
+    except ImportError:
+        raise Skip("no kafka here: apt-get install python3-kafka") from None
+    broker, topic = sasl_broker(ctx), ctx.topic()
+    tarry(broker, "user", "add", "carol", "--password-file", "-", *login("admin", "admin-secret"), stdin="carol-secret\n")
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.brokers, security_protocol="SASL_PLAINTEXT",
+                                   sasl_mechanism="SCRAM-SHA-512", sasl_plain_username="carol",
+                                   sasl_plain_password="carol-secret")
+    assert producer.send(topic, b"one").get(10).offset == 0
+    producer.close()
