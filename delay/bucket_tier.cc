@@ -379,6 +379,26 @@ bool BucketTier::is_gone(const PendingKey& key) const {
   return false;
 }
 
+// Of a chunk that is on disk and in memory the marks are with it until its home is written.
+bool BucketTier::is_gone_from_memory(const PendingKey& key) const {
+  const auto is_in = [&](const std::shared_ptr<Resident>& resident) {
+    const auto& gone = resident->gone;
+    return std::ranges::find(gone, key.sequence) != gone.end();
+  };
+  for (const BucketLevel home_level : {BucketLevel::hour, BucketLevel::month}) {
+    const auto home = homes_.find(bucket_of(home_level, key.due));
+    if (home == homes_.end()) continue;
+    for (BucketLevel level = home_level;; level = finer(level)) {
+      const auto shelf = home->second.shelves.find(bucket_of(level, key.due));
+      if (shelf != home->second.shelves.end() &&
+          std::ranges::any_of(shelf->second.residents, is_in))
+        return true;
+      if (level == BucketLevel::run || home_level == BucketLevel::month) break;
+    }
+  }
+  return false;
+}
+
 std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key) const {
   const Place place = locate(key);
   if (place.resident == nullptr) return std::nullopt;
@@ -391,7 +411,8 @@ std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key) c
 std::optional<std::optional<storage::PendingRecord>> BucketTier::known(
     const PendingKey& key) const {
   if (const auto view = read(key)) return view->owned();
-  if (key < horizon_ || is_gone(key)) return std::optional<storage::PendingRecord>();
+  if (key < horizon_ || is_gone(key) || is_gone_from_memory(key))
+    return std::optional<storage::PendingRecord>();
   for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
     const auto home = homes_.find(bucket_of(level, key.due));
     if (home != homes_.end() && (home->second.on_disk || home->second.foreign)) return std::nullopt;
@@ -417,12 +438,24 @@ const std::optional<BucketTier::PendingKey>* BucketTier::forwarded(const Pending
 void BucketTier::find_handle(const PendingKey& handle, Found found) {
   if (const auto* const moved = forwarded(handle)) {
     if (!*moved) return found(std::optional<storage::PendingRecord>());
-    return find(**moved, std::move(found));
+    return find(**moved, unless_moved(handle, **moved, std::move(found)));
   }
   if (auto now = known(handle); now && *now) return found(std::move(*now));
   if (lookups_.size() >= max_waiting_lookups) return found(fail(Errc::exhausted, too_many_lookups));
   lookups_.push_back({handle, std::move(found), true});
   if (!busy_ && !failed_) begin_finds();
+}
+
+// For the record of a handle, which is looked up where it was last: it may be moved again before it
+// is found.
+BucketTier::Found BucketTier::unless_moved(const PendingKey& handle, const PendingKey& at,
+                                           Found found) {
+  return [=, this, found = std::move(found)](auto record) mutable {
+    const auto* const now = forwarded(handle);
+    const bool is_gone_for_good = now != nullptr && (!*now || **now == at);
+    if (!record || *record || is_gone_for_good) return found(std::move(record));
+    find_handle(handle, std::move(found));
+  };
 }
 
 void BucketTier::find_id(const TopicPartition& partition, std::string id, Events events) {

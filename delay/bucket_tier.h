@@ -331,8 +331,10 @@ class BucketTier {
   void charge(Home& home, Resident& resident);
   void let_go(Home& home, const storage::Bucket& bucket, Resident& resident);
   bool is_gone(const PendingKey& key) const;
+  bool is_gone_from_memory(const PendingKey& key) const;
   std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;
   const std::optional<PendingKey>* forwarded(const PendingKey& handle) const;
+  Found unless_moved(const PendingKey& handle, const PendingKey& at, Found found);
   const storage::ScheduleEvent* last_told(const Name& name, std::uint64_t since) const;
   bool has_near(const Resident& resident) const;
   void hand_over(std::size_t budget);

@@ -117,7 +117,11 @@ bool BucketTier::begin_finds() {
           if (lookup.by_handle && forwarded(lookup.key) != nullptr)
             find_handle(lookup.key, std::move(lookup.found));
           else if (foreign_home(asked->keys[i]))
-            lookups_.push_back({asked->keys[i], std::move(lookup.found), false});
+            lookups_.push_back({asked->keys[i],
+                                lookup.by_handle ? unless_moved(lookup.key, asked->keys[i],
+                                                                std::move(lookup.found))
+                                                 : std::move(lookup.found),
+                                false});
           else if (auto now = known(asked->keys[i]))
             lookup.found(std::move(*now));
           else
