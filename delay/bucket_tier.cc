@@ -113,6 +113,7 @@ BucketTier::Resident& BucketTier::tail(Shelf& shelf, const Bucket& bucket) {
       shelf.residents.back()->chunk->is_full()) {
     auto made = std::make_shared<Resident>();
     made->chunk = std::make_shared<Chunk>(bucket);
+    ++level_of(*made).chunks;
     shelf.residents.push_back(std::move(made));
   }
   return *shelf.residents.back();
@@ -121,6 +122,7 @@ BucketTier::Resident& BucketTier::tail(Shelf& shelf, const Bucket& bucket) {
 void BucketTier::charge(Home& home, Resident& resident) {
   const std::size_t now = resident.chunk->memory_bytes() + resident_overhead;
   memory_ += now - resident.charged;
+  level_of(resident).bytes += now - resident.charged;
   if (!resident.is_written()) home.unwritten += now - resident.charged;
   resident.charged = now;
 }
@@ -210,6 +212,7 @@ bool BucketTier::added(JournalPlace at, const PendingView& record) {
   resident.live.push_back(true);
   ++resident.live_count;
   ++live_;
+  ++level_of(resident).records;
   charge(home, resident);
   if (shelf.residents.size() > 1) {
     const Chunk& before = *shelf.residents[shelf.residents.size() - 2]->chunk;
@@ -263,7 +266,20 @@ void BucketTier::kill(const Place& place) {
   resident->live[place.index] = false;
   --resident->live_count;
   --live_;
+  --level_of(*resident).records;
   if (resident->live_count == 0 && !resident->writing) let_go(home, place.bucket, *resident);
+}
+
+// It leaves its shelf, and memory.
+void BucketTier::leave(Resident& resident) {
+  Level& level = level_of(resident);
+  memory_ -= resident.charged;
+  live_ -= resident.live_count;
+  level.bytes -= resident.charged;
+  level.records -= resident.live_count;
+  level.on_disk -= resident.entries_on_disk;
+  --level.chunks;
+  resident.on_shelf = false;
 }
 
 // Nothing of it is pending: memory forgets it, and with the next write of its home the disk does.
@@ -274,8 +290,7 @@ void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
   } else {
     home.unwritten -= resident.charged;
   }
-  memory_ -= resident.charged;
-  resident.on_shelf = false;
+  leave(resident);
   const auto shelf = home.shelves.find(bucket);
   TARRY_ASSERT(shelf != home.shelves.end(), "a resident stands on its bucket's shelf");
   auto& residents = shelf->second.residents;
@@ -575,15 +590,36 @@ void BucketTier::pull_back(WallTime now) {
   const Bucket last = bucket_of(level, now + lead_);
   const PendingKey to{last.end(), 0};
   if (!(to < horizon_)) return;
-  horizon_ = to;
+  const PendingKey before = std::exchange(horizon_, to);
   ++stats_.pulled_back;
   // So that what comes later is not in one chunk with what is near.
   const auto split = homes_.find(bucket_of(BucketLevel::hour, to.due));
   if (split != homes_.end()) split->second.split = std::max(split->second.split, level);
   hooks_.pulled_back(horizon_);
   for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, to.due)); home != homes_.end();
-       ++home)
+       ++home) {
+    count_back(home->second, before);
     evict(home->second);
+  }
+}
+
+// What was near until now.
+void BucketTier::count_back(const Home& home, const PendingKey& horizon) {
+  for (const auto& [bucket, shelf] : home.shelves) {
+    for (const auto& resident : shelf.residents) {
+      const Chunk& chunk = *resident->chunk;
+      auto& count = level_of(*resident).came_back;
+      if (chunk.latest() < horizon_.due || chunk.earliest() >= horizon.due) continue;
+      if (chunk.earliest() >= horizon_.due && chunk.latest() < horizon.due) {
+        count += resident->live_count;
+        continue;
+      }
+      for (std::size_t i = 0; i < chunk.size(); ++i) {
+        const PendingKey key = chunk.key_at(i);
+        count += resident->live[i] && !(key < horizon_) && key < horizon;
+      }
+    }
+  }
 }
 
 // What is written and far leaves memory.
@@ -594,9 +630,8 @@ void BucketTier::evict(Home& home) {
       if (!resident->is_written() || resident->writing || has_near(*resident)) return false;
       home.gone.insert(resident->gone.begin(), resident->gone.end());
       home.on_disk = true;
-      memory_ -= resident->charged;
-      live_ -= resident->live_count;
-      resident->on_shelf = false;
+      level_of(*resident).to_disk += resident->live_count;
+      leave(*resident);
       return true;
     });
     shelf = residents.empty() ? home.shelves.erase(shelf) : std::next(shelf);
@@ -701,8 +736,7 @@ BucketTier::Stats BucketTier::stats() const {
   out.records = live_;
   out.homes = homes_.size();
   out.dropped_topics = dropped_.size();
-  for (const auto& [id, home] : homes_)
-    for (const auto& [bucket, shelf] : home.shelves) out.chunks += shelf.residents.size();
+  for (const auto& level : out.levels) out.chunks += level.chunks;
   return out;
 }
 

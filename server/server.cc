@@ -24,6 +24,7 @@
 #include "server/session.h"
 #include "server/system_clock.h"
 #include "server/thread_name.h"
+#include "server/turns.h"
 #include "server/wheel_driver.h"
 #include "storage/file.h"
 
@@ -259,7 +260,7 @@ Result<> Server::start() {
 void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   name_this_thread(fmt::format("tarry-shard-{}", index));
   try {
-    loop.context.run();
+    run_turns(loop.context, broker->clock(), broker->shard(index).turns);
   } catch (const std::exception& e) {
     on_failure({Errc::io, fmt::format("shard {} ended: {}", index, e.what())});
   }
