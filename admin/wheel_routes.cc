@@ -1,14 +1,19 @@
 #include "admin/wheel_routes.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "admin/json_reply.h"
 #include "admin/overview.h"
 #include "admin/wheel_json.h"
+#include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/status.h"
 
@@ -16,12 +21,98 @@ namespace tarry::admin {
 
 namespace {
 
-// Of the overflow wheel; `upgrades` and `downgrades` are what moved up to the level, and down to
-// it.
-Json level_json(const char* name, std::uint64_t records, std::uint64_t bytes, std::uint64_t chunks,
-                std::uint64_t upgrades, std::uint64_t downgrades) {
-  return Json{{"level", name},    {"records", records},   {"bytes", bytes},
-              {"chunks", chunks}, {"upgrades", upgrades}, {"downgrades", downgrades}};
+// A level of the wheel that continues on disk; `upgrades` and `downgrades` are the records that
+// moved up to it, and down to it.
+struct LevelRow {
+  const char* place;
+  std::string level;
+  std::uint64_t span_ms = 0;
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t chunks = 0;
+  std::uint64_t upgrades = 0;
+  std::uint64_t downgrades = 0;
+
+  bool is_empty() const { return records + bytes + chunks + upgrades + downgrades == 0; }
+  Json json() const {
+    return Json{{"place", place},       {"level", level},          {"span_ms", span_ms},
+                {"records", records},   {"bytes", bytes},          {"chunks", chunks},
+                {"upgrades", upgrades}, {"downgrades", downgrades}};
+  }
+};
+
+constexpr std::array<const char*, storage::bucket_levels> level_names{"month",  "hour", "minute",
+                                                                      "second", "tick", "run"};
+
+// The finest level comes first.  Those that are made for large hours alone are left out unless
+// there is something to tell.
+class LevelTable {
+ public:
+  LevelTable() : rows_(Json::array()) {}
+
+  void add_wheel(const std::vector<broker::ShardStatus>& shards) {
+    for (std::size_t i = 0; i < timing::DelayQueue::level_count; ++i) {
+      LevelRow row{"wheel", std::to_string(i), std::uint64_t{1} << (8 * i)};
+      bool exists = false;
+      for (const auto& shard : shards) {
+        const auto& level = shard.delay.wheel.levels[i];
+        exists |= level.exists;
+        row.records += level.timers;
+        row.chunks += level.buckets;
+        row.upgrades += level.upgrades;
+        row.downgrades += level.downgrades;
+      }
+      row.bytes = row.records * sizeof(delay::NearEntry);
+      if (exists) rows_.push_back(row.json());
+    }
+  }
+  void add_memory(const delay::BucketTier::Levels& levels) {
+    add("memory", [&](std::size_t level, LevelRow& row) {
+      row.records = levels[level].records;
+      row.bytes = levels[level].bytes;
+      row.chunks = levels[level].chunks;
+      row.upgrades = levels[level].came_back;
+      row.downgrades = levels[level].loaded;
+    });
+  }
+  void add_disk(const storage::BucketStore::LevelSizes& sizes,
+                const delay::BucketTier::Levels& memory) {
+    add("disk", [&](std::size_t level, LevelRow& row) {
+      row.records = sizes[level].records -
+                    std::min<std::uint64_t>(sizes[level].records, memory[level].on_disk);
+      row.bytes = sizes[level].bytes;
+      row.chunks = sizes[level].chunks;
+      row.upgrades = memory[level].to_disk;
+      row.downgrades = sizes[level].downgrades;
+    });
+  }
+  Json take() { return std::move(rows_); }
+
+ private:
+  template <typename Fill>
+  void add(const char* place, const Fill& fill) {
+    for (std::size_t level = storage::bucket_levels; level-- > 0;) {
+      LevelRow row{place, level_names[level],
+                   static_cast<std::uint64_t>(storage::bucket_span_ms[level])};
+      fill(level, row);
+      if (level <= static_cast<std::size_t>(storage::BucketLevel::hour) || !row.is_empty())
+        rows_.push_back(row.json());
+    }
+  }
+
+  Json rows_;
+};
+
+void add_to(delay::BucketTier::Levels& sum, const delay::BucketTier::Levels& levels) {
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i].records += levels[i].records;
+    sum[i].bytes += levels[i].bytes;
+    sum[i].chunks += levels[i].chunks;
+    sum[i].on_disk += levels[i].on_disk;
+    sum[i].to_disk += levels[i].to_disk;
+    sum[i].loaded += levels[i].loaded;
+    sum[i].came_back += levels[i].came_back;
+  }
 }
 
 Json shard_json(const broker::ShardStatus& shard) {
@@ -47,28 +138,34 @@ boost::asio::awaitable<Json> wheel_page_json(Context& context) {
   const auto shards = co_await broker::shard_statuses(context.broker, context.here);
   const auto pending = co_await pending_status(context, shards);
   const auto disk = co_await broker::pending_files(context.broker, context.here);
+  const auto sizes = co_await broker::pending_levels(context.broker, context.here);
+  // Damage of a table does not blind those who watch the broker.
+  if (!sizes) log_error("admin", "the levels on disk cannot be read: {}", sizes.error().message);
   Json body;
   body["shards"] = Json::array();
-  delay::BucketTier::Stats all;
-  std::uint64_t bytes = 0;
+  delay::BucketTier::Levels memory;
+  std::uint64_t bytes = 0, records = 0, chunks = 0, came_near = 0;
   for (const auto& shard : shards) {
     body["shards"].push_back(shard_json(shard));
     const auto& tier = shard.delay.tier;
-    all.records += tier.records;
-    all.chunks += tier.chunks;
-    all.written += tier.written;
-    all.downgrades += tier.downgrades;
-    all.pulled_back += tier.pulled_back;
-    all.disk_downgrades += tier.disk_downgrades;
+    add_to(memory, tier.levels);
+    records += tier.records;
+    chunks += tier.chunks;
+    came_near += tier.downgrades;
     bytes += shard.delay.bytes;
   }
-  const auto on_disk = pending.total - std::min<std::uint64_t>(pending.total, all.records);
-  body["levels"] = Json::array(
-      {level_json("memory", all.records, bytes, all.chunks, all.pulled_back, all.downgrades),
-       level_json("disk", on_disk, disk.blob_bytes + disk.table_bytes, disk.chunks, all.written,
-                  all.disk_downgrades)});
-  body["memory"] = Json{{"records", all.records}, {"bytes", bytes}};
-  body["disk"] = Json{{"records", on_disk}, {"next_due_ms", ms_or_null(pending.next_due)}};
+  LevelTable levels;
+  levels.add_wheel(shards);
+  levels.add_memory(memory);
+  if (sizes) levels.add_disk(*sizes, memory);
+  body["levels"] = levels.take();
+  const auto on_disk = pending.total - std::min<std::uint64_t>(pending.total, records);
+  body["memory"] =
+      Json{{"records", records}, {"bytes", bytes}, {"chunks", chunks}, {"came_near", came_near}};
+  body["disk"] = Json{{"records", on_disk},
+                      {"bytes", disk.blob_bytes + disk.table_bytes},
+                      {"chunks", disk.chunks},
+                      {"next_due_ms", ms_or_null(pending.next_due)}};
   co_return body;
 }
 

@@ -107,6 +107,8 @@ class Shard final : public ShardContext, private PartitionHost {
   void set_topics(std::shared_ptr<const storage::TopicsImage> image);
 
   ShardCounters counters;
+  // Microseconds of each turn of the thread, which whoever runs it measures.
+  WindowedHistogram turns;
 
   // Batches of this shard's clients that were answered with an error, by error code.
   struct ProduceErrors {

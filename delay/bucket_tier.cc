@@ -111,6 +111,7 @@ BucketTier::Resident& BucketTier::tail(Shelf& shelf, const Bucket& bucket) {
       shelf.residents.back()->chunk->is_full()) {
     auto made = std::make_shared<Resident>();
     made->chunk = std::make_shared<Chunk>(bucket);
+    ++level_of(*made).chunks;
     shelf.residents.push_back(std::move(made));
   }
   return *shelf.residents.back();
@@ -119,6 +120,7 @@ BucketTier::Resident& BucketTier::tail(Shelf& shelf, const Bucket& bucket) {
 void BucketTier::charge(Home& home, Resident& resident) {
   const std::size_t now = resident.chunk->memory_bytes() + resident_overhead;
   memory_ += now - resident.charged;
+  level_of(resident).bytes += now - resident.charged;
   if (!resident.is_written()) home.unwritten += now - resident.charged;
   resident.charged = now;
 }
@@ -208,6 +210,7 @@ bool BucketTier::added(JournalPlace at, const PendingView& record) {
   resident.live.push_back(true);
   ++resident.live_count;
   ++live_;
+  ++level_of(resident).records;
   charge(home, resident);
   if (shelf.residents.size() > 1) {
     const Chunk& before = *shelf.residents[shelf.residents.size() - 2]->chunk;
@@ -261,7 +264,20 @@ void BucketTier::kill(const Place& place) {
   resident->live[place.index] = false;
   --resident->live_count;
   --live_;
+  --level_of(*resident).records;
   if (resident->live_count == 0 && !resident->writing) let_go(home, place.bucket, *resident);
+}
+
+// It leaves its shelf, and memory.
+void BucketTier::leave(Resident& resident) {
+  Level& level = level_of(resident);
+  memory_ -= resident.charged;
+  live_ -= resident.live_count;
+  level.bytes -= resident.charged;
+  level.records -= resident.live_count;
+  level.on_disk -= resident.entries_on_disk;
+  --level.chunks;
+  resident.on_shelf = false;
 }
 
 // Nothing of it is pending: memory forgets it, and with the next write of its home the disk does.
@@ -272,8 +288,7 @@ void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
   } else {
     home.unwritten -= resident.charged;
   }
-  memory_ -= resident.charged;
-  resident.on_shelf = false;
+  leave(resident);
   const auto shelf = home.shelves.find(bucket);
   TARRY_ASSERT(shelf != home.shelves.end(), "a resident stands on its bucket's shelf");
   auto& residents = shelf->second.residents;
@@ -377,6 +392,26 @@ bool BucketTier::is_gone(const PendingKey& key) const {
   return false;
 }
 
+// Of a chunk that is on disk and in memory the marks are with it until its home is written.
+bool BucketTier::is_gone_from_memory(const PendingKey& key) const {
+  const auto is_in = [&](const std::shared_ptr<Resident>& resident) {
+    const auto& gone = resident->gone;
+    return std::ranges::find(gone, key.sequence) != gone.end();
+  };
+  for (const BucketLevel home_level : {BucketLevel::hour, BucketLevel::month}) {
+    const auto home = homes_.find(bucket_of(home_level, key.due));
+    if (home == homes_.end()) continue;
+    for (BucketLevel level = home_level;; level = finer(level)) {
+      const auto shelf = home->second.shelves.find(bucket_of(level, key.due));
+      if (shelf != home->second.shelves.end() &&
+          std::ranges::any_of(shelf->second.residents, is_in))
+        return true;
+      if (level == BucketLevel::run || home_level == BucketLevel::month) break;
+    }
+  }
+  return false;
+}
+
 std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key) const {
   const Place place = locate(key);
   if (place.resident == nullptr) return std::nullopt;
@@ -389,7 +424,8 @@ std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key) c
 std::optional<std::optional<storage::PendingRecord>> BucketTier::known(
     const PendingKey& key) const {
   if (const auto view = read(key)) return view->owned();
-  if (key < horizon_ || is_gone(key)) return std::optional<storage::PendingRecord>();
+  if (key < horizon_ || is_gone(key) || is_gone_from_memory(key))
+    return std::optional<storage::PendingRecord>();
   for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
     const auto home = homes_.find(bucket_of(level, key.due));
     if (home != homes_.end() && (home->second.on_disk || home->second.foreign)) return std::nullopt;
@@ -415,12 +451,24 @@ const std::optional<BucketTier::PendingKey>* BucketTier::forwarded(const Pending
 void BucketTier::find_handle(const PendingKey& handle, Found found) {
   if (const auto* const moved = forwarded(handle)) {
     if (!*moved) return found(std::optional<storage::PendingRecord>());
-    return find(**moved, std::move(found));
+    return find(**moved, unless_moved(handle, **moved, std::move(found)));
   }
   if (auto now = known(handle); now && *now) return found(std::move(*now));
   if (lookups_.size() >= max_waiting_lookups) return found(fail(Errc::exhausted, too_many_lookups));
   lookups_.push_back({handle, std::move(found), true});
   if (!busy_ && !failed_) begin_finds();
+}
+
+// For the record of a handle, which is looked up where it was last: it may be moved again before it
+// is found.
+BucketTier::Found BucketTier::unless_moved(const PendingKey& handle, const PendingKey& at,
+                                           Found found) {
+  return [=, this, found = std::move(found)](auto record) mutable {
+    const auto* const now = forwarded(handle);
+    const bool is_gone_for_good = now != nullptr && (!*now || **now == at);
+    if (!record || *record || is_gone_for_good) return found(std::move(record));
+    find_handle(handle, std::move(found));
+  };
 }
 
 void BucketTier::find_id(const TopicPartition& partition, std::string id, Events events) {
@@ -540,15 +588,36 @@ void BucketTier::pull_back(WallTime now) {
   const Bucket last = bucket_of(level, now + lead_);
   const PendingKey to{last.end(), 0};
   if (!(to < horizon_)) return;
-  horizon_ = to;
+  const PendingKey before = std::exchange(horizon_, to);
   ++stats_.pulled_back;
   // So that what comes later is not in one chunk with what is near.
   const auto split = homes_.find(bucket_of(BucketLevel::hour, to.due));
   if (split != homes_.end()) split->second.split = std::max(split->second.split, level);
   hooks_.pulled_back(horizon_);
   for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, to.due)); home != homes_.end();
-       ++home)
+       ++home) {
+    count_back(home->second, before);
     evict(home->second);
+  }
+}
+
+// What was near until now.
+void BucketTier::count_back(const Home& home, const PendingKey& horizon) {
+  for (const auto& [bucket, shelf] : home.shelves) {
+    for (const auto& resident : shelf.residents) {
+      const Chunk& chunk = *resident->chunk;
+      auto& count = level_of(*resident).came_back;
+      if (chunk.latest() < horizon_.due || chunk.earliest() >= horizon.due) continue;
+      if (chunk.earliest() >= horizon_.due && chunk.latest() < horizon.due) {
+        count += resident->live_count;
+        continue;
+      }
+      for (std::size_t i = 0; i < chunk.size(); ++i) {
+        const PendingKey key = chunk.key_at(i);
+        count += resident->live[i] && !(key < horizon_) && key < horizon;
+      }
+    }
+  }
 }
 
 // What is written and far leaves memory.
@@ -559,9 +628,8 @@ void BucketTier::evict(Home& home) {
       if (!resident->is_written() || resident->writing || has_near(*resident)) return false;
       home.gone.insert(resident->gone.begin(), resident->gone.end());
       home.on_disk = true;
-      memory_ -= resident->charged;
-      live_ -= resident->live_count;
-      resident->on_shelf = false;
+      level_of(*resident).to_disk += resident->live_count;
+      leave(*resident);
       return true;
     });
     shelf = residents.empty() ? home.shelves.erase(shelf) : std::next(shelf);
@@ -666,8 +734,7 @@ BucketTier::Stats BucketTier::stats() const {
   out.records = live_;
   out.homes = homes_.size();
   out.dropped_topics = dropped_.size();
-  for (const auto& [id, home] : homes_)
-    for (const auto& [bucket, shelf] : home.shelves) out.chunks += shelf.residents.size();
+  for (const auto& level : out.levels) out.chunks += level.chunks;
   return out;
 }
 

@@ -35,6 +35,7 @@
 // time outside its own hooks.  The store outlives it and its work.
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -180,6 +181,18 @@ class BucketTier {
   // Of the topic, in all shards.
   std::int64_t pending_of(const TopicId& topic);
 
+  // What memory has of a level of buckets.
+  struct Level {
+    std::size_t records = 0;
+    std::size_t bytes = 0;
+    std::size_t chunks = 0;
+    std::size_t on_disk = 0;      // Entries of those of its chunks that are on disk too.
+    std::uint64_t to_disk = 0;    // Records that left memory for the disk,
+    std::uint64_t loaded = 0;     //   and that came from there.
+    std::uint64_t came_back = 0;  // Near ones that became far again.
+  };
+  using Levels = std::array<Level, storage::bucket_levels>;
+
   struct Stats {
     std::size_t memory_bytes = 0;
     std::size_t chunks = 0;             // In memory.
@@ -193,6 +206,7 @@ class BucketTier {
     std::uint64_t disk_downgrades = 0;  // Steps of dealing on disk.
     std::uint64_t loads = 0;            // Pieces.
     std::uint64_t freed_bytes = 0;      // On disk, of what was gone before its time came near.
+    Levels levels;
   };
   Stats stats() const;
   // The first due time, or a time before it: the beginning of the bucket that has it.
@@ -224,6 +238,7 @@ class BucketTier {
     std::optional<storage::ChunkKey> key;  // On disk.
     std::vector<Sequence> gone;            // Since it was sealed, and not written.
     std::size_t charged = 0;               // Of memory_.
+    std::size_t entries_on_disk = 0;       // Of its chunk there, as it was written.
 
     bool is_written() const { return key.has_value(); }
   };
@@ -323,7 +338,11 @@ class BucketTier {
   Place locate(const PendingKey& key) const;
   static std::shared_ptr<Resident> covering(const Shelf& shelf, const PendingKey& key,
                                             std::size_t& index);
-  static Resident& tail(Shelf& shelf, const storage::Bucket& bucket);
+  Resident& tail(Shelf& shelf, const storage::Bucket& bucket);
+  Level& level_of(const Resident& resident) {
+    return stats_.levels[static_cast<std::size_t>(resident.chunk->bucket().level)];
+  }
+  void leave(Resident& resident);
   void kill(const Place& place);
   void sweep_homes(std::size_t budget);
   void forget_topics();
@@ -331,14 +350,17 @@ class BucketTier {
   void charge(Home& home, Resident& resident);
   void let_go(Home& home, const storage::Bucket& bucket, Resident& resident);
   bool is_gone(const PendingKey& key) const;
+  bool is_gone_from_memory(const PendingKey& key) const;
   std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;
   const std::optional<PendingKey>* forwarded(const PendingKey& handle) const;
+  Found unless_moved(const PendingKey& handle, const PendingKey& at, Found found);
   const storage::ScheduleEvent* last_told(const Name& name, std::uint64_t since) const;
   bool has_near(const Resident& resident) const;
   void hand_over(std::size_t budget);
   void sweep(std::size_t budget);
   void begin_handing(const PendingKey& until);
   void pull_back(WallTime now);
+  void count_back(const Home& home, const PendingKey& horizon);
   void evict(Home& home);
   bool is_ended(const Home& home) const;
   std::optional<storage::Bucket> next_home(WallTime from) const;
@@ -360,7 +382,8 @@ class BucketTier {
   bool begin_forget();
   bool begin_disk_sweep();
   void write_homes(const std::vector<storage::Bucket>& ids);
-  storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed);
+  storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed,
+                          std::unordered_set<Sequence>& gone);
   void written(const storage::HomeWrite& change, const Sealed& sealed,
                const std::vector<storage::ChunkKey>& keys);
   void write_told(bool ends_checkpoint);

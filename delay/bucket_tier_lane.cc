@@ -20,6 +20,8 @@ namespace {
 
 // Lookups that go to the disk as one piece of work.
 constexpr std::size_t max_lookups = 1'024;
+// So many are freed on the shard's thread.
+constexpr std::size_t chunks_freed_here = 16;
 // Of the budget: a piece that is loaded at once, and from when on what is near is far again.
 constexpr std::size_t piece_share = 8;
 constexpr std::size_t pull_back_from(std::size_t budget) {
@@ -117,7 +119,11 @@ bool BucketTier::begin_finds() {
           if (lookup.by_handle && forwarded(lookup.key) != nullptr)
             find_handle(lookup.key, std::move(lookup.found));
           else if (foreign_home(asked->keys[i]))
-            lookups_.push_back({asked->keys[i], std::move(lookup.found), false});
+            lookups_.push_back({asked->keys[i],
+                                lookup.by_handle ? unless_moved(lookup.key, asked->keys[i],
+                                                                std::move(lookup.found))
+                                                 : std::move(lookup.found),
+                                false});
           else if (auto now = known(asked->keys[i]))
             lookup.found(std::move(*now));
           else
@@ -231,8 +237,14 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
       home.dirty = true;
       continue;
     }
-    live_ += resident->live_count;
     resident->chunk = std::const_pointer_cast<storage::Chunk>(chunk.chunk);
+    resident->entries_on_disk = chunk.chunk->size();
+    live_ += resident->live_count;
+    Level& level = level_of(*resident);
+    ++level.chunks;
+    level.records += resident->live_count;
+    level.loaded += resident->live_count;
+    level.on_disk += resident->entries_on_disk;
     // The store may have been asked before it knew of a topic.
     if (!dropped_.empty()) sweeping_.push_back({id, chunk.key.bucket, resident, 0});
     Shelf& shelf = home.shelves[chunk.key.bucket];
@@ -329,7 +341,9 @@ bool BucketTier::begin_spill(WallTime now) {
 }
 
 // From now on nobody changes its tails; what is removed from them meanwhile is marked.
-HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed) {
+// `gone` is added to the marks where it is written: it may be large.
+HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed,
+                           std::unordered_set<Sequence>& gone) {
   HomeWrite out;
   out.home = id;
   const bool is_closed = id.level == BucketLevel::month && id.start < hours_end_;
@@ -338,8 +352,7 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed) {
   out.counts = std::exchange(home.counts, {});
   for (const auto& [topic, checkpoints] : dropped_) out.counts.erase(topic);
   memory_ -= std::exchange(home.marks, 0);
-  out.gone.assign(home.gone.begin(), home.gone.end());
-  home.gone.clear();
+  gone = std::exchange(home.gone, {});
   for (auto& [bucket, shelf] : home.shelves) {
     for (const auto& resident : shelf.residents) {
       if (resident->is_written()) {
@@ -349,12 +362,13 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed) {
       }
       resident->sealed = resident->writing = true;
       stats_.written += resident->live_count;
+      resident->entries_on_disk = resident->live_count;  // When it is written.
       out.parts.push_back({resident->chunk, resident->live});
       sealed.emplace_back(bucket, resident);
     }
   }
   home.dirty = false;
-  home.gone_on_disk += out.gone.size();
+  home.gone_on_disk += gone.size() + out.gone.size();
   if (home.gone_on_disk >= home.sweep_at) disk_sweeps_.try_emplace(id);
   return out;
 }
@@ -363,25 +377,34 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
   struct Written {
     std::vector<HomeWrite> changes;
     std::vector<Sealed> sealed;
+    std::vector<std::unordered_set<Sequence>> gone;
     std::vector<std::vector<ChunkKey>> keys;
   };
   auto writing = std::make_shared<Written>();
   for (const auto& id : ids) {
-    writing->sealed.emplace_back();
-    writing->changes.push_back(seal(id, homes_.at(id), writing->sealed.back()));
+    writing->changes.push_back(
+        seal(id, homes_.at(id), writing->sealed.emplace_back(), writing->gone.emplace_back()));
   }
   run<std::uint64_t>(
       [&store = store_, owner = owner_, writing]() -> Result<std::uint64_t> {
-        for (const auto& change : writing->changes) {
+        for (std::size_t i = 0; i < writing->changes.size(); ++i) {
+          HomeWrite& change = writing->changes[i];
+          const auto gone = std::exchange(writing->gone[i], {});
+          change.gone.insert(change.gone.end(), gone.begin(), gone.end());
           auto keys = store.write(owner, change);
           if (!keys) return std::unexpected(keys.error());
           writing->keys.push_back(std::move(*keys));
         }
         return store.unflushed_bytes();
       },
-      [this, writing](std::uint64_t unflushed) {
+      [this, writing](std::uint64_t unflushed) mutable {
         for (std::size_t i = 0; i < writing->changes.size(); ++i)
           written(writing->changes[i], writing->sealed[i], writing->keys[i]);
+        // Many chunks that leave memory take long to go.
+        const auto many = [](const Sealed& sealed) { return sealed.size() > chunks_freed_here; };
+        if (std::ranges::any_of(writing->sealed, many))
+          background_.run_and_then([ended = std::move(writing)]() mutable { ended.reset(); },
+                                   [] {});
         if (unflushed >= options_.flush_bytes && !flushing_) flush();
       });
 }
@@ -395,6 +418,7 @@ void BucketTier::written(const HomeWrite& change, const Sealed& sealed,
     home.unwritten -= resident->charged;
     resident->writing = false;
     resident->key = keys[part];
+    level_of(*resident).on_disk += resident->entries_on_disk;
     if (resident->live_count == 0)
       let_go(home, bucket, *resident);
     else if (!resident->gone.empty())

@@ -29,6 +29,7 @@
 #include "server/thread_name.h"
 #include "server/tls_context.h"
 #include "server/tls_handshakes.h"
+#include "server/turns.h"
 #include "server/wheel_driver.h"
 #include "storage/file.h"
 
@@ -426,7 +427,7 @@ Result<> Server::start() {
 void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   name_this_thread(fmt::format("tarry-shard-{}", index));
   try {
-    loop.context.run();
+    run_turns(loop.context, broker->clock(), broker->shard(index).turns);
   } catch (const std::exception& e) {
     on_failure({Errc::io, fmt::format("shard {} ended: {}", index, e.what())});
   }

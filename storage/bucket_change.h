@@ -2,6 +2,7 @@
 
 // What a shard tells the BucketStore, and what it gets from it.
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -99,6 +100,15 @@ struct Piece {
   std::vector<LoadedChunk> chunks;
   BucketLevel level = BucketLevel::hour;  // Of the buckets that were small enough.
 };
+
+// What lies in a level of buckets.
+struct LevelSize {
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t chunks = 0;
+  std::uint64_t downgrades = 0;  // Records that were dealt to it, since the start.
+};
+using LevelSizes = std::array<LevelSize, bucket_levels>;
 
 struct BucketLimits {
   std::chrono::milliseconds remember{3'600'000};  // tarry.delay.remember.ms: ends of ids.

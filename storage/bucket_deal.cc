@@ -67,6 +67,11 @@ class Deal {
 
   void counts_move_from(const Bucket& month) { counted_in_ = month; }
   bool empty() const { return sources_.empty(); }
+  std::size_t entries() const {
+    std::size_t count = 0;
+    for (const auto& [to, entries] : parts_) count += entries.size();
+    return count;
+  }
 
  private:
   struct Part {
@@ -130,6 +135,7 @@ Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, co
     if (!taken) return std::unexpected(taken.error());
   }
   if (auto written = deal.write(); !written) return std::unexpected(written.error());
+  tables_->dealt[static_cast<std::size_t>(finer(bucket.level))] += deal.entries();
   return more;
 }
 

@@ -21,7 +21,11 @@ Result<std::unique_ptr<BucketStore>> BucketStore::open(const std::string& direct
                                                        const Limits& limits) {
   auto tables = BucketTables::open(directory, limits);
   if (!tables) return std::unexpected(tables.error());
-  return std::unique_ptr<BucketStore>(new BucketStore(std::move(*tables)));
+  std::unique_ptr<BucketStore> store(new BucketStore(std::move(*tables)));
+  // A crash came between the two halves of their deletion.
+  for (const auto& topic : std::exchange(store->tables_->hidden, {}))
+    if (auto dropped = store->drop_topic(topic); !dropped) return std::unexpected(dropped.error());
+  return store;
 }
 
 BucketStore::BucketStore(std::unique_ptr<BucketTables> tables) : tables_(std::move(tables)) {}
@@ -190,9 +194,8 @@ Result<> BucketStore::forget_places(std::uint16_t shard, JournalPlace noted,
 
 Result<> BucketStore::drop_topic(const TopicId& topic) {
   BucketTables& in = *tables_;
+  hide_topic(topic);
   const std::lock_guard lock(in.adopting);  // One at a time.
-  auto topics = *in.dropped();
-  topics.insert(topic);
   const auto pending = counts(topic);
   if (!pending) return std::unexpected(pending.error());
   rocksdb::WriteBatch batch;
@@ -208,22 +211,34 @@ Result<> BucketStore::drop_topic(const TopicId& topic) {
     Fields fields(bytes_of(known));
     const WallTime told = fields.time();
     if (!fields.good()) return in.bad_row(key);
-    end = std::max(end, told);
+    if (told != BucketTables::end_unknown) end = std::max(end, told);
   }
   put(value, end);
   batch.Put(in.rocks->family(bucket_family::rows), slice(key), slice(value));
   const Buffer behind = behind_prefix(topic.bytes);
   for (const auto family : {bucket_family::counts, bucket_family::ids})
     batch.DeleteRange(in.rocks->family(family), slice(topic.bytes), slice(behind));
+  const std::lock_guard marking(in.marking);
   if (auto written = in.rocks->write(batch); !written) return written;
-  in.forgotten->dropped.store(std::make_shared<const TopicSet>(std::move(topics)));
+  const std::lock_guard hiding(in.hiding);
+  in.hidden.erase(topic);
   return {};
+}
+
+void BucketStore::hide_topic(const TopicId& topic) {
+  BucketTables& in = *tables_;
+  const std::lock_guard lock(in.hiding);
+  auto topics = *in.dropped();
+  if (!topics.insert(topic).second) return;
+  in.hidden.insert(topic);
+  in.forgotten->dropped.store(std::make_shared<const TopicSet>(std::move(topics)));
 }
 
 Result<> BucketStore::flush() {
   BucketTables& in = *tables_;
   const std::lock_guard lock(in.flushing);
   Rocks& rocks = *in.rocks;
+  if (auto marked = in.mark_hidden(); !marked) return marked;
   std::uint64_t active = 0, waiting = 0;
   if (rocks.db->GetAggregatedIntProperty("rocksdb.num-entries-active-mem-table", &active) &&
       rocks.db->GetAggregatedIntProperty("rocksdb.num-entries-imm-mem-tables", &waiting) &&
@@ -661,6 +676,36 @@ BucketStore::Sizes BucketStore::sizes() const {
     std::uint64_t bytes = 0;
     if (db.GetIntProperty(family, "rocksdb.total-sst-files-size", &bytes)) out.table_bytes += bytes;
   }
+  return out;
+}
+
+Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now) {
+  // So many rows are read in some milliseconds.
+  constexpr std::uint64_t few_chunks = 10'000;
+  constexpr std::chrono::seconds kept{10};
+  BucketTables& in = *tables_;
+  const std::lock_guard lock(in.sizing);
+  if (now < in.levels_until) return in.levels;
+  LevelSizes out;
+  std::uint64_t chunks = 0;
+  const auto owners = in.owners();
+  if (!owners) return std::unexpected(owners.error());
+  for (const auto& owner : *owners) {
+    auto looked = in.for_rows(owner, BucketLevel::month, before_all, WallTime::max(),
+                              [&](const ChunkRow& row) -> Result<bool> {
+                                auto& level = out[static_cast<std::size_t>(row.key.bucket.level)];
+                                level.records += row.entries;
+                                level.bytes += row.bytes;
+                                ++level.chunks;
+                                ++chunks;
+                                return true;
+                              });
+    if (!looked) return std::unexpected(looked.error());
+  }
+  for (std::size_t level = 0; level < bucket_levels; ++level)
+    out[level].downgrades = in.dealt[level].load();
+  if (chunks >= few_chunks) in.levels_until = now + kept;
+  in.levels = out;
   return out;
 }
 

@@ -32,10 +32,11 @@
 // Bounds: a function that deals or loads takes about step_bytes of chunks and says whether there is
 // more.  The chunks themselves are blobs; the tables of RocksDB hold only keys and small rows.
 //
-// Threads: everything blocks, and runs on a Background; at start, and in drop_topic(), on a shard's
+// Threads: everything but hide_topic() blocks, and runs on a Background; at start on a shard's
 // thread too.  Different owners may call at the same time; an owner calls one function at a time,
 // but for those that tell of all owners or change none (flush(), page(), count(), counts(),
-// totals(), sizes(), reclaim(), id_events(), last_events(), drop_topic()).  Layout:
+// totals(), sizes(), levels(), reclaim(), id_events(), last_events(), hide_topic(),
+// drop_topic()).  Layout:
 // docs/formats/buckets.md.  Errors as Database has them.
 
 #include <cstddef>
@@ -100,6 +101,10 @@ class BucketStore {
   Result<> write(std::span<const Forward> forwards, std::span<const IdChange> ids);
   // A checkpoint at `noted` is made: no operation before it is replayed.
   Result<> forget_places(std::uint16_t shard, JournalPlace noted, const std::set<Bucket>& homes);
+  // From now on nothing of the topic is visible, and flush() makes that durable.  Reads and writes
+  // no file, for the thread of a shard; drop_topic() follows.
+  void hide_topic(const TopicId& topic);
+  // Forgets what is told of it, and when the last of its records will be gone.
   Result<> drop_topic(const TopicId& topic);
   // Everything written before the call is durable when it returns.
   Result<> flush();
@@ -176,6 +181,11 @@ class BucketStore {
     std::uint64_t chunks = 0;         // About.
   };
   Sizes sizes() const;
+  // What lies in each level of buckets, of all owners: also what is gone and not freed yet, and
+  // what a shard has in memory too.  Looks at the row of every chunk; if there are many, every ten
+  // seconds at most.
+  using LevelSizes = storage::LevelSizes;
+  Result<LevelSizes> levels(MonoTime now);
   // Frees blob files of which nothing is left, and rewrites the others when more than
   // `garbage_share` of all is dead.  Takes long; for a thread that has time.
   Result<> reclaim(double garbage_share, WallTime now);

@@ -218,8 +218,12 @@ Result<> BucketTables::load() {
                         Buffer(1, row::dropped + 1));
   for (marks.seek_to_first(); marks.valid(); marks.next()) {
     Fields fields(marks.key().subspan(1));
-    topics.insert(fields.topic());
-    if (!fields.good()) return bad_row(marks.key());
+    const TopicId topic = fields.topic();
+    Fields value(marks.value());
+    const WallTime end = value.time();
+    if (!fields.good() || !value.good()) return bad_row(marks.key());
+    topics.insert(topic);
+    if (end == end_unknown) hidden.insert(topic);
   }
   if (auto status = marks.status(); !status) return status;
   forgotten->dropped.store(std::make_shared<const TopicSet>(std::move(topics)));
@@ -522,8 +526,8 @@ Result<> BucketTables::note_unfinished(rocksdb::WriteBatch& batch, const Owner& 
 // A topic's mark is kept until everything is gone that was due as late as its last record.
 Result<> BucketTables::forget_dropped(const std::set<Bucket>& homes) {
   const std::lock_guard lock(adopting);
-  TopicSet topics = *dropped();
-  if (topics.empty()) return {};
+  if (dropped()->empty()) return {};
+  TopicSet ended;
   rocksdb::WriteBatch batch;
   BoundedIterator at(*rocks, bucket_family::rows, Buffer(1, row::dropped),
                      Buffer(1, row::dropped + 1));
@@ -532,14 +536,34 @@ Result<> BucketTables::forget_dropped(const std::set<Bucket>& homes) {
     const TopicId topic = key.topic();
     const WallTime end = value.time();
     if (!key.good() || !value.good()) return bad_row(at.key());
+    if (end == end_unknown) continue;
     if (std::ranges::any_of(homes, [&](const Bucket& home) { return home.start < end; })) continue;
     batch.Delete(rocks->family(bucket_family::rows), slice(at.key()));
-    topics.erase(topic);
+    ended.insert(topic);
   }
   if (auto status = at.status(); !status) return status;
   if (auto written = rocks->write(batch); !written) return written;
+  const std::lock_guard hides(hiding);
+  TopicSet topics = *dropped();
+  for (const auto& topic : ended) topics.erase(topic);
   forgotten->dropped.store(std::make_shared<const TopicSet>(std::move(topics)));
   return {};
+}
+
+// Whoever hid them did not write; drop_topic() says where they end.
+Result<> BucketTables::mark_hidden() {
+  rocksdb::WriteBatch batch;
+  const std::lock_guard marks(marking);
+  {
+    const std::lock_guard lock(hiding);
+    for (const auto& topic : hidden) {
+      Buffer key(1, row::dropped), value;
+      put(key, topic);
+      put(value, end_unknown);
+      batch.Put(rocks->family(bucket_family::rows), slice(key), slice(value));
+    }
+  }
+  return batch.Count() == 0 ? Result<>{} : rocks->write(batch);
 }
 
 }  // namespace tarry::storage

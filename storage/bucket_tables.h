@@ -5,6 +5,7 @@
 //
 // Any thread of the Background.
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <limits>
@@ -41,7 +42,17 @@ class BucketTables {
   std::unique_ptr<Rocks> rocks;
   std::mutex flushing;  // One flush at a time, so that its number is its own.
   std::atomic<std::uint64_t> generation{0};
+  // Topics that are hidden and whose end nobody knows yet: their mark says so, or is still to be
+  // written, by the next flush at the latest.
+  TopicSet hidden;
+  std::mutex hiding;   // Held for a moment only: a shard's thread may wait for it.
+  std::mutex marking;  // So that the mark of a known end is the last one.
+  static constexpr WallTime end_unknown = WallTime::max();
   std::mutex adopting;  // Chunks of another number of shards belong to nobody.
+  std::array<std::atomic<std::uint64_t>, bucket_levels> dealt{};  // Records, to each level.
+  std::mutex sizing;  // Of what BucketStore::levels() found last:
+  LevelSizes levels;
+  MonoTime levels_until = MonoTime::min();  // It is looked at again.
 
   static Result<std::unique_ptr<BucketTables>> make(const std::string& directory,
                                                     const BucketLimits& limits);
@@ -52,6 +63,7 @@ class BucketTables {
   Result<std::set<Bucket>> homes(const Owner& owner) const;
   Result<> load();
   Result<> forget_dropped(const std::set<Bucket>& homes);
+  Result<> mark_hidden();
   Result<> remove_unfinished(std::uint16_t shard, const Bucket& home, PlaceRow found);
   Result<> note_unfinished(rocksdb::WriteBatch& batch, const Owner& owner, const Bucket& home,
                            const std::vector<ChunkKey>& chunks) const;

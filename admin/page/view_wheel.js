@@ -11,18 +11,19 @@ const buckets = 256;  // Of a level; docs/timing.md says why.
 export function wheelView(section) {
   const figures = new Figures([
     ["memory-records", "In memory", "Records that are due soon, and what waits to be written"], ["memory-bytes", "Bytes in memory"],
-    ["disk-records", "On disk only"], ["disk-buckets", "Buckets on disk"], ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
+    ["disk-records", "On disk only"], ["disk-buckets", "Chunks on disk"], ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
     ["came-near", "Came near", "Records that came from disk to memory, since the start"], ["next", "Next due"],
   ]);
   const picture = new WheelPicture();
   const levels = new Table([
-    { head: "Level", class: "name", cell: ({ level }) => level },
-    { head: "Records", class: "wide-cell", cell: (level) => meter(level.records, level.whole, integer(level.records), level.level === "memory" ? "--series-0" : "--series-4") },
+    { head: "Level", class: "name", cell: ({ place, level }) => `${place}, ${place === "wheel" ? `level ${level}` : level}` },
+    { head: "A bucket", class: "number", hint: "The time that one bucket covers", cell: ({ span_ms }) => span(span_ms) },
+    { head: "Records", class: "wide-cell", hint: "A record in the wheel has its place there, and its bytes in memory", cell: (level) => meter(level.records, level.whole, integer(level.records), level.place === "disk" ? "--series-4" : "--series-0") },
     { head: "Bytes", class: "number", cell: (level) => bytes(level.bytes) },
-    { head: "Buckets", class: "number", hint: "Chunks of records with due times near each other", cell: ({ chunks }) => integer(chunks) },
-    { head: "Up", class: "number", hint: "memory: records that became far again; disk: records that were written", cell: ({ upgrades }) => integer(upgrades) },
-    { head: "Down", class: "number", hint: "memory: records that came near; disk: steps in which buckets were dealt to finer ones", cell: ({ downgrades }) => integer(downgrades) },
-  ], { key: ({ level }) => level, caption: "Levels in memory and on disk" });
+    { head: "Chunks", class: "number", hint: "wheel: buckets in use; else pieces of buckets", cell: ({ chunks }) => integer(chunks) },
+    { head: "Up", class: "number", hint: "Records that moved up to this level", cell: ({ upgrades }) => integer(upgrades) },
+    { head: "Down", class: "number", hint: "Records that moved down to this level", cell: ({ downgrades }) => integer(downgrades) },
+  ], { key: ({ place, level }) => `${place} ${level}`, caption: "Levels in memory and on disk" });
 
   const wheelTable = (caption) => new Table([
     { head: "Level", class: "name", cell: ({ level }) => level },
@@ -55,13 +56,11 @@ export function wheelView(section) {
   function draw() {
     const { wheel } = live;
     if (!wheel) return;
-    const disk = wheel.levels.find(({ level }) => level === "disk");
-    const memory = wheel.levels.find(({ level }) => level === "memory");
     figures.set("memory-records", integer(wheel.memory.records));
     figures.set("memory-bytes", bytes(wheel.memory.bytes));
     figures.set("disk-records", integer(wheel.disk.records));
-    figures.set("disk-buckets", integer(disk?.chunks ?? 0));
-    figures.set("came-near", integer(memory?.downgrades ?? 0));
+    figures.set("disk-buckets", integer(wheel.disk.chunks));
+    figures.set("came-near", integer(wheel.memory.came_near));
     const until = Math.min(...wheel.shards.map(({ delayed }) => delayed.in_memory_until_ms ?? Infinity));
     figures.set("in-memory-until", Number.isFinite(until) ? nearTime(until, live.now()) : "–");
     const next = wheel.disk.next_due_ms;

@@ -112,7 +112,7 @@ asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& opera
   transaction.on_settled([&](const Result<>& safe) {
     result = safe;
     if (result) result = catalog_.apply(operation);
-    if (result && deleted) result = drop_pending(*deleted);
+    if (result && deleted) hide_pending(*deleted);
     settled.fire();
   });
   if (const auto lsn = shard_.commit(std::move(transaction)); !lsn)
@@ -126,9 +126,9 @@ asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& opera
   co_return TopicResult<void>{};
 }
 
-Result<> Topics::drop_pending(const TopicId& id) {
+void Topics::hide_pending(const TopicId& id) {
   shard_.broker_context().pending_counts->forget(id);
-  return shard_.broker_context().pending->drop_topic(id);
+  shard_.broker_context().pending->hide_topic(id);
 }
 
 asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
@@ -202,7 +202,10 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
   }
   // Once more, now that every shard knows: until then one may have kept what was on its way.
   if (written) {
-    if (const auto dropped = drop_pending(id); !dropped) shard_.journal_failed(dropped.error());
+    hide_pending(id);
+    const auto dropped = co_await shard_.blocking(
+        [pending = shard_.broker_context().pending, id] { return pending->drop_topic(id); });
+    if (!dropped) shard_.journal_failed(dropped.error());
   }
   host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());

@@ -100,8 +100,9 @@ class Topics {
   void unlock_changes();
   // Journal, catalog, shards.
   boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation);
-  // Reads and writes the store on this thread: no checkpoint can come between it and the catalog.
-  Result<> drop_pending(const TopicId& id);
+  // On this thread, which reads and writes no file for it: no checkpoint can come between it and
+  // the catalog, for the flush of a checkpoint makes it durable.
+  void hide_pending(const TopicId& id);
 
   ShardContext& shard_;
   TopicsHost& host_;

@@ -91,6 +91,13 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_has_room", "1: the broker accepts records; 0: the disk is full."},
              has_room);
   sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
+  sink.histogram(
+      {"tarry_broker_turn_seconds",
+       "Time that a shard's thread works on one thing while it serves nothing else.", "turn_ms"},
+      turn_us, TimeUnit::microseconds);
+  sink.gauge({"tarry_broker_longest_turn_seconds",
+              "The longest of these turns of the last minutes.", "longest_turn_seconds"},
+             static_cast<double>(turn_us.recent.max()) / 1e6);
   delay.report(sink);
   broker::report(delay.tier, sink);
   journal.report(sink);
@@ -145,6 +152,7 @@ ShardStatus status_of(Shard& shard) {
   status.index = shard.index();
   status.partitions_open = shard.partitions().all().size();
   status.counters = shard.counters;
+  status.turn_us = shard.turns.distribution(shard.clock().mono());
   status.checkpoints_total = shard.checkpointer().checkpoints_total();
   for (const auto& [error, seen] : shard.produce_errors)
     status.produce_errors[error] = seen.batches;
@@ -215,6 +223,12 @@ void PendingFiles::report(MetricSink& sink) const {
 asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here) {
   const auto sizes = co_await here.blocking([&broker] { return broker.pending().sizes(); });
   co_return PendingFiles{sizes.blob_bytes, sizes.garbage_bytes, sizes.table_bytes, sizes.chunks};
+}
+
+asio::awaitable<Result<storage::BucketStore::LevelSizes>> pending_levels(Broker& broker,
+                                                                         Shard& here) {
+  co_return co_await here.blocking(
+      [&broker, now = broker.clock().mono()] { return broker.pending().levels(now); });
 }
 
 std::uint64_t bytes_on_disk(const Broker& broker) {

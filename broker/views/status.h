@@ -21,10 +21,12 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/metrics.h"
+#include "base/result.h"
 #include "broker/shard_counters.h"
 #include "delay/engine.h"
 #include "protocol/error_code.h"
 #include "purgatory/purgatory.h"
+#include "storage/bucket_store.h"
 #include "storage/journal_stats.h"
 #include "timing/timing_wheel.h"
 #include "timing/wheel_metrics.h"
@@ -43,6 +45,7 @@ struct ShardStatus {
   std::map<std::string_view, std::uint64_t> refused_batches;    // By the partitions, by reason.
   std::uint64_t header_slips_total = 0;
   std::uint64_t dead_letters_total = 0;
+  Distribution turn_us;   // Turns of its thread.
   bool has_room = true;   // False: the disk is full, no records are accepted.
   bool stopping = false;  // On its way down.
   bool failed = false;    // Its journal could not be written.
@@ -96,6 +99,10 @@ struct PendingFiles {
   void report(MetricSink& sink) const;
 };
 boost::asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here);
+
+// And in each level of buckets; damage is an error.
+boost::asio::awaitable<Result<storage::BucketStore::LevelSizes>> pending_levels(Broker& broker,
+                                                                                Shard& here);
 
 // The sum of the sizes of all files of the broker.  Walks through the directories: blocks.
 std::uint64_t bytes_on_disk(const Broker& broker);

@@ -393,6 +393,56 @@ TEST_SUITE("bucket tier") {
     CHECK(answers == 1);
   }
 
+  TEST_CASE("a far record that is gone is not found on the disk while its chunk is in memory too") {
+    World world;
+    const Record far = record(2, 1'800'000);
+    world.add(record(1, 60'000));  // Keeps their chunk in memory.
+    world.add(far);
+    world.settle();
+    world.checkpoint();
+    world.add(record(3, 1'800'000));
+    world.checkpoint();  // Of this chunk nothing is near: that hour is on disk, too.
+    CHECK(world.shards[0].wheel.size() == 1);
+    CHECK(world.shards[0].tier->stats().records == 2);
+    CHECK(world.find(far.key, far.partition).has_value());
+    world.remove(far);
+    CHECK_FALSE(world.find(far.key, far.partition).has_value());
+    CHECK_FALSE(world.find(far.key, far.partition, true).has_value());
+    world.checkpoint();
+    CHECK_FALSE(world.find(far.key, far.partition).has_value());
+    world.now += std::chrono::hours(1);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+  }
+
+  TEST_CASE(
+      "a record that is moved again while its handle is looked up is found where it is then") {
+    World world;
+    const Record far = record(1, 5 * hour_ms);
+    world.add(far);
+    world.checkpoint();
+    Record moved = far;
+    moved.key.due += std::chrono::hours(1);
+    world.move(far, moved.key.due);
+    // Its hour is written, and memory still knows that it was moved.
+    BucketTier& tier = *world.shards[0].tier;
+    bool written = false;
+    tier.write_all([&] { written = true; });
+    for (int steps = 0; tier.stats().records > 0; ++steps) {
+      REQUIRE(steps < 100);
+      tier.step(world.now);
+      world.background.step();
+    }
+    REQUIRE_FALSE(written);
+    std::optional<storage::PendingRecord> found;
+    tier.find_handle(far.key, [&](auto result) { found = std::move(result.value()); });
+    REQUIRE_FALSE(found.has_value());  // It is being read.
+    world.move(moved, moved.key.due + std::chrono::hours(1));
+    world.settle();
+    REQUIRE(found.has_value());
+    CHECK(found->key.due == moved.key.due + std::chrono::hours(1));
+  }
+
   TEST_CASE("a record that is cancelled while its hour is loaded does not come near") {
     World world;
     const Record far = record(1, 5 * hour_ms);

@@ -534,6 +534,56 @@ TEST_SUITE("bucket store") {
     check_dropped(f, 0);
   }
 
+  TEST_CASE(
+      "a topic that is hidden stays so through any crash, and its deletion comes to its end") {
+    for (int steps = 0; steps < 4; ++steps) {
+      CAPTURE(steps);
+      Fixture f;
+      f.write(hour, {{1, 100}, {2, 200, others}});
+      REQUIRE(f.store->flush().has_value());
+      f.store->hide_topic(orders.topic);
+      CHECK_FALSE(f.is_pending(100, 1));
+      CHECK(f.listed() == std::vector<Sequence>{2});
+      CHECK(f.total() == 0);
+      if (steps > 0) REQUIRE(f.store->flush().has_value());
+      if (steps > 1) REQUIRE(f.store->drop_topic(orders.topic).has_value());
+      if (steps > 2) REQUIRE(f.store->flush().has_value());
+      f.crash();
+      // The journal still has what no flush has seen.
+      if (steps == 0) REQUIRE(f.store->drop_topic(orders.topic).has_value());
+      CHECK_FALSE(f.is_pending(100, 1));
+      CHECK(f.listed() == std::vector<Sequence>{2});
+      CHECK(f.total() == 0);
+      CHECK(f.total(others) == 1);
+      REQUIRE(f.store->reclaim(1, after(0)).has_value());
+      check_dropped(f, 1);
+      f.write(hour, {}, {2});
+      REQUIRE(f.store->downgrade(f.owner, hour, {}).has_value());  // Leaves nothing.
+      REQUIRE(f.store->reclaim(1, after(0)).has_value());
+      check_dropped(f, 0);
+    }
+  }
+
+  TEST_CASE("each level says what its chunks have, and what was dealt to it") {
+    Fixture f;
+    f.write(month, {{9, 40 * hour_ms}}, {}, BucketLevel::month);
+    f.write(hour, {{1, 100}, {2, 200, others}, {3, 61'000}});
+    const auto level = [&](BucketLevel of) {
+      return f.store->levels(MonoTime{}).value()[static_cast<std::size_t>(of)];
+    };
+    CHECK(level(BucketLevel::month).records == 1);
+    CHECK(level(BucketLevel::hour).records == 3);
+    CHECK(level(BucketLevel::hour).chunks == 1);
+    CHECK(level(BucketLevel::hour).bytes > 0);
+    CHECK(level(BucketLevel::minute).chunks == 0);
+    REQUIRE(f.store->downgrade(f.owner, hour, {}).has_value());
+    CHECK(level(BucketLevel::hour).records == 0);
+    CHECK(level(BucketLevel::minute).records == 3);
+    CHECK(level(BucketLevel::minute).chunks == 2);
+    CHECK(level(BucketLevel::minute).downgrades == 3);
+    CHECK(level(BucketLevel::hour).downgrades == 0);
+  }
+
   TEST_CASE("a record that was moved away and back is pending, and its former marks are not its") {
     Fixture f;
     f.write(hour, {{1, 100}, {2, 100}});
