@@ -557,7 +557,8 @@ Result<> BucketTables::mark_hidden() {
   {
     const std::lock_guard lock(hiding);
     for (const auto& topic : hidden) {
-      Buffer key(1, row::dropped), value;
+      Buffer key, value;
+      key.push_back(row::dropped);
       put(key, topic);
       put(value, end_unknown);
       batch.Put(rocks->family(bucket_family::rows), slice(key), slice(value));
