@@ -4,7 +4,7 @@
 //
 //   connection A:  frames, unread answers  --+
 //   connection B:  a request's own memory  --+-->  Ledger (shard 0) --+
-//   the shard:     group members           --+                        +-->  MemoryPool
+//                                            |                        +-->  MemoryPool
 //   connection C:  ...                     ----->  Ledger (shard 1) --+     tarry.memory.bytes
 //
 // Everything is charged by a Charge, which gives back what it holds when it goes:

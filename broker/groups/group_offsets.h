@@ -93,7 +93,8 @@ class GroupOffsets {
   void restore(std::span<const storage::CommittedOffset> offsets);
 
   // Takes its place in the order of commits; the answer is given when the LSN is durable.
-  // Not empty.  Errors: COORDINATOR_NOT_AVAILABLE (the disk is full, the broker stops: try again),
+  // Not empty.  Errors: COORDINATOR_NOT_AVAILABLE (the disk is full, the broker stops, other groups
+  // have the budget: try again),
   // INVALID_COMMIT_OFFSET_SIZE (more than a journal record or the shard's budget holds).
   std::expected<Lsn, protocol::ErrorCode> commit(Commits commits);
 

@@ -9,8 +9,15 @@
 namespace tarry::broker {
 namespace {
 
+// "/127.0.0.1" and "/[::1]" as rules name them.
+std::string address_of(const Connection& connection) {
+  auto host = connection.host().substr(1);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host;
+}
+
 ClientIdentity identity_of(const RequestContext& context) {
-  return {.principal = context.connection.principal(), .host = context.connection.host().substr(1)};
+  return {.principal = context.connection.principal(), .host = address_of(context.connection)};
 }
 
 bool decides_alone(const AuthorizerTerms& terms, const ClientIdentity& who) {

@@ -1,0 +1,174 @@
+"""Attacks by name: what one client does, and what its neighbours may notice of it. Each prints the peak
+of the broker's memory, the neighbour's slowest requests and how long it took. Part of run.py."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import wire
+from harness import case, eventually
+
+FIND_COORDINATOR, OFFSET_COMMIT, JOIN_GROUP, DESCRIBE_GROUPS = 10, 8, 11, 15
+COORDINATOR_NOT_AVAILABLE, MEMBER_ID_REQUIRED = 15, 79
+
+# What the broker may hold beside what its clients make it hold.
+REST_MIB = 250
+
+
+class Watch:
+    """A neighbour that produces all the time, and a look at the memory every 20 ms."""
+
+    def __init__(self, broker, what):
+        self.broker, self.what, self.times, self.error, self.going = broker, what, [], None, True
+        self.topic = "neighbour-of-" + "".join(each if each.isalnum() else "-" for each in what)
+        self.before = self.peak = broker.rss_mib()
+        self.threads = [threading.Thread(target=work, daemon=True) for work in (self.look, self.produce)]
+
+    def __enter__(self):
+        with self.broker.client() as client:
+            client.create_topic(self.topic)
+        self.started = time.monotonic()
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        took = time.monotonic() - self.started
+        eventually(lambda: len(self.times) >= 10 or self.error, "ten requests of the neighbour")
+        self.going = False
+        for thread in self.threads:
+            thread.join(40)
+        times = sorted(self.times)
+        self.p99 = times[len(times) * 99 // 100]
+        print(f"             {self.what}: {self.peak - self.before:.0f} MiB more at its peak, the neighbour's p99 "
+              f"{self.p99 * 1000:.0f} ms of {len(times)}, slowest {times[-1] * 1000:.0f} ms, {took:.1f} s")
+        if kind is None and self.error:
+            raise AssertionError(f"the neighbour: {self.error}")
+
+    def look(self):
+        while self.going:
+            self.peak = max(self.peak, self.broker.rss_mib())
+            time.sleep(0.02)
+
+    def produce(self):
+        try:
+            with self.broker.client() as client:
+                while self.going:
+                    started = time.monotonic()
+                    client.produce(self.topic, [wire.record("v")])
+                    self.times.append(time.monotonic() - started)
+                    time.sleep(0.005)
+        except Exception as error:  # Told by the thread that waits for us.
+            self.error = f"{type(error).__name__}: {error}"
+
+
+def attack(broker, key, version, body, within=60):
+    """Sends one request; False: the connection was ended."""
+    with broker.client(timeout=within) as client:
+        try:
+            client.send(key, version, body)
+            size = int.from_bytes(client.read_exactly(4), "big")
+            while size:
+                got = len(client.socket.recv(min(size, 1 << 20)))
+                if not got:
+                    return False
+                size -= got
+            return True
+        except (wire.ConnectionEnded, ConnectionError):
+            return False
+
+
+@case("eight megabytes that create nothing cost no gigabytes: CreateTopics with validate_only", alone=True)
+def _(ctx):
+    broker = ctx.broker(settings={"tarry.memory.bytes": 256 << 20})
+    count = 250_000
+    topics = b"".join(wire.compact(b"t%06d" % n) + wire.i32(1) + wire.i16(1) + b"\1\1\0" for n in range(count))
+    with Watch(broker, "CreateTopics") as watch:
+        attack(broker, wire.CREATE_TOPICS, 5, wire.uvarint(count + 1) + topics + wire.i32(30000) + wire.i8(1) + b"\0")
+    assert watch.peak - watch.before < 256 + REST_MIB, f"{watch.peak - watch.before:.0f} MiB more"
+
+
+@case("a megabyte of names of groups costs no more than it may: DescribeGroups, FindCoordinator", alone=True)
+def _(ctx):
+    broker = ctx.broker(settings={"tarry.memory.bytes": 128 << 20})
+    for name, key, version, head in (("DescribeGroups", DESCRIBE_GROUPS, 4, b""), ("FindCoordinator", FIND_COORDINATOR, 4, wire.i8(0))):
+        for count in (500_000, 250_000):  # The first is more than any request may name.
+            if key == FIND_COORDINATOR:
+                body = head + wire.uvarint(count + 1) + b"\2g" * count + b"\0"
+            else:
+                body = wire.i32(count) + b"\0\1g" * count + wire.i8(0)
+            with Watch(broker, f"{name} of {count}") as watch:
+                attack(broker, key, version, body)
+            assert watch.peak - watch.before < 128 + REST_MIB, f"{watch.peak - watch.before:.0f} MiB more"
+
+
+@case("three hundred halves of requests hold no more than all clients may", alone=True)
+def _(ctx):
+    limit = 64
+    broker = ctx.broker(settings={"tarry.memory.bytes": limit << 20})
+    with Watch(broker, "halves of requests") as watch, contextlib.ExitStack() as held:
+        piece = wire.i32(3 << 20) + wire.i16(wire.PRODUCE) + wire.i16(8) + bytes((1 << 20) - 8)
+        for _ in range(300):
+            connection = held.enter_context(socket.create_connection(broker.address, timeout=10))
+            with contextlib.suppress(OSError):
+                connection.sendall(piece)
+        time.sleep(0.5)
+        end = broker.rss_mib()
+    assert end - watch.before < limit + 60, f"{end - watch.before:.0f} MiB more"
+    assert "(tarry.memory.bytes)" in broker.log()
+
+
+@case("a hundred clients that do not read their answers hold no more than all clients may", alone=True)
+def _(ctx):
+    limit = 128
+    broker = ctx.broker(settings={"tarry.memory.bytes": limit << 20, "tarry.log.tail.bytes": 1 << 20, "log.segment.bytes": 16 << 20})
+    with broker.client() as client:
+        client.create_topic("big", partitions=8)
+        batch = wire.batch([wire.record("x" * 900_000)])
+        for turn in range(80):
+            client.produce("big", batch, partition=turn % 8)
+        one = client.header(wire.FETCH, 11) + wire.i32(-1) + wire.i32(500) + wire.i32(1) + wire.i32(50 << 20) + wire.i8(0) \
+            + wire.i32(0) + wire.i32(-1) + wire.i32(1) + wire.string("big") + wire.i32(8) \
+            + b"".join(wire.i32(p) + wire.i32(-1) + wire.i64(0) + wire.i64(-1) + wire.i32(10 << 20) for p in range(8)) + wire.i32(0) + wire.string("")
+    with Watch(broker, "slow readers") as watch, contextlib.ExitStack() as held:
+        for _ in range(100):
+            slow = held.enter_context(socket.socket())
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect(broker.address)
+            slow.sendall(wire.i32(len(one)) + one)
+        time.sleep(3)
+    assert watch.peak - watch.before < limit + REST_MIB, f"{watch.peak - watch.before:.0f} MiB more"
+
+
+def commit(client, group, places, metadata):
+    """The error of the first partition."""
+    body = (wire.string(group) + wire.i32(-1) + wire.string("") + wire.i64(-1) + wire.i32(1) + wire.string("neighbour") + wire.i32(len(places))
+            + b"".join(wire.i32(p) + wire.i64(1) + wire.string(metadata) for p in places))
+    answer = client.request(OFFSET_COMMIT, 2, body)
+    answer.i32(), answer.string(), answer.i32(), answer.i32()
+    return answer.i16()
+
+
+@case("groups that commit long texts do not keep others from committing, and are told to try again")
+def _(ctx):
+    broker = ctx.broker(shards=1, settings={"tarry.group.offsets.bytes": 4 << 20})
+    with broker.client() as client:
+        client.create_topic("neighbour", partitions=100)
+        assert commit(client, "healthy", [0], "") == 0
+        errors = {commit(client, f"hostile-{n}", range(100), "m" * 4000) for n in range(40)}
+        assert errors == {0, COORDINATOR_NOT_AVAILABLE}, errors
+        assert commit(client, "healthy", [0], "") == 0
+        assert commit(client, "new", range(5), "") == 0
+
+
+@case("member ids that nobody comes back with lock no group")
+def _(ctx):
+    broker = ctx.broker(settings={"group.max.size": 100, "group.initial.rebalance.delay.ms": 0})
+    body = (wire.string("g") + wire.i32(1_800_000) + wire.i32(60_000) + wire.string("") + wire.string("consumer") + wire.i32(1)
+            + wire.string("range") + wire.i32(4) + b"meta")
+    with broker.client() as client:
+        for _ in range(300):
+            answer = client.request(JOIN_GROUP, 4, body)
+            answer.i32()
+            assert answer.i16() == MEMBER_ID_REQUIRED
