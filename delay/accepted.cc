@@ -16,10 +16,10 @@ constexpr std::int32_t few_records = 512;
 constexpr std::size_t few_bytes = 128 << 10;
 
 // Those of what goes to the log instead of the batch.
-records::BatchOptions options_of(const records::CheckedBatch& batch) {
+records::BatchOptions options_of(const records::CheckedBatch& batch, const TopicDelay& topic) {
   records::BatchOptions options;
   options.leader_epoch = batch.batch.leader_epoch();
-  options.codec = batch.codec;
+  options.codec = topic.codec.value_or(batch.codec);
   options.producer_id = batch.batch.producer_id();
   options.producer_epoch = batch.batch.producer_epoch();
   options.base_sequence = batch.batch.base_sequence();
@@ -29,10 +29,11 @@ records::BatchOptions options_of(const records::CheckedBatch& batch) {
 
 }  // namespace
 
-bool Accepted::is_long(const records::CheckedBatch& batch, const BatchSchedules& schedules) {
+bool Accepted::is_long(const records::CheckedBatch& batch, const BatchSchedules& schedules,
+                       const TopicDelay& topic) {
   if (!schedules.any()) return false;
-  return batch.count > few_records ||
-         (batch.codec != records::Codec::none && batch.records().size() > few_bytes);
+  const bool packs = topic.codec.value_or(batch.codec) != records::Codec::none;
+  return batch.count > few_records || (packs && batch.records().size() > few_bytes);
 }
 
 Accepted Accepted::split(const TopicPartition& partition, const records::CheckedBatch& batch,
@@ -66,7 +67,7 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
     ++number;
   }
 
-  records::BatchBuilder immediate(options_of(batch));
+  records::BatchBuilder immediate(options_of(batch, topic));
   std::vector<std::size_t> with_id;  // In added_.
   std::size_t at = 0;
   const auto take = [&](const records::RecordView& record) {
@@ -97,7 +98,7 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
         {partition, key.sequence, key.due, arrived, schedule.expires, schedule.id, {}},
         [&](Buffer& to) {
           append_pending_body(to, original, schedule.recurrence.get(), record,
-                              plain_headers(record));
+                              plain_headers(record), batch.codec);
         });
     out.added_.push_back({key, schedule.expires, place});
     if (out.is_long_ && !schedule.id.empty()) with_id.push_back(out.added_.size() - 1);

@@ -68,7 +68,8 @@ class Accepted {
 
   // A batch of which each shard's turn does but a part: it has many records, or its immediate ones
   // are many bytes to compress.
-  static bool is_long(const records::CheckedBatch& batch, const BatchSchedules& schedules);
+  static bool is_long(const records::CheckedBatch& batch, const BatchSchedules& schedules,
+                      const TopicDelay& topic);
   // Takes a batch apart; the ids that it takes from other records are still to be taken. `is_long`:
   // it is accepted in steps, whatever its size.  Pure: on any thread.
   static Accepted split(const TopicPartition& partition, const records::CheckedBatch& batch,

@@ -7,23 +7,40 @@
 #include "base/log.h"
 #include "delay/pending_record.h"
 #include "delay/time_zones.h"
-#include "records/batch_builder.h"
 
 namespace tarry::delay {
+namespace {
+
+// What a delivered record takes in its batch beside its stored body, as a rule.
+constexpr std::size_t usual_overhead = 80;
+constexpr std::size_t most_expected = 256u << 10;
+
+}  // namespace
+
+// On the way is less than the bounds allow, so many times.
+bool Deliveries::has_room(std::size_t share) const {
+  const EngineOptions& options = context_.options;
+  return records_ < share * options.in_flight_records && bytes_ < share * options.in_flight_bytes;
+}
 
 // Partitions take turns, a batch each, until the step's bounds are met.
-bool Deliveries::dispatch(WallTime now) {
-  if (queues_.is_behind()) return true;  // What leaves first may still be in the wheel.
+bool Deliveries::dispatch() {
+  for (const PartitionSlot slot : std::exchange(appended_, {})) {
+    hand_over(slot);
+    note_room(slot);
+  }
   const EngineOptions& options = context_.options;
+  const WallTime now = context_.time.now();
   std::size_t records = 0, bytes = 0;
-  while (queues_.any_in_line()) {
-    // delivered() goes on.
-    if (context_.stopped || bytes_ >= options.in_flight_bytes) return false;
+  // Without room delivered() goes on.
+  while (!context_.stopped && has_room(2) && queues_.any_in_line()) {
     if (records >= options.step_records || bytes >= options.step_bytes) return true;
-    const auto slot = queues_.next_turn();
+    const auto slot = queues_.next_turn(has_room(1));
     if (!slot) return false;
-    deliver_from(*slot, now, records, bytes);
-    queues_.end_turn(*slot);
+    // The same, unless the clock was set back.
+    const WallTime latest = std::min(now, context_.time.wall());
+    deliver_from(*slot, now, latest, records, bytes);
+    queues_.end_turn(*slot, latest);
   }
   return false;
 }
@@ -32,11 +49,12 @@ bool Deliveries::dispatch(WallTime now) {
 struct Deliveries::Filling {
   const PartitionSlot slot;
   const TopicDelay& topic;
-  const WallTime now;     // Records that are due by then leave.
-  const WallTime latest;  // The same, unless the clock was set back.
+  const WallTime now;     // Records that expire by then are dropped,
+  const WallTime latest;  //   and those that are due by then leave.
   const WallTime wall;
   const std::size_t max_bytes;
-  records::BatchBuilder batch;
+  records::Codec codec = records::Codec::none;
+  std::optional<records::BatchBuilder> batch{};  // Empty until it has a record.
   std::unique_ptr<Delivery> delivery = std::make_unique<Delivery>();
   std::unique_ptr<OwnChanges::Removal> expired{};  // Null: none is.
   // Recurring ones whose missed runs are left out.
@@ -50,26 +68,23 @@ struct Deliveries::Filling {
   }
 };
 
-// One batch of what `slot` has ready.
-void Deliveries::deliver_from(PartitionSlot slot, WallTime now, std::size_t& records,
-                              std::size_t& bytes) {
+// One batch of what `slot` has due.
+void Deliveries::deliver_from(PartitionSlot slot, WallTime now, WallTime latest,
+                              std::size_t& records, std::size_t& bytes) {
+  if (queues_.is_deleted(slot)) return;
   const TopicPartition& partition = queues_.partition(slot);
-  const auto topic = queues_.is_deleted(slot) ? std::nullopt : context_.sink.target(partition);
+  const auto topic = context_.sink.target(partition);
   if (!topic) {
     drop_all(slot);
     records += context_.options.batch_records;
     return;
   }
-  const WallTime wall = context_.time.wall();
-  records::BatchOptions batch_options;
-  if (topic->log_append_time) batch_options.log_append_time = wall;
   Filling filling{.slot = slot,
                   .topic = *topic,
                   .now = now,
-                  .latest = std::min(now, wall),
-                  .wall = wall,
-                  .max_bytes = std::min(topic->max_message_bytes, context_.options.step_bytes),
-                  .batch = records::BatchBuilder(batch_options)};
+                  .latest = latest,
+                  .wall = context_.time.wall(),
+                  .max_bytes = std::min(topic->max_message_bytes, context_.options.step_bytes)};
   fill(filling);
   if (filling.expired) {
     filling.expired->partition = partition;
@@ -77,19 +92,15 @@ void Deliveries::deliver_from(PartitionSlot slot, WallTime now, std::size_t& rec
     changes_.remove(std::move(filling.expired));
   }
   for (auto& move : filling.left_out) changes_.move(std::move(move));
-  records += filling.seen;
-  if (!filling.batch.empty()) bytes += send(filling);
+  records += std::max<std::size_t>(filling.seen, 1);
+  if (filling.batch) bytes += send(filling);
 }
 
-// Reads what is ready into the batch until it is full.
+// Reads what is due into the batch until it is full.
 void Deliveries::fill(Filling& filling) {
   while (!filling.full && filling.seen < context_.options.batch_records) {
-    NearEntry* const entry = queues_.take(filling.slot);
+    NearEntry* const entry = queues_.take(filling.slot, filling.latest);
     if (entry == nullptr) return;
-    if (entry->key().due > filling.latest) {  // The clock was set back since it became ready.
-      queues_.wait(*entry);
-      continue;
-    }
     ++filling.seen;
     add_to(filling, *entry, context_.tier.read(entry->key()));
   }
@@ -116,24 +127,37 @@ void Deliveries::add_to(Filling& filling, NearEntry& entry,
     awaiting_.answer(entry.key().sequence, std::unexpected(body.error()));
     return queues_.erase(entry);
   }
-  const std::size_t size = record->record.size() + delivered_overhead;
-  if (!filling.batch.empty() && filling.batch.size() + size > filling.max_bytes) {
+  if (!begin_batch(filling, filling.topic.codec.value_or(body->codec), record->record.size())) {
     filling.full = true;
     return queues_.put_back(entry);
   }
   Run run{record->key.due, std::nullopt};
   if (!body->recurrence.empty() && !take_turn_of(filling, *record, body->recurrence, run))
     return queues_.erase(entry);
-  append_delivered(filling.batch,
+  append_delivered(*filling.batch,
                    delivered_time(filling.topic.timestamp, run.due, body->original, filling.wall),
                    body->record.key_value, body->record.headers.size(),
                    body->record.headers.encoded(), run.due, record->handle());
   queues_.set_in_flight(entry);
-  filling.delivery->entries.push_back(&entry);
-  filling.delivery->again.push_back(std::move(run.again));
-  filling.delivery->records.push_back({record->key, record->partition, record->accepted,
-                                       record->expires, std::string(record->id), Buffer{},
-                                       record->first});
+  note(*filling.delivery, entry, *record, std::move(run), filling.wall);
+}
+
+// Whether a record fits into the batch, which begins with it if it is the first.
+bool Deliveries::begin_batch(Filling& filling, records::Codec codec, std::size_t record_size) {
+  if (filling.batch && !filling.batch->empty()) {
+    return codec == filling.codec &&
+           filling.batch->size() + record_size + delivered_overhead <= filling.max_bytes;
+  }
+  records::BatchOptions options;
+  if (filling.topic.log_append_time) options.log_append_time = filling.wall;
+  options.codec = filling.codec = codec;
+  const std::size_t others =
+      std::min(queues_.queued(filling.slot), context_.options.batch_records - filling.seen);
+  options.expected_size =
+      std::min(records::batch_header_size + (record_size + usual_overhead) * (1 + others),
+               std::min(filling.max_bytes, most_expected));
+  filling.batch.emplace(options);
+  return true;
 }
 
 // Sets what a recurring record's turn is; false: there is no delivery now, and what becomes of the
@@ -169,63 +193,140 @@ bool Deliveries::take_turn_of(Filling& filling, const storage::PendingView& reco
   return false;
 }
 
-storage::PendingRemoved Deliveries::Delivery::gone_of(std::size_t index, Offset offset) const {
-  const auto& record = records[index];
-  storage::PendingRemoved gone{record.partition,
-                               record.key.sequence,
-                               record.key.due,
-                               storage::RemovalReason::delivered,
-                               at,
-                               record.id,
-                               offset};
-  gone.set_first_due(record.first_due);
-  return gone;
-}
-
-storage::PendingAdded Deliveries::Delivery::again_of(std::size_t index) const {
-  const auto& record = records[index];
-  storage::PendingAdded added{record.partition,    record.key.sequence, again[index]->due,
-                              record.accepted,     record.expires,      record.id,
-                              again[index]->record};
-  added.set_first_due(record.first_due);
-  return added;
-}
-
-// Hands the batch to the sink, with the removal of its records.  Returns its bytes.
-std::size_t Deliveries::send(Filling& filling) {
-  Buffer buffer = filling.batch.finish();
-  const std::size_t size = buffer.size();
-  auto& sent = in_flight_[filling.slot].emplace_back(std::move(filling.delivery));
-  Delivery& delivery = *sent;
-  delivery.slot = filling.slot;
-  delivery.at = filling.wall;
-  delivery.bytes = size;
-  bytes_ += size;
-  records_ += delivery.records.size();
-  Departures departures;
-  departures.gone.reserve(delivery.records.size());
-  const WallTime wall = context_.time.wall();
-  for (std::size_t i = 0; i < delivery.records.size(); ++i) {
-    departures.gone.push_back(delivery.gone_of(i));
-    if (departures.gone.back().due > wall) ++context_.totals.early_total;
-    if (delivery.again[i]) departures.again.push_back(delivery.again_of(i));
+// What the delivery of a record ends, and what it makes.
+void Deliveries::note(Delivery& delivery, NearEntry& entry, const storage::PendingView& record,
+                      Run run, WallTime at) {
+  std::string_view id;
+  if (!record.id.empty()) id = delivery.ids.emplace_back(record.id);
+  auto& gone = delivery.gone.emplace_back(
+      storage::PendingRemoved{record.partition, record.key.sequence, record.key.due,
+                              storage::RemovalReason::delivered, at, id});
+  gone.set_first_due(record.first);
+  delivery.expires = std::min(delivery.expires, record.expires);
+  if (gone.due > at) ++context_.totals.early_total;
+  if (run.again) {
+    const Buffer& kept = delivery.again_records.emplace_back(std::move(run.again->record));
+    auto& again = delivery.again.emplace_back(
+        storage::PendingAdded{record.partition, record.key.sequence, run.again->due,
+                              record.accepted, record.expires, id, kept});
+    again.set_first_due(record.first);
+    delivery.again_of.push_back(delivery.entries.size());
   }
-  queues_.begin_delivery(filling.slot);
+  delivery.entries.push_back(&entry);
+}
+
+const storage::PendingAdded* Deliveries::Delivery::again_at(std::size_t index) const {
+  const auto at = std::ranges::lower_bound(again_of, index);
+  return at == again_of.end() || *at != index ? nullptr : &again[at - again_of.begin()];
+}
+
+// --- On the way
+
+// The batch is on its way from now on.  Returns its bytes.
+std::size_t Deliveries::send(Filling& filling) {
+  if (filling.batch->empty()) return 0;
+  const PartitionSlot slot = filling.slot;
+  InPartition& there = in_flight_[slot];
+  Delivery& delivery = *there.deliveries.emplace_back(std::move(filling.delivery));
+  delivery.slot = slot;
+  delivery.number = ++deliveries_;
+  const std::size_t size = delivery.bytes = filling.batch->size();
+  there.bytes += size;
+  bytes_ += size;
+  records_ += delivery.entries.size();
+  queues_.begin_delivery(slot);
+  pack(delivery, std::move(*filling.batch), filling.codec);
+  note_room(slot);
+  return size;
+}
+
+void Deliveries::pack(Delivery& delivery, records::BatchBuilder batch, records::Codec codec) {
+  if (codec == records::Codec::none || batch.size() <= context_.options.compressed_inline) {
+    delivery.batch = batch.finish();
+    delivery.state = Delivery::State::packed;
+    return hand_over(delivery.slot);
+  }
+  background_.run([batch = std::move(batch)]() mutable -> Result<Buffer> { return batch.finish(); },
+                  [this, alive = context_.alive, slot = delivery.slot,
+                   number = delivery.number](Result<Buffer> packed_batch) {
+                    if (*alive && !context_.stopped) packed(slot, number, std::move(packed_batch));
+                  });
+}
+
+void Deliveries::packed(PartitionSlot slot, std::uint64_t number, Result<Buffer> batch) {
+  const auto there = in_flight_.find(slot);
+  if (there == in_flight_.end()) return;
+  const auto at = std::ranges::find(there->second.deliveries, number,
+                                    [](const auto& delivery) { return delivery->number; });
+  if (at == there->second.deliveries.end()) return;  // One before it was refused.
+  Delivery& delivery = **at;
+  if (!batch) {
+    log_warn("delay", "a delivery could not be compressed and is tried again: {}",
+             batch.error().message);
+    refused(delivery);
+  } else {
+    context_.time.observe();  // The clock may have been set back meanwhile.
+    delivery.batch = std::move(*batch);
+    delivery.state = Delivery::State::packed;
+    hand_over(slot);
+    note_room(slot);
+  }
+  context_.alarm.wake();
+}
+
+// Hands over what is packed, as long as all before it is in the journal.
+void Deliveries::hand_over(PartitionSlot slot) {
+  // Each may be the last one that the partition had on its way.
+  for (auto there = in_flight_.find(slot); there != in_flight_.end();
+       there = in_flight_.find(slot)) {
+    auto& deliveries = there->second.deliveries;
+    const auto first = std::ranges::find_if(
+        deliveries, [](const auto& delivery) { return !delivery->place.has_value(); });
+    if (first == deliveries.end() || (*first)->state != Delivery::State::packed) return;
+    hand_over(**first);
+  }
+}
+
+void Deliveries::hand_over(Delivery& delivery) {
+  const WallTime wall = context_.time.wall();
+  delivery.state = Delivery::State::handed_over;
+  // They are in order.  While the batch was compressed the clock may have been set back, or one may
+  // have expired.
+  if (delivery.gone.back().due > wall || delivery.expires <= context_.time.now())
+    return refused(delivery);
   DeliveryTold told;
-  told.appended = [alive = context_.alive, &delivery](storage::JournalPlace first) noexcept {
-    if (*alive) delivery.place = first;
+  told.appended = [this, alive = context_.alive, &delivery](storage::JournalPlace first) noexcept {
+    if (!*alive) return;
+    delivery.place = first;
+    if (handing_over_) return;
+    appended_.push_back(delivery.slot);  // The next one may follow.
+    context_.alarm.wake();
   };
   told.done = [this, alive = context_.alive, &delivery](Result<Offset> result) {
     if (!*alive || context_.stopped) return;
     if (!result) return refused(delivery);
-    durable_.add([this, &delivery, base = *result](std::size_t&) {
+    durable_.add([this, &delivery, base = *result](std::size_t& budget) {
+      budget -= std::min(budget, delivery.entries.size());
       delivered(delivery, base);
       return true;
     });
   };
-  context_.sink.deliver(queues_.partition(filling.slot), std::move(buffer), std::move(departures),
-                        std::move(told));
-  return size;
+  handing_over_ = true;
+  context_.sink.deliver(queues_.partition(delivery.slot), std::move(delivery.batch),
+                        {delivery.gone, delivery.again}, std::move(told));
+  handing_over_ = false;
+}
+
+// Whether the partition may deliver more before any of this is done.
+void Deliveries::note_room(PartitionSlot slot) {
+  const auto there = in_flight_.find(slot);
+  if (there == in_flight_.end()) return queues_.set_full(slot, false);
+  const auto& options = context_.options;
+  const auto& [deliveries, bytes] = there->second;
+  const Delivery& last = *deliveries.back();
+  queues_.set_full(slot, deliveries.size() >= options.partition_batches ||
+                             bytes >= options.partition_bytes ||
+                             (last.state == Delivery::State::handed_over && !last.place));
 }
 
 // Its topic is gone, and so is what waited for it.
@@ -235,7 +336,7 @@ void Deliveries::drop_all(PartitionSlot slot) {
   removal->how = storage::RemovalReason::cancelled;
   removal->topic_gone = true;
   for (std::size_t i = 0; i < context_.options.batch_records; ++i) {
-    NearEntry* const entry = queues_.take(slot);
+    NearEntry* const entry = queues_.take(slot, context_.time.now());
     if (entry == nullptr) break;
     const auto record = context_.tier.read(entry->key());
     if (record) removal->records.push_back({record->key, record->first, std::string(record->id)});
@@ -244,79 +345,105 @@ void Deliveries::drop_all(PartitionSlot slot) {
   if (!removal->records.empty()) changes_.remove(std::move(removal));
 }
 
-std::unique_ptr<Deliveries::Delivery> Deliveries::take_out(Delivery& here) {
-  const auto there = in_flight_.find(here.slot);
-  TARRY_ASSERT(there != in_flight_.end() && there->second.front().get() == &here,
-               "what is settled was the first in flight");
-  auto delivery = std::move(there->second.front());
-  there->second.pop_front();
-  if (there->second.empty()) in_flight_.erase(there);
+// --- The outcome
+
+// Its place among those of its partition.
+std::size_t Deliveries::index_of(const Delivery& delivery) const {
+  const auto& deliveries = in_flight_.at(delivery.slot).deliveries;
+  const auto at =
+      std::ranges::find(deliveries, &delivery, [](const auto& each) { return each.get(); });
+  TARRY_ASSERT(at != deliveries.end(), "what is settled was on its way");
+  return static_cast<std::size_t>(at - deliveries.begin());
+}
+
+std::unique_ptr<Deliveries::Delivery> Deliveries::take_out(PartitionSlot slot, std::size_t index) {
+  const auto there = in_flight_.find(slot);
+  auto& deliveries = there->second.deliveries;
+  auto delivery = std::move(deliveries[index]);
+  deliveries.erase(deliveries.begin() + static_cast<std::ptrdiff_t>(index));
+  there->second.bytes -= delivery->bytes;
+  if (deliveries.empty()) in_flight_.erase(there);
   bytes_ -= delivery->bytes;
-  records_ -= delivery->records.size();
+  records_ -= delivery->entries.size();
   return delivery;
 }
 
 void Deliveries::delivered(Delivery& here, Offset base) {
   if (context_.stopped) return;
-  const auto delivery = take_out(here);
+  const PartitionSlot slot = here.slot;
+  TARRY_ASSERT(index_of(here) == 0, "what is done was the first on its way");
+  const auto delivery = take_out(slot, 0);
   end_records(*delivery, base);
-  queues_.clear_back_off(delivery->slot);
-  queues_.end_delivery(delivery->slot);
-  for (auto& [index, outcome] : delivery->waiters) outcome(!delivery->again[index]);
+  queues_.clear_back_off(slot);
+  note_room(slot);
+  queues_.end_delivery(slot);
+  for (auto& [index, outcome] : delivery->waiters) outcome(delivery->again_at(index) == nullptr);
   if (!awaiting_.empty()) {
-    for (const auto& record : delivery->records)
-      awaiting_.answer(record.key.sequence,
-                       Controlled{ControlOutcome::done, record.key.due, base++});
+    for (const auto& gone : delivery->gone)
+      awaiting_.answer(gone.sequence, Controlled{ControlOutcome::done, gone.due, base++});
   }
-  context_.alarm.step();
+  context_.alarm.wake();
 }
 
 // They are gone, or due again.
 void Deliveries::end_records(Delivery& delivery, Offset base) {
   TARRY_ASSERT(delivery.place, "what is durable was appended");
   storage::JournalPlace place = *delivery.place;
-  const std::size_t count = delivery.entries.size();
-  for (std::size_t i = 0; i < count; ++i, ++place.operation)
-    context_.tier.remove(place, delivery.gone_of(i, base + static_cast<Offset>(i)));
   context_.time.observe();
   const MonoTime mono = context_.time.mono();
-  for (std::size_t i = 0; i < count; ++i) {
-    NearEntry* const entry = delivery.entries[i];
-    const Sequence sequence = entry->key().sequence;
-    lag_us_.add(whole_microseconds(context_.time.since(entry->key().due, mono)), mono);
-    queues_.erase(*entry);
-    if (!delivery.again[i]) continue;
-    ++context_.totals.recurred_total;
-    const bool is_near = context_.tier.add(place, delivery.again_of(i));
-    ++place.operation;
-    if (is_near && !leaving_.contains(sequence))
-      queues_.file({delivery.again[i]->due, sequence}, delivery.records[i].partition);
+  for (std::size_t i = 0; i < delivery.entries.size(); ++i, ++place.operation) {
+    delivery.gone[i].offset = base + static_cast<Offset>(i);
+    context_.tier.remove(place, delivery.gone[i]);
+    lag_us_.add(whole_microseconds(context_.time.since(delivery.gone[i].due, mono)), mono);
+    queues_.erase(*delivery.entries[i]);
   }
-  context_.totals.delivered_total += count;
+  for (const auto& again : delivery.again) {
+    ++context_.totals.recurred_total;
+    const bool is_near = context_.tier.add(place, again);
+    ++place.operation;
+    if (is_near && !leaving_.contains(again.sequence))
+      queues_.file({again.due, again.sequence}, again.partition);
+  }
+  context_.totals.delivered_total += delivery.entries.size();
 }
 
+// It is where it was, and so are those behind it: none overtakes it.  One that the sink has already
+// is refused too, for the journal has failed; it lives until it is told so.
 void Deliveries::refused(Delivery& here) {
-  const auto delivery = take_out(here);
+  const PartitionSlot slot = here.slot;
   ++context_.totals.refused_total;
-  queues_.back_off(queues_.partition(delivery->slot));
-  for (NearEntry* entry : delivery->entries) {
+  queues_.back_off(queues_.partition(slot));
+  const auto& deliveries = in_flight_.at(slot).deliveries;
+  std::vector<std::unique_ptr<Delivery>> back;
+  for (std::size_t at = deliveries.size(); at-- > 0 && deliveries[at].get() != &here;) {
+    if (deliveries[at]->state != Delivery::State::handed_over) back.push_back(take_out(slot, at));
+  }
+  back.push_back(take_out(slot, index_of(here)));
+  for (auto& delivery : back) put_back(*delivery);
+  note_room(slot);
+  for (std::size_t i = 0; i < back.size(); ++i) queues_.end_delivery(slot);
+  for (auto& delivery : back) {
+    for (auto& [index, outcome] : delivery->waiters) outcome(false);
+  }
+  context_.alarm.wake();
+}
+
+void Deliveries::put_back(Delivery& delivery) {
+  for (NearEntry* entry : delivery.entries) {
     if (leaving_.contains(entry->key().sequence)) {
       queues_.erase(*entry);  // What is behind it in the journal takes it away.
     } else {
       queues_.put_back(*entry);
     }
   }
-  queues_.end_delivery(delivery->slot);
-  for (auto& [index, outcome] : delivery->waiters) outcome(false);
-  context_.alarm.step();
 }
 
-// --- What is in flight
+// --- What is on its way
 
 std::optional<Deliveries::Place> Deliveries::place_of(Sequence sequence) const {
   const NearEntry* const entry = queues_.find(sequence);
   if (entry == nullptr || entry->state() != NearEntry::State::in_flight) return std::nullopt;
-  for (const auto& delivery : in_flight_.at(entry->partition())) {
+  for (const auto& delivery : in_flight_.at(entry->partition()).deliveries) {
     const auto at = std::ranges::find(delivery->entries, entry);
     if (at == delivery->entries.end()) continue;
     return Place{delivery.get(), static_cast<std::size_t>(at - delivery->entries.begin())};
@@ -329,7 +456,7 @@ std::optional<Deliveries::InFlight> Deliveries::find(Sequence sequence) const {
   const auto place = place_of(sequence);
   if (!place) return std::nullopt;
   InFlight found{place->delivery->place.has_value(), std::nullopt};
-  if (const auto& again = place->delivery->again[place->index])
+  if (const auto* const again = place->delivery->again_at(place->index))
     found.again = PendingKey{again->due, sequence};
   return found;
 }

@@ -2,18 +2,20 @@
 
 // Deliveries: how what is due leaves.
 //
-//   ReadyQueues --dispatch(): a batch of the partition whose turn it is--> Sink::deliver()
-//                                                                              |
-//   in flight, per partition, in order:   [ appended | appended | handed over ]
-//                                              |
-//                                              '--durable--> gone, or pending with its next run
+//   ReadyQueues -- dispatch(): a batch of the partition whose turn it is
+//        |
+//        v   per partition, in order:
+//   [ packing ... | packed ] --one at a time--> Sink::deliver() --> appended --> durable
+//      |                                             |                              |
+//      '-- a large one is compressed on              '-- refused: it and those      '--> gone, or
+//          the Background                                behind it are queued again      due again
 //
 // What always holds
-//   - Per partition, batches are handed to the sink in (due, sequence) order, one when all before
-//   it
-//     are in the journal: a batch that is refused is overtaken by none.
-//   - A record is in one batch in flight at most.  Whoever asks for it then waits for the outcome.
-//   - What is in flight is bounded, per shard and per partition, and so is the work of a step.
+//   - Per partition, batches are handed to the sink in (due, sequence) order,
+//     each when all before it are in the journal: a batch that is
+//     refused is overtaken by none.
+//   - A record is in one batch at most.  Whoever asks for it then waits for the outcome.
+//   - What is on its way is bounded, per shard and per partition, and so is the work of a step.
 //
 // Partitions take turns, a batch each.  One whose delivery was refused waits for its own back-off;
 // the others do not wait for it.
@@ -21,13 +23,18 @@
 // Belongs to its engine, on its thread.
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "base/background.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/ids.h"
@@ -37,34 +44,36 @@
 #include "delay/leaving.h"
 #include "delay/own_changes.h"
 #include "delay/ready_queues.h"
+#include "records/batch_builder.h"
 
 namespace tarry::delay {
 
 class Deliveries {
  public:
-  Deliveries(EngineContext& context, DurableChanges& durable, ReadyQueues& queues, Leaving& leaving,
-             OwnChanges& changes, Awaiting& awaiting)
+  Deliveries(EngineContext& context, Background& background, DurableChanges& durable,
+             ReadyQueues& queues, Leaving& leaving, OwnChanges& changes, Awaiting& awaiting)
       : context_(context),
+        background_(background),
         durable_(durable),
         queues_(queues),
         leaving_(leaving),
         changes_(changes),
         awaiting_(awaiting) {}
 
-  // Hands over what is due, within the bounds of a step.  True: there is more.
-  bool dispatch(WallTime now);
+  // Delivers what is due, within the bounds of a step.  True: there is more.
+  bool dispatch();
 
-  // A record in flight.
+  // A record on its way.
   struct InFlight {
     bool appended;                    // Nothing can refuse its delivery any more.
     std::optional<PendingKey> again;  // A recurring one: its key from then on.
   };
   std::optional<InFlight> find(Sequence sequence) const;
-  // Called with true if the record, which is in flight, was delivered and is gone.
+  // Called with true if the record, which is on its way, was delivered and is gone.
   using Outcome = std::move_only_function<void(bool gone)>;
   void await(Sequence sequence, Outcome outcome);
 
-  std::size_t records() const { return records_; }  // In flight.
+  std::size_t records() const { return records_; }  // On their way.
   Distribution lag_us(MonoTime now) const { return lag_us_.distribution(now); }
 
  private:
@@ -78,48 +87,74 @@ class Deliveries {
     WallTime due;
     std::optional<Again> again;
   };
-  // A batch that was handed to the sink.
+  // A batch on its way.
   struct Delivery {
+    enum class State { packing, packed, handed_over };
+    State state = State::packing;
     PartitionSlot slot;
-    std::vector<NearEntry*> entries;
-    std::vector<storage::PendingRecord> records;  // Of these, without their bodies.
-    std::vector<std::optional<Again>> again;      // Of these: a recurring record is due again.
-    WallTime at{};                                // Of the removals.
+    std::uint64_t number;                       // Of this engine's deliveries.
+    std::vector<NearEntry*> entries;            // Of its records, in order.
+    std::vector<storage::PendingRemoved> gone;  // Of these; their ids are in `ids`.
+    std::vector<storage::PendingAdded> again;   // Of those that are due again,
+    std::vector<std::size_t> again_of;          //   by their places in `entries`,
+    std::deque<Buffer> again_records;           //   and what they view.
+    std::deque<std::string> ids;
+    Buffer batch;                        // Until it is handed over.
+    WallTime expires = WallTime::max();  // The first of its records.
     std::size_t bytes = 0;
     std::optional<storage::JournalPlace> place;            // Once nothing can refuse it any more.
-    std::vector<std::pair<std::size_t, Outcome>> waiters;  // By index.
+    std::vector<std::pair<std::size_t, Outcome>> waiters;  // By their places in `entries`.
 
-    storage::PendingRemoved gone_of(std::size_t index, Offset offset = -1) const;
-    storage::PendingAdded again_of(std::size_t index) const;
+    const storage::PendingAdded* again_at(std::size_t index) const;
+  };
+  struct InPartition {
+    std::deque<std::unique_ptr<Delivery>> deliveries;  // In order.
+    std::size_t bytes = 0;
   };
   struct Filling;
-  struct Place {  // Of a record in flight.
+  struct Place {  // Of a record on its way.
     Delivery* delivery;
     std::size_t index;
   };
 
-  void deliver_from(PartitionSlot slot, WallTime now, std::size_t& records, std::size_t& bytes);
+  bool has_room(std::size_t share) const;
+  void deliver_from(PartitionSlot slot, WallTime now, WallTime latest, std::size_t& records,
+                    std::size_t& bytes);
   void fill(Filling& filling);
   void add_to(Filling& filling, NearEntry& entry,
               const std::optional<storage::PendingView>& record);
+  bool begin_batch(Filling& filling, records::Codec codec, std::size_t record_size);
   bool take_turn_of(Filling& filling, const storage::PendingView& record, Bytes recurrence,
                     Run& run);
+  void note(Delivery& delivery, NearEntry& entry, const storage::PendingView& record, Run run,
+            WallTime at);
   std::size_t send(Filling& filling);
+  void pack(Delivery& delivery, records::BatchBuilder batch, records::Codec codec);
+  void packed(PartitionSlot slot, std::uint64_t number, Result<Buffer> batch);
+  void hand_over(PartitionSlot slot);
+  void hand_over(Delivery& delivery);
   void drop_all(PartitionSlot slot);
+  std::size_t index_of(const Delivery& delivery) const;
+  std::unique_ptr<Delivery> take_out(PartitionSlot slot, std::size_t index);
   void delivered(Delivery& here, Offset base);
   void end_records(Delivery& delivery, Offset base);
   void refused(Delivery& here);
-  std::unique_ptr<Delivery> take_out(Delivery& here);
+  void put_back(Delivery& delivery);
+  void note_room(PartitionSlot slot);
   std::optional<Place> place_of(Sequence sequence) const;
 
   EngineContext& context_;
+  Background& background_;
   DurableChanges& durable_;
   ReadyQueues& queues_;
   Leaving& leaving_;
   OwnChanges& changes_;
   Awaiting& awaiting_;
 
-  std::unordered_map<PartitionSlot, std::deque<std::unique_ptr<Delivery>>> in_flight_;
+  std::unordered_map<PartitionSlot, InPartition> in_flight_;
+  bool handing_over_ = false;            // A call of the sink is running.
+  std::vector<PartitionSlot> appended_;  // Later than in that call: another batch may follow.
+  std::uint64_t deliveries_ = 0;         // Ever.
   std::size_t records_ = 0;
   std::size_t bytes_ = 0;
   WindowedHistogram lag_us_;

@@ -44,7 +44,7 @@ Engine::Engine(const Clock& clock, timing::TimingWheel& shard_wheel, const Stora
       queues_(context_),
       durable_(queues_, [this] { alarm_.wake(); }),
       changes_(context_, durable_, queues_, leaving_, arriving_, awaiting_),
-      deliveries_(context_, durable_, queues_, leaving_, changes_, awaiting_),
+      deliveries_(context_, storage.background, durable_, queues_, leaving_, changes_, awaiting_),
       intake_(context_, storage.background, durable_, queues_, leaving_, arriving_, awaiting_,
               deliveries_),
       control_(context_, leaving_, arriving_, awaiting_, deliveries_, changes_) {}
@@ -67,7 +67,7 @@ void Engine::start() {
 bool Engine::step() {
   const WallTime now = time_.begin_step();
   queues_.end_back_offs(time_.mono());
-  tier_.set_locator_bytes(queues_.size() * ReadyQueues::locator_bytes);
+  tier_.set_locator_bytes(queues_.locator_bytes());
   std::size_t budget = DurableChanges::step_records;
   durable_.apply(budget);
   bool more = intake_.step(budget);
@@ -75,7 +75,7 @@ bool Engine::step() {
   if (context_.stopped) return false;
   if (tier_.settled_before() == tier_.horizon()) queues_.settle();
   more |= queues_.advance(now);
-  more |= deliveries_.dispatch(now);
+  more |= deliveries_.dispatch();
   if (!context_.stopped) more |= queues_.sweep();
   return more;
 }
@@ -83,7 +83,7 @@ bool Engine::step() {
 std::optional<MonoTime> Engine::next_work(MonoTime now) const {
   std::optional<MonoTime> next;
   const auto consider = [&next](MonoTime time) { next = next ? std::min(*next, time) : time; };
-  if (const auto due = queues_.next_due()) consider(time_.mono_of(*due));
+  if (const auto due = queues_.next_work()) consider(time_.mono_of(*due));
   if (const auto load = tier_.next_load()) consider(time_.mono_of(*load));
   if (tier_.waits_for_memory()) consider(now + Alarm::max_sleep);
   if (const auto retry = queues_.next_retry()) consider(*retry);

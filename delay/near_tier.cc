@@ -1,6 +1,7 @@
 #include "delay/near_tier.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 
 #include "base/assert.h"
@@ -18,26 +19,25 @@ WallTime time_of(timing::Tick tick) {
   return from_ms(static_cast<std::int64_t>(std::min(tick, latest)));
 }
 
-// Sequence numbers come one after the other; a multiplication spreads them over the table.
-std::size_t hash_of(Sequence sequence) {
-  return static_cast<std::size_t>((sequence * 0x9e3779b97f4a7c15u) >> 16);
-}
+// Sequence numbers come one after the other, and those next to each other are looked for one after
+// the other: a cache line of them stays together, and a multiplication spreads the lines.
+constexpr unsigned line_bits = 2;
 
 }  // namespace
 
 void NearEntry::on_expired() {
-  tier_->expired(*this);
+  state_ = State::queued;
+  tier_->queued_->push_back(this);
 }
 
-NearTier::NearTier(WallTime now) : wheel_(tick_of(now)), index_(64, nullptr) {}
+NearTier::NearTier(WallTime now) : wheel_(tick_of(now)), index_(64) {}
 
 // Entries are timers: they have to go before the wheel that points to them.
 NearTier::~NearTier() {
-  early_.clear();
   slabs_.clear();
 }
 
-NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition, WallTime now) {
+NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition) {
   // What was moved may still be in its partition's queue under its former key.
   if (const NearEntry* const known = find(key.sequence);
       known != nullptr && known->state_ != NearEntry::State::abandoned)
@@ -53,12 +53,10 @@ NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition, Wall
   entry->partition_ = partition;
   entry->tier_ = this;
   ++size_;
-  index_insert(entry);
+  index_insert(*entry);
 
-  if (key.due <= now) {
-    entry->state_ = NearEntry::State::ready;
-  } else if (tick_of(key.due) <= wheel_.now()) {
-    set_early(*entry);
+  if (tick_of(key.due) <= wheel_.now()) {
+    entry->state_ = NearEntry::State::queued;
   } else {
     entry->state_ = NearEntry::State::waiting;
     wheel_.schedule(*entry, tick_of(key.due));
@@ -66,18 +64,8 @@ NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition, Wall
   return entry;
 }
 
-void NearTier::set_early(NearEntry& entry) {
-  entry.state_ = NearEntry::State::early;
-  early_.insert(&entry);
-}
-
-NearEntry* NearTier::find(Sequence sequence) const {
-  return index_[slot_for(sequence)];
-}
-
 void NearTier::erase(NearEntry& entry) {
   TARRY_ASSERT(entry.state_ != NearEntry::State::unused, "an entry is erased once");
-  if (entry.state_ == NearEntry::State::early) early_.erase(&entry);
   entry.cancel();
   entry.state_ = NearEntry::State::unused;
   index_erase(entry);
@@ -87,45 +75,38 @@ void NearTier::erase(NearEntry& entry) {
     free_.clear();
     free_.shrink_to_fit();
     slabs_.clear();
-    index_.assign(64, nullptr);
+    index_.assign(64, {});
     index_.shrink_to_fit();
     swept_ = 0;
   }
 }
 
-void NearTier::expired(NearEntry& entry) {
-  if (entry.key_.due <= advancing_to_) {
-    entry.state_ = NearEntry::State::ready;
-    ready_->push_back(&entry);
-  } else {
-    set_early(entry);
-  }
+// One bucket of the wheel after the other: so all that is due before the bucket in work is known to
+// be out, however much is in it.
+bool NearTier::advance(WallTime until, std::size_t budget, std::vector<NearEntry*>& queued) {
+  const timing::Tick end = std::max(tick_of(until), wheel_.now());
+  queued_ = &queued;
+  const std::size_t before = queued.size();
+  do {
+    const auto next = wheel_.next_due();
+    const timing::Tick to = next ? std::clamp(*next, wheel_.now(), end) : end;
+    const std::size_t done = queued.size() - before;
+    behind_ = wheel_.advance(to, budget - std::min(done, budget)).more;
+    // It may have moved a bucket of a higher level down, which is a step's work.
+    if (to % 256 == 0) break;
+  } while (!behind_ && wheel_.now() < end);
+  queued_ = nullptr;
+  return behind_ || wheel_.now() < end;
 }
 
-bool NearTier::advance(WallTime now, std::size_t budget, std::vector<NearEntry*>& ready) {
-  advancing_to_ = now;
-  ready_ = &ready;
-  const auto progress = wheel_.advance(tick_of(now), budget);
-  ready_ = nullptr;
-  std::size_t left = budget - std::min(budget, progress.fired);
-  while (!early_.empty() && (*early_.begin())->key_.due <= now) {
-    if (left-- == 0) return behind_ = true;
-    NearEntry* const entry = *early_.begin();
-    early_.erase(early_.begin());
-    entry->state_ = NearEntry::State::ready;
-    ready.push_back(entry);
-  }
-  return behind_ = progress.more;
+WallTime NearTier::complete_before() const {
+  return time_of(wheel_.now()) + std::chrono::milliseconds{behind_ ? 0 : 1};
 }
 
-std::optional<WallTime> NearTier::next_work() const {
-  std::optional<WallTime> next;
-  if (const auto tick = wheel_.next_due()) next = time_of(*tick);
-  if (!early_.empty()) {
-    const WallTime due = (*early_.begin())->key_.due;
-    next = next ? std::min(*next, due) : due;
-  }
-  return next;
+std::optional<WallTime> NearTier::next_due() const {
+  const auto tick = wheel_.next_due();
+  if (!tick) return std::nullopt;
+  return time_of(*tick);
 }
 
 bool NearTier::visit(std::size_t& cursor, std::size_t limit,
@@ -133,7 +114,7 @@ bool NearTier::visit(std::size_t& cursor, std::size_t limit,
   const std::size_t end = slabs_.size() * slab_entries;
   for (; limit != 0 && cursor < end; --limit, ++cursor) {
     const NearEntry& entry = slabs_[cursor / slab_entries][cursor % slab_entries];
-    if (entry.state_ == NearEntry::State::waiting || entry.state_ == NearEntry::State::early)
+    if (entry.state_ == NearEntry::State::waiting || entry.state_ == NearEntry::State::queued)
       seen(entry);
   }
   return cursor < end;
@@ -147,36 +128,40 @@ bool NearTier::sweep(std::size_t limit, const std::function<bool(const NearEntry
     }
     NearEntry& entry = slabs_[swept_ / slab_entries][swept_ % slab_entries];
     ++swept_;
-    const bool waits =
-        entry.state_ == NearEntry::State::waiting || entry.state_ == NearEntry::State::early;
-    if (waits && unwanted(entry)) erase(entry);
+    if (entry.state_ == NearEntry::State::waiting && unwanted(entry)) erase(entry);
   }
   return false;
 }
 
 std::size_t NearTier::bytes() const {
   return slabs_.size() * slab_entries * (sizeof(NearEntry) + sizeof(NearEntry*)) +
-         index_.size() * sizeof(NearEntry*) + wheel_.stats().bytes + early_.size() * 48;
+         index_.size() * sizeof(Indexed) + wheel_.stats().bytes;
+}
+
+std::size_t NearTier::home_of(Sequence sequence) const {
+  const std::uint64_t line = ((sequence >> line_bits) * 0x9e3779b97f4a7c15u) >> 16;
+  const std::uint64_t within = sequence & ((1u << line_bits) - 1);
+  return static_cast<std::size_t>(line << line_bits | within) & (index_.size() - 1);
 }
 
 std::size_t NearTier::slot_for(Sequence sequence) const {
   const std::size_t mask = index_.size() - 1;
-  std::size_t slot = hash_of(sequence) & mask;
-  while (index_[slot] != nullptr && index_[slot]->key_.sequence != sequence)
+  std::size_t slot = home_of(sequence);
+  while (index_[slot].entry != nullptr && index_[slot].sequence != sequence)
     slot = (slot + 1) & mask;
   return slot;
 }
 
-void NearTier::index_insert(NearEntry* entry) {
-  if (size_ * 4 > index_.size() * 3) grow_index();
-  index_[slot_for(entry->key_.sequence)] = entry;
+void NearTier::index_insert(NearEntry& entry) {
+  if (size_ * 3 > index_.size() * 2) grow_index();
+  index_[slot_for(entry.key_.sequence)] = {entry.key_.sequence, &entry};
 }
 
 void NearTier::grow_index() {
-  std::vector<NearEntry*> old(index_.size() * 2, nullptr);
+  std::vector<Indexed> old(index_.size() * 2);
   old.swap(index_);
-  for (NearEntry* entry : old) {
-    if (entry != nullptr) index_[slot_for(entry->key_.sequence)] = entry;
+  for (const Indexed& each : old) {
+    if (each.entry != nullptr) index_[slot_for(each.sequence)] = each;
   }
 }
 
@@ -184,15 +169,14 @@ void NearTier::grow_index() {
 void NearTier::index_erase(const NearEntry& entry) {
   const std::size_t mask = index_.size() - 1;
   std::size_t hole = slot_for(entry.key_.sequence);
-  if (index_[hole] != &entry) return;  // It is there under its new key.
-  for (std::size_t at = (hole + 1) & mask; index_[at] != nullptr; at = (at + 1) & mask) {
-    const std::size_t home = hash_of(index_[at]->key_.sequence) & mask;
-    if (((at - home) & mask) >= ((at - hole) & mask)) {
+  if (index_[hole].entry != &entry) return;  // It is there under its new key.
+  for (std::size_t at = (hole + 1) & mask; index_[at].entry != nullptr; at = (at + 1) & mask) {
+    if (((at - home_of(index_[at].sequence)) & mask) >= ((at - hole) & mask)) {
       index_[hole] = index_[at];
       hole = at;
     }
   }
-  index_[hole] = nullptr;
+  index_[hole] = {};
 }
 
 }  // namespace tarry::delay

@@ -1,5 +1,6 @@
 #include "delay/own_changes.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 

@@ -1,7 +1,9 @@
 #include "delay/pending_record.h"
 
 #include <array>
+#include <charconv>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +15,8 @@ namespace {
 
 constexpr std::uint8_t plain_version = 1;
 constexpr std::uint8_t recurring_version = 2;
+constexpr std::uint8_t version_mask = 0x0f;
+constexpr unsigned codec_shift = 4;
 constexpr std::size_t body_at = 9;
 
 void append_recurrence(Buffer& to, const Recurrence& recurrence) {
@@ -30,11 +34,13 @@ Result<PendingRecordBody> PendingRecordBody::parse(Bytes bytes) {
                 fmt::format("a pending record of {} bytes ends within its header", size));
   };
   if (bytes.size() < body_at) return too_short();
-  if (bytes[0] != plain_version && bytes[0] != recurring_version)
+  const std::uint8_t version = bytes[0] & version_mask;
+  const auto codec = records::codec_of(bytes[0] >> codec_shift);
+  if ((version != plain_version && version != recurring_version) || !codec)
     return fail(Errc::unsupported, fmt::format("a pending record has version {}", bytes[0]));
-  PendingRecordBody body{from_ms(load_be<std::int64_t>(bytes.data() + 1)), {}, {}};
+  PendingRecordBody body{from_ms(load_be<std::int64_t>(bytes.data() + 1)), {}, {}, *codec};
   Bytes rest = bytes.subspan(body_at);
-  if (bytes[0] == recurring_version) {
+  if (version == recurring_version) {
     if (rest.size() < 2) return too_short();
     const std::size_t size = load_be<std::uint16_t>(rest.data());
     if (rest.size() - 2 < size || size == 0) return too_short();
@@ -66,8 +72,10 @@ PlainHeaders plain_headers(const records::RecordView& record) {
 }
 
 void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurrence,
-                         const records::RecordView& record, const PlainHeaders& headers) {
-  to.push_back(recurrence == nullptr ? plain_version : recurring_version);
+                         const records::RecordView& record, const PlainHeaders& headers,
+                         records::Codec codec) {
+  const std::uint8_t version = recurrence == nullptr ? plain_version : recurring_version;
+  to.push_back(static_cast<std::uint8_t>(version | static_cast<unsigned>(codec) << codec_shift));
   append_be(to, to_ms(original));
   if (recurrence != nullptr) append_recurrence(to, *recurrence);
   append_bytes(to, record.key_value);
@@ -78,14 +86,15 @@ void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurr
 void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
                       std::int32_t header_count, Bytes headers, WallTime due,
                       const PendingKey& first) {
-  Buffer all;
-  all.reserve(headers.size() + delivered_overhead);
-  append_bytes(all, headers);
-  const std::string due_text = std::to_string(to_ms(due));
-  records::append_header(all, header::scheduled_for, as_bytes(due_text));
+  static thread_local Buffer ours;  // Its memory is used again: this runs for each delivery.
+  ours.clear();
+  std::array<char, 24> due_text;
+  const auto end = std::to_chars(due_text.data(), due_text.data() + due_text.size(), to_ms(due));
+  records::append_header(ours, header::scheduled_for,
+                         as_bytes(std::string_view(due_text.data(), end.ptr)));
   const std::string handle = storage::encode_handle(first);
-  records::append_header(all, header::schedule_handle, as_bytes(handle));
-  builder.append_parts(timestamp, key_value, header_count + 2, all);
+  records::append_header(ours, header::schedule_handle, as_bytes(handle));
+  builder.append_parts(timestamp, key_value, header_count + 2, headers, ours);
 }
 
 }  // namespace tarry::delay

@@ -3,7 +3,8 @@
 // The stored form of a pending record: the part of a producer's record that
 // storage::PendingAdded::record holds.
 //
-//      0  version             u8    = 1, or 2 with a recurrence
+//      0  version             u8    = 1, or 2 with a recurrence, in the lower 4 bits; the upper
+//                                   ones: the codec of the producer's batch
 //      1  original timestamp  i64   the producer's, ms; big-endian
 //      9  recurrence                of version 2 only: size u16, then as in recurrence.h
 //         body                      as in Kafka's record from the key's length on: key, value,
@@ -33,6 +34,7 @@ struct PendingRecordBody {
   WallTime original;           // The producer's timestamp.
   records::RecordView record;  // Key, value and headers; its deltas mean nothing.
   Bytes recurrence;            // Recurrence::parse() reads it; empty: it is delivered once.
+  records::Codec codec = records::Codec::none;  // Of the producer's batch.
 
   // Errc::corrupt for malformed bytes, Errc::unsupported for an unknown version.
   static Result<PendingRecordBody> parse(Bytes bytes);
@@ -47,7 +49,8 @@ PlainHeaders plain_headers(const records::RecordView& record);
 
 // Appends `record` with `headers` to `to`, in the format above.  `recurrence` may be null.
 void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurrence,
-                         const records::RecordView& record, const PlainHeaders& headers);
+                         const records::RecordView& record, const PlainHeaders& headers,
+                         records::Codec codec = records::Codec::none);
 
 // The stored form of the record in `bytes`, which has a recurrence, with another one.
 Buffer with_recurrence(Bytes bytes, const Recurrence& recurrence);

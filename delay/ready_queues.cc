@@ -1,17 +1,19 @@
 #include "delay/ready_queues.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/assert.h"
 
 namespace tarry::delay {
 namespace {
 
-// Of a heap whose front leaves first.
-bool leaves_later(const NearEntry* a, const NearEntry* b) {
-  return b->key() < a->key();
-}
+using std::chrono::milliseconds;
+
+// Records leave the wheel so long before they are due, in strides of half of it: so that nobody
+// wakes up twice for each.  Less than the horizon is always ahead (BucketTier).
+constexpr milliseconds queued_ahead{900};
+// A partition that has more due than a turn delivers is served after so many others.
+constexpr int most_in_a_row = 3;
 
 }  // namespace
 
@@ -21,10 +23,14 @@ ReadyQueues::ReadyQueues(EngineContext& context) : context_(context), near_(cont
 
 void ReadyQueues::file(const PendingKey& key, const TopicPartition& partition) {
   const PartitionSlot slot = slot_of(partition);
-  NearEntry* const entry = near_.insert(key, slot, context_.time.now());
+  NearEntry* const entry = near_.insert(key, slot);
   if (entry != nullptr) {
     ++queues_[slot].entries;
-    if (entry->state() == NearEntry::State::ready) enqueue(*entry);
+    if (entry->state() == NearEntry::State::queued) {
+      enqueue(*entry);
+    } else if (key.due <= context_.time.now() + queued_ahead / 2) {
+      context_.alarm.wake();  // The wheel stands still while nothing is in it.
+    }
   }
   release_if_idle(slot);
 }
@@ -32,12 +38,14 @@ void ReadyQueues::file(const PendingKey& key, const TopicPartition& partition) {
 void ReadyQueues::begin_leaving(Sequence sequence) {
   NearEntry* const entry = near_.find(sequence);
   if (entry == nullptr) return;
+  const PartitionSlot slot = entry->partition();
   switch (entry->state()) {
-    case NearEntry::State::ready:
+    case NearEntry::State::queued:
       near_.set_abandoned(*entry);
+      drop_abandoned(queues_[slot]);
+      release_if_idle(slot);
       break;
     case NearEntry::State::waiting:
-    case NearEntry::State::early:
       erase(*entry);
       break;
     default:
@@ -47,9 +55,10 @@ void ReadyQueues::begin_leaving(Sequence sequence) {
 
 void ReadyQueues::stay(const PendingKey& key, const TopicPartition& partition) {
   NearEntry* const entry = near_.find(key.sequence);
-  if (entry != nullptr && entry->state() == NearEntry::State::abandoned) {
-    near_.set_ready(*entry);  // Its partition's queue has it still.
-    get_in_line(entry->partition());
+  // An abandoned entry may stand for the key that the record had before it was moved.
+  if (entry != nullptr && entry->state() == NearEntry::State::abandoned && entry->key() == key) {
+    near_.set_queued(*entry);  // Its partition's queue has it still.
+    find_place(entry->partition());
   } else if (key < context_.tier.horizon()) {
     file(key, partition);
   }
@@ -57,15 +66,50 @@ void ReadyQueues::stay(const PendingKey& key, const TopicPartition& partition) {
 
 void ReadyQueues::enqueue(NearEntry& entry) {
   const PartitionSlot slot = entry.partition();
-  if (queues_[slot].deleted) return erase(entry);
-  near_.set_ready(entry);
-  push(queues_[slot], entry);
-  get_in_line(slot);
+  if (queues_[slot].deleted) return drop(entry);
+  near_.set_queued(entry);
+  queues_[slot].items.push({entry.key(), &entry});
+  ++queued_;
+  came(slot, entry.key().due);
 }
 
-void ReadyQueues::push(Queue& queue, NearEntry& entry) {
-  queue.ready.push_back(&entry);
-  std::push_heap(queue.ready.begin(), queue.ready.end(), leaves_later);
+// The wheel gives those of one millisecond in no order of theirs.  Sorted here, those of a
+// partition are a run of its queue.
+void ReadyQueues::enqueue_moved() {
+  std::ranges::sort(moved_, [](const NearEntry* a, const NearEntry* b) {
+    return a->partition() != b->partition() ? a->partition() < b->partition() : a->key() < b->key();
+  });
+  for (auto next = moved_.begin(); next != moved_.end();) {
+    const PartitionSlot slot = (*next)->partition();
+    run_.clear();
+    for (; next != moved_.end() && (*next)->partition() == slot; ++next) {
+      run_.push_back({(*next)->key(), *next});
+    }
+    if (queues_[slot].deleted) {
+      for (const auto& item : run_) drop(*item.entry);
+    } else {
+      queues_[slot].items.push_sorted(run_);
+      queued_ += run_.size();
+      came(slot, run_.front().key.due);
+    }
+  }
+}
+
+// A record that is due then is in its queue.
+void ReadyQueues::came(PartitionSlot slot, WallTime due) {
+  Queue& queue = queues_[slot];
+  if (queue.place == Place::waiting && due < queue.waits_until) {
+    waiting_.erase({queue.waits_until, slot});
+    queue.place = Place::idle;
+  }
+  find_place(slot);
+}
+
+NearEntry& ReadyQueues::pop(Queue& queue) {
+  NearEntry& first = *queue.items.front().entry;
+  queue.items.pop();
+  --queued_;
+  return first;
 }
 
 void ReadyQueues::erase(NearEntry& entry) {
@@ -75,19 +119,37 @@ void ReadyQueues::erase(NearEntry& entry) {
   release_if_idle(slot);
 }
 
+// Its topic is deleted.
+void ReadyQueues::drop(NearEntry& entry) {
+  ++context_.totals.dropped_total;
+  erase(entry);
+}
+
 // --- Time
 
 bool ReadyQueues::advance(WallTime now) {
-  fired_.clear();
-  const bool more = near_.advance(now, context_.options.step_timers, fired_);
-  for (NearEntry* entry : fired_) enqueue(*entry);
+  bool more = false;
+  // Half a stride before anything has to be there.
+  const auto first = near_.next_due();
+  if ((first && *first <= now + queued_ahead / 2) || near_.complete_before() <= now) {
+    moved_.clear();
+    more = near_.advance(now + queued_ahead, context_.options.step_timers, moved_);
+    enqueue_moved();
+    if (!more) settle();
+  }
+  while (!waiting_.empty() && waiting_.begin()->first <= now) {
+    const PartitionSlot slot = waiting_.begin()->second;
+    waiting_.erase(waiting_.begin());
+    queues_[slot].place = Place::idle;
+    find_place(slot, now);
+  }
   return more;
 }
 
 void ReadyQueues::settle() {
   for (const PartitionSlot slot : std::exchange(unsettled_, {})) {
     queues_[slot].place = Place::idle;
-    get_in_line(slot);
+    find_place(slot);
     release_if_idle(slot);
   }
 }
@@ -97,9 +159,19 @@ void ReadyQueues::end_back_offs(MonoTime now) {
     const PartitionSlot slot = backing_off_.begin()->second;
     backing_off_.erase(backing_off_.begin());
     queues_[slot].retry_at.reset();
-    get_in_line(slot);
+    find_place(slot);
     release_if_idle(slot);
   }
+}
+
+std::optional<WallTime> ReadyQueues::next_work() const {
+  std::optional<WallTime> next;
+  if (!waiting_.empty()) next = waiting_.begin()->first;
+  if (const auto due = near_.next_due()) {
+    const WallTime moves = *due - queued_ahead / 2;
+    next = next ? std::min(*next, moves) : moves;
+  }
+  return next;
 }
 
 std::optional<MonoTime> ReadyQueues::next_retry() const {
@@ -109,56 +181,78 @@ std::optional<MonoTime> ReadyQueues::next_retry() const {
 
 // --- Turns
 
-void ReadyQueues::get_in_line(PartitionSlot slot) {
-  Queue& queue = queues_[slot];
-  if (queue.place != Place::idle || queue.delivering || queue.holds > 0 || queue.retry_at ||
-      queue.ready.empty()) {
-    return;
-  }
-  queue.place = Place::in_line;
-  line_.push_back(slot);
+bool ReadyQueues::is_settled(const PendingKey& key) const {
+  return key < context_.tier.settled_before() && key.due < near_.complete_before();
 }
 
-std::optional<PartitionSlot> ReadyQueues::next_turn() {
-  while (!line_.empty()) {
-    const PartitionSlot slot = line_.front();
-    line_.pop_front();
+void ReadyQueues::drop_abandoned(Queue& queue) {
+  while (!queue.items.empty()) {
+    if (queue.items.front().entry->state() != NearEntry::State::abandoned) return;
+    near_.erase(pop(queue));
+    --queue.entries;
+  }
+}
+
+void ReadyQueues::find_place(PartitionSlot slot, WallTime latest) {
+  Queue& queue = queues_[slot];
+  if (queue.place != Place::idle || queue.full || queue.holds > 0 || queue.retry_at ||
+      queue.deleted) {
+    return;
+  }
+  drop_abandoned(queue);
+  if (queue.items.empty()) {
+    queue.flooded = false;
+    return;
+  }
+  const PendingKey& first = queue.items.front().key;
+  if (first.due > latest) {
+    queue.flooded = false;
+    queue.place = Place::waiting;
+    queue.waits_until = first.due;
+    waiting_.emplace(first.due, slot);
+  } else if (!is_settled(first)) {
+    queue.place = Place::unsettled;
+    unsettled_.push_back(slot);
+  } else {
+    queue.place = Place::in_line;
+    const std::size_t turn = context_.options.batch_records;
+    queue.flooded |= queue.items.due_by(latest, turn + 1) > turn;
+    (queue.flooded ? second_line_ : first_line_).push_back(slot);
+  }
+}
+
+std::optional<PartitionSlot> ReadyQueues::next_turn(bool flooded) {
+  while (true) {
+    const bool second = flooded && !second_line_.empty();
+    const bool first = !first_line_.empty() && !(second && first_in_a_row_ >= most_in_a_row);
+    if (!first && !second) return std::nullopt;
+    first_in_a_row_ = first ? first_in_a_row_ + 1 : 0;
+    auto& line = first ? first_line_ : second_line_;
+    const PartitionSlot slot = line.front();
+    line.pop_front();
     Queue& queue = queues_[slot];
     queue.place = Place::served;
     if (!queue.retry_at && queue.holds == 0) return slot;
-    end_turn(slot);  // A removal was refused since it got in line, or it is held.
+    end_turn(slot, context_.time.now());  // Held, or a removal was refused, since it got in line.
   }
-  return std::nullopt;
 }
 
-void ReadyQueues::end_turn(PartitionSlot slot) {
+void ReadyQueues::end_turn(PartitionSlot slot, WallTime latest) {
   Queue& queue = queues_[slot];
   TARRY_ASSERT(queue.place == Place::served, "a turn ends once");
   queue.place = Place::idle;
-  if (queue.ready.empty() || is_settled(*queue.ready.front())) {
-    get_in_line(slot);
-    release_if_idle(slot);
-  } else {
-    queue.place = Place::unsettled;
-    unsettled_.push_back(slot);
-  }
+  queue.flooded = !queue.items.empty() && queue.items.front().key.due <= latest;
+  find_place(slot, latest);
+  release_if_idle(slot);
 }
 
-bool ReadyQueues::is_settled(const NearEntry& entry) const {
-  return entry.state() == NearEntry::State::abandoned ||
-         entry.key() < context_.tier.settled_before();
-}
-
-NearEntry* ReadyQueues::take(PartitionSlot slot) {
-  auto& ready = queues_[slot].ready;
-  while (!ready.empty() && is_settled(*ready.front())) {
-    std::pop_heap(ready.begin(), ready.end(), leaves_later);
-    NearEntry* const entry = ready.back();
-    ready.pop_back();
-    if (entry->state() != NearEntry::State::abandoned) return entry;
-    erase(*entry);
-  }
-  return nullptr;
+NearEntry* ReadyQueues::take(PartitionSlot slot, WallTime latest) {
+  Queue& queue = queues_[slot];
+  drop_abandoned(queue);
+  if (queue.items.empty()) return nullptr;
+  const PendingKey& first = queue.items.front().key;
+  if (first.due > latest || !is_settled(first)) return nullptr;
+  return &pop(queue);
 }
 
 void ReadyQueues::put_back(NearEntry& entry) {
@@ -166,16 +260,21 @@ void ReadyQueues::put_back(NearEntry& entry) {
 }
 
 void ReadyQueues::end_delivery(PartitionSlot slot) {
-  queues_[slot].delivering = false;
-  get_in_line(slot);
+  --queues_[slot].deliveries;
+  find_place(slot);
   release_if_idle(slot);
+}
+
+void ReadyQueues::set_full(PartitionSlot slot, bool full) {
+  queues_[slot].full = full;
+  find_place(slot);
 }
 
 void ReadyQueues::release(const TopicPartition& partition) {
   const PartitionSlot slot = slot_of(partition);
   TARRY_ASSERT(queues_[slot].holds > 0, "what is held is released");
   --queues_[slot].holds;
-  get_in_line(slot);
+  find_place(slot);
   release_if_idle(slot);
 }
 
@@ -183,6 +282,10 @@ void ReadyQueues::back_off(const TopicPartition& partition) {
   const PartitionSlot slot = slot_of(partition);
   Queue& queue = queues_[slot];
   if (queue.retry_at) return;
+  if (queue.place == Place::waiting) {
+    waiting_.erase({queue.waits_until, slot});
+    queue.place = Place::idle;
+  }
   const auto& options = context_.options;
   queue.back_off = std::clamp(2 * queue.back_off, options.first_back_off, options.last_back_off);
   queue.retry_at = context_.time.mono() + queue.back_off;
@@ -207,10 +310,9 @@ PartitionSlot ReadyQueues::slot_of(const TopicPartition& partition) {
 
 void ReadyQueues::release_if_idle(PartitionSlot slot) {
   Queue& queue = queues_[slot];
-  if (queue.place != Place::idle || queue.entries != 0 || queue.delivering || queue.holds > 0 ||
-      queue.retry_at) {
-    return;
-  }
+  if (queue.entries != 0 || queue.deliveries != 0 || queue.holds > 0 || queue.retry_at) return;
+  if (queue.place == Place::waiting) waiting_.erase({queue.waits_until, slot});
+  if (queue.place != Place::waiting && queue.place != Place::idle) return;
   slots_.erase(queue.id);
   queue = Queue{};
   free_slots_.push_back(slot);
@@ -224,13 +326,43 @@ void ReadyQueues::begin_sweep() {
   context_.alarm.wake();
 }
 
+void ReadyQueues::topic_deleted(const TopicId& topic) {
+  for (const auto& [id, slot] : slots_) {
+    if (id.topic != topic) continue;
+    queues_[slot].deleted = true;
+    deleted_.push_back(slot);
+  }
+  if (!deleted_.empty()) begin_sweep();
+}
+
+// Empties the queues of deleted topics.  True: there is more to do.
+bool ReadyQueues::sweep_deleted(std::size_t& budget) {
+  for (; !deleted_.empty(); deleted_.pop_back()) {
+    Queue& queue = queues_[deleted_.back()];
+    // It may have been released since, and be another partition's by now.
+    for (; queue.deleted && !queue.items.empty(); --budget) {
+      if (budget == 0) return true;
+      NearEntry& first = pop(queue);
+      // What is leaving is counted by what takes it away.
+      if (first.state() != NearEntry::State::abandoned) ++context_.totals.dropped_total;
+      near_.erase(first);
+      --queue.entries;
+    }
+    if (queue.deleted) release_if_idle(deleted_.back());
+  }
+  return false;
+}
+
 bool ReadyQueues::sweep() {
   if (!sweeping_) return false;
+  std::size_t budget = context_.options.step_timers;
+  if (sweep_deleted(budget)) return true;
   const PendingKey horizon = context_.tier.horizon();
   std::vector<PartitionSlot> emptied;
-  const bool ended = near_.sweep(context_.options.step_timers, [&](const NearEntry& entry) {
+  const bool ended = near_.sweep(budget, [&](const NearEntry& entry) {
     Queue& queue = queues_[entry.partition()];
     if (entry.key() < horizon && !queue.deleted) return false;
+    if (queue.deleted) ++context_.totals.dropped_total;
     if (--queue.entries == 0) emptied.push_back(entry.partition());
     return true;
   });
@@ -239,30 +371,16 @@ bool ReadyQueues::sweep() {
   return sweeping_;
 }
 
-void ReadyQueues::topic_deleted(const TopicId& topic) {
-  std::vector<PartitionSlot> deleted;
-  for (const auto& [id, slot] : slots_) {
-    if (id.topic == topic) deleted.push_back(slot);
-  }
-  for (const PartitionSlot slot : deleted) {
-    Queue& queue = queues_[slot];
-    queue.deleted = true;
-    context_.totals.dropped_total += queue.entries;
-    for (NearEntry* entry : std::exchange(queue.ready, {})) erase(*entry);
-  }
-  if (!deleted.empty()) begin_sweep();
-}
-
 std::size_t ReadyQueues::overdue() const {
   std::size_t overdue = 0;
-  for (const auto& [id, slot] : slots_) overdue += queues_[slot].ready.size();
+  for (const auto& [id, slot] : slots_) overdue += queues_[slot].items.due_by(context_.time.now());
   return overdue;
 }
 
 bool ReadyQueues::visit(std::size_t& cursor, std::size_t limit, const Seen& seen) const {
   return near_.visit(cursor, limit, [&](const NearEntry& entry) {
     const Queue& queue = queues_[entry.partition()];
-    if (!queue.deleted) seen(queue.id, entry.key().due);
+    if (!queue.deleted && entry.key().due > context_.time.now()) seen(queue.id, entry.key().due);
   });
 }
 

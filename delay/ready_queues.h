@@ -2,40 +2,48 @@
 
 // ReadyQueues: the near records of a shard by partition, and whose turn it is to deliver.
 //
-//   file() --> NearTier: waits --- due ---> the ready queue of its partition, by (due, sequence)
-//                                                       |
+//   file() --> NearTier: waits --- a second before it is due ---> the queue of its partition
+//                                                                       |
 //                          next_turn(): partitions in line, one after the other
-//                                                       |
-//                                  take(): the first of its records, while they are settled
+//                                                                       |
+//                       take(): the first of its records, while they are due and settled
 //
 // A partition is in one of these places:
 //
-//   idle        nothing is ready, or a delivery is on its way, or it backs off after a refusal
-//   in line     it has ready records and waits for its turn
+//   idle        its queue is empty, or it is held, or backs off after a refusal, or enough of it is
+//               on its way
+//   waiting     the first in its queue is not due yet
+//   in line     it has due records and waits for its turn
 //   served      it is its turn: next_turn() gave it out, and end_turn() ends it
-//   unsettled   what is ready waits until all that may be due before it is near
+//   unsettled   what is due waits until all that may leave before it is in the queue
+//
+// There are two lines: partitions that have more due than a turn delivers stand in the second one,
+// which is served less often, so that a flood in one does not delay what falls due in another.
 //
 // What always holds
-//   - A partition is in line at most once, and never while it backs off or may deliver nothing
-//   more.
+//   - A partition is in line at most once, and never while it is held or backs off or is full.
 //   - take() gives a partition's records in (due, sequence) order, and none before everything that
-//     may leave before it is near (BucketTier::settled_before()).
+//     may leave before it is queued.
 //   - A record that is leaving is not given out.
-//   - A partition is known while it has entries, a delivery on its way or a back-off.
+//   - A partition is known while it has entries, a delivery on its way, a hold or a back-off.
 //
 // Belongs to its engine, on its thread.
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "delay/due_queue.h"
 #include "delay/engine_context.h"
 #include "delay/near_tier.h"
 
@@ -57,40 +65,42 @@ class ReadyQueues {
 
   // --- Time
 
-  // Queues what has become due.  True: there is more to do at once.
+  // Queues what is soon due, and puts partitions in line.  True: there is more to do at once.
   bool advance(WallTime now);
   // What may leave up to the horizon is near now.
   void settle();
   void end_back_offs(MonoTime now);
-  // A time at which a record falls due, and one at which a back-off ends.
-  std::optional<WallTime> next_due() const { return near_.next_work(); }
+  // When advance() has something to do, and when a back-off ends.
+  std::optional<WallTime> next_work() const;
   std::optional<MonoTime> next_retry() const;
 
   // --- Turns
 
-  // Something may leave before the first that is ready.
-  bool is_behind() const { return near_.is_behind(); }
-  bool any_in_line() const { return !line_.empty(); }
-  // The next partition to be served; empty: none.
-  std::optional<PartitionSlot> next_turn();
-  void end_turn(PartitionSlot slot);
+  bool any_in_line() const { return !first_line_.empty() || !second_line_.empty(); }
+  // The next partition to be served; empty: none.  `flooded`: none of those that have more due than
+  // a turn delivers.
+  std::optional<PartitionSlot> next_turn(bool flooded);
+  // Its records that are due by `latest` may have more turns.
+  void end_turn(PartitionSlot slot, WallTime latest);
 
   const TopicPartition& partition(PartitionSlot slot) const { return queues_[slot].id; }
   bool is_deleted(PartitionSlot slot) const { return queues_[slot].deleted; }
 
-  // The first of what is ready, off its queue; null when nothing may leave.
-  NearEntry* take(PartitionSlot slot);
+  std::size_t queued(PartitionSlot slot) const { return queues_[slot].items.size(); }
+
+  // The first of what is due by `latest`, off its queue; null when nothing may leave.
+  NearEntry* take(PartitionSlot slot, WallTime latest);
   // What becomes of an entry that was taken:
-  void put_back(NearEntry& entry);                         // it is ready as before,
-  void wait(NearEntry& entry) { near_.set_early(entry); }  // it is no longer due,
+  void put_back(NearEntry& entry);  // it is queued as before,
   void set_in_flight(NearEntry& entry) { near_.set_in_flight(entry); }
   void erase(NearEntry& entry);  // it is gone.
 
-  // Between these a delivery of the partition is on its way, and it has no turn.
-  void begin_delivery(PartitionSlot slot) { queues_[slot].delivering = true; }
+  // Between these a delivery of the partition is on its way; several may be.
+  void begin_delivery(PartitionSlot slot) { ++queues_[slot].deliveries; }
   void end_delivery(PartitionSlot slot);
-  // Between these the partition has no turn: what is durable and may leave first is not known yet.
-  // They are counted.
+  // So many are on their way that it has no turn until this is taken back.
+  void set_full(PartitionSlot slot, bool full);
+  // Between these the partition has no turn: what is not known yet may have to leave first.
   void hold(const TopicPartition& partition) { ++queues_[slot_of(partition)].holds; }
   void release(const TopicPartition& partition);
   // A delivery or a removal was refused: the partition waits, twice as long each time.
@@ -102,40 +112,53 @@ class ReadyQueues {
 
   // Some waiting records may have to go: they are far again, or their topic is deleted.
   void begin_sweep();
+  // Records of a deleted topic go, and are counted as dropped.
+  void topic_deleted(const TopicId& topic);
   // A bounded part of that.  True: there is more to do.
   bool sweep();
-  void topic_deleted(const TopicId& topic);
 
   // Visits near records that are not due yet, a step at a time, as NearTier::visit() says.
   using Seen = std::function<void(const TopicPartition& partition, WallTime due)>;
   bool visit(std::size_t& cursor, std::size_t limit, const Seen& seen) const;
 
   std::size_t size() const { return near_.size(); }
-  std::size_t overdue() const;  // Ready, not in flight.
-  std::size_t bytes() const { return near_.bytes(); }
+  std::size_t overdue() const;  // Due, not in flight.
+  std::size_t bytes() const { return near_.bytes() + queued_ * sizeof(DueQueue::Item); }
   timing::TimingWheel::Stats wheel_stats() const { return near_.wheel_stats(); }
-  // A locator with its places in the list of free ones and in the index.
-  static constexpr std::size_t locator_bytes = sizeof(NearEntry) + 3 * sizeof(NearEntry*);
+  // What they take at most: a locator with its places in the list of free ones and in the index.
+  std::size_t locator_bytes() const {
+    return near_.size() * (sizeof(NearEntry) + 5 * sizeof(NearEntry*)) +
+           queued_ * sizeof(DueQueue::Item);
+  }
 
  private:
-  enum class Place : std::uint8_t { unused, idle, in_line, served, unsettled };
+  enum class Place : std::uint8_t { unused, idle, waiting, in_line, served, unsettled };
   struct Queue {
     TopicPartition id;
-    std::vector<NearEntry*> ready;  // A heap; the first to leave is in front.
-    std::size_t entries = 0;        // In the near tier.
+    DueQueue items;
+    std::size_t entries = 0;  // In the near tier.
+    std::size_t deliveries = 0;
+    std::uint32_t holds = 0;  // hold() without release().
     Place place = Place::unused;
     bool deleted = false;              // Its topic is deleted.
-    bool delivering = false;           // A delivery is on its way.
-    std::uint32_t holds = 0;           // hold() without release().
+    bool full = false;                 // Enough of it is on its way.
+    bool flooded = false;              // After its last turn there was more to deliver.
     std::optional<MonoTime> retry_at;  // While it backs off.
+    WallTime waits_until{};            // While it is waiting.
     std::chrono::milliseconds back_off{0};
   };
 
   PartitionSlot slot_of(const TopicPartition& partition);
   void enqueue(NearEntry& entry);
-  void push(Queue& queue, NearEntry& entry);
-  bool is_settled(const NearEntry& entry) const;
-  void get_in_line(PartitionSlot slot);
+  void enqueue_moved();
+  void came(PartitionSlot slot, WallTime due);
+  NearEntry& pop(Queue& queue);
+  void drop(NearEntry& entry);
+  void drop_abandoned(Queue& queue);
+  bool sweep_deleted(std::size_t& budget);
+  bool is_settled(const PendingKey& key) const;
+  void find_place(PartitionSlot slot, WallTime latest);
+  void find_place(PartitionSlot slot) { find_place(slot, context_.time.now()); }
   void release_if_idle(PartitionSlot slot);
 
   EngineContext& context_;
@@ -143,10 +166,17 @@ class ReadyQueues {
   std::deque<Queue> queues_;  // By slot.
   std::vector<PartitionSlot> free_slots_;
   std::unordered_map<TopicPartition, PartitionSlot> slots_;
-  std::deque<PartitionSlot> line_;
+  std::set<std::pair<WallTime, PartitionSlot>> waiting_;
+  std::deque<PartitionSlot> first_line_;
+  std::deque<PartitionSlot> second_line_;
+  int first_in_a_row_ = 0;  // Served from the first line.
   std::vector<PartitionSlot> unsettled_;
   std::multimap<MonoTime, PartitionSlot> backing_off_;
-  std::vector<NearEntry*> fired_;  // Used by advance(); kept so that its memory is reused.
+  std::vector<PartitionSlot> deleted_;  // Their queues are to be emptied.
+  std::size_t queued_ = 0;              // In all queues.
+  // Used by advance(); kept so that their memory is reused.
+  std::vector<NearEntry*> moved_;
+  std::vector<DueQueue::Item> run_;
   bool sweeping_ = false;
   bool sweep_again_ = false;  // More entries may have to go since this sweep began.
 };

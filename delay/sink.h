@@ -17,12 +17,13 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
-#include <vector>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "delay/recurrence.h"
+#include "records/compression.h"
 #include "storage/bucket.h"
 #include "storage/journal_record.h"
 #include "storage/journal_transaction.h"
@@ -46,12 +47,14 @@ struct TopicDelay {
   bool log_append_time = false;               // message.timestamp.type
   std::size_t max_message_bytes = 1'048'588;  // Bounds delivered batches, not records.
   MissedPolicy missed{};                      // tarry.delay.missed, tarry.delay.missed.max
+  // Of delivered batches (compression.type); empty: that of the producer of their records.
+  std::optional<records::Codec> codec = std::nullopt;
 };
 
 // The pending records that a delivery ends, and those that it makes.
 struct Departures {
-  std::vector<storage::PendingRemoved> gone;
-  std::vector<storage::PendingAdded> again;
+  std::span<const storage::PendingRemoved> gone;
+  std::span<const storage::PendingAdded> again;
 };
 
 // What the engine is told of a delivery.
@@ -73,8 +76,8 @@ class Sink {
 
   // Appends `batch` (offsets from 0; producer id -1) to the partition and `departures.gone`, one
   // for each of its records with the offset that it gets, to the same journal record; then
-  // `departures.again`, those of them that are due again.  The bytes that these view live until
-  // `told.done` is called.  No record is written that is not due by the wall clock at the append:
+  // `departures.again`, those of them that are due again.  What these view lives until `told.done`
+  // is called.  No record is written that is not due by the wall clock at the append:
   // a sink that delays a batch checks the clock again.
   virtual void deliver(const TopicPartition& partition, Buffer batch, Departures departures,
                        DeliveryTold told) = 0;

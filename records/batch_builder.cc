@@ -116,10 +116,11 @@ void BatchBuilder::append_body(WallTime timestamp, Bytes body) {
 }
 
 void BatchBuilder::append_parts(WallTime timestamp, Bytes key_value, std::int32_t header_count,
-                                Bytes headers) {
-  const std::size_t size = key_value.size() + varint_size(header_count) + headers.size();
+                                Bytes headers, Bytes more_headers) {
+  const std::size_t size =
+      key_value.size() + varint_size(header_count) + headers.size() + more_headers.size();
   std::uint8_t* to = put(begin_record(timestamp, size), key_value);
-  put(put_varint(to, header_count), headers);
+  put(put(put_varint(to, header_count), headers), more_headers);
 }
 
 void BatchBuilder::skip(std::int32_t offsets) {
@@ -164,6 +165,25 @@ Buffer BatchBuilder::finish() {
   update_crc(batch);
   count_ = 0;
   return batch;
+}
+
+Buffer repack(const BatchView& batch, Bytes records, Codec codec) {
+  const Bytes header = batch.bytes().first(batch_header_size);
+  Buffer out;
+  out.reserve(batch_header_size + records.size());
+  append_bytes(out, header);
+  if (codec == Codec::none) {
+    append_bytes(out, records);
+  } else {
+    compress_onto(codec, records, out);
+  }
+  TARRY_ASSERT(out.size() <= max_batch_bytes, "a batch stays below 2 GiB");
+  const int attributes = (batch.attributes() & ~codec_mask) | static_cast<int>(codec);
+  store_be(out.data() + field::batch_length,
+           static_cast<std::int32_t>(out.size() - batch_length_end));
+  store_be(out.data() + field::attributes, static_cast<std::int16_t>(attributes));
+  update_crc(out);
+  return out;
 }
 
 void append_record_body(Buffer& to, std::optional<Bytes> key, std::optional<Bytes> value,

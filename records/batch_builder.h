@@ -59,8 +59,9 @@ class BatchBuilder {
   // `body` is a record's body as RecordView has it, or as append_record_body() wrote it.
   void append_body(WallTime timestamp, Bytes body);
   // The same from a record's key_value and `header_count` encoded headers, for callers that change
-  // the headers.
-  void append_parts(WallTime timestamp, Bytes key_value, std::int32_t header_count, Bytes headers);
+  // the headers; `more_headers` are behind the others, and counted too.
+  void append_parts(WallTime timestamp, Bytes key_value, std::int32_t header_count, Bytes headers,
+                    Bytes more_headers = {});
   // The next `offsets` offsets have no record.
   void skip(std::int32_t offsets = 1);
 
@@ -85,6 +86,9 @@ class BatchBuilder {
   WallTime base_timestamp_{};  // The first record's.
   WallTime max_timestamp_ = no_timestamp;
 };
+
+// The same batch with `records`, which are its own ones unpacked, in another codec.
+Buffer repack(const BatchView& batch, Bytes records, Codec codec);
 
 // A record's body, behind what `to` holds already.
 void append_record_body(Buffer& to, std::optional<Bytes> key, std::optional<Bytes> value,

@@ -21,7 +21,7 @@ Appended failed_with(ErrorCode error) {
 void AppendQueue::add(Arrival arrival, BatchChecks::Job job) {
   Place& place = queue_.emplace_back(Place{.arrival = std::move(arrival), .job = std::move(job)});
   try {
-    if (!BatchChecks::is_short(place.job.records)) {
+    if (!BatchChecks::is_short(place.job)) {
       check(place, Lane::usual);
     } else {
       place.checked.verdict = BatchChecks::check_inline(place.job);

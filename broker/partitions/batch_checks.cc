@@ -4,6 +4,10 @@
 #include <exception>
 #include <memory>
 
+#include <fmt/format.h>
+
+#include "records/batch_builder.h"
+
 namespace tarry::broker {
 namespace {
 
@@ -36,13 +40,34 @@ bool has_many(Bytes records) {
   return load_be<std::int32_t>(records.data() + records::field::record_count) > short_records;
 }
 
+// Its topic wants it in another codec.
+bool is_repacked(const BatchChecks::Job& job) {
+  if (!job.delay.codec || job.records.size() < records::batch_header_size) return false;
+  const auto attributes = load_be<std::uint16_t>(job.records.data() + records::field::attributes);
+  return (attributes & records::codec_mask) != static_cast<int>(*job.delay.codec);
+}
+
 // What of a batch has to be known before it is taken.
 BatchChecks::Verdict look(const BatchChecks::Job& job) {
-  auto checked = records::check_produced(job.records, job.limits);
+  auto limits = job.limits;
+  limits.open_compressed |= is_repacked(job);
+  auto checked = records::check_produced(job.records, limits);
   if (!checked) return std::unexpected(std::move(checked.error()));
   auto schedules =
       delay::read_schedules(*checked, job.delay, job.arrived, job.believed, job.invalid);
   CheckedArrival out{std::move(*checked), std::move(schedules)};
+  if (is_repacked(job) && out.schedules && !out.schedules->any()) {
+    out.repacked = std::make_shared<Buffer>(
+        records::repack(out.batch.batch, out.batch.records(), *job.delay.codec));
+    if (out.repacked->size() > job.limits.max_message_bytes) {
+      return std::unexpected(records::BatchError{
+          records::Refusal::message_too_large,
+          fmt::format("as {} the batch has {} bytes; the limit is {} (max.message.bytes)",
+                      records::name_of(*job.delay.codec), out.repacked->size(),
+                      job.limits.max_message_bytes),
+          {}});
+    }
+  }
   if (!out.schedules || !out.schedules->any()) out.batch.unpacked = {};
   return out;
 }
@@ -52,8 +77,9 @@ BatchChecks::Verdict look(const BatchChecks::Job& job) {
 BatchChecks::BatchChecks(Background& background, std::size_t bytes)
     : background_(background), bytes_(bytes) {}
 
-bool BatchChecks::is_short(Bytes records) {
-  return records.size() < short_plain && !is_compressed(records) && !has_many(records);
+bool BatchChecks::is_short(const Job& job) {
+  if (is_compressed(job.records) || has_many(job.records)) return false;
+  return job.records.size() < (is_repacked(job) ? short_compressed : short_plain);
 }
 
 std::size_t BatchChecks::usual_lane_cap(const Job& job) {
@@ -62,7 +88,7 @@ std::size_t BatchChecks::usual_lane_cap(const Job& job) {
 }
 
 std::optional<BatchChecks::Verdict> BatchChecks::check_inline(const Job& job) {
-  if (is_short(job.records)) return look(job);
+  if (is_short(job)) return look(job);
   if (job.records.size() >= short_compressed || has_many(job.records)) return std::nullopt;
   Job within = job;
   within.limits.max_uncompressed_bytes =

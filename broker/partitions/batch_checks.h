@@ -41,6 +41,8 @@ namespace tarry::broker {
 struct CheckedArrival {
   records::CheckedBatch batch;  // Stays unpacked only when something in it is scheduled.
   std::expected<delay::BatchSchedules, delay::ScheduleErrors> schedules;
+  // It in its topic's codec; null: it has that, or is taken apart.
+  std::shared_ptr<Buffer> repacked = nullptr;
 };
 
 class BatchChecks {
@@ -92,9 +94,9 @@ class BatchChecks {
 
   BatchChecks(Background& background, std::size_t bytes);
 
-  // Whether nothing can come of checking these that takes long: not compressed, short, and not too
-  // many.
-  static bool is_short(Bytes records);
+  // Whether nothing can come of checking it that takes long: not compressed, short, and not too
+  // many records.
+  static bool is_short(const Job& job);
   // Looks at a short batch, compressed or not, where it is.  Empty when it is none, unpacks to more
   // than a short one does, or there is no memory: run() it.
   static std::optional<Verdict> check_inline(const Job& job);

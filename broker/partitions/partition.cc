@@ -220,7 +220,7 @@ void Partition::append(Bytes records, bool zstd_allowed,
   BatchChecks::Job job = job_of(arrival);
   if (append_queue_ == nullptr || append_queue_->empty()) {
     if (auto verdict = BatchChecks::check_inline(job)) {
-      if (takes_long(*verdict) || dead_letters(arrival, verdict))
+      if (takes_long(*verdict, job.delay) || dead_letters(arrival, verdict))
         return queue().add_checked(std::move(arrival), std::move(job), std::move(*verdict));
       Parts parts;
       if (const auto* const checked = to_accept(verdict)) {
@@ -283,10 +283,10 @@ std::optional<DeadLetters> Partition::dead_letters(const Arrival& arrival,
   return DeadLetters(checked.batch, checked.schedules->invalid);
 }
 
-bool Partition::takes_long(const BatchChecks::Verdict& verdict) {
+bool Partition::takes_long(const BatchChecks::Verdict& verdict, const delay::TopicDelay& topic) {
   if (!verdict || !verdict->schedules) return false;
   return verdict->schedules->ids > 0 ||
-         delay::Accepted::is_long(verdict->batch, *verdict->schedules);
+         delay::Accepted::is_long(verdict->batch, *verdict->schedules, topic);
 }
 
 const CheckedArrival* Partition::to_accept(const Verdict& verdict) const {
@@ -309,7 +309,7 @@ void Partition::split(const Arrival& arrival, const Verdict& verdict, Result<IdR
   }
   delay::Engine& engine = host_.engine();
   const auto topic = delay_config_of(*arrival.config);
-  if (delay::Accepted::is_long(checked->batch, *checked->schedules)) {
+  if (delay::Accepted::is_long(checked->batch, *checked->schedules, topic)) {
     engine.accept_in_steps(id_, checked->batch, *checked->schedules, topic, arrival.at,
                            std::move(*ids), std::move(done));
   } else {
@@ -387,11 +387,15 @@ std::optional<Appended> Partition::refuse_sequence(const records::CheckedBatch& 
 
 // What of a produced batch goes to the log now, as it will stand there.
 Partition::LogBatch Partition::log_batch(const Arrival& arrival,
-                                         const records::CheckedBatch& checked,
+                                         const CheckedArrival& checked_arrival,
                                          std::optional<delay::Accepted>& accepted, WallTime now) {
   LogBatch out;
+  const records::CheckedBatch& checked = checked_arrival.batch;
   records::MutableBatch bytes;
-  if (!accepted) {
+  if (checked_arrival.repacked != nullptr) {
+    bytes = *checked_arrival.repacked;
+    out.bytes = SharedBytes(checked_arrival.repacked, bytes);
+  } else if (!accepted) {
     bytes = as_ours(arrival, checked.batch.bytes(), out.bytes);
   } else if (!accepted->appends_nothing()) {
     auto immediate = std::make_shared<Buffer>(accepted->take_immediate());
@@ -453,7 +457,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
     TARRY_ASSERT(!checked.schedules->any(), "what is taken and has schedules was taken apart");
   }
 
-  LogBatch logged = log_batch(arrival, checked.batch, accepted, now);
+  LogBatch logged = log_batch(arrival, checked, accepted, now);
   const bool appends_nothing = logged.bytes.empty();
   Appended out;
   out.base_offset = appends_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
@@ -697,6 +701,7 @@ delay::TopicDelay Partition::delay_config_of(const TopicConfig& config) {
   out.missed = {config.missed_runs, static_cast<std::uint32_t>(config.missed_max)};
   out.log_append_time = config.timestamp_type == TimestampType::log_append_time;
   out.max_message_bytes = static_cast<std::size_t>(config.max_message_bytes);
+  out.codec = config.codec;
   return out;
 }
 

@@ -199,7 +199,7 @@ class Partition {
   using Parts = std::optional<std::expected<delay::Accepted, delay::ScheduleErrors>>;
   using IdRows = delay::Engine::IdRows;
   // Whether accepting it takes more than a turn.
-  static bool takes_long(const BatchChecks::Verdict& verdict);
+  static bool takes_long(const BatchChecks::Verdict& verdict, const delay::TopicDelay& topic);
   // What is to be accepted of a batch; null: nothing, or it will be refused.
   const CheckedArrival* to_accept(const Verdict& verdict) const;
   void split(const Arrival& arrival, const Verdict& verdict, Result<IdRows> ids,
@@ -219,7 +219,7 @@ class Partition {
     Offset last = 0;
     std::int64_t max_timestamp = -1;
   };
-  LogBatch log_batch(const Arrival& arrival, const records::CheckedBatch& checked,
+  LogBatch log_batch(const Arrival& arrival, const CheckedArrival& checked_arrival,
                      std::optional<delay::Accepted>& accepted, WallTime now);
   // A batch of ours, with what else its journal record says.
   void append_ours(storage::JournalTransaction transaction, Buffer batch, WallTime now,

@@ -151,9 +151,15 @@ Result<std::string> cleanup_policy(TopicConfig&, std::string_view value) {
   return std::string(value);
 }
 
-// The producer's bytes are kept as they came.
-Result<std::string> compression_type(TopicConfig&, std::string_view value) {
-  if (value != "producer") return not_allowed("producer (batches are kept as they came)");
+Result<std::string> compression_type(TopicConfig& config, std::string_view value) {
+  using records::Codec;
+  config.codec = std::nullopt;
+  if (value == "producer") return std::string(value);
+  for (const auto codec : {Codec::gzip, Codec::snappy, Codec::lz4, Codec::zstd}) {
+    if (value == records::name_of(codec)) config.codec = codec;
+  }
+  if (value == "uncompressed") config.codec = Codec::none;
+  if (!config.codec) return not_allowed("producer, uncompressed, gzip, snappy, lz4 or zstd");
   return std::string(value);
 }
 
@@ -168,7 +174,8 @@ constexpr std::array keys{
     TopicConfigKey{"cleanup.policy", "log.cleanup.policy", "delete", ConfigType::list,
                    "The broker deletes old segments.", cleanup_policy},
     TopicConfigKey{"compression.type", "compression.type", "producer", ConfigType::string,
-                   "The broker keeps batches in the codec in which they arrived.",
+                   "The codec of stored batches, of delivered records too; a batch that arrives in "
+                   "another one is recompressed. producer: batches stay as they were sent.",
                    compression_type},
     TopicConfigKey{"delete.retention.ms", "log.cleaner.delete.retention.ms", "86400000",
                    ConfigType::long_, no_compaction, unused_number<0>},

@@ -21,6 +21,7 @@
 
 #include "base/result.h"
 #include "delay/sink.h"
+#include "records/compression.h"
 #include "storage/durability.h"
 #include "storage/journal_record.h"
 
@@ -54,6 +55,7 @@ struct TopicConfig {
   delay::MissedRuns missed_runs = delay::MissedRuns::once;
   std::int32_t missed_max = 100;
   Durability durability = Durability::fsync;
+  std::optional<records::Codec> codec = std::nullopt;  // Of all batches; empty: the producer's.
 };
 
 // Kafka's numbers for a config's type in DescribeConfigs.

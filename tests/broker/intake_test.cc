@@ -46,6 +46,22 @@ struct OneShard : World {
   }
 };
 
+// Of all batches of topic t.
+std::vector<Codec> stored_codecs(World& world) {
+  std::vector<Codec> out;
+  const auto response = world.call<protocol::FetchResponse>(fetch_request("t", 0, 0), 12);
+  Buffer all;
+  for (const auto& piece : response.responses[0].partitions[0].records.pieces)
+    append_bytes(all, piece.view());
+  for (Bytes left = all; !left.empty();) {
+    const auto batch = records::next_batch(left);
+    REQUIRE(batch.has_value());
+    out.push_back(batch->codec().value());
+    left = left.subspan(batch->size());
+  }
+  return out;
+}
+
 TEST_SUITE("batch intake") {
   TEST_CASE("a long compressed batch is not unpacked on the shard's thread") {
     OneShard world;
@@ -301,6 +317,63 @@ TEST_SUITE("batch intake") {
     world.background_stands_still = false;
     world.run();
     for (const auto& pending : begun) CHECK(pending->answer.has_value());
+  }
+
+  TEST_CASE("a topic's compression.type is that of all its batches, however they were sent") {
+    for (const auto type : {"uncompressed", "gzip", "snappy", "lz4", "zstd"}) {
+      CAPTURE(type);
+      const auto wanted = type == std::string_view("uncompressed") ? "none" : type;
+      OneShard world;
+      create_topic(world, "t", 1, {{"compression.type", type}});
+      Strings sent;
+      std::int32_t sequence = 0;
+      for (const auto codec : {Codec::none, Codec::gzip, Codec::zstd}) {
+        for (const std::size_t size : {10, 40'000}) {
+          sent.push_back(std::to_string(sent.size()) + std::string(size, 'x'));
+          CHECK(produce(world, "t", 0,
+                        batch_of(world.clock.wall(), {{sent.back()}}, {7, 0, sequence++}, codec))
+                    .error_code == ErrorCode::none);
+        }
+      }
+      // One of its records goes to the log now, and the other as a delivery.
+      sent.push_back("now");
+      sent.push_back("later");
+      produce(world, "t", 0,
+              batch_of(world.clock.wall(), {{"later", {{"x-delay", "1000"}}}, {"now"}}, {},
+                       Codec::none));
+      world.pass(std::chrono::seconds{2});
+      for (const bool again : {false, true}) {
+        if (again) world.restart();
+        CHECK(values(read_all(world, "t")) == sent);
+        const auto codecs = stored_codecs(world);
+        CHECK(codecs.size() == 8);
+        for (const Codec codec : codecs) CHECK(std::string_view(records::name_of(codec)) == wanted);
+      }
+    }
+  }
+
+  TEST_CASE("a batch that is too large in its topic's codec is refused") {
+    OneShard world;
+    create_topic(world, "t", 1,
+                 {{"compression.type", "uncompressed"}, {"max.message.bytes", "10000"}});
+    const std::string text(20'000, 'x');
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{text}}, {}, Codec::zstd))
+              .error_code == ErrorCode::message_too_large);
+    CHECK(world.partition(0).log_end() == 0);
+  }
+
+  TEST_CASE("a long batch is not recompressed on the shard's thread") {
+    OneShard world;
+    create_topic(world, "t", 2, {{"compression.type", "gzip"}});
+    Partition& partition = world.partition(0);
+    const Buffer plain = batch_of(world.clock.wall(), {{std::string(100'000, 'x')}});
+    world.background_stands_still = true;
+    const auto slow = world.begin(produce_request("t", 0, plain), 9);
+    CHECK(partition.log_end() == 0);
+    world.background_stands_still = false;
+    world.run();
+    CHECK(answer_of(world, *slow).base_offset == 0);
+    CHECK(stored_codecs(world) == std::vector<Codec>{Codec::gzip});
   }
 }
 

@@ -190,8 +190,20 @@ class TestHost final : public Sink {
 
   void deliver(const TopicPartition& partition, Buffer batch, Departures departures,
                DeliveryTold told) override {
-    auto& gone = departures.gone;
+    if (defers) {
+      deferred.push_back([this, partition, batch = std::move(batch), departures,
+                          told = std::move(told)]() mutable {
+        deliver_here(partition, std::move(batch), departures, std::move(told));
+      });
+      return;
+    }
+    deliver_here(partition, std::move(batch), departures, std::move(told));
+  }
+  void deliver_here(const TopicPartition& partition, Buffer batch, Departures departures,
+                    DeliveryTold told) {
+    std::vector<storage::PendingRemoved> gone(departures.gone.begin(), departures.gone.end());
     ++deliveries;
+    codecs.push_back(*records::BatchView::parse(batch).value().codec());
     check_delivery(partition, batch, gone);
     if (refuses && refuses(partition)) return told.done(fail(Errc::fenced, "refused by the test"));
     storage::JournalTransaction transaction(storage::Reserve::use);
@@ -458,6 +470,10 @@ class TestHost final : public Sink {
   std::size_t block = 1'000'000;
   std::size_t sequences_asked = 0;
   std::size_t deliveries = 0;
+  std::vector<records::Codec> codecs;  // Of delivered batches.
+  // Deliveries wait until the test calls them, as while their partitions are being opened.
+  bool defers = false;
+  std::deque<std::move_only_function<void()>> deferred;
 
   void give() {
     engine->give_sequences(next_block_, next_block_ + block);

@@ -2,7 +2,9 @@
 
 #include <map>
 #include <random>
+#include <set>
 
+#include "delay/due_queue.h"
 #include "tests/delay/host.h"
 
 namespace tarry::delay {
@@ -20,61 +22,81 @@ std::vector<Sequence> sequences(const std::vector<NearEntry*>& entries) {
 }
 
 TEST_SUITE("near_tier") {
-  TEST_CASE("an entry becomes ready at its millisecond and not before") {
+  TEST_CASE("an entry leaves the wheel for its millisecond and not before") {
     NearTier tier(at(0));
-    std::vector<NearEntry*> ready;
-    CHECK(tier.insert({at(100), 1}, 0, at(0))->state() == NearEntry::State::waiting);
-    CHECK(tier.insert({at(0), 2}, 0, at(0))->state() == NearEntry::State::ready);
-    CHECK(tier.insert({at(100), 1}, 0, at(0)) == nullptr);
-    CHECK(!tier.advance(at(99), 1'000, ready));
-    CHECK(ready.empty());
-    tier.advance(at(100), 1'000, ready);
-    CHECK(sequences(ready) == std::vector<Sequence>{1});
-    CHECK(!tier.next_work().has_value());
+    std::vector<NearEntry*> queued;
+    CHECK(tier.insert({at(100), 1}, 0)->state() == NearEntry::State::waiting);
+    CHECK(tier.insert({at(0), 2}, 0)->state() == NearEntry::State::queued);
+    CHECK(tier.insert({at(100), 1}, 0) == nullptr);
+    CHECK(!tier.advance(at(99), 1'000, queued));
+    CHECK(queued.empty());
+    CHECK(tier.complete_before() == at(100));
+    tier.advance(at(100), 1'000, queued);
+    CHECK(sequences(queued) == std::vector<Sequence>{1});
+    CHECK(!tier.next_due().has_value());
   }
 
-  TEST_CASE("after a step back what comes out of the wheel waits for its time") {
+  TEST_CASE("what the wheel is ahead of is queued at once, and a step back changes nothing") {
     NearTier tier(at(0));
-    std::vector<NearEntry*> ready;
-    tier.insert({at(10'000), 1}, 0, at(0));
-    tier.advance(at(9'000), 1'000, ready);
-    // The clock says 1 000 again: what is due until 9 000 cannot go into the wheel any more.
-    CHECK(tier.insert({at(2'000), 2}, 0, at(1'000))->state() == NearEntry::State::early);
-    CHECK(tier.insert({at(1'500), 3}, 0, at(1'000))->state() == NearEntry::State::early);
-    CHECK(tier.next_work() == at(1'500));
-    tier.advance(at(1'499), 1'000, ready);
-    CHECK(ready.empty());
-    tier.advance(at(2'000), 1'000, ready);
-    CHECK(sequences(ready) == std::vector<Sequence>{2, 3});
-    ready.clear();
-    tier.advance(at(9'999), 1'000, ready);
-    CHECK(ready.empty());
-    tier.advance(at(10'000), 1'000, ready);
-    CHECK(sequences(ready) == std::vector<Sequence>{1});
+    std::vector<NearEntry*> queued;
+    tier.insert({at(10'000), 1}, 0);
+    tier.advance(at(9'000), 1'000, queued);
+    tier.advance(at(1'000), 1'000, queued);  // The clock was set back.
+    CHECK(tier.complete_before() == at(9'001));
+    CHECK(tier.insert({at(2'000), 2}, 0)->state() == NearEntry::State::queued);
+    CHECK(tier.insert({at(9'000), 3}, 0)->state() == NearEntry::State::queued);
+    CHECK(tier.insert({at(9'001), 4}, 0)->state() == NearEntry::State::waiting);
+    CHECK(queued.empty());
+    while (tier.advance(at(10'000), 1'000, queued)) {
+    }
+    CHECK(sequences(queued) == std::vector<Sequence>{1, 4});
   }
 
-  TEST_CASE("with a budget it says that it is behind until all that is due is ready") {
+  TEST_CASE("with a budget it knows before which time nothing is in the wheel any more") {
     NearTier tier(at(0));
-    for (Sequence i = 0; i < 1'000; ++i) tier.insert({at(5), i}, 0, at(0));
-    std::vector<NearEntry*> ready;
+    for (Sequence i = 0; i < 1'000; ++i)
+      tier.insert({at(4 + static_cast<std::int64_t>(i % 2)), i}, 0);
+    std::vector<NearEntry*> queued;
     std::size_t steps = 0;
-    while (tier.advance(at(5), 64, ready)) {
-      CHECK(tier.is_behind());
+    bool more = true;
+    while (more) {
+      more = tier.advance(at(5), 64, queued);
+      const auto is_before = [&](const NearEntry* entry) {
+        return entry->key().due < tier.complete_before();
+      };
+      const auto out = static_cast<std::size_t>(std::ranges::count_if(queued, is_before));
+      if (tier.complete_before() == at(5)) CHECK(out == 500);
+      if (tier.complete_before() == at(6)) CHECK(out == 1'000);
       CHECK(++steps < 100);
     }
-    CHECK(!tier.is_behind());
-    CHECK(ready.size() == 1'000);
+    CHECK(steps > 10);
+    CHECK(tier.complete_before() == at(6));
   }
 
   TEST_CASE("a sweep erases what is behind the horizon, and nothing else") {
     NearTier tier(at(0));
     for (Sequence i = 0; i < 20'000; ++i) {
-      tier.insert({at(1 + static_cast<std::int64_t>((i * 7'919) % 20'000)), i}, 0, at(0));
+      tier.insert({at(1 + static_cast<std::int64_t>((i * 7'919) % 20'000)), i}, 0);
     }
     const PendingKey horizon{at(15'001), 0};
     while (!tier.sweep(1'000, [&](const NearEntry& entry) { return entry.key() >= horizon; })) {
     }
     CHECK(tier.size() == 15'000);
+  }
+
+  TEST_CASE("a visit sees each entry that is not on its way once, whatever its steps") {
+    NearTier tier(at(0));
+    for (Sequence i = 0; i < 3'000; ++i) tier.insert({at(static_cast<std::int64_t>(i % 7)), i}, 0);
+    tier.set_in_flight(*tier.find(7));
+    std::vector<Sequence> seen;
+    std::size_t cursor = 0;
+    while (tier.visit(cursor, 100,
+                      [&](const NearEntry& entry) { seen.push_back(entry.key().sequence); })) {
+    }
+    std::ranges::sort(seen);
+    CHECK(seen.size() == 2'999);
+    CHECK(std::ranges::adjacent_find(seen) == seen.end());
+    CHECK(!std::ranges::binary_search(seen, 7u));
   }
 
   TEST_CASE("it agrees with a simple model over random inserts, erasures and times") {
@@ -83,7 +105,7 @@ TEST_SUITE("near_tier") {
     std::mt19937_64 random(seed);
     NearTier tier(at(0));
     std::map<Sequence, PendingKey> model;  // What waits.
-    std::int64_t now = 0;
+    std::int64_t now = 0, latest = 0;
     Sequence next = 1;
     for (int i = 0; i < 20'000; ++i) {
       switch (random() % 8) {
@@ -92,8 +114,13 @@ TEST_SUITE("near_tier") {
         case 2:
         case 3: {
           const PendingKey key{at(now + 1 + static_cast<std::int64_t>(random() % 2'000)), next++};
-          tier.insert(key, 0, at(now));
-          model[key.sequence] = key;
+          NearEntry* const entry = tier.insert(key, 0);
+          CHECK((entry->state() == NearEntry::State::queued) == (key.due <= at(latest)));
+          if (key.due <= at(latest)) {
+            tier.erase(*entry);
+          } else {
+            model[key.sequence] = key;
+          }
           break;
         }
         case 4:
@@ -112,20 +139,60 @@ TEST_SUITE("near_tier") {
           break;
         default:
           now += static_cast<std::int64_t>(random() % 100);
-          std::vector<NearEntry*> ready;
-          while (tier.advance(at(now), 1 + random() % 50, ready)) {
+          latest = std::max(latest, now);
+          std::vector<NearEntry*> queued;
+          while (tier.advance(at(now), 1 + random() % 50, queued)) {
           }
           std::vector<Sequence> expected;
           for (const auto& [sequence, key] : model) {
-            if (key.due <= at(now)) expected.push_back(sequence);
+            if (key.due <= at(latest)) expected.push_back(sequence);
           }
-          CHECK(sequences(ready) == expected);
-          for (NearEntry* entry : ready) {
+          CHECK(sequences(queued) == expected);
+          for (NearEntry* entry : queued) {
             model.erase(entry->key().sequence);
             tier.erase(*entry);
           }
       }
       CHECK(tier.size() == model.size());
+    }
+  }
+}
+
+TEST_SUITE("due_queue") {
+  TEST_CASE("the smallest key leaves first, whether they came alone or in sorted runs") {
+    const auto seed = std::random_device{}();
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    NearEntry entry;
+    DueQueue queue;
+    std::set<PendingKey> model;
+    Sequence next = 1;
+    std::vector<DueQueue::Item> run;
+    const auto add = [&](int base) {
+      run.push_back({{at(base + static_cast<int>(random() % 30)), next++}, &entry});
+      model.insert(run.back().key);
+    };
+    for (int i = 0; i < 400; ++i) {
+      const bool fills = i % 100 < 60;
+      run.clear();
+      for (auto left = random() % (fills ? 200 : 20); left > 0; --left) add(i);
+      // The wheel gives them last first.
+      std::ranges::sort(run, {}, &DueQueue::Item::key);
+      queue.push_sorted(run);
+      run.clear();
+      for (auto left = random() % 50; left > 0; --left) add(i);
+      for (const auto& item : run) queue.push(item);
+      for (auto left = random() % (fills ? 100 : 400); left > 0 && !model.empty(); --left) {
+        REQUIRE(queue.front().key == *model.begin());
+        queue.pop();
+        model.erase(model.begin());
+      }
+      REQUIRE(queue.size() == model.size());
+      CHECK(queue.empty() == model.empty());
+      const auto due = static_cast<std::size_t>(
+          std::ranges::distance(model.begin(), model.lower_bound(PendingKey{at(i + 10), 0})));
+      CHECK(queue.due_by(at(i + 9)) == due);
+      CHECK((queue.due_by(at(i + 9), 64) >= 64) == (due >= 64));
     }
   }
 }

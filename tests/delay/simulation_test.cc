@@ -25,16 +25,21 @@ struct Simulation {
       return stuck.contains(partition) || below(30) == 0;
     };
     host.finds_at_once = false;
+    // What became pending while a batch was packed may be due before what is in it.
+    host.checks_order = seed % 3 != 0;
   }
 
   static Engine::Options options(std::uint64_t seed) {
     Engine::Options options;
+    if (seed % 3 == 0) options.compressed_inline = 0;  // All is compressed on the Background.
     if (seed % 2 == 0) return options;
     options.memory_bytes = 60'000;  // So that everything goes back and forth.
     options.step_loads = 8 + seed % 16;
     options.step_timers = 16;
     options.step_records = 32;
     options.batch_records = 4 + seed % 8;
+    options.partition_batches = 1 + seed % 5;
+    options.in_flight_records = 20 + seed % 50;
     options.lead = milliseconds{20'000};
     return options;
   }
