@@ -35,7 +35,7 @@ struct BrokerContext {
   storage::BucketStore* pending = nullptr;  // It blocks: for a Background.
   storage::PendingCounts* pending_counts = nullptr;
   storage::OffsetStore* offset_store = nullptr;
-  std::shared_ptr<MemoryPool> memory;         // For what clients make the shards hold.
+  std::shared_ptr<MemoryPool> memory;    // For what clients make the shards hold.
   OncePerTopic* slips_logged = nullptr;  // Header names one letter off (partitions/topic_notes.h).
   std::size_t shard_count = 0;
 

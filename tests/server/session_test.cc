@@ -323,7 +323,8 @@ TEST_SUITE("session") {
     CHECK(asking.answer() == 7);
   }
 
-  TEST_CASE("work that wants more memory than anybody holds ends nobody, and is refused in a second") {
+  TEST_CASE(
+      "work that wants more memory than anybody holds ends nobody, and is refused in a second") {
     Sitting sitting({}, 4 << 20);
     std::list<Client> holders;
     for (int i = 0; i < 11; ++i) holders.emplace_back(sitting).send(part_of_produce(300'000));
