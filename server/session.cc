@@ -52,15 +52,19 @@ bool looks_like_tls(std::span<const std::uint8_t> bytes) {
   return bytes[0] == 0x16 && bytes[1] == 0x03 && bytes[2] <= 0x04;
 }
 
+// Each step is a statement of its own: of `if (!co_await ...)` before a co_return of braces g++ 12
+// makes a coroutine that ends the process when it is resumed.
 asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
                                               broker::RequestContext context, std::size_t bytes) {
-  if (!co_await context.charge.grow(bytes)) {
-    co_return broker::Answer{
-        {},
-        fmt::format("a request of {} bytes found no memory in time (tarry.memory.bytes)",
-                    context.frame_bytes)};
+  const bool room = co_await context.charge.grow(bytes);
+  broker::Answer answer;
+  if (room) {
+    answer = co_await handler.run(std::move(context));
+  } else {
+    answer.close = fmt::format("a request of {} bytes found no memory in time (tarry.memory.bytes)",
+                               context.frame_bytes);
   }
-  co_return co_await handler.run(std::move(context));
+  co_return answer;
 }
 
 }  // namespace
