@@ -73,8 +73,9 @@ std::optional<std::size_t> Reader::array_count(bool compact, std::size_t element
   if (count < 0 || static_cast<std::uint64_t>(count) > remaining() / element_size)
     return fail("an array of {} elements", count), std::nullopt;
   const auto elements = static_cast<std::size_t>(count);
+  static_assert(max_elements == 262144, "the message below says it");
   if (elements > elements_left_)
-    return fail("an array of {} elements (a message may have 1048576 in all)", count), std::nullopt;
+    return fail("an array of {} elements (a message may have 262144 in all)", count), std::nullopt;
   elements_left_ -= elements;
   return elements;
 }

@@ -171,7 +171,7 @@ class Sessions {
 class Session final : public std::enable_shared_from_this<Session>, private broker::Debtor {
  public:
   Session(Sessions& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
-  ~Session();
+  ~Session() override;
 
   void start();
   void close(std::string_view reason, Ending kind);

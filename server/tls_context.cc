@@ -284,7 +284,7 @@ TlsContext::~TlsContext() {
 
 Result<std::shared_ptr<const TlsContext>> TlsContext::make(const ListenerConfig& listener,
                                                            WallTime now) {
-  const std::shared_ptr<TlsContext> made(new TlsContext());
+  std::shared_ptr<TlsContext> made(new TlsContext());
   if (auto put = put_own_certificate(made->context_, listener, now, made->description_); !put)
     return std::unexpected(put.error());
   if (auto put = put_trusted(made->context_, listener); !put) return std::unexpected(put.error());

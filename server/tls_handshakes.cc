@@ -162,7 +162,7 @@ class TlsHandshakes::Worker {
     drop(handshake->place);
   }
   void drop(std::list<Pointer>::iterator place) {
-    const Pointer handshake = *place;
+    const Pointer handshake = std::move(*place);  // remove() takes the place away.
     const std::string peer = handshake->arrival.peer;
     handshake->arrival.tls.reset();
     boost::system::error_code ignored;

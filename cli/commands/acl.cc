@@ -62,7 +62,7 @@ std::optional<std::int8_t> acl_number_of(const std::array<std::string_view, N>& 
 }
 template <std::size_t N>
 std::string acl_word_of(const std::array<std::string_view, N>& names, std::int8_t number) {
-  const auto at = static_cast<std::size_t>(number);
+  const auto at = static_cast<std::size_t>(static_cast<std::uint8_t>(number));
   return at < names.size() ? std::string(names[at]) : std::to_string(number);
 }
 

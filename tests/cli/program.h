@@ -1,8 +1,9 @@
 #pragma once
 
-// The commands of `tarry` that can run in a test: all but `serve`.
+// The commands of `tarry` that can run in a test: all but those that need the server.
 
 #include "cli/command.h"
+#include "cli/commands/acl.h"
 #include "cli/commands/bench.h"
 #include "cli/commands/completion.h"
 #include "cli/commands/config.h"
@@ -16,6 +17,7 @@
 #include "cli/commands/status.h"
 #include "cli/commands/top.h"
 #include "cli/commands/topic.h"
+#include "cli/commands/user.h"
 
 namespace tarry::cli {
 
@@ -27,7 +29,8 @@ struct Program {
     app.require_subcommand(1);
     for (const auto add :
          {add_topic, add_produce, add_consume, add_delayed, add_group_commands, add_status, add_top,
-          add_config_commands, add_bench, add_dump, add_explain, add_completion, add_help})
+          add_config_commands, add_user_commands, add_acl_commands, add_bench, add_dump,
+          add_explain, add_completion, add_help})
       add(app, chosen);
   }
   Program(const Program&) = delete;
