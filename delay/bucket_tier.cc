@@ -227,7 +227,7 @@ void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPart
   at.epoch = epoch_;
   const bool is_new = !is_written(at, key.due);
   applied_ = std::max(applied_, behind(at));
-  const Place place = locate(key);
+  const Place place = locate_after(last_removed_, key);
   if (place.resident != nullptr) first = place.resident->chunk->at(place.index).first;
   if (first && *first != key.due) forward({*first, key.sequence}, std::nullopt);
   if (!is_new || dropped_.contains(partition.topic)) return;
@@ -278,6 +278,8 @@ void BucketTier::leave(Resident& resident) {
   level.on_disk -= resident.entries_on_disk;
   --level.chunks;
   resident.on_shelf = false;
+  for (Place* const last : {&last_read_, &last_removed_})
+    if (last->resident.get() == &resident) last->resident.reset();
 }
 
 // Nothing of it is pending: memory forgets it, and with the next write of its home the disk does.
@@ -384,6 +386,20 @@ BucketTier::Place BucketTier::locate(const PendingKey& key) const {
   return {};
 }
 
+// The same, and looks behind `last` first, which becomes the place.
+const BucketTier::Place& BucketTier::locate_after(Place& last, const PendingKey& key) const {
+  if (last.resident != nullptr) {
+    const std::size_t next = last.index + 1;
+    const Chunk& chunk = *last.resident->chunk;
+    if (next < chunk.size() && last.resident->live[next] && chunk.key_at(next) == key) {
+      last.index = next;
+      return last;
+    }
+  }
+  last = locate(key);
+  return last;
+}
+
 bool BucketTier::is_gone(const PendingKey& key) const {
   for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
     const auto home = homes_.find(bucket_of(level, key.due));
@@ -413,7 +429,7 @@ bool BucketTier::is_gone_from_memory(const PendingKey& key) const {
 }
 
 std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key) const {
-  const Place place = locate(key);
+  const Place& place = locate_after(last_read_, key);
   if (place.resident == nullptr) return std::nullopt;
   const PendingView view = place.resident->chunk->at(place.index);
   if (dropped_.contains(view.partition.topic)) return std::nullopt;

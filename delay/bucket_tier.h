@@ -336,6 +336,7 @@ class BucketTier {
   storage::Bucket home_of(WallTime due) const;
   bool is_written(const storage::JournalPlace& at, WallTime due) const;
   Place locate(const PendingKey& key) const;
+  const Place& locate_after(Place& last, const PendingKey& key) const;
   static std::shared_ptr<Resident> covering(const Shelf& shelf, const PendingKey& key,
                                             std::size_t& index);
   Resident& tail(Shelf& shelf, const storage::Bucket& bucket);
@@ -421,6 +422,10 @@ class BucketTier {
   std::deque<std::pair<std::shared_ptr<Resident>, std::size_t>> handing_;
   PendingKey handing_from_{WallTime::min(), 0};
   std::size_t handed_ = 0;  // Entries of the first one.
+
+  // Where a record was last read and removed.  Those of one millisecond lie next to each other.
+  mutable Place last_read_;
+  Place last_removed_;
 
   PendingKey loading_from_{WallTime::min(), 0};  // The horizon when a piece was asked for.
   // Homes on disk of which much may be gone, and how far they are swept.

@@ -391,7 +391,10 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
   storage::JournalPlace place = *delivery.place;
   context_.time.observe();
   const MonoTime mono = context_.time.mono();
+  constexpr std::size_t ahead = 8;
   for (std::size_t i = 0; i < delivery.entries.size(); ++i, ++place.operation) {
+    if (i + ahead < delivery.entries.size())
+      queues_.prefetch(*delivery.entries[i + ahead], delivery.gone[i + ahead].sequence);
     delivery.gone[i].offset = base + static_cast<Offset>(i);
     context_.tier.remove(place, delivery.gone[i]);
     lag_us_.add(whole_microseconds(context_.time.since(delivery.gone[i].due, mono)), mono);

@@ -3,13 +3,15 @@
 // DueQueue: a partition's near records in the order in which they leave.
 //
 //   runs     [ 3 5 6 9 ] [ 4 7 ] [ 8 ]   each sorted; a heap of them, the smallest front first
+//   tail     [ 6 10 11 ]                 the run that those join that come one by one, in order
 //   heap     those that came one by one, out of order: few, as a rule
 //
 // The wheel gives the records of one millisecond in no order of theirs, some thousands in a step.
 // Each step's are sorted and become a run; so a record costs some comparisons among runs, and not a
-// way through a heap of a million.
+// way through a heap of a million.  What comes from the disk or is filed as it arrives comes one by
+// one, and is nearly always in order.
 //
-// What always holds: front() has the smallest key of all; no run is empty.
+// What always holds: front() has the smallest key of all; no run in the heap of runs is empty.
 //
 // Belongs to its ReadyQueues, on its thread.
 
@@ -33,15 +35,22 @@ class DueQueue {
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  const Item& front() const { return run_is_first() ? runs_.front().front() : heap_.front(); }
+  const Item& front() const {
+    switch (first_of()) {
+      case Part::runs:
+        return runs_.front().front();
+      case Part::tail:
+        return tail_.front();
+      default:
+        return heap_.front();
+    }
+  }
 
   void push(const Item& item) {
     ++size_;
-    // In order, as a rule, where records are filed one after the other as they arrive.
-    if (runs_.size() == 1 && runs_.front().takes(item.key)) {
-      runs_.front().items.push_back(item);
-    } else if (runs_.empty() && heap_.size() >= small) {
-      add_run({&item, 1});
+    if (tail_.is_ended() || tail_.items.back().key < item.key) {
+      if (tail_.items.size() >= longest_run) end_tail();
+      tail_.items.push_back(item);
     } else {
       heap_.push_back(item);
       std::ranges::push_heap(heap_, leaves_later);
@@ -58,49 +67,79 @@ class DueQueue {
   }
   void pop() {
     --size_;
-    if (run_is_first()) return pop_run();
-    std::ranges::pop_heap(heap_, leaves_later);
-    heap_.pop_back();
-    if (heap_.empty() && heap_.capacity() > small) heap_ = std::vector<Item>();
+    switch (first_of()) {
+      case Part::runs:
+        return pop_run();
+      case Part::tail:
+        if (++tail_.first < tail_.items.size()) return;
+        tail_.first = 0;
+        return clear(tail_.items);
+      default:
+        std::ranges::pop_heap(heap_, leaves_later);
+        heap_.pop_back();
+        if (heap_.empty()) clear(heap_);
+    }
   }
 
   // How many are due by `now`; it may stop counting at `enough`.
   std::size_t due_by(WallTime now, std::size_t enough = ~std::size_t{0}) const {
     const auto is_due = [now](const Item& item) { return item.key.due <= now; };
-    std::size_t due = 0;
-    for (auto run = runs_.begin(); run != runs_.end() && due < enough; ++run) {
-      const auto rest = run->rest();
-      due += static_cast<std::size_t>(std::ranges::partition_point(rest, is_due) - rest.begin());
-    }
+    std::size_t due = tail_.due_by(now);
+    for (auto run = runs_.begin(); run != runs_.end() && due < enough; ++run)
+      due += run->due_by(now);
     for (auto item = heap_.begin(); item != heap_.end() && due < enough; ++item)
       due += is_due(*item);
     return due;
   }
 
  private:
-  // A heap alone is as fast below this size, and takes less memory.
+  // Fewer than these are no run of their own, and their memory is kept when they have left.
   static constexpr std::size_t small = 64;
   // A run's memory is given back when all of it has left.
   static constexpr std::size_t longest_run = 4096;
+
+  enum class Part { runs, tail, heap };
 
   struct Run {
     std::vector<Item> items;
     std::size_t first = 0;  // Those before it have left.
 
-    std::span<const Item> rest() const { return std::span(items).subspan(first); }
+    bool is_ended() const { return first == items.size(); }
     const Item& front() const { return items[first]; }
-    bool takes(const PendingKey& key) const {
-      return items.size() < longest_run && items.back().key < key;
+    std::size_t due_by(WallTime now) const {
+      const auto rest = std::span(items).subspan(first);
+      const auto later = std::ranges::partition_point(
+          rest, [now](const Item& item) { return item.key.due <= now; });
+      return static_cast<std::size_t>(later - rest.begin());
     }
   };
 
   static bool leaves_later(const Item& a, const Item& b) { return b.key < a.key; }
-  bool run_is_first() const {
-    return !runs_.empty() && (heap_.empty() || runs_.front().front().key < heap_.front().key);
+  // The part that has the smallest key; one of them has one.
+  Part first_of() const {
+    Part part = Part::heap;
+    const Item* least = heap_.empty() ? nullptr : &heap_.front();
+    if (!tail_.is_ended() && (least == nullptr || tail_.front().key < least->key)) {
+      part = Part::tail;
+      least = &tail_.front();
+    }
+    if (!runs_.empty() && (least == nullptr || runs_.front().front().key < least->key))
+      part = Part::runs;
+    return part;
+  }
+  static void clear(std::vector<Item>& items) {
+    if (items.capacity() > small)
+      items = std::vector<Item>();
+    else
+      items.clear();
   }
 
   void add_run(std::span<const Item> items) {
     runs_.push_back({{items.begin(), items.end()}});
+    std::ranges::push_heap(runs_, run_leaves_later);
+  }
+  void end_tail() {
+    runs_.push_back(std::exchange(tail_, {}));
     std::ranges::push_heap(runs_, run_leaves_later);
   }
   static bool run_leaves_later(const Run& a, const Run& b) {
@@ -125,6 +164,7 @@ class DueQueue {
   }
 
   std::vector<Run> runs_;
+  Run tail_;
   std::vector<Item> heap_;
   std::size_t size_ = 0;
 };

@@ -58,6 +58,9 @@ class ReadyQueues {
   // A record is near: it waits from now on, unless it does so already.
   void file(const PendingKey& key, const TopicPartition& partition);
   NearEntry* find(Sequence sequence) const { return near_.find(sequence); }
+  void prefetch(const NearEntry& entry, Sequence sequence) const {
+    near_.prefetch(entry, sequence);
+  }
   // Its removal is appended: it is given out no more.
   void begin_leaving(Sequence sequence);
   // Its removal was refused: it is where it was.
