@@ -3,7 +3,7 @@
 // BucketTier: a shard's part of the overflow wheel that continues on disk: the bodies of what is
 // near, the tails of what is far, and the way between them.
 //
-//   added() --> tails, in memory                                 horizon
+//   add() --> tails, in memory                                   horizon
 //                 |  write_all(), or the budget is spent             |   near: in memory, handed
 //                 v                                                  |   to the wheel
 //   BucketStore: months, hours, minutes ... --- loaded ahead ------->|
@@ -21,11 +21,10 @@
 // gone.  A record that is added and removed between two checkpoints leaves nothing behind.
 //
 // Invariants
-//   - Every pending record with a key before settled_before() was handed to near() once, or added()
+//   - Every pending record with a key before settled_before() was handed to near() once, or add()
 //     said so; and its body is in memory.
-//   - One piece of work of this shard is on the Background at a time, so nothing is read while it
-//   is
-//     written: the lane.  Flushes and pages are not in it.
+//   - One piece of work of this shard is on the Background at a time (the lane), so nothing is read
+//     while it is written.  Flushes and pages are not in the lane.
 //   - A home (storage/bucket.h) that was written up to a place takes no operation from before it.
 //   - No call to the store is made on the shard's thread, but for open().
 //   - A step hands over, seals or scans a bounded number of entries.
@@ -108,7 +107,7 @@ class BucketTier {
   BucketTier(const BucketTier&) = delete;
   BucketTier& operator=(const BucketTier&) = delete;
 
-  // Once, before anything else; blocks.  The journal is replayed after it by added() and removed().
+  // Once, before anything else; blocks.  The journal is replayed after it, by add() and remove().
   Result<> open(WallTime now);
 
   // --- Durable operations, in the order of the journal, each at its place in it.
