@@ -252,6 +252,16 @@ TEST_SUITE("metrics routes") {
     in_both(admin.get_json("/purgatory")["fetch"], [&](MetricSink& sink) { kind.report(sink); });
   }
 
+  TEST_CASE("a metric whose name has no folder keeps its whole name in /status") {
+    Admin admin;
+    const Json status = admin.get_json("/status");
+    const Json& shard = status["shards"][0];
+    CHECK(shard["failed_logins_total"] == 0);
+    CHECK(shard["authorization_denied_total"] == 0);
+    CHECK_FALSE(shard.contains("logins_total"));
+    CHECK_FALSE(shard.contains("denied_total"));
+  }
+
   TEST_CASE("a kind of delayed operation is on every page from the start, wherever it stands") {
     Admin admin;
     const std::string name(test_kind.name());
