@@ -234,8 +234,8 @@ asio::awaitable<Reply> trace_delayed(Call& call) {
       co_await broker::trace_delayed(context.broker, context.here, topic, name, partition);
   if (!events) throw_failed(events.error());
   if (events->empty()) {
-    throw Refused{404, fmt::format("nothing is remembered of '{}' in topic {}", printable(name),
-                                   topic->name)};
+    throw Refused{
+        404, fmt::format("nothing is known about '{}' in topic {}", printable(name), topic->name)};
   }
   Json body;
   body["events"] = Json::array();
