@@ -41,7 +41,7 @@ class ScheduleSummary {
   // One more record has been answered without an offset, at `answered`.
   void add(WallTime answered);
 
-  // Of the record that was added last.
+  // About the record that was added last.
   Fate fate() const { return fate_; }
   const Explanation& explanation() const { return explanation_; }
 

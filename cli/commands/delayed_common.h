@@ -70,7 +70,7 @@ std::string left_field(const Json& of, const char* name);
 std::string distance_field(const Json& of, const char* name, const Output& out);
 // For tables: time_field() without its milliseconds on a terminal.
 std::string due_field(const Json& record, const Output& out);
-// Of a row: red when it is overdue.
+// The style of a row: red if the record is overdue.
 Style style_of(const Json& record);
 
 // Gets the records that the options select, page by page, and gives each to `take`; `more` is added

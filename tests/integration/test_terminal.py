@@ -283,7 +283,7 @@ def _(ctx):
 
     fresh, ports = ctx.directory / "not/there", ("--set", "listeners=127.0.0.1:0", "--set", "tarry.admin.listener=127.0.0.1:0")
     done = before_start("--data", fresh, *ports)
-    assert done.returncode == 0 and f"data directory\tok\t{fresh}: it will be made\n" in done.stdout and not fresh.exists(), done
+    assert done.returncode == 0 and f"data directory\tok\t{fresh}: does not exist yet; the broker will create it\n" in done.stdout and not fresh.exists(), done
     one_line(before_start("--data", broker.data, *ports), 1, "data directory")  # A broker runs in it.
     assert "in use" in before_start("--data", broker.data, *ports).stdout
     taken = before_start("--data", fresh, "--set", f"listeners={broker.brokers}", "--set", "tarry.admin.listener=off")
