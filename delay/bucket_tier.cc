@@ -392,7 +392,7 @@ bool BucketTier::is_gone(const PendingKey& key) const {
   return false;
 }
 
-// Of a chunk that is on disk and in memory the marks are with it until its home is written.
+// If a chunk is on disk and in memory, its marks are with it until its home is written.
 bool BucketTier::is_gone_from_memory(const PendingKey& key) const {
   const auto is_in = [&](const std::shared_ptr<Resident>& resident) {
     const auto& gone = resident->gone;

@@ -114,7 +114,7 @@ class BucketTier {
 
   // True: the record is near, and the caller has it in its wheel from now on.
   bool add(storage::JournalPlace at, const storage::PendingAdded& added);
-  // Of a record that was pending, or delivered on arrival.  A record that is pending on under
+  // For a record that was pending, or delivered on arrival.  A record that is pending on under
   // another key (it was moved, or it recurs) is added again in the same turn.
   void remove(storage::JournalPlace at, const storage::PendingRemoved& removed);
   // The host has dropped it from the store too; what comes of it later is left out.
@@ -139,8 +139,8 @@ class BucketTier {
   std::optional<PendingView> read(const PendingKey& key) const;
 
   using Found = std::move_only_function<void(Result<std::optional<storage::PendingRecord>>)>;
-  // What is pending under `key` when `found` is called, near or far.  `found` may be called at
-  // once.
+  // The record that is pending under `key` when `found` is called, near or far.  `found` may be
+  // called at once.
   void find(const PendingKey& key, Found found);
   // The same of a handle, whose record may have been moved.
   void find_handle(const PendingKey& handle, Found found);
@@ -177,10 +177,10 @@ class BucketTier {
 
   // --- Figures.
 
-  // Of the topic, in all shards.
+  // The number of the topic's pending records, in all shards.
   std::int64_t pending_of(const TopicId& topic);
 
-  // What memory has of a level of buckets.
+  // The part of a level of buckets that is in memory.
   struct Level {
     std::size_t records = 0;
     std::size_t bytes = 0;
@@ -219,7 +219,7 @@ class BucketTier {
   bool is_short() const { return !busy_ && !no_room_ && wants_to_spill(); }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }
-  // What the host's locators of near records take of the same budget.
+  // The bytes that the host's locators of near records take of the same budget.
   void set_locator_bytes(std::size_t bytes) { locators_ = bytes; }
   // New records should wait: memory is spent, and writing does not keep up; or their due times are
   // so spread that the homes alone spend it.
@@ -310,7 +310,7 @@ class BucketTier {
   };
   using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
 
-  // What a home costs while nothing of it is in memory.
+  // The memory of a home while no record of it is in memory.
   static constexpr std::size_t home_bytes = sizeof(Homes::value_type) + 4 * sizeof(void*);
   std::size_t homes_bytes() const { return homes_.size() * home_bytes; }
   // Without the homes, which stay whatever leaves memory.
@@ -409,7 +409,8 @@ class BucketTier {
   std::size_t memory_ = 0;
   std::size_t locators_ = 0;
   std::size_t live_ = 0;
-  // What is due later goes to months.  Months before it are closed: they are dealt out to hours.
+  // Records that are due later go to months.  Months before it are closed: they are dealt out to
+  // hours.
   WallTime hours_end_ = WallTime::min();
 
   PendingKey horizon_{WallTime::min(), 0};

@@ -22,7 +22,8 @@ namespace {
 constexpr std::size_t max_lookups = 1'024;
 // So many are freed on the shard's thread.
 constexpr std::size_t chunks_freed_here = 16;
-// Of the budget: a piece that is loaded at once, and from when on what is near is far again.
+// Parts of the budget: the size of a piece that is loaded at once, and the use from which near
+// records become far again.
 constexpr std::size_t piece_share = 8;
 constexpr std::size_t pull_back_from(std::size_t budget) {
   return budget - budget / 8;

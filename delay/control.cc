@@ -189,12 +189,13 @@ Result<WallTime> Control::new_due(const Request& asked, const storage::PendingRe
   }
   if (due < first_due_allowed || due > last_due_allowed) {
     return fail(Errc::invalid,
-                fmt::format("the new due time {} is not from {} to {}", format_time(due),
+                fmt::format("the new due time {} is not between {} and {}", format_time(due),
                             format_time(first_due_allowed), format_time(last_due_allowed)));
   }
   if (due >= record.expires) {
-    return fail(Errc::invalid, fmt::format("it expires at {} (x-expire-at), before it would be due",
-                                           format_time(record.expires)));
+    return fail(Errc::invalid,
+                fmt::format("the record expires at {} (x-expire-at), before it would be due",
+                            format_time(record.expires)));
   }
   return due;
 }

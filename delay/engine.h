@@ -106,7 +106,7 @@ class Engine {
   using NewDue = delay::NewDue;
   using Events = BucketTier::Events;
 
-  // What the engine keeps its records in (bucket_tier.h).
+  // The storage of the engine's records (bucket_tier.h).
   struct Storage {
     storage::BucketStore& store;
     Background& background;

@@ -36,7 +36,7 @@ std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const
 
 const ScheduleErrors in_delivery =
     refuse(ScheduleErrors::Kind::busy,
-           "a record with an id of this batch is just being delivered or moved; try again",
+           "a record with an id of this batch is being delivered or moved right now; try again",
            "id_in_delivery");
 
 }  // namespace
@@ -80,7 +80,7 @@ std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
   if (schedules.sequences > 0 && context_.tier.is_full()) {
     context_.alarm.wake();
     return refuse(ScheduleErrors::Kind::busy,
-                  "the memory for delayed records (tarry.delay.memory.bytes) is spent until some "
+                  "the memory for delayed records (tarry.delay.memory.bytes) is used up until some "
                   "are on the disk or delivered; try again",
                   "delay_memory_full");
   }

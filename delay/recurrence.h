@@ -138,7 +138,7 @@ class Recurrence {
   // By the rule and x-until alone.
   std::optional<WallTime> next_after(WallTime time) const;
   std::optional<WallTime> last_before(WallTime time) const;
-  // Of the runs after `after` and before `before` the `n`th from the end; empty if there are fewer.
+  // The `n`th from the end of the runs after `after` and before `before`; empty if there are fewer.
   std::optional<WallTime> nth_last(WallTime after, WallTime before, std::uint32_t n) const;
 
   Rule rule_;

@@ -311,7 +311,7 @@ std::optional<ScheduleError> cancel_error(const GivenHeaders& given) {
   return std::nullopt;
 }
 
-// Of an x-expire-at a small number is an error too: the record would be dropped without a trace.
+// A small number in x-expire-at is an error too: the record would be dropped without a trace.
 std::optional<ScheduleError> expiry_range_error(const std::optional<Bytes>& value,
                                                 WallTime expires) {
   auto error = range_error(header::expire_at, value, expires);

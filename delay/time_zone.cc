@@ -193,7 +193,7 @@ struct TimeZone::Block {
 // Takes a header and its table from the front of `rest`.
 Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_bytes) {
   if (rest.size() < header_bytes || as_text(rest.first(4)) != "TZif")
-    return damaged("it is no TZif file");
+    return damaged("it is not a TZif file");
   Block block;
   block.version = rest[4];
   std::array<std::uint64_t, 6> counts{};  // Each below 2^32, so that no sum of sizes overflows.

@@ -264,7 +264,7 @@ Server::Parts::TlsContexts Server::Parts::read_certificates(
     if (made) {
       context = std::move(*made);
     } else {
-      log_error("server", "listener {} keeps the certificate that it has: {}", listener.name,
+      log_error("server", "listener {} keeps its current certificate: {}", listener.name,
                 made.error().message);
     }
   }
@@ -485,7 +485,7 @@ void Server::reload() {
   asio::post(parts.loops[0]->context,
              [&parts, contexts = std::move(contexts)] { parts.use_certificates(contexts); });
   if (const auto read = parts.read_admin_certificate(); !read)
-    log_error("server", "the admin keeps the certificate that it has: {}", read.error().message);
+    log_error("server", "the admin keeps its current certificate: {}", read.error().message);
 }
 
 void Server::ask_shards(std::function<void()> all_answered) {

@@ -253,20 +253,18 @@ void Checkpointer::reclaim_sometimes() {
   const MonoTime now = shard_.clock().mono();
   if (shard_.index() != 0 || shard_.stopping() || reclaiming_ || now < reclaim_from_) return;
   reclaiming_ = true;
-  shard_.background().run(
-      [broker = &shard_.broker_context(), wall = shard_.clock().wall()] {
-        return reclaim(*broker, wall);
-      },
-      [this](const Result<>& reclaimed) {
-        reclaiming_ = false;
-        reclaim_from_ = shard_.clock().mono() + reclaim_every;
-        if (!reclaimed) {
-          log_warn("broker",
-                   "the space of pending records that are gone cannot be freed; it is tried again "
-                   "in {} minutes: {}",
-                   reclaim_every.count(), reclaimed.error().message);
-        }
-      });
+  shard_.background().run([broker = &shard_.broker_context(),
+                           wall = shard_.clock().wall()] { return reclaim(*broker, wall); },
+                          [this](const Result<>& reclaimed) {
+                            reclaiming_ = false;
+                            reclaim_from_ = shard_.clock().mono() + reclaim_every;
+                            if (!reclaimed) {
+                              log_warn("broker",
+                                       "the disk space of removed pending records cannot be freed; "
+                                       "the next attempt is in {} minutes: {}",
+                                       reclaim_every.count(), reclaimed.error().message);
+                            }
+                          });
 }
 
 // A step has failed.  For want of space or descriptors nothing is lost, for the journal has it.

@@ -23,7 +23,7 @@ constexpr milliseconds refused_after{1000};
 // What a closed connection held is not given back before its handlers have ended.
 constexpr milliseconds between_reliefs{100};
 
-// Who holds less is not worth closing.
+// A connection that holds less is not worth closing.
 constexpr std::size_t min_foreclosed = std::size_t{256} << 10;
 
 }  // namespace

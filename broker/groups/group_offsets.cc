@@ -127,8 +127,8 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     if (!std::exchange(budget_.full_logged, true)) {
       log_error("broker",
                 "committed offsets take {} bytes in shard {}; the limit is {} "
-                "(tarry.group.offsets.bytes): group {} commits more, and is refused until offsets "
-                "expire or are deleted",
+                "(tarry.group.offsets.bytes): commits of group {} are refused until offsets expire "
+                "or are deleted",
                 budget_.bytes, shard_.index(), limit, printable(state_->group));
     }
     return std::unexpected(ErrorCode::coordinator_not_available);  // Clients try again.

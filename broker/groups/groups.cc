@@ -191,7 +191,7 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   if (token->cancelled() || stopping()) co_return refuse(ErrorCode::coordinator_not_available);
   GroupEntry* group = find(request.group_id);
   if (group == nullptr) {
-    // Who has a member id has it of a group that is no more.
+    // A member id that a client has is from a group that no longer exists.
     if (!request.member_id.empty()) co_return refuse(ErrorCode::unknown_member_id);
     const auto made = find_or_make(request.group_id);
     if (!made) co_return refuse(made.error());

@@ -128,7 +128,7 @@ asio::awaitable<protocol::AlterConfigsResponse> alter_configs(
   return change_all<protocol::AlterConfigsResponse>(context, request, replace_all);
 }
 
-// Of a list that is changed; the longest that has a meaning has two.
+// The limit of values of a list; the longest list with a meaning has two.
 constexpr std::size_t max_list_values = 100;
 
 enum Operation : std::int8_t { set = 0, remove = 1, append = 2, subtract = 3 };

@@ -118,7 +118,7 @@ asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::str
   co_return topics;
 }
 
-// Of topics that the client may not see: left out where it asked for all.
+// Topics that the client may not see are left out if it asked for all.
 void hide_topics(const RequestContext& context, GroupTopics& topics, bool asked_for_all) {
   if (!context.shard.config().authorizer.enabled) return;
   const auto may_not = [&](const auto& topic) {

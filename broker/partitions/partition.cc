@@ -44,7 +44,7 @@ records::CheckLimits check_limits(const BrokerConfig& broker, const TopicConfig&
   return limits;
 }
 
-// Of bytes that we have made ourselves.
+// For bytes that we have made ourselves.
 records::BatchView first_batch(Bytes bytes) {
   const auto batch = records::next_batch(bytes);
   TARRY_ASSERT(batch.has_value(), "a batch that was built is a batch");
@@ -298,7 +298,7 @@ const CheckedArrival* Partition::to_accept(const Verdict& verdict) const {
   return &checked;
 }
 
-// Of the first batch of the queue.
+// Called for the first batch of the queue.
 void Partition::split(const Arrival& arrival, const Verdict& verdict, Result<IdRows> ids,
                       std::move_only_function<void(Parts)> done) {
   const auto* const checked = to_accept(verdict);

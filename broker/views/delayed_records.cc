@@ -189,10 +189,9 @@ void add(DelayedCounts& counts, WallTime due, milliseconds by, std::uint64_t rec
 
 Result<> check_size(const DelayedCounts& counts) {
   if (counts.counts.size() <= max_delayed_counts) return {};
-  return fail(Errc::too_large,
-              fmt::format("there are more than {} counts: choose a longer unit, or a shorter time "
-                          "from and to",
-                          max_delayed_counts));
+  return fail(Errc::too_large, fmt::format("the answer would have more than {} counts: choose a "
+                                           "longer unit, or a shorter time range",
+                                           max_delayed_counts));
 }
 
 // Reads all records in the query's time, piece by piece, so that others get at the pool.

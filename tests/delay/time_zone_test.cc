@@ -433,7 +433,8 @@ TEST_SUITE("time zones") {
     const auto found = zones.find("Made/Up");
     REQUIRE_FALSE(found.has_value());
     CHECK(found.error().code == Errc::corrupt);
-    CHECK(found.error().message == "the file of time zone Made/Up is damaged: it is no TZif file");
+    CHECK(found.error().message ==
+          "the file of time zone Made/Up is damaged: it is not a TZif file");
     std::filesystem::remove_all(made);
   }
 }

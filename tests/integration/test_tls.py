@@ -168,7 +168,7 @@ def _(ctx):
             return False
     assert served("STRICT", alice) and served("OPEN", alice) and served("OPEN", None)
     assert not served("STRICT", None) and not served("STRICT", mallory) and not served("OPEN", mallory)
-    eventually(lambda: "shows no certificate (ssl.client.auth=required)" in broker.log(), "a line in the log")
+    eventually(lambda: "sent no certificate (ssl.client.auth=required)" in broker.log(), "a line in the log")
     assert "the client's certificate is not accepted" in broker.log(), broker.log()
 
 
@@ -191,7 +191,7 @@ def _(ctx):
         old.api_versions()  # A connection keeps what it began with.
         pem.write_text("nothing\n")
         broker.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "listener SSL keeps the certificate that it has" in broker.log(), "a line in the log")
+        eventually(lambda: "listener SSL keeps its current certificate" in broker.log(), "a line in the log")
         assert subject() == "second"
         third = authority.sign("third")[2]
         error, message = alter(client, {"listener.name.ssl.ssl.keystore.location": str(ctx.directory / "none.pem")})
@@ -376,7 +376,7 @@ def _(ctx):
             each.close()
         assert time.monotonic() - began < 15
     log = broker.log()
-    assert "its TLS handshake is not done after 10000 ms" in log and "the client does not speak TLS" in log, log
+    assert "its TLS handshake did not end within 10000 ms" in log and "the client does not speak TLS" in log, log
     told = [line for line in log.splitlines() if "the client speaks TLS" in line]
     assert 1 <= len(told) <= broker.shards and "PLAINTEXT" in told[0], told
     assert log.count("\n") < 60, log
