@@ -126,7 +126,7 @@ TEST_SUITE("events") {
     });
   }
 
-  TEST_CASE("nothing is computed while nobody watches, and once for all who do") {
+  TEST_CASE("nothing is computed while no stream is open, and once for all that are") {
     Admin admin(quick());
     const auto rounds = [&] { return admin.server->event_rounds(); };
     for (int i = 0; i < 20; ++i) admin.get("/healthz");

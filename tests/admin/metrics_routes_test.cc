@@ -106,7 +106,7 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.types.contains("tarry_storage_fsyncs_total"));
   }
 
-  TEST_CASE("who asks for OpenMetrics gets it") {
+  TEST_CASE("a client that asks for OpenMetrics gets it") {
     Admin admin;
     const auto answer =
         admin.ask("GET", "/metrics", {{"Accept", "application/openmetrics-text;version=1.0.0"}});
@@ -224,7 +224,7 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.value(waited + "_sum{kind=\"fetch\"}") >= 20);
   }
 
-  TEST_CASE("what a folder states once is in /metrics and in /status") {
+  TEST_CASE("a metric that a folder declares once is in /metrics and in /status") {
     Admin admin;
     create_topic(admin.world, "t");  // For a level of a wheel.
     produce(admin.world, "t", 0, batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "5s"}}}}));

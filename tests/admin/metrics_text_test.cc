@@ -74,7 +74,7 @@ TEST_SUITE("metrics text") {
           "tarry_x_has_room{shard=\"1\"} 0\n");
   }
 
-  TEST_CASE("what two shards report without a label is one sample, their sum") {
+  TEST_CASE("a metric that two shards report without a label is one sample, their sum") {
     MetricsText text;
     report(3, text);
     report(4, text);

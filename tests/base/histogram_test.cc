@@ -70,7 +70,7 @@ TEST_SUITE("histogram") {
     CHECK(histogram.p99() == year_us);
   }
 
-  TEST_CASE("what is early counts as 0, and a part of a microsecond as none") {
+  TEST_CASE("a negative time counts as 0, and a part of a microsecond as none") {
     CHECK(whole_microseconds(-5ms) == 0);
     CHECK(whole_microseconds(999ns) == 0);
     CHECK(whole_microseconds(7ms) == 7'000);
@@ -95,7 +95,7 @@ TEST_SUITE("histogram") {
       CHECK(low.quantile(share) == both.quantile(share));
   }
 
-  TEST_CASE("what is exported counts exactly the values up to each bound, in rising order") {
+  TEST_CASE("each exported bucket counts exactly the values up to its bound, in rising order") {
     std::vector<std::uint64_t> values{0, 1, 2, 3, 5, 6, 7, 8, 15, 16, 999, 1023, 1024, 1ull << 40};
     Histogram histogram;
     for (const auto value : values) histogram.add(value);

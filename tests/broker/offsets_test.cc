@@ -76,7 +76,7 @@ TEST_SUITE("offsets") {
     CHECK(stored(f.world, "g") == "0:10/m\xff ");
   }
 
-  TEST_CASE("of the commits in one round the last one counts, even with a smaller offset") {
+  TEST_CASE("the last of the commits in one round counts, even with a smaller offset") {
     Fixture f;
     const auto a0 = place(f.world, "a");
     for (const Offset offset : {10, 30, 20}) {

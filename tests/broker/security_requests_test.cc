@@ -54,7 +54,7 @@ TEST_SUITE("security requests") {
     CHECK(world.broker().security(world.shard(1)).image->rules().empty());
   }
 
-  TEST_CASE("who may not see a topic is not told of it, and may not make it") {
+  TEST_CASE("a client without rights neither sees a topic nor creates it") {
     World world(
         {.shards = 2, .configure = [](BrokerConfig& config) { config.authorizer.enabled = true; }});
     protocol::MetadataRequest metadata;

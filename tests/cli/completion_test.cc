@@ -178,7 +178,7 @@ TEST_CASE("a man page has what the help has, and no line that roff takes for a r
   });
 }
 
-TEST_CASE("what a man page prints cannot become a request, and dashes can be copied") {
+TEST_CASE("text of a man page cannot become a roff request, and dashes can be copied") {
   CLI::App program{".hidden -x \\n", "tarry"};
   const std::string page = man_page(program, program);
   CHECK(page.find("\n\\&.hidden \\-x \\en.\n") != std::string::npos);

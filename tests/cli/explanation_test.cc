@@ -66,7 +66,9 @@ TEST_CASE("a delay counts from the arrival, and a time is the time that it says"
   CHECK(explanation.id == "order-1");
 }
 
-TEST_CASE("what is due already is immediate, and what cannot be delivered in time has expired") {
+TEST_CASE(
+    "a record that is due already is immediate, and one that cannot be delivered in time has "
+    "expired") {
   CHECK(explained({{"x-delay", "0"}}).result == "immediate");
   const auto past = explained({{"x-deliver-at", "2026-11-21T09:59:00Z"}});
   CHECK(past.result == "immediate");

@@ -117,7 +117,7 @@ TEST_CASE("the topic's default delay counts, and without its configs no due time
   CHECK(unknown.lines() == Lines{"to find it: tarry delayed list orders"});
 }
 
-TEST_CASE("what is never to be delivered has no due time, and is told apart") {
+TEST_CASE("a record that will never be delivered has no due time, and is reported separately") {
   const auto cancelled = answered({{"x-schedule-action", "cancel"}, {"x-schedule-id", "a"}});
   CHECK(cancelled.accepted(1) == "1 cancellation accepted");
   CHECK(cancelled.lines().empty());

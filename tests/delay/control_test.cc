@@ -293,7 +293,9 @@ TEST_SUITE("deliver now") {
     CHECK((**answer)->offset == 0);
   }
 
-  TEST_CASE("who waits for the delivery is told when the record is cancelled, moved or dropped") {
+  TEST_CASE(
+      "a request that waits for the delivery is told when the record is cancelled, moved or "
+      "dropped") {
     for (const std::string what : {"cancel", "move", "drop"}) {
       CAPTURE(what);
       TestHost host;

@@ -131,7 +131,7 @@ TEST_SUITE("accept") {
     }
   }
 
-  TEST_CASE("of a thousand bad records a hundred are named") {
+  TEST_CASE("at most a hundred of a thousand bad records are named") {
     TestHost host;
     const std::vector<TestRecord> bad(1'000, {"", {{"x-delay", "soon"}}});
     const auto refused = host.produce(orders, bad);
@@ -481,7 +481,7 @@ TEST_SUITE("ids") {
     CHECK(host.total() == 0);
   }
 
-  TEST_CASE("of several records with one id, due or delayed, a cancel finds the last") {
+  TEST_CASE("a cancel finds the last of several records with one id, due or delayed") {
     const TestRecord due{"due", {{"x-delay", "0"}, {"x-schedule-id", "a"}}};
     const TestRecord later{"later", {{"x-delay", "5s"}, {"x-schedule-id", "a"}}};
     for (const bool together : {false, true}) {
@@ -626,7 +626,7 @@ TEST_SUITE("time") {
   }
 
   // Each time is two steps of the shard's wheel: the alarm overflows to its second level.
-  TEST_CASE("what is due first is told, however far ahead the others are") {
+  TEST_CASE("the first due time is reported, however far ahead the others are") {
     TestHost host;
     host.topics[orders.topic].max_delay = std::chrono::hours{24 * 2'000};
     host.park(orders, "a", "1000d");
@@ -801,7 +801,8 @@ TEST_SUITE("reading ahead") {
 }
 
 TEST_SUITE("space") {
-  TEST_CASE("what is cancelled or deleted by force long before it is due leaves the disk") {
+  TEST_CASE(
+      "records that are cancelled or deleted by force long before they are due leave the disk") {
     for (const bool deleted : {false, true}) {
       CAPTURE(deleted);
       TestHost host;

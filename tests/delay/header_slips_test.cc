@@ -120,7 +120,7 @@ TEST_SUITE("header slips") {
     CHECK(slips_of({{"a", {{"x-dealy", "5s"}}}}, topic).empty());
   }
 
-  TEST_CASE("as many names are remembered as the bound says, and every header is counted") {
+  TEST_CASE("at most as many names as the bound says are remembered, and every header is counted") {
     HeaderSlips slips;
     for (int i = 0; i < 20; ++i)
       slips.add("x-dela" + std::string(1, static_cast<char>('A' + i)), "x-delay");

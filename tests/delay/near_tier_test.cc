@@ -36,7 +36,9 @@ TEST_SUITE("near_tier") {
     CHECK(!tier.next_due().has_value());
   }
 
-  TEST_CASE("what the wheel is ahead of is queued at once, and a step back changes nothing") {
+  TEST_CASE(
+      "a record that the wheel has already passed is queued at once, and a step back changes "
+      "nothing") {
     NearTier tier(at(0));
     std::vector<NearEntry*> queued;
     tier.insert({at(10'000), 1}, 0);

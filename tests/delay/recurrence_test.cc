@@ -302,7 +302,7 @@ TEST_SUITE("stored recurrence") {
     return all;
   }
 
-  TEST_CASE("what was stored comes back and goes on as before") {
+  TEST_CASE("a stored recurrence is read back and continues as before") {
     for (const auto& recurrence : samples()) {
       const auto bytes = encoded(recurrence);
       CHECK(bytes.size() <= Recurrence::max_encoded_bytes);

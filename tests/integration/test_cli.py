@@ -128,7 +128,7 @@ def _(ctx):
     assert f"for {topic}-0 failed: INVALID_RECORD: " in broker.log() and "tarry.delay.max.ms" in broker.log(), broker.log()
 
 
-@case("what is escaped for the terminal is escaped once, and a backslash that was typed is told from an escape")
+@case("text is escaped for the terminal once, and a typed backslash can be distinguished from an escape")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)

@@ -163,7 +163,7 @@ def _(ctx):
         assert wrong.returncode == 2 and len(wrong.stderr.splitlines()) == 1, (words, wrong)
 
 
-@case("what is exported and imported is pending again with its key, value, headers, id, due time and expiry")
+@case("a record that is exported and imported is pending again with its key, value, headers, id, due time and expiry")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:

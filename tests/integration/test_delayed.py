@@ -83,7 +83,7 @@ def _(ctx):
         assert abs(broker.get(f"/delayed/{topic}/binary")["due_ms"] - sent - 2 * HOUR) < 2000
 
 
-@case("what is due in the past or has no delay gets its offset at once")
+@case("a record that is due in the past or has no delay gets its offset at once")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -333,7 +333,7 @@ def _(ctx):
             check_never_early(got[1:], 5000)
 
 
-@case("what became due while the broker was down comes at once after the start, in order, and only once")
+@case("records that became due while the broker was down come at once after the start, in order, and only once")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -380,7 +380,7 @@ def _(ctx):
         assert values(got) == expected + [f"far {n}" for n in range(50)]
 
 
-@case("what was acknowledged and is only in the journal survives kill -9, however much it is")
+@case("acknowledged records that are only in the journal survive kill -9, however many they are")
 def _(ctx):
     broker = ctx.broker(shards=1, settings={"tarry.checkpoint.interval.ms": 3_600_000, "tarry.log.tail.bytes": 65536})
     with broker.client() as client:

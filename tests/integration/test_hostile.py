@@ -75,7 +75,7 @@ ENDING = {  # What is sent: nothing of it is a frame or a request that a broker 
 }
 
 
-@case("what is no frame or no known request ends that connection alone", any_broker=True)
+@case("bytes that are not a frame, or not a known request, end only that connection", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     with HealthyClient(broker, ctx.topic("healthy")):
@@ -349,7 +349,7 @@ def _(ctx):
                 pass
 
 
-@case("what is no HTTP, or too much of it, ends that connection to the admin port alone")
+@case("bytes that are not HTTP, or too many of them, end only that connection to the admin port")
 def _(ctx):
     broker = ctx.broker()
     for data in (b"\x16\x03\x01garbage\r\n\r\n", b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",

@@ -15,7 +15,7 @@ def install(ctx):
     return prefix
 
 
-@case("what is installed is a broker that starts with the properties installed beside it")
+@case("the installed broker starts with the properties installed beside it")
 def _(ctx):
     prefix = install(ctx)
     properties = prefix / "etc/tarry/tarry.properties"

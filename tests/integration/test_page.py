@@ -338,7 +338,7 @@ def _(ctx):
         page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
 
 
-@case("where reading needs the token, the page asks for it once and then has a cookie, which changes nothing")
+@case("if reading needs the token, the page asks for it once and then has a cookie, which cannot change anything")
 def _(ctx):
     broker = ctx.broker(start=False)
     broker.admin = ("0.0.0.0", 0)

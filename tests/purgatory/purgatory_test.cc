@@ -100,7 +100,7 @@ TEST_SUITE("purgatory") {
     for (const Kind kind : kinds()) CHECK(purgatory.stats(0)[kind.index()].started == 0);
   }
 
-  TEST_CASE("what was waited long ago is in the total and not in the last minutes") {
+  TEST_CASE("a wait of long ago is in the total and not in the last minutes") {
     timing::TimingWheel wheel;
     Purgatory purgatory(wheel);
     Waiter waiter(join_kind);

@@ -69,7 +69,7 @@ TEST_SUITE("live config") {
     CHECK(l.changed.sessions.frame_bytes == 5000);
   }
 
-  TEST_CASE("what is read once at the start cannot be changed, a topic's default can") {
+  TEST_CASE("a setting that is read once at the start cannot be changed, a topic's default can") {
     for (const char* name :
          {"listeners", "tarry.shards", "tarry.data.dir", "tarry.delay.memory.bytes",
           "tarry.journal.max.bytes", "log.retention.hours", "tarry.delay.header.aliases"}) {

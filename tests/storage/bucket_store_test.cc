@@ -234,7 +234,7 @@ void check_dropped(Fixture& f, std::size_t marks) {
 }
 
 TEST_SUITE("bucket store") {
-  TEST_CASE("what was written comes back in due order, by its key, and on pages") {
+  TEST_CASE("records that were written are read back in due order, by key, and on pages") {
     Fixture f;
     f.write(hour, {{5, 200}, {2, 100, others}, {9, 100}, {3, 3'599'999}});
     f.write(hour, {{4, 100}});
@@ -937,7 +937,7 @@ TEST_SUITE("bucket store") {
     CHECK(pages > 3);
   }
 
-  TEST_CASE("what a write that has not ended brings is on no page and in no count") {
+  TEST_CASE("records of a write that has not ended are on no page and in no count") {
     const std::string body(2'000, 'b');
     Fixture f({.step_bytes = 20'000});
     f.write(hour, {{1, 100}});

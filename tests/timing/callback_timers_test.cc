@@ -35,7 +35,7 @@ TEST_SUITE("callback timers") {
     CHECK_FALSE(callbacks.deadline(handle).has_value());
   }
 
-  TEST_CASE("what is cancelled is not called, and what its callback holds goes at once") {
+  TEST_CASE("a cancelled callback is not called, and its captures are destroyed at once") {
     TimingWheel wheel;
     CallbackTimers callbacks(wheel);
     const auto held = std::make_shared<int>(0);
@@ -109,7 +109,7 @@ TEST_SUITE("callback timers") {
     CHECK(wheel.empty());
   }
 
-  TEST_CASE("what a callback holds may cancel others as it is destroyed") {
+  TEST_CASE("a callback's captures may cancel other timers as they are destroyed") {
     struct Canceller {
       CallbackTimers* callbacks;
       Handle handle;

@@ -379,7 +379,7 @@ TEST_SUITE("timer service") {
     CHECK(service.stats().pending == 0);
   }
 
-  TEST_CASE("what is due in the same wake-up can still be cancelled and moved") {
+  TEST_CASE("a timer that is due in the same wake-up can still be cancelled and moved") {
     ByHand by_hand;
     auto& service = by_hand.service;
     TimerId second;

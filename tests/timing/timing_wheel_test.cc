@@ -516,7 +516,7 @@ TEST_SUITE("timing wheel") {
     }
   }
 
-  TEST_CASE("what is scheduled while an advance is behind fires neither early nor never") {
+  TEST_CASE("a timer that is scheduled while an advance is behind fires, and not early") {
     TimingWheel wheel;
     std::vector<std::unique_ptr<CountingTimer>> crowd;
     for (int i = 0; i < 100; ++i) {
