@@ -168,7 +168,7 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
       });
   progress.clear();
   if (!asked) return failure(asked.error().message);
-  if (!last.is_object()) return failure("the admin's answer has ended too soon");
+  if (!last.is_object()) return failure("the admin's answer ended too early");
 
   Output out;
   const std::uint64_t matched = number_in(last, "matched");

@@ -29,7 +29,7 @@ def _(ctx):
     assert broker.get("/status")["state"] == "running"
 
 
-@case("the installed unit runs the installed program with the properties installed beside it, and systemd finds no fault in it")
+@case("the installed unit runs the installed program with the properties installed beside it, and systemd accepts the unit")
 def _(ctx):
     prefix = install(ctx)
     unit = prefix / "lib/systemd/system/tarry.service"
