@@ -15,7 +15,7 @@ std::string text_of(const JsonFields& fields) {
 }
 
 TEST_SUITE("JSON fields") {
-  TEST_CASE("the fields stand in the order of reporting; what two shards report is added up") {
+  TEST_CASE("the fields stand in the order of reporting; figures of two shards are added up") {
     JsonFields fields;
     for (const std::uint64_t n : {3, 4}) {
       fields.counter({"tarry_x_requests_total", ""}, n);

@@ -117,7 +117,7 @@ TEST_SUITE("metrics routes") {
     CHECK(answer.body.find("\ntarry_storage_fsyncs_total{") != std::string::npos);
   }
 
-  TEST_CASE("a group's lag is told by partition, from its commit to the high watermark") {
+  TEST_CASE("a group's lag is reported by partition, from its commit to the high watermark") {
     Admin admin;
     create_topic(admin.world, "orders", 3);
     const auto fill = [&](PartitionIndex partition, int records) {
@@ -182,7 +182,7 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.value("tarry_delay_oldest_overdue_seconds") == 0);
   }
 
-  TEST_CASE("the free bytes of the data directory's file system are told, with the reserve") {
+  TEST_CASE("the free bytes of the data directory's file system are reported, with the reserve") {
     Admin admin(
         {}, {.configure = [](broker::BrokerConfig& config) { config.disk_reserve_bytes = 4711; }});
     const Scrape scrape(admin.get("/metrics").body);

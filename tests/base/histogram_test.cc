@@ -76,7 +76,7 @@ TEST_SUITE("histogram") {
     CHECK(whole_microseconds(7ms) == 7'000);
   }
 
-  TEST_CASE("two histograms added are one that counted what both did, whatever they count in") {
+  TEST_CASE("two added histograms equal one that counted both, whatever they count in") {
     Histogram low, both;
     BasicHistogram<std::uint32_t> high;
     for (std::uint64_t i = 1; i <= 1000; ++i) {
@@ -147,7 +147,7 @@ TEST_SUITE("windowed histogram") {
     CHECK(values.total().max() == 3599);
   }
 
-  TEST_CASE("after a long silence the window has what came after it alone") {
+  TEST_CASE("after a long silence the window has only later values") {
     WindowedHistogram values;
     values.add(1, start);
     values.add(2, start + 1min);

@@ -81,7 +81,7 @@ TEST_SUITE("security requests") {
           ErrorCode::security_disabled);
   }
 
-  TEST_CASE("a SCRAM user is kept as what checks a proof, with Kafka's bounds of iterations") {
+  TEST_CASE("a SCRAM user is stored without the password, with Kafka's bounds of iterations") {
     World world;
     const auto salted = scram_salted_password(ScramMechanism::sha256, "secret", "salt", 4096);
     const auto alter = [&](std::int32_t iterations, Bytes password) {

@@ -147,7 +147,7 @@ TEST_CASE("every command has two examples below its help, and the command line t
   });
 }
 
-TEST_CASE("a man page has what the help has, and no line that roff takes for a request") {
+TEST_CASE("a man page has the contents of the help, and no line that roff takes for a request") {
   const Program program;
   for_each_command(program.app, [&](const CLI::App& command) {
     if (command.get_parent() != nullptr && command.get_parent()->get_parent() != nullptr) return;

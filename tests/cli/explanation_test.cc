@@ -98,7 +98,7 @@ TEST_CASE("a refusal is the broker's own text: it has the header and the value")
 }
 
 TEST_CASE(
-    "a name in capitals schedules, and one that is one letter off is told with the right one") {
+    "a name in capitals schedules, and for one that is one letter off the right one is suggested") {
   CHECK(explained({{"X-Delay", "30m"}}).due == at + 30min);
   const auto slip = explained({{"x-dealy", "30m"}, {"x-trace", "1"}});
   CHECK(slip.result == "nothing");
@@ -142,7 +142,7 @@ TEST_CASE("the topic's configs count as on a broker") {
         "delayed");
 }
 
-TEST_CASE("a config that is none of those, or has no such value, is refused with its name") {
+TEST_CASE("an unknown config, or an invalid value, is refused with its name") {
   for (const auto& [word, part] :
        std::vector<std::pair<std::string, std::string>>{{"retention.ms=1", "retention.ms"},
                                                         {"tarry.delay.ms=soon", "soon"},

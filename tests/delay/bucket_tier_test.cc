@@ -511,7 +511,7 @@ TEST_SUITE("bucket tier") {
     CHECK(tier.stats().records == 0);
   }
 
-  TEST_CASE("homes count as memory, and what is due is loaded although they spend all of it") {
+  TEST_CASE("homes count as memory, and due records are loaded although homes use all of it") {
     BucketTier::Options options;
     options.memory_bytes = 1u << 20;
     World world(1, options);
@@ -649,7 +649,7 @@ TEST_SUITE("bucket tier") {
     }
   }
 
-  TEST_CASE("whatever happens, what is pending is what a simple model says") {
+  TEST_CASE("whatever happens, the pending records are those of a simple model") {
     const char* const given = std::getenv("TARRY_SEED");
     const int first = given != nullptr ? std::atoi(given) : 1;
     const char* const runs = std::getenv("TARRY_RUNS");

@@ -324,7 +324,7 @@ TEST_SUITE("delivery") {
     CHECK(host.values(orders) == expected);
   }
 
-  TEST_CASE("batches stay within max.message.bytes, and a larger record leaves alone") {
+  TEST_CASE("batches stay within max.message.bytes, and a larger record gets its own batch") {
     TestHost host;
     host.topics[orders.topic].max_message_bytes = 4'096;
     for (int i = 0; i < 40; ++i) host.park(orders, std::string(300, 'a'), "1s");
@@ -411,7 +411,7 @@ TEST_SUITE("delivery") {
 }
 
 TEST_SUITE("ids") {
-  TEST_CASE("the same id again in the partition replaces what is pending") {
+  TEST_CASE("the same id again in the partition replaces the pending record") {
     TestHost host;
     host.park(orders, "first", "5s", "a");
     host.park(others, "elsewhere", "5s", "a");
@@ -450,7 +450,7 @@ TEST_SUITE("ids") {
     CHECK(host.engine->stats().replaced_total == 2);
   }
 
-  TEST_CASE("a record that is due already replaces what is pending under its id") {
+  TEST_CASE("a record that is due already replaces the pending record with its id") {
     TestHost host;
     host.park(orders, "later", "5s", "a");
     host.settle();
@@ -558,7 +558,7 @@ TEST_SUITE("ids") {
     CHECK(host.values(orders).empty());
   }
 
-  TEST_CASE("cancel waits for the outcome of what is in flight") {
+  TEST_CASE("cancel waits for the outcome of a delivery in flight") {
     TestHost host;
     host.park(orders, "a", "1s", "id");
     host.settle();
@@ -665,7 +665,7 @@ TEST_SUITE("time") {
     CHECK(host.values(orders) == Strings{"a", "b"});
   }
 
-  TEST_CASE("a clock that is set back delays what is pending, and nothing is early") {
+  TEST_CASE("a clock that is set back delays pending records, and none is early") {
     TestHost host;
     host.park(orders, "a", "10s");
     host.pass(milliseconds{9'000});
@@ -943,7 +943,7 @@ TEST_SUITE("restart") {
     CHECK(host.values(orders) == expected);
   }
 
-  TEST_CASE("a delivery that was durable and not told is not repeated") {
+  TEST_CASE("a delivery that was durable and not reported is not repeated") {
     TestHost host;
     host.park(orders, "a", "1s");
     host.settle();

@@ -70,7 +70,7 @@ TEST_SUITE("header slips") {
     }
   }
 
-  TEST_CASE("names of others, and those that delivery adds, are no slips") {
+  TEST_CASE("names of others, and those that delivery adds, are not slips") {
     for (const char* name : {"x-scheduled-for", "x-schedule-handle", "x-schedule-id", "x-trace-id",
                              "x-request-id", "x-forwarded-for", "delay", "x-", "x", "", "-",
                              "x-dle", "x-delayed", "x-day", "content-type"}) {

@@ -148,7 +148,7 @@ TEST_SUITE("ids of a batch") {
     CHECK(world.last("b", *rows, 1) == ScheduleEvent::Kind::cancelled);
   }
 
-  TEST_CASE("memory keeps what is written only while somebody who has asked needs it") {
+  TEST_CASE("memory keeps written events only while a request for them needs them") {
     IdWorld world;
     std::optional<IdRows> first, second;
     world.ask({"x"}, first);

@@ -106,7 +106,7 @@ TEST_SUITE("long batches") {
     CHECK(host.log(jobs).size() == delivered + 900);
   }
 
-  TEST_CASE("a long batch that is refused gives back what it has taken") {
+  TEST_CASE("a long batch that is refused gives back the ids that it has taken") {
     TestHost host;
     host.checks_store = false;
     host.checks_order = false;  // What is given back comes later.

@@ -75,7 +75,7 @@ TEST_SUITE("near_tier") {
     CHECK(tier.complete_before() == at(6));
   }
 
-  TEST_CASE("a sweep erases what is behind the horizon, and nothing else") {
+  TEST_CASE("a sweep erases the entries behind the horizon, and no others") {
     NearTier tier(at(0));
     for (Sequence i = 0; i < 20'000; ++i) {
       tier.insert({at(1 + static_cast<std::int64_t>((i * 7'919) % 20'000)), i}, 0);

@@ -38,7 +38,7 @@ TEST_SUITE("live config") {
     }
   }
 
-  TEST_CASE("values are brought into their canonical form, or refused with what is allowed") {
+  TEST_CASE("values are brought into their canonical form, or refused with the allowed ones") {
     Live l;
     CHECK(*l.live.canonical("log.retention.ms", "7d") == "604800000");
     CHECK(*l.live.canonical("log.segment.bytes", "1MiB") == "1048576");
@@ -57,7 +57,7 @@ TEST_SUITE("live config") {
     CHECK(refused.error().message.find("log.flush.interval.messages") != std::string::npos);
   }
 
-  TEST_CASE("the rest of the program is told what holds from now on") {
+  TEST_CASE("the rest of the program learns which settings are in effect from now on") {
     Live l;
     broker::DynamicSettings dynamic;
     dynamic.of_broker = {{"tarry.log.level", "debug"},

@@ -18,7 +18,8 @@ namespace {
 using Handle = CallbackTimers::Handle;
 
 TEST_SUITE("callback timers") {
-  TEST_CASE("a callback is called once, at its deadline, and may hold what cannot be copied") {
+  TEST_CASE(
+      "a callback is called once, at its deadline, and may hold values that cannot be copied") {
     TimingWheel wheel;
     CallbackTimers callbacks(wheel);
     int sum = 0;
@@ -49,7 +50,7 @@ TEST_SUITE("callback timers") {
     CHECK(*held == 0);
   }
 
-  TEST_CASE("a handle that is kept too long does not touch who has its node since") {
+  TEST_CASE("a handle that is kept too long does not touch the timer that has its node since") {
     TimingWheel wheel;
     CallbackTimers callbacks(wheel);
     int called = 0;

@@ -68,7 +68,7 @@ struct Alarm {
 };
 
 TEST_SUITE("timer service threads") {
-  TEST_CASE("the service's own thread runs what is scheduled") {
+  TEST_CASE("the service's own thread runs the scheduled timers") {
     TimerService service;
     std::vector<int> ran;
     std::latch done(3);
