@@ -98,7 +98,8 @@ broker::DelayedQuery query_of(Call& call) {
   return query;
 }
 
-// What is pending under exactly this id or handle: known at once, however much is pending.
+// The records that are pending under exactly this id or handle: known at once, however many are
+// pending.
 asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::DelayedQuery& query) {
   auto& context = call.context;
   std::vector<DelayedRecord> records;

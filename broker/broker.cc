@@ -176,8 +176,8 @@ Result<BrokerConfig> Broker::config_with(const DynamicSettings& dynamic) const {
   return config;
 }
 
-// What another version has left, and this one does not take, does not keep the broker from
-// starting.
+// A setting that another version has left and this one does not accept must not keep the broker
+// from starting.
 void Broker::take_stored_settings() {
   if (settings_table_ == nullptr) return;
   auto stored = DynamicSettings::of_stored(catalog_->broker_configs());

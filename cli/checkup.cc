@@ -18,7 +18,7 @@ using Level = Finding::Level;
 constexpr double little_space = 0.1;
 // A broker with fewer has hardly room for its own files.
 constexpr std::uint64_t few_files = 4096;
-// What a delivery may be late by and still be of use to most.
+// The lateness up to which a delivery is still useful to most.
 constexpr double late_ms = 1000;
 
 struct FileSystem {

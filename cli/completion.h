@@ -1,6 +1,6 @@
 #pragma once
 
-// What can stand where the cursor is, for the completions of bash, zsh and fish.
+// The words that are possible at the cursor, for the completions of bash, zsh and fish.
 //
 // The shells' own scripts (shell_script()) only ask `tarry __complete` and show what it answers, so
 // that all of them know the same and nothing about a command is written twice.  A first line says

@@ -426,7 +426,7 @@ class DelayedBench {
     floor->accept.add(flow.accept);
   }
 
-  // What came, now that nothing comes any more.
+  // Adds the figures of the deliveries, when no more come.
   void add_figures(DelayedBenchResult& result) const {
     const std::int64_t end = interrupted_at_.value_or(now_us());
     for (const auto index : {floor_before, delayed, floor_after}) {

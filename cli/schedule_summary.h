@@ -31,7 +31,7 @@ namespace tarry::cli {
 
 class ScheduleSummary {
  public:
-  // What becomes of a record that was accepted without an offset.
+  // The outcome of a record that was accepted without an offset.
   enum class Fate { delayed, cancellation, expired, dead_letter };
 
   // `configs` are the topic's, as far as they are known; the first record was sent at `sent`.

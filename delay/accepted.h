@@ -136,7 +136,7 @@ class Accepted {
   // removed_.
   std::unordered_map<std::string_view, std::size_t> by_id_;
   Applied applied_;
-  // What of a long batch is leaving: given back, unless the batch is appended.
+  // The records that leave because of a long batch: given back, unless the batch is appended.
   std::shared_ptr<std::vector<PendingKey>> held_;
   OnGoing give_back_;
   storage::JournalPlace place_;  // Of the first operation.

@@ -17,8 +17,9 @@
 // (BucketStore::next_piece()).  When memory is short the horizon moves back, and what is behind it
 // is upgraded to the disk.
 //
-// What is pending is always: what memory has, and what is on disk without what memory knows to be
-// gone.  A record that is added and removed between two checkpoints leaves nothing behind.
+// The pending records are always those in memory, and those on disk except the ones that memory
+// knows to be gone.  A record that is added and removed between two checkpoints leaves nothing
+// behind.
 //
 // Invariants
 //   - Every pending record with a key before settled_before() was handed to near() once, or add()
@@ -299,7 +300,7 @@ class BucketTier {
   };
   using IdEvents =
       std::map<std::pair<TopicPartition, std::string>, std::vector<storage::ScheduleEvent>, ByName>;
-  // What was told between two writes of what belongs to no home.
+  // The events between two writes of rows that belong to no home.
   struct Told {
     std::uint64_t number = 0;
     Forwards forwards;

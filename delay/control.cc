@@ -46,7 +46,7 @@ void Control::look_handle(std::string_view handle, LookedDone done) {
   if (!first) return done(Looked{});
   context_.tier.find_handle(*first, [first = *first, done = std::move(done)](auto record) mutable {
     if (!record) return done(std::unexpected(record.error()));
-    // What was moved away from this key is not what is named.
+    // A record that was moved away from this key is not the named one.
     if (*record && (*record)->first_key() != first) return done(Looked{});
     done(Looked{std::move(*record), false});
   });

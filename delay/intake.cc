@@ -245,7 +245,7 @@ void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted,
 // next start reads it from the journal.
 void Intake::appended(const Accepted& accepted) noexcept {
   if (accepted.is_long_) {
-    // What was taken in steps is leaving already.
+    // Records that were taken in steps are leaving already.
     const std::size_t taken = accepted.removed_.size() - accepted.on_arrival_.size();
     for (std::size_t i = accepted.held_ ? taken : 0; i < accepted.removed_.size(); ++i)
       leaving_.begin(accepted.removed_[i].key.sequence);

@@ -89,8 +89,8 @@ std::string_view near_one_of(unsigned candidates, std::string_view name) {
   });
 }
 
-// What stands at the "x-" at `at`, behind the length of a name.  `slips_too`: it is not known yet
-// that there are any.
+// Checks the name with the "x-" at `at`, after the length of a name.  `slips_too`: it is not known
+// yet that there are any.
 NamesFound name_at(Bytes bytes, std::size_t at, bool slips_too) {
   // Zigzag: names are shorter than 64 bytes, so their length is one byte, doubled.
   const std::size_t doubled = at == 0 ? 0 : bytes[at - 1];

@@ -331,7 +331,7 @@ sys_seconds TimeZone::first_moment(local_seconds reading) const {
 
 local_seconds TimeZone::highest_reading(sys_seconds time) const {
   time = std::clamp(time, first_asked, last_asked);
-  // What was shown before that is less than what is shown now.
+  // Earlier readings are less than the current one.
   Period period = period_at(time - 2 * max_offset);
   local_seconds highest = local_seconds::min();
   while (period.end <= time) {

@@ -60,7 +60,7 @@ int send_datagram(const std::string& path, std::string_view bytes) {
   return failure;
 }
 
-// What one plea asks for: three may be late or lost.
+// The time that one request for more time asks for: three may be late or lost.
 constexpr int pleas_ahead = 4;
 
 }  // namespace

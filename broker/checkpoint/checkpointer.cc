@@ -80,7 +80,7 @@ Result<> flush_databases(const BrokerContext& broker) {
   return broker.meta->flush();
 }
 
-// What is alive may have to be written again before what is dead goes; and a compaction that finds
+// Live data may have to be written again before dead data is freed; and a compaction that finds
 // the disk full stops RocksDB's writes, as a flush does.
 Result<> reclaim(const BrokerContext& broker, WallTime now) {
   const auto& directory = broker.config.data_directory;
@@ -205,7 +205,7 @@ void Checkpointer::begin() {
     if (!flushed) return give_up(flushed.error());
     checkpoint_->finished({});  // Written,
     checkpoint_->finished({});  // and synced by the same work.
-    // What the engine was told before the target is in its tails by now.
+    // Changes before the target are in the engine's tails by now.
     engine_.write_all([this] { flush_stores(); });
   });
 }

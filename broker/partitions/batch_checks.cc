@@ -48,7 +48,7 @@ bool is_repacked(const BatchChecks::Job& job) {
   return (attributes & records::codec_mask) != static_cast<int>(*job.delay.codec);
 }
 
-// What of a batch has to be known before it is taken.
+// Checks everything about a batch that has to be known before it is taken.
 BatchChecks::Verdict look(const BatchChecks::Job& job) {
   auto limits = job.limits;
   limits.open_compressed |= is_repacked(job);

@@ -31,7 +31,7 @@ using storage::PendingKey;
 using storage::PendingRecord;
 using storage::ScheduleEvent;
 
-// What a shard is asked at once: each name may need a read of the store.
+// The limit of names that a shard is asked at once: each may need a read of the store.
 constexpr std::size_t asked_at_once = 128;
 
 DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
@@ -251,7 +251,7 @@ asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
   co_return Result<>{};
 }
 
-// What the store cannot tell: it does not look into records.
+// The conditions that the store cannot check, because it does not look into records.
 bool matches(const DelayedQuery& query, const DelayedRecord& record) {
   if (!query.key.empty() && !(record.key && matches_glob(query.key, as_text(*record.key))))
     return false;

@@ -165,7 +165,7 @@ int add_acl(const AclOptions& options) {
   return printer.end();
 }
 
-// What list and delete select by; Request is a filter of theirs.
+// The conditions of list and delete.
 template <typename Filter>
 Filter acl_filter_of(const AclOptions& options, const AclResourceChoice& resource) {
   Filter filter;

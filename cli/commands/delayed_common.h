@@ -1,7 +1,7 @@
 #pragma once
 
-// What the commands about pending records share: their options, the paths of the admin's requests,
-// and the cells of its answers.
+// The common parts of the commands about pending records: their options, the paths of the admin's
+// requests, and the cells of its answers.
 
 #include <cstdint>
 #include <functional>

@@ -23,7 +23,7 @@
 namespace tarry::cli {
 namespace {
 
-// What one of these commands asks for, and how it is said.
+// The request of one of these commands, and its words.
 struct Action {
   const char* name;    // As the admin knows it.
   const char* result;  // The answer to a record for which it was done.

@@ -148,7 +148,7 @@ class Doctor {
     if (config_->admin) check(*config_->admin, "tarry.admin.listener");
   }
 
-  // What a start would find.  Nothing is made.
+  // Checks the data directory as a start would.  Creates nothing.
   void check_data_directory() {
     if (!directory_) return;
     namespace fs = std::filesystem;

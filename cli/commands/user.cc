@@ -74,7 +74,7 @@ Result<std::string> read_password(const std::string& file) {
   return password;
 }
 
-// What the broker says of one user; the error is for people.
+// Reads the broker's answer for one user; the error is for people.
 Result<> change_user(const UserOptions& options,
                      const protocol::AlterUserScramCredentialsRequest& request) {
   auto client = WireClient::open(options.broker.kafka());
