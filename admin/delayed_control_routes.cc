@@ -233,7 +233,7 @@ Kind action_in(const Json& body) {
   if (action == "cancel") return Kind::cancel;
   if (action == "move") return Kind::move;
   if (action == "deliver") return Kind::deliver;
-  throw Refused{400, action ? fmt::format("action: '{}' is none; give cancel, move or deliver",
+  throw Refused{400, action ? fmt::format("action: '{}' is not one; give cancel, move or deliver",
                                           printable(*action))
                             : R"(the body needs an "action": cancel, move or deliver)"};
 }

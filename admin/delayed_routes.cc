@@ -98,7 +98,8 @@ broker::DelayedQuery query_of(Call& call) {
   return query;
 }
 
-// What is pending under exactly this id or handle: known at once, however much is pending.
+// The records that are pending under exactly this id or handle: known at once, however many are
+// pending.
 asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::DelayedQuery& query) {
   auto& context = call.context;
   std::vector<DelayedRecord> records;
@@ -234,8 +235,8 @@ asio::awaitable<Reply> trace_delayed(Call& call) {
       co_await broker::trace_delayed(context.broker, context.here, topic, name, partition);
   if (!events) throw_failed(events.error());
   if (events->empty()) {
-    throw Refused{404, fmt::format("nothing is remembered of '{}' in topic {}", printable(name),
-                                   topic->name)};
+    throw Refused{
+        404, fmt::format("nothing is known about '{}' in topic {}", printable(name), topic->name)};
   }
   Json body;
   body["events"] = Json::array();

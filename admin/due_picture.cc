@@ -186,7 +186,7 @@ void DuePicture::begin_far(Context& context, const broker::NearDue& near, WallTi
   counting_ = true;
   asio::co_spawn(context.here.executor(), count_far(context, context.owner.lock()),
                  [self = shared_from_this()](const std::exception_ptr& failure) {
-                   if (failure) log_error("admin", "what is due cannot be counted");
+                   if (failure) log_error("admin", "the due records cannot be counted");
                  });
 }
 
@@ -208,7 +208,7 @@ asio::awaitable<void> DuePicture::count_far(Context& context, std::shared_ptr<vo
   const auto pause = std::clamp(took * counting_share, least_far_pause, longest_far_pause);
   far_again_ = broker.clock().mono() + std::max<milliseconds>(pause, writes);
   if (!minutes || !hours) {
-    log_error("admin", "what is due cannot be counted: {}",
+    log_error("admin", "the due records cannot be counted: {}",
               (!minutes ? minutes.error() : hours.error()).message);
     co_return;  // What was counted before stays, with its time.
   }

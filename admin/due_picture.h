@@ -34,7 +34,7 @@ class DuePicture : public std::enable_shared_from_this<DuePicture> {
   boost::asio::awaitable<std::string> text(Context& context);
 
  private:
-  // What was counted in the store.
+  // The counts from the store.
   struct Far {
     WallTime at;
     broker::DueCounts minutes;  // From then on, for a little more than an hour,

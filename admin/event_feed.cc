@@ -50,7 +50,7 @@ std::string text_of_json(const Json& json) {
 
 }  // namespace
 
-// What one connection sends.
+// The stream of one connection.
 class EventFeed::Stream final : public ReplyStream {
  public:
   explicit Stream(std::shared_ptr<EventFeed> feed) : feed_(std::move(feed)) { ++feed_->streams_; }
@@ -95,7 +95,7 @@ std::shared_ptr<ReplyStream> EventFeed::open(Context& context) {
   }
   auto stream = std::make_shared<Stream>(shared_from_this());
   if (!std::exchange(running_, true)) {
-    // What was computed for earlier streams is old.
+    // The events that were computed for earlier streams are old.
     events_ = {};
     asio::co_spawn(context.here.executor(), run(context, context.owner.lock()), asio::detached);
   }

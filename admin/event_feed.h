@@ -55,7 +55,7 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
     std::shared_ptr<const std::string> text;
     MonoTime again{};  // Computed not before.
   };
-  // What the page draws over time.
+  // A point of the page's charts over time.
   struct Point {
     std::int64_t at_ms = 0;
     std::string json;

@@ -50,7 +50,7 @@ constexpr int ports_tried = 16;
 // After an accept() that failed, which is for want of descriptors.
 constexpr std::chrono::milliseconds accept_pause{100};
 
-// Of what a client still sends when it is refused: taken in and dropped, for so long and so much,
+// How long, and how many bytes, are read and dropped from a client after it is refused,
 // since closing on it would destroy the answer that is on its way.
 constexpr std::chrono::milliseconds lingering{1'000};
 constexpr std::size_t lingering_bytes = 1 << 20;
@@ -138,8 +138,8 @@ Question question_of(const Request& request, std::size_t header_count) {
   return question;
 }
 
-// Of the kernel, for an answer that is made while it is sent: so a client that reads nothing is
-// noticed soon, and costs little until then.
+// The kernel's send buffer for an answer that is made while it is sent. It is small, so that a
+// client that reads nothing is noticed soon and costs little until then.
 constexpr int stream_buffer_bytes = 64 * 1024;
 
 using Response = http::response<http::string_body>;

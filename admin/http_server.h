@@ -62,7 +62,7 @@ struct HttpOptions {
   std::chrono::milliseconds wrong_login_delay{1'000};  // Before the answer to a wrong token.
 };
 
-// What is known of the addresses where Kafka's clients connect.
+// The addresses where Kafka's clients connect.
 struct KafkaFacts {
   std::string address;    // The first listener's.
   std::string listeners;  // All: "INTERNAL://127.0.0.1:9092,...".

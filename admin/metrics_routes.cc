@@ -75,9 +75,10 @@ void report_groups(const broker::GroupSeries& series, MetricSink& sink) {
     const MetricLabel of_group(sink, "group", group);
     const MetricLabel of_topic(sink, "topic", topic);
     const MetricLabel of_partition(sink, "partition", partition);
-    sink.gauge({"tarry_broker_group_lag",
-                "Offsets of a partition that a group has still to read, from the committed one."},
-               offsets);
+    sink.gauge(
+        {"tarry_broker_group_lag",
+         "Offsets of a partition that a group still has to read, counted from its committed one."},
+        offsets);
   };
   for (const auto& each : series.lags)
     lag(each.group, each.topic, std::to_string(each.partition), each.lag);
@@ -128,7 +129,7 @@ void report_oldest_overdue(const Overview& all, WallTime now, MetricSink& sink) 
   if (any && all.pending.next_due)
     age = std::max(age.zero(), decltype(age)(now - *all.pending.next_due));
   sink.gauge({"tarry_delay_oldest_overdue_seconds",
-              "Time since the first record was due that is not delivered yet; 0: there is none."},
+              "How long the oldest overdue record has been due; 0: no record is overdue."},
              age.count());
 }
 

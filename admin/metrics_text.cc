@@ -84,7 +84,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// What is before the separator, which is taken off `rest` with it.
+// Takes the text before the separator off `rest`, and the separator.
 std::string_view take_until(std::string_view& rest, char separator) {
   const auto part = rest.substr(0, rest.find(separator));
   rest.remove_prefix(std::min(rest.size(), part.size() + 1));

@@ -33,7 +33,7 @@ struct TopicTotals {
 
 struct DiskStatus {
   std::uint64_t bytes = 0;
-  // Of the file system with the data directory, for this user.
+  // The space of the file system with the data directory, for this user.
   std::uint64_t free_bytes = 0;
   std::uint64_t total_bytes = 0;
 

@@ -10,7 +10,8 @@
 namespace tarry::admin {
 
 boost::asio::awaitable<Reply> get_topics(Call& call);
-// Of the topics with most pending records, without their configs; it opens no partition.
+// The data of the event `topics`: those with most pending records, without configs; it opens no
+// partition.
 boost::asio::awaitable<nlohmann::ordered_json> topics_event_json(Context& context,
                                                                  std::size_t limit);
 boost::asio::awaitable<Reply> get_topic(Call& call);

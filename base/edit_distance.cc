@@ -24,7 +24,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// What is left between the common beginning and the common end is the slip.
+// The part between the common beginning and the common end is the slip.
 bool is_one_letter_off(std::string_view a, std::string_view b) {
   const auto equal = [](char x, char y) { return ascii_lower(x) == ascii_lower(y); };
   while (!a.empty() && !b.empty() && equal(a.front(), b.front())) {

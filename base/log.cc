@@ -42,7 +42,7 @@ std::string_view name_of(spdlog::level::level_enum level) {
   }
 }
 
-// Of text that is UTF-8 and has no control characters.
+// `text` is UTF-8 and has no control characters.
 void append_json(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
@@ -255,7 +255,7 @@ void write_line(std::string_view line) {
   }
 }
 
-// Of all threads.
+// The sink that all threads share.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {

@@ -40,7 +40,7 @@ std::string scram_salted_password(ScramMechanism mechanism, std::string_view pas
                                   std::string_view salt, std::int32_t iterations);
 ScramCredential scram_credential(ScramMechanism mechanism, std::string_view salted_password,
                                  std::string_view salt, std::int32_t iterations);
-// What proves to know the password, for one exchange of messages.
+// The proof that a client knows the password, for one exchange of messages.
 std::string scram_proof(ScramMechanism mechanism, std::string_view salted_password,
                         std::string_view auth_message);
 bool scram_proves(ScramMechanism mechanism, const ScramCredential& credential,

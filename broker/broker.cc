@@ -83,7 +83,7 @@ void log_dynamic(const DynamicSettings& dynamic) {
   for (const auto& [key, value] : dynamic.stored())
     all += fmt::format("{}{}={}", all.empty() ? "" : ", ", key, printable(value));
   if (!all.empty())
-    log_info("broker", "settings that clients have changed win over file and flags: {}", all);
+    log_info("broker", "settings that clients have changed override file and flags: {}", all);
 }
 
 }  // namespace
@@ -176,8 +176,8 @@ Result<BrokerConfig> Broker::config_with(const DynamicSettings& dynamic) const {
   return config;
 }
 
-// What another version has left, and this one does not take, does not keep the broker from
-// starting.
+// A setting that another version has left and this one does not accept must not keep the broker
+// from starting.
 void Broker::take_stored_settings() {
   if (settings_table_ == nullptr) return;
   auto stored = DynamicSettings::of_stored(catalog_->broker_configs());
@@ -190,7 +190,7 @@ void Broker::take_stored_settings() {
                          settings_table_->canonical(key, value).has_value();
       if (!valid)
         log_error("broker",
-                  "the setting {}={}, changed by a client, is not valid any more: ignored",
+                  "the setting {}={}, changed by a client, is no longer valid and is ignored",
                   printable(key), printable(value));
       return !valid;
     });

@@ -84,7 +84,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   // Everything dirty is written; `then` runs on shard 0's thread.
   void stop(std::move_only_function<void()> then);
 
-  // What never changes; the settings are each shard's (Shard::config()).
+  // The constants; settings are each shard's (Shard::config()).
   const BrokerIdentity& identity() const { return context_.config; }
   const Clock& clock() const { return *context_.clock; }
   Random& random() { return *context_.random; }

@@ -17,7 +17,7 @@ namespace tarry::broker {
 class Shard;
 class Topics;
 
-// What of the broker the way there needs.
+// The parts of the broker that the way there needs.
 struct DeadLetterRoutes {
   Shard& first;    // Shard 0, on whose thread
   Topics& topics;  // topics are created.

@@ -17,7 +17,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// What a change of settings looks at in one turn.
+// The limit of partitions that a change of settings visits in one turn.
 constexpr std::size_t partitions_a_turn = 1024;
 constexpr std::size_t groups_a_turn = 256;
 

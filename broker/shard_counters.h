@@ -21,10 +21,12 @@ struct ShardCounters {
     sink.gauge({"tarry_broker_connections", "Open client connections."}, connections);
     sink.counter({"tarry_broker_requests_total", "Requests received over the Kafka protocol."},
                  requests_total);
-    sink.counter({"tarry_failed_logins_total", "Clients that failed to authenticate over SASL."},
+    sink.counter({"tarry_failed_logins_total", "Clients that failed to authenticate over SASL.",
+                  "failed_logins_total"},
                  failed_logins_total);
     sink.counter({"tarry_authorization_denied_total",
-                  "Operations that were denied because no rule allows them or one denies them."},
+                  "Operations that were denied because no rule allows them or one denies them.",
+                  "authorization_denied_total"},
                  refused_total);
   }
 };

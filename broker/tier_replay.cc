@@ -16,10 +16,9 @@ Result<> TierReplay::begin(std::uint32_t shard, std::uint32_t journals) {
   // Before the store's first flush it does not know.
   const std::uint32_t shards = *known != 0 ? *known : journals;
   if (shard >= shards) {
-    return fail(Errc::corrupt,
-                fmt::format("it is that of shard {}, but {} was written by {} shards; restore the "
-                            "whole data directory from a copy",
-                            shard, store_.directory(), shards));
+    return fail(Errc::corrupt, fmt::format("it belongs to shard {}, but {} was written by {} "
+                                           "shards; restore the whole data directory from a copy",
+                                           shard, store_.directory(), shards));
   }
   delay::BucketTier::Options options;
   options.memory_bytes = memory_bytes_;

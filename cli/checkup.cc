@@ -18,7 +18,7 @@ using Level = Finding::Level;
 constexpr double little_space = 0.1;
 // A broker with fewer has hardly room for its own files.
 constexpr std::uint64_t few_files = 4096;
-// What a delivery may be late by and still be of use to most.
+// The lateness up to which a delivery is still useful to most.
 constexpr double late_ms = 1000;
 
 struct FileSystem {
@@ -34,10 +34,11 @@ constexpr FileSystem file_systems[] = {
     {0x9123683E, "btrfs", Level::ok, ""},
     {0x2FC12FC1, "zfs", Level::ok, ""},
     {0x01021994, "tmpfs", Level::warning,
-     "it is memory, and is empty after a restart of the machine; give --data a directory on a "
+     "it is in memory, and is empty after a restart of the machine; give --data a directory on a "
      "disk"},
     {0x794C7630, "overlayfs", Level::warning,
-     "it is a container's own layer, and goes with the container; mount a volume for --data"},
+     "it is in the container's own layer, and is deleted with the container; mount a volume for "
+     "--data"},
     {0x6969, "nfs", Level::warning,
      "a network file system may lose locks and syncs; give --data a directory on a local disk"},
     {0xFF534D42, "cifs", Level::warning,
@@ -67,8 +68,9 @@ Finding check_shards(const Json& status) {
   if (full.empty()) return {"room for records", Level::ok, "every shard accepts records"};
   return {
       "room for records", Level::problem,
-      fmt::format("shard {} refuses records for want of disk space; free some, or delete topics",
-                  full)};
+      fmt::format(
+          "shard {} refuses records because the disk is full; free some space, or delete topics",
+          full)};
 }
 
 Finding check_refusals(const Json& status) {
@@ -99,9 +101,10 @@ Finding check_deliveries(const Json& status) {
                         counted(early, "record", "records"))};
   }
   if (lag > late_ms) {
-    return {"deliveries", Level::warning,
-            fmt::format("one of a hundred was late by {} or more; `tarry top` shows what is due",
-                        milliseconds_text(lag))};
+    return {
+        "deliveries", Level::warning,
+        fmt::format("one record in a hundred was late by {} or more; `tarry top` shows what is due",
+                    milliseconds_text(lag))};
   }
   return {"deliveries", Level::ok,
           fmt::format("p99 of the lag {}, {} overdue", milliseconds_text(lag), grouped(overdue))};
@@ -149,19 +152,20 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
   const std::string free = fmt::format("{}: {} of {} free", cell(disk.directory),
                                        size_text(disk.free_bytes), size_text(disk.total_bytes));
   if (disk.free_bytes < disk.reserve_bytes) {
-    findings.push_back({"disk space", Level::problem,
-                        fmt::format("{}, less than tarry.disk.reserve.bytes={}: records would be "
-                                    "refused; free some",
-                                    free, disk.reserve_bytes)});
+    findings.push_back(
+        {"disk space", Level::problem,
+         fmt::format(
+             "{}, less than tarry.disk.reserve.bytes={}: records would be refused; free some space",
+             free, disk.reserve_bytes)});
   } else if (static_cast<double>(disk.free_bytes) <
              little_space * static_cast<double>(disk.total_bytes)) {
-    findings.push_back({"disk space", Level::warning, free + "; free some, or add a disk"});
+    findings.push_back({"disk space", Level::warning, free + "; free some space, or add a disk"});
   } else {
     findings.push_back({"disk space", Level::ok, free});
   }
   if (disk.total_inodes > 0 && disk.free_inodes < few_files) {
     findings.push_back({"disk space", Level::warning,
-                        fmt::format("{}: only {} files can be made; delete some",
+                        fmt::format("{}: only {} more files can be created; delete some",
                                     cell(disk.directory), disk.free_inodes)});
   }
   const auto* known = std::ranges::find(file_systems, disk.file_system, &FileSystem::type);
@@ -176,7 +180,7 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
   if (disk.takes_direct) {
     findings.push_back(
         *disk.takes_direct
-            ? Finding{"O_DIRECT", Level::ok, "writes go past the page cache"}
+            ? Finding{"O_DIRECT", Level::ok, "writes bypass the page cache"}
             : Finding{"O_DIRECT", Level::warning,
                       "the file system refuses it: writes go through the page cache, and are "
                       "slower; use ext4 or xfs"});
@@ -187,8 +191,8 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
 Finding check_clock(bool is_synchronised, std::int64_t error_us) {
   if (!is_synchronised) {
     return {"clock", Level::warning,
-            "the kernel does not know that it is synchronised: deliveries follow it, right or "
-            "wrong; run chrony or systemd-timesyncd (in a container: on its host)"};
+            "the kernel reports that it is not synchronised, and deliveries follow it; run chrony "
+            "or systemd-timesyncd (in a container: on its host)"};
   }
   return {"clock", Level::ok,
           fmt::format("synchronised, off by {} at most",

@@ -64,7 +64,7 @@ class Completing {
  private:
   void add(const std::string& text, const std::string& word, const std::string& help = {},
            const std::string& before = {}) {
-    // What a shell's script could not tell from its own lines is left out.
+    // A word that a shell's script could not distinguish from its own lines is left out.
     if (text.starts_with(word) && cell(text) == text)
       completion_.words.push_back({before + text, help});
   }

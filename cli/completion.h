@@ -1,6 +1,6 @@
 #pragma once
 
-// What can stand where the cursor is, for the completions of bash, zsh and fish.
+// The words that are possible at the cursor, for the completions of bash, zsh and fish.
 //
 // The shells' own scripts (shell_script()) only ask `tarry __complete` and show what it answers, so
 // that all of them know the same and nothing about a command is written twice.  A first line says
@@ -18,7 +18,7 @@
 
 namespace tarry::cli {
 
-// What was typed before the word at the cursor.
+// The words before the cursor.
 struct TypedWords {
   const CLI::App* command;                    // The last command that was named.
   std::vector<std::string> positionals;       // Behind it.
@@ -43,7 +43,7 @@ class NameSource {
   virtual ~NameSource() = default;
   virtual std::vector<std::string> topics() = 0;
   virtual std::vector<std::string> groups() = 0;
-  // Of pending records that begin with `prefix`.
+  // Ids of pending records that begin with `prefix`.
   virtual std::vector<std::string> ids(const std::string& topic, const std::string& prefix) = 0;
   virtual std::vector<std::string> topic_configs(const std::string& topic) = 0;
   virtual std::vector<std::string> broker_configs() = 0;

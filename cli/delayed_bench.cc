@@ -36,12 +36,12 @@ constexpr milliseconds time_for_doubles = 1s;
 constexpr milliseconds interrupt_patience = 2s;
 // How often the main thread looks at what the others do.
 constexpr milliseconds watch_interval = 10ms;
-// Of all producers together.
+// The limit for all producers together.
 constexpr unsigned max_queued_kilobytes = 131'072;
 // A sender that is behind its schedule takes answers once for so many records.
 constexpr unsigned records_per_poll = 16;
 
-// Of the machine's wall clock, which the broker's due times are compared with.
+// The time of the machine's wall clock, with which due times are compared.
 std::int64_t now_us() {
   return std::chrono::duration_cast<microseconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -157,7 +157,7 @@ class Client {
     return producer_->finish();
   }
 
-  // Of the last flow.
+  // About the last flow.
   const FlowResult& result() const { return result_; }
   std::int64_t last_answer() const { return last_answer_; }
   const std::string& first_refusal() const { return first_refusal_; }
@@ -319,7 +319,7 @@ class DelayedBench {
     if (flow.refused > 0) {
       for (const auto& client : clients_) {
         if (client->first_refusal().empty()) continue;
-        return fail(Errc::invalid, fmt::format("{}: a first record is not accepted: {}",
+        return fail(Errc::invalid, fmt::format("{}: the first record was not accepted: {}",
                                                cell(options_.topic), client->first_refusal()));
       }
     }
@@ -426,7 +426,7 @@ class DelayedBench {
     floor->accept.add(flow.accept);
   }
 
-  // What came, now that nothing comes any more.
+  // Adds the figures of the deliveries, when no more come.
   void add_figures(DelayedBenchResult& result) const {
     const std::int64_t end = interrupted_at_.value_or(now_us());
     for (const auto index : {floor_before, delayed, floor_after}) {

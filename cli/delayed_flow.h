@@ -112,7 +112,7 @@ class DelayedFlow {
   std::atomic<std::uint64_t> accepted_count_ = 0;
   std::atomic<std::uint64_t> accepted_late_ = 0;
   std::atomic<std::uint64_t> delivered_count_ = 0;
-  // Of the thread that calls arrive().
+  // Used only by the thread that calls arrive().
   std::uint64_t early_ = 0;
   std::uint64_t twice_ = 0;
   LatencyHistogram lag_;

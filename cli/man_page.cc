@@ -151,9 +151,9 @@ class Page {
 
   void exit_status() {
     section("EXIT STATUS");
-    line(".TP\n0\nIt is done.");
-    line(".TP\n1\nIt did not happen; one line on standard error says why.");
-    line(".TP\n2\nThe command line is wrong; one line on standard error names the word.");
+    line(".TP\n0\nSuccess.");
+    line(".TP\n1\nFailure; one line on standard error gives the reason.");
+    line(".TP\n2\nWrong usage; one line on standard error names the wrong word.");
   }
 
   void environment() {
@@ -170,7 +170,7 @@ class Page {
     add_all(add_all, command_);
     if (variables.contains("TARRY_ADMIN"))
       variables["TARRY_ADMIN_TOKEN"] = "The admin's token, if --data does not say where it is.";
-    variables["NO_COLOR"] = "If it is set and not empty, nothing is coloured.";
+    variables["NO_COLOR"] = "If it is set and not empty, the output has no colours.";
     section("ENVIRONMENT");
     for (const auto& [name, help] : variables) {
       line(".TP");

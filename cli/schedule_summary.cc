@@ -34,7 +34,7 @@ delay::TopicDelay delay_configs_in(const std::vector<ConfigEntry>& configs) {
 // `id` as one word of a command that finds it; nullopt if a terminal could not show that.
 std::optional<std::string> id_word(const std::string& id) {
   if (id.empty() || cell(id) != id) return std::nullopt;
-  // What begins with a dash is an option, unless "--" stands before it.
+  // An argument that begins with a dash is an option, unless "--" stands before it.
   const std::string before = id.starts_with('-') ? "-- " : "";
   const bool is_plain = std::ranges::all_of(id, [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||

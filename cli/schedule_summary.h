@@ -31,7 +31,7 @@ namespace tarry::cli {
 
 class ScheduleSummary {
  public:
-  // What becomes of a record that was accepted without an offset.
+  // The outcome of a record that was accepted without an offset.
   enum class Fate { delayed, cancellation, expired, dead_letter };
 
   // `configs` are the topic's, as far as they are known; the first record was sent at `sent`.
@@ -41,7 +41,7 @@ class ScheduleSummary {
   // One more record has been answered without an offset, at `answered`.
   void add(WallTime answered);
 
-  // Of the record that was added last.
+  // About the record that was added last.
   Fate fate() const { return fate_; }
   const Explanation& explanation() const { return explanation_; }
 

@@ -32,7 +32,7 @@ void end_now(int) {
 void exit_after(std::chrono::milliseconds limit) {
   const auto end = fmt::format_to_n(
       text.data(), text.size(),
-      "tarry: the stop did not end within {} ms; what was acknowledged is in the journal\n",
+      "tarry: the broker did not stop within {} ms; everything acknowledged is in the journal\n",
       limit.count());
   text_size = static_cast<std::size_t>(end.out - text.data());
   struct sigaction late {};

@@ -62,7 +62,7 @@ class TopText {
     std::string text = to_.text();
     while (text.ends_with('\n')) text.pop_back();
     if (layout_.rows == 0) return text;
-    // What does not fit below is not scrolled in.
+    // Lines that do not fit are left out, and not scrolled in.
     std::size_t end = 0;
     for (std::size_t row = 0; row < layout_.rows && end != text.npos; ++row)
       end = text.find('\n', end == 0 && row == 0 ? 0 : end + 1);

@@ -17,7 +17,7 @@
 
 namespace tarry::cli {
 
-// What a broker says about itself at one moment.
+// A broker's figures at one moment.
 struct TopSample {
   struct Due {
     std::string topic, name, key;  // The name is its id, or its handle if it has none.

@@ -45,7 +45,7 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
   out.records_ = batch.count;
   out.is_long_ = is_long;
 
-  // What a later record of the batch cancels or replaces is never there.
+  // A record that a later record of the batch cancels or replaces is never added.
   std::vector<bool> is_dropped(schedules.of_records.size());
   std::unordered_map<std::string_view, std::size_t> delayed;
   std::unordered_set<std::string_view> taken;

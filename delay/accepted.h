@@ -99,7 +99,7 @@ class Accepted {
     std::size_t id_at, id_size;
     bool cancels;
   };
-  // What has become of it once it is durable.
+  // The changes once it is durable.
   struct Applied {
     std::size_t removed = 0, added = 0, ended = 0;  // So many of each.
   };
@@ -132,11 +132,11 @@ class Accepted {
   std::vector<Take> takes_;
   std::vector<Removed> on_arrival_;  // Behind removed_ once all ids are taken.
   bool is_long_ = false;
-  // Of a long one: the last record that has an id.  Places in added_, and behind them those of
+  // For a long batch: the last record that has an id.  Places in added_, and behind them those of
   // removed_.
   std::unordered_map<std::string_view, std::size_t> by_id_;
   Applied applied_;
-  // What of a long batch is leaving: given back, unless the batch is appended.
+  // The records that leave because of a long batch: given back, unless the batch is appended.
   std::shared_ptr<std::vector<PendingKey>> held_;
   OnGoing give_back_;
   storage::JournalPlace place_;  // Of the first operation.

@@ -43,7 +43,7 @@ class Alarm {
     more_ = true;
     set();
   }
-  // What there is to do, or when, may have changed.
+  // To be called when there may be other work, or at another time.
   void set();
   // A step, here and now, unless it is inside one.
   void step();

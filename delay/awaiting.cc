@@ -13,7 +13,7 @@ constexpr std::size_t max_awaiting_one = 16;
 void Awaiting::add(Sequence sequence, const TopicId& topic, ControlDone done) {
   Record& record = records_[sequence];
   if (record.waiting.size() >= max_awaiting_one)
-    return done(fail(Errc::exhausted, "too many requests wait for its delivery"));
+    return done(fail(Errc::exhausted, "too many requests wait for the record's delivery"));
   record.topic = topic;
   record.waiting.push_back(std::move(done));
 }

@@ -50,11 +50,11 @@ struct BatchSchedules {
   std::size_t ids = 0;        // Records for which Schedule::takes_id().
   // The records of kind `invalid`, in the batch's order, and what is wrong with them.
   std::vector<records::BadRecord> invalid;
-  // Of all records, if any name was found in the batch; also when nothing is scheduled.
+  // The slips in all records, if any name was found in the batch; also when nothing is scheduled.
   HeaderSlips slips;
 
   bool any() const { return !of_records.empty(); }
-  // Of those records, in the batch's order.
+  // The ids that those records take, in the batch's order.
   std::vector<std::string_view> ids_taken() const;
 };
 
@@ -62,7 +62,7 @@ struct BatchSchedules {
 // (x_delay) is noticed when the batch's first record has it, or any of its records has a name that
 // does: a producer that slips does so in every record, and nobody else pays for the search.
 //
-// What a bad record means for its batch.
+// How a bad record affects its batch.
 enum class InvalidHeaders {
   refuse,    // The batch is refused.
   set_aside  // The record becomes one of BatchSchedules::invalid, and the rest is accepted.

@@ -18,7 +18,7 @@ using storage::ScheduleEvent;
 
 namespace {
 
-// What a resident costs beside its chunk, its bits included.
+// The memory of a resident beside its chunk, its bits included.
 constexpr std::size_t resident_overhead = 256;
 // The horizon is not pulled back further.
 constexpr std::chrono::milliseconds least_lead{1'000};
@@ -27,11 +27,11 @@ constexpr std::chrono::milliseconds lead_grows_after{30'000};
 
 constexpr const char* too_many_lookups = "too many requests wait for the disk; try again";
 
-// What a mark of a record that is gone costs until it is written.
+// The memory of a removed record's mark until it is written.
 constexpr std::size_t mark_bytes = 48;
 // So many ids are looked up in memory before the store is asked for all of them.
 constexpr std::size_t max_ids_known = 256;
-// What an event of an id costs until it is written, beside the id.
+// The memory of an id's event until it is written, beside the id.
 constexpr std::size_t event_bytes = 160;
 
 JournalPlace behind(const JournalPlace& at) {
@@ -408,7 +408,7 @@ bool BucketTier::is_gone(const PendingKey& key) const {
   return false;
 }
 
-// Of a chunk that is on disk and in memory the marks are with it until its home is written.
+// If a chunk is on disk and in memory, its marks are with it until its home is written.
 bool BucketTier::is_gone_from_memory(const PendingKey& key) const {
   const auto is_in = [&](const std::shared_ptr<Resident>& resident) {
     const auto& gone = resident->gone;
@@ -436,7 +436,7 @@ std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key) c
   return view;
 }
 
-// What memory can say by itself of what is pending under a key; empty: the disk has to be asked.
+// The record that is pending under a key, if memory knows it; empty: the disk has to be asked.
 std::optional<std::optional<storage::PendingRecord>> BucketTier::known(
     const PendingKey& key) const {
   if (const auto view = read(key)) return view->owned();
@@ -456,7 +456,7 @@ void BucketTier::find(const PendingKey& key, Found found) {
   if (!busy_ && !failed_) begin_finds();
 }
 
-// What memory knows of where the record of a handle is now; null: nothing.
+// The present key of the record with this handle, as far as memory knows; null: unknown.
 const std::optional<BucketTier::PendingKey>* BucketTier::forwarded(const PendingKey& handle) const {
   if (const auto at = told_->forwards.find(handle); at != told_->forwards.end()) return &at->second;
   if (!told_writing_) return nullptr;
@@ -494,7 +494,7 @@ void BucketTier::find_id(const TopicPartition& partition, std::string id, Events
   if (!busy_ && !failed_) begin_finds();
 }
 
-// What memory was told last of an id, since Told `since`; null: nothing.
+// The last event of an id in memory, since Told `since`; null: none.
 const ScheduleEvent* BucketTier::last_told(const Name& name, std::uint64_t since) const {
   const auto in = [&](const Told& told) -> const ScheduleEvent* {
     const auto known = told.ids.find(name);
@@ -617,7 +617,7 @@ void BucketTier::pull_back(WallTime now) {
   }
 }
 
-// What was near until now.
+// Counts the records that were near until now.
 void BucketTier::count_back(const Home& home, const PendingKey& horizon) {
   for (const auto& [bucket, shelf] : home.shelves) {
     for (const auto& resident : shelf.residents) {
@@ -636,7 +636,7 @@ void BucketTier::count_back(const Home& home, const PendingKey& horizon) {
   }
 }
 
-// What is written and far leaves memory.
+// Chunks that are written and far leave memory.
 void BucketTier::evict(Home& home) {
   for (auto shelf = home.shelves.begin(); shelf != home.shelves.end();) {
     auto& residents = shelf->second.residents;
@@ -723,7 +723,7 @@ std::optional<BucketTier::Earliest> BucketTier::earliest() const {
       if (id.level == BucketLevel::month) continue;  // The hours follow.
       break;
     }
-    // What is near is in memory, so the rest of the home is behind the horizon.
+    // Near records are in memory, so the rest of the home is behind the horizon.
     if ((home.on_disk || home.foreign) && horizon_.due < id.end())
       consider(std::max(id.start, horizon_.due), false);
     for (const auto& [bucket, shelf] : home.shelves) {

@@ -3,7 +3,7 @@
 // BucketTier: a shard's part of the overflow wheel that continues on disk: the bodies of what is
 // near, the tails of what is far, and the way between them.
 //
-//   added() --> tails, in memory                                 horizon
+//   add() --> tails, in memory                                   horizon
 //                 |  write_all(), or the budget is spent             |   near: in memory, handed
 //                 v                                                  |   to the wheel
 //   BucketStore: months, hours, minutes ... --- loaded ahead ------->|
@@ -17,15 +17,15 @@
 // (BucketStore::next_piece()).  When memory is short the horizon moves back, and what is behind it
 // is upgraded to the disk.
 //
-// What is pending is always: what memory has, and what is on disk without what memory knows to be
-// gone.  A record that is added and removed between two checkpoints leaves nothing behind.
+// The pending records are always those in memory, and those on disk except the ones that memory
+// knows to be gone.  A record that is added and removed between two checkpoints leaves nothing
+// behind.
 //
 // Invariants
-//   - Every pending record with a key before settled_before() was handed to near() once, or added()
+//   - Every pending record with a key before settled_before() was handed to near() once, or add()
 //     said so; and its body is in memory.
-//   - One piece of work of this shard is on the Background at a time, so nothing is read while it
-//   is
-//     written: the lane.  Flushes and pages are not in it.
+//   - One piece of work of this shard is on the Background at a time (the lane), so nothing is read
+//     while it is written.  Flushes and pages are not in the lane.
 //   - A home (storage/bucket.h) that was written up to a place takes no operation from before it.
 //   - No call to the store is made on the shard's thread, but for open().
 //   - A step hands over, seals or scans a bounded number of entries.
@@ -108,14 +108,14 @@ class BucketTier {
   BucketTier(const BucketTier&) = delete;
   BucketTier& operator=(const BucketTier&) = delete;
 
-  // Once, before anything else; blocks.  The journal is replayed after it by added() and removed().
+  // Once, before anything else; blocks.  The journal is replayed after it, by add() and remove().
   Result<> open(WallTime now);
 
   // --- Durable operations, in the order of the journal, each at its place in it.
 
   // True: the record is near, and the caller has it in its wheel from now on.
   bool add(storage::JournalPlace at, const storage::PendingAdded& added);
-  // Of a record that was pending, or delivered on arrival.  A record that is pending on under
+  // For a record that was pending, or delivered on arrival.  A record that is pending on under
   // another key (it was moved, or it recurs) is added again in the same turn.
   void remove(storage::JournalPlace at, const storage::PendingRemoved& removed);
   // The host has dropped it from the store too; what comes of it later is left out.
@@ -140,8 +140,8 @@ class BucketTier {
   std::optional<PendingView> read(const PendingKey& key) const;
 
   using Found = std::move_only_function<void(Result<std::optional<storage::PendingRecord>>)>;
-  // What is pending under `key` when `found` is called, near or far.  `found` may be called at
-  // once.
+  // The record that is pending under `key` when `found` is called, near or far.  `found` may be
+  // called at once.
   void find(const PendingKey& key, Found found);
   // The same of a handle, whose record may have been moved.
   void find_handle(const PendingKey& handle, Found found);
@@ -178,10 +178,10 @@ class BucketTier {
 
   // --- Figures.
 
-  // Of the topic, in all shards.
+  // The number of the topic's pending records, in all shards.
   std::int64_t pending_of(const TopicId& topic);
 
-  // What memory has of a level of buckets.
+  // The part of a level of buckets that is in memory.
   struct Level {
     std::size_t records = 0;
     std::size_t bytes = 0;
@@ -220,7 +220,7 @@ class BucketTier {
   bool is_short() const { return !busy_ && !no_room_ && wants_to_spill(); }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }
-  // What the host's locators of near records take of the same budget.
+  // The bytes that the host's locators of near records take of the same budget.
   void set_locator_bytes(std::size_t bytes) { locators_ = bytes; }
   // New records should wait: memory is spent, and writing does not keep up; or their due times are
   // so spread that the homes alone spend it.
@@ -300,7 +300,7 @@ class BucketTier {
   };
   using IdEvents =
       std::map<std::pair<TopicPartition, std::string>, std::vector<storage::ScheduleEvent>, ByName>;
-  // What was told between two writes of what belongs to no home.
+  // The events between two writes of rows that belong to no home.
   struct Told {
     std::uint64_t number = 0;
     Forwards forwards;
@@ -311,7 +311,7 @@ class BucketTier {
   };
   using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
 
-  // What a home costs while nothing of it is in memory.
+  // The memory of a home while no record of it is in memory.
   static constexpr std::size_t home_bytes = sizeof(Homes::value_type) + 4 * sizeof(void*);
   std::size_t homes_bytes() const { return homes_.size() * home_bytes; }
   // Without the homes, which stay whatever leaves memory.
@@ -411,7 +411,8 @@ class BucketTier {
   std::size_t memory_ = 0;
   std::size_t locators_ = 0;
   std::size_t live_ = 0;
-  // What is due later goes to months.  Months before it are closed: they are dealt out to hours.
+  // Records that are due later go to months.  Months before it are closed: they are dealt out to
+  // hours.
   WallTime hours_end_ = WallTime::min();
 
   PendingKey horizon_{WallTime::min(), 0};

@@ -22,7 +22,8 @@ namespace {
 constexpr std::size_t max_lookups = 1'024;
 // So many are freed on the shard's thread.
 constexpr std::size_t chunks_freed_here = 16;
-// Of the budget: a piece that is loaded at once, and from when on what is near is far again.
+// Parts of the budget: the size of a piece that is loaded at once, and the use from which near
+// records become far again.
 constexpr std::size_t piece_share = 8;
 constexpr std::size_t pull_back_from(std::size_t budget) {
   return budget - budget / 8;
@@ -52,13 +53,13 @@ void BucketTier::failed(const Error& error) {
   hooks_.failed(error);
 }
 
-// What is to be done next; false: nothing.
+// Begins the next piece of work; false: there is none.
 bool BucketTier::begin_work(WallTime now) {
   if (!std::exchange(found_last_, false) && begin_finds()) {
     found_last_ = true;
     return true;
   }
-  // What is large is dealt in many pieces; those that write come in between.
+  // A large home is dealt out in many pieces; writes come in between.
   if (std::exchange(dealt_last_, false) && (begin_checkpoint_write() || begin_spill(now)))
     return true;
   return begin_load(now) || begin_checkpoint_write() || begin_spill(now) || begin_finds() ||
@@ -198,7 +199,7 @@ bool BucketTier::begin_load(WallTime now) {
   Home& home = homes_.at(*next);
   if (home.foreign) return begin_adopt(*next), true;
   if (!home.on_disk) return begin_handing({std::min(next->end(), want), 0}), true;
-  // What is near already has to be delivered first, and what is far to be written.
+  // The near records have to be delivered first, and the far ones to be written.
   const std::size_t piece = options_.memory_bytes / piece_share;
   const auto has_room = [&] { return used() + piece <= spill_from() || memory_ <= piece; };
   if (!has_room()) evict(home);  // Of its chunks all that was near may have been delivered.
@@ -442,7 +443,7 @@ void BucketTier::flush() {
       });
 }
 
-// What belongs to no home, at the end of a checkpoint.
+// Writes the rows that belong to no home, at the end of a checkpoint.
 void BucketTier::write_told(bool ends_checkpoint) {
   if (ends_checkpoint) told_due_ = false;
   auto next = std::make_shared<Told>();
@@ -469,7 +470,7 @@ void BucketTier::write_told(bool ends_checkpoint) {
       });
 }
 
-// What is written, and needed by nobody.
+// Forgets events that are written and that no request needs.
 void BucketTier::forget_told() {
   while (!told_kept_.empty() && told_kept_.front()->pin.use_count() == 1) {
     memory_ -= told_kept_.front()->bytes;

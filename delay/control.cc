@@ -46,7 +46,7 @@ void Control::look_handle(std::string_view handle, LookedDone done) {
   if (!first) return done(Looked{});
   context_.tier.find_handle(*first, [first = *first, done = std::move(done)](auto record) mutable {
     if (!record) return done(std::unexpected(record.error()));
-    // What was moved away from this key is not what is named.
+    // A record that was moved away from this key is not the named one.
     if (*record && (*record)->first_key() != first) return done(Looked{});
     done(Looked{std::move(*record), false});
   });
@@ -189,12 +189,13 @@ Result<WallTime> Control::new_due(const Request& asked, const storage::PendingRe
   }
   if (due < first_due_allowed || due > last_due_allowed) {
     return fail(Errc::invalid,
-                fmt::format("the new due time {} is not from {} to {}", format_time(due),
+                fmt::format("the new due time {} is not between {} and {}", format_time(due),
                             format_time(first_due_allowed), format_time(last_due_allowed)));
   }
   if (due >= record.expires) {
-    return fail(Errc::invalid, fmt::format("it expires at {} (x-expire-at), before it would be due",
-                                           format_time(record.expires)));
+    return fail(Errc::invalid,
+                fmt::format("the record expires at {} (x-expire-at), before it would be due",
+                            format_time(record.expires)));
   }
   return due;
 }

@@ -60,7 +60,7 @@ class Control {
   void trace(const TopicPartition& partition, std::string id, BucketTier::Events done);
 
  private:
-  // What an owner asks for.
+  // A request of an owner.
   struct Request {
     enum class Kind { cancel, move, deliver };
     Kind kind;

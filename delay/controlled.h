@@ -1,6 +1,6 @@
 #pragma once
 
-// What a record's owner asks of the delay engine, and its answer.
+// Requests of a record's owner to the delay engine, and their answers.
 
 #include <chrono>
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace tarry::delay {
 
-// What became of a request of a record's owner.
+// The result of such a request.
 enum class ControlOutcome { done, already_delivered, unknown };
 
 struct Controlled {

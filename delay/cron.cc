@@ -363,7 +363,7 @@ std::optional<WallTime> Cron::next(WallTime after, const TimeZone& zone) const {
     const sys_seconds time = zone.first_moment(*match);
     return time <= latest ? std::optional<WallTime>(time) : std::nullopt;
   }
-  // Of each period of the zone those readings that the clock shows in it.
+  // In each period of the zone only the readings that the clock shows in it.
   while (from <= latest) {
     const TimeZone::Period period = zone.period_at(from);
     const auto match = first_match(local_seconds{from.time_since_epoch() + period.offset});

@@ -11,7 +11,7 @@
 namespace tarry::delay {
 namespace {
 
-// What a delivered record takes in its batch beside its stored body, as a rule.
+// The usual bytes of a delivered record in its batch beside its stored body.
 constexpr std::size_t usual_overhead = 80;
 constexpr std::size_t most_expected = 256u << 10;
 
@@ -193,7 +193,7 @@ bool Deliveries::take_turn_of(Filling& filling, const storage::PendingView& reco
   return false;
 }
 
-// What the delivery of a record ends, and what it makes.
+// Notes the removal, and the next run, that the delivery of a record causes.
 void Deliveries::note(Delivery& delivery, NearEntry& entry, const storage::PendingView& record,
                       Run run, WallTime at) {
   std::string_view id;

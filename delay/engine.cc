@@ -63,7 +63,7 @@ void Engine::start() {
   alarm_.start();
 }
 
-// What has become due, what comes near, what may leave.
+// Handles records that have become due, that become near, and that may leave.
 bool Engine::step() {
   const WallTime now = time_.begin_step();
   queues_.end_back_offs(time_.mono());

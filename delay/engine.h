@@ -46,7 +46,7 @@
 //   Alarm, EngineClock, BucketTier  <  ReadyQueues  <  Leaving, Arriving, Awaiting, DurableChanges
 //                                   <  OwnChanges  <  Deliveries  <  Intake, Control
 //
-// What they add up to
+// Together they guarantee
 //   - No record is delivered before its due time by the wall clock, nor twice, nor after it
 //     was cancelled, was replaced or expired.
 //   - Per partition ready records leave in (due, sequence) order.
@@ -106,7 +106,7 @@ class Engine {
   using NewDue = delay::NewDue;
   using Events = BucketTier::Events;
 
-  // What the engine keeps its records in (bucket_tier.h).
+  // The storage of the engine's records (bucket_tier.h).
   struct Storage {
     storage::BucketStore& store;
     Background& background;
@@ -138,7 +138,7 @@ class Engine {
   // The time by which an arrived record counts as due: never later than `arrived`, nor than the
   // believed wall time (clock_step_filter.h).
   WallTime believed(WallTime arrived) { return std::min(arrived, time_.observe()); }
-  // What is known of the ids that a batch takes; may be asked for long before the batch is
+  // Reads the events of the ids that a batch takes; may be asked for long before the batch is
   // accepted. The bytes of the ids live until `done` is called: perhaps at once.
   using IdRows = BucketTier::IdRows;
   void read_ids(const TopicPartition& partition, const BatchSchedules& schedules,
@@ -198,7 +198,7 @@ class Engine {
   void look_handle(std::string_view handle, LookedDone done) {
     control_.look_handle(handle, std::move(done));
   }
-  // What has happened to an id, oldest first; none: it is not known, or not any more.
+  // The events of an id, oldest first; none: the id is unknown, or no longer known.
   void trace(const TopicPartition& partition, std::string id, Events done) {
     control_.trace(partition, std::move(id), std::move(done));
   }

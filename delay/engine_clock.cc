@@ -11,8 +11,8 @@ void EngineClock::start() {
   last_mono_ = mono();
 }
 
-// What became due while the clock jumped ahead was missed; what is accepted after it was set back
-// was not.
+// A run that became due while the clock jumped ahead was missed; one that is accepted after the
+// clock was set back was not.
 WallTime EngineClock::begin_step() {
   constexpr milliseconds jump = std::chrono::minutes{1};
   const WallTime now = observe();

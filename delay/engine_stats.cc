@@ -16,11 +16,11 @@ void EngineStats::report(MetricSink& sink) const {
   sink.counter({"tarry_delay_cancelled_total", "Records that were cancelled."}, cancelled_total);
   sink.counter({"tarry_delay_moved_total", "Records that were given another due time."},
                moved_total);
-  sink.counter({"tarry_delay_recurred_total",
-                "Deliveries after which their record is due again: recurring ones."},
-               recurred_total);
+  sink.counter(
+      {"tarry_delay_recurred_total", "Deliveries of recurring records that are due again."},
+      recurred_total);
   sink.counter({"tarry_delay_left_out_total",
-                "Times at which missed runs of a recurring record were left out."},
+                "How many times missed runs of a recurring record were skipped."},
                left_out_total);
   sink.counter(
       {"tarry_delay_cancel_unknown_total", "Cancels from clients whose id was not pending."},
@@ -38,11 +38,10 @@ void EngineStats::report(MetricSink& sink) const {
   sink.counter({"tarry_delay_damaged_total",
                 "Due records that cannot be read; they are kept, and the log names them."},
                damaged_total);
-  sink.counter(
-      {"tarry_delay_freed_bytes_total",
-       "Bytes of what was cancelled, or whose topic was deleted, freed on the disk before its "
-       "time came."},
-      tier.freed_bytes);
+  sink.counter({"tarry_delay_freed_bytes_total",
+                "Bytes of cancelled records, and of records of deleted topics, freed on the disk "
+                "before their due time."},
+               tier.freed_bytes);
   sink.counter({"tarry_delay_refused_total", "Deliveries that had to be tried again."},
                refused_total);
   sink.histogram({"tarry_delay_lag_seconds",

@@ -70,11 +70,11 @@ Result<HeaderAliases> HeaderAliases::parse(std::string_view text) {
       return refuse(
           fmt::format("ends in no alias of 1 to {} visible ASCII characters", max_name_bytes));
     if (!find_name(originals, name).empty() || !find_name(added, name).empty())
-      return refuse("gives a name of Tarry's own another meaning");
+      return refuse("gives one of Tarry's own names another meaning");
     if (const auto known = all.original_of(name); !known.empty())
       return refuse(fmt::format("gives {} a second time, first for {}", printable(name), known));
     if (all.aliases_.size() == max_aliases)
-      return refuse(fmt::format("is more than the {} aliases that there can be", max_aliases));
+      return refuse(fmt::format("exceeds the limit of {} aliases", max_aliases));
     all.aliases_.push_back({std::string(name), original});
   }
   return all;

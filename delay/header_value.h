@@ -1,6 +1,6 @@
 #pragma once
 
-// What the values of the headers that schedule a record say, or an error for the producer that
+// Reads the values of the headers that schedule a record, or makes an error for the producer that
 // names header and value: `x-every: "soon" is not a duration; write ...`.
 //
 // Pure; any thread.

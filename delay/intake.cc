@@ -36,7 +36,7 @@ std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const
 
 const ScheduleErrors in_delivery =
     refuse(ScheduleErrors::Kind::busy,
-           "a record with an id of this batch is just being delivered or moved; try again",
+           "a record with an id of this batch is being delivered or moved right now; try again",
            "id_in_delivery");
 
 }  // namespace
@@ -80,7 +80,7 @@ std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
   if (schedules.sequences > 0 && context_.tier.is_full()) {
     context_.alarm.wake();
     return refuse(ScheduleErrors::Kind::busy,
-                  "the memory for delayed records (tarry.delay.memory.bytes) is spent until some "
+                  "the memory for delayed records (tarry.delay.memory.bytes) is used up until some "
                   "are on the disk or delivered; try again",
                   "delay_memory_full");
   }
@@ -245,7 +245,7 @@ void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted,
 // next start reads it from the journal.
 void Intake::appended(const Accepted& accepted) noexcept {
   if (accepted.is_long_) {
-    // What was taken in steps is leaving already.
+    // Records that were taken in steps are leaving already.
     const std::size_t taken = accepted.removed_.size() - accepted.on_arrival_.size();
     for (std::size_t i = accepted.held_ ? taken : 0; i < accepted.removed_.size(); ++i)
       leaving_.begin(accepted.removed_[i].key.sequence);

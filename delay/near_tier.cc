@@ -38,7 +38,7 @@ NearTier::~NearTier() {
 }
 
 NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition) {
-  // What was moved may still be in its partition's queue under its former key.
+  // A moved record may still be in its partition's queue under its former key.
   if (const NearEntry* const known = find(key.sequence);
       known != nullptr && known->state_ != NearEntry::State::abandoned)
     return nullptr;
@@ -71,7 +71,7 @@ void NearTier::erase(NearEntry& entry) {
   index_erase(entry);
   free_.push_back(&entry);
   if (--size_ == 0 && slabs_.size() > 64) {
-    // What a burst took is given back when it has gone.
+    // The memory of a burst is given back when the burst is over.
     free_.clear();
     free_.shrink_to_fit();
     slabs_.clear();
@@ -165,7 +165,7 @@ void NearTier::grow_index() {
   }
 }
 
-// What was pushed on past the hole moves back into it, so that no search ends too soon.
+// An entry that was pushed past the hole moves back into it, so that no search ends too early.
 void NearTier::index_erase(const NearEntry& entry) {
   const std::size_t mask = index_.size() - 1;
   std::size_t hole = slot_for(entry.key_.sequence);

@@ -343,7 +343,7 @@ bool ReadyQueues::sweep_deleted(std::size_t& budget) {
     for (; queue.deleted && !queue.items.empty(); --budget) {
       if (budget == 0) return true;
       NearEntry& first = pop(queue);
-      // What is leaving is counted by what takes it away.
+      // A leaving record is counted by the change that removes it.
       if (first.state() != NearEntry::State::abandoned) ++context_.totals.dropped_total;
       near_.erase(first);
       --queue.entries;

@@ -70,7 +70,7 @@ class ReadyQueues {
 
   // Queues what is soon due, and puts partitions in line.  True: there is more to do at once.
   bool advance(WallTime now);
-  // What may leave up to the horizon is near now.
+  // Records that may leave up to the horizon are near now.
   void settle();
   void end_back_offs(MonoTime now);
   // When advance() has something to do, and when a back-off ends.
@@ -93,7 +93,7 @@ class ReadyQueues {
 
   // The first of what is due by `latest`, off its queue; null when nothing may leave.
   NearEntry* take(PartitionSlot slot, WallTime latest);
-  // What becomes of an entry that was taken:
+  // The outcomes of an entry that was taken:
   void put_back(NearEntry& entry);  // it is queued as before,
   void set_in_flight(NearEntry& entry) { near_.set_in_flight(entry); }
   void erase(NearEntry& entry);  // it is gone.
@@ -128,7 +128,8 @@ class ReadyQueues {
   std::size_t overdue() const;  // Due, not in flight.
   std::size_t bytes() const { return near_.bytes() + queued_ * sizeof(DueQueue::Item); }
   timing::TimingWheel::Stats wheel_stats() const { return near_.wheel_stats(); }
-  // What they take at most: a locator with its places in the list of free ones and in the index.
+  // The upper bound of their memory: a locator with its places in the list of free ones and in the
+  // index.
   std::size_t locator_bytes() const {
     return near_.size() * (sizeof(NearEntry) + 5 * sizeof(NearEntry*)) +
            queued_ * sizeof(DueQueue::Item);

@@ -102,8 +102,8 @@ class Recurrence {
     std::optional<WallTime> next;     // When the record is due again; empty: it is gone.
     bool left_out = false;            // Missed runs that will not be delivered.
   };
-  // What to do with the pending record now that it is due at `due`: the time of its run, or where
-  // it was moved.
+  // The next step for the pending record now that it is due at `due`: the time of its run, or the
+  // time to which it was moved.
   Turn turn(WallTime due, WallTime running_since, const MissedPolicy& policy) const;
 
   // Makes this the recurrence of the record that is pending after `turn`, which has a `next`.
@@ -138,7 +138,7 @@ class Recurrence {
   // By the rule and x-until alone.
   std::optional<WallTime> next_after(WallTime time) const;
   std::optional<WallTime> last_before(WallTime time) const;
-  // Of the runs after `after` and before `before` the `n`th from the end; empty if there are fewer.
+  // The `n`th from the end of the runs after `after` and before `before`; empty if there are fewer.
   std::optional<WallTime> nth_last(WallTime after, WallTime before, std::uint32_t n) const;
 
   Rule rule_;

@@ -89,8 +89,8 @@ std::string_view near_one_of(unsigned candidates, std::string_view name) {
   });
 }
 
-// What stands at the "x-" at `at`, behind the length of a name.  `slips_too`: it is not known yet
-// that there are any.
+// Checks the name with the "x-" at `at`, after the length of a name.  `slips_too`: it is not known
+// yet that there are any.
 NamesFound name_at(Bytes bytes, std::size_t at, bool slips_too) {
   // Zigzag: names are shorter than 64 bytes, so their length is one byte, doubled.
   const std::size_t doubled = at == 0 ? 0 : bytes[at - 1];
@@ -311,7 +311,7 @@ std::optional<ScheduleError> cancel_error(const GivenHeaders& given) {
   return std::nullopt;
 }
 
-// Of an x-expire-at a small number is an error too: the record would be dropped without a trace.
+// A small number in x-expire-at is an error too: the record would be dropped without a trace.
 std::optional<ScheduleError> expiry_range_error(const std::optional<Bytes>& value,
                                                 WallTime expires) {
   auto error = range_error(header::expire_at, value, expires);

@@ -47,7 +47,8 @@ struct TopicDelay {
   bool log_append_time = false;               // message.timestamp.type
   std::size_t max_message_bytes = 1'048'588;  // Bounds delivered batches, not records.
   MissedPolicy missed{};                      // tarry.delay.missed, tarry.delay.missed.max
-  // Of delivered batches (compression.type); empty: that of the producer of their records.
+  // The codec of delivered batches (compression.type); empty: the one that their records' producer
+  // used.
   std::optional<records::Codec> codec = std::nullopt;
 };
 
@@ -57,7 +58,7 @@ struct Departures {
   std::span<const storage::PendingAdded> again;
 };
 
-// What the engine is told of a delivery.
+// The calls by which the engine learns how a delivery went.
 struct DeliveryTold {
   // It is in the journal: `first` is the place of the first of Departures::gone, and the others,
   // then Departures::again, follow it one by one.  Not called when it is refused.

@@ -193,7 +193,7 @@ struct TimeZone::Block {
 // Takes a header and its table from the front of `rest`.
 Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_bytes) {
   if (rest.size() < header_bytes || as_text(rest.first(4)) != "TZif")
-    return damaged("it is no TZif file");
+    return damaged("it is not a TZif file");
   Block block;
   block.version = rest[4];
   std::array<std::uint64_t, 6> counts{};  // Each below 2^32, so that no sum of sizes overflows.
@@ -331,7 +331,7 @@ sys_seconds TimeZone::first_moment(local_seconds reading) const {
 
 local_seconds TimeZone::highest_reading(sys_seconds time) const {
   time = std::clamp(time, first_asked, last_asked);
-  // What was shown before that is less than what is shown now.
+  // Earlier readings are less than the current one.
   Period period = period_at(time - 2 * max_offset);
   local_seconds highest = local_seconds::min();
   while (period.end <= time) {

@@ -102,7 +102,7 @@ class Purgatory {
   void cancel_all();
 
   const KindMetrics& metrics(Kind kind) const { return metrics_.at(kind.index()); }
-  // Of every kind, by its index, as they are at `now`.
+  // The figures of every kind, by its index, as they are at `now`.
   std::vector<KindStats> stats(Tick now) const;
 
  private:

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds wait_for_memory{1};
 
 }  // namespace
 
-// What waits for the same threads.
+// The jobs that wait for the same threads.
 class BlockingPool::Queue {
  public:
   struct Job {

@@ -47,8 +47,8 @@ std::vector<ConfigKey> process_keys() {
       {"tarry.log.level", "info", "", ConfigType::string,
        "The lowest level of log lines that the broker writes to stderr.", set_log_level_key},
       {"tarry.metrics.max.series", "1000", "", ConfigType::integer,
-       "How many topics, or partitions of groups, /metrics tells apart in one metric, the first by "
-       "name; those beyond are summed under the label \"(other)\".",
+       "The largest number of topics, or partitions of groups, that one metric in /metrics lists, "
+       "the first by name; the others are summed under the label \"(other)\".",
        broker_number(&BrokerConfig::metrics_max_series, 0, 1'000'000)},
       {"tarry.shards", "0", "", ConfigType::integer,
        "The number of threads that serve clients; 0: one for each core. It may be changed at any "
@@ -89,17 +89,16 @@ std::vector<ConfigKey> connection_keys() {
        session_number(&SessionLimits::idle, 1, max_time_ms)},
       {"tarry.admin.allowed.hosts", "", "", ConfigType::list,
        "Further names under which clients may address the admin, when they reach it through an SSH "
-       "tunnel, a container's port or a proxy: localhost for any port, tarry.example.com:8443 for "
-       "one. * allows every name, also one that a hostile page has pointed at this machine.",
+       "tunnel, a container's port or a proxy: localhost allows any port, tarry.example.com:8443 "
+       "one. * allows every name, even one that a hostile page has pointed at this machine.",
        set_admin_allowed_hosts},
       {"tarry.admin.open.reads", "false", "", ConfigType::boolean,
-       "Whether the admin may be read without a token beyond loopback too, by anyone who can "
-       "connect. Changes need the token all the same, and names have to be in "
+       "Whether anyone who can connect may read the admin without a token, also beyond loopback. "
+       "Changes still need the token, and the names that clients use must be in "
        "tarry.admin.allowed.hosts.",
        set_admin_open_reads},
       {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
-       "The address of the admin's HTTP, or off. Beyond loopback it needs the token for reading "
-       "too.",
+       "The address of the admin over HTTP, or off. Beyond loopback, reading needs the token too.",
        set_admin_listener},
   };
 }
@@ -142,7 +141,7 @@ std::vector<ConfigKey> topic_keys() {
       {"delete.topic.enable", "true", "", ConfigType::boolean, "Whether topics may be deleted.",
        broker_flag(&BrokerConfig::delete_topics)},
       {"num.partitions", "1", "", ConfigType::integer,
-       "The number of partitions of a topic that is created without one.",
+       "The number of partitions of a topic that is created without a number.",
        broker_number(&BrokerConfig::num_partitions, 1, 100'000)},
       {"tarry.max.partitions", "200000", "", ConfigType::integer,
        "The largest number of partitions of all topics together.",
@@ -157,8 +156,8 @@ std::vector<ConfigKey> producer_keys() {
        "retries.",
        broker_time(&BrokerConfig::producer_id_expiration, 1)},
       {"tarry.decompressed.max.bytes", "134217728", "bytes", ConfigType::long_,
-       "The largest size to which a batch may decompress; a few kilobytes can claim gigabytes. One "
-       "shard holds at most twice as much of decompressed batches.",
+       "The largest size to which a batch may decompress; a few compressed kilobytes can claim "
+       "gigabytes. All decompressed batches of one shard together take at most twice as much.",
        broker_number(&BrokerConfig::decompressed_max_bytes, 1024, std::int64_t{1} << 31)},
       {"tarry.delay.header.aliases", "", "", ConfigType::list,
        "Further names for the headers that schedule a record, so that producers of another "
@@ -167,7 +166,7 @@ std::vector<ConfigKey> producer_keys() {
        set_header_aliases_key},
       {"tarry.delay.memory.bytes", "268435456", "bytes", ConfigType::long_,
        "The memory for pending records, of all shards together; each shard has an equal share, but "
-       "at least 4 MiB. The others are on disk until their due time is near.",
+       "at least 4 MiB. Records that do not fit are on disk until their due time is near.",
        broker_number(&BrokerConfig::delay_memory_bytes, std::int64_t{16} << 20,
                      std::int64_t{1} << 40)},
       {"tarry.delay.remember.ms", "3600000", "ms", ConfigType::long_,
@@ -211,12 +210,12 @@ std::vector<ConfigKey> offset_keys() {
        "How long a commit may take to become durable; after that the client is told to try again.",
        broker_time(&BrokerConfig::offsets_commit_timeout, 1)},
       {"offsets.retention.check.interval.ms", "600000", "ms", ConfigType::long_,
-       "How often the broker looks for committed offsets that have expired; those of one group "
-       "that expire within this time of each other go together.",
+       "How often the broker looks for committed offsets that have expired; offsets of one group "
+       "that expire within this time of each other are removed together.",
        broker_time(&BrokerConfig::offsets_retention_check, 1)},
       {"offsets.retention.minutes", "10080", "minutes", ConfigType::integer,
-       "How long the offsets of a group are kept after its last member has left; if its consumers "
-       "never join, after they were committed.",
+       "How long the offsets of a group are kept after its last member has left, or after each "
+       "commit if its consumers never join.",
        number(1, max_int,
               [](Config& config, std::int64_t value) {
                 config.broker.offsets_retention = std::chrono::minutes{value};
@@ -268,7 +267,7 @@ std::vector<ConfigKey> storage_keys() {
        "The size of one journal file; at least two of them must fit into tarry.journal.max.bytes.",
        set_journal_file_bytes},
       {"tarry.journal.max.bytes", "268435456", "bytes", ConfigType::long_,
-       "The largest size of a shard's journal, which is what recovery reads at most.",
+       "The largest size of a shard's journal; recovery reads at most this much for each shard.",
        broker_number(&BrokerConfig::journal_max_bytes, 33'554'432, std::int64_t{1} << 40)},
   };
 }

@@ -74,7 +74,7 @@ class Listener {
   // Takes a socket over.  Called on shard 0's thread.
   using Take = std::function<void(int descriptor, boost::asio::ip::tcp protocol, std::string peer)>;
 
-  // Who is given a connection calls open.ended() when it has ended.
+  // The receiver of a connection calls open.ended() when it has ended.
   Listener(boost::asio::io_context& context, const Clock& clock, BoundAddress bound,
            OpenConnections& open, Take take);
   ~Listener();

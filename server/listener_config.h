@@ -32,7 +32,7 @@ struct ListenerConfig {
   // The ssl.* and sasl.* settings that hold for it, without the prefix; only what was given.
   std::map<std::string, std::string, std::less<>> settings;
 
-  // Of the names of its TLS settings: "ssl.", and for the admin "tarry.admin.tls.".
+  // The prefix of its TLS settings' names: "ssl.", and for the admin "tarry.admin.tls.".
   std::string_view tls_prefix = "ssl.";
 
   // Empty: not given.

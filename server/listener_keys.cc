@@ -117,12 +117,13 @@ std::vector<ConfigKey> listener_keys() {
   return {
       {"advertised.listeners", "", "", ConfigType::string,
        "The addresses that the broker tells clients to connect to, each under its listener's name; "
-       "a client is told that of the listener that it asked. A listener that is not named here "
-       "advertises 127.0.0.1 if it is on localhost, the machine's host name if it is on another "
-       "address.",
+       "a client gets the address of the listener to which it is connected. A listener that is not "
+       "named here advertises 127.0.0.1 if it is on localhost, the machine's host name if it is on "
+       "another address.",
        set_advertised_listeners},
       {"inter.broker.listener.name", "", "", ConfigType::string,
-       "Has no effect, because there is one broker; it has to name a listener.", set_inter_broker},
+       "Has no effect, because there is one broker; it must name a listener if it is set.",
+       set_inter_broker},
       {"listener.security.protocol.map",
        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", "",
        ConfigType::string,
@@ -145,11 +146,11 @@ std::vector<ConfigKey> tls_keys() {
                        "The ciphers that clients may use, under their names in the TLS standards. "
                        "Empty: OpenSSL's defaults.",
                        check_cipher_suites),
-      per_listener_key("ssl.client.auth", "none", text,
-                       "Whether clients on SSL listeners have to show a certificate: required, "
-                       "requested or none. It does not hold for SASL_SSL, unless it is given for "
-                       "that listener by its name.",
-                       one_of({"required", "requested", "none"})),
+      per_listener_key(
+          "ssl.client.auth", "none", text,
+          "Whether clients on SSL listeners have to show a certificate: required, requested or "
+          "none. It does not apply to SASL_SSL listeners, unless it is set for one by its name.",
+          one_of({"required", "requested", "none"})),
       per_listener_key("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", ConfigType::list,
                        "The versions of TLS that clients may use.", check_enabled_protocols),
       per_listener_key("ssl.key.password", "", secret, "The password of an encrypted private key.",
@@ -173,17 +174,19 @@ std::vector<ConfigKey> tls_keys() {
                        "The format of the private key and the certificates.", pem_alone),
       per_listener_key("ssl.principal.mapping.rules", "DEFAULT", text,
                        "How the name in a client's certificate becomes its principal: rules as in "
-                       "RULE:^CN=(.*?),.*$/$1/L,DEFAULT, of which the first that matches counts.",
+                       "RULE:^CN=(.*?),.*$/$1/L,DEFAULT, the first rule that matches is used.",
                        check_principal_rules),
       per_listener_key("ssl.protocol", "TLSv1.3", text,
                        "The newest version of TLS: TLSv1.3 or TLSv1.2 (ssl.enabled.protocols).",
                        one_of({"TLSv1.3", "TLSv1.2", "TLS"})),
-      per_listener_key("ssl.truststore.certificates", "", secret,
-                       "The certificates in PEM of those who sign clients' certificates.",
-                       pem("certificates in PEM, beginning with -----BEGIN CERTIFICATE-----")),
-      per_listener_key("ssl.truststore.location", "", text,
-                       "A PEM file with the certificates of those who sign clients' certificates.",
-                       any_line("the path of a PEM file")),
+      per_listener_key(
+          "ssl.truststore.certificates", "", secret,
+          "The certificates, in PEM, of the authorities that sign clients' certificates.",
+          pem("certificates in PEM, beginning with -----BEGIN CERTIFICATE-----")),
+      per_listener_key(
+          "ssl.truststore.location", "", text,
+          "A PEM file with the certificates of the authorities that sign clients' certificates.",
+          any_line("the path of a PEM file")),
       per_listener_key("ssl.truststore.password", "", secret,
                        "Must be empty: a PEM file with certificates has no password.",
                        no_store_password),
@@ -197,7 +200,7 @@ std::vector<ConfigKey> tls_keys() {
 std::vector<ConfigKey> admin_tls_keys() {
   return {
       admin_tls_key("tarry.admin.tls.key.password", ConfigType::password,
-                    "The password of the admin's private key, if that is encrypted.",
+                    "The password of the admin's private key, if the key is encrypted.",
                     any_line("one line of text")),
       admin_tls_key("tarry.admin.tls.keystore.certificate.chain", ConfigType::password,
                     "The admin's certificate in PEM, followed by those that signed it.",
@@ -207,7 +210,7 @@ std::vector<ConfigKey> admin_tls_keys() {
                     pem("a private key in PEM, beginning with -----BEGIN PRIVATE KEY-----")),
       admin_tls_key("tarry.admin.tls.keystore.location", ConfigType::string,
                     "A PEM file with the admin's private key and certificates; with it the admin "
-                    "speaks HTTPS alone. It is read at the start and on SIGHUP.",
+                    "serves HTTPS only. It is read at the start and on SIGHUP.",
                     any_line("the path of a PEM file")),
   };
 }

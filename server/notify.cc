@@ -60,7 +60,7 @@ int send_datagram(const std::string& path, std::string_view bytes) {
   return failure;
 }
 
-// What one plea asks for: three may be late or lost.
+// The time that one request for more time asks for: three may be late or lost.
 constexpr int pleas_ahead = 4;
 
 }  // namespace
@@ -72,7 +72,7 @@ ServiceManager ServiceManager::from_environment() {
 void ServiceManager::tell(std::string_view lines) const {
   if (!listens()) return;
   if (const int failure = send_datagram(socket_path_, lines); failure != 0) {
-    log_warn("server", "the service manager cannot be told {}: NOTIFY_SOCKET={}: {}",
+    log_warn("server", "the service manager does not get the message {}: NOTIFY_SOCKET={}: {}",
              printable(lines), printable(socket_path_), std::strerror(failure));
   }
 }

@@ -10,16 +10,17 @@ std::string OpenConnections::begin(std::string_view peer) {
   const std::lock_guard lock(mutex_);
   if (count_ >= max_) {
     return fmt::format(
-        "{} are open, which is the limit (max.connections, or less if the limit of open files is "
-        "low)",
+        "{} connections are open, which is the limit (max.connections, or less if the limit of "
+        "open files is low)",
         max_);
   }
   const auto address = address_of(peer);
   auto found = of_address_.find(address);
   const std::size_t open = found == of_address_.end() ? 0 : found->second;
   if (open >= max_of_address_) {
-    return fmt::format("{} are open from its address, which is the limit (max.connections.per.ip)",
-                       open);
+    return fmt::format(
+        "{} connections are open from its address, which is the limit (max.connections.per.ip)",
+        open);
   }
   if (found == of_address_.end()) found = of_address_.emplace(std::string(address), 0).first;
   ++found->second;

@@ -21,7 +21,7 @@ bool PeerWatch::open() {
   if (descriptor < 0) {
     log_warn("server",
              "the broker cannot watch connections that are at their limits, and will notice late "
-             "when such a client goes: {}",
+             "when such a client disconnects: {}",
              std::generic_category().message(errno));
     return false;
   }
@@ -31,7 +31,7 @@ bool PeerWatch::open() {
     ::close(descriptor);
     log_warn("server",
              "the broker cannot watch connections that are at their limits, and will notice late "
-             "when such a client goes: {}",
+             "when such a client disconnects: {}",
              error.message());
     return false;
   }

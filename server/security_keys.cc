@@ -68,7 +68,7 @@ Result<> set_super_users(Config& config, std::string_view value) {
     const auto end = value.find(';');
     const auto user = trimmed(value.substr(0, end));
     if (!user.empty() && !user.starts_with("User:"))
-      return fail(Errc::invalid, "a list with semicolons, as in User:alice;User:bob");
+      return fail(Errc::invalid, "a list separated by semicolons, as in User:alice;User:bob");
     if (!user.empty()) users.emplace(user);
     value.remove_prefix(end == std::string_view::npos ? value.size() : end + 1);
   }
@@ -86,29 +86,26 @@ Result<> set_allow_without_rule(Config& config, std::string_view value) {
 std::vector<ConfigKey> security_keys() {
   return {
       {"allow.everyone.if.no.acl.found", "false", "", ConfigType::boolean,
-       "Whether everybody may do everything with a topic or group for which there is no rule at "
-       "all.",
+       "Whether a topic or group that has no rule at all is open to everybody.",
        set_allow_without_rule},
       {"authorizer.class.name", "", "", ConfigType::string,
-       "Any of Kafka's authorizers switches rules of who may do what on, as in "
-       "org.apache.kafka.metadata.authorizer.StandardAuthorizer. Empty: everybody may do "
-       "everything.",
+       "The name of any of Kafka's authorizers switches access rules (ACLs) on. Empty: everybody "
+       "may do everything.",
        set_authorizer},
       {"connection.failed.authentication.delay.ms", "100", "ms", ConfigType::integer,
-       "How long the answer to a failed login waits; each further failure of the same address "
-       "within a minute waits twice as long, up to 32 times.",
+       "How long the broker delays the answer to a failed login; each further failure from the "
+       "same address within a minute doubles the delay, up to 32 times this value.",
        broker_time(&BrokerConfig::failed_login_delay, 0)},
       per_listener_key("sasl.enabled.mechanisms", "GSSAPI", ConfigType::list,
                        "How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, "
                        "SCRAM-SHA-512. GSSAPI means none.",
                        check_mechanisms),
-      per_listener_key(
-          "sasl.jaas.config", "", ConfigType::password,
-          "PLAIN's users, given for one listener as "
-          "listener.name.NAME.plain.sasl.jaas.config, in one line that ends with a "
-          "semicolon: org.apache.kafka.common.security.plain.PlainLoginModule required "
-          "user_alice=\"secret\"; is the user alice.",
-          check_jaas),
+      per_listener_key("sasl.jaas.config", "", ConfigType::password,
+                       "PLAIN's users, given for one listener as "
+                       "listener.name.NAME.plain.sasl.jaas.config, in one line that ends with a "
+                       "semicolon: org.apache.kafka.common.security.plain.PlainLoginModule "
+                       "required user_alice=\"secret\"; defines the user alice.",
+                       check_jaas),
       {"super.users", "", "", ConfigType::string,
        "Principals that may do everything, as in User:alice;User:CN=bob,O=Example.",
        set_super_users},

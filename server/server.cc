@@ -264,7 +264,7 @@ Server::Parts::TlsContexts Server::Parts::read_certificates(
     if (made) {
       context = std::move(*made);
     } else {
-      log_error("server", "listener {} keeps the certificate that it has: {}", listener.name,
+      log_error("server", "listener {} keeps its current certificate: {}", listener.name,
                 made.error().message);
     }
   }
@@ -333,7 +333,8 @@ Result<> Server::Parts::open() {
   return {};
 }
 
-// What the broker does not use itself.  On shard 0's thread, or before the threads run.
+// The settings that the broker does not use itself.  On shard 0's thread, or before the threads
+// run.
 void Server::Parts::settings_changed(const Config& now) {
   set_log_level(now.log_level);
   set_log_format(now.log_format);
@@ -341,7 +342,7 @@ void Server::Parts::settings_changed(const Config& now) {
   limits = now.sessions;
   {
     const std::lock_guard lock(listeners_mutex);
-    // What a client sets again is read again, though it is the same path.
+    // A file that a client sets again is read again, even if the path is the same.
     listeners_now = now.listeners;
   }
   use_certificates(read_certificates(now.listeners));
@@ -485,7 +486,7 @@ void Server::reload() {
   asio::post(parts.loops[0]->context,
              [&parts, contexts = std::move(contexts)] { parts.use_certificates(contexts); });
   if (const auto read = parts.read_admin_certificate(); !read)
-    log_error("server", "the admin keeps the certificate that it has: {}", read.error().message);
+    log_error("server", "the admin keeps its current certificate: {}", read.error().message);
 }
 
 void Server::ask_shards(std::function<void()> all_answered) {

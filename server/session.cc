@@ -61,8 +61,9 @@ asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
   if (room) {
     answer = co_await handler.run(std::move(context));
   } else {
-    answer.close = fmt::format("a request of {} bytes found no memory in time (tarry.memory.bytes)",
-                               context.frame_bytes);
+    answer.close =
+        fmt::format("no memory became free in time for a request of {} bytes (tarry.memory.bytes)",
+                    context.frame_bytes);
   }
   co_return answer;
 }

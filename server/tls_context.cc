@@ -249,7 +249,7 @@ Result<> put_protocols(SSL_CTX* context, const ListenerConfig& listener) {
   if (ciphers.empty()) return {};
   const auto suites = parse_cipher_suites(ciphers);
   if (!suites) return std::unexpected(suites.error());
-  // What is not named is not spoken: without ciphers of its own a version is left out.
+  // A version without a named cipher is switched off.
   if (suites->of_tls_1_2.empty()) SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
   if (suites->of_tls_1_3.empty()) SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
   if ((suites->of_tls_1_2.empty() && !has_1_3) || (suites->of_tls_1_3.empty() && !has_1_2)) {

@@ -104,8 +104,8 @@ class TlsHandshakes::Worker {
     handshake->deadline.expires_after(limits_.time);
     handshake->deadline.async_wait([this, handshake](const boost::system::error_code& why) {
       if (why || handshake->gone) return;
-      end(handshake, fmt::format("its TLS handshake is not done after {} ms", limits_.time.count()),
-          true);
+      end(handshake,
+          fmt::format("its TLS handshake did not end within {} ms", limits_.time.count()), true);
     });
     wait(handshake, tcp::socket::wait_read);
   }

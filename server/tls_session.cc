@@ -32,7 +32,7 @@ std::string handshake_failure(const SSL* ssl) {
     case SSL_R_PACKET_LENGTH_TOO_LONG:
       return "the client does not speak TLS; it needs security.protocol=SSL or SASL_SSL";
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-      return "the client shows no certificate (ssl.client.auth=required)";
+      return "the client sent no certificate (ssl.client.auth=required)";
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
       return fmt::format("the client's certificate is not accepted: {} (ssl.truststore)",
                          X509_verify_cert_error_string(SSL_get_verify_result(ssl)));
@@ -43,9 +43,9 @@ std::string handshake_failure(const SSL* ssl) {
       return fmt::format("the client does not accept the broker's certificate ({})",
                          ERR_reason_error_string(error));
     case SSL_R_UNSUPPORTED_PROTOCOL:
-      return "the client speaks no enabled version of TLS (ssl.enabled.protocols)";
+      return "the client supports no enabled version of TLS (ssl.enabled.protocols)";
     case SSL_R_NO_SHARED_CIPHER:
-      return "the client speaks no enabled cipher (ssl.cipher.suites)";
+      return "the client supports no enabled cipher (ssl.cipher.suites)";
     default:
       const char* reason = ERR_reason_error_string(error);
       return reason == nullptr ? "the connection broke" : reason;

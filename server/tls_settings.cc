@@ -71,8 +71,8 @@ Result<CipherSuites> parse_cipher_suites(std::string_view value) {
     if (known.empty() || !is_one_name ||
         SSL_CTX_set_cipher_list(scratch.get(), known.c_str()) != 1) {
       return fail(Errc::invalid,
-                  "names of ciphers with commas between them, as in TLS_AES_256_GCM_SHA384,"
-                  "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384");
+                  "names of ciphers separated by commas, as in "
+                  "TLS_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384");
     }
     suites.of_tls_1_2 += (suites.of_tls_1_2.empty() ? "" : ":") + known;
   }
@@ -94,7 +94,7 @@ Result<> check_enabled_protocols(std::string_view value) {
     rest.remove_prefix(std::min(rest.size(), end + 1));
   }
   if (good) return {};
-  return fail(Errc::invalid, "TLSv1.2, TLSv1.3 or both with a comma between them");
+  return fail(Errc::invalid, "TLSv1.2, TLSv1.3 or both separated by a comma");
 }
 
 Result<PrincipalRules> PrincipalRules::parse(std::string_view value) {
@@ -115,7 +115,7 @@ Result<PrincipalRules> PrincipalRules::parse(std::string_view value) {
       try {
         rule.pattern.emplace(*pattern);
       } catch (const std::regex_error&) {
-        return fail(Errc::invalid, fmt::format("{}; {} is no regular expression", allowed_rules,
+        return fail(Errc::invalid, fmt::format("{}; {} is not a regular expression", allowed_rules,
                                                printable(*pattern)));
       }
       rule.replacement = std::move(*replacement);

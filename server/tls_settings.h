@@ -17,7 +17,8 @@ Result<> check_cipher_suites(std::string_view value);
 Result<> check_enabled_protocols(std::string_view value);
 Result<> check_principal_rules(std::string_view value);
 
-// Of ssl.cipher.suites, as OpenSSL takes them: those of TLS 1.3 apart from those before.
+// The ciphers of ssl.cipher.suites in OpenSSL's form: those of TLS 1.3 separate from the older
+// ones.
 struct CipherSuites {
   std::string of_tls_1_2;  // Empty: none was named.
   std::string of_tls_1_3;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a shard tells the BucketStore, and what it gets from it.
+// The values that go from a shard to the BucketStore and back.
 
 #include <array>
 #include <chrono>
@@ -58,7 +58,7 @@ struct Forward {
   std::optional<PendingKey> now;
 };
 
-// What happened to an id, in its order.
+// An event of an id, in its order.
 struct ScheduleEvent {
   enum class Kind : std::uint8_t {
     scheduled = 0,  // Also again: moved, or the next occurrence.
@@ -91,7 +91,7 @@ struct LoadedChunk {
   LiveEntries live;  // None: the caller removes it with the next write of its home.
 };
 
-// What next_piece() did.
+// The result of next_piece().
 struct Piece {
   bool loaded = false;  // If not, it has downgraded a part of what is too large: call it again.
   // The records before `until` are those that were asked for: all of `chunks` that lie before it,
@@ -101,7 +101,7 @@ struct Piece {
   BucketLevel level = BucketLevel::hour;  // Of the buckets that were small enough.
 };
 
-// What lies in a level of buckets.
+// The contents of a level of buckets.
 struct LevelSize {
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;

@@ -79,7 +79,7 @@ class Deal {
     JournalPlace place;
   };
 
-  // What a month has dealt out is counted in its hours from now on.
+  // The records that a month has dealt out are counted in its hours from now on.
   void moved(rocksdb::WriteBatch& batch, const Bucket& bucket, const std::vector<Part>& entries) {
     if (!counted_in_) return;
     std::map<TopicId, std::int64_t> counts;

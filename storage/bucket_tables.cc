@@ -550,7 +550,7 @@ Result<> BucketTables::forget_dropped(const std::set<Bucket>& homes) {
   return {};
 }
 
-// Whoever hid them did not write; drop_topic() says where they end.
+// hide_topic() does not write; drop_topic() says where the topics end.
 Result<> BucketTables::mark_hidden() {
   rocksdb::WriteBatch batch;
   const std::lock_guard marks(marking);

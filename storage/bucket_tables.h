@@ -24,7 +24,7 @@ namespace tarry::storage {
 using TopicSet = std::set<TopicId>;
 class BucketMoment;
 
-// What compaction may drop of the ids.  RocksDB's threads ask it.
+// The ids that compaction may drop.  RocksDB's threads ask it.
 struct ForgottenIds {
   AtomicSnapshot<TopicSet> dropped;
   std::chrono::milliseconds remember{0};
@@ -106,7 +106,7 @@ class BucketTables {
 
   Result<Chunk> read(const Owner& owner, const ChunkKey& key,
                      const BucketMoment* as_of = nullptr) const;
-  // What is pending of it.
+  // The entries of the chunk that are pending.
   LiveEntries live_of(const Chunk& chunk, const JournalPlace& place, const Marks& marks,
                       const TopicSet& dropped) const;
   Result<LoadedChunk> load_chunk(const Owner& owner, const ChunkKey& key, const Marks& marks,

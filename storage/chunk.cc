@@ -20,7 +20,7 @@ constexpr std::size_t header_bytes = 40;
 constexpr std::size_t crc_from = 8;
 constexpr std::size_t partition_bytes = 20;
 constexpr std::size_t few_partitions = 8;
-// Of an entry of which nothing is there but its lengths.
+// The size of an entry that consists only of its lengths.
 constexpr std::size_t smallest_entry = 8;
 
 std::uint64_t zigzag(std::int64_t value) {
@@ -252,7 +252,7 @@ Result<Chunk> Chunk::parse(const Bucket& bucket, SharedBytes bytes) {
   }
   if (in[1] != static_cast<std::uint8_t>(bucket.level) ||
       load_be<std::int64_t>(&in[8]) != to_ms(bucket.start))
-    return bad_chunk(bucket, "it states another bucket");
+    return bad_chunk(bucket, "it names another bucket");
 
   Chunk out(bucket);
   out.base_sequence_ = load_be<Sequence>(&in[16]);

@@ -109,7 +109,7 @@ struct JournalHooks {
 // accepted can be delivered.
 inline constexpr std::uint64_t delivery_overhead_bytes = 4096;
 
-// Of max_bytes and of the disk, `reserve_bytes` are for what frees space.
+// `reserve_bytes` of max_bytes and of the disk are reserved for operations that free space.
 enum class Reserve : std::uint8_t {
   keep,  // New work: refused while only the reserve is left.
   use,   // A delivery or a removal: it frees space, and may use the reserve.

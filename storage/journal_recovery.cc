@@ -169,8 +169,8 @@ class Recovery {
     if (!goes_on && !new_incarnation && !(is_start && !header_))
       return fail(
           Errc::corrupt,
-          fmt::format("{}: incarnation {} (begun at LSN {:016x}) cannot follow here; a file "
-                      "before it is missing or is not of this journal; nothing was changed",
+          fmt::format("{}: incarnation {} (begun at LSN {:016x}) cannot follow here; a file before "
+                      "it is missing or belongs to another journal; nothing was changed",
                       reader.path(), header.incarnation, header.begin));
     if (!goes_on) number_ = header.begin == first ? std::optional<std::uint64_t>(0) : std::nullopt;
     header_ = header;

@@ -32,7 +32,8 @@ bool same_batch(const ProducerStates::Answered& a, const ProducerStates::Answere
          a.last_sequence == b.last_sequence;
 }
 
-// Of producers that have sent more than once, while somebody has to go: some ten microseconds.
+// How many producers that have sent more than once are passed over when one has to be forgotten:
+// some ten microseconds.
 constexpr std::size_t max_second_chances = 2048;
 
 Buffer row_key(const TopicPartition& partition, ProducerId producer) {

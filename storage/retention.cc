@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What holds a segment back although it is old, passes within this time or not at all.
+// A reason that holds back an old segment passes within this time, or not at all.
 constexpr milliseconds ask_again = std::chrono::minutes(1);
 
 // The longest name of a file or directory that file systems take.

@@ -78,7 +78,7 @@ class LogRemoval {
   std::string renamed_;
 };
 
-// Whose log stands in `directory`, by its partition.metadata; empty when there is none.
+// The topic whose log is in `directory`, by its partition.metadata; empty if there is none.
 Result<std::optional<TopicId>> topic_of_log(Disk& disk, const std::string& directory);
 
 // Removes what LogRemovals of an earlier run left in `logs_directory`.  Returns how many.

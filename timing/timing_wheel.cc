@@ -110,7 +110,7 @@ TimingWheel::Stats TimingWheel::stats() const {
   for (unsigned i = 0; i < DelayQueue::level_count; ++i) {
     if (levels_[i] == &no_level) continue;
     const Level& level = *levels_[i];
-    // Whoever came neither down nor from here came up: overflowed, from level 0 where every
+    // A timer that came neither down nor from here came up: it overflowed, from level 0 where every
     // deadline starts out, or was moved later.
     const std::uint64_t from_below = level.entered - level.downgrades - level.stayed;
     stats.levels[i] = {.exists = true,

@@ -277,7 +277,7 @@ class TimingWheel {
     std::array<Place, 256> last{};  // Each bucket's last element; `nowhere` when it is empty.
     std::size_t chunks = 0;         // In all chains.
     std::uint64_t entered = 0;      // Ever; a timer that is placed again counts anew.
-    // Of those that entered: from a higher level, and from another bucket of this one.
+    // Timers that entered from a higher level, and from another bucket of this one.
     std::uint64_t downgrades = 0;
     std::uint64_t stayed = 0;
 

@@ -42,7 +42,7 @@ class ManyView {
       field("Topic", this.topic), el("datalist", { id: "many-topics" }, topics.map((name) => el("option", { value: name }))),
       field("Id", this.id), field("Key", this.key),
       el("div", { class: "pair" }, field("Due from", this.from), field("before", this.to)),
-      el("p", { class: "hint" }, "All that is given has to match. * stands for any text, ? for one character."),
+      el("p", { class: "hint" }, "Every condition has to match. * stands for any text, ? for one character."),
       this.choice, this.moveHolder, this.tokenPlace, this.errorPlace, el("div", { class: "buttons" }, this.preview));
     this.node = el("div", {}, this.form, this.result);
     if (!hasToken()) this.#askForToken();
@@ -65,7 +65,7 @@ class ManyView {
 
   // What the request says, or a sentence about what is wrong.
   #selection() {
-    if (!this.topic.value.trim()) return "Type the topic: a change of many stays within one.";
+    if (!this.topic.value.trim()) return "Type the topic: a change of many records is limited to one topic.";
     const body = { action: this.action };
     if (this.id.value.trim()) body.id = this.id.value.trim();
     if (this.key.value.trim()) body.key = this.key.value.trim();
@@ -73,10 +73,10 @@ class ManyView {
       const text = input.value.trim();
       if (!text) continue;
       const at = parseMoment(text, live.now());
-      if (at === null) return `“${visible(text)}” is no time. Examples: now, +1h, 18:30, 2026-12-24.`;
+      if (at === null) return `“${visible(text)}” is not a time. Examples: now, +1h, 18:30, 2026-12-24.`;
       body[name] = Math.round(at);
     }
-    if (Object.keys(body).length === 1) return "Say which records: an id, a key or a time. The id * means all of the topic.";
+    if (Object.keys(body).length === 1) return "Choose records by an id, a key or a time. The id * selects all records of the topic that have an id.";
     if (body.action === "move") {
       const where = this.move.body();
       if (!where) return this.move.wrong();

@@ -66,7 +66,7 @@ class RecordView {
     } catch (error) {
       if (error.name === "AbortError") return;
       this.node.hidden = false;
-      if (error.status === 404) await this.#became("It is not pending any more: it was delivered, cancelled or replaced.");
+      if (error.status === 404) await this.#became("It is no longer pending: it was delivered, cancelled or replaced.");
       else showError(this.problem, errorText(error));
       return;
     }
@@ -76,7 +76,7 @@ class RecordView {
   async #loadHistory() {
     // An id outlives its record, a handle does not.
     const id = this.#record?.id;
-    if (this.#gone && !id) return this.history.replaceChildren(el("li", { class: "none" }, "Of a record without an id nothing is remembered."));
+    if (this.#gone && !id) return this.history.replaceChildren(el("li", { class: "none" }, "The broker keeps no history of a record without an id."));
     const path = id ? recordPath({ topic: this.name.topic, handle: id }) : this.path;
     let events = [];
     try {
@@ -178,7 +178,7 @@ class RecordView {
   // No longer pending.
   async #became(text) {
     this.#gone = true;
-    setText(this.relative, "Not pending any more");
+    setText(this.relative, "No longer pending");
     setText(this.outcome, text);
     this.actions.hidden = true;
     this.asking.replaceChildren();
@@ -235,7 +235,7 @@ class RecordView {
   async #done(result, wanted, text) {
     this.asking.replaceChildren();
     if (result !== wanted) {
-      await this.#became(result === "already_delivered" ? "Too late: it is delivered already." : "It is not pending any more, so nothing was changed.");
+      await this.#became(result === "already_delivered" ? "Too late: it has been delivered already." : "It is no longer pending, so nothing was changed.");
     } else if (wanted === "moved") {
       setText(this.outcome, text);
       await this.#loadHistory();

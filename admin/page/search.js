@@ -21,7 +21,7 @@ export function parseSearch(text, now) {
     if (!name) words.push(quoted ?? piece);
     else if (name === "due") {
       search.span = parseSpan(value, now);
-      if (!search.span && value) search.wrong = `“${visible(value)}” is no time. Examples: due:18:30, due:2026-12-24, due:<1h, due:10:00..12:00.`;
+      if (!search.span && value) search.wrong = `“${visible(value)}” is not a time. Examples: due:18:30, due:2026-12-24, due:<1h, due:10:00..12:00.`;
     } else search[name] = value || null;
   }
   search.words = words.join(" ").trim();

@@ -15,7 +15,7 @@ export function overdueView(section) {
   const figures = new Figures([
     ["overdue-now", "Overdue", "Due, but not in the log yet"], ["oldest", "Oldest", "How long the oldest of them has been due"],
     ["lag-p50", "Lag p50", "From the due time until the record is durable in the log; the last five minutes"], ["lag-p99", "Lag p99"], ["lag-max", "Lag max"],
-    ["delivered-rate", "Delivered"], ["delivered-total", "Delivered in all", "Since the start of the broker"], ["early", "Early", "Deliveries before the due time: there must be none"],
+    ["delivered-rate", "Delivered"], ["delivered-total", "Delivered in total", "Since the start of the broker"], ["early", "Early", "Deliveries before the due time: there must be none"],
   ]);
   const lagSeries = [
     { name: "max", colour: "--series-2", read: (point) => point.max || null },
@@ -29,7 +29,7 @@ export function overdueView(section) {
   legend(keys, lagSeries);
 
   const list = new RecordList({ label: "Overdue records", onOpen: (record) => openRecord(record, { known: record, onChange: () => poll.start() }) });
-  const empty = el("p", { class: "empty-note" }, "Nothing is overdue: all that has come due is in its log.");
+  const empty = el("p", { class: "empty-note" }, "No record is overdue: every record that was due is in its log.");
   const summary = el("p", { class: "summary", role: "status" });
   section.append(figures.node,
     el("div", { class: "cards three" },

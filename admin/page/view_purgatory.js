@@ -7,8 +7,8 @@ import { Figures, Poll } from "./parts.js";
 
 export function purgatoryView(section) {
   const figures = new Figures([
-    ["waiting", "Waiting", "Parked now"], ["queued", "Queued"], ["satisfied", "Satisfied", "Since the start"], ["expired", "Expired", "Their time was over"],
-    ["at-once", "Answered at once", "Without being parked"], ["late", "Latest expiry", "The longest time past a deadline, of the last minutes"],
+    ["waiting", "Waiting", "Parked now"], ["queued", "Queued"], ["satisfied", "Satisfied", "Since the start"], ["expired", "Expired", "Their deadline has passed"],
+    ["at-once", "Answered at once", "Without being parked"], ["late", "Latest expiry", "The longest time past a deadline, in the last minutes"],
   ]);
   const count = (name) => (kind) => integer(kind[name]);
   const table = new Table([
@@ -21,7 +21,7 @@ export function purgatoryView(section) {
     { head: "Cancelled", class: "number", cell: ({ cancelled, withdrawn }) => integer(cancelled + withdrawn) },
     { head: "Waited p50", class: "number", hint: "In the last minutes", cell: ({ waited_ms }) => (waited_ms.recent.count ? milliseconds(waited_ms.recent.p50) : "–") },
     { head: "p99", class: "number", cell: ({ waited_ms }) => (waited_ms.recent.count ? milliseconds(waited_ms.recent.p99) : "–") },
-    { head: "Late p99", class: "number", hint: "Past the deadline, of those that expired", cell: ({ late_ms }) => (late_ms.recent.count ? milliseconds(late_ms.recent.p99) : "–") },
+    { head: "Late p99", class: "number", hint: "Time past the deadline, of expired requests", cell: ({ late_ms }) => (late_ms.recent.count ? milliseconds(late_ms.recent.p99) : "–") },
     { head: "How long they waited", class: "histogram-cell", hint: "Since the start: a bar for each range of times, from 1 ms to a minute and more", cell: ({ waited_ms }) => histogram(waited_ms.buckets) },
   ], { key: ({ kind }) => kind, caption: "Parked requests by kind" });
   const idle = el("p", { class: "summary" });

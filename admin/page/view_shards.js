@@ -8,7 +8,7 @@ import { Figures, card, meter } from "./parts.js";
 
 export function shardsView(section) {
   const figures = new Figures([
-    ["requests", "Requests"], ["connections", "Clients", "Connections of clients, and how many are allowed"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
+    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
     ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "On disk", "All files of the data directory"], ["free", "Free", "On the file system of the data directory"],
   ]);
   const disk = el("div", { class: "disk" });

@@ -67,9 +67,9 @@ async function showTopic(name) {
     const part = (title, nodes) => (nodes ? el("section", {}, el("h3", {}, title), nodes) : null);
     content.append(
       el("p", {}, el("a", { class: "button", href: `#pending?q=${encodeURIComponent(`topic:${name}`)}` }, `Show the ${integer(topic.pending)} pending`)),
-      part("Settings", configs.length ? el("dl", { class: "facts" }, configs.map(([key, value]) => [el("dt", {}, key), el("dd", {}, el("code", {}, visible(value)))])) : el("p", { class: "none" }, "All are the defaults.")),
+      part("Settings", configs.length ? el("dl", { class: "facts" }, configs.map(([key, value]) => [el("dt", {}, key), el("dd", {}, el("code", {}, visible(value)))])) : el("p", { class: "none" }, "All settings have their defaults.")),
       ...[part("Refused batches", last(topic.refused_batches)), part("Dead letters", last(topic.dead_letters)),
-        part("Headers with a slip of the pen", topic.header_slips?.total ? el("ul", {}, topic.header_slips.names.map((slip) => el("li", {}, el("code", {}, visible(slip.name)), ` for ${slip.meant}: ${integer(slip.count)}`))) : null)].filter(Boolean),
+        part("Misspelt headers", topic.header_slips?.total ? el("ul", {}, topic.header_slips.names.map((slip) => el("li", {}, el("code", {}, visible(slip.name)), ` for ${slip.meant}: ${integer(slip.count)}`))) : null)].filter(Boolean),
       part("Partitions", partitions.node));
   } catch (error) {
     showError(content, errorText(error));

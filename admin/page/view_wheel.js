@@ -10,7 +10,7 @@ const buckets = 256;  // Of a level; docs/timing.md says why.
 
 export function wheelView(section) {
   const figures = new Figures([
-    ["memory-records", "In memory", "Records that are due soon, and what waits to be written"], ["memory-bytes", "Bytes in memory"],
+    ["memory-records", "In memory", "Records that are due soon, and records that wait to be written"], ["memory-bytes", "Bytes in memory"],
     ["disk-records", "On disk only"], ["disk-buckets", "Chunks on disk"], ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
     ["came-near", "Came near", "Records that came from disk to memory, since the start"], ["next", "Next due"],
   ]);

@@ -80,7 +80,7 @@ Result<> flush_databases(const BrokerContext& broker) {
   return broker.meta->flush();
 }
 
-// What is alive may have to be written again before what is dead goes; and a compaction that finds
+// Live data may have to be written again before dead data is freed; and a compaction that finds
 // the disk full stops RocksDB's writes, as a flush does.
 Result<> reclaim(const BrokerContext& broker, WallTime now) {
   const auto& directory = broker.config.data_directory;
@@ -205,7 +205,7 @@ void Checkpointer::begin() {
     if (!flushed) return give_up(flushed.error());
     checkpoint_->finished({});  // Written,
     checkpoint_->finished({});  // and synced by the same work.
-    // What the engine was told before the target is in its tails by now.
+    // Changes before the target are in the engine's tails by now.
     engine_.write_all([this] { flush_stores(); });
   });
 }
@@ -253,20 +253,18 @@ void Checkpointer::reclaim_sometimes() {
   const MonoTime now = shard_.clock().mono();
   if (shard_.index() != 0 || shard_.stopping() || reclaiming_ || now < reclaim_from_) return;
   reclaiming_ = true;
-  shard_.background().run(
-      [broker = &shard_.broker_context(), wall = shard_.clock().wall()] {
-        return reclaim(*broker, wall);
-      },
-      [this](const Result<>& reclaimed) {
-        reclaiming_ = false;
-        reclaim_from_ = shard_.clock().mono() + reclaim_every;
-        if (!reclaimed) {
-          log_warn("broker",
-                   "the space of pending records that are gone cannot be freed; it is tried again "
-                   "in {} minutes: {}",
-                   reclaim_every.count(), reclaimed.error().message);
-        }
-      });
+  shard_.background().run([broker = &shard_.broker_context(),
+                           wall = shard_.clock().wall()] { return reclaim(*broker, wall); },
+                          [this](const Result<>& reclaimed) {
+                            reclaiming_ = false;
+                            reclaim_from_ = shard_.clock().mono() + reclaim_every;
+                            if (!reclaimed) {
+                              log_warn("broker",
+                                       "the disk space of removed pending records cannot be freed; "
+                                       "the next attempt is in {} minutes: {}",
+                                       reclaim_every.count(), reclaimed.error().message);
+                            }
+                          });
 }
 
 // A step has failed.  For want of space or descriptors nothing is lost, for the journal has it.

@@ -53,10 +53,10 @@ void StopDrain::checkpoint_ended() {
 bool StopDrain::journal_may_wait() {
   const bool may_wait = shortage_.may_wait();
   if (!std::exchange(is_told_, true)) {
-    log_warn("broker",
-             "shard {} has records that cannot be written to the disk now; the stop waits up to {} "
-             "ms for it",
-             shard_.index(), ShortageRetry::stop_patience.count());
+    log_warn(
+        "broker",
+        "shard {} has records that cannot be written to the disk now; the stop waits up to {} ms",
+        shard_.index(), ShortageRetry::stop_patience.count());
   }
   if (!may_wait) {
     log_error("broker",

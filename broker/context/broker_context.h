@@ -47,7 +47,7 @@ struct BrokerContext {
   std::size_t shard_index_of(const TopicPartition& tp) const {
     return shard_index_of(tp, shard_count);
   }
-  // Of so many.
+  // With so many shards.
   static std::size_t shard_index_of(const TopicPartition& tp, std::size_t shards) {
     return std::hash<TopicPartition>{}(tp) % shards;
   }

@@ -66,7 +66,7 @@ class MemoryPool {
   std::vector<Ledger*> ledgers_;  // Constant once the shards are made.
 };
 
-// Whoever can be made to give back what it holds: a connection.
+// A holder of memory that can be made to give it back: a connection.
 class Debtor : public boost::intrusive::list_base_hook<
                    boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
@@ -97,12 +97,12 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // What this shard's clients hold.
+  // The memory that this shard's clients hold.
   std::size_t used() const { return used_; }
-  // What work may still take, of all shards together.
+  // The memory that work of all shards together may still take.
   std::size_t room() const;
-  // What one answer should take at most: the less the less room there is, so that those who come
-  // later find some too.
+  // The limit for one answer: it shrinks with the free memory, so that later requests find some
+  // too.
   std::size_t fair_part() const;
 
  private:

@@ -15,15 +15,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What work waits for is given back by others at any time: looking is cheap.
+// Others may give memory back at any time, and looking again is cheap.
 constexpr milliseconds look_again_for_memory{10};
 // Others may end by themselves before somebody is closed.
 constexpr milliseconds relief_after{300};
 constexpr milliseconds refused_after{1000};
-// What a closed connection held is not given back before its handlers have ended.
+// The memory of a closed connection is not given back before its handlers have ended.
 constexpr milliseconds between_reliefs{100};
 
-// Who holds less is not worth closing.
+// A connection that holds less is not worth closing.
 constexpr std::size_t min_foreclosed = std::size_t{256} << 10;
 
 }  // namespace

@@ -29,7 +29,8 @@ struct RequestContext {
   // the bytes, so a handler may also change them.
   std::shared_ptr<void> frame = nullptr;
   std::size_t frame_bytes = 0;
-  // What the request holds beside its frame: what it is decoded into, and the answer that grows.
+  // The memory that the request holds beside its frame: the decoded request, and the growing
+  // answer.
   Charge charge = {};
   bool out_of_memory = false;  // An AnswerMemory found none: the connection ends.
 

@@ -102,7 +102,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
 
 void ShardContext::told_through(Lsn lsn, storage::Durability durability) {
   // Every later record has a larger LSN, so this one's own is behind this number.
-  // What is durable is written too; of one round, what waits for less is told first.
+  // A durable record is written too; in one round, waits for the write are answered first.
   const auto reached = static_cast<purgatory::Threshold>(lsn);
   if (lsn >= written_through_) {
     written_through_ = lsn + 1;

@@ -112,7 +112,7 @@ class Group : public GroupWaits {
 
   // --- Requests.  The group keeps those that it cannot answer yet; the caller then waits.
 
-  // Of the client that asks.
+  // About the client that asks.
   struct JoinContext {
     std::string_view client_id;
     std::string_view client_host;

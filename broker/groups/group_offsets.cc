@@ -22,7 +22,7 @@ constexpr milliseconds wait_for_commits{1000};
 // Some hundred partitions without texts.
 constexpr std::size_t always_allowed_part = 1024;
 
-// What one takes of memory, with its place in the map.
+// The memory of one offset, with its place in the map.
 std::size_t bytes_of(const CommittedOffset& offset) {
   return sizeof(GroupOffsets::Map::value_type) + 4 * sizeof(void*) + offset.metadata.size();
 }
@@ -127,8 +127,8 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     if (!std::exchange(budget_.full_logged, true)) {
       log_error("broker",
                 "committed offsets take {} bytes in shard {}; the limit is {} "
-                "(tarry.group.offsets.bytes): group {} commits more, and is refused until offsets "
-                "expire or are deleted",
+                "(tarry.group.offsets.bytes): commits of group {} are refused until offsets expire "
+                "or are deleted",
                 budget_.bytes, shard_.index(), limit, printable(state_->group));
     }
     return std::unexpected(ErrorCode::coordinator_not_available);  // Clients try again.
@@ -194,7 +194,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::remove(std::vector<TopicPartition> p
   return *lsn;
 }
 
-// What is erased is durable, or needs not be.  The group may go in here.
+// The erasure is durable, or need not be.  The group may be destroyed in here.
 void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const TopicPartition> gone) {
   // A copy: became_empty may end the group, and with it the state that `held` is part of.
   const std::shared_ptr<State> state = held;  // NOLINT(performance-unnecessary-copy-initialization)

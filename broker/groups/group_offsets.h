@@ -61,7 +61,7 @@ struct CommittedOffset {
   std::string metadata;                       // The client's own text.
 };
 
-// What a group's state means for the expiry of its offsets.
+// How a group's state affects the expiry of its offsets.
 struct OffsetExpiry {
   enum class Since : std::uint8_t { never, commit, moment };
   Since since = Since::commit;

@@ -54,7 +54,7 @@ class Input {
     return {taken.begin(), taken.end()};
   }
   std::chrono::milliseconds time() { return std::chrono::milliseconds{number<std::int32_t>()}; }
-  // Of an array whose elements have at least `least` bytes.
+  // The size of an array whose elements have at least `least` bytes.
   std::size_t count(std::size_t least) {
     const auto claimed = number<std::uint32_t>();
     if (claimed > left_.size() / least) ok_ = false;

@@ -80,7 +80,7 @@ class GroupReply : public purgatory::DelayedOperation {
  private:
   // The deadline has passed before the group had an answer; it may give one in here.
   virtual void on_timeout() = 0;
-  // Who asked has gone.
+  // The client that asked has gone.
   virtual void given_up() = 0;
 
   bool is_satisfied() final { return answer_.has_value(); }

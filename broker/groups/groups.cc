@@ -23,7 +23,7 @@ bool is_group_id(std::string_view id) {
 }
 
 ErrorCode group_error(const Error& error) {
-  // What is full may be emptied: clients try again.
+  // A full store may get room again: clients retry.
   return error.code == Errc::too_large ? ErrorCode::unknown_server_error
                                        : ErrorCode::coordinator_not_available;
 }
@@ -191,7 +191,7 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   if (token->cancelled() || stopping()) co_return refuse(ErrorCode::coordinator_not_available);
   GroupEntry* group = find(request.group_id);
   if (group == nullptr) {
-    // Who has a member id has it of a group that is no more.
+    // A member id that a client has is from a group that no longer exists.
     if (!request.member_id.empty()) co_return refuse(ErrorCode::unknown_member_id);
     const auto made = find_or_make(request.group_id);
     if (!made) co_return refuse(made.error());
@@ -280,7 +280,7 @@ void Groups::remove_unused() {
   bool left = false;
   for (auto& [id, group] : groups_) {
     if (!group->is_unused()) continue;
-    // What is refused for want of room is tried again.
+    // A removal that is refused because the disk is full is tried again.
     if (!write_removal(*group)) left = true;
   }
   if (left) wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));

@@ -75,7 +75,7 @@ class Groups final : private GroupHost {
   // tarry.max.groups already.
   std::expected<GroupEntry*, protocol::ErrorCode> find_or_make(std::string_view id);
 
-  // Of one that was made for a request which was refused then.
+  // For a group that was made for a request which was then refused.
   void drop_if_unused(GroupEntry& group) {
     if (group.is_unused()) on_unused(group);
   }

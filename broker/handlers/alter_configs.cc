@@ -40,7 +40,7 @@ asio::awaitable<TopicResult<TopicPtr>> change_settings(Broker& broker, LiveSetti
   co_return TopicPtr();
 }
 
-// What changes the resource, by `how`; or why nothing does.
+// Returns the change of the resource by `how`; or the reason why there is none.
 template <typename Resource>
 TopicResult<TopicChange> change_of(Broker& broker, const Resource& resource, Change how,
                                    bool only_check) {
@@ -65,7 +65,8 @@ TopicResult<TopicChange> change_of(Broker& broker, const Resource& resource, Cha
   };
 }
 
-// What both requests do around `how_of(broker, resource)`, which says how that one is changed.
+// The common frame of both requests around `how_of(broker, resource)`, which returns how that
+// resource changes.
 template <typename Response, typename Request, typename HowOf>
 asio::awaitable<Response> change_all(RequestContext& context, const Request& request,
                                      HowOf how_of) {
@@ -128,7 +129,7 @@ asio::awaitable<protocol::AlterConfigsResponse> alter_configs(
   return change_all<protocol::AlterConfigsResponse>(context, request, replace_all);
 }
 
-// Of a list that is changed; the longest that has a meaning has two.
+// The limit of values of a list; the longest list with a meaning has two.
 constexpr std::size_t max_list_values = 100;
 
 enum Operation : std::int8_t { set = 0, remove = 1, append = 2, subtract = 3 };

@@ -48,7 +48,7 @@ std::vector<TopicValue> values_of(const BrokerConfig& broker, const storage::Top
       value.synonyms.push_back({std::string(key.name), own->second, ConfigSource::topic});
     }
     add_dynamic(value.synonyms, broker.dynamic, key.broker_name);
-    // What is as it would be anyway is no setting: tools show what somebody has chosen.
+    // A value that equals the default is not a setting: tools show only chosen values.
     const auto given = broker.given_topic_defaults.find(key.name);
     if (given != broker.given_topic_defaults.end() && given->second != key.fallback) {
       value.synonyms.push_back(

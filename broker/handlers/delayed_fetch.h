@@ -107,7 +107,7 @@ class DelayedFetch final : public purgatory::DelayedOperation {
   std::int64_t missing_;
   std::int64_t step_ = 0;
   bool unreadable_ = false;
-  // Of one that watches other shards too:
+  // Used only by a fetch that watches other shards too:
   std::shared_ptr<Address> address_;
   std::vector<std::shared_ptr<Away>> away_;  // One for each of them.
   purgatory::WatchList woken_list_;  // Ourselves alone, in the last place: how a post reaches us.

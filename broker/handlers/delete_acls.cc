@@ -24,7 +24,7 @@ namespace {
 // Each looks at every rule.
 constexpr std::size_t max_filters = 1000;
 
-// What the filters select; each of them tells it in its answer.
+// The rules that the filters select; each filter lists its own in its answer.
 std::set<AclBinding> select(const SecurityImage& image, const protocol::DeleteAclsRequest& request,
                             protocol::DeleteAclsResponse& response) {
   std::set<AclBinding> all;

@@ -46,11 +46,11 @@ struct FetchItem {
   bool from_disk = false;
 };
 
-// What has been read so far, on all shards.
+// The records read so far, on all shards.
 struct Read {
   std::size_t bytes = 0;
   bool any_error = false;
-  // What one partition may add: little when clients hold much memory already.
+  // The limit of one partition's bytes: small when clients hold much memory already.
   std::size_t fair_part = std::numeric_limits<std::size_t>::max();
 };
 
@@ -170,7 +170,7 @@ Offset next_offset(const FetchItem& item) {
   return next;
 }
 
-// What a first look without errors leaves to be waited for.
+// The bytes that are still missing after a first look without errors.
 struct Wanting {
   ByShard<SeenPartition> seen;
   std::int64_t missing = 0;

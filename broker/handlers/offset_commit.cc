@@ -122,7 +122,7 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
       } else {
         const CommittedOffset offset{partition.committed_offset, partition.committed_leader_epoch,
                                      now, expires, std::string(metadata)};
-        // Of one that is there twice the last one holds.
+        // If a partition is named twice, the last offset counts.
         const auto [known_at, is_new] = places.try_emplace(*place, commits.size());
         if (is_new) {
           commits.emplace_back(*place, offset);

@@ -46,7 +46,7 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& reque
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
     const auto known = shard.topics().find(topic.name);
-    // Who does not say what he reads may read anything.
+    // A group that does not tell its subscription may read any topic.
     const bool in_use = !empty && (!subscribed || subscribed->contains(topic.name));
     for (const auto& partition : topic.partitions) {
       auto& answer = answers.partitions.emplace_back();

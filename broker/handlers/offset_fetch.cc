@@ -1,6 +1,6 @@
 // OffsetFetch (key 9), versions 1 to 9.
 //
-// What is durable of what a group has committed.  An unknown group, topic or partition has
+// The durable committed offsets of a group.  An unknown group, topic or partition has
 // committed nothing, which is offset -1 and no error.  From version 2 on no list of topics means
 // all; from version 8 on it is asked for several groups at once.  There are no transactions, so
 // what require_stable asks for always holds.
@@ -118,7 +118,7 @@ asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::str
   co_return topics;
 }
 
-// Of topics that the client may not see: left out where it asked for all.
+// Topics that the client may not see are left out if it asked for all.
 void hide_topics(const RequestContext& context, GroupTopics& topics, bool asked_for_all) {
   if (!context.shard.config().authorizer.enabled) return;
   const auto may_not = [&](const auto& topic) {

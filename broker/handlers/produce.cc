@@ -41,7 +41,7 @@ const purgatory::Kind produce_kind{"produce"};
 // A producer sends one batch for each partition at a time.  A request with more batches than this
 // would hold its shards for longer than their other clients should notice.
 constexpr std::size_t max_batches = 50'000;
-// Of memory, beside its records: decoded, on its way, and its answer.
+// The memory of a batch beside its records: decoded, on its way, and its answer.
 constexpr std::size_t bytes_a_batch = 512;
 
 // One partition of a request, from its bytes to its answer.

@@ -19,8 +19,8 @@
 
 namespace tarry::broker {
 
-// What one answer may take of memory, some 10 000 topics' configs: a few bytes can ask for a large
-// thing, again and again.  What is above is refused with INVALID_REQUEST.
+// The limit of one answer's memory, enough for the configs of some 10 000 topics: a few bytes can
+// ask for a large answer, again and again. A larger answer is refused with INVALID_REQUEST.
 inline constexpr std::size_t max_answer_bytes = std::size_t{64} << 20;
 
 // Charges an answer that is larger than its request lets expect, while it grows.
@@ -80,7 +80,7 @@ inline Answer undecodable(const RequestContext& context, const Error& error) {
 
 inline Answer out_of_memory(const RequestContext& context) {
   return {{},
-          fmt::format("the answer to a {} request of {} bytes found no memory in time "
+          fmt::format("no memory became free in time for the answer to a {} request of {} bytes "
                       "(tarry.memory.bytes)",
                       context.header.api->name, context.frame_bytes)};
 }

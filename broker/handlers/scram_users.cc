@@ -78,7 +78,7 @@ std::optional<Refusal> check_name(std::string_view user) {
     return Refusal{ErrorCode::unacceptable_credential, "Username must not be empty"};
   if (user.size() > max_user_name_bytes || user.contains('\0'))
     return Refusal{ErrorCode::unacceptable_credential,
-                   "Username is too long, or holds a zero byte"};
+                   "Username is too long, or contains a zero byte"};
   return std::nullopt;
 }
 
@@ -114,7 +114,7 @@ std::optional<Refusal> check(const Deletion& wanted, const SecurityImage& image)
   return std::nullopt;
 }
 
-// Of each user, what is wrong, or what changes.
+// For each user the error, or the changes.
 struct UserChange {
   std::optional<Refusal> refused;
   std::set<std::int8_t> mechanisms;

@@ -46,7 +46,7 @@ void AppendQueue::add_checked(Arrival arrival, BatchChecks::Job job, BatchChecks
   append_checked();
 }
 
-// Of a batch that is checked.
+// Called for a batch that is checked.
 void AppendQueue::read_ids(Place& place) {
   place.state = Place::State::checked;
   const auto& verdict = place.checked.verdict;
@@ -76,7 +76,7 @@ void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked chec
       place.job.records.size() <= place.job.limits.max_message_bytes &&
       BatchChecks::usual_lane_cap(place.job) < place.job.limits.max_uncompressed_bytes;
   place.state = may_be_larger ? Place::State::larger : Place::State::checked;
-  // Who has retired holds no room.
+  // A retired partition holds no room.
   if (!may_be_larger && is_taking()) {
     place.checked = std::move(checked);
     try {
@@ -96,7 +96,8 @@ void AppendQueue::abandon() {
   forget_checked();
 }
 
-// Who takes nothing any more holds no room, but for what the pool is reading.
+// A partition that takes nothing any more holds no room, except for batches that the pool is
+// reading.
 void AppendQueue::forget_checked() {
   for (Place& place : queue_) {
     if (place.state == Place::State::reading || place.state == Place::State::splitting) continue;

@@ -42,8 +42,8 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
  public:
   using Verdict = std::optional<BatchChecks::Verdict>;  // Empty: there was no memory to look.
   using IdRows = delay::BucketTier::IdRows;
-  // What the delay engine made of a batch; empty: no record of it is scheduled, or it is refused
-  // for another reason.
+  // The parts that the delay engine made of a batch; empty: no record of it is scheduled, or it is
+  // refused for another reason.
   using Parts = std::optional<std::expected<delay::Accepted, delay::ScheduleErrors>>;
   struct Steps {
     // Reads what is known of the ids of a checked batch, whose records live until `done` is called:
@@ -51,7 +51,8 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
     std::move_only_function<void(const delay::BatchSchedules& schedules,
                                  std::move_only_function<void(Result<IdRows>)> done)>
         read_ids;
-    // What of a checked batch has to be written before it is taken, if it is going to be.
+    // The records of a checked batch that have to be written elsewhere before it is taken, if it is
+    // going to be taken.
     std::move_only_function<std::optional<DeadLetters>(const Arrival& arrival,
                                                        const Verdict& verdict)>
         dead_letters;

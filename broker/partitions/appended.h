@@ -17,7 +17,7 @@ namespace tarry::broker {
 struct Appended {
   protocol::ErrorCode error = protocol::ErrorCode::none;
   std::string message;  // Of an error; may be empty.
-  // Of an error of the partition's: a label of /metrics.  A literal.
+  // Why the partition refused it: a label of /metrics.  A literal.
   std::string_view reason;
   std::vector<records::BadRecord> bad_records;
 

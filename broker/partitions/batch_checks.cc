@@ -25,7 +25,8 @@ constexpr std::int32_t short_records = 4'096;
 constexpr std::size_t usual_ratio = 24;
 constexpr std::size_t min_usual_cap = 1 << 20;
 
-// Of a shard, in a lane: the pool has other work too, and more threads than cores help nobody.
+// The limit of each lane of a shard: the pool has other work too, and more threads than cores do
+// not help.
 constexpr std::size_t max_running = 2;
 
 bool is_compressed(Bytes records) {
@@ -47,7 +48,7 @@ bool is_repacked(const BatchChecks::Job& job) {
   return (attributes & records::codec_mask) != static_cast<int>(*job.delay.codec);
 }
 
-// What of a batch has to be known before it is taken.
+// Checks everything about a batch that has to be known before it is taken.
 BatchChecks::Verdict look(const BatchChecks::Job& job) {
   auto limits = job.limits;
   limits.open_compressed |= is_repacked(job);

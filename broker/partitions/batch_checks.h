@@ -49,7 +49,7 @@ class BatchChecks {
  public:
   enum class Lane { usual, large };
 
-  // What one batch holds of a lane's bound, until it is destroyed.
+  // The part of a lane's bound that one batch holds, until it is destroyed.
   class Room {
    public:
     Room() = default;
@@ -100,7 +100,7 @@ class BatchChecks {
   // Looks at a short batch, compressed or not, where it is.  Empty when it is none, unpacks to more
   // than a short one does, or there is no memory: run() it.
   static std::optional<Verdict> check_inline(const Job& job);
-  // What it may unpack to in the usual lane.
+  // The size to which it may unpack in the usual lane.
   static std::size_t usual_lane_cap(const Job& job);
 
   // Looks at it on the pool; `done`, which does not throw, on the shard's thread: inside run() only

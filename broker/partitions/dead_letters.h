@@ -36,7 +36,7 @@ std::string dead_letter_topic(std::string_view topic);
 
 class DeadLetters {
  public:
-  // Of one piece; a single record may be larger.
+  // The limit of one piece; a single record may be larger.
   static constexpr std::size_t max_bytes = 1 << 20;
 
   // `invalid` by their indexes.  Both outlive it.

@@ -44,7 +44,7 @@ records::CheckLimits check_limits(const BrokerConfig& broker, const TopicConfig&
   return limits;
 }
 
-// Of bytes that we have made ourselves.
+// For bytes that we have made ourselves.
 records::BatchView first_batch(Bytes bytes) {
   const auto batch = records::next_batch(bytes);
   TARRY_ASSERT(batch.has_value(), "a batch that was built is a batch");
@@ -298,7 +298,7 @@ const CheckedArrival* Partition::to_accept(const Verdict& verdict) const {
   return &checked;
 }
 
-// Of the first batch of the queue.
+// Called for the first batch of the queue.
 void Partition::split(const Arrival& arrival, const Verdict& verdict, Result<IdRows> ids,
                       std::move_only_function<void(Parts)> done) {
   const auto* const checked = to_accept(verdict);
@@ -385,7 +385,7 @@ std::optional<Appended> Partition::refuse_sequence(const records::CheckedBatch& 
   return std::nullopt;
 }
 
-// What of a produced batch goes to the log now, as it will stand there.
+// The part of a produced batch that goes to the log now, as it will be there.
 Partition::LogBatch Partition::log_batch(const Arrival& arrival,
                                          const CheckedArrival& checked_arrival,
                                          std::optional<delay::Accepted>& accepted, WallTime now) {
@@ -463,8 +463,8 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
   out.base_offset = appends_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
   if (!appends_nothing && config.timestamp_type == TimestampType::log_append_time)
     out.log_append_time = logged.max_timestamp;
-  // What is pending may be ahead of the journal only by what is durable; so it waits for the sync
-  // whatever the topic says.
+  // The store of pending records takes only durable changes, so a batch with scheduled records
+  // waits for the sync, whatever durability the topic has.
   out.durability = accepted ? storage::Durability::fsync : config.durability;
 
   storage::JournalTransaction transaction(storage::Reserve::keep, out.durability);

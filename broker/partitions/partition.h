@@ -194,13 +194,13 @@ class Partition {
   using Verdict = std::optional<BatchChecks::Verdict>;  // Empty: there was no memory to look at it.
   BatchChecks::Job job_of(const Arrival& arrival) const;
   AppendQueue& queue();
-  // Of a batch that is going to be taken.
+  // The dead letters of a batch that is going to be taken.
   std::optional<DeadLetters> dead_letters(const Arrival& arrival, const Verdict& verdict) const;
   using Parts = std::optional<std::expected<delay::Accepted, delay::ScheduleErrors>>;
   using IdRows = delay::Engine::IdRows;
   // Whether accepting it takes more than a turn.
   static bool takes_long(const BatchChecks::Verdict& verdict, const delay::TopicDelay& topic);
-  // What is to be accepted of a batch; null: nothing, or it will be refused.
+  // The part of a batch that is to be accepted; null: nothing, or the batch will be refused.
   const CheckedArrival* to_accept(const Verdict& verdict) const;
   void split(const Arrival& arrival, const Verdict& verdict, Result<IdRows> ids,
              std::move_only_function<void(Parts)> done);

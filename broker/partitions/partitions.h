@@ -52,7 +52,7 @@ class Partitions {
 
   // Its topic is deleted.
   void drop(const storage::Topic& topic, PartitionIndex index);
-  // Of a deleted topic, as long as something may point to it; or null.
+  // The partition of a deleted topic, as long as something may point to it; or null.
   Partition* retired(const TopicPartition& tp) const;
   // Lets go of those that nothing points to any more.  While a flush is under way, which points to
   // them too, it is not called.
@@ -63,7 +63,7 @@ class Partitions {
   struct Opening {
     std::vector<Take> waiting;
   };
-  // What opening a partition takes; runs on the pool.
+  // The work of opening a partition; runs on the pool.
   struct Loading {
     TopicPartition tp;
     std::string topic_name;
@@ -81,7 +81,7 @@ class Partitions {
   Map open_;
   std::unordered_map<TopicPartition, Opening> opening_;
   std::unordered_map<TopicPartition, std::string> unopened_;  // Why, as the operator was told.
-  // Of a deleted topic.  Completions in the journal point to it, of records before `appended`.
+  // A partition of a deleted topic.  Completions of journal records before `appended` point to it.
   struct Retired {
     std::unique_ptr<Partition> partition;
     Lsn appended;

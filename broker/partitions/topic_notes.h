@@ -46,7 +46,7 @@ struct TopicNote {
 
 class TopicNotes {
  public:
-  // Of a message that is kept.
+  // The limit of a message that is kept.
   static constexpr std::size_t max_message_bytes = 1000;
 
   explicit TopicNotes(OncePerTopic& slips_logged) : slips_logged_(slips_logged) {}

@@ -66,7 +66,7 @@ std::string AclBinding::refusal_reason() const {
   if (resource == AclResource::cluster && name != cluster_resource_name)
     return fmt::format("The only valid name for the CLUSTER resource is {}", cluster_resource_name);
   for (const auto* text : {&name, &principal, &host}) {
-    if (text->contains('\0')) return "A name holds a zero byte";
+    if (text->contains('\0')) return "A name contains a zero byte";
     if (text->size() > max_text_bytes) return "A name is too long";
   }
   return {};

@@ -54,7 +54,7 @@ class JaasTokens {
       }
       out.text += c;
     }
-    return fail(Errc::invalid, "a quotation mark has no second one");
+    return fail(Errc::invalid, "a quotation mark is not closed");
   }
 
   std::string_view text_;
@@ -76,7 +76,7 @@ Result<JaasLine> parse_jaas_line(std::string_view text) {
   bool known_flag = false;
   for (const auto* flag : {"required", "requisite", "sufficient", "optional"})
     known_flag = known_flag || equals_ignoring_case(token->text, flag);
-  if (!known_flag) return fail(Errc::invalid, "`required` is missing behind the login module");
+  if (!known_flag) return fail(Errc::invalid, "`required` is missing after the login module");
   for (;;) {
     auto name = tokens.next();
     if (!name) return std::unexpected(name.error());

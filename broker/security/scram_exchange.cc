@@ -91,8 +91,7 @@ Result<std::string> ScramExchange::final(std::string_view message) {
   if (!proof || !binding.starts_with("c=") || from_base64(binding.substr(2)) != gs2_header_)
     return malformed("last");
   if (!nonce.starts_with("r=") || !same_password(nonce.substr(2), nonce_))
-    return fail(Errc::invalid,
-                "the nonce of the client's last SCRAM message is not that of its exchange");
+    return fail(Errc::invalid, "the client's last SCRAM message has the nonce of another exchange");
   const auto auth_message = fmt::format("{},{}", auth_message_, without_proof);
   const bool proved = scram_proves(mechanism_, credential_, auth_message, *proof);
   if (!proved || !known_) return fail(Errc::invalid, "no such user, or a wrong password");

@@ -60,7 +60,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
         continue;
       }
     }
-    log_error("broker", "a user or a rule cannot be read, and is left out: {}", printable(key));
+    log_error("broker", "a stored user or rule cannot be read and is ignored: {}", printable(key));
   }
   for (const auto& rule : rules_) {
     auto& there = rule.pattern == AclPattern::prefixed ? prefixed_ : literal_;

@@ -174,8 +174,8 @@ constexpr std::array keys{
     TopicConfigKey{"cleanup.policy", "log.cleanup.policy", "delete", ConfigType::list,
                    "The broker deletes old segments.", cleanup_policy},
     TopicConfigKey{"compression.type", "compression.type", "producer", ConfigType::string,
-                   "The codec of stored batches, of delivered records too; a batch that arrives in "
-                   "another one is recompressed. producer: batches stay as they were sent.",
+                   "The codec of stored batches, including delivered records; a batch that arrives "
+                   "in another codec is recompressed. producer: batches stay as they were sent.",
                    compression_type},
     TopicConfigKey{"delete.retention.ms", "log.cleaner.delete.retention.ms", "86400000",
                    ConfigType::long_, no_compaction, unused_number<0>},
@@ -243,9 +243,9 @@ constexpr std::array keys{
     TopicConfigKey{"tarry.delay.enable", "tarry.delay.enable", "true", ConfigType::boolean,
                    "Whether the broker obeys the headers that schedule a record.", delay_enable},
     TopicConfigKey{"tarry.delay.invalid", "tarry.delay.invalid", "refuse", ConfigType::string,
-                   "What becomes of a record whose scheduling headers are invalid: refuse its "
-                   "batch, or dead-letter the record to the topic NAME.invalid and accept the "
-                   "rest.",
+                   "How a record with invalid scheduling headers is treated. refuse: its whole "
+                   "batch is refused; dead-letter: the record goes to the topic NAME.invalid, and "
+                   "the rest is accepted.",
                    delay_invalid},
     TopicConfigKey{"tarry.delay.max.ms", "tarry.delay.max.ms", "-1", ConfigType::long_,
                    "The longest delay that the broker accepts; -1: no limit.",
@@ -254,11 +254,11 @@ constexpr std::array keys{
                    "The number of the topic's pending records above which further delayed records "
                    "are refused, so that their producers try again later; -1: no limit.",
                    number<&TopicConfig::delay_max_pending, -1, max_long>},
-    TopicConfigKey{"tarry.delay.missed", "tarry.delay.missed", "once", ConfigType::string,
-                   "What becomes of the runs of a recurring record that were missed while the "
-                   "broker was down: once: the latest is delivered; all: all of them, up to "
-                   "tarry.delay.missed.max; skip: none.",
-                   missed_runs},
+    TopicConfigKey{
+        "tarry.delay.missed", "tarry.delay.missed", "once", ConfigType::string,
+        "Which of the runs of a recurring record that were missed while the broker was down are "
+        "delivered. once: the latest; all: all of them, up to tarry.delay.missed.max; skip: none.",
+        missed_runs},
     TopicConfigKey{"tarry.delay.missed.max", "tarry.delay.missed.max", "100", ConfigType::integer,
                    "With tarry.delay.missed=all: how many of the latest missed runs of a record "
                    "are delivered.",

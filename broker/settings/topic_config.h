@@ -29,7 +29,7 @@ namespace tarry::broker {
 
 enum class TimestampType { create_time, log_append_time };
 using delay::DeliveredTimestamp;
-// What becomes of a record whose scheduling headers are invalid.
+// How a record with invalid scheduling headers is treated.
 enum class InvalidRecords { refuse, dead_letter };
 using storage::Durability;
 

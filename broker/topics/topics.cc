@@ -78,7 +78,7 @@ std::shared_ptr<const storage::TopicsImage> Topics::image() {
   return catalog_.image();
 }
 
-// What every change begins with.
+// The first step of every change.
 asio::awaitable<void> Topics::take_turn() {
   shard_.assert_on_shard();
   if (!taken_) {
@@ -103,8 +103,8 @@ void Topics::unlock_changes() {
 asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& operation) {
   storage::JournalTransaction transaction;
   std::visit([&](const auto& op) { transaction.add(op); }, operation);
-  // What waits for a topic goes in the same turn as the topic: the next checkpoint of this shard
-  // has both, or the journal still has the operation.
+  // The pending records of a topic go in the same turn as the topic: the next checkpoint of this
+  // shard has both, or the journal still has the operation.
   std::optional<TopicId> deleted;
   if (const auto* op = std::get_if<storage::TopicDeleted>(&operation)) deleted = op->topic;
   OneShotEvent settled;

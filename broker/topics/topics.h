@@ -5,8 +5,8 @@
 //   create/delete/alter --> checked --> journal of shard 0 --> Catalog --> image to every shard
 //                                                                            '--> answered
 //
-// The pending records of a deleted topic are dropped in the same turn as the topic: a checkpoint
-// has both or neither.
+// The pending records of a deleted topic are hidden in the same turn as the topic is removed, so a
+// checkpoint has both or neither; they are dropped from the disk after that, on the pool.
 //
 // A change that is answered is durable and known to every shard: a client that creates a topic and
 // uses it on another connection finds it.

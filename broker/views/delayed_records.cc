@@ -31,7 +31,7 @@ using storage::PendingKey;
 using storage::PendingRecord;
 using storage::ScheduleEvent;
 
-// What a shard is asked at once: each name may need a read of the store.
+// The limit of names that a shard is asked at once: each may need a read of the store.
 constexpr std::size_t asked_at_once = 128;
 
 DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
@@ -189,10 +189,9 @@ void add(DelayedCounts& counts, WallTime due, milliseconds by, std::uint64_t rec
 
 Result<> check_size(const DelayedCounts& counts) {
   if (counts.counts.size() <= max_delayed_counts) return {};
-  return fail(Errc::too_large,
-              fmt::format("there are more than {} counts: choose a longer unit, or a shorter time "
-                          "from and to",
-                          max_delayed_counts));
+  return fail(Errc::too_large, fmt::format("the answer would have more than {} counts: choose a "
+                                           "longer unit, or a shorter time range",
+                                           max_delayed_counts));
 }
 
 // Reads all records in the query's time, piece by piece, so that others get at the pool.
@@ -252,7 +251,7 @@ asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
   co_return Result<>{};
 }
 
-// What the store cannot tell: it does not look into records.
+// The conditions that the store cannot check, because it does not look into records.
 bool matches(const DelayedQuery& query, const DelayedRecord& record) {
   if (!query.key.empty() && !(record.key && matches_glob(query.key, as_text(*record.key))))
     return false;

@@ -156,7 +156,7 @@ boost::asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
 using delay::Controlled;
 using delay::ControlOutcome;
 
-// What to do with a record.
+// An action on a record.
 struct DelayedControl {
   enum class Kind { cancel, move, deliver };
   Kind kind = Kind::cancel;

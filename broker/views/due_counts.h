@@ -44,7 +44,7 @@ boost::asio::awaitable<NearDue> near_due(Broker& broker, Shard& here, WallTime u
 boost::asio::awaitable<Result<DueCounts>> read_due(Broker& broker, Shard& here, WallTime from,
                                                    WallTime until, std::chrono::milliseconds by);
 
-// Of the hours that end after `from` and begin before `until`.  The first one may count what is
+// Counts the hours that end after `from` and begin before `until`.  The first one may count what is
 // overdue in it.
 boost::asio::awaitable<Result<DueCounts>> hour_due(Broker& broker, Shard& here, WallTime from,
                                                    WallTime until);

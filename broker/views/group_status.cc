@@ -35,7 +35,7 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
   status.summary = summary_of(shard, *group);
   status.protocol_name = group->protocol_name();
   const bool consumers = group->protocol_type() == protocol::consumer_protocol_type;
-  // Who has what: by topic's name, for what is assigned need not be there.
+  // The member of each assigned partition, by the topic's name: an assigned topic need not exist.
   std::map<std::pair<std::string, PartitionIndex>, std::string> assigned;
   for (const auto& [member_id, member] : group->members()) {
     auto& shown = status.members.emplace_back();

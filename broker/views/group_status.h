@@ -49,7 +49,7 @@ struct MemberStatus {
   std::chrono::milliseconds session_timeout{0};
   bool is_leader = false;
   Buffer assignment;  // As the leader gave it.
-  // What it says, when it is of consumers.
+  // The subscription that it states, if its protocol is that of consumers.
   std::vector<std::string> subscribed;
   std::vector<protocol::AssignedTopic> assigned;
 };
@@ -63,10 +63,10 @@ struct OffsetStatus {
   std::int32_t leader_epoch = -1;
   WallTime committed_at;
   std::string metadata;
-  // Of the log; empty when it cannot be opened.
+  // The log's bounds; empty if it cannot be opened.
   std::optional<Offset> log_start;
   std::optional<Offset> high_watermark;
-  // The number of offsets that a consumer has still to read: from its offset, or from the log's
+  // The number of offsets that a consumer still has to read: from its offset, or from the log's
   // start when that is later or nothing is committed.
   std::optional<std::int64_t> lag;
 };

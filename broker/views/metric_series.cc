@@ -84,7 +84,7 @@ std::vector<RawOffset> sorted(const storage::TopicsImage& topics, RawGroups& raw
     if (!name.empty()) continue;
     if (const auto topic = topics.find(offset.partition.topic)) name = topic->name;
   }
-  // Of a topic that is being deleted.
+  // Offsets of a topic that is being deleted.
   std::erase_if(raw.offsets,
                 [&](const RawOffset& offset) { return names[offset.partition.topic].empty(); });
   std::ranges::sort(raw.offsets, {}, [&](const RawOffset& offset) {

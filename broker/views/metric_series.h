@@ -36,8 +36,8 @@ struct GroupLag {
 };
 
 struct GroupSeries {
-  // Of partitions with a committed offset, by group, topic and partition.  Those that are told
-  // apart are opened to know their end; of the rest, those that are open count.
+  // The lags of partitions with a committed offset, by group, topic and partition.  Those that are
+  // told apart are opened to know their end; of the rest, those that are open count.
   std::vector<GroupLag> lags;
   std::uint64_t other_lags = 0;
   bool has_others = false;
@@ -52,7 +52,7 @@ struct GroupSeries {
 boost::asio::awaitable<GroupSeries> group_series(Broker& broker, Shard& here,
                                                  std::size_t max_series);
 
-// What was delivered of a topic since the start.
+// A topic's deliveries since the start.
 struct TopicDeliveries {
   std::string topic;
   std::uint64_t records = 0;

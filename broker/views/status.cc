@@ -86,17 +86,17 @@ void ShardStatus::report(MetricSink& sink) const {
                 "Headers of accepted records that are one letter off from one that schedules."},
                header_slips_total);
   sink.counter({"tarry_broker_dead_letters_total",
-                "Records with invalid headers that went to NAME.invalid instead."},
+                "Records with invalid headers that were written to NAME.invalid instead."},
                dead_letters_total);
   sink.gauge({"tarry_broker_has_room", "1: the broker accepts records; 0: the disk is full."},
              has_room);
   sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
   sink.histogram(
       {"tarry_broker_turn_seconds",
-       "Time that a shard's thread works on one thing while it serves nothing else.", "turn_ms"},
+       "Time for which a shard's thread works on one thing and serves nothing else.", "turn_ms"},
       turn_us, TimeUnit::microseconds);
-  sink.gauge({"tarry_broker_longest_turn_seconds",
-              "The longest of these turns of the last minutes.", "longest_turn_seconds"},
+  sink.gauge({"tarry_broker_longest_turn_seconds", "The longest such turn in the last minutes.",
+              "longest_turn_seconds"},
              static_cast<double>(turn_us.recent.max()) / 1e6);
   delay.report(sink);
   broker::report(delay.tier, sink);
@@ -106,17 +106,18 @@ void ShardStatus::report(MetricSink& sink) const {
 void report(const delay::BucketTier::Stats& overflow, MetricSink& sink) {
   sink.gauge({"tarry_delay_memory_records", "Pending records that are in memory."},
              overflow.records);
-  sink.gauge({"tarry_delay_memory_bytes", "Memory that pending records use, near or not."},
+  sink.gauge({"tarry_delay_memory_bytes", "Memory that pending records use, near and far."},
              overflow.memory_bytes);
   sink.gauge({"tarry_delay_memory_chunks", "Chunks of pending records that are in memory."},
              overflow.chunks);
   sink.gauge({"tarry_delay_homes", "Hours and months in which records are due."}, overflow.homes);
-  sink.counter({"tarry_delay_written_total", "Pending records that went to the disk."},
+  sink.counter({"tarry_delay_written_total", "Pending records that were written to the disk."},
                overflow.written);
-  sink.counter({"tarry_delay_spared_total", "Records that were gone before they went to the disk."},
+  sink.counter({"tarry_delay_spared_total",
+                "Records that were removed before they were written to the disk."},
                overflow.spared);
   sink.counter({"tarry_delay_came_near_total",
-                "Records that came near: they are in memory until they are delivered."},
+                "Records that became near: they are in memory until they are delivered."},
                overflow.downgrades);
   sink.counter({"tarry_delay_pulled_back_total",
                 "Times that near records became far again because memory was short."},
@@ -212,12 +213,13 @@ void PendingFiles::report(MetricSink& sink) const {
   sink.gauge({"tarry_storage_pending_blob_bytes", "Size of the blob files of pending records."},
              blob_bytes);
   sink.gauge({"tarry_storage_pending_garbage_bytes",
-              "Of the blob files of pending records: what is known to be dead."},
+              "Bytes of removed records in the blob files of pending records."},
              garbage_bytes);
   sink.gauge({"tarry_storage_pending_table_bytes",
               "Size of the tables that name the chunks of pending records."},
              table_bytes);
-  sink.gauge({"tarry_storage_pending_chunks", "Chunks of pending records on disk, about."}, chunks);
+  sink.gauge({"tarry_storage_pending_chunks", "Chunks of pending records on disk, approximately."},
+             chunks);
 }
 
 asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here) {

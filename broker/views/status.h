@@ -89,7 +89,7 @@ struct PartitionStatus {
 boost::asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
     Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to);
 
-// What pending records have on disk.
+// The disk space of pending records.
 struct PendingFiles {
   std::uint64_t blob_bytes = 0;     // Of blob files.
   std::uint64_t garbage_bytes = 0;  // In them, known to be dead.

@@ -165,7 +165,7 @@ int add_acl(const AclOptions& options) {
   return printer.end();
 }
 
-// What list and delete select by; Request is a filter of theirs.
+// The conditions of list and delete.
 template <typename Filter>
 Filter acl_filter_of(const AclOptions& options, const AclResourceChoice& resource) {
   Filter filter;
@@ -229,15 +229,16 @@ int delete_acls(const AclOptions& options) {
 }  // namespace
 
 void add_acl_commands(CLI::App& program, Chosen& chosen) {
-  auto* group =
-      add_group(program, chosen, "acl", "Adds, lists and deletes rules of who may do what");
+  auto* group = add_group(program, chosen, "acl", "Adds, lists and deletes access rules (ACLs)");
   const auto add_one = [&](const char* name, const char* help, int (*run)(const AclOptions&)) {
     const auto [command, options] = add_broker_command<AclOptions>(*group, chosen, name, help, run);
-    command->add_option("--principal", options->principal, "Whom it is about; User:* is everybody")
+    command
+        ->add_option("--principal", options->principal,
+                     "The principal of the rule; User:* is everybody")
         ->option_text("User:NAME")
         ->check(is_principal)
         ->take_last();
-    command->add_option("--host", options->host, "The address that the client has (default: any)")
+    command->add_option("--host", options->host, "The address of the client (default: any)")
         ->option_text("ADDRESS")
         ->take_last();
     add_repeated(*command, "--operation", options->operations,
@@ -251,8 +252,10 @@ void add_acl_commands(CLI::App& program, Chosen& chosen) {
         ->option_text("GROUP")
         ->take_last();
     command->add_flag("--cluster", options->cluster, "The cluster");
-    command->add_flag("--prefixed", options->prefixed, "The name is the beginning of names");
-    command->add_flag("--deny", options->denies, "It denies, and counts more than all that allow");
+    command->add_flag("--prefixed", options->prefixed,
+                      "The name is a prefix: the rule holds for all names that begin with it");
+    command->add_flag("--deny", options->denies,
+                      "The rule denies; it overrides all rules that allow");
     return command;
   };
   add_examples(
@@ -262,7 +265,7 @@ void add_acl_commands(CLI::App& program, Chosen& chosen) {
   add_examples(*add_one("list", "Lists rules", list_acls),
                {"tarry acl list", "tarry acl list --topic orders --json"});
   add_examples(
-      *add_one("delete", "Deletes the rules that are selected", delete_acls),
+      *add_one("delete", "Deletes the rules that match", delete_acls),
       {"tarry acl delete --principal User:alice --topic orders",
        "tarry acl delete --principal User:alice --operation write --topic orders. --prefixed"});
   add_examples(*group, {"tarry acl add --principal User:alice --operation read --topic orders",

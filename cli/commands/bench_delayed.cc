@@ -85,7 +85,7 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
         options.delay, 5s + milliseconds{static_cast<std::int64_t>(plan.count * 1000 / accepted)});
   } else {
     if (rate == 0 && !options.count)
-      return std::unexpected("--rate: without a rate (0), give the number of records by --count");
+      return std::unexpected("--rate: with rate 0, give the number of records with --count");
     const milliseconds duration = duration_of(options.duration, 10s);
     const double seconds = std::chrono::duration<double>(duration).count();
     if (!options.count && (plan.rate * seconds < 1 || plan.rate * seconds > max_records)) {
@@ -367,20 +367,19 @@ void add_load_options(CLI::App& command, Options& options) {
       ->check(CLI::Range(std::uint64_t{0}, max_rate))
       ->take_last();
   auto* duration =
-      command
-          .add_option("--duration", options.duration, "For how long records are sent (default 10s)")
+      command.add_option("--duration", options.duration, "How long to send records (default 10s)")
           ->option_text("D")
           ->check(is_duration)
           ->take_last();
-  auto* count = command.add_option("--count", options.count, "How many records are sent")
+  auto* count = command.add_option("--count", options.count, "The number of records to send")
                     ->option_text("N")
                     ->check(CLI::Range(std::uint64_t{1}, max_records))
                     ->take_last()
                     ->excludes(duration);
   command
       .add_option("--delay", options.delay,
-                  "The shortest time from sending a record to its due time (default 5s; for a "
-                  "burst, longer the larger it is)")
+                  "The shortest time from sending a record to its due time (default 5s; longer for "
+                  "a large burst)")
       ->option_text("D")
       ->check(is_duration)
       ->take_last();
@@ -406,13 +405,14 @@ void add_load_options(CLI::App& command, Options& options) {
 void add_bench_delayed(CLI::App& group, Chosen& chosen) {
   const auto [command, options] = add_broker_command<Options>(
       group, chosen, "delayed",
-      "Measures how late delayed records come; ends with one line of JSON", run);
+      "Measures how late delayed records are delivered; ends with one line of JSON", run);
   add_data_option(*command, options->broker);
   add_load_options(*command, *options);
   command
-      ->add_option("--floor", options->floor,
-                   "For how long records due at once are measured, half before and half after "
-                   "(default: as long as the delayed ones are sent, at most 10s; 0: not)")
+      ->add_option(
+          "--floor", options->floor,
+          "How long to measure records that are due at once, half before and half after the "
+          "delayed ones (default: as long as those are sent, at most 10s; 0: not at all)")
       ->option_text("D")
       ->check(is_duration)
       ->take_last();

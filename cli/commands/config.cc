@@ -41,7 +41,7 @@ Result<std::int32_t> broker_of(const ConfigOptions& options, KafkaAdmin& admin) 
   std::string all;
   for (const auto id : *ids) all += (all.empty() ? "" : ", ") + std::to_string(id);
   return fail(Errc::invalid,
-              fmt::format("there are several brokers, {}: say which by --broker", all));
+              fmt::format("there are several brokers, {}: choose one with --broker", all));
 }
 
 int get(const ConfigOptions& options) {
@@ -88,7 +88,8 @@ int set(const ConfigOptions& options) {
     return usage_error("config set: give KEY=VALUE, or --unset KEY");
   for (const auto& word : options.words)
     if (const auto key = word.substr(0, word.find('=')); std::ranges::count(options.unset, key) > 0)
-      return usage_error(fmt::format("--unset {}: it is to be set as well", printable(key)));
+      return usage_error(
+          fmt::format("--unset {}: the same key is also set; give one of the two", printable(key)));
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto changes = config_list(options.words);
@@ -152,13 +153,14 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
   }
   {
     const auto [command, options] =
-        add("set", "Changes settings at once, and keeps them over a restart", set);
+        add("set", "Changes settings at once; the changes survive a restart", set);
     command->add_option("KEY=VALUE", options->words, "The settings")
         ->option_text("KEY=VALUE")
         ->expected(0, CLI::detail::expected_max_vector_size)
         ->check(is_key_value);
-    add_repeated(*command, "--unset", options->unset,
-                 "Returns to the value of the file or the default; may be repeated")
+    add_repeated(
+        *command, "--unset", options->unset,
+        "Removes the changed value, so that the file's or the default holds again; may be repeated")
         ->option_text("KEY");
     add_examples(*command, {"tarry config set log.retention.ms=7d tarry.log.level=debug",
                             "tarry config set --topic orders tarry.delay.max.ms=30d"});

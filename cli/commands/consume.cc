@@ -319,8 +319,9 @@ void add_consume(CLI::App& program, Chosen& chosen) {
       ->check(is_count)
       ->take_last();
   command
-      ->add_option("-g,--group", options->group,
-                   "Joins this group: continues at its offset and commits what was written")
+      ->add_option(
+          "-g,--group", options->group,
+          "Joins this group: continues at its committed offset, and commits what it has printed")
       ->option_text("GROUP")
       ->check(is_group)
       ->take_last();

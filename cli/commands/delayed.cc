@@ -88,8 +88,8 @@ void say_other_partitions(const Json& record, const std::string& id) {
   }
   if (others.empty()) return;
   complain(
-      fmt::format("{}: shown is the one of partition {}, which is due first; also pending in "
-                  "partition {} (-p PARTITION shows that one)",
+      fmt::format("{}: this is the record in partition {}, which is due first; another is pending "
+                  "in partition {} (-p PARTITION shows it)",
                   cell(id), field(record, "partition"), others));
 }
 
@@ -195,7 +195,7 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
   {
     const auto [command, options] = add("count", "Counts pending records", count);
     command->add_option("TOPIC", options->topic, "Only records of this topic")->check(is_topic);
-    command->add_option("--by", options->by, "Also how many are due in each minute, hour or day")
+    command->add_option("--by", options->by, "Also counts by minute, hour or day of the due time")
         ->option_text("minute|hour|day")
         ->check(CLI::IsMember({"minute", "hour", "day"}))
         ->take_last();

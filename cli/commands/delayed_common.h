@@ -1,7 +1,7 @@
 #pragma once
 
-// What the commands about pending records share: their options, the paths of the admin's requests,
-// and the cells of its answers.
+// The common parts of the commands about pending records: their options, the paths of the admin's
+// requests, and the cells of its answers.
 
 #include <cstdint>
 #include <functional>
@@ -70,7 +70,7 @@ std::string left_field(const Json& of, const char* name);
 std::string distance_field(const Json& of, const char* name, const Output& out);
 // For tables: time_field() without its milliseconds on a terminal.
 std::string due_field(const Json& record, const Output& out);
-// Of a row: red when it is overdue.
+// The style of a row: red if the record is overdue.
 Style style_of(const Json& record);
 
 // Gets the records that the options select, page by page, and gives each to `take`; `more` is added

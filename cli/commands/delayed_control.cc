@@ -23,7 +23,7 @@
 namespace tarry::cli {
 namespace {
 
-// What one of these commands asks for, and how it is said.
+// The request of one of these commands, and its words.
 struct Action {
   const char* name;    // As the admin knows it.
   const char* result;  // The answer to a record for which it was done.
@@ -168,7 +168,7 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
       });
   progress.clear();
   if (!asked) return failure(asked.error().message);
-  if (!last.is_object()) return failure("the admin's answer has ended too soon");
+  if (!last.is_object()) return failure("the admin's answer ended too early");
 
   Output out;
   const std::uint64_t matched = number_in(last, "matched");
@@ -220,7 +220,7 @@ int run(const Action& action, const DelayedOptions& options) {
                     action.name, cell(options.ids.front())));
   }
   if (options.dry_run && !options.selects())
-    return usage_error("--dry-run: it shows what a selection has; ids were given");
+    return usage_error("--dry-run: works only for a selection; ids were given");
   if (&action == &moving && options.at.has_value() == options.by.has_value())
     return usage_error("move: give either --at T or --by D");
   auto admin = choose_admin(options.broker, AdminUse::changes);
@@ -243,8 +243,9 @@ void add_delayed_control(const AddDelayed& add) {
         ->check(is_id_or_handle);
     add_selection(*command, *options);
     add_partition(*command, *options);
-    command->add_flag("--dry-run", options->dry_run,
-                      "Says how many a selection has and shows the first ten; changes nothing");
+    command->add_flag(
+        "--dry-run", options->dry_run,
+        "Shows how many records the selection has, and the first ten; changes nothing");
     return std::pair(command, options);
   };
   auto* cancel =
@@ -260,7 +261,7 @@ void add_delayed_control(const AddDelayed& add) {
       ->option_text("T")
       ->check(is_time_word)
       ->take_last();
-  move->add_option("--by", options->by, "How much later; with - before it, earlier")
+  move->add_option("--by", options->by, "How much later; negative for earlier, as in -10m")
       ->option_text("D")
       ->check(is_shift)
       ->take_last();

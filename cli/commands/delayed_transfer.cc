@@ -175,7 +175,7 @@ class Import {
     end_in_order_on_signals();
     auto read = read_lines(descriptor, name);
     if (descriptor != STDIN_FILENO) ::close(descriptor);
-    // What was sent is reported, whatever came then.
+    // The records that were sent are reported, whatever happened after that.
     for (auto& [topic, producer] : producers_) {
       if (const auto finished = producer->finish(); !finished && read) read = finished;
     }

@@ -98,7 +98,7 @@ class Doctor {
       add("broker", options_.names_broker() ? Level::problem : Level::ok,
           options_.names_broker()
               ? status.error().message
-              : fmt::format("none answers at {}: these are the checks before a start",
+              : fmt::format("no broker answers at {}: checking what a start needs",
                             cell(broker.admin)));
       return std::nullopt;
     }
@@ -148,7 +148,7 @@ class Doctor {
     if (config_->admin) check(*config_->admin, "tarry.admin.listener");
   }
 
-  // What a start would find.  Nothing is made.
+  // Checks the data directory as a start would.  Creates nothing.
   void check_data_directory() {
     if (!directory_) return;
     namespace fs = std::filesystem;
@@ -175,11 +175,12 @@ class Doctor {
       nearest = nearest.parent_path();
     if (!fs::is_directory(nearest, ignored) || ::access(nearest.c_str(), W_OK | X_OK) != 0) {
       return add("data directory", Level::problem,
-                 fmt::format("{}: nothing can be written in {}; give it to the user who runs the "
-                             "broker, or give --data another directory",
+                 fmt::format("{}: {} is not writable; let the user that runs the broker write to "
+                             "it, or give --data another directory",
                              cell(*directory_), cell(nearest.string())));
     }
-    add("data directory", Level::ok, fmt::format("{}: it will be made", cell(*directory_)));
+    add("data directory", Level::ok,
+        fmt::format("{}: does not exist yet; the broker will create it", cell(*directory_)));
   }
 
   void check_machine() {
@@ -240,7 +241,7 @@ class Doctor {
     return true;
   }
 
-  // Who can read the token can cancel every record.
+  // A user who can read the token can cancel every record.
   void check_token() {
     if (!directory_) return;
     const std::string path = *directory_ + "/admin.token";
@@ -251,7 +252,7 @@ class Doctor {
                  fmt::format("{} has mode {:o}, so others may read it; chmod 600 it", cell(path),
                              token.st_mode & 0777));
     }
-    add("permissions", Level::ok, fmt::format("{} is its owner's alone", cell(path)));
+    add("permissions", Level::ok, fmt::format("only the owner of {} may read it", cell(path)));
   }
 
   int print() {

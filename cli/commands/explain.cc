@@ -37,7 +37,7 @@ std::string meaning_of(const std::string& result) {
   if (result == "immediate") return "delivered at once: it is due when it arrives";
   if (result == "expired") return "accepted and dropped: it expires before it could be delivered";
   if (result == "cancel") return "drops the pending record with this id in its partition";
-  return "delivered at once, as it is: nothing schedules it";
+  return "delivered at once, unchanged: nothing schedules it";
 }
 
 void print(const Explanation& explanation, WallTime at, Output& out) {
@@ -110,7 +110,7 @@ int run_explain(const ExplainOptions& options) {
 void add_explain(CLI::App& program, Chosen& chosen) {
   auto options = std::make_shared<ExplainOptions>();
   auto* command = program.add_subcommand(
-      "explain", "Says when a record with these headers would be due; sends nothing");
+      "explain", "Shows when a record with these headers would be due; sends nothing");
   command->add_option("HEADER", options->headers, "The record's headers, as in x-delay=30m")
       ->option_text("HEADER=VALUE...")
       ->required()

@@ -306,7 +306,7 @@ void add_group_commands(CLI::App& program, Chosen& chosen) {
         ->check(is_partition)
         ->take_last();
     command->add_flag("--create", options->create,
-                      "Makes the group if it was never there (default: that is an error)");
+                      "Creates the group if it does not exist (default: an error)");
     command->add_flag("--dry-run", options->dry_run, "Shows the changes without making them");
     add_examples(*command, {"tarry group reset billing orders --to start --dry-run",
                             "tarry group reset billing orders --to @2026-11-21T10:00:00Z -p 2"});

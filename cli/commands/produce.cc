@@ -293,7 +293,7 @@ class Production {
     return *scheduled_;
   }
 
-  // Of the record that was added to the summary last.
+  // About the record that was added to the summary last.
   void put_schedule(Json& json) const {
     using Fate = ScheduleSummary::Fate;
     const auto& explanation = scheduled_->explanation();
@@ -394,7 +394,7 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->take_last();
   auto* every = command
                     ->add_option("--every", options->every,
-                                 "Delivers the records again and again, this long apart")
+                                 "Delivers the records repeatedly, at this interval")
                     ->option_text("D")
                     ->check(is_duration)
                     ->take_last();
@@ -409,11 +409,11 @@ void add_produce(CLI::App& program, Chosen& chosen) {
                    "The time zone of --cron, as in Europe/Berlin (default: UTC)")
       ->option_text("ZONE")
       ->take_last();
-  command->add_option("--until", options->until, "No delivery again after this time")
+  command->add_option("--until", options->until, "Stops the recurring delivery after this time")
       ->option_text("T")
       ->check(is_time_word)
       ->take_last();
-  command->add_option("--times", options->times, "How many deliveries there are in all")
+  command->add_option("--times", options->times, "Stops the recurring delivery after this many")
       ->option_text("N")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}))
       ->take_last();

@@ -45,12 +45,12 @@ struct Flag {
 constexpr Flag flags[] = {
     {"--data", "tarry.data.dir", "DIR", "The data directory (default ./tarry-data)"},
     {"--listen", "listeners", "HOST:PORT",
-     "The address for clients, in plain text (default localhost:9092; port 0: a free port); "
-     "listeners has more"},
+     "The address for clients, without TLS (default localhost:9092; port 0: a free port); the key "
+     "listeners sets several"},
     {"--advertise", "advertised.listeners", "HOST:PORT",
      "The address that the broker tells clients to connect to"},
     {"--admin", "tarry.admin.listener", "HOST:PORT|off",
-     "The address of the admin's HTTP (default 127.0.0.1:8080)"},
+     "The address of the admin over HTTP (default 127.0.0.1:8080)"},
     {"--shards", "tarry.shards", "N", "Threads that serve clients (default: one for each core)"},
     {"--log-level", "tarry.log.level", "debug|info|warn|error|off",
      "The lowest level to log (default info)"},
@@ -93,8 +93,8 @@ void raise_open_files() {
 // Loses nothing that was acknowledged; the next start has more to recover.
 [[noreturn]] void end_without_checkpoint(const std::string& why, int code) {
   log_warn("server",
-           "{}: the broker ends without its last requests and checkpoint; what was acknowledged is "
-           "in the journal, and the next start applies it",
+           "{}: the broker ends without finishing its last requests and its checkpoint; everything "
+           "acknowledged is in the journal, and the next start applies it",
            why);
   flush_log();
   ::_exit(code);

@@ -40,7 +40,7 @@ const char* wait_for_end(const std::function<void()>& reload) {
     if (signal == SIGINT) return "SIGINT";
     if (signal == SIGTERM) return "SIGTERM";
     log_info("server",
-             "SIGHUP: the certificates are read again; other settings only when the broker starts");
+             "SIGHUP: the certificates are read again; other settings are read only at a start");
     if (reload) reload();
   }
 }

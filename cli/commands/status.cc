@@ -171,7 +171,7 @@ void add_status(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("status", "Shows what a broker is doing");
   add_broker_options(*command, options->broker);
   add_data_option(*command, options->broker);
-  command->add_flag("--watch", options->watch, "Shows it again every second");
+  command->add_flag("--watch", options->watch, "Repeats the output every second");
   add_examples(*command, {"tarry status", "tarry status --watch"});
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }

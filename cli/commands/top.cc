@@ -247,11 +247,11 @@ void add_top(CLI::App& program, Chosen& chosen) {
       "top", "Shows a broker live: rates, lag, what is due next, topics and groups; q quits");
   add_broker_options(*command, options->broker);
   add_data_option(*command, options->broker);
-  command->add_option("--every", options->every, "How often it is shown anew (default 2s)")
+  command->add_option("--every", options->every, "The time between two updates (default 2s)")
       ->option_text("D")
       ->check(is_duration)
       ->take_last();
-  command->add_flag("--once", options->once, "Prints it once, as without a terminal, and ends");
+  command->add_flag("--once", options->once, "Prints one update, as without a terminal, and ends");
   add_examples(*command, {"tarry top", "tarry top --once --every 5s"});
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }

@@ -74,7 +74,7 @@ Result<std::string> read_password(const std::string& file) {
   return password;
 }
 
-// What the broker says of one user; the error is for people.
+// Reads the broker's answer for one user; the error is for people.
 Result<> change_user(const UserOptions& options,
                      const protocol::AlterUserScramCredentialsRequest& request) {
   auto client = WireClient::open(options.broker.kafka());
@@ -135,7 +135,7 @@ int add_user(const UserOptions& options) {
   const auto mechanism = *scram_mechanism_named(options.mechanism);
   std::array<char, 24> salt;
   if (::getrandom(salt.data(), salt.size(), 0) != static_cast<ssize_t>(salt.size()))
-    return failure("the system gives no random numbers");
+    return failure("the system provides no random numbers");
   const std::string_view salt_text{salt.data(), salt.size()};
   const auto salted = scram_salted_password(mechanism, *password, salt_text, options.iterations);
   if (options.broker.data) {
@@ -211,15 +211,16 @@ void add_user_commands(CLI::App& program, Chosen& chosen) {
         ->option_text("FILE")
         ->required()
         ->take_last();
-    command->add_option("--iterations", options->iterations, "How slow a guess is made")
+    command
+        ->add_option("--iterations", options->iterations,
+                     "The rounds of the password's hash: more make it slower to guess")
         ->option_text("4096..16384")
         ->check(CLI::Range(min_scram_iterations, max_scram_iterations))
         ->take_last();
     command
-        ->add_option(
-            "--data", options->broker.data,
-            "Leaves the user for the next start of the broker of this directory, which does "
-            "not run and may not be there yet")
+        ->add_option("--data", options->broker.data,
+                     "Adds the user at the next start of the broker with this data directory; the "
+                     "broker must not be running, and the directory need not exist yet")
         ->option_text("DIR")
         ->take_last();
     add_examples(*command, {"tarry user add alice --password-file alice.password",

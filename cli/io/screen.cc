@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view enter_text = "\x1b[?1049h\x1b[?25l\x1b[2J";
 constexpr std::string_view leave_text = "\x1b[0m\x1b[?25h\x1b[?1049l";
 
-// What the handlers use: a handler has no other way to get at it.
+// Globals for the signal handlers, which have no other access.
 int terminal_in = -1, terminal_out = -1;
 termios terminal_before{}, terminal_during{};
 volatile std::sig_atomic_t is_entered = 0, end_wanted = 0, was_resized = 0;

@@ -153,7 +153,7 @@ Result<Buffer> WireClient::exchange(Bytes frame) {
   if (!read(size.data(), size.size())) return connection_failed();
   const auto bytes = load_be<std::int32_t>(size.data());
   if (bytes < 0 || static_cast<std::size_t>(bytes) > max_answer)
-    return fail(Errc::invalid, fmt::format("{}: that is no Kafka broker", printable(broker_)));
+    return fail(Errc::invalid, fmt::format("{}: this is not a Kafka broker", printable(broker_)));
   Buffer answer(static_cast<std::size_t>(bytes));
   if (!read(answer.data(), answer.size())) return connection_failed();
   return answer;
@@ -190,7 +190,7 @@ Result<> WireClient::log_in(const std::string& mechanism, const std::string& use
   }
   std::array<char, 24> random;
   if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
-    return fail(Errc::io, "the system gives no random numbers");
+    return fail(Errc::io, "the system provides no random numbers");
   const auto nonce = base64({random.data(), random.size()});
   const auto bare = fmt::format("n={},r={}", escaped_name(user), nonce);
   const auto first = send_token("n,," + bare);
@@ -209,7 +209,8 @@ Result<> WireClient::log_in(const std::string& mechanism, const std::string& use
   if (!last) return std::unexpected(last.error());
   const auto server_key = scram_hmac(*scram, salted, "Server Key");
   if (attributes_of(*last)['v'] != base64(scram_hmac(*scram, server_key, auth_message)))
-    return fail(Errc::invalid, "the broker does not know the password: it is not the right one");
+    return fail(Errc::invalid,
+                "the broker has not proved that it knows the password: is it the right broker?");
   return {};
 }
 

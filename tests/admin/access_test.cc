@@ -24,7 +24,7 @@ std::string mode_of(const std::string& path) {
 
 TEST_SUITE("access") {
   TEST_CASE(
-      "who asks for a proof gets one for the address that he is connected to, without a token") {
+      "a client that asks for a proof gets one for its own connection's address, without a token") {
     Admin admin;
     const std::string nonce = std::string(32, '0') + std::string(32, 'f');
     // Whatever he calls us, and also where he would need the token for reading.
@@ -37,7 +37,7 @@ TEST_SUITE("access") {
     CHECK(answer.body.find(admin.token()) == std::string::npos);
   }
 
-  TEST_CASE("a proof is given for a nonce alone, not for any text that somebody wants signed") {
+  TEST_CASE("a proof is given only for a nonce, not for any text that somebody wants signed") {
     Admin admin;
     for (const auto& nonce : {std::string(), std::string(63, '0'), std::string(65, '0'),
                               std::string(64, 'g'), std::string(64, 'A')})
@@ -56,7 +56,7 @@ TEST_SUITE("access") {
     CHECK(answer.json()["address"] == "127.0.0.1:" + std::to_string(admin.port));
   }
 
-  TEST_CASE("the token is made once, for its owner alone, and is the same after a restart") {
+  TEST_CASE("the token is made once, readable by its owner only, and is the same after a restart") {
     Admin admin;
     CHECK(mode_of(admin.token_file()) == "0600");
     const auto text = admin.token();
@@ -69,7 +69,9 @@ TEST_SUITE("access") {
     CHECK(admin.token() == text);
   }
 
-  TEST_CASE("a token that others could read, that is none or no file is refused by its path") {
+  TEST_CASE(
+      "a token file that others could read, without a token, or that is not a file is refused with "
+      "its path") {
     Admin admin;
     SeededRandom random(7);
     const auto file = admin.token_file();

@@ -88,7 +88,7 @@ TEST_SUITE("delayed routes") {
     CHECK(admin.get("/delayed?q=" + std::string(1001, 'x')).status == 400);
   }
 
-  TEST_CASE("a search goes on page by page and finds each record once") {
+  TEST_CASE("a search continues page by page and finds each record once") {
     Admin admin;
     create_topic(admin.world, "t");
     for (int n = 0; n < 10; ++n)
@@ -209,7 +209,7 @@ TEST_SUITE("delayed routes") {
     CHECK(admin.get("/delayed/other/" + handle).status == 404);
   }
 
-  TEST_CASE("keys and headers that are no UTF-8 are shown in base64, and say so") {
+  TEST_CASE("keys and headers that are not UTF-8 are shown in base64, and are marked") {
     Admin admin;
     create_topic(admin.world, "t");
     records::BatchBuilder builder;
@@ -320,7 +320,7 @@ TEST_SUITE("delayed routes") {
     CHECK(admin.get_json("/delayed/count?topic=t&to=" + to)["total"] == 1);
   }
 
-  TEST_CASE("a trace tells what has happened to an id, by its name and by its handle") {
+  TEST_CASE("a trace shows the events of an id, by its name and by its handle") {
     Admin admin;
     create_topic(admin.world, "t", 2);
     const auto now = to_ms(admin.world.clock.wall());

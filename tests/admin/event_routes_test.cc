@@ -108,7 +108,7 @@ TEST_SUITE("events") {
     });
   }
 
-  TEST_CASE("another stream is shown what the feed has seen before it came") {
+  TEST_CASE("a new stream gets the history that the feed has seen") {
     Admin admin(quick());
     admin.meanwhile([&] {
       Connection first(admin.port), second(admin.port);
@@ -126,7 +126,7 @@ TEST_SUITE("events") {
     });
   }
 
-  TEST_CASE("nothing is computed while nobody watches, and once for all who do") {
+  TEST_CASE("nothing is computed while no stream is open, and once for all that are") {
     Admin admin(quick());
     const auto rounds = [&] { return admin.server->event_rounds(); };
     for (int i = 0; i < 20; ++i) admin.get("/healthz");
@@ -151,7 +151,8 @@ TEST_SUITE("events") {
     CHECK(rounds() == before);
   }
 
-  TEST_CASE("streams beyond the limit are refused by name, and others are answered all the same") {
+  TEST_CASE(
+      "streams above the limit are refused with the limit, and other requests are still answered") {
     HttpOptions options = quick();
     options.event_streams = 4;
     Admin admin(options);
@@ -210,7 +211,7 @@ TEST_SUITE("events") {
     CHECK(admin.server->event_streams() == 0);
   }
 
-  TEST_CASE("HEAD gets the head alone, and streams need the right to read") {
+  TEST_CASE("HEAD gets only the head, and streams need the right to read") {
     Admin admin(quick());
     const auto answer = admin.ask("HEAD", "/events");
     CHECK(answer.status == 200);
@@ -260,7 +261,7 @@ TEST_SUITE("what is due") {
     CHECK(set_in(month["other"]).empty());
   }
 
-  TEST_CASE("time passes: what is delivered or cancelled is gone, and spans move on") {
+  TEST_CASE("time passes: delivered and cancelled records are gone, and spans move on") {
     Admin admin;
     create_topic(admin.world, "t");
     schedule(admin, "t", 5s);

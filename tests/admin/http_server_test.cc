@@ -136,7 +136,7 @@ TEST_SUITE("http server") {
     CHECK(admin.get("/healthz").status == 200);
   }
 
-  TEST_CASE("a connection too many is told so with 503, and served when another has gone") {
+  TEST_CASE("a connection above the limit gets 503, and is served when another has ended") {
     HttpOptions options;
     options.max_connections = 2;
     Admin admin(options);
@@ -239,7 +239,8 @@ TEST_SUITE("http server") {
     CHECK_FALSE(Connection(admin.port).connected());
   }
 
-  TEST_CASE("an address that is in use, or is none of ours, is refused in a line that names it") {
+  TEST_CASE(
+      "an address that is in use, or not of this machine, is refused in a line that names it") {
     Admin admin;
     HttpOptions options;
     options.port = admin.port;

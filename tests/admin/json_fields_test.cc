@@ -15,7 +15,7 @@ std::string text_of(const JsonFields& fields) {
 }
 
 TEST_SUITE("JSON fields") {
-  TEST_CASE("the fields stand in the order of reporting; what two shards report is added up") {
+  TEST_CASE("the fields stand in the order of reporting; figures of two shards are added up") {
     JsonFields fields;
     for (const std::uint64_t n : {3, 4}) {
       fields.counter({"tarry_x_requests_total", ""}, n);
@@ -30,7 +30,7 @@ TEST_SUITE("JSON fields") {
         R"({"requests_total":7,"connections":70,"cpu_seconds":0.5,"has_room":false,"next_due":9})");
   }
 
-  TEST_CASE("of a histogram the last minutes are shown; of its whole the last minutes beside it") {
+  TEST_CASE("a histogram shows the last minutes; its total has the last minutes beside it") {
     Distribution waited;
     waited.total.add(1, 3);
     waited.total.add(7);
@@ -46,7 +46,7 @@ TEST_SUITE("JSON fields") {
                             R"("recent":{"p50":7,"p99":7,"max":7,"count":2}}})");
   }
 
-  TEST_CASE("what is counted in microseconds is shown in milliseconds with a fraction") {
+  TEST_CASE("a time counted in microseconds is shown in milliseconds with a fraction") {
     Distribution lag;
     lag.recent.add(1'500);
     JsonFields fields;

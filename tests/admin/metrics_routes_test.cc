@@ -106,7 +106,7 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.types.contains("tarry_storage_fsyncs_total"));
   }
 
-  TEST_CASE("who asks for OpenMetrics gets it") {
+  TEST_CASE("a client that asks for OpenMetrics gets it") {
     Admin admin;
     const auto answer =
         admin.ask("GET", "/metrics", {{"Accept", "application/openmetrics-text;version=1.0.0"}});
@@ -117,7 +117,7 @@ TEST_SUITE("metrics routes") {
     CHECK(answer.body.find("\ntarry_storage_fsyncs_total{") != std::string::npos);
   }
 
-  TEST_CASE("a group's lag is told by partition, from its commit to the high watermark") {
+  TEST_CASE("a group's lag is reported by partition, from its commit to the high watermark") {
     Admin admin;
     create_topic(admin.world, "orders", 3);
     const auto fill = [&](PartitionIndex partition, int records) {
@@ -182,7 +182,7 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.value("tarry_delay_oldest_overdue_seconds") == 0);
   }
 
-  TEST_CASE("the free bytes of the data directory's file system are told, with the reserve") {
+  TEST_CASE("the free bytes of the data directory's file system are reported, with the reserve") {
     Admin admin(
         {}, {.configure = [](broker::BrokerConfig& config) { config.disk_reserve_bytes = 4711; }});
     const Scrape scrape(admin.get("/metrics").body);
@@ -224,7 +224,7 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.value(waited + "_sum{kind=\"fetch\"}") >= 20);
   }
 
-  TEST_CASE("what a folder states once is in /metrics and in /status") {
+  TEST_CASE("a metric that a folder declares once is in /metrics and in /status") {
     Admin admin;
     create_topic(admin.world, "t");  // For a level of a wheel.
     produce(admin.world, "t", 0, batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "5s"}}}}));
@@ -250,6 +250,16 @@ TEST_SUITE("metrics routes") {
     const purgatory::KindStats kind(purgatory::KindMetrics{}, MonoTime{});
     in_both(status["purgatory"]["fetch"], [&](MetricSink& sink) { kind.report(sink); });
     in_both(admin.get_json("/purgatory")["fetch"], [&](MetricSink& sink) { kind.report(sink); });
+  }
+
+  TEST_CASE("a metric whose name has no folder keeps its whole name in /status") {
+    Admin admin;
+    const Json status = admin.get_json("/status");
+    const Json& shard = status["shards"][0];
+    CHECK(shard["failed_logins_total"] == 0);
+    CHECK(shard["authorization_denied_total"] == 0);
+    CHECK_FALSE(shard.contains("logins_total"));
+    CHECK_FALSE(shard.contains("denied_total"));
   }
 
   TEST_CASE("a kind of delayed operation is on every page from the start, wherever it stands") {

@@ -37,7 +37,7 @@ TEST_SUITE("metrics text") {
           "# EOF\n");
   }
 
-  TEST_CASE("OpenMetrics is for those who ask for it, and want plain text no more") {
+  TEST_CASE("OpenMetrics is only for clients that ask for it and do not prefer plain text") {
     using enum MetricsText::Format;
     for (const auto& [accept, format] :
          {std::pair{"", prometheus},
@@ -74,14 +74,14 @@ TEST_SUITE("metrics text") {
           "tarry_x_has_room{shard=\"1\"} 0\n");
   }
 
-  TEST_CASE("what two shards report without a label is one sample, their sum") {
+  TEST_CASE("a metric that two shards report without a label is one sample, their sum") {
     MetricsText text;
     report(3, text);
     report(4, text);
     CHECK(text.text().ends_with("\ntarry_x_requests_total 7\n"));
   }
 
-  TEST_CASE("a time is in seconds, and one that is not there is no sample") {
+  TEST_CASE("a time is in seconds, and a missing one is no sample") {
     MetricsText text;
     const Metric metric{"tarry_x_due_timestamp_seconds", "When."};
     text.gauge(metric, std::optional<WallTime>());

@@ -71,7 +71,7 @@ TEST_SUITE("the page") {
     CHECK(admin.ask("HEAD", "/page/chart.min.js").status == 200);
   }
 
-  TEST_CASE("who takes gzip gets less") {
+  TEST_CASE("a client that accepts gzip gets fewer bytes") {
     Admin admin;
     const auto with = [&](const std::string& accepted) {
       return admin.ask("GET", "/page/chart.min.js", {{"Accept-Encoding", accepted}});

@@ -35,7 +35,7 @@ TEST_SUITE("routes") {
     }
   }
 
-  TEST_CASE("broken escapes and what is no UTF-8 get 400 and are named") {
+  TEST_CASE("broken escapes and bytes that are not UTF-8 get 400 and are named") {
     Admin admin;
     for (const char* path : {"/%", "/%4", "/%zz", "/topics/%ff", "/topics/%c0%af",
                              "/topics/%ed%a0%80", "/status?a=%", "/status?%e0%80=1"}) {

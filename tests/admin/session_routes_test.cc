@@ -103,7 +103,7 @@ TEST_SUITE("sessions") {
     CHECK(admin.meanwhile([&] { return connection.ended(); }));
   }
 
-  TEST_CASE("a wrong cookie is none, whatever it looks like") {
+  TEST_CASE("a wrong cookie counts as none, whatever it looks like") {
     Admin admin(beyond_loopback());
     const auto cookie = cookie_of(log_in(admin, admin.token()));
     const auto name = cookie.substr(0, cookie.find('='));
@@ -150,7 +150,7 @@ TEST_SUITE("sessions") {
     CHECK_FALSE(sessions.knows("", now));
   }
 
-  TEST_CASE("behind a proxy with TLS the cookie is sent by TLS alone") {
+  TEST_CASE("behind a proxy with TLS the cookie is sent only over TLS") {
     HttpOptions options = beyond_loopback();
     options.allowed_hosts = {"tarry.example.com"};
     Admin admin(options);

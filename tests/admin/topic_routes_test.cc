@@ -17,7 +17,8 @@ using broker::test::create_topic;
 using broker::test::produce;
 
 TEST_SUITE("topic routes") {
-  TEST_CASE("/topics lists every topic with what is in its partitions, /topics/NAME each of them") {
+  TEST_CASE(
+      "/topics lists every topic with the sums of its partitions, /topics/NAME each partition") {
     Admin admin;
     CHECK(admin.get_json("/topics")["topics"].empty());
     create_topic(admin.world, "orders", 3, {{"retention.ms", "123456"}});
@@ -149,7 +150,8 @@ TEST_SUITE("topic routes") {
     CHECK(admin.get_json("/topics/t")["refused_batches"]["total"] == 12);
   }
 
-  TEST_CASE("a topic with pending records is deleted by force alone: 409 and their number") {
+  TEST_CASE(
+      "a topic with pending records is deleted only by force: otherwise 409 and their number") {
     Admin admin;
     create_topic(admin.world, "orders", 2);
     for (PartitionIndex p : {0, 1}) {

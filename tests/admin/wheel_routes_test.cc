@@ -12,7 +12,7 @@ using broker::test::create_topic;
 using broker::test::produce;
 
 TEST_SUITE("wheel routes") {
-  TEST_CASE("/wheel shows both wheels of every shard and what is on disk alone") {
+  TEST_CASE("/wheel shows both wheels of every shard and the records that are only on disk") {
     Admin admin;
     create_topic(admin.world, "t");
     produce(admin.world, "t", 0,
@@ -39,7 +39,7 @@ TEST_SUITE("wheel routes") {
                         "downgrades"}));
   }
 
-  TEST_CASE("each level of the wheel, in memory and on disk, says what is in it") {
+  TEST_CASE("each level of the wheel, in memory and on disk, shows its contents") {
     Admin admin;
     create_topic(admin.world, "t");
     const auto level = [&](const std::string& place, const std::string& name) {

@@ -10,7 +10,7 @@ namespace tarry {
 namespace {
 
 TEST_SUITE("block") {
-  TEST_CASE("a block holds what was asked for, at a page, and little more") {
+  TEST_CASE("a block has the requested size, begins at a page, and is little larger") {
     for (std::size_t bytes :
          {std::size_t{1}, std::size_t{4096}, std::size_t{65535}, std::size_t{65536},
           std::size_t{65537}, std::size_t{81920}, std::size_t{81921}, std::size_t{131072},

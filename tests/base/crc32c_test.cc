@@ -35,7 +35,7 @@ TEST_SUITE("crc32c") {
     }
   }
 
-  TEST_CASE("a checksum goes on from where another ended, wherever the cut is") {
+  TEST_CASE("a checksum can continue another, wherever the cut is") {
     std::mt19937 random(2);
     Buffer bytes(700);
     for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random());

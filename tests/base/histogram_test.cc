@@ -70,13 +70,13 @@ TEST_SUITE("histogram") {
     CHECK(histogram.p99() == year_us);
   }
 
-  TEST_CASE("what is early counts as 0, and a part of a microsecond as none") {
+  TEST_CASE("a negative time counts as 0, and a part of a microsecond as none") {
     CHECK(whole_microseconds(-5ms) == 0);
     CHECK(whole_microseconds(999ns) == 0);
     CHECK(whole_microseconds(7ms) == 7'000);
   }
 
-  TEST_CASE("two histograms added are one that counted what both did, whatever they count in") {
+  TEST_CASE("two added histograms equal one that counted both, whatever they count in") {
     Histogram low, both;
     BasicHistogram<std::uint32_t> high;
     for (std::uint64_t i = 1; i <= 1000; ++i) {
@@ -95,7 +95,7 @@ TEST_SUITE("histogram") {
       CHECK(low.quantile(share) == both.quantile(share));
   }
 
-  TEST_CASE("what is exported counts exactly the values up to each bound, in rising order") {
+  TEST_CASE("each exported bucket counts exactly the values up to its bound, in rising order") {
     std::vector<std::uint64_t> values{0, 1, 2, 3, 5, 6, 7, 8, 15, 16, 999, 1023, 1024, 1ull << 40};
     Histogram histogram;
     for (const auto value : values) histogram.add(value);
@@ -147,7 +147,7 @@ TEST_SUITE("windowed histogram") {
     CHECK(values.total().max() == 3599);
   }
 
-  TEST_CASE("after a long silence the window has what came after it alone") {
+  TEST_CASE("after a long silence the window has only later values") {
     WindowedHistogram values;
     values.add(1, start);
     values.add(2, start + 1min);

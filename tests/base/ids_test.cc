@@ -15,7 +15,7 @@ TEST_SUITE("ids") {
     CHECK(TopicId{}.text() == "AAAAAAAAAAAAAAAAAAAAAA");
   }
 
-  TEST_CASE("a text that is no topic id is not taken for one") {
+  TEST_CASE("a text that is not a topic id is not taken for one") {
     CHECK_FALSE(TopicId::parse(""));
     CHECK_FALSE(TopicId::parse("AAAAAAAAAAAAAAAAAAAAA"));
     CHECK_FALSE(TopicId::parse("AAAAAAAAAAAAAAAAAAAAA+"));

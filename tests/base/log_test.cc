@@ -31,7 +31,9 @@ TEST_SUITE("log") {
     CHECK(printable("\xc3\x84", 1) == "\\xc3...");
   }
 
-  TEST_CASE("an escape that a client wrote is told from one of ours, and none is escaped twice") {
+  TEST_CASE(
+      "an escape that a client wrote can be distinguished from one of ours, and none is escaped "
+      "twice") {
     const std::string ours = printable("a\nb"), theirs = printable("a\\x0ab");
     CHECK(ours == "a\\x0ab");
     CHECK(theirs == "a\\x5cx0ab");

@@ -92,8 +92,8 @@ TEST_SUITE("log thread") {
   }
 
   TEST_CASE(
-      "nobody who logs waits for a pipe that nobody reads, and the lines that were dropped "
-      "are counted where they are missing") {
+      "no thread that logs waits for a pipe that nobody reads, and dropped lines are counted where "
+      "they are missing") {
     Pipe pipe;
     LogThread log(pipe.writing, 10'000);
     constexpr std::size_t lines = 2000;

@@ -32,7 +32,8 @@ TEST_SUITE("metrics") {
     CHECK(Metric{"process_open_fds", "", "open_fds"}.json_field() == "open_fds");
   }
 
-  TEST_CASE("a label is on what is told while it lives, inside of those that were there before") {
+  TEST_CASE(
+      "a label is on the metrics that are reported while it lives, inside of earlier labels") {
     NoteSink sink;
     {
       const MetricLabel shard(sink, "shard", "0");

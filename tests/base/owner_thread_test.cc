@@ -11,7 +11,9 @@ namespace tarry {
 namespace {
 
 TEST_SUITE("owner thread") {
-  TEST_CASE("what a thread owns may not be used on another one, and the message names the door") {
+  TEST_CASE(
+      "an object may not be used on a thread that does not own it, and the message names the "
+      "file") {
     OwnerThread owner;
     std::thread([&owner] { owner.bind(); }).join();
     const std::string said = last_words([&owner] { owner.check(); });

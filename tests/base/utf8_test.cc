@@ -16,7 +16,8 @@ TEST_SUITE("utf8") {
       CHECK_FALSE(is_utf8(bad));
   }
 
-  TEST_CASE("what moves a cursor, breaks a line or turns the text around is no letter") {
+  TEST_CASE(
+      "a character that moves the cursor, breaks a line or reverses text is a control character") {
     for (const auto* bad :
          {"\n", "\x1b", "\x7f", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xae", "\xe2\x81\xa6"})
       CHECK(is_control_character(bad));

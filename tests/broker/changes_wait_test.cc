@@ -49,7 +49,8 @@ TEST_SUITE("changes that wait") {
     CHECK(world.shard().topics().find("b"));
   }
 
-  TEST_CASE("DeleteTopics: a topic that is named twice is deleted once, and told so") {
+  TEST_CASE(
+      "DeleteTopics: a topic that is named twice is deleted once, with an error for the second") {
     World world;
     create_topic(world, "a");
     const auto answer =

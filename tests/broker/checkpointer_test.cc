@@ -50,7 +50,9 @@ TEST_SUITE("checkpointer") {
     CHECK(values(read_all(world, "t")) == Strings{"late", "a"});
   }
 
-  TEST_CASE("a full disk says what a checkpoint needs beside the reserve, and says it once") {
+  TEST_CASE(
+      "the log line about a full disk names the space that a checkpoint needs beside the reserve, "
+      "and comes once") {
     CrowdedDisk disk;
     World world({.shards = 1,
                  .configure = [](BrokerConfig& config) { config.disk_reserve_bytes = 1000; },
@@ -288,7 +290,7 @@ TEST_SUITE("checkpointer") {
           ErrorCode::none);
   }
 
-  TEST_CASE("a stop ends when the journal finds no room for what it has gathered") {
+  TEST_CASE("a stop ends although the journal finds no room for its gathered records") {
     Stuck stuck;
     stuck.world.pass(30s);
     CHECK(stuck.stopped);
@@ -298,7 +300,7 @@ TEST_SUITE("checkpointer") {
     CHECK(read_all(stuck.world, "t").size() < 5);  // Not acknowledged, so not missed.
   }
 
-  TEST_CASE("a stop that finds room in time writes what the journal has gathered") {
+  TEST_CASE("a stop that finds room in time writes the journal's gathered records") {
     Stuck stuck;
     stuck.world.pass(100ms);
     CHECK_FALSE(stuck.stopped);

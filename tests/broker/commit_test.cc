@@ -31,7 +31,8 @@ storage::JournalTransaction noting(Strings& told, storage::ProducerIdsGiven oper
 }  // namespace
 
 TEST_SUITE("broker: commit") {
-  TEST_CASE("the parts of a transaction are told in their order, before whoever waits for it") {
+  TEST_CASE(
+      "the parts of a transaction are told in their order, before the requests that wait for it") {
     World world({.shards = 1});
     Shard& shard = world.shard();
     Strings told;
@@ -58,7 +59,8 @@ TEST_SUITE("broker: commit") {
   }
 
   TEST_CASE(
-      "what the journal refuses is settled with the error inside commit, and never appended") {
+      "a transaction that the journal refuses is settled with the error inside commit, and never "
+      "appended") {
     World world({.shards = 1, .configure = [](BrokerConfig& config) {
                    config.journal_file_bytes = 64 << 10;
                    config.journal_max_bytes = 40 << 20;
@@ -76,7 +78,7 @@ TEST_SUITE("broker: commit") {
     CHECK(told.size() == 2);
   }
 
-  TEST_CASE("a transaction that waits for its write alone is settled before it is synced") {
+  TEST_CASE("a transaction that waits only for its write is settled before it is synced") {
     World world({.shards = 1});
     Shard& shard = world.shard();
     bool settled = false;

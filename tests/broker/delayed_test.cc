@@ -151,8 +151,8 @@ TEST_SUITE("delayed records") {
   }
 
   TEST_CASE(
-      "over other numbers of shards, kills and checkpoints what is pending is counted once, and "
-      "delivered once") {
+      "over other numbers of shards, kills and checkpoints each pending record is counted once, "
+      "and delivered once") {
     World world;
     create_topic(world, "t", 8);
     std::map<PartitionIndex, Strings> expected;
@@ -272,7 +272,7 @@ TEST_SUITE("delayed records") {
     CHECK(refused.error().message.contains(store.string()));
   }
 
-  TEST_CASE("the space of what was delivered is free after some more checkpoints") {
+  TEST_CASE("the space of delivered records is free after some more checkpoints") {
     World world({.shards = 1});
     create_topic(world, "t");
     SeededRandom random(3);

@@ -78,7 +78,8 @@ TEST_SUITE("delete records") {
     }
   }
 
-  TEST_CASE("-1 is the high watermark: nothing is left, and what comes has the next offset") {
+  TEST_CASE(
+      "-1 is the high watermark: no record is left, and the next record has the next offset") {
     World world;
     create_topic(world, "t");
     fill(world, 5);
@@ -106,7 +107,7 @@ TEST_SUITE("delete records") {
     }
   }
 
-  TEST_CASE("partitions that are not there are told so, beside the others") {
+  TEST_CASE("unknown partitions get an error, beside the others") {
     World world;
     create_topic(world, "t", 4);
     for (PartitionIndex p = 0; p < 4; ++p) fill(world, 2, p);
@@ -217,7 +218,7 @@ TEST_SUITE("delayed delete records") {
     }
   }
 
-  TEST_CASE("expired: REQUEST_TIMED_OUT at its timeout, and the start moves later all the same") {
+  TEST_CASE("expired: REQUEST_TIMED_OUT at its timeout, and the start still moves later") {
     World world;
     create_topic(world, "t", 4);
     for (PartitionIndex p = 0; p < 4; ++p) {

@@ -98,7 +98,7 @@ TEST_SUITE("group") {
     CHECK(world.group().members().size() == 4);
   }
 
-  TEST_CASE("only the leader is told who the members are") {
+  TEST_CASE("only the leader gets the list of members") {
     GroupWorld world;
     Says says;
     says.protocols = {{"range", "meta-a"}};
@@ -146,7 +146,7 @@ TEST_SUITE("group") {
     CHECK(waits->answer()->assignment.empty());
   }
 
-  TEST_CASE("a follower that asks late, in a stable group, gets what it was assigned") {
+  TEST_CASE("a follower that asks late, in a stable group, gets its assignment") {
     GroupWorld world;
     const auto a = world.join("a"), b = world.join("b");
     world.pass(6s);
@@ -510,7 +510,8 @@ TEST_SUITE("group") {
     }
   }
 
-  TEST_CASE("a leader that does not bring assignments is removed, and who waited joins again") {
+  TEST_CASE(
+      "a leader that does not bring assignments is removed, and the waiting members join again") {
     GroupWorld world;
     Says says;
     says.rebalance = 5s;
@@ -546,7 +547,7 @@ TEST_SUITE("group") {
     CHECK(world.sync(member_id_of(b), 1)->answer()->error_code == ErrorCode::unknown_member_id);
   }
 
-  TEST_CASE("a member that missed the answer to its join is told once more") {
+  TEST_CASE("a member that missed the answer to its join gets it once more") {
     GroupWorld world;
     const auto a = world.join("a"), b = world.join("b");
     world.pass(6s);
@@ -582,7 +583,7 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::stable);
   }
 
-  TEST_CASE("a store that is late is told as COORDINATOR_NOT_AVAILABLE, and all join again") {
+  TEST_CASE("if the store is late, members get COORDINATOR_NOT_AVAILABLE, and all join again") {
     GroupWorld world;
     Says says;
     says.rebalance = 60s;
@@ -776,7 +777,7 @@ TEST_SUITE("group") {
 
   // --- Static members
 
-  TEST_CASE("a static member that comes back in a stable group goes on without a rebalance") {
+  TEST_CASE("a static member that comes back in a stable group continues without a rebalance") {
     GroupWorld world;
     const auto a = world.join(as_static("i1")), b = world.join(as_static("i2"));
     world.pass(6s);
@@ -805,7 +806,8 @@ TEST_SUITE("group") {
   }
 
   TEST_CASE(
-      "a static leader that comes back is told to skip the assignment, or that it leads not") {
+      "a static leader that comes back is told to skip the assignment, or that it is not the "
+      "leader") {
     GroupWorld world;
     auto says = as_static("i1");
     const auto first = world.stable_alone(says);
@@ -951,7 +953,7 @@ TEST_SUITE("group") {
     CHECK(world.group().members().size() == 1);
   }
 
-  TEST_CASE("an operator's tool removes a static member by its instance id alone") {
+  TEST_CASE("an operator's tool can remove a static member by its instance id only") {
     GroupWorld world;
     world.stable_alone(as_static("i1"));
     CHECK(world.leave("", "nobody") == ErrorCode::unknown_member_id);
@@ -968,7 +970,7 @@ TEST_SUITE("group") {
 
   // --- Sessions, and clients that go
 
-  TEST_CASE("a heartbeat moves the session, and who waits for an answer is heard of all the time") {
+  TEST_CASE("a heartbeat moves the session, and a member whose request waits does not expire") {
     GroupWorld world;
     Says says;
     says.session = 6s;
@@ -1014,7 +1016,7 @@ TEST_SUITE("group") {
     CHECK(world.group().members().size() == 1);
   }
 
-  TEST_CASE("a client that goes before it was told its member id leaves no member behind") {
+  TEST_CASE("a client that disconnects before it gets its member id leaves no member behind") {
     GroupWorld world;
     const auto a = world.join("a");
     auto gone = world.join("b");
@@ -1238,7 +1240,7 @@ TEST_SUITE("group") {
 
   // --- Restart
 
-  TEST_CASE("after a restart members go on with their generation, with new sessions") {
+  TEST_CASE("after a restart members continue with their generation, with new sessions") {
     GroupWorld world;
     auto says = as_static("i1");
     const auto a = world.stable_alone(says);

@@ -156,7 +156,7 @@ TEST_SUITE("groups") {
     CHECK_FALSE(world.call<JoinGroupResponse>(join_request(""), 7).protocol_name.has_value());
   }
 
-  TEST_CASE("members leave in batches, and each is told what became of it") {
+  TEST_CASE("members leave in batches, and each gets its own result") {
     World world;
     const auto member = stable_group(world, "g");
     LeaveGroupRequest request;
@@ -176,7 +176,7 @@ TEST_SUITE("groups") {
           ErrorCode::unknown_member_id);
   }
 
-  TEST_CASE("after kill -9 a member goes on with its generation, also with other shards") {
+  TEST_CASE("after kill -9 a member continues with its generation, also with other shards") {
     WorldOptions options;
     options.configure = [](BrokerConfig& config) { config.group_initial_rebalance_delay = 0ms; };
     World world(std::move(options));
@@ -198,7 +198,7 @@ TEST_SUITE("groups") {
     }
   }
 
-  TEST_CASE("after kill -9 who has left is not there again") {
+  TEST_CASE("after kill -9 a member that has left does not come back") {
     World world;
     const auto member = stable_group(world, "g");
     LeaveGroupRequest request;
@@ -266,7 +266,7 @@ TEST_SUITE("groups") {
           ErrorCode::coordinator_not_available);
   }
 
-  TEST_CASE("a broker that stops answers who waits, and keeps the members") {
+  TEST_CASE("a broker that stops answers waiting members, and keeps them") {
     World world;
     const auto member = stable_group(world, "g");
     const auto waits = world.begin(join_request("g"), 3);

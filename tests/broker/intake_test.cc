@@ -151,7 +151,7 @@ TEST_SUITE("batch intake") {
   }
 
   TEST_CASE(
-      "bombs are unpacked one at a time, and what packs as text does waits for none of them") {
+      "bombs are unpacked one at a time, and batches of ordinary text wait for none of them") {
     OneShard world([](BrokerConfig& config) { config.decompressed_max_bytes = 32 << 20; });
     create_topic(world, "t", 12, {{"max.message.bytes", "2000000"}});
     for (PartitionIndex p = 0; p < 12; ++p) world.partition(p);

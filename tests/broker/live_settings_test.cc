@@ -181,7 +181,9 @@ TEST_SUITE("live settings") {
     CHECK_FALSE(refused("own", 0));
   }
 
-  TEST_CASE("what cannot be changed is refused with the reason, and nothing of its request is") {
+  TEST_CASE(
+      "a setting that cannot be changed is refused with the reason, and nothing of its request is "
+      "applied") {
     SettingsWorld s;
     const auto restart = s.alter({{"tarry.max.partitions", 0, "5"}, {"tarry.shards", 0, "4"}});
     CHECK(restart.code == ErrorCode::invalid_request);
@@ -238,7 +240,7 @@ TEST_SUITE("live settings") {
     CHECK(s.world.shard(1).config().topic_defaults.at("max.message.bytes") == "700");
   }
 
-  TEST_CASE("a stored setting that is not valid any more is left out, and the broker starts") {
+  TEST_CASE("a stored setting that is no longer valid is ignored, and the broker starts") {
     SettingsWorld s;
     CHECK(s.set("tarry.max.partitions", "900") == ErrorCode::none);
     CHECK(s.set("message.max.bytes", "90") == ErrorCode::none);

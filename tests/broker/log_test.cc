@@ -186,7 +186,7 @@ TEST_SUITE("a topic's log") {
     }
   }
 
-  TEST_CASE("a read that finds no memory fails its request, and the partition goes on") {
+  TEST_CASE("a read that finds no memory fails its request, and the partition still works") {
     ForgetfulDisk disk;
     World world({.shards = 1, .disk = &disk});
     create_topic(world, "t");

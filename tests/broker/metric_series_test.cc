@@ -27,7 +27,7 @@ GroupSeries groups_of(World& world, std::size_t max_series) {
 }
 
 TEST_SUITE("metric series") {
-  TEST_CASE("after a start the lag is told of partitions that nobody has used since") {
+  TEST_CASE("after a start the lag of unused partitions is reported too") {
     World world = small_world();
     create_topic(world, "t", 2);
     for (PartitionIndex p : {0, 1})
@@ -43,7 +43,7 @@ TEST_SUITE("metric series") {
     CHECK(series.groups == 1);
   }
 
-  TEST_CASE("groups with more offsets than one step takes are told whole") {
+  TEST_CASE("groups with more offsets than one step takes are reported completely") {
     World world = small_world();
     constexpr PartitionIndex partitions = 3000;
     create_topic(world, "t", partitions);

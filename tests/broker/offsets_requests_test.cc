@@ -128,7 +128,7 @@ TEST_SUITE("offsets by requests") {
     }
   }
 
-  TEST_CASE("an offset that cannot be committed is refused alone; the others are committed") {
+  TEST_CASE("only an offset that cannot be committed is refused; the others are committed") {
     World world = small_world();
     create_topic(world, "a", 1);
     auto request = commit_request("g", "a", 0, 5);
@@ -167,7 +167,7 @@ TEST_SUITE("offsets by requests") {
     CHECK(fetch_all(world, longest) == "a-0:5/4/ ");
   }
 
-  TEST_CASE("every version commits and fetches, with what it can say") {
+  TEST_CASE("every version commits and fetches with the fields that it has") {
     World world = small_world();
     create_topic(world, "a", 2);
     for (int version = 2; version <= 9; ++version) {
@@ -337,7 +337,7 @@ TEST_SUITE("offsets by requests") {
     CHECK(fetch_all(world, "g") == "b-0:6/4/ ");
   }
 
-  TEST_CASE("OffsetDelete forgets what nobody reads") {
+  TEST_CASE("OffsetDelete deletes offsets of topics that no member reads") {
     World world = small_world();
     create_topic(world, "a", 2);
     create_topic(world, "b", 2);
@@ -398,7 +398,7 @@ TEST_SUITE("offsets by requests") {
     CHECK(fetch_all(world, "g") == "a-0:9/4/ ");
   }
 
-  TEST_CASE("DescribeGroups tells state, members and assignments, and Dead of what is not there") {
+  TEST_CASE("DescribeGroups shows state, members and assignments, and Dead for an unknown group") {
     World world = small_world();
     create_topic(world, "a", 2);
     for (int version = 0; version <= 6; ++version) {
@@ -473,7 +473,7 @@ TEST_SUITE("offsets by requests") {
     CHECK(list({}, {"consumer"}).empty());
   }
 
-  TEST_CASE("the operator sees who has what and how far behind it is") {
+  TEST_CASE("the operator sees which member has which partition and how far behind it is") {
     World world = small_world(3);
     create_topic(world, "a", 3);
     for (int i = 0; i < 10; ++i) produce(world, "a", 0, batch_of(world.clock.wall(), {{"v"}}));

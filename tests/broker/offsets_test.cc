@@ -76,7 +76,7 @@ TEST_SUITE("offsets") {
     CHECK(stored(f.world, "g") == "0:10/m\xff ");
   }
 
-  TEST_CASE("of the commits in one round the last one counts, even with a smaller offset") {
+  TEST_CASE("the last of the commits in one round counts, even with a smaller offset") {
     Fixture f;
     const auto a0 = place(f.world, "a");
     for (const Offset offset : {10, 30, 20}) {
@@ -172,7 +172,8 @@ TEST_SUITE("offsets") {
   }
 
   TEST_CASE(
-      "groups that fill the budget leave room for others, and for what was committed before") {
+      "groups that fill the budget leave room for others, and for offsets that were committed "
+      "before") {
     Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 1 << 20; });
     const auto a0 = place(f.world, "a"), a1 = place(f.world, "a", 1), b0 = place(f.world, "b");
     commit(f.world, *f.offsets, a0, at(f.world, 1, "mine"));
@@ -220,7 +221,7 @@ TEST_SUITE("offsets") {
     CHECK(stored(f.world, "g").empty());
   }
 
-  TEST_CASE("while a group is in use nothing expires but what it is not subscribed to") {
+  TEST_CASE("while a group is in use only offsets of topics that it is not subscribed to expire") {
     Fixture f([](BrokerConfig& config) { config.offsets_retention = 1h; });
     const auto a0 = place(f.world, "a"), b0 = place(f.world, "b");
     f.offsets->set_expiry({OffsetExpiry::Since::commit, {}, {"a"}});

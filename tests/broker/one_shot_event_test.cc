@@ -20,7 +20,7 @@ asio::awaitable<void> wait_for(OneShotEvent& wakeup, int& went_on) {
 }
 
 TEST_SUITE("wakeup") {
-  TEST_CASE("who waits goes on inside fire(), once") {
+  TEST_CASE("a waiting coroutine continues inside fire(), once") {
     asio::io_context context;
     OneShotEvent wakeup;
     int went_on = 0;

@@ -333,7 +333,8 @@ TEST_SUITE("produce and fetch") {
     CHECK(world.shard().produce_errors[ErrorCode::invalid_required_acks].batches == 2);
   }
 
-  TEST_CASE("a batch that is refused is counted by its error, and logged with who sent what") {
+  TEST_CASE(
+      "a batch that is refused is counted by its error, and logged with its client and partition") {
     World world;
     CapturedLog log;
     create_topic(world, "t");

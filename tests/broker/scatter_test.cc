@@ -285,7 +285,7 @@ TEST_SUITE("scatter") {
     run();
   }
 
-  TEST_CASE("what waits for a shard that never runs again ends with the process") {
+  TEST_CASE("a coroutine that waits for a shard that never runs again ends with the process") {
     std::weak_ptr<int> frame;
     ByShard<Item> items;
     const Work work = [](OnShard<Item>&, CancellationToken&) -> asio::awaitable<void> {

@@ -54,7 +54,7 @@ TEST_SUITE("security requests") {
     CHECK(world.broker().security(world.shard(1)).image->rules().empty());
   }
 
-  TEST_CASE("who may not see a topic is not told of it, and may not make it") {
+  TEST_CASE("a client without rights neither sees a topic nor creates it") {
     World world(
         {.shards = 2, .configure = [](BrokerConfig& config) { config.authorizer.enabled = true; }});
     protocol::MetadataRequest metadata;
@@ -81,7 +81,7 @@ TEST_SUITE("security requests") {
           ErrorCode::security_disabled);
   }
 
-  TEST_CASE("a SCRAM user is kept as what checks a proof, with Kafka's bounds of iterations") {
+  TEST_CASE("a SCRAM user is stored without the password, with Kafka's bounds of iterations") {
     World world;
     const auto salted = scram_salted_password(ScramMechanism::sha256, "secret", "salt", 4096);
     const auto alter = [&](std::int32_t iterations, Bytes password) {

@@ -41,7 +41,7 @@ TEST_SUITE("security") {
       CHECK_FALSE(parse_plain_users(wrong).has_value());
   }
 
-  TEST_CASE("PLAIN takes the right password alone") {
+  TEST_CASE("PLAIN accepts only the right password") {
     const PlainUsers users{{"alice", "secret"}, {"empty", ""}};
     CHECK(check_plain(users, plain_token("", "alice", "secret")) == "alice");
     CHECK(check_plain(users, plain_token("alice", "alice", "secret")) == "alice");
@@ -69,7 +69,7 @@ TEST_SUITE("security") {
     }
   };
 
-  TEST_CASE("a SCRAM exchange ends well with the right password and the whole nonce alone") {
+  TEST_CASE("a SCRAM exchange succeeds only with the right password and the whole nonce") {
     const auto salted = scram_salted_password(ScramMechanism::sha256, "secret", "salt", 4096);
     const auto known = scram_credential(ScramMechanism::sha256, salted, "salt", 4096);
     const auto find = [&](std::string_view name) { return name == "alice" ? &known : nullptr; };
@@ -170,7 +170,7 @@ TEST_SUITE("security") {
     AuthorizerTerms terms;
   };
 
-  TEST_CASE("a rule allows its principal, operation, name and host alone") {
+  TEST_CASE("a rule allows only its principal, operation, name and host") {
     const Rules rules(
         {rule("User:a", AclOperation::read, "t"), rule("User:b", AclOperation::all, "*"),
          rule("User:*", AclOperation::write, "open"),
@@ -190,7 +190,7 @@ TEST_SUITE("security") {
     CHECK_FALSE(rules.allow("User:d", AclOperation::read, "t", "10.0.0.8"));
   }
 
-  TEST_CASE("a denial counts more than every permission, and of its operation alone") {
+  TEST_CASE("a denial overrides every permission, but only for its operation") {
     const Rules rules(
         {rule("User:a", AclOperation::all, "t"),
          rule("User:*", AclOperation::read, "t", AclPermission::deny),
@@ -224,7 +224,7 @@ TEST_SUITE("security") {
     CHECK_FALSE(open.allow("User:b", AclOperation::read, "t"));
   }
 
-  TEST_CASE("a rule survives its key, and a key that is damaged is no rule") {
+  TEST_CASE("a rule survives its stored form, and a damaged key is not a rule") {
     const auto whole =
         rule("User:CN=a,O=b", AclOperation::write, "t*", AclPermission::deny, AclPattern::prefixed);
     CHECK(AclBinding::of_key(whole.key()) == whole);

@@ -182,7 +182,7 @@ TEST_SUITE("admin client") {
     ::unsetenv("TARRY_ADMIN_TOKEN");
   }
 
-  TEST_CASE("a missing token is an error with its place and what to do") {
+  TEST_CASE("a missing token is an error with its place and advice") {
     const Data data;
     Server server([](const std::string&) { return ok("{}"); });
     AdminClient admin({server.address(), 5s, false, data.path + "/nowhere"});

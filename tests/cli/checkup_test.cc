@@ -70,7 +70,7 @@ TEST_CASE("a clock that nothing synchronises is a warning") {
   CHECK(check_clock(true, 1500).text == "synchronised, off by 1.5 ms at most");
 }
 
-TEST_CASE("a broker that refuses, is late or was early is told apart from a healthy one") {
+TEST_CASE("a broker that refuses, is late or was early is distinguished from a healthy one") {
   const auto healthy = check_status(
       R"({"version":"1","state":"running","shards":[{"shard":0,"has_room":true}],"produce_errors":{},)"
       R"("connections":3,"max_connections":100,"delayed":{"overdue":0,"early_total":0,"damaged_total":0,)"

@@ -147,7 +147,7 @@ TEST_CASE("every command has two examples below its help, and the command line t
   });
 }
 
-TEST_CASE("a man page has what the help has, and no line that roff takes for a request") {
+TEST_CASE("a man page has the contents of the help, and no line that roff takes for a request") {
   const Program program;
   for_each_command(program.app, [&](const CLI::App& command) {
     if (command.get_parent() != nullptr && command.get_parent()->get_parent() != nullptr) return;
@@ -178,7 +178,7 @@ TEST_CASE("a man page has what the help has, and no line that roff takes for a r
   });
 }
 
-TEST_CASE("what a man page prints cannot become a request, and dashes can be copied") {
+TEST_CASE("text of a man page cannot become a roff request, and dashes can be copied") {
   CLI::App program{".hidden -x \\n", "tarry"};
   const std::string page = man_page(program, program);
   CHECK(page.find("\n\\&.hidden \\-x \\en.\n") != std::string::npos);

@@ -66,7 +66,9 @@ TEST_CASE("a delay counts from the arrival, and a time is the time that it says"
   CHECK(explanation.id == "order-1");
 }
 
-TEST_CASE("what is due already is immediate, and what cannot be delivered in time has expired") {
+TEST_CASE(
+    "a record that is due already is immediate, and one that cannot be delivered in time has "
+    "expired") {
   CHECK(explained({{"x-delay", "0"}}).result == "immediate");
   const auto past = explained({{"x-deliver-at", "2026-11-21T09:59:00Z"}});
   CHECK(past.result == "immediate");
@@ -96,7 +98,7 @@ TEST_CASE("a refusal is the broker's own text: it has the header and the value")
 }
 
 TEST_CASE(
-    "a name in capitals schedules, and one that is one letter off is told with the right one") {
+    "a name in capitals schedules, and for one that is one letter off the right one is suggested") {
   CHECK(explained({{"X-Delay", "30m"}}).due == at + 30min);
   const auto slip = explained({{"x-dealy", "30m"}, {"x-trace", "1"}});
   CHECK(slip.result == "nothing");
@@ -140,7 +142,7 @@ TEST_CASE("the topic's configs count as on a broker") {
         "delayed");
 }
 
-TEST_CASE("a config that is none of those, or has no such value, is refused with its name") {
+TEST_CASE("an unknown config, or an invalid value, is refused with its name") {
   for (const auto& [word, part] :
        std::vector<std::pair<std::string, std::string>>{{"retention.ms=1", "retention.ms"},
                                                         {"tarry.delay.ms=soon", "soon"},

@@ -59,7 +59,7 @@ TEST_CASE("a rough duration has the two largest units, and from ten minutes on n
   CHECK(rough_distance(-7s) == "7s ago");
 }
 
-TEST_CASE("what is pending is said with the time until the next, or that it is due") {
+TEST_CASE("the note on pending records has the time until the next one, or says that it is due") {
   const WallTime now = *parse_time("2026-11-21T10:00:00Z");
   CHECK(pending_text(3, now + 29min + 10s, now) == "3 pending, next in 29m");
   CHECK(pending_text(12'345, now, now) == "12 345 pending, next is due now");

@@ -33,13 +33,13 @@ TEST_CASE("every message that Kafka wrote comes out with its fields and its byte
   CHECK(compared > 600);
 }
 
-TEST_CASE("an empty body is -, there and back; what follows the body is not looked at") {
+TEST_CASE("an empty body is -, there and back; text after the body is ignored") {
   CHECK(dumped_message("18 q 0 -") == "{}\t-");
   CHECK(dumped_message("18 q 0") == "{}\t-");
   CHECK(dumped_message("  18\tq  0 - = whatever\r") == "{}\t-");
 }
 
-TEST_CASE("a line that cannot be decoded is told by what is wrong with it") {
+TEST_CASE("a line that cannot be decoded is reported with the reason") {
   const auto error = [](const char* line, const char* word) {
     const std::string dumped = dumped_message(line);
     CAPTURE(dumped);

@@ -45,7 +45,7 @@ TEST_CASE("a null value prints nothing and has the length -1") {
   CHECK(formatted("%S", empty) == "0");
 }
 
-TEST_CASE("a letter that is none, and one that is missing, are refused by what they are") {
+TEST_CASE("an unknown letter, and a missing one, are refused with the reason") {
   for (const auto* wrong : {"%q", "%", "x%", "\\q", "\\", "\\x4", "\\xzz", "%s\\x"}) {
     const auto parsed = RecordFormat::parse(wrong);
     REQUIRE_FALSE(parsed.has_value());

@@ -42,7 +42,7 @@ using Lines = std::vector<std::string>;
 
 TEST_SUITE_BEGIN("schedule summary");
 
-TEST_CASE("a record with an id is found by its id, and a time that was given is told as it is") {
+TEST_CASE("a record with an id is found by its id, and a given time is printed unchanged") {
   const auto summary =
       answered({{"x-deliver-at", "2026-12-24T18:00:00+01:00"}, {"x-schedule-id", "order-4711"}});
   CHECK(summary.accepted(1) == "1 record accepted, 1 of them to be delivered later");
@@ -52,7 +52,9 @@ TEST_CASE("a record with an id is found by its id, and a time that was given is 
   CHECK(summary.explanation().due == *parse_time("2026-12-24T17:00:00Z"));
 }
 
-TEST_CASE("a delay counts from an arrival that nobody told, so its due time is about right") {
+TEST_CASE(
+    "a delay counts from an arrival that is not known exactly, so its due time is printed as "
+    "about") {
   const auto summary = answered({{"X-Delay", "30m"}, {"x-schedule-id", "a"}});
   CHECK(summary.lines()[0] == "due about 2026-11-21T10:30:00.120Z");
   // Also if the answer came within the millisecond.
@@ -81,7 +83,7 @@ TEST_CASE("a thousand records have one due line, from the first that was sent to
   CHECK(at_one_time.lines()[0] == "due 2026-12-24T17:00:00.000Z");
 }
 
-TEST_CASE("records that were answered after their due time were delayed all the same") {
+TEST_CASE("records that were answered after their due time still count as delayed") {
   const auto summary = answered({{"x-deliver-at", "2026-11-21T10:00:00.110Z"}});
   CHECK(summary.fate() == Fate::delayed);
   CHECK(summary.lines()[0] == "due 2026-11-21T10:00:00.110Z");
@@ -108,7 +110,7 @@ TEST_CASE("a cron time that passes between sending and answer leaves two due tim
         "* * * * * * UTC");
 }
 
-TEST_CASE("the topic's default delay counts, and without its configs no due time is told") {
+TEST_CASE("the topic's default delay counts, and without its configs no due time is printed") {
   CHECK(answered({{"other", std::nullopt}}, {20ms}, {{"tarry.delay.ms", "60000"}}).lines()[0] ==
         "due about 2026-11-21T10:01:00.120Z");
   ScheduleSummary unknown("orders", {{"other", "1"}}, {}, sent_at);
@@ -117,7 +119,7 @@ TEST_CASE("the topic's default delay counts, and without its configs no due time
   CHECK(unknown.lines() == Lines{"to find it: tarry delayed list orders"});
 }
 
-TEST_CASE("what is never to be delivered has no due time, and is told apart") {
+TEST_CASE("a record that will never be delivered has no due time, and is reported separately") {
   const auto cancelled = answered({{"x-schedule-action", "cancel"}, {"x-schedule-id", "a"}});
   CHECK(cancelled.accepted(1) == "1 cancellation accepted");
   CHECK(cancelled.lines().empty());

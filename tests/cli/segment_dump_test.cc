@@ -165,7 +165,7 @@ TEST_CASE("a batch whose checksum is wrong is shown as not valid, and those behi
   CHECK(segment.batches()[1]["isvalid"] == true);
 }
 
-TEST_CASE("a torn end is told with its position, wherever it is torn") {
+TEST_CASE("a torn end is reported with its position, wherever it is torn") {
   const auto golden = golden_batches();
   const std::size_t whole = golden[0].bytes.size();
   for (std::size_t torn = 1; torn < golden[1].bytes.size(); torn += 7) {
@@ -179,7 +179,7 @@ TEST_CASE("a torn end is told with its position, wherever it is torn") {
   }
 }
 
-TEST_CASE("bytes that are no batch are told; an empty file has nothing wrong") {
+TEST_CASE("bytes that are not a batch are reported; an empty file is fine") {
   SegmentFile zeros(Buffer(5000, 0));
   CHECK(zeros.dump({}).wrong == 1);
   SegmentFile empty(Buffer{});

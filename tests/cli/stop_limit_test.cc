@@ -34,7 +34,7 @@ TEST_SUITE("stop limit") {
     REQUIRE(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == failed);
     REQUIRE(size > 0);
-    CHECK(std::string_view(text).find("did not end within 30 ms") != std::string_view::npos);
+    CHECK(std::string_view(text).find("did not stop within 30 ms") != std::string_view::npos);
   }
 }
 

@@ -12,7 +12,8 @@ namespace {
 TEST_SUITE_BEGIN("timer_bench");
 
 TEST_CASE(
-    "the wheel and the map are measured in everything, and each part is told before it begins") {
+    "the wheel and the map are both measured in every part, and each part is announced before it "
+    "begins") {
   std::vector<int> told;
   const auto bench =
       measure_timers({.pending = 500, .budget = 16, .threads = 0}, [&](int part, int parts) {

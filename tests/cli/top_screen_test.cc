@@ -87,7 +87,7 @@ TEST_CASE("the screen never has more lines or columns than the terminal, whateve
   }
 }
 
-TEST_CASE("what is overdue and what is due next is told, and why figures are old") {
+TEST_CASE("overdue records and the next due time are shown, and why figures are old") {
   TopSample now = sample_at(noon);
   CHECK(top_text(now, nullptr, {}).find("nothing is pending") != std::string::npos);
   now.pending = 12'345;

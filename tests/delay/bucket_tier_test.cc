@@ -270,7 +270,8 @@ Record record(Sequence sequence, std::int64_t after_ms, std::string body = "body
 }
 
 TEST_SUITE("bucket tier") {
-  TEST_CASE("what is accepted and delivered between two checkpoints never reaches the store") {
+  TEST_CASE(
+      "a record that is accepted and delivered between two checkpoints never reaches the store") {
     World world;
     for (Sequence s = 1; s <= 1'000; ++s) world.add(record(s, static_cast<std::int64_t>(s)));
     world.settle();
@@ -510,7 +511,7 @@ TEST_SUITE("bucket tier") {
     CHECK(tier.stats().records == 0);
   }
 
-  TEST_CASE("homes count as memory, and what is due is loaded although they spend all of it") {
+  TEST_CASE("homes count as memory, and due records are loaded although homes use all of it") {
     BucketTier::Options options;
     options.memory_bytes = 1u << 20;
     World world(1, options);
@@ -548,7 +549,7 @@ TEST_SUITE("bucket tier") {
     CHECK(found == 70'000 - refused);
   }
 
-  TEST_CASE("what is due in more than a year waits in months, and is dealt out in time") {
+  TEST_CASE("a record that is due in more than a year waits in a month, and is dealt out in time") {
     World world;
     for (int i = 1; i <= 40; ++i)
       world.add(record(static_cast<Sequence>(i), i * 30 * day_ms + i * hour_ms));
@@ -569,7 +570,9 @@ TEST_SUITE("bucket tier") {
     }
   }
 
-  TEST_CASE("what comes while its month becomes hours is there after a kill, and is there once") {
+  TEST_CASE(
+      "a record that comes while its month becomes hours is there after a kill, and is there "
+      "once") {
     World world;
     world.add(record(1, 375 * day_ms));
     world.add(record(4, 375 * day_ms));
@@ -646,7 +649,7 @@ TEST_SUITE("bucket tier") {
     }
   }
 
-  TEST_CASE("whatever happens, what is pending is what a simple model says") {
+  TEST_CASE("whatever happens, the pending records are those of a simple model") {
     const char* const given = std::getenv("TARRY_SEED");
     const int first = given != nullptr ? std::atoi(given) : 1;
     const char* const runs = std::getenv("TARRY_RUNS");

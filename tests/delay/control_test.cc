@@ -21,7 +21,7 @@ ControlOutcome outcome_of(const TestHost::Answer& answer) {
 }
 
 TEST_SUITE("move") {
-  TEST_CASE("a record that is moved is delivered at its new time alone, whether later or earlier") {
+  TEST_CASE("a moved record is delivered only at its new time, whether later or earlier") {
     TestHost host;
     for (const auto by : {milliseconds{500}, milliseconds{90'000}, milliseconds{7'200'000}}) {
       CAPTURE(by.count());
@@ -42,8 +42,7 @@ TEST_SUITE("move") {
     }
   }
 
-  TEST_CASE(
-      "a moved record keeps its handle, which finds it, and the consumer is told both times") {
+  TEST_CASE("a moved record keeps its handle, which finds it, and the consumer gets both times") {
     TestHost host;
     host.park(orders, "a", "1h");
     host.settle();
@@ -293,7 +292,9 @@ TEST_SUITE("deliver now") {
     CHECK((**answer)->offset == 0);
   }
 
-  TEST_CASE("who waits for the delivery is told when the record is cancelled, moved or dropped") {
+  TEST_CASE(
+      "a request that waits for the delivery is told when the record is cancelled, moved or "
+      "dropped") {
     for (const std::string what : {"cancel", "move", "drop"}) {
       CAPTURE(what);
       TestHost host;

@@ -274,7 +274,7 @@ TEST_SUITE("cron and summer time") {
           "2027-11-01T01:45:00.000Z");
   }
 
-  TEST_CASE("an expression that names no hour goes on by real time") {
+  TEST_CASE("an expression that names no hour continues by real time") {
     CHECK(times("*/15 * * * *", "2027-03-28T00:30:00Z", 4, "Europe/Berlin") ==
           Times{"03-28 00:45:00", "03-28 01:00:00", "03-28 01:15:00", "03-28 01:30:00"});
     CHECK(times("0 * * * *", "2027-03-27T23:30:00Z", 3, "Europe/Berlin") ==

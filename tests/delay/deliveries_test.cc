@@ -85,7 +85,9 @@ TEST_SUITE("deliveries") {
     CHECK(host.values(orders) == numbers(50));
   }
 
-  TEST_CASE("what falls due where little does is delivered though a flood has taken its room") {
+  TEST_CASE(
+      "a record that falls due in a quiet partition is delivered although a flood has filled its "
+      "room") {
     Engine::Options options;
     options.batch_records = 10;
     options.in_flight_records = 40;

@@ -131,7 +131,7 @@ TEST_SUITE("accept") {
     }
   }
 
-  TEST_CASE("of a thousand bad records a hundred are named") {
+  TEST_CASE("at most a hundred of a thousand bad records are named") {
     TestHost host;
     const std::vector<TestRecord> bad(1'000, {"", {{"x-delay", "soon"}}});
     const auto refused = host.produce(orders, bad);
@@ -324,7 +324,7 @@ TEST_SUITE("delivery") {
     CHECK(host.values(orders) == expected);
   }
 
-  TEST_CASE("batches stay within max.message.bytes, and a larger record leaves alone") {
+  TEST_CASE("batches stay within max.message.bytes, and a larger record gets its own batch") {
     TestHost host;
     host.topics[orders.topic].max_message_bytes = 4'096;
     for (int i = 0; i < 40; ++i) host.park(orders, std::string(300, 'a'), "1s");
@@ -411,7 +411,7 @@ TEST_SUITE("delivery") {
 }
 
 TEST_SUITE("ids") {
-  TEST_CASE("the same id again in the partition replaces what is pending") {
+  TEST_CASE("the same id again in the partition replaces the pending record") {
     TestHost host;
     host.park(orders, "first", "5s", "a");
     host.park(others, "elsewhere", "5s", "a");
@@ -450,7 +450,7 @@ TEST_SUITE("ids") {
     CHECK(host.engine->stats().replaced_total == 2);
   }
 
-  TEST_CASE("a record that is due already replaces what is pending under its id") {
+  TEST_CASE("a record that is due already replaces the pending record with its id") {
     TestHost host;
     host.park(orders, "later", "5s", "a");
     host.settle();
@@ -481,7 +481,7 @@ TEST_SUITE("ids") {
     CHECK(host.total() == 0);
   }
 
-  TEST_CASE("of several records with one id, due or delayed, a cancel finds the last") {
+  TEST_CASE("a cancel finds the last of several records with one id, due or delayed") {
     const TestRecord due{"due", {{"x-delay", "0"}, {"x-schedule-id", "a"}}};
     const TestRecord later{"later", {{"x-delay", "5s"}, {"x-schedule-id", "a"}}};
     for (const bool together : {false, true}) {
@@ -558,7 +558,7 @@ TEST_SUITE("ids") {
     CHECK(host.values(orders).empty());
   }
 
-  TEST_CASE("cancel waits for the outcome of what is in flight") {
+  TEST_CASE("cancel waits for the outcome of a delivery in flight") {
     TestHost host;
     host.park(orders, "a", "1s", "id");
     host.settle();
@@ -626,7 +626,7 @@ TEST_SUITE("time") {
   }
 
   // Each time is two steps of the shard's wheel: the alarm overflows to its second level.
-  TEST_CASE("what is due first is told, however far ahead the others are") {
+  TEST_CASE("the first due time is reported, however far ahead the others are") {
     TestHost host;
     host.topics[orders.topic].max_delay = std::chrono::hours{24 * 2'000};
     host.park(orders, "a", "1000d");
@@ -665,7 +665,7 @@ TEST_SUITE("time") {
     CHECK(host.values(orders) == Strings{"a", "b"});
   }
 
-  TEST_CASE("a clock that is set back delays what is pending, and nothing is early") {
+  TEST_CASE("a clock that is set back delays pending records, and none is early") {
     TestHost host;
     host.park(orders, "a", "10s");
     host.pass(milliseconds{9'000});
@@ -801,7 +801,8 @@ TEST_SUITE("reading ahead") {
 }
 
 TEST_SUITE("space") {
-  TEST_CASE("what is cancelled or deleted by force long before it is due leaves the disk") {
+  TEST_CASE(
+      "records that are cancelled or deleted by force long before they are due leave the disk") {
     for (const bool deleted : {false, true}) {
       CAPTURE(deleted);
       TestHost host;
@@ -942,7 +943,7 @@ TEST_SUITE("restart") {
     CHECK(host.values(orders) == expected);
   }
 
-  TEST_CASE("a delivery that was durable and not told is not repeated") {
+  TEST_CASE("a delivery that was durable and not reported is not repeated") {
     TestHost host;
     host.park(orders, "a", "1s");
     host.settle();

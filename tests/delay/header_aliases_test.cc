@@ -70,7 +70,8 @@ TEST_SUITE("header aliases") {
     CHECK_FALSE(is_taken_out("job-id"));  // As x-schedule-id.
   }
 
-  TEST_CASE("an error names the header that the producer gave, and what it stands for") {
+  TEST_CASE(
+      "an error names the header that the producer sent, and the original that it stands for") {
     const Aliased aliases("x-delay=postpone");
     const auto schedule = schedule_by("postpone", "soon");
     REQUIRE_FALSE(schedule.has_value());
@@ -90,13 +91,13 @@ TEST_SUITE("header aliases") {
     CHECK(schedule.error().reason == reason::given_twice);
   }
 
-  TEST_CASE("an alias that is one letter off from a name of ours is no slip") {
+  TEST_CASE("an alias that is one letter off from a name of ours is not a slip") {
     CHECK(nearly_named("x-delays") == "x-delay");
     const Aliased aliases("x-delay=x-delays");
     CHECK(nearly_named("x-delays").empty());
   }
 
-  TEST_CASE("an alias that cannot be is refused with the pair and what is allowed") {
+  TEST_CASE("an impossible alias is refused with the pair and the allowed form") {
     CHECK(parse_error("") == "(accepted)");
     CHECK(says(parse_error("delay-until"), "ORIGINAL=ALIAS"));
     CHECK(says(parse_error("x-later=delay-until"), "x-later=delay-until begins with none of"));

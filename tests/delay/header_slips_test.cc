@@ -70,7 +70,7 @@ TEST_SUITE("header slips") {
     }
   }
 
-  TEST_CASE("names of others, and those that delivery adds, are no slips") {
+  TEST_CASE("names of others, and those that delivery adds, are not slips") {
     for (const char* name : {"x-scheduled-for", "x-schedule-handle", "x-schedule-id", "x-trace-id",
                              "x-request-id", "x-forwarded-for", "delay", "x-", "x", "", "-",
                              "x-dle", "x-delayed", "x-day", "content-type"}) {
@@ -120,7 +120,7 @@ TEST_SUITE("header slips") {
     CHECK(slips_of({{"a", {{"x-dealy", "5s"}}}}, topic).empty());
   }
 
-  TEST_CASE("as many names are remembered as the bound says, and every header is counted") {
+  TEST_CASE("at most as many names as the bound says are remembered, and every header is counted") {
     HeaderSlips slips;
     for (int i = 0; i < 20; ++i)
       slips.add("x-dela" + std::string(1, static_cast<char>('A' + i)), "x-delay");

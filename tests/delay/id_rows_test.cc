@@ -95,7 +95,7 @@ struct IdWorld {
 };
 
 TEST_SUITE("ids of a batch") {
-  TEST_CASE("what an id is told after the store was asked counts, written meanwhile or not") {
+  TEST_CASE("an event of an id after the store was asked counts, written meanwhile or not") {
     IdWorld world;
     const auto a = world.add("a");
     const auto b = world.add("b");
@@ -116,7 +116,7 @@ TEST_SUITE("ids of a batch") {
     CHECK(!world.last("d", *rows, 3));
   }
 
-  TEST_CASE("what is being written when the ids are asked for counts") {
+  TEST_CASE("events that are being written when the ids are asked for count") {
     IdWorld world;
     world.add("a");
     world.settle();
@@ -148,7 +148,7 @@ TEST_SUITE("ids of a batch") {
     CHECK(world.last("b", *rows, 1) == ScheduleEvent::Kind::cancelled);
   }
 
-  TEST_CASE("memory keeps what is written only while somebody who has asked needs it") {
+  TEST_CASE("memory keeps written events only while a request for them needs them") {
     IdWorld world;
     std::optional<IdRows> first, second;
     world.ask({"x"}, first);

@@ -55,7 +55,7 @@ TEST_SUITE("long batches") {
     CHECK(host.log(jobs).size() == 2'000);
   }
 
-  TEST_CASE("of a long batch that is not applied yet each record can be cancelled and found") {
+  TEST_CASE("each record of a long batch that is not applied yet can be cancelled and found") {
     TestHost host;
     host.checks_store = false;
     const auto batch = host.produce_in_steps(jobs, many(1'500, "1h", "order-"));
@@ -82,7 +82,8 @@ TEST_SUITE("long batches") {
     CHECK(host.values(jobs).at(1) == "new");
   }
 
-  TEST_CASE("what a long batch replaces is replaced once, whatever was delivered meanwhile") {
+  TEST_CASE(
+      "a record that a long batch replaces is replaced once, whatever was delivered meanwhile") {
     TestHost host;
     host.checks_store = false;
     auto before = many(900, "1h", "id");
@@ -105,7 +106,7 @@ TEST_SUITE("long batches") {
     CHECK(host.log(jobs).size() == delivered + 900);
   }
 
-  TEST_CASE("a long batch that is refused gives back what it has taken") {
+  TEST_CASE("a long batch that is refused gives back the ids that it has taken") {
     TestHost host;
     host.checks_store = false;
     host.checks_order = false;  // What is given back comes later.

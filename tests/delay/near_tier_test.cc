@@ -36,7 +36,9 @@ TEST_SUITE("near_tier") {
     CHECK(!tier.next_due().has_value());
   }
 
-  TEST_CASE("what the wheel is ahead of is queued at once, and a step back changes nothing") {
+  TEST_CASE(
+      "a record that the wheel has already passed is queued at once, and a step back changes "
+      "nothing") {
     NearTier tier(at(0));
     std::vector<NearEntry*> queued;
     tier.insert({at(10'000), 1}, 0);
@@ -73,7 +75,7 @@ TEST_SUITE("near_tier") {
     CHECK(tier.complete_before() == at(6));
   }
 
-  TEST_CASE("a sweep erases what is behind the horizon, and nothing else") {
+  TEST_CASE("a sweep erases the entries behind the horizon, and no others") {
     NearTier tier(at(0));
     for (Sequence i = 0; i < 20'000; ++i) {
       tier.insert({at(1 + static_cast<std::int64_t>((i * 7'919) % 20'000)), i}, 0);

@@ -139,8 +139,8 @@ TEST_SUITE("recurrence headers") {
   }
 
   TEST_CASE(
-      "a value that cannot be understood is refused with its header, the value and what is "
-      "allowed") {
+      "a value that cannot be understood is refused with its header, the value and the allowed "
+      "form") {
     CHECK(
         refusal({{"x-every", "soon"}}).starts_with("x-every: \"soon\" is not a duration; write "));
     CHECK(refusal({{"x-every", std::nullopt}}) == "x-every: null is not a duration");

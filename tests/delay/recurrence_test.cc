@@ -141,7 +141,7 @@ TEST_SUITE("missed runs") {
   const WallTime back = nine + hours{5} + minutes{30};
   const WallTime evening = nine + hours{7};
 
-  TEST_CASE("once delivers the latest of the missed runs and goes on") {
+  TEST_CASE("once delivers the latest of the missed runs and continues") {
     CHECK(deliveries(every(hours{1}), back, evening, once) == hours_of_day({14, 15, 16}));
     CHECK(deliveries(by_cron("@hourly", "UTC", nine), back, evening, once) ==
           hours_of_day({14, 15, 16}));
@@ -192,7 +192,7 @@ TEST_SUITE("missed runs") {
             hours_of_day({9, 10, 11, 12, 13, 14, 15, 16}));
   }
 
-  TEST_CASE("x-count counts deliveries alone, and x-until holds for missed runs too") {
+  TEST_CASE("x-count counts only deliveries, and x-until applies to missed runs too") {
     Recurrence::End three;
     three.count = 3;
     CHECK(deliveries(every(hours{1}, three), back, evening, once) == hours_of_day({14, 15, 16}));
@@ -302,7 +302,7 @@ TEST_SUITE("stored recurrence") {
     return all;
   }
 
-  TEST_CASE("what was stored comes back and goes on as before") {
+  TEST_CASE("a stored recurrence is read back and continues as before") {
     for (const auto& recurrence : samples()) {
       const auto bytes = encoded(recurrence);
       CHECK(bytes.size() <= Recurrence::max_encoded_bytes);

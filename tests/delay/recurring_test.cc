@@ -66,7 +66,8 @@ TEST_SUITE("recurring") {
     }
   }
 
-  TEST_CASE("of the runs missed while nobody was there: once the latest, all of them, or none") {
+  TEST_CASE(
+      "runs missed while the broker was down: the latest is delivered, all of them, or none") {
     struct Expected {
       MissedRuns runs;
       Minutes delivered;

@@ -122,7 +122,8 @@ TEST_SUITE("schedule") {
   }
 
   TEST_CASE(
-      "a time given in seconds, microseconds or nanoseconds is refused and told as it was meant") {
+      "a time given in seconds, microseconds or nanoseconds is refused with the time that was "
+      "meant") {
     const auto is = [](const std::string& header, const std::string& value) {
       return refusal({{header, value}});
     };
@@ -168,7 +169,7 @@ TEST_SUITE("schedule") {
     CHECK(contains(refusal({}, topic), "tarry.delay.ms"));
   }
 
-  TEST_CASE("a delay that leads beyond the year 9999 is told what other units would make of it") {
+  TEST_CASE("the error for a delay beyond the year 9999 shows the result in other units") {
     CHECK(
         refusal({{"x-delay", "604800000000000"}}) ==
         "x-delay: \"604800000000000\" leads to a due time after the year 9999; a bare number is "
@@ -197,7 +198,7 @@ TEST_SUITE("schedule") {
     CHECK(to_ms(schedule->due) == 6'000);
   }
 
-  TEST_CASE("an action that is none is refused, and cancel needs an id") {
+  TEST_CASE("an unknown action is refused, and cancel needs an id") {
     CHECK(contains(refusal({{"x-schedule-action", "drop"}, {"x-schedule-id", "a"}}), "\"drop\""));
     CHECK(contains(refusal({{"x-schedule-action", "CANCEL"}, {"x-schedule-id", "a"}}), "CANCEL"));
     CHECK(contains(refusal({{"x-schedule-action", std::nullopt}}), "x-schedule-action"));

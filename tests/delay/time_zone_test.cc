@@ -131,7 +131,7 @@ TEST_SUITE("time zone") {
     }
   }
 
-  TEST_CASE("summer time goes on behind the end of a file's table") {
+  TEST_CASE("summer time continues after the end of a file's table") {
     CHECK(zone("Europe/Berlin").period_at(at("2050-07-01T00:00:00Z")).offset == hours{2});
     CHECK(zone("Europe/Berlin").period_at(at("2050-01-01T00:00:00Z")).offset == hours{1});
     CHECK(zone("America/New_York").period_at(at("9999-07-01T00:00:00Z")).offset == hours{-4});
@@ -237,7 +237,7 @@ TEST_SUITE("time zone") {
     }
   }
 
-  TEST_CASE("a file whose last line is no rule is refused") {
+  TEST_CASE("a file whose last line is not a rule is refused") {
     for (const char* bad : {"X",
                             "CET",
                             "CET-1CEST",
@@ -353,8 +353,7 @@ TEST_SUITE("time zones") {
     CHECK(berlin.error().message.find("install tzdata") != std::string::npos);
   }
 
-  TEST_CASE(
-      "a machine without time zones is told to install tzdata: in each error, once in the log") {
+  TEST_CASE("on a machine without time zones each error, and one log line, say to install tzdata") {
     CapturedLog log;
     const TimeZones none("/nonexistent");
     REQUIRE(none.find("UTC").has_value());
@@ -411,7 +410,7 @@ TEST_SUITE("time zones") {
           "or UTC");
   }
 
-  TEST_CASE("no name leads out of the directory, to a folder, or to a file that is no zone") {
+  TEST_CASE("no name leads out of the directory, to a folder, or to a file that is not a zone") {
     for (const char* name :
          {"", "/etc/passwd", "../../../etc/passwd", "Europe", "Europe/", "posix/UTC",
           "right/Europe/Berlin", "zone.tab", "tzdata.zi", "localtime", "Factory",
@@ -433,7 +432,8 @@ TEST_SUITE("time zones") {
     const auto found = zones.find("Made/Up");
     REQUIRE_FALSE(found.has_value());
     CHECK(found.error().code == Errc::corrupt);
-    CHECK(found.error().message == "the file of time zone Made/Up is damaged: it is no TZif file");
+    CHECK(found.error().message ==
+          "the file of time zone Made/Up is damaged: it is not a TZif file");
     std::filesystem::remove_all(made);
   }
 }

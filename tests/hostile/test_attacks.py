@@ -89,7 +89,7 @@ def _(ctx):
     assert watch.peak - watch.before < 256 + REST_MIB, f"{watch.peak - watch.before:.0f} MiB more"
 
 
-@case("a megabyte of names of groups costs no more than it may: DescribeGroups, FindCoordinator", alone=True)
+@case("a megabyte of names of groups takes no more memory than the limit: DescribeGroups, FindCoordinator", alone=True)
 def _(ctx):
     broker = ctx.broker(settings={"tarry.memory.bytes": 128 << 20})
     for name, key, version, head in (("DescribeGroups", DESCRIBE_GROUPS, 4, b""), ("FindCoordinator", FIND_COORDINATOR, 4, wire.i8(0))):
@@ -103,7 +103,7 @@ def _(ctx):
             assert watch.peak - watch.before < 128 + REST_MIB, f"{watch.peak - watch.before:.0f} MiB more"
 
 
-@case("three hundred halves of requests hold no more than all clients may", alone=True)
+@case("three hundred unfinished requests hold no more memory than the limit for all clients", alone=True)
 def _(ctx):
     limit = 64
     broker = ctx.broker(settings={"tarry.memory.bytes": limit << 20})
@@ -119,7 +119,7 @@ def _(ctx):
     assert "(tarry.memory.bytes)" in broker.log()
 
 
-@case("a hundred clients that do not read their answers hold no more than all clients may", alone=True)
+@case("a hundred clients that do not read their answers hold no more memory than the limit for all clients", alone=True)
 def _(ctx):
     limit = 128
     broker = ctx.broker(settings={"tarry.memory.bytes": limit << 20, "tarry.log.tail.bytes": 1 << 20, "log.segment.bytes": 16 << 20})
@@ -150,7 +150,7 @@ def commit(client, group, places, metadata):
     return answer.i16()
 
 
-@case("groups that commit long texts do not keep others from committing, and are told to try again")
+@case("groups that commit long texts do not keep others from committing, and get an error that clients retry")
 def _(ctx):
     broker = ctx.broker(shards=1, settings={"tarry.group.offsets.bytes": 4 << 20})
     with broker.client() as client:

@@ -46,7 +46,7 @@ class Stream:
         self.socket.close()
 
 
-@case("a thousand event streams: a few are served, the others are refused, and clients go on")
+@case("a thousand event streams: a few are served, the others are refused, and clients still work")
 def _(ctx):
     broker = ctx.broker()
     with HealthyClient(broker, ctx.topic()):
@@ -74,7 +74,7 @@ def _(ctx):
         eventually(served, "a stream again, once the others are gone")
 
 
-@case("an event stream tells what is pending as it comes, and what is due")
+@case("an event stream shows pending records as they come, and due ones")
 def _(ctx):
     broker = ctx.broker()
     topic = ctx.topic()

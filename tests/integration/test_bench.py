@@ -35,7 +35,7 @@ def _(ctx):
     assert alone[0].keys() == told.keys()
 
 
-@case("bench delayed measures a burst from its millisecond to the first and to all, and reads it again to compare")
+@case("bench delayed measures a burst from its due millisecond to the first and the last record, and reads it again to compare")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic, "--partitions", "2")
@@ -50,7 +50,7 @@ def _(ctx):
     assert topic in broker.cli("topic", "list").stdout, "a topic that it was given is deleted"
 
 
-@case("bench delayed says that records were early when a topic does not look at headers, and names what is refused")
+@case("bench delayed reports early records if a topic ignores headers, and names the reason of a refusal")
 def _(ctx):
     broker, topic, strict = ctx.broker(settings={"auto.create.topics.enable": "false"}), ctx.topic(), ctx.topic()
     broker.cli("topic", "create", topic, "--config", "tarry.delay.enable=false")
@@ -82,7 +82,7 @@ def _(ctx):
     assert json.loads(out)["lost"] == 2 and json.loads(out)["delivered"] == 48, out
 
 
-@case("Ctrl-C ends bench delayed in order: it prints what it has, and deletes its topic with what is pending in it")
+@case("Ctrl-C ends bench delayed in order: it prints its results, and deletes its topic with the pending records")
 def _(ctx):
     broker = ctx.broker()
     environment = {"TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin, "PATH": "/usr/bin"}

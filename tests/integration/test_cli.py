@@ -74,7 +74,7 @@ def _(ctx):
     assert broker.cli("consume", topic, "--from", "end", "--idle", "200ms").stdout == ""
 
 
-@case("the command line says in one line what did not happen, status 1, and what is no word of it, status 2")
+@case("the command line reports a failure in one line with status 1, and an unknown word with status 2")
 def _(ctx):
     broker, topic = ctx.broker(settings={"auto.create.topics.enable": "false"}), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -128,7 +128,7 @@ def _(ctx):
     assert f"for {topic}-0 failed: INVALID_RECORD: " in broker.log() and "tarry.delay.max.ms" in broker.log(), broker.log()
 
 
-@case("what is escaped for the terminal is escaped once, and a backslash that was typed is told from an escape")
+@case("text is escaped for the terminal once, and a typed backslash can be distinguished from an escape")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -141,7 +141,7 @@ def _(ctx):
         assert f'"{shown}"' in lines[-1], lines
 
 
-@case("a topic with pending records is deleted from the command line by force alone")
+@case("a topic with pending records is deleted from the command line only with --force")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -151,7 +151,7 @@ def _(ctx):
     assert topic not in broker.cli("topic", "list").stdout
 
 
-@case("a command changes the broker that it was told: with the admin of another one it is refused")
+@case("a command changes only the broker that it names: with the admin of another one it is refused")
 def _(ctx):
     here, there, topic = ctx.broker(), ctx.broker(), ctx.topic()
     admin_here, admin_there = ("%s:%d" % each.admin for each in (here, there))
@@ -203,7 +203,7 @@ def _(ctx):
     assert [row["id"] for row in some] == [f"id-{n}" for n in range(10, 20)]
 
 
-@case("tarry dump segment shows what was produced, and tells a torn end by its position")
+@case("tarry dump segment shows the produced records, and reports a torn end with its position")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -242,7 +242,7 @@ def _(ctx):
             assert process.returncode == 0 and process.stderr.read() == b"", process.returncode
 
 
-@case("Ctrl-C and SIGTERM end tarry produce with status 1, and half a line is no record")
+@case("Ctrl-C and SIGTERM end tarry produce with status 1, and half a line is not sent as a record")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -276,7 +276,7 @@ def _(ctx):
     assert len(broker.cli("consume", topic, "--until-end").stdout.splitlines()) == 8
 
 
-@case("tarry produce tells a cancellation, and what expires before its time, from what is delivered later")
+@case("tarry produce distinguishes cancellations and expiring records from records that are delivered later")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -334,7 +334,7 @@ def _(ctx):
     assert epoch_ms(due.split()[2].rstrip(";")) == found[0]["due_ms"], (due, found)
 
 
-@case("a header whose name is one letter off is told by tarry produce, which sends the record all the same")
+@case("tarry produce warns about a header whose name is one letter off, and still sends the record")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -343,7 +343,7 @@ def _(ctx):
     assert len(broker.cli("consume", topic, "--until-end").stdout.splitlines()) == 2
 
 
-@case("tarry delayed get says how long a record still waits, and an error names what is missing once")
+@case("tarry delayed get shows the time left of a record, and an error names the missing thing once")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -356,7 +356,7 @@ def _(ctx):
         assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", text), failed
 
 
-@case("tarry produce knows the topic's own delay and its dead letters, and says nothing that it cannot know")
+@case("tarry produce knows the topic's own delay and its dead letters, and states nothing that it cannot know")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic, "--config", "tarry.delay.ms=1h")
@@ -373,7 +373,7 @@ def _(ctx):
     assert len(broker.cli("consume", f"{topic}.invalid", "--until-end").stdout.splitlines()) == 2
 
 
-@case("--id names one record: several are refused and nothing is sent, and where chance chooses its partition that is told")
+@case("--id names one record: several are refused and nothing is sent, and a warning says when its partition is random")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic, "--partitions", "3")
@@ -389,7 +389,7 @@ def _(ctx):
     assert all(word in done.stderr for word in (topic, "3 partitions", "mine", "key")), done.stderr
 
 
-@case("a word in the wrong place is told with what could stand there, and a token that is not there as that")
+@case("the error for a word in the wrong place names the possible words, and a missing token is reported as missing")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     one_line(broker.cli("topic", "lst", check=False), 2, "lst", "create, list, describe, alter, delete")
@@ -404,7 +404,7 @@ def _(ctx):
              1, token, "is not there", "--data", "TARRY_ADMIN_TOKEN")
 
 
-@case("tarry consume says that a topic was made again under it, not that an offset was asked for")
+@case("tarry consume reports that its topic was created again, and not an invalid offset")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -505,7 +505,7 @@ def _(ctx):
     run(broker.binary, "topic", "delete", topic, "--force", "--data", broker.data, "-b", broker.brokers, "--admin", admin, env=nobody)
 
 
-@case("off loopback what is read needs the token too, and the command line has it from the data directory")
+@case("beyond loopback reading needs the token too, and the command line takes it from the data directory")
 def _(ctx):
     broker = ctx.broker(arguments=["--admin", "0.0.0.0:0"])
     admin = "127.0.0.1:%d" % broker.admin[1]
@@ -514,7 +514,7 @@ def _(ctx):
     assert "running" in run(broker.binary, "status", "--admin", admin, "--data", broker.data, env=nobody).stdout
 
 
-@case("with no broker there every command says so at once, and waits for one when --timeout is given", alone=True)
+@case("without a broker every command reports that at once, and waits for one if --timeout is given", alone=True)
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -539,7 +539,7 @@ def _(ctx):
     broker.start()
 
 
-@case("tarry consume goes on after the broker was away for longer than its timeout, with a group and without")
+@case("tarry consume continues after the broker was down for longer than its timeout, with a group and without")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)

@@ -128,7 +128,7 @@ def confluent_consume(broker, topic, partitions, count, within=20):
     return messages
 
 
-@case("confluent-kafka's idempotent producer gets everything there once and in order", any_broker=True)
+@case("confluent-kafka's idempotent producer stores every record once and in order", any_broker=True)
 def _(ctx):
     library, broker = confluent(), ctx.broker()
     with broker.client() as client:

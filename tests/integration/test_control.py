@@ -12,7 +12,7 @@ def park(client, topic, name, delay="1h", partition=0, key="k", **headers):
     client.produce(topic, [wire.record(name, key=key, x_delay=delay, x_schedule_id=name, **headers)], partition)
 
 
-@case("a record that is moved comes at its new time alone, with the handle that it had, also over kill -9")
+@case("a moved record is delivered only at its new time, with its old handle, also over kill -9")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -54,7 +54,7 @@ def _(ctx):
         assert client.end_offset(topic, 1) == 2
 
 
-@case("a wrong body, action, time or duration is refused with what is wrong, and nothing changes")
+@case("a wrong body, action, time or duration is refused with the reason, and nothing changes")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -105,7 +105,7 @@ def _(ctx):
     assert broker.http("GET", "/delayed/count?by=week")[0] == 400
 
 
-@case("trace tells what has happened to an id, up to the offset of its delivery, also over kill -9")
+@case("trace shows the events of an id, up to the offset of its delivery, also over kill -9")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -128,7 +128,7 @@ def _(ctx):
     assert lines[3][1] == "delivered" and lines[3][-1] == "1"
 
 
-@case("a selection cancels, moves or delivers what matches and nothing else, and --dry-run changes nothing")
+@case("a selection cancels, moves or delivers the matching records and no others, and --dry-run changes nothing")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -163,7 +163,7 @@ def _(ctx):
         assert wrong.returncode == 2 and len(wrong.stderr.splitlines()) == 1, (words, wrong)
 
 
-@case("what is exported and imported is pending again with its key, value, headers, id, due time and expiry")
+@case("a record that is exported and imported is pending again with its key, value, headers, id, due time and expiry")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:

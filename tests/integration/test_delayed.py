@@ -83,7 +83,7 @@ def _(ctx):
         assert abs(broker.get(f"/delayed/{topic}/binary")["due_ms"] - sent - 2 * HOUR) < 2000
 
 
-@case("what is due in the past or has no delay gets its offset at once")
+@case("a record that is due in the past or has no delay gets its offset at once")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -101,7 +101,7 @@ def _(ctx):
         assert all(rec.header("x-delay") is None and rec.header("x-deliver-at") is None for rec in four)
 
 
-@case("an x-schedule-id alone schedules nothing and stays")
+@case("an x-schedule-id alone schedules nothing and stays in the record")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -113,7 +113,7 @@ def _(ctx):
         assert broker.pending(topic) == []
 
 
-@case("a topic's own delay holds for records without a header, and tarry.delay.enable=false looks at none")
+@case("a topic's own delay applies to records without a header, and tarry.delay.enable=false ignores headers")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -229,7 +229,7 @@ def _(ctx):
                 assert rec.header("x-scheduled-for") and rec.header("x-schedule-handle").startswith("@")
 
 
-@case("a flood that is due in one millisecond leaves whole, and in batches that the topic allows", alone=True)
+@case("a flood that is due in one millisecond is delivered completely, in batches that the topic allows", alone=True)
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -248,7 +248,7 @@ def _(ctx):
 # --- cancel and replace -----------------------------------------------------------------------------
 
 
-@case("the same x-schedule-id in a partition replaces what is pending; another partition has its own")
+@case("the same x-schedule-id in a partition replaces the pending record; another partition has its own")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -267,7 +267,7 @@ def _(ctx):
         assert client.end_offset(topic) == 2
 
 
-@case("x-schedule-action: cancel drops what is pending, is never visible, and may name what nobody knows")
+@case("x-schedule-action: cancel drops the pending record, is never visible, and may name an unknown id")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -290,7 +290,7 @@ def _(ctx):
         assert broker.get("/status")["delayed"]["cancelled_total"] >= 6
 
 
-@case("a cancelled and a replaced record stay so over kill -9")
+@case("a cancelled record and a replaced record stay cancelled and replaced over kill -9")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -333,7 +333,7 @@ def _(ctx):
             check_never_early(got[1:], 5000)
 
 
-@case("what became due while the broker was down comes at once after the start, in order, and only once")
+@case("records that became due while the broker was down come at once after the start, in order, and only once")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -380,7 +380,7 @@ def _(ctx):
         assert values(got) == expected + [f"far {n}" for n in range(50)]
 
 
-@case("what was acknowledged and is only in the journal survives kill -9, however much it is")
+@case("acknowledged records that are only in the journal survive kill -9, however many they are")
 def _(ctx):
     broker = ctx.broker(shards=1, settings={"tarry.checkpoint.interval.ms": 3_600_000, "tarry.log.tail.bytes": 65536})
     with broker.client() as client:
@@ -486,7 +486,7 @@ def _(ctx):
 # --- what an operator sees and does ------------------------------------------------------------------------
 
 
-@case("GET /delayed lists what is pending in due order, by topic, time and id, page by page")
+@case("GET /delayed lists pending records in due order, by topic, time and id, page by page")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -520,7 +520,7 @@ def _(ctx):
         assert broker.http("GET", f"/delayed/{topic}/nobody", token=False)[0] == 404
 
 
-@case("DELETE /delayed cancels definitively: cancelled, then unknown; already_delivered for what has come")
+@case("DELETE /delayed cancels definitively: cancelled, then unknown; already_delivered for a delivered record")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -546,7 +546,7 @@ def _(ctx):
         assert broker.pending(topic) == []
 
 
-@case("tarry delayed list, get and cancel say what HTTP says")
+@case("tarry delayed list, get and cancel print what HTTP answers")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -593,7 +593,7 @@ def _(ctx):
     assert topic not in broker.cli("topic", "list").stdout
 
 
-@case("a topic with pending records is not deleted: their number is told; with force they go with it")
+@case("a topic with pending records is not deleted and the error has their number; with force they are deleted with it")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:

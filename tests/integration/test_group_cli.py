@@ -35,7 +35,7 @@ def consumer(broker, topic, group):
         process.wait()
 
 
-@case("tarry consume -g goes on where its group is, and nobody reads twice what it printed")
+@case("tarry consume -g continues at its group's offset, and no printed record is read twice")
 def _(ctx):
     broker, topic, group = ctx.broker(), ctx.topic(), "readers"
     broker.cli("topic", "create", topic, "--partitions", "2")
@@ -55,7 +55,7 @@ def _(ctx):
     assert broker.cli("consume", topic, "-g", "late", "--from", "end", "--idle", "300ms").stdout == ""
 
 
-@case("two of tarry consume -g share a topic's partitions, and one goes on for the other that ends")
+@case("two tarry consume -g share a topic's partitions, and one takes over when the other ends")
 def _(ctx):
     broker, topic, group = ctx.broker(), ctx.topic(), "pair"
     broker.cli("topic", "create", topic, "--partitions", "4")
@@ -110,7 +110,7 @@ def _(ctx):
     assert rest[-1] == f"{2999:099}" and int(rest[0]) <= written, (rest[0], written)
 
 
-@case("tarry consume -g for which its group has no partition ends as one that has read all")
+@case("tarry consume -g without a partition ends as if it had read everything")
 def _(ctx):
     broker, topic, group = ctx.broker(), ctx.topic(), "crowd"
     broker.cli("topic", "create", topic, "--partitions", "1")
@@ -217,7 +217,7 @@ def _(ctx):
             generation = joined.i32()
 
 
-@case("/groups shows who reads what, and how much is left to read")
+@case("/groups shows which member reads which partition, and how much is left to read")
 def _(ctx):
     broker, topic, group = ctx.broker(), ctx.topic(), "billing"
     broker.cli("topic", "create", topic, "--partitions", "2")

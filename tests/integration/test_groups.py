@@ -139,7 +139,7 @@ def _(ctx):
     group_of_three(ctx, python_member("confluent", "confluent_kafka"))
 
 
-@case("three of confluent-kafka in a cooperative group, one killed and one joining: each record once, and who stays keeps some")
+@case("three of confluent-kafka in a cooperative group, one killed and one joining: each record once, and the remaining members keep some partitions")
 def _(ctx):
     # A commit in mid-rebalance makes librdkafka 2.0.2 give up all it has (librdkafka issue 4059): one joins while nothing comes.
     def look(broker, group, others):
@@ -209,7 +209,7 @@ def _(ctx):
             quietly_end(each)
 
 
-@case("a group goes on with its generation and its offsets after kill -9 of the broker")
+@case("a group continues with its generation and its offsets after kill -9 of the broker")
 def _(ctx):
     broker = ctx.broker(settings=SETTINGS)
     command = python_member("confluent", "confluent_kafka")

@@ -75,7 +75,7 @@ ENDING = {  # What is sent: nothing of it is a frame or a request that a broker 
 }
 
 
-@case("what is no frame or no known request ends that connection alone", any_broker=True)
+@case("bytes that are not a frame, or not a known request, end only that connection", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     with HealthyClient(broker, ctx.topic("healthy")):
@@ -88,7 +88,7 @@ def _(ctx):
                     raise AssertionError(f"{what}: {still}") from None
 
 
-@case("each connection that is ended so is told in one line of the log")
+@case("each connection that is ended in this way is one line in the log")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -104,7 +104,7 @@ def _(ctx):
     assert broker.log().count("\n") == first + len(ENDING), broker.log().splitlines()[first:]
 
 
-@case("ten thousand bytes of garbage, fifty times, end their connections alone, each told in one line at most", any_broker=True)
+@case("ten thousand bytes of garbage, fifty times, end only their own connections, with at most one log line each", any_broker=True)
 def _(ctx):
     import random
     broker, seed = ctx.broker(), int.from_bytes(os.urandom(4), "big")
@@ -129,7 +129,7 @@ def _(ctx):
         assert ctx.options.against or 20 <= len(told) <= 50 and len(set(peers)) == len(peers), told
 
 
-@case("half a frame and then silence ends by connections.max.idle.ms and is told; a connection that says nothing ends so too, untold")
+@case("half a frame and then silence ends by connections.max.idle.ms with a line in the log; a silent connection ends without one")
 def _(ctx):
     broker = ctx.broker(settings={"connections.max.idle.ms": 1500})
     with HealthyClient(broker, ctx.topic("healthy")), raw(broker) as half, raw(broker) as silent, raw(broker) as dripping:
@@ -142,7 +142,7 @@ def _(ctx):
         dripping.close()
 
 
-@case("a client that never reads its answers loses its connection, which is told, and the memory stays bounded")
+@case("a client that never reads its answers is disconnected with a line in the log, and the memory stays bounded")
 def _(ctx):
     broker = ctx.broker(settings={"tarry.connection.write.stall.ms": 2000})
     topic = ctx.topic("big")
@@ -202,7 +202,7 @@ def refusal(client, version, topic, data):
     return error, answer.compact_string()
 
 
-@case("a batch that is wrong gets Kafka's error code and a message, and its connection goes on", any_broker=True)
+@case("an invalid batch gets Kafka's error code and a message, and its connection stays usable", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     records = [wire.record("a"), wire.record("b")]
@@ -309,7 +309,7 @@ def _(ctx):
         assert beside < max(0.02, 15 * alone), f"median {beside * 1000:.1f} ms, alone {alone * 1000:.1f} ms"
 
 
-@case("an invalid topic name is INVALID_TOPIC_EXCEPTION for who creates or asks, and an unknown topic for who produces", any_broker=True)
+@case("an invalid topic name is INVALID_TOPIC_EXCEPTION for clients that create or ask, and an unknown topic for producers", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     with HealthyClient(broker, ctx.topic("healthy")), broker.client() as client:
@@ -349,7 +349,7 @@ def _(ctx):
                 pass
 
 
-@case("what is no HTTP, or too much of it, ends that connection to the admin port alone")
+@case("bytes that are not HTTP, or too many of them, end only that connection to the admin port")
 def _(ctx):
     broker = ctx.broker()
     for data in (b"\x16\x03\x01garbage\r\n\r\n", b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",

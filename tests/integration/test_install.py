@@ -15,7 +15,7 @@ def install(ctx):
     return prefix
 
 
-@case("what is installed is a broker that starts with the properties installed beside it")
+@case("the installed broker starts with the properties installed beside it")
 def _(ctx):
     prefix = install(ctx)
     properties = prefix / "etc/tarry/tarry.properties"
@@ -29,7 +29,7 @@ def _(ctx):
     assert broker.get("/status")["state"] == "running"
 
 
-@case("the installed unit runs the installed program with the properties installed beside it, and systemd finds no fault in it")
+@case("the installed unit runs the installed program with the properties installed beside it, and systemd accepts the unit")
 def _(ctx):
     prefix = install(ctx)
     unit = prefix / "lib/systemd/system/tarry.service"

@@ -48,7 +48,7 @@ def another(broker, **how):
     return second
 
 
-@case("a second broker on the directory is refused, and the first goes on")
+@case("a second broker on the directory is refused, and the first keeps running")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -61,7 +61,7 @@ def _(ctx):
         assert len(client.consume(topic, 1)) == 1
 
 
-@case("a port in use is refused by its address, for Kafka and for the admin")
+@case("a port in use is refused with its address, for Kafka and for the admin")
 def _(ctx):
     broker = ctx.broker(start=False)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -98,7 +98,7 @@ def _(ctx):
         eventually(lambda: len(client.metadata(topic)[topic][2]) == 3, "3 partitions by the file")
 
 
-@case("a flag that is none is a usage error: one line, exit code 2")
+@case("an unknown flag is a usage error: one line, exit code 2")
 def _(ctx):
     broker = ctx.broker(start=False)
     for words in (["--frobnicate"], ["--shards", "many"], ["--listen", "nowhere"], ["--set", "novalue"]):
@@ -106,7 +106,7 @@ def _(ctx):
         check_refused(broker, words[-1].lstrip("-"), code=2)
 
 
-@case("a directory that cannot be made is refused by its path")
+@case("a directory that cannot be made is refused with its path")
 def _(ctx):
     broker = ctx.broker(start=False)
     (broker.directory / "file").write_text("no folder")
@@ -120,7 +120,7 @@ def _(ctx):
         assert not broker.data.exists(), "a bad log.dirs made the data directory"
 
 
-@case("a directory that may not be written is refused by its path, new or full of records")
+@case("a directory that may not be written is refused with its path, new or full of records")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -154,7 +154,7 @@ def _(ctx):
         assert len(client.consume(topic, 1)) == 1
 
 
-@case("a directory of another version is refused by its version")
+@case("a directory of another version is refused with its version")
 def _(ctx):
     broker = ctx.broker()
     assert broker.stop() == 0
@@ -182,7 +182,7 @@ def files_with(folder, needle):
     return [path for path in sorted(folder.rglob("*")) if path.is_file() and needle in path.read_bytes()]
 
 
-@case("a journal that is damaged before what was synced is refused by its file, and left as it is")
+@case("a journal that is damaged in its synced part is refused with its file's name, and is not changed")
 def _(ctx):
     broker, _ = park_and_kill(ctx)
     found = files_with(broker.data / "journal", b"needle-005-")
@@ -197,7 +197,7 @@ def _(ctx):
     assert broker.get("/status")["delayed"]["pending"] == 40
 
 
-@case("a journal that ends in a torn write is cut there, and what was acknowledged is kept")
+@case("a journal that ends in a torn write is cut there, and acknowledged records are kept")
 def _(ctx):
     broker, topic = park_and_kill(ctx)
     found = files_with(broker.data / "journal", b"needle-039-")
@@ -213,7 +213,7 @@ def _(ctx):
     assert len(broker.pending(topic)) == 40
 
 
-@case("without its journals a directory that is not new starts, and the operator is told")
+@case("a directory without its journals starts with a line in the log")
 def _(ctx):
     broker, _ = park_and_kill(ctx)
     assert "the journal is missing" not in broker.log(), "a new directory has none, and nobody is told"
@@ -222,7 +222,7 @@ def _(ctx):
     assert broker.log().count("the journal is missing") == 1, broker.log()
 
 
-@case("a damaged RocksDB is refused by its directory, and left as it is")
+@case("a damaged RocksDB is refused with its directory, and is not changed")
 def _(ctx):
     for folder in ("db/pending", "db/meta"):
         broker, topic = park_and_kill(ctx)
@@ -271,7 +271,7 @@ def _(ctx):
     assert len(visible) + pending in (len(acknowledged), len(acknowledged) + 1)
 
 
-@case("a full disk is told to the operator, loses nothing that was acknowledged, and serves again when there is space")
+@case("a full disk is logged, loses no acknowledged record, and the broker serves again when there is space")
 def _(ctx):
     folder = ctx.directory / "small"
     folder.mkdir()
@@ -328,7 +328,7 @@ def _(ctx):
         subprocess.run(["umount", folder], capture_output=True)
 
 
-@case("a full disk is called so by the command line, the state and readyz, and none of them does once there is room")
+@case("the command line, the state and readyz report a full disk, and stop reporting it once there is room")
 def _(ctx):
     folder = ctx.directory / "small"
     folder.mkdir()
@@ -367,7 +367,7 @@ def _(ctx):
         subprocess.run(["umount", folder], capture_output=True)
 
 
-@case("a broker whose stderr nobody reads serves on and stops in order, and a start that fails then ends too")
+@case("a broker whose stderr nobody reads keeps serving and stops in order, and a start that fails then ends too")
 def _(ctx):
     broker, second = ctx.broker(start=False, settings={"tarry.log.level": "debug"}), ctx.broker(start=False)
     reading, writing = os.pipe()
@@ -396,7 +396,7 @@ def _(ctx):
         os.close(writing)
 
 
-@case("a start on a full disk is refused by the directory and the bytes it takes, and there is one when there is room")
+@case("a start on a full disk is refused with the directory and the bytes it needs, and succeeds when there is room")
 def _(ctx):
     folder = ctx.directory / "small"
     folder.mkdir()
@@ -443,7 +443,7 @@ def _(ctx):
         subprocess.run(["umount", folder], capture_output=True)
 
 
-@case("a second signal hurries, says so in one line and is no failure; nothing acknowledged is lost")
+@case("a second signal ends the broker at once with one line and without a failure; nothing acknowledged is lost")
 def _(ctx):
     broker = ctx.broker()
     hurried = 0
@@ -476,7 +476,7 @@ namespace { struct Sent { Sent() { for (int each : {SIGHUP, SIGUSR1, SIGUSR2, SI
 """
 
 
-@case("SIGHUP is one line in the log, SIGUSR1, SIGUSR2 and SIGPIPE are nothing, while it is loaded and in the stop too")
+@case("SIGHUP is one line in the log, SIGUSR1, SIGUSR2 and SIGPIPE have no effect, under load and during the stop too")
 def _(ctx):
     broker = ctx.broker(start=False)
     others = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE)
@@ -516,7 +516,7 @@ def _(ctx):
         assert all(listen.rsplit(":", 1)[0] in line for line in lines), lines
 
 
-@case("with more clients than open files allow it refuses some, makes its checkpoints and goes on", alone=True)
+@case("with more clients than open files allow the broker refuses some, makes its checkpoints and keeps running", alone=True)
 def _(ctx):
     broker = ctx.broker(start=False, settings={"tarry.checkpoint.interval.ms": 1000, "log.segment.bytes": 65536})
     limited = ["/bin/bash", "-c", 'ulimit -n 400; exec "$@"', "-"]
@@ -559,7 +559,7 @@ def _(ctx):
             assert len(client.consume(topic, rounds)) == rounds
 
 
-@case("a broker that lacks file descriptors for its own files waits for them, and goes on", alone=True)
+@case("a broker that lacks file descriptors for its own files waits for them, and continues", alone=True)
 def _(ctx):
     broker, topic = ctx.broker(settings={"tarry.checkpoint.interval.ms": 1000}), ctx.topic()
     checkpoints = lambda: sum(shard["checkpoints_total"] for shard in broker.get("/status")["shards"])

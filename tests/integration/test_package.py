@@ -239,7 +239,7 @@ def _(ctx):
     assert not set(copied) & set(ignored) and not {"scripts", "packaging", "docs", "CHANGELOG.md"} & set(ignored), ignored
 
 
-@case("what the Containerfile's last stage makes serves as process 1 of an ordinary user, is healthy only then, and stops in order")
+@case("the image of the Containerfile's last stage serves as process 1 of an ordinary user, is healthy only then, and stops in order")
 def _(ctx):
     deb = package(ctx)
     _, final = final_stage((ROOT / "Containerfile").read_text())

@@ -258,7 +258,7 @@ def _(ctx):
         assert background("light") == light and page.js("return localStorage.length") == 0
 
 
-@case("the page's search finds by id, key, topic, time and handle without Enter, and a record opens with all that is known of it")
+@case("the page's search finds by id, key, topic, time and handle without Enter, and a record opens with all its details")
 def _(ctx):
     broker = ctx.broker()
     due = int(now_ms()) // 1000 * 1000 + 30 * HOUR
@@ -338,7 +338,7 @@ def _(ctx):
         page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
 
 
-@case("where reading needs the token, the page asks for it once and then has a cookie, which changes nothing")
+@case("if reading needs the token, the page asks for it once and then has a cookie, which cannot change anything")
 def _(ctx):
     broker = ctx.broker(start=False)
     broker.admin = ("0.0.0.0", 0)
@@ -539,7 +539,7 @@ def _(ctx):
         assert not wrong, wrong
 
 
-@case("the page says that the connection is lost and since when, and goes on by itself when the broker is back")
+@case("the page says that the connection is lost and since when, and continues by itself when the broker is back")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:

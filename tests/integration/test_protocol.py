@@ -210,7 +210,7 @@ def _(ctx):
         assert client.receive(wire.API_VERSIONS, 0).correlation == listed
 
 
-@case("acks=0 gets no answer, and what it wrote is there", any_broker=True)
+@case("acks=0 gets no answer, and its record is stored", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -222,7 +222,7 @@ def _(ctx):
         assert [rec.value for rec in client.consume(topic, 5)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-@case("a Fetch waits until there are enough bytes, or as long as it may", any_broker=True)
+@case("a Fetch waits until there are enough bytes, or until its time is over", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client, broker.client() as other:

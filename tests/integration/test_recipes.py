@@ -195,7 +195,7 @@ def _(ctx):
     assert [each["event"] for each in told["events"]].count("replaced") == 2, told
 
 
-@case("docs/recipes.md links every program, shows no line that none of them has, and its commands are theirs")
+@case("docs/recipes.md links every program, shows only lines that a program has, and gives their own commands")
 def _(ctx):
     page = (ROOT / "docs/recipes.md").read_text()
     programs = [path for path in RECIPES.rglob("*") if path.suffix in (".py", ".mjs", ".go", ".java")
@@ -214,7 +214,7 @@ def _(ctx):
     assert os.path.exists(ROOT / "docs/recipes/go/go.sum")
 
 
-@case("README's tour delivers each record when it is due, what it cancels never comes, and its recording shows its commands")
+@case("README's tour delivers each record when it is due, never delivers the cancelled one, and its recording shows its commands")
 def _(ctx):
     tour = importlib.machinery.SourceFileLoader("record_tour", str(ROOT / "scripts/record_tour")).load_module()
     events = tour.play(ctx.options.binary)

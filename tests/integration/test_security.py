@@ -99,7 +99,7 @@ def _(ctx):
     assert "alice-secret" not in broker.log() and "other" not in broker.log()
 
 
-@case("before its login a client is served nothing but the login")
+@case("before its login a client can do nothing but log in")
 def _(ctx):
     broker = sasl_broker(ctx)
     with broker.client() as client:
@@ -130,7 +130,7 @@ def _(ctx):
     assert took[0] >= 0.1 and took[1] >= 0.2 and took[2] >= 0.4, took
 
 
-@case("a client that shakes hands in version 0 sends its token alone")
+@case("a client that uses SaslHandshake version 0 sends its token without a Kafka header")
 def _(ctx):
     broker = sasl_broker(ctx)
     with broker.client() as client:
@@ -182,7 +182,7 @@ def _(ctx):
         broker.start()
 
 
-@case("rules let a user do what they say, and nothing else")
+@case("a user may do what the rules allow, and nothing else")
 def _(ctx):
     broker, topic = sasl_broker(ctx, AUTHORIZER), ctx.topic()
     admin, alice = login("admin", "admin-secret"), login("alice", "alice-secret")

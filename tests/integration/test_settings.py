@@ -36,7 +36,7 @@ def described(client, key, name="1"):
     return answer.string(), bool(answer.i8()), answer.i8()
 
 
-@case("a setting that a client changes holds at once, wins over the file after kill -9, and gives way when it is deleted")
+@case("a setting that a client changes is in effect at once, overrides the file after kill -9, and is gone when it is deleted")
 def _(ctx):
     broker = ctx.broker(settings={"num.partitions": 2})
     with broker.client() as client:
@@ -95,7 +95,7 @@ def _(ctx):
     assert lines and all(json.loads(line)["message"] for line in lines), lines
 
 
-@case("/metrics is clean in Prometheus' own eyes, and ends with # EOF for those who ask for OpenMetrics")
+@case("Prometheus' own tool finds nothing wrong in /metrics, which ends with # EOF for clients that ask for OpenMetrics")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -117,7 +117,7 @@ def _(ctx):
         assert checked.returncode == 0 and not checked.stderr, checked.stderr
 
 
-@case("a header with an alias delays its record and is taken out; aliases that clash are refused at the start")
+@case("a header with an alias delays its record and is removed; aliases that clash are refused at the start")
 def _(ctx):
     aliases = "tarry.delay.header.aliases"
     broker = ctx.broker(settings={aliases: "x-delay=postpone,x-schedule-id=job-id"})

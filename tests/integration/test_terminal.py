@@ -119,7 +119,7 @@ def _(ctx):
             assert formatted.stderr == "" and len(formatted.stdout.splitlines()) > 20, (command, formatted.stderr)
 
 
-@case("bash, zsh and fish complete commands and flags, and names that the broker tells; without one they are silent")
+@case("bash, zsh and fish complete commands and flags, and names from the broker; without a broker they are silent")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -185,7 +185,7 @@ def _(ctx):
     assert told["id"] == "named" and abs(told["due_ms"] - now_ms() - 3_600_000) < 10_000, told
 
 
-@case("an id that is pending in several partitions is shown with a word about the others, and one that is gone as delivered")
+@case("an id that is pending in several partitions is shown with a note about the others, and a delivered one as delivered")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -204,7 +204,7 @@ def _(ctx):
     one_line(broker.cli("delayed", "get", topic, "never", check=False), 1, "nothing is pending")
 
 
-@case("tarry consume says what is pending when there is nothing to read, and costs nothing when nobody can be asked")
+@case("tarry consume says how much is pending when there is nothing to read, and does not wait when the admin does not answer")
 def _(ctx):
     broker, other, topic = ctx.broker(), ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -270,7 +270,7 @@ def _(ctx):
     one_line(broker.cli("top", "--once", env={"TARRY_ADMIN": "127.0.0.1:1"}, check=False), 1, "127.0.0.1:1")
 
 
-@case("tarry doctor tells a broker in order from one that cannot start, and changes nothing")
+@case("tarry doctor distinguishes a healthy broker from one that cannot start, and changes nothing")
 def _(ctx):
     broker = ctx.broker()
     checked = {row["check"]: row for row in json_lines(broker.cli("doctor", "--json"))}
@@ -283,7 +283,7 @@ def _(ctx):
 
     fresh, ports = ctx.directory / "not/there", ("--set", "listeners=127.0.0.1:0", "--set", "tarry.admin.listener=127.0.0.1:0")
     done = before_start("--data", fresh, *ports)
-    assert done.returncode == 0 and f"data directory\tok\t{fresh}: it will be made\n" in done.stdout and not fresh.exists(), done
+    assert done.returncode == 0 and f"data directory\tok\t{fresh}: does not exist yet; the broker will create it\n" in done.stdout and not fresh.exists(), done
     one_line(before_start("--data", broker.data, *ports), 1, "data directory")  # A broker runs in it.
     assert "in use" in before_start("--data", broker.data, *ports).stdout
     taken = before_start("--data", fresh, "--set", f"listeners={broker.brokers}", "--set", "tarry.admin.listener=off")

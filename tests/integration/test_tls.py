@@ -55,7 +55,7 @@ def refused(broker):
     return line
 
 
-@case("each listener tells the address that clients of it can reach")
+@case("each listener advertises the address that its clients can reach")
 def _(ctx):
     broker = ctx.broker(settings={
         "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0,OWN://localhost:0",
@@ -76,7 +76,7 @@ def _(ctx):
     assert status["listeners"] == ",".join(f"{name}://{host}:{port}" for name, (host, port) in broker.listeners.items()), status
 
 
-@case("--listen beside listeners, and a listener that cannot be, are refused in one line that names it")
+@case("--listen together with listeners, and an impossible listener, are refused in one line that names it")
 def _(ctx):
     for settings, words in (({"listeners": "SSL://127.0.0.1:0"}, "ssl.keystore.location"),
                             ({"listeners": "OTHER://127.0.0.1:0"}, "listener.security.protocol.map"),
@@ -120,7 +120,7 @@ def _(ctx):
         client.api_versions()
 
 
-@case("TLS 1.2 and 1.3 give the same records as plain text, small and large, and nothing older is spoken")
+@case("TLS 1.2 and 1.3 give the same records as plain text, small and large, and older versions are refused")
 def _(ctx):
     authority = Authority(ctx.directory / "ca")
     broker = tls_broker(ctx, authority.sign("broker")[2])
@@ -168,11 +168,11 @@ def _(ctx):
             return False
     assert served("STRICT", alice) and served("OPEN", alice) and served("OPEN", None)
     assert not served("STRICT", None) and not served("STRICT", mallory) and not served("OPEN", mallory)
-    eventually(lambda: "shows no certificate (ssl.client.auth=required)" in broker.log(), "a line in the log")
+    eventually(lambda: "sent no certificate (ssl.client.auth=required)" in broker.log(), "a line in the log")
     assert "the client's certificate is not accepted" in broker.log(), broker.log()
 
 
-@case("new certificates hold after SIGHUP and after IncrementalAlterConfigs, and bad ones change nothing")
+@case("new certificates are used after SIGHUP and after IncrementalAlterConfigs, and bad ones change nothing")
 def _(ctx):
     authority = Authority(ctx.directory / "ca")
     pem = ctx.directory / "broker.pem"
@@ -191,7 +191,7 @@ def _(ctx):
         old.api_versions()  # A connection keeps what it began with.
         pem.write_text("nothing\n")
         broker.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "listener SSL keeps the certificate that it has" in broker.log(), "a line in the log")
+        eventually(lambda: "listener SSL keeps its current certificate" in broker.log(), "a line in the log")
         assert subject() == "second"
         third = authority.sign("third")[2]
         error, message = alter(client, {"listener.name.ssl.ssl.keystore.location": str(ctx.directory / "none.pem")})
@@ -207,7 +207,7 @@ def _(ctx):
     assert "hunter2" not in broker.log()
 
 
-@case("an address has no more connections than max.connections.per.ip")
+@case("an address gets no more connections than max.connections.per.ip")
 def _(ctx):
     broker = ctx.broker(settings={"max.connections.per.ip": 2})
     with broker.client() as first, broker.client() as second:
@@ -292,7 +292,7 @@ def _(ctx):
     assert said.split()[0] == "hello" and "greetings" in said.split()[1:], said
 
 
-@case("the admin over TLS: HTTPS alone, a Secure cookie, and a new certificate after SIGHUP")
+@case("the admin over TLS: HTTPS only, a Secure cookie, and a new certificate after SIGHUP")
 def _(ctx):
     authority = Authority(ctx.directory / "ca")
     pem = ctx.directory / "admin.pem"
@@ -376,7 +376,7 @@ def _(ctx):
             each.close()
         assert time.monotonic() - began < 15
     log = broker.log()
-    assert "its TLS handshake is not done after 10000 ms" in log and "the client does not speak TLS" in log, log
+    assert "its TLS handshake did not end within 10000 ms" in log and "the client does not speak TLS" in log, log
     told = [line for line in log.splitlines() if "the client speaks TLS" in line]
     assert 1 <= len(told) <= broker.shards and "PLAINTEXT" in told[0], told
     assert log.count("\n") < 60, log
@@ -384,7 +384,7 @@ def _(ctx):
         client.api_versions()
 
 
-@case("a client that renegotiates is not served for it, and hundreds of handshakes at once hold nobody up")
+@case("a client that renegotiates is not served for it, and hundreds of handshakes at once delay no other client")
 def _(ctx):
     authority = Authority(ctx.directory / "ca")
     broker = tls_broker(ctx, authority.sign("broker")[2])

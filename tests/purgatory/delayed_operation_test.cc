@@ -352,7 +352,8 @@ TEST_SUITE("delayed operation") {
     CHECK(left_nothing_behind());
   }
 
-  TEST_CASE_FIXTURE(TwoPartitions, "one that says what is missing is not asked before that") {
+  TEST_CASE_FIXTURE(TwoPartitions,
+                    "an operation that states how much is missing is not asked before that") {
     // Two hundred records in b, as long as a stays as it is.
     TestOperation patient(notes, 2, [this] { return b.end >= 200; });
     patient.when_asked = [&] { patient.rewatch(b.watchers, 200); };
@@ -413,7 +414,8 @@ TEST_SUITE("delayed operation") {
     CHECK(left_nothing_behind());
   }
 
-  TEST_CASE_FIXTURE(TwoPartitions, "one is told which of its lists asks, and may move that one") {
+  TEST_CASE_FIXTURE(TwoPartitions,
+                    "an operation is told which of its lists asks, and may move on that list") {
     FakePartition c;
     TestOperation sum(notes, 2, [&] { return a.end + b.end + c.end >= 100; });
     std::vector<std::optional<std::size_t>> asked;
@@ -549,7 +551,7 @@ TEST_SUITE("many delayed operations") {
     CHECK(wheel.empty());
   }
 
-  TEST_CASE_FIXTURE(Shard, "an advance among 100 000 waiters asks those that it satisfies alone") {
+  TEST_CASE_FIXTURE(Shard, "an advance among 100 000 waiters asks only those that it satisfies") {
     constexpr int count = 100'000;
     FakePartition partition;
     std::vector<std::unique_ptr<TestOperation>> operations;

@@ -81,7 +81,7 @@ TEST_SUITE("purgatory") {
     CHECK(purgatory.metrics(heartbeat_kind).expired == 1);
   }
 
-  TEST_CASE("every kind has a name of its own, and all are told in the order of their names") {
+  TEST_CASE("every kind has its own name, and all are reported in the order of their names") {
     CHECK(heartbeat_kind.name() == "heartbeat");
     const auto all = kinds();
     REQUIRE(all.size() == kind_count());
@@ -100,7 +100,7 @@ TEST_SUITE("purgatory") {
     for (const Kind kind : kinds()) CHECK(purgatory.stats(0)[kind.index()].started == 0);
   }
 
-  TEST_CASE("what was waited long ago is in the total and not in the last minutes") {
+  TEST_CASE("a wait of long ago is in the total and not in the last minutes") {
     timing::TimingWheel wheel;
     Purgatory purgatory(wheel);
     Waiter waiter(join_kind);
@@ -308,7 +308,8 @@ TEST_SUITE("purgatory against a model") {
     }
   };
 
-  TEST_CASE("random events decide exactly what a look at everyone would, and answer it once") {
+  TEST_CASE(
+      "random events decide exactly as a check of all operations would, and answer each once") {
     const std::uint64_t seed = std::random_device{}();
     CAPTURE(seed);  // Printed when a check fails; put it here to replay the run.
     for (std::uint64_t round = 0; round < 40; ++round) {

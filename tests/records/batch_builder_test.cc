@@ -43,7 +43,7 @@ TEST_SUITE("batch_builder") {
     CHECK(built == 17);
   }
 
-  TEST_CASE("a batch with holes keeps the offsets of what stayed and spans what is gone") {
+  TEST_CASE("a batch with holes keeps the offsets of the kept records and spans the removed ones") {
     const auto golden = golden_batches()[5];  // 50 records of an idempotent producer.
     const auto batch = BatchView::parse(golden.bytes).value();
     REQUIRE(batch.record_count() == 50);

@@ -63,7 +63,7 @@ TEST_SUITE("batch_check") {
     }
   }
 
-  TEST_CASE("Kafka's own batches are taken unless the broker alone may write them") {
+  TEST_CASE("Kafka's own batches are accepted unless only the broker may write them") {
     for (const GoldenBatch& golden : golden_batches()) {
       const auto checked = check_produced(golden.bytes, {});
       if (golden.fields.contains("control"))
@@ -236,7 +236,7 @@ TEST_SUITE("batch_check") {
     CHECK(error.records[0].message == "its offset delta is 2");
   }
 
-  TEST_CASE("a record without key is told when keys are required") {
+  TEST_CASE("a record without a key is an error when keys are required") {
     BatchBuilder builder;
     builder.append(from_ms(1), as_bytes("k"), as_bytes("v"));
     builder.append(from_ms(1), std::nullopt, as_bytes("v"));
@@ -253,7 +253,9 @@ TEST_SUITE("batch_check") {
     CHECK(error.message.starts_with("2 records of the batch are invalid; record 1:"));
   }
 
-  TEST_CASE("timestamps outside their bounds are told, the bounds themselves and none are fine") {
+  TEST_CASE(
+      "timestamps outside their bounds are errors; the bounds themselves and missing ones are "
+      "fine") {
     BatchBuilder builder;
     for (const std::int64_t ms : {999, 1000, 2000, 2001, -1})
       builder.append(from_ms(ms), std::nullopt, as_bytes("v"));
@@ -267,7 +269,7 @@ TEST_SUITE("batch_check") {
     CHECK(error.records[1].index == 3);
   }
 
-  TEST_CASE("however many records are bad, a bounded number of them is told") {
+  TEST_CASE("however many records are bad, a bounded number of them is reported") {
     BatchBuilder builder;
     for (int i = 0; i < 1000; ++i) builder.append(from_ms(1), std::nullopt, as_bytes("v"));
     const Buffer batch = builder.finish();

@@ -117,7 +117,7 @@ TEST_SUITE("compression") {
         }
   }
 
-  TEST_CASE("compressing onto a buffer keeps what it held") {
+  TEST_CASE("compressing into a buffer keeps its former contents") {
     for (const Codec codec : all_codecs) {
       Buffer buffer = {1, 2, 3};
       compress_onto(codec, as_bytes("hello hello hello"), buffer);
@@ -284,7 +284,7 @@ TEST_SUITE("compression") {
     }
   }
 
-  TEST_CASE("a number that no codec has is none") {
+  TEST_CASE("an unknown codec number is not a codec") {
     CHECK(codec_of(0) == Codec::none);
     CHECK(codec_of(4) == Codec::zstd);
     CHECK_FALSE(codec_of(5).has_value());

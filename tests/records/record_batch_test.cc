@@ -73,7 +73,7 @@ TEST_SUITE("record_batch") {
     }
   }
 
-  TEST_CASE("a blob of batches is taken apart at their borders, and a torn end is told") {
+  TEST_CASE("a blob of batches is split at their borders, and a torn end is reported") {
     Buffer blob;
     std::vector<std::size_t> sizes;
     for (const GoldenBatch& golden : golden_batches()) {

@@ -30,7 +30,7 @@ struct Lane {
 };
 
 TEST_SUITE("blocking_pool") {
-  TEST_CASE("work runs on the pool, and what follows on the shard that handed it in") {
+  TEST_CASE("work runs on the pool, and its continuation on the shard that handed it in") {
     BlockingPool pool(2);
     Lane first, second;
     const auto background = pool.background_for(first.context);
@@ -73,7 +73,7 @@ TEST_SUITE("blocking_pool") {
     pool.stop();
   }
 
-  TEST_CASE("a pool that stops finishes what was handed in, and lets go what comes later") {
+  TEST_CASE("a pool that stops finishes the work that was handed in, and drops later work") {
     std::atomic<int> worked = 0;
     int followed = 0;
     asio::io_context context(1);

@@ -111,7 +111,7 @@ TEST_SUITE("config") {
     CHECK_FALSE(contains(strange, "did you mean"));
   }
 
-  TEST_CASE("a bad value is refused by place, key and value, with what is allowed") {
+  TEST_CASE("a bad value is refused with place, key and value, and with the allowed values") {
     CHECK(contains(refused({file("a.b\n")}), "x.properties:1: a.b=(nothing)"));
     auto said = refused({file("\nnum.partitions=abc")});
     CHECK(said == "x.properties:2: num.partitions=abc: allowed is a whole number from 1 to 100000");
@@ -338,8 +338,8 @@ TEST_SUITE("config") {
   }
 
   TEST_CASE(
-      "Kafka's keys without a meaning here are accepted, unless their value asks for what is "
-      "missing") {
+      "Kafka's keys without a meaning here are accepted, unless their value asks for a missing "
+      "feature") {
     made({set({{"log.flush.interval.messages", "10000"},
                {"log.flush.interval.ms", "1s"},
                {"log.cleaner.delete.retention.ms", "1d"},

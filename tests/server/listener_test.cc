@@ -126,7 +126,7 @@ TEST_SUITE("listener") {
     CHECK(bound({"", 0}).advertised().host == name);
   }
 
-  TEST_CASE("a port in use is refused by its address, and the error says what to do") {
+  TEST_CASE("a port in use is refused with its address, and the error says what to do") {
     Fixture fixture;
     const auto said = refused({"127.0.0.1", fixture.port});
     CHECK(contains(said, "127.0.0.1:" + std::to_string(fixture.port)));

@@ -38,7 +38,7 @@ TEST_SUITE("live config") {
     }
   }
 
-  TEST_CASE("values are brought into their canonical form, or refused with what is allowed") {
+  TEST_CASE("values are brought into their canonical form, or refused with the allowed ones") {
     Live l;
     CHECK(*l.live.canonical("log.retention.ms", "7d") == "604800000");
     CHECK(*l.live.canonical("log.segment.bytes", "1MiB") == "1048576");
@@ -57,7 +57,7 @@ TEST_SUITE("live config") {
     CHECK(refused.error().message.find("log.flush.interval.messages") != std::string::npos);
   }
 
-  TEST_CASE("the rest of the program is told what holds from now on") {
+  TEST_CASE("the rest of the program learns which settings are in effect from now on") {
     Live l;
     broker::DynamicSettings dynamic;
     dynamic.of_broker = {{"tarry.log.level", "debug"},
@@ -69,7 +69,7 @@ TEST_SUITE("live config") {
     CHECK(l.changed.sessions.frame_bytes == 5000);
   }
 
-  TEST_CASE("what is read once at the start cannot be changed, a topic's default can") {
+  TEST_CASE("a setting that is read once at the start cannot be changed, a topic's default can") {
     for (const char* name :
          {"listeners", "tarry.shards", "tarry.data.dir", "tarry.delay.memory.bytes",
           "tarry.journal.max.bytes", "log.retention.hours", "tarry.delay.header.aliases"}) {

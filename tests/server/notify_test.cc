@@ -82,7 +82,7 @@ TEST_SUITE("notify") {
       CHECK(log.text().find("NOTIFY_SOCKET=" + path.substr(0, 100)) != std::string::npos);
     }
   }
-  TEST_CASE("the watchdog is for this process alone, and its period is a positive number") {
+  TEST_CASE("the watchdog is only for this process, and its period is a positive number") {
     CHECK(watchdog_period("30000000", "", 7) == 30s);
     CHECK(watchdog_period("30000000", "7", 7) == 30s);
     CHECK_FALSE(watchdog_period("30000000", "8", 7));

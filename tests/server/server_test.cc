@@ -382,7 +382,7 @@ TEST_SUITE("server") {
     answered.get_future().wait();
   }
 
-  TEST_CASE("a request that does not end keeps the stop so long as is allowed, and is told") {
+  TEST_CASE("a request that does not end delays the stop as long as is allowed, and is logged") {
     const TemporaryDirectory directory;
     Config config = config_for(directory, 1);
     config.shutdown_timeout = std::chrono::milliseconds{100};

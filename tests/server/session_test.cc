@@ -277,7 +277,7 @@ TEST_SUITE("session") {
     CHECK(sitting.sessions.size() == 0);
   }
 
-  TEST_CASE("past what all clients may hold the connection that holds the most ends, no other") {
+  TEST_CASE("above the limit for all clients only the connection that holds the most memory ends") {
     Sitting sitting({}, 4 << 20);
     Client small(sitting), large(sitting), last(sitting);
     // Large by its records, which are none, of a topic that is not there.
@@ -308,7 +308,8 @@ TEST_SUITE("session") {
     CHECK(again.answer() == 2);
   }
 
-  TEST_CASE("work that finds no memory waits, then goes on with what the largest connection held") {
+  TEST_CASE(
+      "work that finds no memory waits, then continues with the memory of the largest connection") {
     Sitting sitting({}, 4 << 20);
     Client holder(sitting), asking(sitting);
     holder.send(part_of_produce(3'300'000));

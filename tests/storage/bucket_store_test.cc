@@ -234,7 +234,7 @@ void check_dropped(Fixture& f, std::size_t marks) {
 }
 
 TEST_SUITE("bucket store") {
-  TEST_CASE("what was written comes back in due order, by its key, and on pages") {
+  TEST_CASE("records that were written are read back in due order, by key, and on pages") {
     Fixture f;
     f.write(hour, {{5, 200}, {2, 100, others}, {9, 100}, {3, 3'599'999}});
     f.write(hour, {{4, 100}});
@@ -349,7 +349,7 @@ TEST_SUITE("bucket store") {
     CHECK(f.is_pending(100, 3));
   }
 
-  TEST_CASE("trap 7: what ended long ago goes from the ids with a compaction, and no sooner") {
+  TEST_CASE("trap 7: ids that ended long ago are removed by a compaction, and not earlier") {
     Fixture f;
     const auto tell = [&](const std::string& id, std::vector<ScheduleEvent> events) {
       const IdChange change{orders, id, std::move(events)};
@@ -666,7 +666,7 @@ TEST_SUITE("bucket store") {
     CHECK(f.load(200'000) == expected);
   }
 
-  TEST_CASE("another number of shards finds everything, and each shard what is its own") {
+  TEST_CASE("another number of shards finds everything, and each shard its own records") {
     Fixture f({.step_bytes = 3'000});
     const auto partition = [](Sequence s) {
       return TopicPartition{test_topic(1), static_cast<PartitionIndex>(s % 12)};
@@ -794,7 +794,7 @@ TEST_SUITE("bucket store") {
     CHECK(f.store->tables().marks_of(hour)->empty());
   }
 
-  TEST_CASE("a downgrade leaves out what is due before the piece that is asked for") {
+  TEST_CASE("a downgrade leaves out records that are due before the requested piece") {
     Fixture f;
     f.write(hour, {{1, 100}, {2, 200}, {3, 3'000'000}});
     CHECK_FALSE(*f.store->downgrade(f.owner, hour, {}, {after(200), 0}));
@@ -937,7 +937,7 @@ TEST_SUITE("bucket store") {
     CHECK(pages > 3);
   }
 
-  TEST_CASE("what a write that has not ended brings is on no page and in no count") {
+  TEST_CASE("records of a write that has not ended are on no page and in no count") {
     const std::string body(2'000, 'b');
     Fixture f({.step_bytes = 20'000});
     f.write(hour, {{1, 100}});
@@ -1081,7 +1081,7 @@ TEST_SUITE("bucket store") {
     CHECK(piece.error().message.contains("restore the whole data directory"));
   }
 
-  TEST_CASE("a chunk or a row that is changed or missing is damage that names what it is") {
+  TEST_CASE("a chunk or a row that is changed or missing is damage, and the error names it") {
     const auto spoil = [](std::size_t family, const Buffer& key, std::optional<Buffer> value) {
       Fixture f;
       f.write(hour, {{1, 100}});

@@ -78,7 +78,7 @@ TEST_SUITE("chunk") {
     }
   }
 
-  TEST_CASE("what is gone is left out, and the others are sorted by sequence number") {
+  TEST_CASE("removed entries are left out, and the others are sorted by sequence number") {
     Chunk chunk(hour);
     for (const Sequence sequence : {5, 3, 9, 4}) chunk.append(entry(sequence, 10));
     const auto read = again(chunk, {true, true, false, true});

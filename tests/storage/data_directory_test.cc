@@ -31,7 +31,7 @@ bool says(const Error& error, const std::string& text) {
 }
 
 TEST_SUITE("data directory") {
-  TEST_CASE("a new one is for its owner alone and is the same one when opened again") {
+  TEST_CASE("a new one is for its owner only and is the same one when opened again") {
     Fixture f;
     std::string cluster;
     {
@@ -83,8 +83,7 @@ TEST_SUITE("data directory") {
     CHECK(contents(f.path).size() == 1);
   }
 
-  TEST_CASE(
-      "a file in its place, or on the way to it, is refused by the path and with what to do") {
+  TEST_CASE("a file in its place, or on the way to it, is refused with the path and with advice") {
     Fixture f;
     for (const std::string below : {"", "/data"}) {
       CAPTURE(below);
@@ -148,7 +147,7 @@ TEST_SUITE("data directory") {
     }
   }
 
-  TEST_CASE("a directory that cannot be made is refused with what to do") {
+  TEST_CASE("a directory that cannot be made is refused with advice") {
     Fixture f;
     write_whole(f.scratch.path("file"), "");
     f.path = f.scratch.path("file/data");

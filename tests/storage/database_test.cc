@@ -53,7 +53,7 @@ std::map<std::string, std::string> what_counts(const std::string& directory) {
 }
 
 TEST_SUITE("database") {
-  TEST_CASE("a crash keeps what was flushed and nothing else") {
+  TEST_CASE("a crash keeps the flushed writes and nothing else") {
     ScratchDirectory scratch;
     auto made = Database::make(scratch.path("db"));
     REQUIRE(made.has_value());
@@ -125,7 +125,8 @@ TEST_SUITE("database") {
     CHECK(contents(path) == before);
   }
 
-  TEST_CASE("db/meta of format 1 gets what it lacks and keeps what it has, wherever it stopped") {
+  TEST_CASE(
+      "db/meta of format 1 gets the missing parts and keeps the others, wherever it stopped") {
     // What a crash may leave: none, one, or all of the new column families.
     for (const std::vector<std::string>& made :
          {std::vector<std::string>{}, {"groups"}, {"groups", "offsets", "tarry-meta-2"}}) {

@@ -203,7 +203,7 @@ TEST_SUITE("file") {
     CHECK(disk.open("/proc", {.write = true}).error().code == Errc::io);
   }
 
-  TEST_CASE("an aligned buffer keeps its bytes as it grows, and what it adds is zero") {
+  TEST_CASE("an aligned buffer keeps its bytes as it grows, and new bytes are zero") {
     AlignedBuffer buffer;
     for (int i = 0; i < 3000; ++i) buffer.append_be32(static_cast<std::uint32_t>(i));
     CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % block_bytes == 0);
@@ -217,7 +217,7 @@ TEST_SUITE("file") {
     CHECK(taken.size() == block_bytes);
   }
 
-  TEST_CASE("a power cut takes of what was not synced any sectors, and nothing of what was") {
+  TEST_CASE("a power cut may take any sectors that were not synced, and none that were") {
     std::set<std::string> seen;
     for (std::uint64_t seed = 0; seed < 100; ++seed) {
       SeededRandom random(seed);

@@ -162,7 +162,7 @@ std::uint64_t seed_from_environment() {
 
 TEST_SUITE("journal") {
   TEST_CASE(
-      "what was appended is read back in order with the same LSNs, also by the life after next") {
+      "appended records are read back in order with the same LSNs, also by the life after next") {
     Rig rig;
     REQUIRE(rig.recover());
     REQUIRE(rig.open());
@@ -384,7 +384,7 @@ TEST_SUITE("journal") {
   }
 
   TEST_CASE(
-      "damage to what a later round says was synced is refused, names the place and changes "
+      "damage to a part that a later round states as synced is refused with its place, and changes "
       "nothing") {
     Rig rig;
     REQUIRE(rig.open());
@@ -422,7 +422,7 @@ TEST_SUITE("journal") {
   }
 
   TEST_CASE(
-      "damage to the last round before an idle note is told, and without the note it is a torn "
+      "damage to the last round before an idle note is reported, and without the note it is a torn "
       "end") {
     for (const bool noted : {false, true}) {
       Rig rig;
@@ -517,7 +517,7 @@ TEST_SUITE("journal") {
   }
 
   TEST_CASE(
-      "files that a checkpoint has passed are used again, and what was in them never comes back") {
+      "files that a checkpoint has passed are used again, and their old records never come back") {
     Rig rig;
     REQUIRE(rig.open());
     std::size_t max_files = 0;
@@ -600,7 +600,8 @@ TEST_SUITE("journal") {
   }
 
   TEST_CASE(
-      "what was cut stays cut, also when the next life dies before or behind its first round") {
+      "a part that was cut stays cut, also when the next life dies before or after its first "
+      "round") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
       CAPTURE(seed);
       Rig rig(seed);
@@ -645,8 +646,8 @@ TEST_SUITE("journal") {
   }
 
   TEST_CASE(
-      "a failed sync ends the incarnation: told once, never tried again, and all who wait are "
-      "told") {
+      "a failed sync ends the incarnation: it is reported once, never tried again, and all waiting "
+      "requests are answered") {
     for (const char* call : {"fdatasync", "pwrite"}) {
       CAPTURE(call);
       Rig rig;
@@ -719,7 +720,8 @@ TEST_SUITE("journal") {
   }
 
   TEST_CASE(
-      "on a full disk new work is refused, deliveries go on, and a checkpoint makes room again") {
+      "on a full disk new work is refused, deliveries continue, and a checkpoint makes room "
+      "again") {
     Rig rig;
     rig.options.max_bytes = 10 << 20;
     rig.options.reserve_bytes = 32 << 10;
@@ -859,8 +861,8 @@ TEST_SUITE("journal") {
   }
 
   TEST_CASE(
-      "zeros are written ahead into the next file, and whoever needs it does not wait for all of "
-      "them") {
+      "zeros are written ahead into the next file, and a round that needs it does not wait for all "
+      "of them") {
     Rig rig;
     rig.options.file_bytes = 4 << 20;
     rig.options.max_bytes = 16 << 20;
@@ -888,7 +890,9 @@ TEST_SUITE("journal") {
     CHECK(rig.recover()->empty());
   }
 
-  TEST_CASE("on the machine's disk, with threads that write, what was told durable is read again") {
+  TEST_CASE(
+      "on the machine's disk, with threads that write, records that were reported durable are read "
+      "again") {
     std::string root = std::filesystem::temp_directory_path() / "tarry_journal_test_XXXXXX";
     REQUIRE(::mkdtemp(root.data()) != nullptr);
     PosixDisk disk;
@@ -1029,8 +1033,8 @@ TEST_SUITE("journal") {
   }
 
   TEST_CASE(
-      "whatever a crash at any call takes, nothing that was told durable is lost and nothing else "
-      "appears") {
+      "whatever a crash at any call takes, no record that was reported durable is lost and nothing "
+      "else appears") {
     const auto first_seed = seed_from_environment();
     for (auto seed = first_seed; seed < first_seed + tries(150); ++seed) {
       INFO("TARRY_SEED=", seed);

@@ -290,7 +290,7 @@ TEST_CASE("a read goes from disk to the tail without a gap, wherever the tail wa
   CHECK(f.read_all(0) == f.expected(0));
 }
 
-TEST_CASE("a batch larger than what one read brings is read all the same") {
+TEST_CASE("a batch larger than one read is read too") {
   Fixture f;
   f.open();
   f.append({{1, 6 << 20}});
@@ -480,7 +480,7 @@ TEST_CASE("a segment that is damaged says so, and does not serve the bytes") {
   CHECK(batches_of(f.log->read(1, everything, any_size, true)).error().code == Errc::corrupt);
 }
 
-TEST_CASE("only what the journal has made durable is written") {
+TEST_CASE("only batches that the journal has made durable are written") {
   Fixture f;
   f.open();
   for (int i = 0; i < 5; ++i) f.append({{1}, {2}});
@@ -498,7 +498,7 @@ TEST_CASE("only what the journal has made durable is written") {
   CHECK(!f.log->plan_flush(everything));
 }
 
-TEST_CASE("one flush is in flight at most, and appends and reads go on beside it") {
+TEST_CASE("one flush is in flight at most, and appends and reads continue beside it") {
   Fixture f;
   f.open();
   f.append({{1}});
@@ -608,7 +608,7 @@ TEST_CASE("a config that was changed counts from the next flush on") {
   CHECK(f.segments() == std::vector<Offset>{0, 4, 5});
 }
 
-TEST_CASE("a flush that finds the disk full takes back what it wrote, and may be tried again") {
+TEST_CASE("a flush that finds the disk full takes its writes back, and may be tried again") {
   for (std::uint64_t space = 0; space < 40'000; space += 997) {
     Fixture f(space);
     f.config.segment_bytes = 3000;
@@ -755,7 +755,7 @@ TEST_CASE("a log that was closed in order opens as it was") {
   }
 }
 
-TEST_CASE("damage at the end is told, the good part is read, and nothing is written over it") {
+TEST_CASE("damage at the end is reported, the good part is read, and nothing is written over it") {
   Fixture f;
   f.open();
   for (int i = 0; i < 5; ++i) f.append({{i, 60}});
@@ -775,7 +775,7 @@ TEST_CASE("damage at the end is told, the good part is read, and nothing is writ
   CHECK(f.disk.contents(path) == before);
 }
 
-TEST_CASE("recovery cuts the log where the journal goes on, whatever a crash left behind") {
+TEST_CASE("recovery cuts the log where the journal continues, whatever a crash left behind") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     Fixture f(seed);

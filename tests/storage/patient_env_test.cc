@@ -58,7 +58,7 @@ TEST_SUITE("patient env") {
     }
   }
 
-  TEST_CASE("another error is told at once") {
+  TEST_CASE("another error is reported at once") {
     Fixture f;
     f.below->error = EACCES;
     f.below->failures = 1;

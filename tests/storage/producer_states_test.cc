@@ -59,7 +59,7 @@ TEST_SUITE("producer states") {
     CHECK(std::get<OutOfOrder>(sixth).expected == 70);
   }
 
-  TEST_CASE("a batch that shares only its first sequence with a known one is no duplicate") {
+  TEST_CASE("a batch that shares only its first sequence with a known one is not a duplicate") {
     ProducerStates states;
     add_batches(states, 0, 3);
     CHECK(is<OutOfOrder>(states.check(producer, 0, 20, 9)));
@@ -156,7 +156,7 @@ TEST_SUITE("producer states") {
     CHECK(is<OutOfOrder>(states.check(3, 0, 555, 1)));
   }
 
-  TEST_CASE("a flood of producers that send once pushes out nobody who has sent more") {
+  TEST_CASE("a flood of producers that send once pushes out no producer that has sent more") {
     ProducerStates states({.max_producers = 100, .expiration = std::chrono::hours(1)});
     for (ProducerId live = 0; live < 10; ++live) {
       states.add(live, batch(0, 0, 1, 100), 1);
@@ -170,7 +170,7 @@ TEST_SUITE("producer states") {
     }
   }
 
-  TEST_CASE("only what is durable is persisted, and the rest with the next checkpoint") {
+  TEST_CASE("only durable answers are persisted, and the rest with the next checkpoint") {
     ScratchDirectory scratch;
     const TopicPartition partition{test_topic(1), 3};
     auto meta = Database::make(scratch.path("meta"));

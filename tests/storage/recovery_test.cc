@@ -390,7 +390,8 @@ TEST_SUITE("recovery") {
     }
   }
 
-  TEST_CASE("what is pending comes with its place: its record, and which operation of it") {
+  TEST_CASE(
+      "a pending record comes with its place: its journal record, and which operation of that") {
     Rig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 3);

@@ -140,8 +140,8 @@ TEST_CASE("segments below the start offset are removed, whatever the limits are"
 }
 
 TEST_CASE(
-    "a removal leaves the files of other segments alone, and makes the one that goes on "
-    "before it takes any") {
+    "a removal does not touch the files of other segments, and makes the next segment before it "
+    "takes any") {
   SeededRandom random(1);
   MemoryDisk disk(random);
   REQUIRE(disk.make_directories("logs/t-0"));
@@ -163,7 +163,7 @@ TEST_CASE(
   CHECK((*reader)->size());  // Whoever has it open reads on.
 }
 
-TEST_CASE("a removal that fails has not taken the segment that says where the log goes on") {
+TEST_CASE("a removal that fails has not taken the segment that says where the log continues") {
   for (std::uint64_t nth = 1;; ++nth) {
     SeededRandom random(nth);
     MemoryDisk disk(random);

@@ -255,7 +255,7 @@ TEST_CASE("a flipped bit anywhere in the last batch is found") {
   }
 }
 
-TEST_CASE("zeros up to the end of a block are what a killed process leaves, and no damage") {
+TEST_CASE("zeros up to the end of a block are left by a killed process, and are not damage") {
   Fixture fixture;
   fixture.write({make_batch(0, {{1}, {2}})});
   auto log = fixture.disk.open(fixture.path(".log"), {.write = true});
@@ -361,7 +361,7 @@ TEST_CASE("a segment that ends before the cut is refused and keeps its bytes") {
   CHECK(fixture.disk.contents(fixture.path(".log")).size() == fixture.all().size());
 }
 
-TEST_CASE("bytes that are missing below what was written are found before more is written") {
+TEST_CASE("missing bytes below the written end are found before more is written") {
   Fixture fixture;
   fixture.write({make_batch(0, {{1}, {2}})});
   auto log = fixture.disk.open(fixture.path(".log"), {.write = true});
@@ -372,7 +372,7 @@ TEST_CASE("bytes that are missing below what was written are found before more i
   CHECK(write_segment(fixture.disk, directory, write, true).error().code == Errc::corrupt);
 }
 
-TEST_CASE("a scanner names file and position of what is no batch") {
+TEST_CASE("a scanner names file and position of bytes that are not a batch") {
   Fixture fixture;
   fixture.write({make_batch(0, {{1}, {2}}), make_batch(2, {{3}})});
   const auto first = fixture.batches.front().size();

@@ -248,7 +248,7 @@ Callback count_into(int& counter) {
   return {[](void* argument) { ++*static_cast<int*>(argument); }, &counter};
 }
 
-TEST_CASE("keyed rounds: the same key again replaces what was pending under it") {
+TEST_CASE("keyed rounds: the same key again replaces the pending timer") {
   baselines::KeyedRoundWheel wheel(8);
   int first = 0, second = 0;
   wheel.add(42, 5, count_into(first));
@@ -276,7 +276,7 @@ TEST_CASE(
   CHECK(heap.add(1, count_into(fired)) == node);
 }
 
-TEST_CASE("hashed rounds: what is beyond the bound is refused, and room comes back") {
+TEST_CASE("hashed rounds: timers above the limit are refused, and room comes back") {
   baselines::HashedWheel wheel(16, 2);
   int fired = 0;
   auto* const first = wheel.new_timeout(1, count_into(fired));
@@ -292,7 +292,8 @@ TEST_CASE("hashed rounds: what is beyond the bound is refused, and room comes ba
 }
 
 TEST_CASE(
-    "hashed rounds: stop gives back what did not run, wherever it was, and refuses the rest") {
+    "hashed rounds: stop gives back the timers that did not run, wherever they were, and refuses "
+    "new ones") {
   baselines::HashedWheel wheel(16);
   int fired = 0;
   std::vector<baselines::HashedWheel::Timeout*> timeouts;
@@ -310,7 +311,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("hashed rounds: what threads hand over and cancel runs once or not at all") {
+TEST_CASE("hashed rounds: timers that threads hand over and cancel run once or not at all") {
   baselines::HashedWheel wheel(64);
   constexpr int each = 20'000;
   std::atomic<int> fired = 0, cancelled = 0, working = 2;
@@ -353,7 +354,7 @@ TEST_CASE(
   CHECK(wheel.downgrades() == 1);
 }
 
-TEST_CASE("3 x 256: a periodic task does not drift, and what is out of reach is refused") {
+TEST_CASE("3 x 256: a periodic task does not drift, and a deadline out of reach is refused") {
   baselines::ThreeLevelWheel wheel;
   int fired = 0;
   CHECK(wheel.add(100, count_into(fired), 1'000));

@@ -18,7 +18,8 @@ namespace {
 using Handle = CallbackTimers::Handle;
 
 TEST_SUITE("callback timers") {
-  TEST_CASE("a callback is called once, at its deadline, and may hold what cannot be copied") {
+  TEST_CASE(
+      "a callback is called once, at its deadline, and may hold values that cannot be copied") {
     TimingWheel wheel;
     CallbackTimers callbacks(wheel);
     int sum = 0;
@@ -35,7 +36,7 @@ TEST_SUITE("callback timers") {
     CHECK_FALSE(callbacks.deadline(handle).has_value());
   }
 
-  TEST_CASE("what is cancelled is not called, and what its callback holds goes at once") {
+  TEST_CASE("a cancelled callback is not called, and its captures are destroyed at once") {
     TimingWheel wheel;
     CallbackTimers callbacks(wheel);
     const auto held = std::make_shared<int>(0);
@@ -49,7 +50,7 @@ TEST_SUITE("callback timers") {
     CHECK(*held == 0);
   }
 
-  TEST_CASE("a handle that is kept too long does not touch who has its node since") {
+  TEST_CASE("a handle that is kept too long does not touch the timer that has its node since") {
     TimingWheel wheel;
     CallbackTimers callbacks(wheel);
     int called = 0;
@@ -109,7 +110,7 @@ TEST_SUITE("callback timers") {
     CHECK(wheel.empty());
   }
 
-  TEST_CASE("what a callback holds may cancel others as it is destroyed") {
+  TEST_CASE("a callback's captures may cancel other timers as they are destroyed") {
     struct Canceller {
       CallbackTimers* callbacks;
       Handle handle;

@@ -103,7 +103,8 @@ TEST_SUITE("shard lock") {
     }
   }
 
-  TEST_CASE("one who comes while the driver is at it does not become the owner before it is done") {
+  TEST_CASE(
+      "a thread that comes while the driver works does not become the owner before it is done") {
     for (int round = 0; round < 100; ++round) {
       Guarded guarded;
       guarded.lock.lock_as_driver();

@@ -379,7 +379,7 @@ TEST_SUITE("timer service") {
     CHECK(service.stats().pending == 0);
   }
 
-  TEST_CASE("what is due in the same wake-up can still be cancelled and moved") {
+  TEST_CASE("a timer that is due in the same wake-up can still be cancelled and moved") {
     ByHand by_hand;
     auto& service = by_hand.service;
     TimerId second;
@@ -543,7 +543,7 @@ TEST_SUITE("timer service") {
     CHECK(by_hand.words.size() == 2);
   }
 
-  TEST_CASE("to replace by key needs no second place, and what is refused leaves the old timer") {
+  TEST_CASE("replacing by key needs no second place, and a refusal leaves the old timer") {
     ByHand by_hand(2);
     auto& service = by_hand.service;
     REQUIRE(service.schedule_after("a", 10ms, by_hand.note("a")));
@@ -579,7 +579,7 @@ TEST_SUITE("timer service") {
     CHECK(service.stats().pending == 0);
   }
 
-  TEST_CASE("a callback that throws harms nobody, and a periodic one goes on") {
+  TEST_CASE("a callback that throws harms no other, and a periodic one continues") {
     ByHand by_hand;
     auto& service = by_hand.service;
     const TimerId periodic =
@@ -593,7 +593,7 @@ TEST_SUITE("timer service") {
     CHECK(service.stats().pending == 1);
   }
 
-  TEST_CASE("stop() hands back what did not run, and nothing is scheduled after it") {
+  TEST_CASE("stop() hands back the timers that did not run, and nothing is scheduled after it") {
     ByHand by_hand;
     auto& service = by_hand.service;
     const TimePoint start = by_hand.time;
@@ -628,7 +628,7 @@ TEST_SUITE("timer service") {
     CHECK(by_hand.words.size() == 3);
   }
 
-  TEST_CASE("a callback may stop the service; what was due with it is handed back") {
+  TEST_CASE("a callback may stop the service; timers that were due with it are handed back") {
     ByHand by_hand;
     auto& service = by_hand.service;
     std::vector<TimerService::Unprocessed> unprocessed;
@@ -713,7 +713,7 @@ TEST_SUITE("timer service") {
     CHECK(progress.more);
   }
 
-  TEST_CASE("the alarm is set for what is earlier than anything, and for nothing else") {
+  TEST_CASE("the alarm is set only for a deadline earlier than all others") {
     ByHand by_hand;
     auto& [time, alarm, words, threw, service] = by_hand;
     REQUIRE(service.schedule_at(time + 1s, by_hand.note("1s")));

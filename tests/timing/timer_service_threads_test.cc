@@ -68,7 +68,7 @@ struct Alarm {
 };
 
 TEST_SUITE("timer service threads") {
-  TEST_CASE("the service's own thread runs what is scheduled") {
+  TEST_CASE("the service's own thread runs the scheduled timers") {
     TimerService service;
     std::vector<int> ran;
     std::latch done(3);
@@ -273,7 +273,7 @@ TEST_SUITE("timer service threads") {
     MESSAGE("cancelled ", answers[0], ", running ", answers[1], ", gone ", answers[2]);
   }
 
-  TEST_CASE("who waits for a running callback is woken when it has returned") {
+  TEST_CASE("a thread that waits for a running callback is woken when it has returned") {
     TimerService service;
     std::binary_semaphore begun(0);
     std::binary_semaphore go_on(0);

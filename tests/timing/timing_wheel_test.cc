@@ -119,7 +119,8 @@ TEST_SUITE("timing wheel") {
     CHECK(fired == edges());
   }
 
-  TEST_CASE("steps of a millisecond, a day and a century each fire what lies in them, exactly") {
+  TEST_CASE(
+      "steps of a millisecond, a day and a century each fire exactly the timers within them") {
     constexpr Tick day = 86'400'000, century = 36'525 * day;
     TimingWheel wheel(123'456);
     Tick now = 123'456;
@@ -516,7 +517,7 @@ TEST_SUITE("timing wheel") {
     }
   }
 
-  TEST_CASE("what is scheduled while an advance is behind fires neither early nor never") {
+  TEST_CASE("a timer that is scheduled while an advance is behind fires, and not early") {
     TimingWheel wheel;
     std::vector<std::unique_ptr<CountingTimer>> crowd;
     for (int i = 0; i < 100; ++i) {
@@ -852,7 +853,8 @@ TEST_SUITE("timing wheel against a sorted map") {
 
   // The seed is printed when a check fails; TARRY_SEED replays the run, TARRY_STEPS makes it
   // longer.
-  TEST_CASE("two million random operations fire exactly what a sorted map says, none early") {
+  TEST_CASE(
+      "two million random operations fire exactly the timers that a sorted map says, none early") {
     const char* given_seed = std::getenv("TARRY_SEED");
     const char* given_steps = std::getenv("TARRY_STEPS");
     const std::uint64_t seed =

@@ -195,7 +195,7 @@ class ShardLock {
   std::atomic<bool> revoked_{false};   // While there are revocations.  Written with held_.
   std::atomic<bool> held_{false};
   std::atomic<bool> driver_waits_{false};
-  // Of whoever has the lock:
+  // Used by the thread that has the lock:
   bool held_by_owner_ = false;  // It was taken without held_.
   bool has_revoked_ = false;    // It has to end one revocation.
   // Written with held_.

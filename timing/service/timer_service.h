@@ -174,7 +174,7 @@ class TimerService {
   std::optional<TimePoint> next_due() const;
 
   struct Stats {
-    // Of all shards together.
+    // The levels of all shards together.
     std::array<TimingWheel::LevelStats, DelayQueue::level_count> levels{};
     std::size_t pending = 0;  // Timers that exist, also those whose callback is running.
     std::size_t bytes = 0;    // Wheels and nodes, without what callbacks own.
