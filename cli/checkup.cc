@@ -142,8 +142,8 @@ Finding check_open_files(std::uint64_t limit, std::uint64_t wanted, std::uint64_
   }
   if (served >= wanted) return {"open files", Level::ok, text};
   return {"open files", Level::warning,
-          fmt::format("{}, not max.connections={}; raise it if there may be so many (`ulimit -n`, "
-                      "LimitNOFILE=)",
+          fmt::format("{}, not max.connections={}; raise it if you need so many connections "
+                      "(`ulimit -n`, LimitNOFILE=)",
                       text, wanted)};
 }
 

@@ -198,7 +198,7 @@ Result<Buffer> unpack_snappy(Bytes input, std::size_t cap) {
     if (rest.size() < 4) return corrupt(Codec::snappy, "it ends too early");
     const auto length = load_be<std::uint32_t>(rest.data());
     rest = rest.subspan(4);
-    if (length > rest.size()) return corrupt(Codec::snappy, "a block goes on past the end");
+    if (length > rest.size()) return corrupt(Codec::snappy, "a block extends past the end");
     if (auto done = unpack_snappy_block(input, rest.first(length), output, cap); !done)
       return std::unexpected(done.error());
     rest = rest.subspan(length);

@@ -528,7 +528,7 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
     if (next != offset) {
       return fail(Errc::corrupt,
                   fmt::format("{}: cannot be cut at offset {}: {}", log_path, offset,
-                              next > offset ? fmt::format("a batch goes on to {}", next - 1)
+                              next > offset ? fmt::format("a batch extends to {}", next - 1)
                               : *damage     ? (*damage)->message
                                             : fmt::format("its batches end before {}", next)));
     }

@@ -633,7 +633,7 @@ void Group::on_join_cancelled(GroupMember& member) {
   forget_join(member);
   if (host_.stopping()) return;
   if (member.knows_its_id || member.instance_id) return member.session->heard();
-  log_info("broker", "group {}: member {} disconnected before it was told its member id",
+  log_info("broker", "group {}: member {} disconnected before it received its member id",
            printable(id_), printable(member.id));
   remove(member, ErrorCode::unknown_member_id);
   membership_changed();

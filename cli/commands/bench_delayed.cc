@@ -326,10 +326,10 @@ int measure(const Options& options, const DelayedBenchOptions& bench, std::int32
   out.line(text_of(json_of(bench, *result, partitions)));
   out.flush();
   if (const auto late = result->delayed.figures.accepted_late; late > 0) {
-    complain(fmt::format(
-        "{} accepted after the due time, so the lag is not the broker's alone; give a longer "
-        "--delay",
-        counted(late, "record was", "records were")));
+    complain(
+        fmt::format("{} accepted after the due time, so the lag is not only the broker's; give a "
+                    "longer --delay",
+                    counted(late, "record was", "records were")));
   }
   const std::string why = failure_reason(*result);
   return why.empty() ? done : failure(why);
