@@ -368,8 +368,10 @@ const ConfigKey* find_setting_key(std::string_view name) {
   if (!split) return find_config_key(name);
   const auto* key = find_config_key(split->second);
   if (key == nullptr) {
-    const auto dot = split->second.find(".sasl.");
-    if (dot != std::string_view::npos) key = find_config_key(split->second.substr(dot + 1));
+    const auto dot = split->second.find('.');
+    const auto rest = split->second.substr(dot == std::string_view::npos ? 0 : dot + 1);
+    if (rest.starts_with("sasl.") || rest == "connections.max.reauth.ms")
+      key = find_config_key(rest);
   }
   return key != nullptr && key->is_per_listener ? key : nullptr;
 }

@@ -369,8 +369,19 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   if (refused.empty() && connection_.needs_login() && !is_part_of_login(header->api_key()))
     refused = fmt::format("a {} request before its login", protocol::name(header->api_key()));
   if (!refused.empty()) return close(refused, Ending::bad_request);
+  if (!may_be_served(header->api_key()))
+    return close("it has not logged in again in time (connections.max.reauth.ms)", Ending::usual);
   ++owner_.shard_.counters.requests_total;
   enqueue(std::move(frame), *header, *broker::find_handler(header->key));
+}
+
+// A login that has ended is followed by another, and by nothing else; nothing comes in between its
+// steps.
+bool Session::may_be_served(protocol::ApiKey key) const {
+  const bool has_ended = connection_.login_has_ended(owner_.shard_.clock().mono());
+  const bool within = connection_.sasl && !connection_.needs_login();
+  if (!has_ended && !within) return true;
+  return key == (within ? protocol::ApiKey::sasl_authenticate : protocol::ApiKey::sasl_handshake);
 }
 
 // The client has begun its login as clients did before SaslAuthenticate: its token stands alone.
@@ -545,7 +556,7 @@ bool Session::moved() {
   if (there == nullptr || there == &owner_.shard_ || !owner_.move_to || owner_.ending_)
     return false;
   // Nothing in flight: requests are slots, and answers pieces on their way.
-  if (closed_ || !slots_.empty() || !out_.empty()) return false;
+  if (closed_ || !slots_.empty() || !out_.empty() || connection_.sasl) return false;
   boost::system::error_code error;
   const auto local = socket_.local_endpoint(error);
   if (error) return false;

@@ -232,6 +232,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void count_held();
   void drop_what_is_held();
   void admit(std::shared_ptr<Frame> frame);
+  bool may_be_served(protocol::ApiKey key) const;
   void admit_raw_token(std::shared_ptr<Frame> frame);
   void enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,
                const broker::Handler& handler);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -37,9 +38,11 @@ std::string value_of(const Properties& properties, const char* name) {
 
 std::string openssl_error() {
   const auto code = ERR_get_error();
-  const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
   ERR_clear_error();
-  return reason == nullptr ? "the connection ended" : reason;
+  if (code == 0) return "the connection ended; has the listener TLS?";
+  if (ERR_SYSTEM_ERROR(code)) return std::strerror(ERR_GET_REASON(code));
+  const char* const reason = ERR_reason_error_string(code);
+  return reason == nullptr ? "it cannot be used" : reason;
 }
 
 std::unexpected<Error> unusable(std::string_view name, std::string_view value) {
