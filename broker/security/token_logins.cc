@@ -37,7 +37,13 @@ bool TokenLogins::is_due(MonoTime now) {
 }
 
 Result<> TokenLogins::read(bool always) {
-  const std::lock_guard one_at_a_time(reading_);
+  // Where the file does not answer, those who only look at it do not queue up behind the first.
+  std::unique_lock one_at_a_time(reading_, std::defer_lock);
+  if (always) {
+    one_at_a_time.lock();
+  } else if (!one_at_a_time.try_lock()) {
+    return {};
+  }
   const auto unusable = [this](std::string_view why) {
     return fail(Errc::invalid, fmt::format("sasl.oauthbearer.jwks.endpoint.url=file://{}: {}",
                                            printable(key_file_), why));
