@@ -18,6 +18,7 @@
 namespace tarry::broker {
 
 class Shard;
+struct ClientMeters;
 struct SaslExchange;
 
 class Connection {
@@ -80,9 +81,10 @@ class Connection {
     ~CloseListener() = default;
   };
 
-  std::shared_ptr<SaslExchange> sasl;  // Null: no login has begun.
-  bool takes_raw_tokens = false;       // After SaslHandshake 0: its next frame is no request.
-  bool ends_when_answered = false;     // It is closed when it has its answers.
+  std::shared_ptr<ClientMeters> meters;  // Of its last client id; null: not looked up yet.
+  std::shared_ptr<SaslExchange> sasl;    // Null: no login has begun.
+  bool takes_raw_tokens = false;         // After SaslHandshake 0: its next frame is no request.
+  bool ends_when_answered = false;       // It is closed when it has its answers.
 
   // As ApiVersions said it; empty until then.
   std::string client_software_name;

@@ -60,7 +60,9 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
         continue;
       }
     }
-    log_error("broker", "a user or a rule cannot be read, and is left out: {}", printable(key));
+    if (quotas_.take_row(text, value)) continue;
+    log_error("broker", "a user, a rule or a quota cannot be read, and is left out: {}",
+              printable(key));
   }
   for (const auto& rule : rules_) {
     auto& there = rule.pattern == AclPattern::prefixed ? prefixed_ : literal_;

@@ -40,6 +40,10 @@ class Request {
     append_bytes(bytes_, as_bytes(value));
     return *this;
   }
+  Request& raw(Bytes value) {
+    append_bytes(bytes_, value);
+    return *this;
+  }
   Buffer done() const {
     Buffer bytes = bytes_;
     store_be(bytes.data(), static_cast<std::int32_t>(bytes.size() - 4));
@@ -75,6 +79,25 @@ Buffer ask_fetch(std::int32_t correlation, std::string_view topic, std::int32_t 
       .be<std::int32_t>(0)  // Partition.
       .be<std::int64_t>(0)  // Offset.
       .be<std::int32_t>(1 << 20)
+      .done();
+}
+
+// One record of so many bytes.
+Buffer ask_produce(std::int32_t correlation, std::string_view topic, std::size_t bytes,
+                   std::int16_t acks = -1) {
+  records::BatchBuilder builder{records::BatchOptions{}};
+  builder.append({}, std::nullopt, Bytes(Buffer(bytes, 'v')), {});
+  const Buffer batch = builder.finish();
+  return Request(produce, 3, correlation)
+      .be<std::int16_t>(-1)  // No transaction.
+      .be(acks)
+      .be<std::int32_t>(10'000)
+      .be<std::int32_t>(1)
+      .text(topic)
+      .be<std::int32_t>(1)
+      .be<std::int32_t>(0)  // Partition.
+      .be(static_cast<std::int32_t>(batch.size()))
+      .raw(batch)
       .done();
 }
 
@@ -117,6 +140,18 @@ struct Sitting : TestWorld {
     until([&] { return shard().counters.requests_total >= requests; });
     settle();
     CHECK(shard().counters.requests_total == requests);
+  }
+  // For clients of every id.
+  void limit_producers(double bytes_a_second) {
+    broker::QuotaEntity all;
+    all.client_id = broker::QuotaName{true, {}};
+    const auto key = broker::QuotaTable::row_key(all, broker::QuotaKind::produce);
+    bool changed = false;
+    asio::co_spawn(
+        context,
+        broker->live_security().change({{key, broker::QuotaTable::row_value(bytes_a_second)}}),
+        [&](std::exception_ptr, const Result<>& result) { changed = result.has_value(); });
+    until([&] { return changed; });
   }
   // Makes a topic whose partition is open.
   void make_topic(struct Client& client, const std::string& name);
@@ -691,6 +726,40 @@ TEST_SUITE("session") {
     sitting.make_topic(client, "t");
     client.send(joined({ask_fetch(1, "t", 3'600'000), Request(9999, 0, 1).done()}));
     client.wait_for_end();
+    sitting.until([&] { return sitting.sessions.size() == 0; });
+  }
+
+  TEST_CASE("a client that exceeds a quota is answered at once, and not read until it has waited") {
+    Sitting sitting;
+    Client client(sitting), other(sitting);
+    sitting.make_topic(client, "t");
+    sitting.limit_producers(100);
+    // 10 s' worth, and about as much again: it waits for some 10 s.
+    client.send(joined({ask_produce(1, "t", 2000), ask_versions(2)}));
+    CHECK(client.answer() == 1);
+    client.send(ask_versions(3));
+    CHECK(client.has_nothing());
+    sitting.pass(std::chrono::seconds{9});
+    CHECK(client.has_nothing());
+    other.send(ask_versions(4));
+    CHECK(other.answer() == 4);
+    sitting.pass(std::chrono::seconds{3});
+    CHECK(client.answer() == 2);
+    CHECK(client.answer() == 3);
+  }
+
+  TEST_CASE("a producer that wants no answers is muted all the same, and may go while it is") {
+    Sitting sitting;
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    sitting.limit_producers(100);
+    client.send(ask_produce(1, "t", 2000, 0));
+    sitting.until(
+        [&] { return sitting.shard().counters.throttled_by_produce.requests_total == 1; });
+    client.send(ask_versions(2));
+    CHECK(client.has_nothing());
+    client.socket.close();
+    sitting.pass(std::chrono::seconds{12});
     sitting.until([&] { return sitting.sessions.size() == 0; });
   }
 }
