@@ -22,6 +22,7 @@
 #include "broker/security/token_logins.h"
 #include "server/blocking_pool.h"
 #include "server/config_values.h"
+#include "server/connection_rates.h"
 #include "server/listener.h"
 #include "server/live_config.h"
 #include "server/open_connections.h"
@@ -87,14 +88,13 @@ Result<std::shared_ptr<broker::TokenLogins>> token_logins_of(const broker::Liste
   auto logins = std::make_shared<broker::TokenLogins>(std::string(url.substr(file_url.size())),
                                                       std::move(terms));
   if (auto read = logins->read(true); !read) {
-    return fail(read.error().code,
-                fmt::format("listener {}: {}", info.name, read.error().message));
+    return fail(read.error().code, fmt::format("listener {}: {}", info.name, read.error().message));
   }
   return logins;
 }
 
 Result<std::shared_ptr<const broker::ListenerInfo>> info_of(const ListenerConfig& listener,
-                                                    const HostPort& advertised) {
+                                                            const HostPort& advertised) {
   auto info = std::make_shared<broker::ListenerInfo>();
   info->name = listener.name;
   info->protocol = listener.protocol;
@@ -142,6 +142,7 @@ struct Server::Parts {
   struct Entrance {
     HostPort address;  // With the port that was found.
     std::shared_ptr<const broker::ListenerInfo> info;
+    std::unique_ptr<ConnectionRates> rates;
     std::unique_ptr<Listener> listener;
     // Null: plain text.  On shard 0's thread once it runs.
     std::shared_ptr<const TlsContext> tls;
@@ -264,14 +265,20 @@ Result<std::vector<BoundAddress>> Server::Parts::bind() {
     }
     auto info = info_of(listener, advertised);
     if (!info) return std::unexpected(info.error());
-    entrances.push_back(
-        {bound->address(), std::move(*info), nullptr, std::move(tls)});
+    entrances.push_back({bound->address(), std::move(*info), nullptr, nullptr, std::move(tls)});
     all.push_back(std::move(*bound));
   }
   return all;
 }
 
 void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
+  const auto& general = config.listener_keys.settings;
+  const auto all = general.find(connection_rate_key);
+  const auto rates = std::make_shared<ConnectionRates::Broker>(
+      rate_limit(all == general.end() ? std::string_view() : all->second), broker->quota_meters());
+  rates->limit_of = [this](std::string_view ip) {
+    return broker->security(broker->shard(0)).image->quotas().find_address(ip);
+  };
   for (std::size_t i = 0; i < bound.size(); ++i) {
     Entrance& entrance = entrances[i];
     if (!bound[i].is_loopback() && !has_sasl(entrance.info->protocol) &&
@@ -281,8 +288,10 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
                "full access",
                entrance.address.text());
     }
+    entrance.rates = std::make_unique<ConnectionRates>(
+        rate_limit(config.listeners[i].setting(connection_rate_key)), rates);
     entrance.listener = std::make_unique<Listener>(
-        loops[0]->context, clock, std::move(bound[i]), *connections,
+        loops[0]->context, clock, std::move(bound[i]), *connections, *entrance.rates,
         [this, &entrance](int descriptor, asio::ip::tcp protocol, std::string peer) {
           Arrival arrival{.descriptor = descriptor, .protocol = protocol, .peer = std::move(peer)};
           arrival.origin.listener = entrance.info;

@@ -6,7 +6,7 @@ import threading
 import time
 
 import wire
-from harness import case, run
+from harness import case, eventually, run
 
 DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
 # So the first second's worth is all that may be used at once, and a case takes seconds.
@@ -122,3 +122,40 @@ def _(ctx):
     assert not failed, failed
     # 1.2 MB: 300 kB at once, the rest in 3 s.
     assert 2 <= max(took) <= 9, took
+
+
+@case("connections that are made faster than a listener may accept them are all served, later")
+def _(ctx):
+    broker = ctx.broker(settings={**SHORT, "listener.name.plaintext.max.connection.creation.rate": "5"})
+    begun = time.monotonic()
+    clients = [broker.client() for _ in range(15)]
+    for client in clients:
+        assert client.api_versions()[0] == 0
+        client.close()
+    # Five at once, the others in 2 s.
+    assert 1.2 <= time.monotonic() - begun <= 8
+
+
+@case("an address that connects faster than its quota is turned away, and let in again")
+def _(ctx):
+    broker = ctx.broker(settings=SHORT)
+    with broker.client() as client:
+        assert alter(client, (("ip", "127.0.0.1"),), connection_creation_rate=3) == 0
+        served = 0
+        for _ in range(10):
+            with broker.client() as other:
+                try:
+                    served += other.api_versions()[0] == 0
+                except wire.ConnectionEnded:
+                    pass
+        assert 3 <= served < 10, served
+        assert client.api_versions()[0] == 0  # A connection that is open stays so.
+
+    def let_in():
+        try:
+            with broker.client() as other:
+                return other.api_versions()[0] == 0
+        except wire.ConnectionEnded:
+            return False
+
+    eventually(let_in, "a connection is served again", pause=0.5)
