@@ -91,7 +91,9 @@ void log_dynamic(const DynamicSettings& dynamic) {
 Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
     : settings_table_(setup.settings),
       started_(setup.clock->mono()),
-      directory_(std::move(directory)) {
+      directory_(std::move(directory)),
+      quota_meters_({.count = static_cast<std::size_t>(setup.config.quota_windows),
+                     .length = std::chrono::seconds(setup.config.quota_window_seconds)}) {
   context_.config = std::move(setup.config);
   context_.clock = setup.clock;
   context_.random = setup.random;

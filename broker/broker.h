@@ -32,6 +32,7 @@
 #include "broker/context/cancellation_token.h"
 #include "broker/context/once_per_topic.h"
 #include "broker/dead_letter_writer.h"
+#include "broker/security/client_meters.h"
 #include "broker/security/shard_security.h"
 #include "broker/settings/dynamic_settings.h"
 #include "broker/shard.h"
@@ -107,6 +108,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   LiveSecurity& live_security() { return *live_security_; }  // On shard 0's thread.
   // On that shard's thread.
   ShardSecurity& security(const Shard& shard) { return *security_[shard.index()]; }
+  QuotaMeters& quota_meters() { return quota_meters_; }  // Any thread.
   // Makes the salts of users that there are not, so that nobody can tell them by it.
   const std::string& login_secret() const { return login_secret_; }
   // Hands every shard the catalog's image; in recovery, before the threads run.
@@ -170,8 +172,9 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   std::unique_ptr<LiveSettings> settings_;
   std::unique_ptr<LiveSecurity> live_security_;
   std::vector<std::unique_ptr<ShardSecurity>> security_;  // Of each shard.
-  std::string login_secret_;                              // Another at each start.
-  std::shared_ptr<const BrokerConfig> newest_config_;     // On shard 0; null: as at the start.
+  QuotaMeters quota_meters_;
+  std::string login_secret_;                           // Another at each start.
+  std::shared_ptr<const BrokerConfig> newest_config_;  // On shard 0; null: as at the start.
   RecoverySummary recovery_;
   Sequence sequences_next_ = 1;     // On shard 0: the first that no block has.
   bool sequences_refused_ = false;  // On shard 0: and told so.

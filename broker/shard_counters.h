@@ -6,6 +6,7 @@
 // the shard where it starts and ends: ++context.shard.counters.X.
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/metrics.h"
 
@@ -16,6 +17,12 @@ struct ShardCounters {
   std::uint64_t requests_total = 0;
   std::uint64_t failed_logins_total = 0;
   std::uint64_t refused_total = 0;  // For want of a right.
+
+  struct Throttled {
+    std::uint64_t requests_total = 0;
+    double seconds_total = 0;
+  };
+  Throttled throttled_by_produce, throttled_by_fetch, throttled_by_request;  // Quotas.
 
   void report(MetricSink& sink) const {
     sink.gauge({"tarry_broker_connections", "Open client connections."}, connections);
@@ -28,6 +35,20 @@ struct ShardCounters {
                   "Operations that were denied because no rule allows them or one denies them.",
                   "authorization_denied_total"},
                  refused_total);
+    const auto throttled = [&sink](std::string_view quota, const Throttled& of) {
+      const MetricLabel label(sink, "quota", quota);
+      sink.counter({"tarry_throttled_requests_total",
+                    "Requests whose connection was muted because its client exceeded a quota.",
+                    "throttled_requests_total"},
+                   of.requests_total);
+      sink.counter({"tarry_throttled_seconds_total",
+                    "For how long connections were muted because their clients exceeded a quota.",
+                    "throttled_seconds_total"},
+                   of.seconds_total);
+    };
+    throttled("producer_byte_rate", throttled_by_produce);
+    throttled("consumer_byte_rate", throttled_by_fetch);
+    throttled("request_percentage", throttled_by_request);
   }
 };
 

@@ -27,6 +27,7 @@
 // Neither has a thread or a lock: each lives in one function call.
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -85,6 +86,11 @@ class Reader {
       return fail("a number of {} bytes", sizeof(T));
     into = load_be<T>(at_);
     at_ += sizeof(T);
+  }
+  void number(double& into) {
+    std::uint64_t bits = 0;
+    number(bits);
+    into = std::bit_cast<double>(bits);
   }
   void number(ErrorCode& into) {
     std::int16_t value = 0;
@@ -248,6 +254,7 @@ class Writer {
     static_assert(std::is_integral_v<T>);
     store_be(room(sizeof(T)), value);
   }
+  void number(double value) { number(std::bit_cast<std::uint64_t>(value)); }
   void number(ErrorCode code) { number(to_int16(code)); }
   void boolean(bool value) { *room(1) = value ? 1 : 0; }
   void uuid(const TopicId& id) { raw(id.bytes); }

@@ -27,6 +27,7 @@ NUMBERS = {  # Type -> C++ type, bytes.
     "i16": ("std::int16_t", 2),
     "i32": ("std::int32_t", 4),
     "i64": ("std::int64_t", 8),
+    "f64": ("double", 8),
 }
 KINDS = {*NUMBERS, "bool", "uuid", "str", "bytes", "records"}
 

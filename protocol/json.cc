@@ -1,5 +1,7 @@
 #include "protocol/json.h"
 
+#include <fmt/core.h>
+
 namespace tarry::protocol {
 namespace {
 
@@ -34,6 +36,13 @@ Json& Json::key(std::string_view name) {
   text_ += "\":";
   comma_ = false;
   return *this;
+}
+
+void Json::value(double number) {
+  separate();
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
+  text_ += text;
 }
 
 void Json::value(std::string_view text) {

@@ -39,6 +39,7 @@ class Json {
     separate();
     text_ += std::to_string(number);
   }
+  void value(double number);  // With a fraction, also if that is 0.
   void value(bool truth) { word(truth ? "true" : "false"); }
   void value(ErrorCode code) { value(to_int16(code)); }
   void value(std::string_view text);

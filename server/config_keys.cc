@@ -108,6 +108,13 @@ std::vector<ConfigKey> request_keys() {
       {"fetch.max.bytes", "57671680", "bytes", ConfigType::integer,
        "The limit of bytes in one Fetch answer, whatever the client asks for.",
        broker_number(&BrokerConfig::fetch_max_bytes, 1024, max_int)},
+      {"quota.window.num", "11", "", ConfigType::integer,
+       "How many windows the rate of a client that has a quota is measured over.",
+       broker_number(&BrokerConfig::quota_windows, 1, 100)},
+      {"quota.window.size.seconds", "1", "seconds", ConfigType::integer,
+       "The length of such a window; also the longest time for which a quota of request time mutes "
+       "a client at once.",
+       broker_number(&BrokerConfig::quota_window_seconds, 1, 3600)},
       {"socket.request.max.bytes", "104857600", "bytes", ConfigType::integer,
        "The largest request; the broker closes a connection that announces a larger one.",
        session_number(&SessionLimits::frame_bytes, 1, max_int)},
@@ -367,8 +374,10 @@ const ConfigKey* find_setting_key(std::string_view name) {
   if (!split) return find_config_key(name);
   const auto* key = find_config_key(split->second);
   if (key == nullptr) {
-    const auto dot = split->second.find(".sasl.");
-    if (dot != std::string_view::npos) key = find_config_key(split->second.substr(dot + 1));
+    const auto dot = split->second.find('.');
+    const auto rest = split->second.substr(dot == std::string_view::npos ? 0 : dot + 1);
+    if (rest.starts_with("sasl.") || rest == "connections.max.reauth.ms")
+      key = find_config_key(rest);
   }
   return key != nullptr && key->is_per_listener ? key : nullptr;
 }

@@ -30,6 +30,9 @@ constexpr int accepted_at_once = 64;
 // When not even the reserve helps: another thread has taken it.
 constexpr std::chrono::milliseconds pause{100};
 
+// Connections of addresses that are too fast; each holds a descriptor.
+constexpr std::size_t max_unserved = 1000;
+
 // Port 0 on several addresses: the port that one has may be taken on another.
 constexpr int ports_tried = 16;
 
@@ -183,9 +186,10 @@ HostPort BoundAddress::advertised() const {
 }
 
 Listener::Listener(asio::io_context& context, const Clock& clock, BoundAddress bound,
-                   OpenConnections& open, Take take)
+                   OpenConnections& open, ConnectionRates& rates, Take take)
     : clock_(clock),
       open_(open),
+      rates_(rates),
       take_(std::move(take)),
       reserve_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
   for (const auto& socket : std::exchange(bound.sockets_, {})) {
@@ -222,6 +226,11 @@ void Listener::stop() {
     door->pause.cancel();
   }
   if (reserve_ >= 0) ::close(std::exchange(reserve_, -1));
+  // Their timers' callbacks are still to come, and find that the listener has stopped.
+  for (auto& unserved : unserved_) {
+    ::close(unserved.descriptor);
+    unserved.end.cancel();
+  }
 }
 
 void Listener::wait(Door& door) {
@@ -247,7 +256,7 @@ void Listener::accept_some(Door& door) {
           case Turned::none_waiting:
             return wait(door);
           case Turned::not_possible:
-            return pause_accepting(door);
+            return pause_accepting(door, pause);
         }
       }
       continue;  // It went before it was accepted, or its network did: the next may be well.
@@ -262,7 +271,18 @@ void Listener::accept_some(Door& door) {
                                  fmt::format("a connection from {} is refused: {}", text, why));
       continue;
     }
+    const auto admission = rates_.begin(text, clock_.mono());
+    if (admission.close_after.count() > 0) {
+      open_.ended(text);
+      too_fast_.warn(clock_.mono(), "server",
+                     fmt::format("a connection from {} is refused: its address makes them faster "
+                                 "than its quota connection_creation_rate allows",
+                                 text));
+      close_later(socket, admission.close_after);
+      continue;
+    }
     take_(socket, peer.protocol(), std::move(text));
+    if (admission.next_after.count() > 0) return pause_accepting(door, admission.next_after);
   }
   wait(door);
 }
@@ -288,8 +308,23 @@ Listener::Turned Listener::reject_connection(Door& door, int why) {
   return Turned::away;
 }
 
-void Listener::pause_accepting(Door& door) {
-  door.pause.expires_after(pause);
+void Listener::close_later(int socket, std::chrono::milliseconds time) {
+  if (unserved_.size() >= max_unserved) {
+    ::close(socket);
+    return;
+  }
+  auto& executor = doors_.front()->acceptor;
+  const auto at = unserved_.insert(
+      unserved_.end(), Unserved{socket, asio::steady_timer(executor.get_executor(), time)});
+  at->end.async_wait([this, at](const boost::system::error_code& error) {
+    if (error || stopped_) return;
+    ::close(at->descriptor);
+    unserved_.erase(at);
+  });
+}
+
+void Listener::pause_accepting(Door& door, std::chrono::milliseconds time) {
+  door.pause.expires_after(time);
   door.pause.async_wait([this, &door](const boost::system::error_code& error) {
     if (!error && !stopped_) wait(door);
   });

@@ -17,11 +17,16 @@
 // the listener busy.  One descriptor is kept in reserve for the second case.  Both cases are
 // logged, at a bounded rate.
 //
+// Where connections are made faster than they may be (connection_rates.h), the next ones wait in
+// the kernel's queue, and one from an address that is too fast is kept for a while and then closed,
+// unserved; so many are kept at most, and the others closed at once.
+//
 // Belongs to shard 0's thread, but bind().
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +39,7 @@
 #include "base/log_throttle.h"
 #include "base/result.h"
 #include "server/address.h"
+#include "server/connection_rates.h"
 #include "server/open_connections.h"
 
 namespace tarry::server {
@@ -76,7 +82,7 @@ class Listener {
 
   // The receiver of a connection calls open.ended() when it has ended.
   Listener(boost::asio::io_context& context, const Clock& clock, BoundAddress bound,
-           OpenConnections& open, Take take);
+           OpenConnections& open, ConnectionRates& rates, Take take);
   ~Listener();
 
   // From now on clients can connect.
@@ -94,13 +100,22 @@ class Listener {
   // Accepts and closes what cannot be served, with the reserve.
   enum class Turned { away, none_waiting, not_possible };
   Turned reject_connection(Door& door, int why);
-  void pause_accepting(Door& door);
+  void pause_accepting(Door& door, std::chrono::milliseconds time);
+  void close_later(int socket, std::chrono::milliseconds time);
 
   const Clock& clock_;
   OpenConnections& open_;
+  ConnectionRates& rates_;
   const Take take_;
   std::vector<std::unique_ptr<Door>> doors_;  // One an address.
   int reserve_;  // A descriptor that can be given up to accept a connection and close it.
+  // Closed when their timers end.
+  struct Unserved {
+    int descriptor;
+    boost::asio::steady_timer end;
+  };
+  std::list<Unserved> unserved_;
+  LogThrottle too_fast_;
   LogThrottle too_many_connections_;
   LogThrottle no_descriptor_;
   bool stopped_ = false;

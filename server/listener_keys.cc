@@ -6,6 +6,8 @@
 
 #include <fmt/core.h>
 
+#include "server/config_values.h"
+#include "server/connection_rates.h"
 #include "server/listener_config.h"
 #include "server/tls_settings.h"
 
@@ -114,7 +116,16 @@ ConfigKey per_listener_key(std::string_view name, std::string_view fallback, Con
 }
 
 std::vector<ConfigKey> listener_keys() {
+  const auto check_rate = [](std::string_view value) -> Result<> {
+    Config scratch;
+    return number(1, max_int, [](Config&, std::int64_t) {})(scratch, value);
+  };
   return {
+      per_listener_key(connection_rate_key, "2147483647", ConfigType::integer,
+                       "How many connections a second clients may make, on all listeners together, "
+                       "and as listener.name.NAME.max.connection.creation.rate on one; further "
+                       "ones wait until they are accepted.",
+                       check_rate),
       {"advertised.listeners", "", "", ConfigType::string,
        "The addresses that the broker tells clients to connect to, each under its listener's name; "
        "a client gets the address of the listener to which it is connected. A listener that is not "
@@ -132,7 +143,8 @@ std::vector<ConfigKey> listener_keys() {
       {"listeners", "PLAINTEXT://localhost:9092", "", ConfigType::list,
        "The addresses where clients connect, each with a name of its own. localhost means "
        "127.0.0.1 and ::1, an empty host every address of the machine, port 0 a free port. Keys "
-       "that begin with ssl. or sasl. can be given for one listener as listener.name.NAME.KEY, "
+       "that begin with ssl. or sasl., and max.connection.creation.rate, can be given for one "
+       "listener as listener.name.NAME.KEY, "
        "with NAME in lower case.",
        set_listeners},
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -24,13 +25,13 @@ std::string_view trimmed(std::string_view text) {
 
 // GSSAPI is Kafka's default, and means none here.
 Result<> check_mechanisms(std::string_view value) {
-  constexpr std::array<std::string_view, 4> known = {"GSSAPI", "PLAIN", "SCRAM-SHA-256",
-                                                     "SCRAM-SHA-512"};
+  constexpr std::array<std::string_view, 5> known = {"GSSAPI", "PLAIN", "SCRAM-SHA-256",
+                                                     "SCRAM-SHA-512", "OAUTHBEARER"};
   while (!value.empty()) {
     const auto comma = value.find(',');
     const auto name = trimmed(value.substr(0, comma));
     if (std::ranges::find(known, name) == known.end())
-      return fail(Errc::invalid, "a list of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512");
+      return fail(Errc::invalid, "a list of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER");
     value.remove_prefix(comma == std::string_view::npos ? value.size() : comma + 1);
   }
   return {};
@@ -45,9 +46,10 @@ Result<> check_jaas(std::string_view value) {
                 "a line as in org.apache.kafka.common.security.plain.PlainLoginModule required "
                 "user_alice=\"secret\";");
   }
-  for (const auto* known : {"PlainLoginModule", "ScramLoginModule"})
+  for (const auto* known : {"PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule"})
     if (line->module.ends_with(known)) return {};
-  return fail(Errc::invalid, "a line of PlainLoginModule or ScramLoginModule");
+  return fail(Errc::invalid,
+              "a line of PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule");
 }
 
 Result<> set_authorizer(Config& config, std::string_view value) {
@@ -81,10 +83,84 @@ Result<> set_allow_without_rule(Config& config, std::string_view value) {
   return {};
 }
 
+Result<> check_key_file(std::string_view value) {
+  if (value.empty() || (value.starts_with("file:///") && !value.contains('\n'))) return {};
+  return fail(Errc::invalid, "the URL of a file, as in file:///etc/tarry/jwks.json");
+}
+
+Result<> check_clock_skew(std::string_view value) {
+  const auto seconds = parse_whole_number(value);
+  if (seconds && *seconds >= 0 && *seconds <= 86'400) return {};
+  return fail(Errc::invalid, "a whole number from 0 to 86400");
+}
+
+Result<> check_claim(std::string_view value) {
+  if (!value.empty() && !value.contains('\n')) return {};
+  return fail(Errc::invalid, "the name of a claim");
+}
+
+Result<> check_one_line(std::string_view value) {
+  if (!value.contains('\n')) return {};
+  return fail(Errc::invalid, "one line of text");
+}
+
+Result<> check_token_handler(std::string_view value) {
+  if (value.empty() || (value.starts_with("org.apache.kafka.common.security.oauthbearer.") &&
+                        value.ends_with("OAuthBearerValidatorCallbackHandler")))
+    return {};
+  return fail(Errc::invalid,
+              "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler");
+}
+
+std::vector<ConfigKey> token_keys() {
+  return {
+      per_listener_key("sasl.oauthbearer.clock.skew.seconds", "30", ConfigType::integer,
+                       "By how much the clocks of the broker and of those who sign tokens may "
+                       "differ.",
+                       check_clock_skew),
+      per_listener_key("sasl.oauthbearer.expected.audience", "", ConfigType::list,
+                       "The audiences (aud) of which a token has to name one. Empty: any.",
+                       check_one_line),
+      per_listener_key("sasl.oauthbearer.expected.issuer", "", ConfigType::string,
+                       "The issuer (iss) that a token has to name. Empty: any.", check_one_line),
+      per_listener_key("sasl.oauthbearer.jwks.endpoint.url", "", ConfigType::string,
+                       "The file with the keys of those who sign tokens (JWKS), as in "
+                       "file:///etc/tarry/jwks.json; OAUTHBEARER needs it. It is read again when "
+                       "it has changed, and on SIGHUP.",
+                       check_key_file),
+      per_listener_key("sasl.oauthbearer.scope.claim.name", "scope", ConfigType::string,
+                       "The claim with a token's scopes. It has to be a text or several, and is "
+                       "not used.",
+                       check_claim),
+      per_listener_key("sasl.oauthbearer.sub.claim.name", "sub", ConfigType::string,
+                       "The claim with the name of a token's user.", check_claim),
+      per_listener_key("sasl.server.callback.handler.class", "", ConfigType::string,
+                       "Has no effect: tokens are always checked as Kafka's "
+                       "OAuthBearerValidatorCallbackHandler checks them.",
+                       check_token_handler),
+  };
+}
+
+ConfigKey login_lifetime_key() {
+  auto key = per_listener_key(
+      "connections.max.reauth.ms", "0", ConfigType::long_,
+      "How long a login holds: after it a client is served only once it has logged in again on its "
+      "connection, which clients do by themselves. It may be given for one mechanism of one "
+      "listener as listener.name.NAME.scram-sha-512.connections.max.reauth.ms. 0: for as long as "
+      "it is connected.",
+      [](std::string_view value) -> Result<> {
+        const auto number = parse_whole_number(value);
+        if (number && *number >= 0) return {};
+        return fail(Errc::invalid, "a whole number that is not negative");
+      });
+  key.unit = "ms";
+  return key;
+}
+
 }  // namespace
 
 std::vector<ConfigKey> security_keys() {
-  return {
+  std::vector<ConfigKey> keys = {
       {"allow.everyone.if.no.acl.found", "false", "", ConfigType::boolean,
        "Whether a topic or group that has no rule at all is open to everybody.",
        set_allow_without_rule},
@@ -92,13 +168,14 @@ std::vector<ConfigKey> security_keys() {
        "The name of any of Kafka's authorizers switches access rules (ACLs) on. Empty: everybody "
        "may do everything.",
        set_authorizer},
+      login_lifetime_key(),
       {"connection.failed.authentication.delay.ms", "100", "ms", ConfigType::integer,
        "How long the broker delays the answer to a failed login; each further failure from the "
        "same address within a minute doubles the delay, up to 32 times this value.",
        broker_time(&BrokerConfig::failed_login_delay, 0)},
       per_listener_key("sasl.enabled.mechanisms", "GSSAPI", ConfigType::list,
                        "How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, "
-                       "SCRAM-SHA-512. GSSAPI means none.",
+                       "SCRAM-SHA-512, OAUTHBEARER. GSSAPI means none.",
                        check_mechanisms),
       per_listener_key("sasl.jaas.config", "", ConfigType::password,
                        "PLAIN's users, given for one listener as "
@@ -110,6 +187,8 @@ std::vector<ConfigKey> security_keys() {
        "Principals that may do everything, as in User:alice;User:CN=bob,O=Example.",
        set_super_users},
   };
+  std::ranges::move(token_keys(), std::back_inserter(keys));
+  return keys;
 }
 
 }  // namespace tarry::server

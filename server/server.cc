@@ -19,7 +19,10 @@
 #include "base/log.h"
 #include "base/log_format.h"
 #include "broker/broker.h"
+#include "broker/security/token_logins.h"
 #include "server/blocking_pool.h"
+#include "server/config_values.h"
+#include "server/connection_rates.h"
 #include "server/listener.h"
 #include "server/live_config.h"
 #include "server/open_connections.h"
@@ -49,8 +52,49 @@ auto run_on(asio::io_context& context, F work) {
   return done.get();
 }
 
-std::shared_ptr<const broker::ListenerInfo> info_of(const ListenerConfig& listener,
-                                                    const HostPort& advertised) {
+std::vector<std::string_view> list_of(std::string_view value) {
+  std::vector<std::string_view> list;
+  for (auto rest = value; !rest.empty();) {
+    auto each = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), each.size() + 1));
+    while (each.starts_with(' ')) each.remove_prefix(1);
+    while (each.ends_with(' ')) each.remove_suffix(1);
+    if (!each.empty()) list.push_back(each);
+  }
+  return list;
+}
+
+// Reads the file of keys.
+Result<std::shared_ptr<broker::TokenLogins>> token_logins_of(const broker::ListenerInfo& info) {
+  const auto setting = [&info](std::string_view name) {
+    return info.sasl_setting("OAUTHBEARER", fmt::format("sasl.oauthbearer.{}", name));
+  };
+  constexpr std::string_view file_url = "file://";
+  const auto url = setting("jwks.endpoint.url");
+  if (!url.starts_with(file_url)) {
+    return fail(Errc::invalid,
+                fmt::format("listener {}: OAUTHBEARER needs the keys of those who sign tokens: "
+                            "give sasl.oauthbearer.jwks.endpoint.url=file:///...",
+                            info.name));
+  }
+  broker::TokenTerms terms;
+  terms.issuer = setting("expected.issuer");
+  for (const auto audience : list_of(setting("expected.audience")))
+    terms.audiences.emplace_back(audience);
+  if (const auto skew = parse_whole_number(setting("clock.skew.seconds")))
+    terms.clock_skew = std::chrono::seconds{*skew};
+  if (const auto claim = setting("sub.claim.name"); !claim.empty()) terms.user_claim = claim;
+  if (const auto claim = setting("scope.claim.name"); !claim.empty()) terms.scope_claim = claim;
+  auto logins = std::make_shared<broker::TokenLogins>(std::string(url.substr(file_url.size())),
+                                                      std::move(terms));
+  if (auto read = logins->read(true); !read) {
+    return fail(read.error().code, fmt::format("listener {}: {}", info.name, read.error().message));
+  }
+  return logins;
+}
+
+Result<std::shared_ptr<const broker::ListenerInfo>> info_of(const ListenerConfig& listener,
+                                                            const HostPort& advertised) {
   auto info = std::make_shared<broker::ListenerInfo>();
   info->name = listener.name;
   info->protocol = listener.protocol;
@@ -58,15 +102,16 @@ std::shared_ptr<const broker::ListenerInfo> info_of(const ListenerConfig& listen
   info->advertised_port = advertised.port;
   if (!has_sasl(listener.protocol)) return info;
   for (const auto& [key, value] : listener.settings) {
-    if (key.starts_with("sasl.") || key.contains(".sasl.")) info->sasl_settings.emplace(key, value);
+    if (!key.starts_with("ssl.")) info->sasl_settings.emplace(key, value);
   }
-  for (auto rest = listener.setting("sasl.enabled.mechanisms"); !rest.empty();) {
-    auto name = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
-    while (name.starts_with(' ')) name.remove_prefix(1);
-    while (name.ends_with(' ')) name.remove_suffix(1);
+  for (const auto name : list_of(listener.setting("sasl.enabled.mechanisms"))) {
     // Kafka's default, which Tarry does not have.
-    if (!name.empty() && name != "GSSAPI") info->mechanisms.push_back(in_capitals(name));
+    if (name == "GSSAPI") continue;
+    info->mechanisms.push_back(in_capitals(name));
+    if (name != "OAUTHBEARER") continue;
+    auto logins = token_logins_of(*info);
+    if (!logins) return std::unexpected(logins.error());
+    info->token_logins = std::move(*logins);
   }
   return info;
 }
@@ -97,6 +142,7 @@ struct Server::Parts {
   struct Entrance {
     HostPort address;  // With the port that was found.
     std::shared_ptr<const broker::ListenerInfo> info;
+    std::unique_ptr<ConnectionRates> rates;
     std::unique_ptr<Listener> listener;
     // Null: plain text.  On shard 0's thread once it runs.
     std::shared_ptr<const TlsContext> tls;
@@ -217,13 +263,22 @@ Result<std::vector<BoundAddress>> Server::Parts::bind() {
       if (!made) return std::unexpected(made.error());
       tls = std::move(*made);
     }
-    entrances.push_back({bound->address(), info_of(listener, advertised), nullptr, std::move(tls)});
+    auto info = info_of(listener, advertised);
+    if (!info) return std::unexpected(info.error());
+    entrances.push_back({bound->address(), std::move(*info), nullptr, nullptr, std::move(tls)});
     all.push_back(std::move(*bound));
   }
   return all;
 }
 
 void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
+  const auto& general = config.listener_keys.settings;
+  const auto all = general.find(connection_rate_key);
+  const auto rates = std::make_shared<ConnectionRates::Broker>(
+      rate_limit(all == general.end() ? std::string_view() : all->second), broker->quota_meters());
+  rates->limit_of = [this](std::string_view ip) {
+    return broker->security(broker->shard(0)).image->quotas().find_address(ip);
+  };
   for (std::size_t i = 0; i < bound.size(); ++i) {
     Entrance& entrance = entrances[i];
     if (!bound[i].is_loopback() && !has_sasl(entrance.info->protocol) &&
@@ -233,8 +288,10 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
                "full access",
                entrance.address.text());
     }
+    entrance.rates = std::make_unique<ConnectionRates>(
+        rate_limit(config.listeners[i].setting(connection_rate_key)), rates);
     entrance.listener = std::make_unique<Listener>(
-        loops[0]->context, clock, std::move(bound[i]), *connections,
+        loops[0]->context, clock, std::move(bound[i]), *connections, *entrance.rates,
         [this, &entrance](int descriptor, asio::ip::tcp protocol, std::string peer) {
           Arrival arrival{.descriptor = descriptor, .protocol = protocol, .peer = std::move(peer)};
           arrival.origin.listener = entrance.info;
@@ -485,6 +542,9 @@ void Server::reload() {
   auto contexts = parts.read_certificates(listeners);
   asio::post(parts.loops[0]->context,
              [&parts, contexts = std::move(contexts)] { parts.use_certificates(contexts); });
+  for (const auto& entrance : parts.entrances) {
+    if (entrance.info->token_logins) entrance.info->token_logins->read_again(true);
+  }
   if (const auto read = parts.read_admin_certificate(); !read)
     log_error("server", "the admin keeps its current certificate: {}", read.error().message);
 }

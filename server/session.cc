@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/handlers/client_quota.h"
 
 namespace tarry::server {
 namespace {
@@ -50,6 +51,14 @@ constexpr std::size_t max_encrypted_bytes = 1024 * 1024;
 // The first bytes of a TLS record with a ClientHello: type and version.
 bool looks_like_tls(std::span<const std::uint8_t> bytes) {
   return bytes[0] == 0x16 && bytes[1] == 0x03 && bytes[2] <= 0x04;
+}
+
+// As in Kafka a producer that has a quota has one request at work at a time: it could exceed the
+// quota by all that it sends before its first answer.
+bool may_overtake(const broker::Handler& handler, const broker::RequestContext& context) {
+  if (!handler.pipelined) return false;
+  return handler.key != protocol::ApiKey::produce ||
+         !broker::client_quota(context, broker::QuotaKind::produce);
 }
 
 // Each step is a statement of its own: of `if (!co_await ...)` before a co_return of braces g++ 12
@@ -193,6 +202,25 @@ void Session::Deadline::on_expired() {
                  is_fault_ || within || unread ? Ending::stalled : Ending::usual);
 }
 
+void Session::Mute::on_expired() {
+  const auto alive = std::exchange(held, nullptr);
+  session_.muted_ = false;
+  session_.guarded([this] {
+    session_.wait_readable();
+    if (!session_.closed_) session_.pump();
+  });
+}
+
+void Session::mute(std::chrono::milliseconds wait) {
+  const auto until = owner_.shard_.tick_after(wait);
+  if (muted_ && until <= muted_until_) return;
+  if (!mute_) mute_ = std::make_unique<Mute>(*this);
+  muted_ = true;
+  muted_until_ = until;
+  mute_->held = shared_from_this();
+  owner_.shard_.wheel().schedule(*mute_, until);
+}
+
 void Session::arm(timing::Timer& timer, std::chrono::milliseconds after) {
   owner_.shard_.wheel().schedule(timer, owner_.shard_.tick_after(after));
 }
@@ -222,6 +250,10 @@ void Session::close(std::string_view reason, Ending kind) {
   idle_.cancel();
   stalled_.cancel();
   login_.cancel();
+  if (mute_) {
+    mute_->cancel();
+    mute_->held = nullptr;
+  }
   drop_what_is_held();
   connection_.close();
 }
@@ -370,8 +402,19 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   if (refused.empty() && connection_.needs_login() && !is_part_of_login(header->api_key()))
     refused = fmt::format("a {} request before its login", protocol::name(header->api_key()));
   if (!refused.empty()) return close(refused, Ending::bad_request);
+  if (!may_be_served(header->api_key()))
+    return close("it has not logged in again in time (connections.max.reauth.ms)", Ending::usual);
   ++owner_.shard_.counters.requests_total;
   enqueue(std::move(frame), *header, *broker::find_handler(header->key));
+}
+
+// A login that has ended is followed by another, and by nothing else; nothing comes in between its
+// steps.
+bool Session::may_be_served(protocol::ApiKey key) const {
+  const bool has_ended = connection_.login_has_ended(owner_.shard_.clock().mono());
+  const bool within = connection_.sasl && !connection_.needs_login();
+  if (!has_ended && !within) return true;
+  return key == (within ? protocol::ApiKey::sasl_authenticate : protocol::ApiKey::sasl_handshake);
 }
 
 // The client has begun its login as clients did before SaslAuthenticate: its token stands alone.
@@ -397,7 +440,7 @@ void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeade
 }
 
 bool Session::is_full() const {
-  return slots_.size() >= owner_.limits_.requests_in_flight ||
+  return muted_ || slots_.size() >= owner_.limits_.requests_in_flight ||
          requests_bytes_ + answers_bytes_ >= owner_.limits_.bytes_in_flight;
 }
 
@@ -411,8 +454,9 @@ bool Session::has_room_for_answer_of(const Request& request) const {
 
 void Session::pump() {
   if (std::exchange(pumping_, true)) return;  // A handler that ends at once comes back in here.
-  while (!waiting_.empty() && !closed_ && !exclusive_running_ && !connection_.ends_when_answered) {
-    const bool pipelined = waiting_.front().handler->pipelined;
+  while (!waiting_.empty() && !closed_ && !muted_ && !exclusive_running_ &&
+         !connection_.ends_when_answered) {
+    const bool pipelined = may_overtake(*waiting_.front().handler, waiting_.front().context);
     if (!pipelined && running_ > 0) break;
     if (!has_room_for_answer_of(waiting_.front())) break;
     Request request = std::move(waiting_.front());
@@ -435,6 +479,11 @@ void Session::run(Request request) {
   // A pipelined one takes its place in its partitions' order at once.
   const bool at_once = handler.pipelined || working < min_working_bytes;
   if (at_once) request.context.charge.set(working);
+  // Looked at for each request, so that a quota holds for connections that are open when it is set.
+  const auto& quotas = owner_.broker_.security(owner_.shard_).image->quotas();
+  if (quotas.any(broker::QuotaKind::request) && !connection_.needs_login())
+    request.context.time = std::make_shared<broker::RequestTime>(owner_.shard_.clock().mono());
+  const auto time = request.context.time;
   asio::co_spawn(
       owner_.shard_.executor(),
       at_once ? handler.run(std::move(request.context))
@@ -456,6 +505,7 @@ void Session::run(Request request) {
         }
         self->guarded([&] { self->answered(number, std::move(answer)); });
       });
+  if (time) time->until_wait = owner_.shard_.clock().mono() - time->begun;
 }
 
 void Session::answered(std::uint64_t number, broker::Answer answer) {
@@ -471,6 +521,7 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   for (const auto& view : answer.tail_views) slot.viewed += view.bytes;
   viewed_bytes_ += slot.viewed;
   if (slot.viewed > 0) slot.views = {owner_.shard_.ledger(), std::move(answer.tail_views)};
+  if (answer.mute.count() > 0) mute(answer.mute);
   slot.answer = std::move(answer);
   reserved_bytes_ -= std::exchange(slot.reserved, 0);
   for (const auto& piece : slot.answer.frame) answers_bytes_ += piece.size();
@@ -546,7 +597,7 @@ bool Session::moved() {
   if (there == nullptr || there == &owner_.shard_ || !owner_.move_to || owner_.ending_)
     return false;
   // Nothing in flight: requests are slots, and answers pieces on their way.
-  if (closed_ || !slots_.empty() || !out_.empty()) return false;
+  if (closed_ || muted_ || !slots_.empty() || !out_.empty() || connection_.sasl) return false;
   boost::system::error_code error;
   const auto local = socket_.local_endpoint(error);
   if (error) return false;

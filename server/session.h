@@ -30,6 +30,10 @@
 // are charged here, and what a request needs to be decoded before it begins.  A request that finds
 // no memory waits, then its connection is closed; so is the connection that holds the most.
 //
+// A client that exceeds a quota is muted, as in Kafka: its answer, which says for how long, is sent
+// at once; then nothing is read from its connection, and no request that was read is begun, until
+// that time is over.  A producer that has a quota is not pipelined.
+//
 // A client of a SASL listener has ten seconds to log in; until then it may send ApiVersions,
 // SaslHandshake and SaslAuthenticate, in small frames.
 //
@@ -51,7 +55,7 @@
 // An error in one session, even a lack of memory, ends that session alone.
 //
 // A session belongs to its shard's thread.  It lives as long as the socket is open or a handler
-// runs.
+// runs, also while it is muted.
 
 #include <array>
 #include <chrono>
@@ -220,6 +224,19 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     const bool is_fault_;
   };
 
+  // For as long as the client has to wait for its quota.
+  class Mute final : public timing::Timer {
+   public:
+    explicit Mute(Session& session) : session_(session) {}
+
+    std::shared_ptr<Session> held;  // While it is armed: nothing else waits for anything then.
+
+   private:
+    void on_expired() override;
+    Session& session_;
+  };
+
+  void mute(std::chrono::milliseconds wait);
   void wait_readable();
   std::size_t receive(std::span<std::uint8_t> into, boost::system::error_code& error);
   std::size_t send(std::span<const boost::asio::const_buffer> pieces,
@@ -232,6 +249,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void count_held();
   void drop_what_is_held();
   void admit(std::shared_ptr<Frame> frame);
+  bool may_be_served(protocol::ApiKey key) const;
   void admit_raw_token(std::shared_ptr<Frame> frame);
   void enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,
                const broker::Handler& handler);
@@ -280,6 +298,10 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
       *this, "the client did not read its responses for tarry.connection.write.stall.ms", true};
 
   Deadline login_{*this, "the client did not log in within 10 s", true};
+
+  std::unique_ptr<Mute> mute_;  // Null: it never was.
+  timing::Tick muted_until_ = 0;
+  bool muted_ = false;
 
   Session* next_ = nullptr;  // In the owner's list.
   Session** previous_ = nullptr;

@@ -6,6 +6,7 @@
 // them is answered or given up.  Runs on the session's shard, and asserts that.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,7 @@
 namespace tarry::broker {
 
 class Shard;
+struct ClientMeters;
 struct SaslExchange;
 
 class Connection {
@@ -38,7 +40,17 @@ class Connection {
   bool needs_login() const {
     return origin_.listener && has_sasl(origin_.listener->protocol) && origin_.sasl_user.empty();
   }
-  void logged_in_as(std::string user) { origin_.sasl_user = std::move(user); }
+  // `mechanism` and `user` of a further login are those of the first.
+  void logged_in(std::string user, std::string mechanism, MonoTime now,
+                 std::optional<MonoTime> ends) {
+    origin_.sasl_user = std::move(user);
+    origin_.sasl_mechanism = std::move(mechanism);
+    origin_.logged_in_at = now;
+    origin_.login_ends = ends;
+  }
+  bool login_has_ended(MonoTime now) const {
+    return origin_.login_ends && now > *origin_.login_ends;
+  }
   bool closed() const { return closed_; }
 
   // Each Produce and Fetch says which shard has all of its partitions; null: several shards do.
@@ -69,9 +81,10 @@ class Connection {
     ~CloseListener() = default;
   };
 
-  std::shared_ptr<SaslExchange> sasl;  // Null: no login has begun.
-  bool takes_raw_tokens = false;       // After SaslHandshake 0: its next frame is no request.
-  bool ends_when_answered = false;     // It is closed when it has its answers.
+  std::shared_ptr<ClientMeters> meters;  // Of its last client id; null: not looked up yet.
+  std::shared_ptr<SaslExchange> sasl;    // Null: no login has begun.
+  bool takes_raw_tokens = false;         // After SaslHandshake 0: its next frame is no request.
+  bool ends_when_answered = false;       // It is closed when it has its answers.
 
   // As ApiVersions said it; empty until then.
   std::string client_software_name;

@@ -16,10 +16,16 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace tarry::broker {
+
+class TokenLogins;
 
 enum class SecurityProtocol { plaintext, ssl, sasl_plaintext, sasl_ssl };
 
@@ -39,9 +45,16 @@ struct ListenerInfo {
   // sasl.enabled.mechanisms in capitals, without those that Tarry does not have; empty without
   // SASL.
   std::vector<std::string> mechanisms;
-  // The sasl.* settings that hold for this listener, by their names without "listener.name.NAME.":
-  // "sasl.enabled.mechanisms", "plain.sasl.jaas.config".  Only what was given.
+  // The settings of logins that hold for this listener, by their names without
+  // "listener.name.NAME.": "sasl.enabled.mechanisms", "plain.sasl.jaas.config",
+  // "connections.max.reauth.ms".  Only what was given.
   std::map<std::string, std::string> sasl_settings;
+
+  std::shared_ptr<TokenLogins> token_logins;  // Null: no OAUTHBEARER.
+
+  // That of a mechanism if there is one ("plain.sasl.jaas.config"), else that of all; empty: not
+  // given.
+  std::string_view sasl_setting(std::string_view mechanism, std::string_view key) const;
 };
 
 struct ConnectionOrigin {
@@ -52,6 +65,10 @@ struct ConnectionOrigin {
   std::string tls_principal;
   // The user who has logged in over SASL; empty until then.
   std::string sasl_user;
+  std::string sasl_mechanism;  // By which that was.
+  MonoTime logged_in_at{};     // When that was last.
+  // Later than this the client has to log in again before it is served.
+  std::optional<MonoTime> login_ends;
 };
 
 }  // namespace tarry::broker

@@ -2,13 +2,17 @@
 
 // RequestContext and Answer: the input and the output of a handler.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "broker/context/connection.h"
 #include "broker/context/ledger.h"
 #include "protocol/header.h"
@@ -17,6 +21,14 @@ namespace tarry::broker {
 
 class Broker;
 class Shard;
+
+// The time that a request takes of its shard's thread: until it waits for the first time, or for as
+// long as it runs if it never does.  What it does after a wait, and on other shards, is not
+// counted.
+struct RequestTime {
+  MonoTime begun;
+  std::optional<std::chrono::nanoseconds> until_wait = {};
+};
 
 // The argument of a handler beside its request.  The views in `header` are of the request's frame,
 // which lives until the answer is given.
@@ -32,6 +44,8 @@ struct RequestContext {
   // The memory that the request holds beside its frame: the decoded request, and the growing
   // answer.
   Charge charge = {};
+  std::size_t fetch_limit = std::numeric_limits<std::size_t>::max();  // Bytes; by its quota.
+  std::shared_ptr<RequestTime> time = {};                             // Null: it is not counted.
   bool out_of_memory = false;  // An AnswerMemory found none: the connection ends.
 
   std::int16_t version() const { return header.version; }
@@ -43,6 +57,8 @@ struct Answer {
   std::string close;               // Not empty: the connection ends, for this reason.
   // The parts of `frame` that lie in a log's tail.
   std::vector<SharedViews::View> tail_views = {};
+  // The connection is not read for so long, by a quota.
+  std::chrono::milliseconds mute{0};
 };
 
 }  // namespace tarry::broker

@@ -40,6 +40,8 @@ boost::asio::awaitable<Answer> run_raw_token(RequestContext context);
 boost::asio::awaitable<Answer> run_describe_acls(RequestContext context);
 boost::asio::awaitable<Answer> run_create_acls(RequestContext context);
 boost::asio::awaitable<Answer> run_delete_acls(RequestContext context);
+boost::asio::awaitable<Answer> run_describe_client_quotas(RequestContext context);
+boost::asio::awaitable<Answer> run_alter_client_quotas(RequestContext context);
 boost::asio::awaitable<Answer> run_describe_scram_users(RequestContext context);
 boost::asio::awaitable<Answer> run_alter_scram_users(RequestContext context);
 

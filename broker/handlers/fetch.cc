@@ -265,8 +265,9 @@ Result<Wanted> take_apart(const RequestContext& context, Shard& home,
            static_cast<std::size_t>(std::max(partition.partition_max_bytes, 0)), &answer});
     }
   }
-  wanted.max_bytes =
-      static_cast<std::size_t>(std::clamp(request.max_bytes, 0, home.config().fetch_max_bytes));
+  wanted.max_bytes = std::min(
+      static_cast<std::size_t>(std::clamp(request.max_bytes, 0, home.config().fetch_max_bytes)),
+      context.fetch_limit);
   wanted.min_bytes =
       std::min(static_cast<std::size_t>(std::max(request.min_bytes, 0)), wanted.max_bytes);
   wanted.max_wait = std::chrono::milliseconds(std::max(request.max_wait_ms, 0));
@@ -368,15 +369,37 @@ asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context) {
   auto work = [&context, &there, token = cancel_on_close.token()] {
     RequestContext same{context.broker, context.shard, context.connection,
                         context.header, context.frame, context.frame_bytes};
+    same.fetch_limit = context.fetch_limit;
     return look_and_wait(there, std::move(same), token.get());
   };
   co_return co_await context.broker.on(context.shard, there, std::move(work));
+}
+
+// For a client that has a quota.  An answer that exceeds it is not sent: the client gets an empty
+// one, and asks again when it is read again.
+asio::awaitable<Answer> fetch_metered(RequestContext context) {
+  Shard& home = context.shard;
+  RequestContext same{context.broker, context.shard, context.connection,
+                      context.header, context.frame, context.frame_bytes};
+  same.fetch_limit = context.fetch_limit = fetch_limit(context);
+  Answer answer = co_await look_and_wait(home, std::move(same), nullptr);
+  if (answer.frame.empty()) co_return answer;
+  std::size_t bytes = 0;
+  for (const auto& piece : answer.frame) bytes += piece.size();
+  const auto wait = throttle_fetch(context, bytes);
+  if (wait.count() == 0) co_return answer;
+  protocol::FetchResponse empty;
+  empty.throttle_time_ms = static_cast<std::int32_t>(wait.count());
+  Answer throttled = answer_with(context, empty);
+  throttled.mute = wait;
+  co_return throttled;
 }
 
 }  // namespace
 
 asio::awaitable<Answer> run_fetch(RequestContext context) {
   Shard& home = context.shard;
+  if (is_metered(context)) return fetch_metered(std::move(context));
   return look_and_wait(home, std::move(context), nullptr);
 }
 

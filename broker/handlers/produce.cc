@@ -259,7 +259,13 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
     for (const ProduceItem& item : there.items) fill_in(item, terms);
   }
   note_errors(context, terms, response);
-  if (request->acks != 0) co_return answer_with(context, response);
+  const auto wait = throttle_produce(context, request->acks != 0);
+  if (request->acks != 0) {
+    response.throttle_time_ms = static_cast<std::int32_t>(wait.count());
+    Answer answer = answer_with(context, response);
+    answer.mute = wait;
+    co_return answer;
+  }
   for (const auto& topic : response.responses) {
     for (const auto& partition : topic.partition_responses) {
       if (partition.error_code == ErrorCode::none) continue;
@@ -269,7 +275,9 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                                    protocol::name(partition.error_code), reason_of(partition))};
     }
   }
-  co_return Answer{};
+  Answer unanswered;
+  unanswered.mute = wait;
+  co_return unanswered;
 }
 
 }  // namespace tarry::broker

@@ -8,12 +8,14 @@
 // ListGroups 4, and behind OffsetFetch 7 when that asks for all topics.
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/core.h>
 #include <boost/asio/awaitable.hpp>
 
 #include "broker/context/request_context.h"
+#include "broker/handlers/throttle.h"
 #include "protocol/codec.h"
 #include "protocol/header.h"
 
@@ -62,6 +64,17 @@ Answer answer_with(const RequestContext& context, const Response& response) {
       {}};
 }
 
+// The same, with what the request took of its client's time.
+template <typename Response>
+Answer metered_answer(const RequestContext& context, Response& response) {
+  const auto wait = throttle_request(context);
+  if constexpr (requires { response.throttle_time_ms; })
+    response.throttle_time_ms = static_cast<std::int32_t>(wait.count());
+  Answer answer = answer_with(context, response);
+  answer.mute = wait;
+  return answer;
+}
+
 // Views the request's frame.
 template <typename Request>
 Result<Request> decode_request(const RequestContext& context) {
@@ -90,9 +103,9 @@ template <typename Request, auto Handle>
 boost::asio::awaitable<Answer> run(RequestContext context) {
   auto request = decode_request<Request>(context);
   if (!request) co_return undecodable(context, request.error());
-  const auto response = co_await Handle(context, *request);
+  auto response = co_await Handle(context, *request);
   if (context.out_of_memory) co_return out_of_memory(context);
-  co_return answer_with(context, response);
+  co_return metered_answer(context, response);
 }
 
 // The same for a handler that never waits: Response(RequestContext&, const Request&).
@@ -100,7 +113,8 @@ template <typename Request, auto Handle>
 boost::asio::awaitable<Answer> run_at_once(RequestContext context) {
   auto request = decode_request<Request>(context);
   if (!request) co_return undecodable(context, request.error());
-  co_return answer_with(context, Handle(context, *request));
+  auto response = Handle(context, *request);
+  co_return metered_answer(context, response);
 }
 
 }  // namespace tarry::broker

@@ -1,11 +1,14 @@
 // SaslAuthenticate (key 36), versions 0 to 2, and the bare tokens of older clients: a step of a
-// login by PLAIN or SCRAM.
+// login by PLAIN, SCRAM or OAUTHBEARER.
 //
 // A failure is answered after a while (security/failed_logins.h), with words that do not tell
 // whether there is such a user, and ends the connection.  The log says who tried, and never the
 // password.
 
+#include <charconv>
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,6 +21,7 @@
 #include "broker/handlers/run.h"
 #include "broker/security/plain_users.h"
 #include "broker/security/sasl_exchange.h"
+#include "broker/security/token_logins.h"
 #include "protocol/messages/sasl_authenticate.h"
 
 namespace tarry::broker {
@@ -31,6 +35,9 @@ namespace {
 struct LoginStep {
   std::string token;
   std::string user;
+  std::optional<WallTime> expires = std::nullopt;                    // Of what the user has shown.
+  std::optional<std::chrono::milliseconds> lifetime = std::nullopt;  // Of the login.
+  std::string refused = {};  // Why, when the token says so and the error comes later.
 };
 
 Result<LoginStep> take_plain(const RequestContext& context, std::string_view token) {
@@ -59,6 +66,46 @@ Result<LoginStep> take_scram(const RequestContext& context, SaslExchange& exchan
   return LoginStep{std::move(*answer), scram.user()};
 }
 
+// A token that is refused is answered with RFC 7628's JSON; the client sends ^A, and then fails.
+// Checking a signature takes a tenth of a millisecond, so that it may be done here; the file of
+// keys is read elsewhere.
+asio::awaitable<Result<LoginStep>> take_bearer(RequestContext& context, SaslExchange& exchange,
+                                               std::string_view message) {
+  const std::shared_ptr<TokenLogins> logins = context.connection.listener().token_logins;
+  auto& shard = context.shard;
+  if (exchange.token_refused) co_return fail(Errc::invalid, "its token was refused");
+  auto parsed = parse_bearer_message(message);
+  if (!parsed) co_return std::unexpected(parsed.error());
+  if (logins->is_due(shard.clock().mono())) {
+    auto look = [logins] {
+      logins->read_again(false);
+      return true;
+    };
+    co_await shard.blocking(std::move(look));
+  }
+  auto user = check_token(parsed->token, *logins->keys(), logins->terms(), shard.clock().wall());
+  if (user && !parsed->acts_as.empty() && parsed->acts_as != user->name)
+    user = fail(Errc::invalid, "the client wants to act as another user");
+  LoginStep step;
+  if (user) {
+    step.user = std::move(user->name);
+    step.expires = user->expires;
+  } else {
+    exchange.token_refused = true;
+    step.token = R"({"status":"invalid_token"})";
+    step.refused = user.error().message;
+  }
+  co_return step;
+}
+
+asio::awaitable<Result<LoginStep>> take_step(RequestContext& context, SaslExchange& exchange,
+                                             std::string_view token) {
+  if (exchange.scram) co_return take_scram(context, exchange, token);
+  if (exchange.mechanism == "PLAIN") co_return take_plain(context, token);
+  Result<LoginStep> step = co_await take_bearer(context, exchange, token);
+  co_return step;
+}
+
 asio::awaitable<void> wait_for_a_failure(const RequestContext& context) {
   auto& shard = context.shard;
   auto& failed = context.broker.security(shard).failed_logins;
@@ -71,26 +118,43 @@ asio::awaitable<void> wait_for_a_failure(const RequestContext& context) {
   co_await passed.wait();
 }
 
+std::chrono::milliseconds max_lifetime(const ListenerInfo& listener, std::string_view mechanism) {
+  const auto text = listener.sasl_setting(mechanism, "connections.max.reauth.ms");
+  std::int64_t ms = 0;  // Not given, or checked when it was.
+  std::from_chars(text.data(), text.data() + text.size(), ms);
+  return std::chrono::milliseconds{ms};
+}
+
 // The next step, and what it changes of the connection.
 asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::string_view token) {
   auto& connection = context.connection;
   const auto exchange = connection.sasl;
-  auto step = exchange->scram ? take_scram(context, *exchange, token) : take_plain(context, token);
-  if (!step) {
+  const bool was_refused = exchange->token_refused;  // And has been logged and waited for.
+  Result<LoginStep> step = co_await take_step(context, *exchange, token);
+  const auto& before = connection.origin().sasl_user;
+  if (step && !step->user.empty() && !before.empty() && step->user != before)
+    step = fail(Errc::invalid, fmt::format("the client is {} already", printable(before)));
+  const std::string why = step ? step->refused : step.error().message;
+  if (!why.empty() && !was_refused) {
     ++context.shard.counters.failed_logins_total;
     context.broker.security(context.shard)
         .log_failed_logins.warn(
             context.shard.clock().mono(), "broker",
             fmt::format("a login by {} from {} on listener {} failed: {}", exchange->mechanism,
-                        connection.peer(), connection.listener().name, step.error().message));
+                        connection.peer(), connection.listener().name, why));
     co_await wait_for_a_failure(context);
-    connection.ends_when_answered = true;
-    co_return step;
   }
+  if (!step) connection.ends_when_answered = true;
+  if (!why.empty()) co_return step;
   if (!step->user.empty()) {
     log_debug("broker", "{} has logged in as {} by {}", connection.peer(), printable(step->user),
               exchange->mechanism);
-    connection.logged_in_as(step->user);
+    const auto& clock = context.shard.clock();
+    step->lifetime = login_lifetime(max_lifetime(connection.listener(), exchange->mechanism),
+                                    step->expires, clock.wall());
+    const auto now = clock.mono();
+    connection.logged_in(step->user, exchange->mechanism, now,
+                         step->lifetime ? std::optional(now + *step->lifetime) : std::nullopt);
     connection.sasl = nullptr;
     connection.takes_raw_tokens = false;
   }
@@ -122,6 +186,7 @@ asio::awaitable<protocol::SaslAuthenticateResponse> sasl_authenticate(
     co_return response;
   }
   append_bytes(response.auth_bytes, as_bytes(step->token));
+  if (step->lifetime) response.session_lifetime_ms = step->lifetime->count();
   co_return response;
 }
 

@@ -1,5 +1,6 @@
 // SaslHandshake (key 17), versions 0 and 1: the client says by which mechanism it logs in.  After
-// version 1 it sends SaslAuthenticate, after version 0 bare tokens with their size before them.
+// version 1 it sends SaslAuthenticate, after version 0 bare tokens with their size before them.  A
+// client that has logged in before logs in again by the same mechanism.
 
 #include <algorithm>
 #include <cstring>
@@ -32,15 +33,25 @@ protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
                                                const protocol::SaslHandshakeRequest& request) {
   auto& connection = context.connection;
   protocol::SaslHandshakeResponse response;
-  if (!connection.needs_login() || connection.sasl) {
+  const auto& origin = connection.origin();
+  const bool again = has_sasl(connection.listener().protocol) && !connection.needs_login() &&
+                     context.shard.clock().mono() - origin.logged_in_at >= min_login_interval;
+  if (connection.sasl || (!connection.needs_login() && !again)) {
     response.error_code = ErrorCode::illegal_sasl_state;
+    return response;
+  }
+  if (again && request.mechanism != origin.sasl_mechanism) {
+    log_debug("broker", "{} wants to log in again by {}, not by {}", connection.peer(),
+              printable(request.mechanism), origin.sasl_mechanism);
+    response.error_code = ErrorCode::illegal_sasl_state;
+    connection.ends_when_answered = true;
     return response;
   }
   const auto& mechanisms = connection.listener().mechanisms;
   response.mechanisms = mechanisms;
   const auto scram = scram_mechanism_named(request.mechanism);
   if (std::ranges::find(mechanisms, request.mechanism) == mechanisms.end() ||
-      (!scram && request.mechanism != "PLAIN")) {
+      (!scram && request.mechanism != "PLAIN" && !connection.listener().token_logins)) {
     log_debug("broker", "{} wants the SASL mechanism {}, which is not enabled", connection.peer(),
               printable(request.mechanism));
     response.error_code = ErrorCode::unsupported_sasl_mechanism;

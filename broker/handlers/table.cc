@@ -56,6 +56,8 @@ constexpr std::array table{
     Handler{ApiKey::delete_groups, 0, 0, 2, false, run_delete_groups},
     Handler{ApiKey::incremental_alter_configs, 0, 0, 1, false, run_incremental_alter_configs},
     Handler{ApiKey::offset_delete, 0, 0, 0, false, run_offset_delete},
+    Handler{ApiKey::describe_client_quotas, 0, 0, 1, false, run_describe_client_quotas},
+    Handler{ApiKey::alter_client_quotas, 0, 0, 1, false, run_alter_client_quotas},
     Handler{ApiKey::describe_user_scram_credentials, 0, 0, 0, false, run_describe_scram_users},
     Handler{ApiKey::alter_user_scram_credentials, 0, 0, 0, false, run_alter_scram_users},
     Handler{ApiKey::describe_cluster, 0, 0, 2, false, run_describe_cluster},

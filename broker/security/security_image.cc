@@ -60,7 +60,9 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
         continue;
       }
     }
-    log_error("broker", "a stored user or rule cannot be read and is ignored: {}", printable(key));
+    if (quotas_.take_row(text, value)) continue;
+    log_error("broker", "a stored user, rule or quota cannot be read and is ignored: {}",
+              printable(key));
   }
   for (const auto& rule : rules_) {
     auto& there = rule.pattern == AclPattern::prefixed ? prefixed_ : literal_;

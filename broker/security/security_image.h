@@ -1,10 +1,10 @@
 #pragma once
 
-// SecurityImage: the users and the rules at one moment, as every shard has them.
+// SecurityImage: the users, the rules and the quotas at one moment, as every shard has them.
 //
 //   db/meta, journal of shard 0 --> rows --> SecurityImage --> authorization of each request
 //
-// It never changes; a change of users or rules makes a new one (topics/live_security.h).
+// It never changes; a change of users, rules or quotas makes a new one (topics/live_security.h).
 //
 // A request is allowed as in Kafka: one of super.users may do everything; a rule that denies counts
 // more than all that allow; then any rule that allows is enough; without any rule for the resource
@@ -21,6 +21,7 @@
 
 #include "base/scram.h"
 #include "broker/security/acl.h"
+#include "broker/security/quota_table.h"
 #include "storage/journal_record.h"
 
 namespace tarry::broker {
@@ -50,6 +51,8 @@ class SecurityImage {
   const Users& users() const { return users_; }
   const ScramCredential* find_user(std::string_view name, ScramMechanism mechanism) const;
 
+  const QuotaTable& quotas() const { return quotas_; }
+
   // By the rules alone: whether there is an authorizer, and super users, are the caller's.
   bool allows(const AuthorizerTerms& terms, const ClientIdentity& who, AclOperation operation,
               AclResource resource, std::string_view name) const;
@@ -75,6 +78,7 @@ class SecurityImage {
   std::map<std::pair<AclResource, std::string>, std::vector<const AclBinding*>, std::less<>>
       prefixed_;
   Users users_;
+  QuotaTable quotas_;
 };
 
 }  // namespace tarry::broker

@@ -1,6 +1,7 @@
 #pragma once
 
-// ShardSecurity: a shard's view of users and rules, and what it notes of clients that were refused.
+// ShardSecurity: a shard's view of users, rules and quotas, and what it notes of clients that were
+// refused.
 // On the shard's thread.
 
 #include <memory>

@@ -79,6 +79,9 @@ struct BrokerConfig : BrokerIdentity {
   AuthorizerTerms authorizer;                         // authorizer.class.name and its like
   std::chrono::milliseconds failed_login_delay{100};  // connection.failed.authentication.delay.ms
 
+  std::int32_t quota_windows = 11;        // quota.window.num
+  std::int32_t quota_window_seconds = 1;  // quota.window.size.seconds
+
   storage::Configs topic_defaults;        // Under the topics' names.
   storage::Configs given_topic_defaults;  // The same without `dynamic`.
   std::vector<ConfigEntry> entries;       // Every key, for DescribeConfigs.

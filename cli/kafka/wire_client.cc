@@ -31,15 +31,18 @@ using protocol::ErrorCode;
 
 constexpr std::size_t max_answer = 64 << 20;
 
-// The one under the first name that is given.
-std::string property_of(const KafkaSettings& settings, std::string_view name) {
-  std::string value;
+// Of two with the same name the last holds, as in librdkafka.
+std::map<std::string, std::string> all_properties(const KafkaSettings& settings) {
+  std::map<std::string, std::string> all;
   for (const auto& each : settings.properties) {
     const auto equals = each.find('=');
-    if (equals != std::string::npos && std::string_view(each).substr(0, equals) == name)
-      value = each.substr(equals + 1);
+    if (equals != std::string::npos) all[each.substr(0, equals)] = each.substr(equals + 1);
   }
-  return value;
+  return all;
+}
+
+std::string property_of(const KafkaSettings& settings, const std::string& name) {
+  return all_properties(settings)[name];
 }
 
 int connect_to(const HostPort& address, std::chrono::milliseconds timeout) {
@@ -87,11 +90,6 @@ std::map<char, std::string> attributes_of(std::string_view message) {
 Result<WireClient> WireClient::open(const KafkaSettings& settings) {
   auto protocol = property_of(settings, "security.protocol");
   std::ranges::transform(protocol, protocol.begin(), ascii_lower);
-  if (protocol.contains("ssl"))
-    return fail(Errc::invalid,
-                fmt::format("security.protocol={}: this command has no TLS; use a listener without "
-                            "it, or Kafka's own tools",
-                            printable(protocol)));
   std::string_view brokers = settings.brokers;
   while (!brokers.empty()) {
     const auto comma = brokers.find(',');
@@ -102,6 +100,11 @@ Result<WireClient> WireClient::open(const KafkaSettings& settings) {
     const int descriptor = connect_to(*address, settings.timeout);
     if (descriptor < 0) continue;
     WireClient client(descriptor, one);
+    if (protocol.ends_with("ssl")) {
+      auto tls = ClientTls::connect(descriptor, address->host, all_properties(settings));
+      if (!tls) return std::unexpected(tls.error());
+      client.tls_ = std::move(*tls);
+    }
     if (!protocol.starts_with("sasl")) return client;
     auto mechanism = property_of(settings, "sasl.mechanism");
     if (mechanism.empty()) mechanism = property_of(settings, "sasl.mechanisms");
@@ -117,6 +120,7 @@ Result<WireClient> WireClient::open(const KafkaSettings& settings) {
 
 WireClient::WireClient(WireClient&& from) noexcept
     : descriptor_(std::exchange(from.descriptor_, -1)),
+      tls_(std::move(from.tls_)),
       broker_(std::move(from.broker_)),
       last_id_(from.last_id_),
       answer_(std::move(from.answer_)) {}
@@ -133,29 +137,37 @@ std::unexpected<Error> WireClient::connection_failed() const {
                                            "(a SASL listener needs -X security.protocol=...)"));
 }
 
+bool WireClient::send(Bytes bytes) {
+  if (tls_) return tls_->send(bytes);
+  while (!bytes.empty()) {
+    const auto sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+bool WireClient::receive(std::uint8_t* to, std::size_t size) {
+  while (size > 0) {
+    const auto got =
+        tls_ ? static_cast<ssize_t>(tls_->receive({to, size})) : ::recv(descriptor_, to, size, 0);
+    if (got <= 0) return false;
+    to += got;
+    size -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
 Result<Buffer> WireClient::exchange(Bytes frame) {
   errno = 0;
-  while (!frame.empty()) {
-    const auto sent = ::send(descriptor_, frame.data(), frame.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return connection_failed();
-    frame = frame.subspan(static_cast<std::size_t>(sent));
-  }
-  const auto read = [this](std::uint8_t* to, std::size_t size) {
-    while (size > 0) {
-      const auto got = ::recv(descriptor_, to, size, 0);
-      if (got <= 0) return false;
-      to += got;
-      size -= static_cast<std::size_t>(got);
-    }
-    return true;
-  };
+  if (!send(frame)) return connection_failed();
   std::array<std::uint8_t, 4> size;
-  if (!read(size.data(), size.size())) return connection_failed();
+  if (!receive(size.data(), size.size())) return connection_failed();
   const auto bytes = load_be<std::int32_t>(size.data());
   if (bytes < 0 || static_cast<std::size_t>(bytes) > max_answer)
     return fail(Errc::invalid, fmt::format("{}: this is not a Kafka broker", printable(broker_)));
   Buffer answer(static_cast<std::size_t>(bytes));
-  if (!read(answer.data(), answer.size())) return connection_failed();
+  if (!receive(answer.data(), answer.size())) return connection_failed();
   return answer;
 }
 

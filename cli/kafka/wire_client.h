@@ -3,17 +3,19 @@
 // WireClient: one connection to a broker over Kafka's protocol, for the requests that librdkafka
 // does not have.
 //
-// It knows plain text, and logins by PLAIN and SCRAM; as librdkafka it takes them from the
-// properties security.protocol, sasl.mechanism (sasl.mechanisms), sasl.username and sasl.password.
-// It has no TLS.
+// It knows plain text, TLS (client_tls.h), and logins by PLAIN and SCRAM; as librdkafka it takes
+// them from the properties security.protocol, sasl.mechanism (sasl.mechanisms), sasl.username and
+// sasl.password.
 //
 // Every call blocks, no longer than KafkaSettings::timeout for each answer.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "cli/kafka/client_tls.h"
 #include "cli/kafka/settings.h"
 #include "protocol/codec.h"
 #include "protocol/header.h"
@@ -50,10 +52,13 @@ class WireClient {
   Result<std::string> send_token(const std::string& token);
   // Without its size.
   Result<Buffer> exchange(Bytes frame);
+  bool send(Bytes bytes);
+  bool receive(std::uint8_t* to, std::size_t size);
   std::unexpected<Error> connection_failed() const;
 
   int descriptor_;
-  std::string broker_;  // HOST:PORT, for errors.
+  std::optional<ClientTls> tls_;  // None: plain text.
+  std::string broker_;            // HOST:PORT, for errors.
   std::int32_t last_id_ = 0;
   Buffer answer_;  // The last, which its response may view.
 };

@@ -11,14 +11,15 @@ namespace tarry::broker::test {
 namespace {
 
 using storage::ScheduleEvent;
-using Kind = ScheduleEvent::Kind;
+using EventKind = ScheduleEvent::Kind;
 
 // Of the record `sequence`, which was due at `first` when it came.
-ScheduleEvent event(Kind kind, int at, int due, Sequence sequence, int first, Offset offset = -1) {
+ScheduleEvent event(EventKind kind, int at, int due, Sequence sequence, int first,
+                    Offset offset = -1) {
   return {kind, from_ms(at), {from_ms(due), sequence}, from_ms(first), offset};
 }
 
-using Told = std::vector<std::tuple<Kind, int, int, Offset>>;
+using Told = std::vector<std::tuple<EventKind, int, int, Offset>>;
 Told told(const std::vector<ScheduleEvent>& events) {
   Told out;
   for (const auto& one : folded(3, events)) {
@@ -31,50 +32,59 @@ Told told(const std::vector<ScheduleEvent>& events) {
 
 TEST_SUITE("delayed records") {
   TEST_CASE("a trace tells of a replacement and of a move once, with the new due time") {
-    CHECK(told({event(Kind::scheduled, 10, 500, 1, 500), event(Kind::replaced, 20, 500, 1, 500),
-                event(Kind::scheduled, 21, 700, 2, 700), event(Kind::moved, 30, 700, 2, 700),
-                event(Kind::scheduled, 21, 900, 2, 700),
-                event(Kind::delivered, 900, 900, 2, 700, 42)}) ==
-          Told{{Kind::scheduled, 10, 500, -1},
-               {Kind::replaced, 21, 700, -1},
-               {Kind::moved, 30, 900, -1},
-               {Kind::delivered, 900, 900, 42}});
+    CHECK(told({event(EventKind::scheduled, 10, 500, 1, 500),
+                event(EventKind::replaced, 20, 500, 1, 500),
+                event(EventKind::scheduled, 21, 700, 2, 700),
+                event(EventKind::moved, 30, 700, 2, 700),
+                event(EventKind::scheduled, 21, 900, 2, 700),
+                event(EventKind::delivered, 900, 900, 2, 700, 42)}) ==
+          Told{{EventKind::scheduled, 10, 500, -1},
+               {EventKind::replaced, 21, 700, -1},
+               {EventKind::moved, 30, 900, -1},
+               {EventKind::delivered, 900, 900, 42}});
   }
 
   TEST_CASE("a record that is moved back to its first due time was moved") {
-    CHECK(told({event(Kind::scheduled, 10, 500, 1, 500), event(Kind::moved, 20, 500, 1, 500),
-                event(Kind::scheduled, 10, 900, 1, 500), event(Kind::moved, 30, 900, 1, 500),
-                event(Kind::scheduled, 10, 500, 1, 500),
-                event(Kind::cancelled, 40, 500, 1, 500)}) == Told{{Kind::scheduled, 10, 500, -1},
-                                                                  {Kind::moved, 20, 900, -1},
-                                                                  {Kind::moved, 30, 500, -1},
-                                                                  {Kind::cancelled, 40, 500, -1}});
+    CHECK(told({event(EventKind::scheduled, 10, 500, 1, 500),
+                event(EventKind::moved, 20, 500, 1, 500),
+                event(EventKind::scheduled, 10, 900, 1, 500),
+                event(EventKind::moved, 30, 900, 1, 500),
+                event(EventKind::scheduled, 10, 500, 1, 500),
+                event(EventKind::cancelled, 40, 500, 1, 500)}) ==
+          Told{{EventKind::scheduled, 10, 500, -1},
+               {EventKind::moved, 20, 900, -1},
+               {EventKind::moved, 30, 500, -1},
+               {EventKind::cancelled, 40, 500, -1}});
   }
 
   TEST_CASE("the next times of a recurring record are no events, its deliveries are") {
-    CHECK(
-        told({event(Kind::scheduled, 10, 500, 1, 500), event(Kind::delivered, 500, 500, 1, 500, 7),
-              event(Kind::scheduled, 10, 600, 1, 500),
-              event(Kind::delivered, 600, 600, 1, 500, 8)}) ==
-        Told{{Kind::scheduled, 10, 500, -1},
-             {Kind::delivered, 500, 500, 7},
-             {Kind::delivered, 600, 600, 8}});
+    CHECK(told({event(EventKind::scheduled, 10, 500, 1, 500),
+                event(EventKind::delivered, 500, 500, 1, 500, 7),
+                event(EventKind::scheduled, 10, 600, 1, 500),
+                event(EventKind::delivered, 600, 600, 1, 500, 8)}) ==
+          Told{{EventKind::scheduled, 10, 500, -1},
+               {EventKind::delivered, 500, 500, 7},
+               {EventKind::delivered, 600, 600, 8}});
     // Also when its delivery is too long ago to be remembered.
-    CHECK(told({event(Kind::scheduled, 10, 600, 1, 500),
-                event(Kind::delivered, 600, 600, 1, 500, 8)}) ==
-          Told{{Kind::delivered, 600, 600, 8}});
+    CHECK(told({event(EventKind::scheduled, 10, 600, 1, 500),
+                event(EventKind::delivered, 600, 600, 1, 500, 8)}) ==
+          Told{{EventKind::delivered, 600, 600, 8}});
   }
 
   TEST_CASE("an id that is given again after its end is scheduled again") {
-    CHECK(told({event(Kind::scheduled, 10, 500, 1, 500), event(Kind::cancelled, 20, 500, 1, 500),
-                event(Kind::scheduled, 30, 800, 2, 800)}) == Told{{Kind::scheduled, 10, 500, -1},
-                                                                  {Kind::cancelled, 20, 500, -1},
-                                                                  {Kind::scheduled, 30, 800, -1}});
+    CHECK(told({event(EventKind::scheduled, 10, 500, 1, 500),
+                event(EventKind::cancelled, 20, 500, 1, 500),
+                event(EventKind::scheduled, 30, 800, 2, 800)}) ==
+          Told{{EventKind::scheduled, 10, 500, -1},
+               {EventKind::cancelled, 20, 500, -1},
+               {EventKind::scheduled, 30, 800, -1}});
     // By a record that is due at once.
-    CHECK(told({event(Kind::scheduled, 10, 500, 1, 500), event(Kind::replaced, 20, 500, 1, 500),
-                event(Kind::delivered, 20, 20, 2, 20, 9)}) == Told{{Kind::scheduled, 10, 500, -1},
-                                                                   {Kind::replaced, 20, 500, -1},
-                                                                   {Kind::delivered, 20, 20, 9}});
+    CHECK(told({event(EventKind::scheduled, 10, 500, 1, 500),
+                event(EventKind::replaced, 20, 500, 1, 500),
+                event(EventKind::delivered, 20, 20, 2, 20, 9)}) ==
+          Told{{EventKind::scheduled, 10, 500, -1},
+               {EventKind::replaced, 20, 500, -1},
+               {EventKind::delivered, 20, 20, 9}});
   }
 }
 

@@ -11,6 +11,7 @@
 #include "base/scram.h"
 #include "broker/security/failed_logins.h"
 #include "broker/security/plain_users.h"
+#include "broker/security/sasl_exchange.h"
 #include "broker/security/scram_exchange.h"
 #include "broker/security/security_image.h"
 
@@ -52,6 +53,18 @@ TEST_SUITE("security") {
     CHECK(check_plain(users, plain_token("", "nobody", "secret")).empty());
     CHECK(check_plain(users, "alice").empty());
     CHECK(check_plain(users, {}).empty());
+  }
+
+  TEST_CASE("a login holds until its credential expires or its listener's time is over") {
+    const auto now = from_ms(1'000'000);
+    CHECK_FALSE(login_lifetime(0ms, std::nullopt, now).has_value());
+    CHECK(login_lifetime(30s, std::nullopt, now) == 30s);
+    CHECK(login_lifetime(30s, now + 10s, now) == 10s);
+    CHECK(login_lifetime(30s, now + 40s, now) == 30s);
+    CHECK(login_lifetime(0ms, now + 40s, now) == 40s);
+    CHECK(login_lifetime(0ms, now - 1s, now) == 0s);
+    CHECK(login_lifetime(std::chrono::milliseconds::max(), std::nullopt, now) ==
+          max_login_lifetime);
   }
 
   // --- SCRAM

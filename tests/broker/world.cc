@@ -118,8 +118,10 @@ std::shared_ptr<World::Pending> World::begin_frame(Buffer frame, std::size_t hom
   const Handler* handler = find_handler(header->key);
   REQUIRE(handler != nullptr);
   auto pending = std::make_shared<Pending>();
-  boost::asio::co_spawn(contexts_[home]->get_executor(),
-                        handler->run({*broker_, shard(home), *connections_[home], *header}),
+  RequestContext context{*broker_, shard(home), *connections_[home], *header};
+  context.frame_bytes = frames_.back()->size();
+  context.time = request_time;
+  boost::asio::co_spawn(contexts_[home]->get_executor(), handler->run(std::move(context)),
                         [pending](std::exception_ptr failed, Answer answer) {
                           if (failed) std::rethrow_exception(failed);
                           pending->answer = std::move(answer);

@@ -105,6 +105,8 @@ class World {
     return read<Response>(*pending, version);
   }
 
+  // What the next requests took of their shard's thread; null: it is not counted.
+  std::shared_ptr<RequestTime> request_time;
   Connection& connection(std::size_t home = 0) { return *connections_[home]; }
   std::optional<Error> failure;             // What the broker told on_failure.
   bool background_stands_still = false;     // As when the disk does not answer.

@@ -169,7 +169,7 @@ TEST_SUITE("header") {
       CHECK(name(api.key) == api.name);
       CHECK(api.min_version <= api.max_version);
     }
-    CHECK(api_schemas().size() == 35);
+    CHECK(api_schemas().size() == 37);
     CHECK(find_api(std::int16_t{-1}) == nullptr);
     CHECK(find_api(std::int16_t{4}) == nullptr);
   }

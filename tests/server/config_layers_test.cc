@@ -269,6 +269,25 @@ TEST_SUITE("config") {
     CHECK(config.listeners[1].setting("ssl.client.auth").empty());
   }
 
+  TEST_CASE("a setting of logins may be given for a mechanism of a listener") {
+    const auto config = made({set({
+        {"listeners", "SASL_PLAINTEXT://:1"},
+        {"connections.max.reauth.ms", "1h"},
+        {"listener.name.sasl_plaintext.connections.max.reauth.ms", "30m"},
+        {"listener.name.sasl_plaintext.plain.connections.max.reauth.ms", "10m"},
+        {"listener.name.sasl_plaintext.oauthbearer.sasl.oauthbearer.expected.issuer", "me"},
+    })});
+    const auto& listener = config.listeners.at(0);
+    CHECK(listener.setting("connections.max.reauth.ms") == "1800000");
+    CHECK(listener.setting("plain.connections.max.reauth.ms") == "600000");
+    CHECK(listener.setting("oauthbearer.sasl.oauthbearer.expected.issuer") == "me");
+    CHECK(contains(refused({set({{"connections.max.reauth.ms", "-1"}})}), "not negative"));
+    CHECK(contains(refused({set({{"sasl.oauthbearer.jwks.endpoint.url", "http://x"}})}),
+                   "file:///etc/tarry/jwks.json"));
+    CHECK(contains(refused({set({{"listener.name.plaintext.plain.max.connections", "1"}})}),
+                   "there is no such key"));
+  }
+
   TEST_CASE("keys of listeners that do not go together are refused by key and value") {
     CHECK(contains(refused({set({{"listeners", "EXTERNAL://:1"}})}), "listener.security.protocol"));
     CHECK(contains(refused({set({{"advertised.listeners", "OTHER://a:1"}})}),

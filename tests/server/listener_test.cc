@@ -43,11 +43,15 @@ class StillClock final : public Clock {
 // A listener on a free port, whose connections are kept open.
 struct Fixture {
   explicit Fixture(const HostPort& where = {"127.0.0.1", 0}, std::size_t max_connections = 100,
-                   std::size_t max_of_address = 100'000)
-      : open(max_connections, max_of_address) {
+                   std::size_t max_of_address = 100'000,
+                   std::optional<double> max_rate = std::nullopt)
+      : open(max_connections, max_of_address),
+        all_rates(std::make_shared<ConnectionRates::Broker>(std::nullopt, meters)),
+        rates(max_rate, all_rates) {
+    all_rates->limit_of = [this](std::string_view) { return limit_of_address; };
     auto address = bound(where);
     port = address.address().port;
-    listener.emplace(context, clock, std::move(address), open,
+    listener.emplace(context, clock, std::move(address), open, rates,
                      [this](int descriptor, tcp, std::string peer) {
                        taken.push_back(descriptor);
                        peers.push_back(std::move(peer));
@@ -98,6 +102,10 @@ struct Fixture {
   std::vector<int> taken;
   std::vector<std::string> peers;
   OpenConnections open;
+  broker::QuotaMeters meters{{.count = 2, .length = std::chrono::seconds{1}}};
+  std::shared_ptr<ConnectionRates::Broker> all_rates;
+  std::optional<double> limit_of_address;
+  ConnectionRates rates;
   std::optional<Listener> listener;
   std::uint16_t port = 0;
 };
@@ -139,6 +147,27 @@ TEST_SUITE("listener") {
   TEST_CASE("an address that is not this machine's is refused by name") {
     CHECK(contains(refused({"192.0.2.1", 0}), "192.0.2.1"));
     CHECK(contains(refused({"no-such-host.invalid", 0}), "no-such-host.invalid"));
+  }
+
+  TEST_CASE("past its rate a listener accepts the next connection later") {
+    Fixture fixture({"127.0.0.1", 0}, 100, 100, 10);
+    std::vector<tcp::socket> clients;
+    for (int i = 0; i < 12; ++i) clients.push_back(fixture.connect());
+    // The 11th is too much, and the 12th has to wait for it.
+    fixture.until_taken(11);
+    const auto begun = std::chrono::steady_clock::now();
+    fixture.until_taken(12);
+    CHECK(std::chrono::steady_clock::now() - begun >= std::chrono::milliseconds{50});
+  }
+
+  TEST_CASE("a connection of an address past its rate is closed, and no place is taken by it") {
+    Fixture fixture;
+    fixture.limit_of_address = 10;
+    std::vector<tcp::socket> clients;
+    for (int i = 0; i < 11; ++i) clients.push_back(fixture.connect());
+    CHECK(fixture.is_closed(clients.back()));
+    CHECK(fixture.taken.size() == 10);
+    CHECK(fixture.open.count() == 10);
   }
 
   TEST_CASE("until it is started nobody can connect") {

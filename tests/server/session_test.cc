@@ -40,6 +40,10 @@ class Request {
     append_bytes(bytes_, as_bytes(value));
     return *this;
   }
+  Request& raw(Bytes value) {
+    append_bytes(bytes_, value);
+    return *this;
+  }
   Buffer done() const {
     Buffer bytes = bytes_;
     store_be(bytes.data(), static_cast<std::int32_t>(bytes.size() - 4));
@@ -75,6 +79,25 @@ Buffer ask_fetch(std::int32_t correlation, std::string_view topic, std::int32_t 
       .be<std::int32_t>(0)  // Partition.
       .be<std::int64_t>(0)  // Offset.
       .be<std::int32_t>(1 << 20)
+      .done();
+}
+
+// One record of so many bytes.
+Buffer ask_produce(std::int32_t correlation, std::string_view topic, std::size_t bytes,
+                   std::int16_t acks = -1) {
+  records::BatchBuilder builder{records::BatchOptions{}};
+  builder.append({}, std::nullopt, Bytes(Buffer(bytes, 'v')), {});
+  const Buffer batch = builder.finish();
+  return Request(produce, 3, correlation)
+      .be<std::int16_t>(-1)  // No transaction.
+      .be(acks)
+      .be<std::int32_t>(10'000)
+      .be<std::int32_t>(1)
+      .text(topic)
+      .be<std::int32_t>(1)
+      .be<std::int32_t>(0)  // Partition.
+      .be(static_cast<std::int32_t>(batch.size()))
+      .raw(batch)
       .done();
 }
 
@@ -118,6 +141,18 @@ struct Sitting : TestWorld {
     settle();
     CHECK(shard().counters.requests_total == requests);
   }
+  // For clients of every id.
+  void limit_producers(double bytes_a_second) {
+    broker::QuotaEntity all;
+    all.client_id = broker::QuotaName{true, {}};
+    const auto key = broker::QuotaTable::row_key(all, broker::QuotaKind::produce);
+    bool changed = false;
+    asio::co_spawn(
+        context,
+        broker->live_security().change({{key, broker::QuotaTable::row_value(bytes_a_second)}}),
+        [&](std::exception_ptr, const Result<>& result) { changed = result.has_value(); });
+    until([&] { return changed; });
+  }
   // Makes a topic whose partition is open.
   void make_topic(struct Client& client, const std::string& name);
   // Puts about so much into its partition.
@@ -140,7 +175,8 @@ struct Sitting : TestWorld {
 
 struct Client {
   // With small buffers the kernel takes little of what the client does not read.
-  explicit Client(Sitting& its_sitting, bool small_buffers = false)
+  explicit Client(Sitting& its_sitting, bool small_buffers = false,
+                  broker::ConnectionOrigin origin = {})
       : sitting(its_sitting), socket(sitting.context) {
     tcp::acceptor acceptor(sitting.context, {asio::ip::address_v4::loopback(), 0});
     socket.open(tcp::v4());
@@ -149,7 +185,10 @@ struct Client {
     tcp::socket served = acceptor.accept();
     if (small_buffers) served.set_option(asio::socket_base::send_buffer_size(4096));
     socket.non_blocking(true);
-    sitting.sessions.take({served.release(), tcp::v4(), "a client"});
+    sitting.sessions.take({.descriptor = served.release(),
+                           .protocol = tcp::v4(),
+                           .peer = "a client",
+                           .origin = std::move(origin)});
   }
 
   void send(Bytes bytes) {
@@ -175,7 +214,8 @@ struct Client {
     }
   }
   // The correlation id of the next answer.
-  std::int32_t answer() {
+  std::int32_t answer() { return load_be<std::int32_t>(answer_frame().data()); }
+  Buffer answer_frame() {
     Buffer frame;
     sitting.until([&] {
       read();
@@ -186,7 +226,7 @@ struct Client {
       come.erase(come.begin(), come.begin() + 4 + size);
       return true;
     });
-    return load_be<std::int32_t>(frame.data());
+    return frame;
   }
   bool has_nothing() {
     sitting.settle();
@@ -245,6 +285,89 @@ TEST_SUITE("session") {
     client.send(frames);
     for (int i = 0; i < 900; ++i) REQUIRE(client.answer() == i);
     CHECK(sitting.shard().counters.requests_total == 900);
+  }
+
+  // A client of a listener where alice and bob log in, for half a minute.
+  struct LoginClient : Client {
+    explicit LoginClient(Sitting& its_sitting) : Client(its_sitting, false, origin()) {}
+    static broker::ConnectionOrigin origin() {
+      auto listener = std::make_shared<broker::ListenerInfo>();
+      listener->protocol = broker::SecurityProtocol::sasl_plaintext;
+      listener->mechanisms = {"PLAIN", "SCRAM-SHA-256"};
+      listener->sasl_settings = {
+          {"connections.max.reauth.ms", "60000"},
+          {"plain.connections.max.reauth.ms", "30000"},
+          {"plain.sasl.jaas.config", "PlainLoginModule required user_alice=a user_bob=b;"}};
+      broker::ConnectionOrigin origin;
+      origin.listener = std::move(listener);
+      return origin;
+    }
+    std::int16_t shake_hands(std::string_view mechanism = "PLAIN") {
+      send(Request(17, 1, 1).text(mechanism).done());
+      return load_be<std::int16_t>(answer_frame().data() + 4);
+    }
+    // The error, and for how long it holds.
+    std::pair<std::int16_t, std::int64_t> log_in(std::string_view user, std::string_view password) {
+      const auto token = fmt::format("{}{}{}{}", '\0', user, '\0', password);
+      Request request(36, 1, 2);
+      request.be(static_cast<std::int32_t>(token.size()));
+      for (const char c : token) request.be(static_cast<std::int8_t>(c));
+      send(request.done());
+      for (int i = 0; i < 20; ++i) sitting.pass(std::chrono::milliseconds{10});
+      const auto frame = answer_frame();
+      return {load_be<std::int16_t>(frame.data() + 4),
+              load_be<std::int64_t>(frame.data() + frame.size() - 8)};
+    }
+  };
+
+  TEST_CASE("a login ends in time, and then nothing but another is served") {
+    using namespace std::chrono_literals;
+    Sitting sitting;
+    LoginClient late(sitting), again(sitting);
+    for (auto* client : {&late, &again}) {
+      CHECK(client->shake_hands() == 0);
+      CHECK(client->log_in("alice", "a") == std::pair<std::int16_t, std::int64_t>(0, 30'000));
+      // Not within a second of the last.
+      CHECK(client->shake_hands() == 34);
+    }
+    sitting.pass(20s);
+    CHECK(again.shake_hands() == 0);
+    CHECK(again.log_in("alice", "a") == std::pair<std::int16_t, std::int64_t>(0, 30'000));
+    late.send(ask_versions(3));
+    CHECK(late.answer() == 3);
+    sitting.pass(10s);
+    late.send(ask_versions(4));
+    late.wait_for_end();
+    // What was asked for again begins again; also when it has ended before.
+    again.send(ask_versions(5));
+    CHECK(again.answer() == 5);
+    sitting.pass(40s);
+    CHECK(again.shake_hands() == 0);
+    CHECK(again.log_in("alice", "a").first == 0);
+    again.send(ask_versions(6));
+    CHECK(again.answer() == 6);
+  }
+
+  TEST_CASE("a client logs in again as the same user, by the same mechanism, and in one go") {
+    using namespace std::chrono_literals;
+    Sitting sitting;
+    LoginClient other_user(sitting), other_mechanism(sitting), wrong(sitting), between(sitting);
+    for (auto* client : {&other_user, &other_mechanism, &wrong, &between}) {
+      CHECK(client->shake_hands() == 0);
+      CHECK(client->log_in("alice", "a").first == 0);
+    }
+    sitting.pass(2s);
+    CHECK(other_user.shake_hands() == 0);
+    CHECK(other_user.log_in("bob", "b").first == 58);
+    other_user.wait_for_end();
+    CHECK(other_mechanism.shake_hands("SCRAM-SHA-256") == 34);
+    other_mechanism.wait_for_end();
+    CHECK(wrong.shake_hands() == 0);
+    CHECK(wrong.log_in("alice", "b").first == 58);
+    wrong.wait_for_end();
+    CHECK(between.shake_hands() == 0);
+    between.send(ask_versions(7));
+    between.wait_for_end();
   }
 
   TEST_CASE("a frame larger than one read comes whole") {
@@ -604,6 +727,40 @@ TEST_SUITE("session") {
     sitting.make_topic(client, "t");
     client.send(joined({ask_fetch(1, "t", 3'600'000), Request(9999, 0, 1).done()}));
     client.wait_for_end();
+    sitting.until([&] { return sitting.sessions.size() == 0; });
+  }
+
+  TEST_CASE("a client that exceeds a quota is answered at once, and not read until it has waited") {
+    Sitting sitting;
+    Client client(sitting), other(sitting);
+    sitting.make_topic(client, "t");
+    sitting.limit_producers(100);
+    // 10 s' worth, and about as much again: it waits for some 10 s.
+    client.send(joined({ask_produce(1, "t", 2000), ask_versions(2)}));
+    CHECK(client.answer() == 1);
+    client.send(ask_versions(3));
+    CHECK(client.has_nothing());
+    sitting.pass(std::chrono::seconds{9});
+    CHECK(client.has_nothing());
+    other.send(ask_versions(4));
+    CHECK(other.answer() == 4);
+    sitting.pass(std::chrono::seconds{3});
+    CHECK(client.answer() == 2);
+    CHECK(client.answer() == 3);
+  }
+
+  TEST_CASE("a producer that wants no answers is muted all the same, and may go while it is") {
+    Sitting sitting;
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    sitting.limit_producers(100);
+    client.send(ask_produce(1, "t", 2000, 0));
+    sitting.until(
+        [&] { return sitting.shard().counters.throttled_by_produce.requests_total == 1; });
+    client.send(ask_versions(2));
+    CHECK(client.has_nothing());
+    client.socket.close();
+    sitting.pass(std::chrono::seconds{12});
     sitting.until([&] { return sitting.sessions.size() == 0; });
   }
 }

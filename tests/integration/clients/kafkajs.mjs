@@ -48,10 +48,10 @@ const errands = {
     return consumeSome(count, within)
   },
 
-  // Reads {brokers, ca, messages}: sends them over TLS and fetches them again.
+  // Reads {brokers, ca, sasl, messages}: sends them over TLS and fetches them again, after a login if there is sasl.
   async tls () {
-    const { brokers, ca, messages } = JSON.parse(readFileSync(0, 'utf8'))
-    kafka = new Kafka({ clientId: 'kafkajs', brokers, logLevel: logLevel.NOTHING, ssl: { ca: [ca], servername: 'localhost' } })
+    const { brokers, ca, sasl, messages } = JSON.parse(readFileSync(0, 'utf8'))
+    kafka = new Kafka({ clientId: 'kafkajs', brokers, logLevel: logLevel.NOTHING, ssl: { ca: [ca], servername: 'localhost' }, sasl })
     const producer = kafka.producer({ allowAutoTopicCreation: false })
     await producer.connect()
     await producer.send({ topic, messages })

@@ -79,6 +79,8 @@ class Values:
         return self.random.randbytes(self.random.choice([0, 1, 7, 130]))
 
     def primitive(self, kind):
+        if kind == "f64":
+            return self.random.choice([0.0, 1.0, -0.5, 1024.25, 1000000.0])
         if kind in generator.NUMBERS:
             bits = 8 * generator.NUMBERS[kind][1]
             edge = 1 << (bits - 1)

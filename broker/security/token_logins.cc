@@ -1,0 +1,77 @@
+#include "broker/security/token_logins.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+
+namespace tarry::broker {
+namespace {
+
+constexpr std::chrono::seconds between_looks{1};
+
+std::string mark_of(const struct stat& file) {
+  return fmt::format("{} {} {}.{}", file.st_ino, file.st_size, file.st_mtim.tv_sec,
+                     file.st_mtim.tv_nsec);
+}
+
+}  // namespace
+
+std::shared_ptr<const JsonWebKeys> TokenLogins::keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+bool TokenLogins::is_due(MonoTime now) {
+  const auto since = now.time_since_epoch();
+  auto next = next_look_.load();
+  if (since.count() < next) return false;
+  return next_look_.compare_exchange_strong(next,
+                                            MonoTime::duration(since + between_looks).count());
+}
+
+Result<> TokenLogins::read(bool always) {
+  // Where the file does not answer, those who only look at it do not queue up behind the first.
+  std::unique_lock one_at_a_time(reading_, std::defer_lock);
+  if (always) {
+    one_at_a_time.lock();
+  } else if (!one_at_a_time.try_lock()) {
+    return {};
+  }
+  const auto unusable = [this](std::string_view why) {
+    return fail(Errc::invalid, fmt::format("sasl.oauthbearer.jwks.endpoint.url=file://{}: {}",
+                                           printable(key_file_), why));
+  };
+  struct stat status {};
+  const bool is_there = ::stat(key_file_.c_str(), &status) == 0;
+  // Remembered before it is read: what cannot be used is complained about once.
+  std::string mark = is_there ? mark_of(status) : std::string("none");
+  if (!always && mark == last_file_) return {};
+  last_file_ = std::move(mark);
+  if (!is_there) return unusable(std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) return unusable("that is no file");
+  std::string text(max_key_file_bytes + 1, '\0');
+  std::ifstream file(key_file_, std::ios::binary);
+  if (!file) return unusable("it cannot be read");
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  auto parsed = JsonWebKeys::parse(text);
+  if (!parsed) return unusable(parsed.error().message);
+  const std::lock_guard lock(mutex_);
+  keys_ = std::move(*parsed);
+  return {};
+}
+
+void TokenLogins::read_again(bool always) {
+  if (const auto done = read(always); !done)
+    log_error("broker", "the keys of tokens stay those that were read before: {}",
+              done.error().message);
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,161 @@
+"""Quotas: who uses more than it may is slowed down to it, and nobody else is."""
+
+import re
+import struct
+import threading
+import time
+
+import wire
+from harness import case, eventually, run
+
+DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
+# So the first second's worth is all that may be used at once, and a case takes seconds.
+SHORT = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
+
+
+def alter(client, entity, **limits):
+    """entity: (type, name) pairs, None for the default; a limit of None is removed. The error."""
+    body = wire.i32(1) + wire.i32(len(entity))
+    for kind, name in entity:
+        body += wire.string(kind) + wire.string(name)
+    body += wire.i32(len(limits))
+    for key, limit in limits.items():
+        body += wire.string(key) + struct.pack(">d", limit or 0) + wire.i8(limit is None)
+    answer = client.request(ALTER_QUOTAS, 0, body + wire.i8(0))
+    answer.i32(), answer.i32()
+    return answer.i16()
+
+
+def describe(client):
+    """All quotas: {((type, name), ...): {key: limit}}."""
+    answer = client.request(DESCRIBE_QUOTAS, 0, wire.i32(0) + wire.i8(0))
+    answer.i32()
+    assert answer.i16() == 0
+    answer.string()
+    found = {}
+    for _ in range(answer.i32()):
+        entity = tuple(answer.array(lambda: (answer.string(), answer.string())))
+        found[entity] = dict(answer.array(lambda: (answer.string(), struct.unpack(">d", answer.take(8))[0])))
+    return found
+
+
+def kcat_produce(broker, topic, records, size, client_id):
+    """How long it took."""
+    begun = time.monotonic()
+    run("kcat", "-P", "-b", broker.brokers, "-t", topic, "-X", f"client.id={client_id}", "-X", "batch.size=20000",
+        "-X", "linger.ms=1", stdin=(("x" * (size - 1)) + "\n") * records)
+    return time.monotonic() - begun
+
+
+@case("quotas that were answered are there after kill -9, and removed ones are not")
+def _(ctx):
+    broker = ctx.broker()
+    alice, everybody, address = (("user", "alice"),), (("client-id", None),), (("ip", "127.0.0.1"),)
+    with broker.client() as client:
+        assert alter(client, alice, producer_byte_rate=1024, request_percentage=12.5) == 0
+        assert alter(client, everybody, consumer_byte_rate=2048) == 0
+        assert alter(client, address, connection_creation_rate=100) == 0
+        assert alter(client, alice, producer_byte_rate=None) == 0
+        assert alter(client, alice, of_no_use=1) == wire.INVALID_REQUEST
+    broker.restart()
+    with broker.client() as client:
+        assert describe(client) == {alice: {"request_percentage": 12.5}, everybody: {"consumer_byte_rate": 2048},
+                                    address: {"connection_creation_rate": 100}}
+
+
+@case("a producer with a quota takes as long as it should, and another one beside it does not")
+def _(ctx):
+    broker = ctx.broker(settings=SHORT)
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic("quota"), partitions=4)
+        assert alter(client, (("client-id", "slow"),), producer_byte_rate=200_000) == 0
+    took = {}
+    slow = threading.Thread(target=lambda: took.update(slow=kcat_produce(broker, topic, 200, 5000, "slow")))
+    slow.start()
+    took["other"] = kcat_produce(broker, topic, 200, 5000, "other")
+    slow.join()
+    # 1 MB: the first 200 kB at once, the rest in 4 s.
+    assert 3 <= took["slow"] <= 8, took
+    assert took["other"] < 2.5, took
+    throttled = re.findall(r'^tarry_throttled_requests_total{.*quota="producer_byte_rate"} (\d+)$',
+                           broker.get("/metrics"), re.MULTILINE)
+    assert sum(map(int, throttled)) > 0, throttled
+
+
+@case("two consumers of one user share its quota, and get everything")
+def _(ctx):
+    broker = ctx.broker(settings=SHORT)
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic("quota"))
+        for _ in range(60):
+            client.produce(topic, [wire.record(b"x" * 10_000)])
+        assert alter(client, (("user", "ANONYMOUS"),), consumer_byte_rate=300_000) == 0
+    took, failed = [], []
+
+    def read():
+        begun = time.monotonic()
+        with broker.client() as reader:
+            offset = 0
+            while offset < 60:
+                sent = reader.send(wire.FETCH, 11, reader.fetch_body(topic, offset, partition_bytes=50_000))
+                answer = reader.receive(wire.FETCH, 11)
+                throttled = answer.i32()
+                if throttled:
+                    assert (answer.i16(), answer.i32(), answer.i32()) == (0, 0, 0), f"answer to {sent}"
+                    continue
+                answer.at -= 4
+                for each in reader.read_fetched(answer).batches():
+                    offset = each.last_offset + 1
+        took.append(time.monotonic() - begun)
+
+    def guarded():
+        try:
+            read()
+        except Exception as error:  # noqa: BLE001  (A thread's error is the case's.)
+            failed.append(error)
+
+    readers = [threading.Thread(target=guarded) for _ in range(2)]
+    for each in readers:
+        each.start()
+    for each in readers:
+        each.join()
+    assert not failed, failed
+    # 1.2 MB: 300 kB at once, the rest in 3 s.
+    assert 2 <= max(took) <= 9, took
+
+
+@case("connections that are made faster than a listener may accept them are all served, later")
+def _(ctx):
+    broker = ctx.broker(settings={**SHORT, "listener.name.plaintext.max.connection.creation.rate": "5"})
+    begun = time.monotonic()
+    clients = [broker.client() for _ in range(15)]
+    for client in clients:
+        assert client.api_versions()[0] == 0
+        client.close()
+    # Five at once, the others in 2 s.
+    assert 1.2 <= time.monotonic() - begun <= 8
+
+
+@case("an address that connects faster than its quota is turned away, and let in again")
+def _(ctx):
+    broker = ctx.broker(settings=SHORT)
+    with broker.client() as client:
+        assert alter(client, (("ip", "127.0.0.1"),), connection_creation_rate=3) == 0
+        served = 0
+        for _ in range(10):
+            with broker.client() as other:
+                try:
+                    served += other.api_versions()[0] == 0
+                except wire.ConnectionEnded:
+                    pass
+        assert 3 <= served < 10, served
+        assert client.api_versions()[0] == 0  # A connection that is open stays so.
+
+    def let_in():
+        try:
+            with broker.client() as other:
+                return other.api_versions()[0] == 0
+        except wire.ConnectionEnded:
+            return False
+
+    eventually(let_in, "a connection is served again", pause=0.5)
