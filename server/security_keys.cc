@@ -115,22 +115,21 @@ Result<> check_token_handler(std::string_view value) {
 std::vector<ConfigKey> token_keys() {
   return {
       per_listener_key("sasl.oauthbearer.clock.skew.seconds", "30", ConfigType::integer,
-                       "By how much the clocks of the broker and of those who sign tokens may "
-                       "differ.",
+                       "How far the clocks of the broker and of the tokens' signers may differ.",
                        check_clock_skew),
       per_listener_key("sasl.oauthbearer.expected.audience", "", ConfigType::list,
-                       "The audiences (aud) of which a token has to name one. Empty: any.",
+                       "A token has to name one of these audiences (aud). Empty: any.",
                        check_one_line),
       per_listener_key("sasl.oauthbearer.expected.issuer", "", ConfigType::string,
                        "The issuer (iss) that a token has to name. Empty: any.", check_one_line),
       per_listener_key("sasl.oauthbearer.jwks.endpoint.url", "", ConfigType::string,
-                       "The file with the keys of those who sign tokens (JWKS), as in "
-                       "file:///etc/tarry/jwks.json; OAUTHBEARER needs it. It is read again when "
-                       "it has changed, and on SIGHUP.",
+                       "The file with the public keys of the tokens' signers (JWKS), as in "
+                       "file:///etc/tarry/jwks.json; OAUTHBEARER needs it. The broker reads it "
+                       "again when it has changed, and on SIGHUP.",
                        check_key_file),
       per_listener_key("sasl.oauthbearer.scope.claim.name", "scope", ConfigType::string,
-                       "The claim with a token's scopes. It has to be a text or several, and is "
-                       "not used.",
+                       "The claim with a token's scopes. It must be a text or a list of texts; "
+                       "the broker does not use it.",
                        check_claim),
       per_listener_key("sasl.oauthbearer.sub.claim.name", "sub", ConfigType::string,
                        "The claim with the name of a token's user.", check_claim),
@@ -144,10 +143,10 @@ std::vector<ConfigKey> token_keys() {
 ConfigKey login_lifetime_key() {
   auto key = per_listener_key(
       "connections.max.reauth.ms", "0", ConfigType::long_,
-      "How long a login holds: after it a client is served only once it has logged in again on its "
-      "connection, which clients do by themselves. It may be given for one mechanism of one "
-      "listener as listener.name.NAME.scram-sha-512.connections.max.reauth.ms. 0: for as long as "
-      "it is connected.",
+      "How long a login is valid. Afterwards a client has to log in again on its connection, which "
+      "clients do by themselves. It may be given for one mechanism of one listener as "
+      "listener.name.NAME.scram-sha-512.connections.max.reauth.ms. 0: as long as the client is "
+      "connected.",
       [](std::string_view value) -> Result<> {
         const auto number = parse_whole_number(value);
         if (number && *number >= 0) return {};

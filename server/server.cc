@@ -73,7 +73,7 @@ Result<std::shared_ptr<broker::TokenLogins>> token_logins_of(const broker::Liste
   const auto url = setting("jwks.endpoint.url");
   if (!url.starts_with(file_url)) {
     return fail(Errc::invalid,
-                fmt::format("listener {}: OAUTHBEARER needs the keys of those who sign tokens: "
+                fmt::format("listener {}: OAUTHBEARER needs the keys of the tokens' signers: "
                             "give sasl.oauthbearer.jwks.endpoint.url=file:///...",
                             info.name));
   }

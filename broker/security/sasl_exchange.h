@@ -31,7 +31,7 @@ inline constexpr std::chrono::seconds min_login_interval{1};
 // More than anybody wants, and a number of nanoseconds that can be added to a time.
 inline constexpr std::chrono::hours max_login_lifetime{24 * 3650};
 
-// How long a login holds: until its credential expires, and no longer than
+// How long a login is valid: until its credential expires, and no longer than
 // connections.max.reauth.ms if that is not 0.  Nullopt: for as long as the client is connected.
 inline std::optional<std::chrono::milliseconds> login_lifetime(std::chrono::milliseconds max,
                                                                std::optional<WallTime> expires,
