@@ -68,10 +68,11 @@ class HttpStream {
   using Signature = void(boost::system::error_code, std::size_t);
   using Done = std::move_only_function<Signature>;
 
-  // The first of the buffers: what is over is read or written by the next call.
+  // The first of the buffers: what is over is read or written by the next call.  Each field of a
+  // header is one of them, and an answer should leave in one write.
   template <typename Buffer>
   struct Pieces {
-    std::array<Buffer, 8> pieces;
+    std::array<Buffer, 64> pieces;
     std::size_t count = 0;
 
     const Buffer* begin() const { return pieces.data(); }
