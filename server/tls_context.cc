@@ -18,6 +18,7 @@
 
 #include <fmt/core.h>
 
+#include "base/free_by.h"
 #include "base/log.h"
 
 namespace tarry::server {
@@ -26,16 +27,9 @@ namespace {
 // A key and some certificates; a whole bundle of authorities is a few hundred KiB.
 constexpr std::size_t max_pem_bytes = std::size_t{4} << 20;
 
-template <auto free>
-struct Freed {
-  template <typename T>
-  void operator()(T* pointer) const {
-    free(pointer);
-  }
-};
-using Bio = std::unique_ptr<BIO, Freed<BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
-using PrivateKey = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
+using Bio = std::unique_ptr<BIO, FreeBy<BIO_free_all>>;
+using Certificate = std::unique_ptr<X509, FreeBy<X509_free>>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, FreeBy<EVP_PKEY_free>>;
 
 std::string openssl_reason() {
   const unsigned long error = ERR_peek_last_error();

@@ -17,6 +17,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
+#include "broker/handlers/change_security.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/alter_client_quotas.h"
 #include "protocol/messages/describe_client_quotas.h"
@@ -255,11 +256,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
     for (auto& change : of_entry) changes.push_back(std::move(change));
   }
   if (request.validate_only || changes.empty()) co_return response;
-  auto work = [&broker = context.broker, &changes]() -> asio::awaitable<Result<>> {
-    co_return co_await broker.live_security().change(changes);
-  };
-  const auto changed =
-      co_await context.broker.on(context.shard, context.broker.shard(0), std::move(work));
+  const auto changed = co_await change_security(context, changes);
   for (auto& result : response.entries) {
     if (changed || result.error_code != ErrorCode::none) continue;
     result.error_code = ErrorCode::kafka_storage_error;

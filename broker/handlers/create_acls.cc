@@ -12,6 +12,7 @@
 #include "broker/handlers/acl_messages.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
+#include "broker/handlers/change_security.h"
 #include "broker/handlers/run.h"
 
 namespace tarry::broker {
@@ -64,13 +65,9 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
     }
     changes.push_back({SecurityImage::rule_key(rule), std::string()});
   }
-  auto work = [&broker = context.broker, changes]() -> asio::awaitable<Result<>> {
-    co_return co_await broker.live_security().change(changes);
-  };
-  const auto changed =
-      co_await context.broker.on(context.shard, context.broker.shard(0), std::move(work));
+  const auto changed = co_await change_security(context, changes);
   if (!changed) co_return refuse_all(ErrorCode::kafka_storage_error, changed.error().message);
-  log_info("audit", "{} from {} has added {} rules", printable(context.connection.principal()),
+  log_info("audit", "{} from {} added ACL rules: {}", printable(context.connection.principal()),
            context.connection.peer(), changes.size());
   co_return response;
 }

@@ -12,6 +12,7 @@
 #include "broker/handlers/acl_messages.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
+#include "broker/handlers/change_security.h"
 #include "broker/handlers/run.h"
 
 namespace tarry::broker {
@@ -75,13 +76,9 @@ asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
   const auto rules = select(*image, request, response);
   std::vector<LiveSecurity::Change> changes;
   for (const auto& rule : rules) changes.push_back({SecurityImage::rule_key(rule), std::nullopt});
-  auto work = [&broker = context.broker, changes]() -> asio::awaitable<Result<>> {
-    co_return co_await broker.live_security().change(changes);
-  };
-  const auto changed =
-      co_await context.broker.on(context.shard, context.broker.shard(0), std::move(work));
+  const auto changed = co_await change_security(context, changes);
   if (!changed) co_return refuse_all(ErrorCode::kafka_storage_error, changed.error().message);
-  log_info("audit", "{} from {} has removed {} rules", printable(context.connection.principal()),
+  log_info("audit", "{} from {} removed ACL rules: {}", printable(context.connection.principal()),
            context.connection.peer(), changes.size());
   co_return response;
 }

@@ -14,6 +14,7 @@
 #include "broker/broker.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
+#include "broker/handlers/change_security.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/alter_user_scram_credentials.h"
 #include "protocol/messages/describe_user_scram_credentials.h"
@@ -169,11 +170,7 @@ asio::awaitable<protocol::AlterUserScramCredentialsResponse> alter_users(
   for (auto& [name, user] : users) {
     if (!user.refused && !all_refused) std::ranges::move(user.changes, std::back_inserter(changes));
   }
-  auto work = [&broker = context.broker, changes]() -> asio::awaitable<Result<>> {
-    co_return co_await broker.live_security().change(changes);
-  };
-  const auto changed =
-      co_await context.broker.on(context.shard, context.broker.shard(0), std::move(work));
+  const auto changed = co_await change_security(context, changes);
   if (!changed) all_refused = {ErrorCode::kafka_storage_error, changed.error().message};
   for (const auto& [name, user] : users) {
     auto& result = response.results.emplace_back();

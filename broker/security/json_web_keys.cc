@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/free_by.h"
 #include "base/log.h"
 #include "base/scram.h"
 
@@ -22,13 +23,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-template <auto free>
-struct FreeBy {
-  template <typename T>
-  void operator()(T* pointer) const {
-    free(pointer);
-  }
-};
 using KeyPtr = std::unique_ptr<EVP_PKEY, FreeBy<EVP_PKEY_free>>;
 using NumberPtr = std::unique_ptr<BIGNUM, FreeBy<BN_free>>;
 using ParametersPtr = std::unique_ptr<OSSL_PARAM, FreeBy<OSSL_PARAM_free>>;
