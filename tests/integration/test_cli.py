@@ -525,7 +525,7 @@ def _(ctx):
         began = time.monotonic()
         # Without TARRY_BROKERS and TARRY_ADMIN the addresses count as the defaults, and are named all the same.
         done = broker.cli(*words, check=False)
-        assert time.monotonic() - began < 3, f"{words} took {time.monotonic() - began:.1f} s"
+        assert time.monotonic() - began < 6, f"{words} took {time.monotonic() - began:.1f} s"
         assert done.returncode in (1, 2) and "is `tarry serve` running?" in done.stderr, (words, done)
         assert len(done.stderr.splitlines()) == 1, (words, done)
     for words in (("topic", "list"), ("status",), ("consume", topic, "--until-end")):

@@ -87,4 +87,4 @@ def _(ctx):
     with socket.create_connection(broker.address):
         print(f"             {broker.rss_mib():.1f} MiB, ready after {broker.start_ms} ms")
         assert broker.rss_mib() < 60, f"{broker.rss_mib():.0f} MiB"
-        assert broker.start_ms < 3000, f"{broker.start_ms} ms"
+        assert broker.start_ms < 10_000, f"{broker.start_ms} ms"

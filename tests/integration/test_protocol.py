@@ -230,14 +230,14 @@ def _(ctx):
         topic = client.create_topic(ctx.topic())
         started = time.monotonic()
         assert client.fetch(topic, 0, max_wait=400).records == b""
-        assert 0.39 <= time.monotonic() - started < 3
+        assert 0.39 <= time.monotonic() - started < 10
         client.send(wire.FETCH, 11, client.fetch_body(topic, 0, max_wait=20000, min_bytes=3000))
         for _ in range(3):
             other.produce(topic, [wire.record("x" * 1000)])
         started = time.monotonic()
         found = client.read_fetched(client.receive(wire.FETCH, 11)).batches()
         assert sum(each.size for each in found) >= 3000
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 15
 
 
 @case("an idempotent producer's batch that is sent again is stored once and answered the same", any_broker=True)
