@@ -1,14 +1,13 @@
 #include "admin/call.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace tarry::admin {
 
 Reply refusal(unsigned status, std::string_view why) {
-  nlohmann::json body;
+  Json body;
   body["error"] = std::string(why);
-  using Handler = nlohmann::json::error_handler_t;
-  return {status, body.dump(-1, ' ', false, Handler::replace) + "\n"};
+  return {status, text_of(body) + "\n"};
 }
 
 }  // namespace tarry::admin

@@ -12,6 +12,7 @@
 
 #include "admin/delayed_call.h"
 #include "admin/reply_stream.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "broker/broker.h"
@@ -52,7 +53,7 @@ std::string_view name_of(ControlOutcome outcome, Kind kind) {
 // An object with no other keys than `allowed`.
 Json object_in(const Call& call, std::initializer_list<std::string_view> allowed,
                std::string_view example) {
-  Json body = Json::parse(call.body, nullptr, false);
+  Json body = parse_json(call.body);
   if (!body.is_object())
     throw Refused{400, fmt::format("the body has to be a JSON object, as in {}", example)};
   for (const auto& [key, value] : body.items()) {
@@ -210,7 +211,7 @@ class Selection final : public ReplyStream {
     if (failed_ != 0) body["failed"] = failed_;
     if (!error_.empty()) body["error"] = error_;
     if (ended_ && dry_run_) body["records"] = shown_;
-    return body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    return text_of(body) + "\n";
   }
 
   Context& context_;

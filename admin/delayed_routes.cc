@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "admin/delayed_call.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/delayed_records.h"

@@ -8,7 +8,6 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <nlohmann/json.hpp>
 
 #include "admin/json_reply.h"
 #include "base/log.h"
@@ -240,7 +239,7 @@ std::string DuePicture::json(Context& context, const broker::NearDue& near, Wall
     const auto known = total + near.overdue;
     body["later"] = pending - std::min(pending, known);
   }
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_of(body);
 }
 
 }  // namespace tarry::admin

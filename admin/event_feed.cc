@@ -10,7 +10,6 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <nlohmann/json.hpp>
 
 #include "admin/due_picture.h"
 #include "admin/group_routes.h"
@@ -45,7 +44,7 @@ constexpr std::array<KindInfo, 5> infos{
     {{"status", 1}, {"wheel", 2}, {"topics", 5}, {"groups", 5}, {"due", 2}}};
 
 std::string text_of_json(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_of(json);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "admin/json_reply.h"
 #include "base/log.h"

@@ -3,7 +3,6 @@
 #include <string>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "admin/json_reply.h"
 #include "admin/overview.h"

@@ -4,7 +4,6 @@
 #include <string>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "admin/json_reply.h"
 #include "broker/broker.h"
@@ -29,7 +28,7 @@ Reply with_cookie(const Call& call, const std::string& key, std::chrono::seconds
 
 asio::awaitable<Reply> log_in(Call& call) {
   auto& context = call.context;
-  const Json body = Json::parse(call.body, nullptr, false);
+  const Json body = parse_json(call.body);
   const auto given = body.is_object() ? body.find("token") : body.end();
   if (!body.is_object() || body.size() != 1 || given == body.end() || !given->is_string())
     throw Refused{400, R"(the body has to be {"token": "..."}, with the text of admin.token or )"

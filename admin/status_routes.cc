@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "admin/json_fields.h"
 #include "admin/json_reply.h"
 #include "admin/overview.h"

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "admin/json_reply.h"
 #include "base/log.h"

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "admin/json_reply.h"
 #include "admin/overview.h"
 #include "admin/wheel_json.h"

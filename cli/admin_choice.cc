@@ -36,7 +36,7 @@ AdminSettings admin_settings(const BrokerOptions& options) {
 Result<std::string> cluster_of(AdminClient& admin) {
   const auto body = admin.get("/status");
   if (!body) return std::unexpected(body.error());
-  const Json status = Json::parse(*body, nullptr, false);
+  const Json status = parse_json(*body);
   if (!status.is_object() || !status.contains("cluster_id") || !status["cluster_id"].is_string())
     return fail(Errc::io, "the admin's /status has no cluster id");
   return status["cluster_id"].get<std::string>();

@@ -105,7 +105,7 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
   if (!error) co_await http::async_read(stream, buffer, parser, into(error));
   if (error) co_return "";
   const auto& answer = parser.get();
-  const Json body = Json::parse(answer.body(), nullptr, false);
+  const Json body = parse_json(answer.body());
   const auto text = [&](const char* name) {
     return body.is_object() && body.contains(name) && body[name].is_string()
                ? body[name].get<std::string>()
@@ -250,7 +250,7 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
 Result<std::string> AdminClient::body_of(Result<Answer> answer) const {
   if (!answer) return std::unexpected(answer.error());
   if (answer->status >= 200 && answer->status < 300) return std::move(answer->body);
-  const Json body = Json::parse(answer->body, nullptr, false);
+  const Json body = parse_json(answer->body);
   std::string why =
       body.is_object() && body.contains("error") && body["error"].is_string()
           ? escape_control_characters(body["error"].get<std::string>())

@@ -83,7 +83,7 @@ std::vector<std::string> BrokerNames::ids(const std::string& topic, const std::s
   }
   const auto body = admin.get(target);
   if (!body) return {};
-  const Json page = Json::parse(*body, nullptr, false);
+  const Json page = parse_json(*body);
   if (!page.is_object() || !page.contains("records") || !page["records"].is_array()) return {};
   std::vector<std::string> names;
   for (const auto& record : page["records"]) {

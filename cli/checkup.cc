@@ -200,7 +200,7 @@ Finding check_clock(bool is_synchronised, std::int64_t error_us) {
 }
 
 std::vector<Finding> check_status(std::string_view status_text) {
-  const Json status = Json::parse(status_text, nullptr, false);
+  const Json status = parse_json(status_text);
   if (!status.is_object()) {
     return {{"broker", Level::problem,
              fmt::format("the answer is not a JSON object: {}", printable(status_text))}};

@@ -33,7 +33,7 @@ std::string ask_for_pending(const BrokerOptions& options, const std::string& top
   if (!of_kafka || *of_kafka != *of_admin) return {};
   const auto of_topic = [&](const char* path) {
     const auto body = admin.get(fmt::format("{}topic={}", path, percent_encoded(topic)));
-    return body ? Json::parse(*body, nullptr, false) : Json();
+    return body ? parse_json(*body) : Json();
   };
   const Json count = of_topic("/delayed/count?");
   if (!count.is_object() || !count.contains("total") || !count["total"].is_number_unsigned())

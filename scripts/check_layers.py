@@ -26,7 +26,7 @@ for cmake in sorted(root.glob("*/CMakeLists.txt")):
     folder = cmake.parent.name
     # A folder may have a library and a program: it may use what either lists.
     for call in re.finditer(r"tarry_(?:library|executable)\(\s*(\w+)([^)]*)\)", cmake.read_text()):
-        words = re.split(r"\b(SOURCES|USES|LINKS|PRIVATE_LINKS|ORDER|ALONE)\b", call[2])
+        words = re.split(r"\b(SOURCES|USES|LINKS|PRIVATE_LINKS|ORDER)\b", call[2])
         listed = {name: text.split() for name, text in zip(words[1::2], words[2::2])}
         uses.setdefault(folder, set()).update(listed.get("USES", []))
         sources.setdefault(folder, set()).update(

@@ -106,7 +106,7 @@ std::string query_of(const DelayedOptions& options) {
 
 Result<Json> parse_object(const Result<std::string>& body) {
   if (!body) return std::unexpected(body.error());
-  Json json = Json::parse(*body, nullptr, false);
+  Json json = parse_json(*body);
   if (!json.is_object())
     return fail(Errc::io,
                 fmt::format("the admin's answer is not a JSON object: {}", printable(*body)));

@@ -163,7 +163,7 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
   const auto asked = admin.change_by_lines(
       "POST", fmt::format("/delayed/{}/select", percent_encoded(*options.topic)),
       selection_body(action, options), [&](std::string_view line) {
-        last = Json::parse(line, nullptr, false);
+        last = parse_json(line);
         progress.at(number_in(last, options.dry_run ? "matched" : "done"));
       });
   progress.clear();

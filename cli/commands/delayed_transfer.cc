@@ -120,7 +120,7 @@ Result<> add_recurrence(Line& line, const Json& of) {
 }
 
 Result<Line> parse_line(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json(text);
   if (!json.is_object()) return fail(Errc::invalid, "it is not a JSON object");
   Line line;
   if (!json.contains("topic") || !json["topic"].is_string()) return wrong("topic", "a text");

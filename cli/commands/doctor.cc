@@ -104,7 +104,7 @@ class Doctor {
     }
     is_running_ = true;
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
-    const Json json = Json::parse(*status, nullptr, false);
+    const Json json = parse_json(*status);
     const auto address = parse_host_port(broker.admin);
     if (json.is_object() && json.contains("data") && json["data"].is_string() && address &&
         address->is_loopback())

@@ -142,7 +142,7 @@ int run(const StatusOptions& options) {
   for (bool first = true;; first = false) {
     const auto body = admin->get("/status");
     if (!body) return out.end(failure(body.error().message));
-    const Json status = Json::parse(*body, nullptr, false);
+    const Json status = parse_json(*body);
     if (!status.is_object())
       return out.end(
           failure(fmt::format("the admin's answer is not a JSON object: {}", printable(*body))));

@@ -104,7 +104,7 @@ class Looking {
   Result<Json> asked(const std::string& target) {
     const auto body = admin_.get(target);
     if (!body) return std::unexpected(body.error());
-    Json json = Json::parse(*body, nullptr, false);
+    Json json = parse_json(*body);
     if (json.is_object()) return json;
     return fail(Errc::io,
                 fmt::format("the admin's answer is not a JSON object: {}", printable(*body)));

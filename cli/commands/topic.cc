@@ -159,7 +159,7 @@ std::optional<std::uint64_t> pending_of(const TopicOptions& options, KafkaAdmin&
   if (!meant || !found || *meant != *found) return std::nullopt;
   const auto body = admin.get("/topics/" + percent_encoded(options.name));
   if (!body) return std::nullopt;
-  const Json topic = Json::parse(*body, nullptr, false);
+  const Json topic = parse_json(*body);
   if (!topic.is_object() || !topic.contains("pending")) return std::nullopt;
   const Json& pending = topic["pending"];
   if (!pending.is_number_unsigned() || pending == 0) return std::nullopt;

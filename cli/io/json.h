@@ -1,24 +1,18 @@
 #pragma once
 
-// JSON as commands print it, with fields in the order in which they were added.  Only .cc files
-// include it: nlohmann/json is slow to compile.
+// JSON as commands print it.  Only .cc files include it (base/json.h).
 
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/utf8.h"
 #include "cli/io/text.h"
 
 namespace tarry::cli {
 
-using Json = nlohmann::ordered_json;
-
-inline std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+using tarry::text_of;
 
 // Text as it is; other bytes in base64, with "NAME_base64": true beside them.
 inline void put_bytes(Json& to, const std::string& name,

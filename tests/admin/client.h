@@ -19,15 +19,14 @@
 #include <string_view>
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include "admin/http_server.h"
+#include "base/json.h"
 #include "tests/broker/batches.h"
 
 namespace tarry::admin::test {
 
 using broker::test::World;
-using Json = nlohmann::json;
 
 struct Answer {
   unsigned status = 0;  // 0: none came.

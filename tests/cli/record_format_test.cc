@@ -1,7 +1,7 @@
 #include "cli/record_format.h"
+#include "base/json.h"
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 namespace tarry::cli {
 namespace {
@@ -56,7 +56,7 @@ TEST_CASE("an unknown letter, and a missing one, are refused with the reason") {
 TEST_CASE("JSON has text as text, other bytes in base64 with a flag, and null as null") {
   auto given = record();
   given.value = "\xff\x01";
-  const auto json = nlohmann::json::parse(json_of(given, "orders"));
+  const auto json = parse_json(json_of(given, "orders"));
   CHECK(json["topic"] == "orders");
   CHECK(json["partition"] == 3);
   CHECK(json["offset"] == 42);
@@ -65,10 +65,10 @@ TEST_CASE("JSON has text as text, other bytes in base64 with a flag, and null as
   CHECK_FALSE(json.contains("key_base64"));
   CHECK(json["value"] == "/wE=");
   CHECK(json["value_base64"] == true);
-  CHECK(json["headers"][0] == nlohmann::json{{"name", "a"}, {"value", "1"}});
+  CHECK(json["headers"][0] == Json{{"name", "a"}, {"value", "1"}});
   CHECK(json["headers"][1]["value"].is_null());
   given.key = std::nullopt;
-  CHECK(nlohmann::json::parse(json_of(given, "orders"))["key"].is_null());
+  CHECK(parse_json(json_of(given, "orders"))["key"].is_null());
 }
 
 TEST_SUITE_END();

@@ -4,9 +4,9 @@
 #include <sstream>
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "tests/cli/captured.h"
 #include "tests/given.h"
@@ -20,7 +20,7 @@ constexpr const char* path = "logs/orders-0/00000000000000000000.log";
 
 struct Golden {
   Buffer bytes;
-  nlohmann::json fields;
+  Json fields;
 };
 
 // The batches that Kafka's own classes wrote.
@@ -33,7 +33,7 @@ std::vector<Golden> golden_batches() {
     Buffer bytes;
     for (std::size_t i = 0; i + 1 < space; i += 2)
       bytes.push_back(static_cast<std::uint8_t>(std::stoi(line.substr(i, 2), nullptr, 16)));
-    batches.push_back({std::move(bytes), nlohmann::json::parse(line.substr(space + 1))});
+    batches.push_back({std::move(bytes), Json::parse(line.substr(space + 1))});
   }
   REQUIRE(batches.size() == 61);
   return batches;
@@ -56,10 +56,10 @@ class SegmentFile {
     text = out.text();
     return *findings;
   }
-  std::vector<nlohmann::json> batches() const {
-    std::vector<nlohmann::json> all;
+  std::vector<Json> batches() const {
+    std::vector<Json> all;
     std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) all.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
     return all;
   }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "records/record_batch.h"
 #include "tests/test_data.h"
 
@@ -18,7 +18,7 @@ namespace tarry::records {
 
 struct GoldenBatch {
   Buffer bytes;
-  nlohmann::json fields;
+  Json fields;
 };
 
 inline Buffer from_hex(const std::string& hex) {
@@ -44,8 +44,7 @@ inline std::vector<GoldenBatch> golden_batches() {
   for (std::string line; std::getline(file, line);) {
     const auto space = line.find(' ');
     if (line.starts_with('#') || space == std::string::npos) continue;
-    batches.push_back(
-        {from_hex(line.substr(0, space)), nlohmann::json::parse(line.substr(space + 1))});
+    batches.push_back({from_hex(line.substr(0, space)), Json::parse(line.substr(space + 1))});
   }
   REQUIRE(batches.size() == 61);
   return batches;

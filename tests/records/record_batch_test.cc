@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "base/json.h"
 #include "records/batch_builder.h"
 #include "tests/records/golden.h"
 
@@ -58,7 +59,7 @@ TEST_SUITE("record_batch") {
       for (std::size_t i = 0; i < records.size(); ++i) {
         const auto& expected = fields["records"][i];
         const auto hex = [](const std::optional<std::string>& text) {
-          return text ? nlohmann::json(to_hex(as_bytes(*text))) : nlohmann::json();
+          return text ? Json(to_hex(as_bytes(*text))) : Json();
         };
         CHECK(batch->base_offset() + records[i].offset_delta == expected["o"].get<std::int64_t>());
         CHECK(records[i].timestamp == expected["t"].get<std::int64_t>());

@@ -1,0 +1,26 @@
+#pragma once
+
+// JSON: objects keep their fields in the order in which they were added.
+//
+// nlohmann/json is slow to compile.  Only .cc files include this header, and what they use of the
+// library is compiled once, in json.cc, as far as it is not a template of its own.
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+extern template class nlohmann::basic_json<nlohmann::ordered_map>;
+
+namespace tarry {
+
+using Json = nlohmann::ordered_json;
+
+// What is no JSON gives a value that is_discarded().  Values may be nested as deep as `text` has
+// bytes; whoever reads bytes of strangers bounds that first.
+Json parse_json(std::string_view text);
+
+// One line.  Bytes that are not UTF-8 are replaced by U+FFFD.
+std::string text_of(const Json& json);
+
+}  // namespace tarry
