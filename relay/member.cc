@@ -257,8 +257,8 @@ void Member::work(WallTime now) {
     limits.pending_bytes = options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
-    is_full = is_full || limits.pending_bytes == 0;
     Work each = held.partition.plan(now, held.stage == Stage::owned, limits);
+    is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0);
     if (each.empty()) continue;
     left.arrivals -= std::min(left.arrivals, each.taken);
     left.deliveries -= std::min<std::size_t>(left.deliveries, each.counts.delivered);

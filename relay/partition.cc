@@ -127,7 +127,7 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits) const
     planning.bytes += record.body.size();
   }
   work.counts.taken = work.taken;
-  if (may_deliver) deliver_due(planning, limits);
+  if (may_deliver) deliver_due(last_due(planning, limits), planning, limits);
   add_rows(work);
   return std::move(planning.work);
 }
@@ -231,15 +231,23 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
   ++planning.work.counts.invalid;
 }
 
-void Partition::deliver_due(Planning& planning, const Limits& limits) const {
+// The last due time that may be delivered.  When records stay behind that have arrived, a
+// cancellation may be among them, and one that is due earlier.
+WallTime Partition::last_due(const Planning& planning, const Limits& limits) const {
+  const bool is_full = pending_.bytes() + planning.bytes >= limits.pending_bytes;
+  if (planning.work.taken == arrived_.size() || is_full) return planning.now;
+  const WallTime next = arrived_[planning.work.taken].timestamp;
+  return to_ms(next) < 0 ? planning.now : std::min(planning.now, next);
+}
+
+void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {
   std::vector<std::pair<WallTime, Offset>> due;
   for (const auto& place : pending_.by_due()) {
-    if (place.first > planning.now || due.size() >= limits.deliveries) break;
+    if (place.first > last || due.size() >= limits.deliveries) break;
     if (!planning.work.changes.contains(place.second)) due.push_back(place);
   }
   for (const auto& [offset, change] : planning.work.changes)
-    if (change.record && change.record->due <= planning.now)
-      due.emplace_back(change.record->due, offset);
+    if (change.record && change.record->due <= last) due.emplace_back(change.record->due, offset);
   std::ranges::sort(due);
   if (due.size() > limits.deliveries) due.resize(limits.deliveries);
   for (const auto& [time, offset] : due) {

@@ -24,8 +24,9 @@
 //   - Nothing changes but in apply(), which is called when the transaction is known to be
 //   committed.
 //   - Records are taken in the order of the source, each once.
-//   - What one Work delivers is in the order of (due, place in the source), and nothing that is
-//     due before it stays behind.
+//   - Records leave in the order of (due, place in the source).  While records stay behind for the
+//     next Work, only what was due before their timestamps is delivered: a cancellation among them
+//     came later.
 //   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
 
 #include <cstddef>
@@ -129,7 +130,8 @@ class Partition {
   void take_id(const std::string& id, Planning& planning, std::uint64_t& count) const;
   void make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
                     std::string reason, Planning& planning) const;
-  void deliver_due(Planning& planning, const Limits& limits) const;
+  WallTime last_due(const Planning& planning, const Limits& limits) const;
+  void deliver_due(WallTime last, Planning& planning, const Limits& limits) const;
   void deliver(Offset offset, const Pending& record, Planning& planning) const;
   void add_rows(Work& work) const;
   std::expected<std::string, std::string> target_of(const records::RecordView& record) const;
