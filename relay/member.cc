@@ -22,6 +22,7 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 // While a partition is taken over, its logs are looked at this often.
 constexpr milliseconds look_again{20};
 constexpr milliseconds look_at_rows{1};
+constexpr milliseconds settle_again{5'000};
 
 }  // namespace
 
@@ -157,6 +158,10 @@ void Member::free_log(Held& held, MonoTime mono) {
   if (mono - held.stage_since < options_.stuck_after) return;
   held.stage_since = mono;
   if (held.last_owner.empty() || held.last_owner == cluster_.owner()) return;
+  // Once for all partitions of that member.
+  auto& settled_at = settled_at_[held.last_owner];
+  if (settled_at != MonoTime{} && mono - settled_at < settle_again) return;
+  settled_at = mono;
   log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
            held.partition.source().text(), held.last_owner);
   if (const auto settled = cluster_.settle(held.last_owner); !settled)

@@ -155,6 +155,7 @@ class Member {
   MonoTime last_polled_{};  // Zero before the first time.
   MonoTime retry_at_{};     // No transaction before.
   bool needs_renewal_ = false;
+  std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
 };
 
 }  // namespace tarry::relay
