@@ -13,6 +13,7 @@
 #include "base/glob.h"
 #include "base/utf8.h"
 #include "delay/pending_record.h"
+#include "storage/journal_record.h"
 
 namespace tarry::relay {
 namespace {

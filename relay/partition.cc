@@ -14,6 +14,7 @@
 #include "delay/time_zones.h"
 #include "records/batch_builder.h"
 #include "records/record_batch.h"
+#include "storage/journal_record.h"
 
 namespace tarry::relay {
 namespace {
