@@ -74,6 +74,17 @@ Buffer body_of(const rd_kafka_message_t& message) {
   return body;
 }
 
+// librdkafka takes a null pointer for null, and an empty buffer may have one.
+struct Part {
+  void* data = nullptr;
+  std::size_t size = 0;
+};
+Part part_of(const std::optional<Buffer>& bytes) {
+  static const std::uint8_t nothing = 0;
+  if (!bytes) return {};
+  return {const_cast<std::uint8_t*>(bytes->empty() ? &nothing : bytes->data()), bytes->size()};
+}
+
 bool is_refusal(rd_kafka_resp_err_t error) {
   return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
          error == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE ||
@@ -489,44 +500,17 @@ void KafkaCluster::on_report(const rd_kafka_message_t& message) {
     reports_->add(tag & ((std::uintptr_t{1} << index_bits) - 1), message.err);
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wold-style-cast"  // In librdkafka's macros.
 // Hands all records over; false: one of them could not be, and `reports` says why.
 bool KafkaCluster::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
                            Reports& reports) {
   reports_ = &reports;
   ++round_;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    const Outgoing& record = records[i];
-    const auto tag = reinterpret_cast<void*>(round_ << index_bits | i);
-    rd_kafka_headers_t* headers = rd_kafka_headers_new(record.headers.size());
-    for (const auto& header : record.headers) {
-      rd_kafka_header_add(headers, header.name.data(), static_cast<ssize_t>(header.name.size()),
-                          header.value ? static_cast<const void*>(header.value->data()) : nullptr,
-                          header.value ? static_cast<ssize_t>(header.value->size()) : 0);
-    }
-    // librdkafka takes a null pointer for null; an empty buffer may have one.
-    static const std::uint8_t nothing = 0;
-    const auto data = [](const std::optional<Buffer>& bytes) -> void* {
-      if (!bytes) return nullptr;
-      return const_cast<std::uint8_t*>(bytes->empty() ? &nothing : bytes->data());
-    };
-    const auto size = [](const std::optional<Buffer>& bytes) { return bytes ? bytes->size() : 0; };
-    const std::int64_t timestamp =
-        record.timestamp ? std::max<std::int64_t>(0, to_ms(*record.timestamp)) : 0;
     rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
-    do {
-      error = rd_kafka_producev(
-          producer, RD_KAFKA_V_TOPIC(record.topic.c_str()),
-          RD_KAFKA_V_PARTITION(record.partition.value_or(RD_KAFKA_PARTITION_UA)),
-          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-          RD_KAFKA_V_KEY(data(record.key), size(record.key)),
-          RD_KAFKA_V_VALUE(data(record.value), size(record.value)), RD_KAFKA_V_HEADERS(headers),
-          RD_KAFKA_V_TIMESTAMP(timestamp), RD_KAFKA_V_OPAQUE(tag), RD_KAFKA_V_END);
-      if (error == RD_KAFKA_RESP_ERR__QUEUE_FULL) rd_kafka_poll(producer, 10);
-    } while (error == RD_KAFKA_RESP_ERR__QUEUE_FULL);
+    while ((error = produce_one(producer, records[i], round_ << index_bits | i)) ==
+           RD_KAFKA_RESP_ERR__QUEUE_FULL)
+      rd_kafka_poll(producer, 10);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-      rd_kafka_headers_destroy(headers);
       reports.add(i, error);
       return false;
     }
@@ -538,7 +522,37 @@ bool KafkaCluster::produce(rd_kafka_t* producer, std::span<const Outgoing> recor
   return true;
 }
 
-#pragma GCC diagnostic pop
+rd_kafka_resp_err_t KafkaCluster::produce_one(rd_kafka_t* producer, const Outgoing& record,
+                                              std::uintptr_t tag) {
+  KafkaHeaders headers(rd_kafka_headers_new(record.headers.size()));
+  for (const auto& [name, value] : record.headers) {
+    const auto part = part_of(value);
+    rd_kafka_header_add(headers.get(), name.data(), static_cast<ssize_t>(name.size()), part.data,
+                        static_cast<ssize_t>(part.size));
+  }
+  const auto key = part_of(record.key), value = part_of(record.value);
+  std::array<rd_kafka_vu_t, 8> fields{};
+  fields[0].vtype = RD_KAFKA_VTYPE_TOPIC;
+  fields[0].u.cstr = record.topic.c_str();
+  fields[1].vtype = RD_KAFKA_VTYPE_PARTITION;
+  fields[1].u.i32 = record.partition.value_or(RD_KAFKA_PARTITION_UA);
+  fields[2].vtype = RD_KAFKA_VTYPE_MSGFLAGS;
+  fields[2].u.i = RD_KAFKA_MSG_F_COPY;
+  fields[3].vtype = RD_KAFKA_VTYPE_KEY;
+  fields[3].u.mem = {key.data, key.size};
+  fields[4].vtype = RD_KAFKA_VTYPE_VALUE;
+  fields[4].u.mem = {value.data, value.size};
+  fields[5].vtype = RD_KAFKA_VTYPE_HEADERS;
+  fields[5].u.headers = headers.get();
+  fields[6].vtype = RD_KAFKA_VTYPE_TIMESTAMP;  // 0: now.
+  fields[6].u.i64 = record.timestamp ? std::max<std::int64_t>(0, to_ms(*record.timestamp)) : 0;
+  fields[7].vtype = RD_KAFKA_VTYPE_OPAQUE;
+  fields[7].u.ptr = reinterpret_cast<void*>(tag);
+  if (const KafkaError error(rd_kafka_produceva(producer, fields.data(), fields.size())); error)
+    return rd_kafka_error_code(error.get());
+  static_cast<void>(headers.release());  // They are the message's now.
+  return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
 
 Transacted KafkaCluster::abort(rd_kafka_t* producer, Transacted done) {
   done.outcome = Outcome::aborted;

@@ -37,6 +37,7 @@ using KafkaTopic = KafkaOwned<rd_kafka_topic_t, rd_kafka_topic_destroy>;
 using KafkaPartitions =
     KafkaOwned<rd_kafka_topic_partition_list_t, rd_kafka_topic_partition_list_destroy>;
 using KafkaMetadata = KafkaOwned<const struct rd_kafka_metadata, rd_kafka_metadata_destroy>;
+using KafkaHeaders = KafkaOwned<rd_kafka_headers_t, rd_kafka_headers_destroy>;
 using KafkaGroupMetadata =
     KafkaOwned<rd_kafka_consumer_group_metadata_t, rd_kafka_consumer_group_metadata_destroy>;
 

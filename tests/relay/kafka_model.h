@@ -58,6 +58,7 @@ struct ModelTransaction {
   WallTime decided{};
   std::vector<SourceOffset> offsets;
   std::string owner;
+  std::set<std::pair<std::string, PartitionIndex>> logs{};  // In which it has entries.
 };
 
 class KafkaModel {
@@ -79,11 +80,17 @@ class KafkaModel {
   }
   Offset end_of(const Log& log) { return ends[log]; }
   Offset stable_end(const Log& log) {
-    for (const auto& entry : logs[log])
-      if (is_undecided(entry)) return entry.offset;
-    return ends[log];
+    // It never goes back.
+    Offset& known = stable_.try_emplace(log, 0).first->second;
+    for (auto entry = first_from(log, known); entry != logs[log].end(); ++entry)
+      if (is_undecided(*entry)) return known = entry->offset;
+    return known = ends[log];
+  }
+  std::vector<ModelEntry>::iterator first_from(const Log& log, Offset offset) {
+    return std::ranges::lower_bound(logs[log], offset, {}, &ModelEntry::offset);
   }
   void append(const Log& log, Outgoing record, int transaction, WallTime polled = {}) {
+    if (transaction >= 0) transactions[static_cast<std::size_t>(transaction)].logs.insert(log);
     logs[log].push_back({ends[log]++, std::move(record), transaction, now, polled});
   }
 
@@ -99,11 +106,7 @@ class KafkaModel {
     auto& transaction = transactions[static_cast<std::size_t>(id)];
     transaction.state = state;
     transaction.decided = now;
-    for (auto& [log, entries] : logs) {
-      const bool is_in = std::ranges::any_of(
-          entries, [id](const ModelEntry& entry) { return entry.transaction == id; });
-      if (is_in) ++ends[log];  // A marker takes an offset.
-    }
+    for (const auto& log : transaction.logs) ++ends[log];  // A marker takes an offset.
     if (state != State::committed) return;
     for (const auto& [source, next] : transaction.offsets) {
       // Of two transactions the offset counts that was sent last, whichever marker comes last.
@@ -195,6 +198,7 @@ class KafkaModel {
  private:
   std::size_t decided_ = 0;  // All before it are.
   std::map<Source, int> committed_by_;
+  std::map<Log, Offset> stable_;
 };
 
 struct Crash {};
@@ -235,12 +239,12 @@ class ModelCluster final : public Cluster {
       const Offset behind = kafka_.end_of(log) - *position;
       if (behind > static_cast<Offset>(max_fetched) && chance_(50)) continue;
       std::size_t fetched = 0;
-      for (const auto& entry : kafka_.logs[log]) {
-        if (entry.offset < *position) continue;
+      for (auto entry = kafka_.first_from(log, *position); entry != kafka_.logs[log].end();
+           ++entry) {
         if (++fetched > max_fetched) break;
         polled.records.emplace_back(
-            source, SourceRecord{entry.offset, *entry.record.timestamp, *entry.record.value});
-        position = entry.offset + 1;
+            source, SourceRecord{entry->offset, *entry->record.timestamp, *entry->record.value});
+        position = entry->offset + 1;
       }
       if (*position == kafka_.end_of(log) && ends_[source] != *position)
         polled.ends.push_back({source, *position});
@@ -381,11 +385,11 @@ class ModelCluster final : public Cluster {
     for (auto& [source, position] : rows_) {
       const auto log = state_log(source);
       const Offset end = kafka_.stable_end(log);
-      for (const auto& entry : kafka_.logs[log]) {
-        if (entry.offset < position || entry.offset >= end) continue;
-        if (kafka_.is_committed(entry)) {
-          const auto& key = *entry.record.key;
-          polled.rows.push_back({source, std::string(key.begin(), key.end()), entry.record.value});
+      for (auto entry = kafka_.first_from(log, position);
+           entry != kafka_.logs[log].end() && entry->offset < end; ++entry) {
+        if (kafka_.is_committed(*entry)) {
+          const auto& key = *entry->record.key;
+          polled.rows.push_back({source, std::string(key.begin(), key.end()), entry->record.value});
         }
       }
       position = std::max(position, end);
