@@ -112,7 +112,7 @@ struct KafkaCluster::Reports {
 };
 
 bool may_be_source(const std::string& glob, const std::string& topic) {
-  return matches_glob(glob, topic) && topic.find(state_mark) == std::string::npos &&
+  return matches_glob(glob, topic) && !topic.contains(state_mark) &&
          !topic.ends_with(invalid_suffix) && !topic.starts_with("__");
 }
 

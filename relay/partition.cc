@@ -141,7 +141,7 @@ std::expected<std::string, std::string> Partition::target_of(
     if (asked) return std::unexpected("x-deliver-to: given twice");
     asked = header.value ? std::string(as_text(*header.value)) : std::string{};
   }
-  const std::string usual = default_target(source_.topic);
+  std::string usual = default_target(source_.topic);
   if (!asked) {
     if (!usual.empty()) return usual;
     return std::unexpected(

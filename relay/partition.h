@@ -126,7 +126,7 @@ class Partition {
  private:
   struct Planning;
 
-  void take(const SourceRecord& record, Planning& planning) const;
+  void take(const SourceRecord& source, Planning& planning) const;
   void take_id(const std::string& id, Planning& planning, std::uint64_t& count) const;
   void make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
                     std::string reason, Planning& planning) const;
