@@ -170,9 +170,11 @@ Result<KafkaClient> KafkaCluster::open_producer(const std::string& transactional
   std::vector<std::string> properties{
       "client.id=" + options_.client_id, "bootstrap.servers=" + options_.brokers,
       "reconnect.backoff.max.ms=1000", "transaction.timeout.ms=15000",
-      // Between two transactions of one producer it is waited for
-      // markers; with the default of 100 ms that is most of the lag.
-      "retry.backoff.ms=5", "linger.ms=2", "message.max.bytes=100000000",
+      // A producer's next transaction waits for the markers of its last one; with the default of
+      // 100 ms that is most of the lag.
+      "retry.backoff.ms=5",
+      // The first record of a topic waits for its leader.
+      "topic.metadata.refresh.fast.interval.ms=20", "linger.ms=2", "message.max.bytes=100000000",
       "queue.buffering.max.messages=200000", "queue.buffering.max.kbytes=262144"};
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   properties.emplace_back("enable.idempotence=true");
