@@ -136,14 +136,11 @@ struct Question {
   // The place behind which the page begins: due, topic, partition, offset.
   std::optional<std::tuple<std::int64_t, std::string, PartitionIndex, Offset>> after;
 
-  bool wants(const PendingShown& shown) const {
-    return (!topic || shown.source.topic == *topic) &&
-           (!partition || shown.source.partition == *partition) &&
-           (!id || matches_glob(*id, shown.record.id)) && (!after || *after < place_of(shown));
-  }
-  static std::tuple<std::int64_t, std::string, PartitionIndex, Offset> place_of(
-      const PendingShown& shown) {
-    return {to_ms(shown.record.due), shown.source.topic, shown.source.partition, shown.offset};
+  bool wants(const Source& source, Offset offset, const Pending& record) const {
+    return (!topic || source.topic == *topic) && (!partition || source.partition == *partition) &&
+           (!id || matches_glob(*id, record.id)) &&
+           (!after ||
+            *after < std::tuple(to_ms(record.due), source.topic, source.partition, offset));
   }
 };
 
@@ -243,7 +240,9 @@ HttpAnswer AdminServer::delayed(const std::string& path, const std::string& quer
     if (const auto wrong = set_parameter(question, name, *value); !wrong.empty())
       return refuse(400, wrong);
   }
-  const auto wanted = [&](const PendingShown& shown) { return question.wants(shown); };
+  const auto wanted = [&](const Source& source, Offset offset, const Pending& record) {
+    return question.wants(source, offset, record);
+  };
   if (path == "/delayed/count") return {200, dump({{"pending", member_.count(wanted)}})};
   const auto records = member_.pending(wanted, question.limit);
   RelayJson json{{"records", RelayJson::array()}, {"next", nullptr}};

@@ -373,17 +373,16 @@ bool Member::is_ready() const {
          });
 }
 
-std::vector<PendingShown> Member::pending(const std::function<bool(const PendingShown&)>& wanted,
-                                          std::size_t limit) const {
+std::vector<PendingShown> Member::pending(const Wanted& wanted, std::size_t limit) const {
   const std::lock_guard lock(mutex_);
   std::vector<PendingShown> all;
   for (const auto& [source, held] : held_) {
     std::size_t found = 0;
     for (const auto& [due, offset] : held.partition.pending().by_due()) {
       if (found >= limit) break;
-      PendingShown shown{source, offset, *held.partition.pending().find(offset)};
-      if (!wanted(shown)) continue;
-      all.push_back(std::move(shown));
+      const Pending& record = *held.partition.pending().find(offset);
+      if (!wanted(source, offset, record)) continue;
+      all.push_back({source, offset, record});
       ++found;
     }
   }
@@ -394,12 +393,13 @@ std::vector<PendingShown> Member::pending(const std::function<bool(const Pending
   return all;
 }
 
-std::size_t Member::count(const std::function<bool(const PendingShown&)>& wanted) const {
+std::size_t Member::count(const Wanted& wanted) const {
   const std::lock_guard lock(mutex_);
   std::size_t all = 0;
   for (const auto& [source, held] : held_) {
-    for (const auto& [due, offset] : held.partition.pending().by_due())
-      if (wanted({source, offset, *held.partition.pending().find(offset)})) ++all;
+    const auto& pending = held.partition.pending();
+    for (const auto& [due, offset] : pending.by_due())
+      if (wanted(source, offset, *pending.find(offset))) ++all;
   }
   return all;
 }

@@ -105,10 +105,11 @@ class Member {
   MemberStatus status() const;
   // Has an assignment, and all of it is owned.
   bool is_ready() const;
-  // The first `limit` of all, in due order.
-  std::vector<PendingShown> pending(const std::function<bool(const PendingShown&)>& wanted,
-                                    std::size_t limit) const;
-  std::size_t count(const std::function<bool(const PendingShown&)>& wanted) const;
+  // Chooses without a copy of the record.
+  using Wanted = std::function<bool(const Source&, Offset, const Pending&)>;
+  // The first `limit` of those that are wanted, in due order.
+  std::vector<PendingShown> pending(const Wanted& wanted, std::size_t limit) const;
+  std::size_t count(const Wanted& wanted) const;
 
  private:
   struct Held {
