@@ -37,6 +37,7 @@ import test_package  # noqa: E402,F401
 import test_page  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
 import test_quotas  # noqa: E402,F401
+import test_relay  # noqa: E402,F401
 import test_sasl_ssl  # noqa: E402,F401
 import test_security  # noqa: E402,F401
 import test_settings  # noqa: E402,F401

@@ -1,0 +1,136 @@
+#include "cli/commands/relay.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "base/log_thread.h"
+#include "cli/command_tree.h"
+#include "cli/io/exit_status.h"
+#include "cli/io/host_port.h"
+#include "cli/io/interrupt.h"
+#include "cli/kafka/loopback_check.h"
+#include "cli/kafka/settings.h"
+#include "cli/options.h"
+#include "relay/options.h"
+#include "relay/relay.h"
+#include "server/system_clock.h"
+
+namespace tarry::cli {
+namespace {
+
+struct RelayCommand {
+  relay::RelayOptions relay;
+  std::string admin = "127.0.0.1:8081";
+  std::string delivery = "exactly-once";
+  std::string memory = "1GiB";
+};
+
+std::optional<std::size_t> bytes_in(std::string_view text) {
+  std::size_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc{} || number == 0) return std::nullopt;
+  const std::string_view unit(read.ptr, text.data() + text.size());
+  for (const auto& [name, shift] : {std::pair{"", 0u}, {"KiB", 10u}, {"MiB", 20u}, {"GiB", 30u}}) {
+    if (unit == name && number <= (std::size_t{1} << 50) >> shift) return number << shift;
+  }
+  return std::nullopt;
+}
+
+int run(const RelayCommand& command) {
+  auto options = command.relay;
+  if (command.delivery == "at-least-once") {
+    options.delivery = relay::Delivery::at_least_once;
+  } else if (command.delivery != "exactly-once") {
+    return usage_error(fmt::format("--delivery {}: give exactly-once or at-least-once",
+                                   printable(command.delivery)));
+  }
+  const auto memory = bytes_in(command.memory);
+  if (!memory)
+    return usage_error(
+        fmt::format("--memory {}: give a size such as 512MiB or 2GiB", printable(command.memory)));
+  options.memory = *memory;
+  const auto admin = parse_host_port(command.admin);
+  if (!admin) return usage_error(fmt::format("--admin: {}", admin.error().message));
+  options.admin_host = admin->host;
+  std::from_chars(admin->port.data(), admin->port.data() + admin->port.size(), options.admin_port);
+  for (const auto& property : options.properties)
+    if (const auto checked = check_property(property); !checked)
+      return usage_error(fmt::format("-X {}", checked.error().message));
+  if (const auto checked = relay::check(options); !checked)
+    return usage_error(checked.error().message);
+  if (all_refused_on_loopback(options.brokers))
+    return failure(fmt::format("--brokers {}: nothing listens there", printable(options.brokers)));
+
+  const LogThread log;
+  set_log_level(LogLevel::info);
+  ::umask(077);  // No other user may read the data directory.
+  end_in_order_on_signals();
+  const server::SystemClock clock;
+  server::SystemRandom random;
+  auto member = relay::Relay::open(options, TARRY_VERSION, clock, random);
+  if (!member) return failure(member.error().message);
+  (*member)->run(was_interrupted, [&] {
+    fmt::print("relay ready brokers={} admin={} data={} group={} pid={}\n", options.brokers,
+               (*member)->admin(), (*member)->data(), options.group, ::getpid());
+    std::fflush(stdout);
+  });
+  log_info("relay", "stopped in order");
+  return done;
+}
+
+}  // namespace
+
+void add_relay(CLI::App& program, Chosen& chosen) {
+  auto command = std::make_shared<RelayCommand>();
+  auto* app = program.add_subcommand(
+      "relay", "Delays the records of a Kafka cluster, as a member of a consumer group");
+  const auto add = [&](const char* names, auto& value, const char* text, const char* help) {
+    return app->add_option(names, value, help)->option_text(text)->take_last();
+  };
+  add("-b,--brokers", command->relay.brokers, "HOST:PORT[,...]",
+      "The addresses of the cluster (default $TARRY_BROKERS)")
+      ->envname("TARRY_BROKERS")
+      ->required();
+  add("--source", command->relay.source, "GLOB",
+      "The topics whose records are delayed (default *.delayed)");
+  add("--group", command->relay.group, "NAME",
+      "The consumer group of all members; the state topics begin with its name (default relay)");
+  add("--delivery", command->delivery, "exactly-once|at-least-once",
+      "at-least-once is faster, and may deliver a record twice (default exactly-once)");
+  add("--deliver-to", command->relay.deliver_to, "GLOB",
+      "The topics that the header x-deliver-to may name (default: only that of the source's name "
+      "without .delayed)");
+  app->add_flag(
+      "--same-partition", command->relay.same_partition,
+      "A record goes to the partition of its source's number (default: by its key, as the "
+      "Java client does it)");
+  add("--data", command->relay.data, "DIR",
+      "The directory with this member's name (default ./tarry-relay)");
+  add("--instance", command->relay.instance, "ID",
+      "The name of this member in /status and logs (default: made once, and kept in the data "
+      "directory)");
+  add("--memory", command->memory, "SIZE",
+      "The most memory for pending records; above it no more are taken in (default 1GiB)");
+  add("--admin", command->admin, "HOST:PORT",
+      "The address of this member's admin over HTTP, port 0: a free port (default 127.0.0.1:8081)");
+  add_repeated(*app, "-X", command->relay.properties, "Sets a property of librdkafka, as SASL, TLS")
+      ->option_text("KEY=VALUE")
+      ->check(is_key_value);
+  add_examples(*app,
+               {"tarry relay --brokers kafka-1:9092,kafka-2:9092 --data /var/lib/tarry-relay",
+                "tarry relay -b 127.0.0.1:9092 --source 'shop.*.delayed' --deliver-to 'shop.*'"});
+  app->callback([command, &chosen] { chosen.run = [command] { return run(*command); }; });
+}
+
+}  // namespace tarry::cli

@@ -1,0 +1,158 @@
+#pragma once
+
+// Cluster: Kafka, as a member of the relay sees it.  KafkaCluster is the real one; the simulation
+// of tests/relay has a small model of it.
+//
+//   source      orders.delayed-3                     records to be delayed, read committed
+//   state       relay-pending-orders.delayed-3       compacted: handle -> pending record
+//   target      orders                               what is due
+//   invalid     orders.delayed.invalid-3             records that cannot be understood, with
+//   x-error
+//
+// Everything is called on one thread, and nothing of the consumer group happens but in poll().  So
+// no transaction is open while partitions come and go, and the generation with which transact()
+// commits is that of the last poll().
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace tarry::relay {
+
+// A partition of a source topic.
+struct Source {
+  std::string topic;
+  PartitionIndex partition = 0;
+
+  auto operator<=>(const Source&) const = default;
+  std::string text() const { return topic + "-" + std::to_string(partition); }
+};
+
+// A record of a source topic.
+struct SourceRecord {
+  Offset offset = 0;
+  WallTime timestamp{};  // The producer's, or that of the append.
+  Buffer body;           // As in Kafka's format: key, value, headers (records::parse_record_body).
+};
+
+struct OutgoingHeader {
+  std::string name;
+  std::optional<Buffer> value;
+};
+
+// A record to be produced.
+struct Outgoing {
+  enum class Kind { target, invalid, row };
+
+  Kind kind = Kind::target;
+  std::string topic;
+  std::optional<PartitionIndex> partition;  // Empty: by the key, as the Java client does it.
+  std::optional<Buffer> key;
+  std::optional<Buffer> value;
+  std::vector<OutgoingHeader> headers;
+  std::optional<WallTime> timestamp;
+  Source source;       // Where it comes from, and
+  Offset offset = -1;  // its record's offset there.
+
+  std::size_t bytes() const { return 64 + (key ? key->size() : 0) + (value ? value->size() : 0); }
+};
+
+struct SourceOffset {
+  Source source;
+  Offset next = 0;  // The first one that is not taken in.
+};
+
+struct Transaction {
+  std::vector<SourceOffset> offsets;  // Sent first: they fence a member of an old generation.
+  std::vector<Outgoing> records;
+
+  bool empty() const { return offsets.empty(); }
+};
+
+struct RowRead {
+  Source source;
+  std::string key;
+  std::optional<Buffer> value;  // Empty: a tombstone.
+};
+
+struct Polled {
+  std::vector<Source> lost;      // They are to be dropped before anything else.
+  std::vector<Source> assigned;  // New ones.  Reading begins at their committed offsets.
+  bool changed = false;          // The group has given an assignment, perhaps an empty one.
+  std::vector<std::pair<Source, SourceRecord>> records;
+  std::vector<SourceOffset> ends;  // Everything before it was read, and nothing more was there.
+  std::vector<RowRead> rows;
+  std::vector<SourceOffset> row_ends;  // The same of state partitions, up to the stable offset.
+  bool disturbed = false;              // A broker went away.
+};
+
+struct Committed {
+  bool is_stable = false;      // No transaction that would change it is open.
+  std::optional<Offset> next;  // Empty: nothing was committed.
+  std::string owner;           // The producers of the member that committed it.
+};
+
+enum class Outcome {
+  committed,
+  aborted,  // Nothing of it was done.
+  unknown,  // Perhaps; renew() settles it.
+};
+
+struct Transacted {
+  Outcome outcome = Outcome::committed;
+  // Records that Kafka will never take, by their index, with the reason.  The outcome is `aborted`.
+  std::vector<std::pair<std::size_t, std::string>> refused;
+  std::string error;  // Unless it is committed.
+};
+
+class Cluster {
+ public:
+  virtual ~Cluster() = default;
+
+  // What has come; waits for the first thing.  Without `take_records` no record is read from the
+  // sources, and the others go on.
+  virtual Polled poll(std::chrono::milliseconds wait, bool take_records) = 0;
+
+  // Topics for the state and the records of these sources exist and are as they have to be.
+  virtual Result<> prepare(std::span<const Source> sources) = 0;
+  // The topic exists, or was made with as many partitions as the source has.
+  virtual Result<> prepare_target(const std::string& topic, const Source& source) = 0;
+
+  // The committed offsets, in the order of `sources`.
+  virtual Result<std::vector<Committed>> committed(std::span<const Source> sources) = 0;
+  // The end of the source as consumers see it, and that of the state partition with what is not
+  // committed.
+  virtual Result<Offset> source_end(const Source& source) = 0;
+  virtual Result<Offset> state_end(const Source& source) = 0;
+
+  // The state partition is read from its beginning; poll() has the rows.
+  virtual Result<> start_rows(const Source& source) = 0;
+  virtual void stop_rows(const Source& source) = 0;
+
+  // All of it or nothing.
+  virtual Transacted transact(const Transaction& transaction) = 0;
+  // Without a transaction: `aborted` if some are not there; those that are may be there twice
+  // later.
+  virtual Transacted send(std::span<const Outgoing> records) = 0;
+
+  // Ends the open transactions of these producers, whose member may be dead.
+  virtual Result<> settle(const std::string& owner) = 0;
+  // Our own producers, written with each offset.
+  virtual const std::string& owner() const = 0;
+  // New producers in place of those that failed; when it has succeeded, no transaction of the old
+  // ones is undecided.
+  virtual Result<> renew() = 0;
+};
+
+}  // namespace tarry::relay

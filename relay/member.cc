@@ -1,0 +1,407 @@
+#include "relay/member.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+
+namespace tarry::relay {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+std::int64_t ms_between(MonoTime from, MonoTime to) {
+  return std::chrono::floor<milliseconds>(to - from).count();
+}
+
+// While a partition is taken over, its logs are looked at this often.
+constexpr milliseconds look_again{20};
+constexpr milliseconds look_at_rows{1};
+constexpr milliseconds settle_again{5'000};
+
+}  // namespace
+
+std::string_view name_of(Stage stage) {
+  switch (stage) {
+    case Stage::finding:
+      return "finding";
+    case Stage::loading:
+      return "loading";
+    case Stage::reading:
+      return "reading";
+    case Stage::owned:
+      return "owned";
+  }
+  return "?";
+}
+
+Member::Member(Cluster& cluster, const Clock& clock, MemberOptions options)
+    : cluster_(cluster), clock_(clock), options_(std::move(options)) {}
+
+void Member::step(milliseconds longest) {
+  Polled polled = cluster_.poll(wait_time(longest), has_room());
+  // The time of the plan is that of the poll: after it this thread may stand still for a while.
+  const WallTime now = clock_.wall();
+  const MonoTime mono = clock_.mono();
+  for (const auto& source : polled.lost) cluster_.stop_rows(source);
+  take_polled(std::move(polled), mono);
+  if (needs_renewal_) {
+    if (mono < retry_at_) return;
+    if (const auto renewed = cluster_.renew(); !renewed) return stall(renewed.error().message);
+    needs_renewal_ = false;
+    take_over_all();
+  }
+  find_all(mono);
+  for (auto& [source, held] : held_) {
+    if (held.stage == Stage::loading) load(held, mono, now);
+    if (held.stage == Stage::reading) read_to_end(held, mono);
+  }
+  if (!needs_renewal_ && mono >= retry_at_) work(now);
+}
+
+bool Member::has_room() const {
+  std::size_t arrived = 0;
+  for (const auto& [source, held] : held_) arrived += held.partition.arrived_bytes();
+  return arrived < options_.arrived_bytes;
+}
+
+milliseconds Member::wait_time(milliseconds longest) const {
+  const WallTime now = clock_.wall();
+  const MonoTime mono = clock_.mono();
+  milliseconds wait = longest;
+  for (const auto& [source, held] : held_) {
+    if (held.stage == Stage::loading) wait = std::min(wait, look_at_rows);
+    if (held.stage == Stage::finding || held.stage == Stage::reading)
+      wait = std::min(wait, look_again);
+    if (held.stage != Stage::owned) continue;
+    if (held.partition.arrived() > 0 && !status_.is_full) wait = milliseconds{0};
+    if (const auto due = held.partition.next_due())
+      wait = std::min(wait, std::max(*due - now, milliseconds{0}));
+  }
+  if (mono < retry_at_) {
+    wait = std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(retry_at_ - mono)));
+  }
+  return wait;
+}
+
+void Member::take_polled(Polled polled, MonoTime mono) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& source : polled.lost) {
+    if (held_.erase(source) > 0) log_info("relay", "{}: given up", source.text());
+  }
+  for (const auto& source : polled.assigned) {
+    const auto [place, is_new] = held_.try_emplace(source, Held(Partition(source, options_.rules)));
+    if (is_new) begin_take_over(place->second, mono);
+    log_info("relay", "{}: assigned", source.text());
+  }
+  status_.is_assigned = status_.is_assigned || polled.changed;
+  for (auto& [source, record] : polled.records) {
+    if (const auto held = held_.find(source); held != held_.end())
+      held->second.partition.arrive(std::move(record));
+  }
+  for (const auto& end : polled.ends) {
+    if (const auto held = held_.find(end.source); held != held_.end())
+      held->second.read_end = std::max(held->second.read_end, end.next);
+  }
+  for (const auto& row : polled.rows) {
+    const auto held = held_.find(row.source);
+    if (held == held_.end() || held->second.stage != Stage::loading) continue;
+    held->second.stage_since = mono;
+    if (const auto loaded = held->second.partition.load_row(row.key, row.value); !loaded) {
+      ++status_.damaged_rows;
+      log_error("relay", "{}: a row is left out: {}", options_.rules.state_topic(row.source.topic),
+                loaded.error().message);
+    }
+  }
+  for (const auto& end : polled.row_ends) {
+    const auto held = held_.find(end.source);
+    if (held == held_.end() || held->second.stage != Stage::loading) continue;
+    if (end.next > held->second.rows_end) held->second.stage_since = mono;
+    held->second.rows_end = std::max(held->second.rows_end, end.next);
+  }
+  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
+  last_polled_ = mono;
+  if (!was_away && !polled.disturbed) return;
+  for (auto& [source, held] : held_) {
+    if (held.stage != Stage::owned) continue;
+    held.stage = Stage::reading;
+    held.since = held.stage_since = mono;
+    held.target = -1;
+  }
+}
+
+void Member::begin_take_over(Held& held, MonoTime mono) {
+  held.stage = Stage::finding;
+  held.since = mono;
+  held.stage_since = mono;
+  held.target = held.rows_end = -1;
+  held.partition.forget();
+}
+
+void Member::take_over_all() {
+  const MonoTime mono = clock_.mono();
+  for (auto& [source, held] : held_) cluster_.stop_rows(source);
+  const std::lock_guard lock(mutex_);
+  for (auto& [source, held] : held_) begin_take_over(held, mono);
+  prepared_sources_.clear();
+  prepared_targets_.clear();
+  ++status_.renewed;
+}
+
+// Frees a log that waits for a transaction of the last owner.
+void Member::free_log(Held& held, MonoTime mono) {
+  if (mono - held.stage_since < options_.stuck_after) return;
+  held.stage_since = mono;
+  if (held.last_owner.empty() || held.last_owner == cluster_.owner()) return;
+  // Once for all partitions of that member.
+  auto& settled_at = settled_at_[held.last_owner];
+  if (settled_at != MonoTime{} && mono - settled_at < settle_again) return;
+  settled_at = mono;
+  log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
+           held.partition.source().text(), held.last_owner);
+  if (const auto settled = cluster_.settle(held.last_owner); !settled)
+    log_warn("relay", "{}: {}", held.last_owner, settled.error().message);
+}
+
+void Member::find_all(MonoTime mono) {
+  if (mono < retry_at_) return;
+  std::vector<Source> sources, unprepared;
+  for (const auto& [source, held] : held_) {
+    if (held.stage != Stage::finding) continue;
+    sources.push_back(source);
+    if (!prepared_sources_.contains(source)) unprepared.push_back(source);
+  }
+  if (sources.empty()) return;
+  if (!unprepared.empty()) {
+    if (const auto prepared = cluster_.prepare(unprepared); !prepared)
+      return stall(prepared.error().message);
+    prepared_sources_.insert(unprepared.begin(), unprepared.end());
+  }
+  const auto committed = cluster_.committed(sources);
+  if (!committed) return stall(committed.error().message);
+  std::vector<std::pair<Source, Committed>> stable;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    Held& held = held_.at(sources[i]);
+    const Committed& each = (*committed)[i];
+    held.last_owner = each.owner;
+    if (each.is_stable) {
+      stable.emplace_back(sources[i], each);
+    } else {
+      free_log(held, mono);
+    }
+  }
+  if (!stable.empty()) found(stable, mono);
+}
+
+// Their offsets are stable: whatever an owner before us did is committed or will never be.
+void Member::found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono) {
+  Transaction transaction;
+  for (const auto& [source, committed] : stable)
+    transaction.offsets.push_back({source, committed.next.value_or(0)});
+  const auto done = cluster_.transact(transaction);
+  if (done.outcome != Outcome::committed) return failed(done, {});
+  for (const auto& [source, committed] : stable) {
+    const auto end = cluster_.state_end(source);
+    if (!end) return stall(end.error().message);
+    if (const auto started = cluster_.start_rows(source); !started)
+      return stall(started.error().message);
+    const std::lock_guard lock(mutex_);
+    Held& held = held_.at(source);
+    held.stage = Stage::loading;
+    held.stage_since = mono;
+    held.committed = committed.next.value_or(0);
+    held.target = *end;
+  }
+}
+
+void Member::load(Held& held, MonoTime mono, WallTime now) {
+  if (held.rows_end < held.target) return free_log(held, mono);
+  cluster_.stop_rows(held.partition.source());
+  const std::lock_guard lock(mutex_);
+  held.partition.begin(held.committed, now);
+  held.stage = Stage::reading;
+  held.target = -1;
+  held.stage_since = {};
+}
+
+void Member::read_to_end(Held& held, MonoTime mono) {
+  if (held.target < 0) {
+    if (held.stage_since != MonoTime{} && mono - held.stage_since < look_again) return;
+    const auto end = cluster_.source_end(held.partition.source());
+    const std::lock_guard lock(mutex_);
+    held.stage_since = mono;
+    if (end) held.target = *end;
+    return;
+  }
+  const bool was_read = std::max(held.partition.arrived_end(), held.read_end) >= held.target;
+  // When no record can be taken in for lack of memory, only delivery makes room.
+  if (!status_.is_full && (!was_read || held.partition.arrived() > 0)) return;
+  const std::lock_guard lock(mutex_);
+  held.stage = Stage::owned;
+  held.took_ms = ms_between(held.since, mono);
+  log_info("relay", "{}: owned after {} ms with {} pending", held.partition.source().text(),
+           *held.took_ms, held.partition.pending().size());
+}
+
+void Member::work(WallTime now) {
+  Transaction transaction;
+  std::vector<std::pair<Held*, Work>> works;
+  Limits left = options_.limits;
+  std::size_t pending_bytes = 0;
+  for (const auto& [source, held] : held_) pending_bytes += held.partition.pending().bytes();
+  bool is_full = false;
+  for (auto& [source, held] : held_) {
+    if (held.stage != Stage::reading && held.stage != Stage::owned) continue;
+    const std::size_t own = held.partition.pending().bytes();
+    Limits limits = left;
+    limits.pending_bytes = options_.limits.pending_bytes > pending_bytes
+                               ? own + (options_.limits.pending_bytes - pending_bytes)
+                               : 0;
+    Work each = held.partition.plan(now, held.stage == Stage::owned, limits);
+    is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0);
+    if (each.empty()) continue;
+    left.arrivals -= std::min(left.arrivals, each.taken);
+    left.deliveries -= std::min<std::size_t>(left.deliveries, each.counts.delivered);
+    transaction.offsets.push_back({source, each.next});
+    std::ranges::move(each.records, std::back_inserter(transaction.records));
+    each.records.clear();
+    works.emplace_back(&held, std::move(each));
+  }
+  if (is_full != status_.is_full) {
+    const std::lock_guard lock(mutex_);
+    status_.is_full = is_full;
+    if (is_full)
+      log_error("relay",
+                "pending records take {} bytes of memory; --memory allows {}: no more are taken in "
+                "until some are delivered",
+                pending_bytes, options_.limits.pending_bytes);
+  }
+  if (works.empty() || !prepare_targets(transaction.records)) return;
+  if (options_.delivery == Delivery::at_least_once && !send_first(transaction)) return;
+  const auto done = cluster_.transact(transaction);
+  if (done.outcome != Outcome::committed) return failed(done, transaction.records);
+  const WallTime committed = clock_.wall();
+  const MonoTime mono = clock_.mono();
+  const std::lock_guard lock(mutex_);
+  status_.stalled.clear();
+  ++status_.transactions;
+  for (auto& [held, each] : works) {
+    status_.counts.add(each.counts);
+    for (const auto due : each.delivered_due) {
+      if (due > committed) ++status_.early;
+      lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
+               mono);
+    }
+    held->partition.apply(std::move(each));
+  }
+}
+
+bool Member::prepare_targets(const std::vector<Outgoing>& records) {
+  for (const auto& record : records) {
+    if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(record.topic)) continue;
+    if (const auto prepared = cluster_.prepare_target(record.topic, record.source); !prepared) {
+      stall(prepared.error().message);
+      return false;
+    }
+    prepared_targets_.insert(record.topic);
+  }
+  return true;
+}
+
+// At least once: the records go to their targets before the transaction that forgets them.
+bool Member::send_first(Transaction& transaction) {
+  std::vector<Outgoing> targets, others;
+  for (auto& record : transaction.records)
+    (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
+  transaction.records = std::move(others);
+  if (targets.empty()) return true;
+  const auto sent = cluster_.send(targets);
+  if (sent.outcome == Outcome::committed) return true;
+  failed(sent, targets);
+  return false;
+}
+
+void Member::failed(const Transacted& done, const std::vector<Outgoing>& records) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++status_.aborted;
+  }
+  prepared_targets_.clear();  // One of them may have been deleted.
+  needs_renewal_ = needs_renewal_ || done.outcome == Outcome::unknown;
+  for (const auto& [index, reason] : done.refused) {
+    const Outgoing& record = records.at(index);
+    if (record.kind == Outgoing::Kind::invalid)
+      return stall(fmt::format("{} refuses the record of {} at {}: {}", record.topic,
+                               record.source.text(), record.offset, reason));
+    const std::lock_guard lock(mutex_);
+    held_.at(record.source)
+        .partition.refuse(record.offset, fmt::format("{} refuses it: {}", record.topic, reason));
+  }
+  if (done.refused.empty()) stall(done.error);
+}
+
+void Member::stall(std::string why) {
+  const std::lock_guard lock(mutex_);
+  if (status_.stalled != why) log_warn("relay", "no progress: {}", why);
+  status_.stalled = std::move(why);
+  retry_at_ = clock_.mono() + options_.retry;
+}
+
+MemberStatus Member::status() const {
+  const std::lock_guard lock(mutex_);
+  MemberStatus status = status_;
+  for (const auto& [source, held] : held_) {
+    status.partitions.push_back({source, held.stage, held.partition.pending().size(),
+                                 held.partition.arrived(), held.partition.next(),
+                                 held.partition.next_due(), held.took_ms});
+    if (held.stage == Stage::owned) ++status.owned;
+    status.pending_bytes += held.partition.pending().bytes();
+  }
+  status.lag = lag_.distribution(clock_.mono()).recent;
+  return status;
+}
+
+bool Member::is_ready() const {
+  const std::lock_guard lock(mutex_);
+  return status_.is_assigned && std::ranges::all_of(held_, [](const auto& each) {
+           return each.second.stage == Stage::owned;
+         });
+}
+
+std::vector<PendingShown> Member::pending(const Wanted& wanted, std::size_t limit) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PendingShown> all;
+  for (const auto& [source, held] : held_) {
+    std::size_t found = 0;
+    for (const auto& [due, offset] : held.partition.pending().by_due()) {
+      if (found >= limit) break;
+      const Pending& record = *held.partition.pending().find(offset);
+      if (!wanted(source, offset, record)) continue;
+      all.push_back({source, offset, record});
+      ++found;
+    }
+  }
+  std::ranges::sort(all, [](const PendingShown& a, const PendingShown& b) {
+    return std::tie(a.record.due, a.source, a.offset) < std::tie(b.record.due, b.source, b.offset);
+  });
+  if (all.size() > limit) all.resize(limit);
+  return all;
+}
+
+std::size_t Member::count(const Wanted& wanted) const {
+  const std::lock_guard lock(mutex_);
+  std::size_t all = 0;
+  for (const auto& [source, held] : held_) {
+    const auto& pending = held.partition.pending();
+    for (const auto& [due, offset] : pending.by_due())
+      if (wanted(source, offset, *pending.find(offset))) ++all;
+  }
+  return all;
+}
+
+}  // namespace tarry::relay

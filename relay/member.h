@@ -1,0 +1,162 @@
+#pragma once
+
+// Member: one member of the relay's group.  It takes source partitions over, moves records from
+// their sources to the state topics and from there to their targets, and gives partitions up.
+//
+//   assigned --> finding --> loading --> reading --> owned
+//                   ^           |            ^         |
+//                   |           |            '---------'-- after a stall or an outage
+//                   '-----------'------------'---------'-- after a commit of unknown outcome
+//
+//   finding   the committed offset is not stable yet: a transaction of the last owner is open. When
+//             it is, this member writes its producers' names with it, for the next owner
+//   loading   the rows are read to where the state partition ended when the offset was stable: then
+//             all that the last owner did is there
+//   reading   records are taken in and none is delivered, until the source was read to where it
+//             ended: an acknowledged cancellation in it counts
+//   owned     records are taken in and delivered
+//
+// step() polls once, then does at most one transaction for all partitions that have something to
+// do. It holds their source offsets, so Kafka refuses it when this member has lost any of them.
+//
+// What always holds
+//   - Nothing of a partition is kept when the group takes it: poll() says so before the next
+//     transaction.
+//   - Nothing changes here but by a transaction that is known to be committed.  When that is not
+//     known the producers are made anew, which settles it, and all partitions are taken over again.
+//   - A log that is stuck behind an open transaction for stuck_after is freed: the producers that
+//   are
+//     named with the last offset are fenced.
+//
+// step() is called on one thread; the views may be called on any: a lock guards what they show.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/histogram.h"
+#include "relay/cluster.h"
+#include "relay/partition.h"
+
+namespace tarry::relay {
+
+enum class Delivery { exactly_once, at_least_once };
+
+struct MemberOptions {
+  Rules rules;
+  Delivery delivery = Delivery::exactly_once;
+  Limits limits{};
+  // Arrived records that are not taken in yet; above it no more are read.
+  std::size_t arrived_bytes = 64u << 20;
+  // A member that was away longer reads the sources to their ends before it delivers.
+  std::chrono::milliseconds stall{1'000};
+  std::chrono::milliseconds stuck_after{1'000};
+  std::chrono::milliseconds retry{200};  // After a failure.
+};
+
+enum class Stage { finding, loading, reading, owned };
+std::string_view name_of(Stage stage);
+
+struct PartitionStatus {
+  Source source;
+  Stage stage = Stage::finding;
+  std::size_t pending = 0, arrived = 0;
+  Offset next = -1;
+  std::optional<WallTime> next_due;
+  std::optional<std::int64_t> take_over_ms;  // How long the take-over took.
+};
+
+struct MemberStatus {
+  std::vector<PartitionStatus> partitions;
+  std::size_t owned = 0;
+  bool is_assigned = false;  // The group has given an assignment, perhaps an empty one.
+  std::string stalled;       // Why the last transaction was not made; empty: it was.
+  std::uint64_t transactions = 0, aborted = 0, renewed = 0, early = 0, damaged_rows = 0;
+  std::size_t pending_bytes = 0;
+  bool is_full = false;  // No memory for more pending records.
+  Counts counts;
+  Histogram lag;  // From the due time to the commit.
+};
+
+struct PendingShown {
+  Source source;
+  Offset offset = 0;
+  Pending record;
+};
+
+class Member {
+ public:
+  Member(Cluster& cluster, const Clock& clock, MemberOptions options);
+
+  // Waits at most `longest` for something to do.
+  void step(std::chrono::milliseconds longest);
+
+  // --- Any thread.
+
+  MemberStatus status() const;
+  // Has an assignment, and all of it is owned.
+  bool is_ready() const;
+  // Chooses without a copy of the record.
+  using Wanted = std::function<bool(const Source&, Offset, const Pending&)>;
+  // The first `limit` of those that are wanted, in due order.
+  std::vector<PendingShown> pending(const Wanted& wanted, std::size_t limit) const;
+  std::size_t count(const Wanted& wanted) const;
+
+ private:
+  struct Held {
+    explicit Held(Partition with) : partition(std::move(with)) {}
+
+    Partition partition;
+    Stage stage = Stage::finding;
+    MonoTime since{};                       // Of the take-over.
+    std::optional<std::int64_t> took_ms{};  // How long it took.
+    MonoTime stage_since{};                 // When something was last tried or seen in this stage.
+    Offset target = -1;                     // loading, reading: where the log has to be read to.
+    Offset committed = 0;                   // loading: the source offset.
+    std::string last_owner{};
+    Offset read_end = -1;  // The source was read to here, as Kafka said,
+    Offset rows_end = -1;  // and so were the rows.
+  };
+
+  void take_polled(Polled polled, MonoTime mono);
+  void begin_take_over(Held& held, MonoTime mono);
+  void take_over_all();
+  void find_all(MonoTime mono);
+  void found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono);
+  void load(Held& held, MonoTime mono, WallTime now);
+  void free_log(Held& held, MonoTime mono);
+  void read_to_end(Held& held, MonoTime mono);
+  void work(WallTime now);
+  bool prepare_targets(const std::vector<Outgoing>& records);
+  bool send_first(Transaction& transaction);
+  void failed(const Transacted& done, const std::vector<Outgoing>& records);
+  void stall(std::string why);
+  std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
+  bool has_room() const;
+
+  Cluster& cluster_;
+  const Clock& clock_;
+  const MemberOptions options_;
+
+  mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
+  std::map<Source, Held> held_;
+  std::set<Source> prepared_sources_;
+  std::set<std::string> prepared_targets_;
+  MemberStatus status_;
+  WindowedHistogram lag_;
+  MonoTime last_polled_{};  // Zero before the first time.
+  MonoTime retry_at_{};     // No transaction before.
+  bool needs_renewal_ = false;
+  std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
+};
+
+}  // namespace tarry::relay

@@ -1,0 +1,55 @@
+#pragma once
+
+// RelayOptions: what `tarry relay` is told, and its defaults.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "relay/member.h"
+
+namespace tarry::relay {
+
+struct RelayOptions {
+  std::string brokers;  // HOST:PORT,...
+  std::string source = "*.delayed";
+  std::string group = "relay";
+  Delivery delivery = Delivery::exactly_once;
+  std::string data = "./tarry-relay";
+  std::string admin_host = "127.0.0.1";
+  std::uint16_t admin_port = 8081;
+  std::string deliver_to;  // Empty: none.
+  bool same_partition = false;
+  std::string instance;  // Empty: the one in the data directory.
+  std::size_t memory = std::size_t{1} << 30;
+  std::vector<std::string> properties;
+};
+
+// Errc::invalid, with the option and its value.
+Result<> check(const RelayOptions& options);
+
+// The absolute data directory, which is made if it is missing, locked for this process, and has the
+// file `instance`: the name of this member.
+class DataDirectory {
+ public:
+  // `random` is for the name, if there is none yet.
+  static Result<DataDirectory> open(const std::string& path, std::uint64_t random);
+  DataDirectory(DataDirectory&& other) noexcept;
+  DataDirectory& operator=(DataDirectory&&) = delete;
+  ~DataDirectory();
+
+  const std::string& path() const { return path_; }
+  const std::string& instance() const { return instance_; }
+
+ private:
+  DataDirectory(std::string path, std::string instance, int lock)
+      : path_(std::move(path)), instance_(std::move(instance)), lock_(lock) {}
+
+  std::string path_;
+  std::string instance_;
+  int lock_;
+};
+
+}  // namespace tarry::relay

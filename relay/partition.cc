@@ -1,0 +1,356 @@
+#include "relay/partition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/ascii_case.h"
+#include "base/assert.h"
+#include "base/glob.h"
+#include "base/log.h"
+#include "delay/header_names.h"
+#include "delay/pending_record.h"
+#include "delay/time_zones.h"
+#include "records/batch_builder.h"
+#include "records/record_batch.h"
+#include "storage/journal_record.h"
+
+namespace tarry::relay {
+namespace {
+
+std::optional<Buffer> copy_of(const std::optional<Bytes>& bytes) {
+  if (!bytes) return std::nullopt;
+  std::optional<Buffer> copy(std::in_place);
+  append_bytes(*copy, *bytes);
+  return copy;
+}
+
+Buffer text_buffer(std::string_view text) {
+  Buffer buffer;
+  append_bytes(buffer, as_bytes(text));
+  return buffer;
+}
+
+}  // namespace
+
+std::string default_target(std::string_view source_topic) {
+  if (source_topic.size() <= source_suffix.size() || !source_topic.ends_with(source_suffix))
+    return {};
+  return std::string(source_topic.substr(0, source_topic.size() - source_suffix.size()));
+}
+
+bool is_topic_name(std::string_view name) {
+  constexpr std::size_t max_name = 249;
+  if (name.empty() || name.size() > max_name || name == "." || name == "..") return false;
+  return std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+void Counts::add(const Counts& more) {
+  taken += more.taken;
+  delivered += more.delivered;
+  cancelled += more.cancelled;
+  replaced += more.replaced;
+  expired += more.expired;
+  invalid += more.invalid;
+}
+
+// A plan while it is made: what is pending is what was, with the changes.
+struct Partition::Planning {
+  WallTime now;
+  Work work;
+  std::size_t bytes = 0;
+  std::map<std::string, std::optional<Offset>> ids{};  // Of the changes.
+};
+
+Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& value) {
+  const auto offset = offset_in_handle(source_, key);
+  if (!offset)
+    return fail(Errc::corrupt,
+                fmt::format("{} is no handle of {}", printable(key), source_.text()));
+  if (!value) {
+    pending_.erase(*offset);
+    return {};
+  }
+  auto record = decode_row(*value);
+  if (!record)
+    return fail(record.error().code, fmt::format("{}: {}", printable(key), record.error().message));
+  if (const auto body = delay::PendingRecordBody::parse(record->body); !body)
+    return fail(body.error().code, fmt::format("{}: {}", printable(key), body.error().message));
+  pending_.put(*offset, std::move(*record));
+  return {};
+}
+
+void Partition::begin(Offset next, WallTime now) {
+  next_ = next;
+  running_since_ = now;
+  while (!arrived_.empty() && arrived_.front().offset < next) {
+    arrived_bytes_ -= arrived_.front().body.size();
+    arrived_.pop_front();
+  }
+}
+
+void Partition::forget() {
+  pending_.clear();
+  refused_.clear();
+}
+
+void Partition::arrive(SourceRecord record) {
+  if (record.offset < arrived_end()) return;  // Read again after a pause.
+  arrived_bytes_ += record.body.size();
+  arrived_.push_back(std::move(record));
+}
+
+std::optional<WallTime> Partition::next_due() const {
+  if (pending_.by_due().empty()) return std::nullopt;
+  return pending_.by_due().begin()->first;
+}
+
+void Partition::refuse(Offset offset, std::string reason) {
+  refused_[offset] = std::move(reason);
+}
+
+Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits) const {
+  Planning planning{now, {}};
+  Work& work = planning.work;
+  work.next = next_;
+  for (const auto& record : arrived_) {
+    if (work.taken >= limits.arrivals || planning.bytes >= limits.bytes ||
+        pending_.bytes() + planning.bytes >= limits.pending_bytes) {
+      break;
+    }
+    take(record, planning);
+    ++work.taken;
+    work.next = record.offset + 1;
+    planning.bytes += record.body.size();
+  }
+  work.counts.taken = work.taken;
+  if (may_deliver) deliver_due(last_due(planning, limits), planning, limits);
+  add_rows(work);
+  return std::move(planning.work);
+}
+
+std::expected<std::string, std::string> Partition::target_of(
+    const records::RecordView& record) const {
+  std::optional<std::string> asked;
+  for (const auto& header : record.headers) {
+    if (!equals_ignoring_case(header.name, deliver_to_header)) continue;
+    if (asked) return std::unexpected("x-deliver-to: given twice");
+    asked = header.value ? std::string(as_text(*header.value)) : std::string{};
+  }
+  std::string usual = default_target(source_.topic);
+  if (!asked) {
+    if (!usual.empty()) return usual;
+    return std::unexpected(
+        fmt::format("x-deliver-to: missing; {} does not end in {}, so its name says no target",
+                    source_.topic, source_suffix));
+  }
+  if (!is_topic_name(*asked))
+    return std::unexpected(fmt::format("x-deliver-to: \"{}\" is no topic name", printable(*asked)));
+  if (*asked == usual || (!rules_.deliver_to.empty() && matches_glob(rules_.deliver_to, *asked)))
+    return *asked;
+  return std::unexpected(fmt::format("x-deliver-to: {} is not allowed: --deliver-to is {}", *asked,
+                                     rules_.deliver_to.empty() ? "not given" : rules_.deliver_to));
+}
+
+void Partition::take(const SourceRecord& source, Planning& planning) const {
+  const auto record = records::parse_record_body(source.body);
+  if (!record) {  // Kafka has checked it; never seen.
+    log_error("relay", "{} at {} is left out: {}", source_.text(), source.offset,
+              record.error().message);
+    return;
+  }
+  const WallTime arrived = to_ms(source.timestamp) < 0 ? planning.now : source.timestamp;
+  const auto refused = refused_.find(source.offset);
+  const auto invalid = [&](std::string reason) {
+    make_invalid(*record, source.timestamp, source.offset, std::move(reason), planning);
+  };
+  if (refused != refused_.end()) return invalid(refused->second);
+  const auto schedule = delay::read_schedule(*record, {}, arrived, planning.now);
+  if (!schedule) return invalid(schedule.error().message);
+  const std::string id(schedule->id);
+  using Kind = delay::Schedule::Kind;
+  if (schedule->kind == Kind::cancel) return take_id(id, planning, planning.work.counts.cancelled);
+  auto target = target_of(*record);
+  if (!target) return invalid(std::move(target.error()));
+  if (schedule->kind == Kind::expired) {
+    ++planning.work.counts.expired;
+    return;
+  }
+  if (schedule->takes_id()) take_id(id, planning, planning.work.counts.replaced);
+  const bool is_plain = schedule->kind == Kind::none;
+  Pending pending;
+  pending.due = is_plain ? std::min(arrived, planning.now) : schedule->due;
+  pending.expires = is_plain ? storage::never_expires : schedule->expires;
+  pending.is_plain = is_plain;
+  if (!is_plain) pending.id = id;
+  pending.target = std::move(*target);
+  delay::PlainHeaders headers;
+  for (const auto& header : record->headers) {
+    // A record without a schedule keeps what is not about the relay.
+    if (equals_ignoring_case(header.name, deliver_to_header)) continue;
+    if (!is_plain && delay::is_taken_out(header.name)) continue;
+    records::append_header(headers.encoded, header.name, header.value);
+    ++headers.count;
+  }
+  delay::append_pending_body(pending.body, source.timestamp, schedule->recurrence.get(), *record,
+                             headers);
+  if (!pending.id.empty()) planning.ids[pending.id] = source.offset;
+  planning.work.changes[source.offset].record = std::move(pending);
+}
+
+// The pending record with this id is pending no more.
+void Partition::take_id(const std::string& id, Planning& planning, std::uint64_t& count) const {
+  if (id.empty()) return;
+  const auto changed = planning.ids.find(id);
+  const auto known = changed != planning.ids.end() ? changed->second : pending_.find_id(id);
+  if (!known) return;
+  planning.work.changes[*known].record.reset();
+  planning.ids[id] = std::nullopt;
+  ++count;
+}
+
+void Partition::make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
+                             std::string reason, Planning& planning) const {
+  Outgoing out{.kind = Outgoing::Kind::invalid,
+               .topic = source_.topic + std::string(invalid_suffix),
+               .partition = source_.partition,
+               .key = copy_of(record.key),
+               .value = copy_of(record.value),
+               .headers = {},
+               .timestamp = timestamp,
+               .source = source_,
+               .offset = offset};
+  for (const auto& header : record.headers)
+    out.headers.push_back({std::string(header.name), copy_of(header.value)});
+  out.headers.push_back({std::string(error_header), text_buffer(reason)});
+  planning.bytes += out.bytes();
+  planning.work.records.push_back(std::move(out));
+  ++planning.work.counts.invalid;
+}
+
+// The last due time that may be delivered.  When records stay behind that have arrived, a
+// cancellation may be among them, and one that is due earlier.
+WallTime Partition::last_due(const Planning& planning, const Limits& limits) const {
+  const bool is_full = pending_.bytes() + planning.bytes >= limits.pending_bytes;
+  if (planning.work.taken == arrived_.size() || is_full) return planning.now;
+  const WallTime next = arrived_[planning.work.taken].timestamp;
+  return to_ms(next) < 0 ? planning.now : std::min(planning.now, next);
+}
+
+void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {
+  std::vector<std::pair<WallTime, Offset>> due;
+  for (const auto& place : pending_.by_due()) {
+    if (place.first > last || due.size() >= limits.deliveries) break;
+    if (!planning.work.changes.contains(place.second)) due.push_back(place);
+  }
+  for (const auto& [offset, change] : planning.work.changes)
+    if (change.record && change.record->due <= last) due.emplace_back(change.record->due, offset);
+  std::ranges::sort(due);
+  if (due.size() > limits.deliveries) due.resize(limits.deliveries);
+  for (const auto& [time, offset] : due) {
+    if (planning.bytes >= 2 * limits.bytes) break;
+    const auto changed = planning.work.changes.find(offset);
+    // A copy: the change is overwritten with what becomes of the record.
+    if (changed != planning.work.changes.end()) {
+      const Pending record = *changed->second.record;
+      deliver(offset, record, planning);
+    } else {
+      deliver(offset, *pending_.find(offset), planning);
+    }
+  }
+}
+
+void Partition::deliver(Offset offset, const Pending& record, Planning& planning) const {
+  Change& change = planning.work.changes[offset];
+  change.record.reset();
+  const auto body = delay::PendingRecordBody::parse(record.body);
+  TARRY_ASSERT(body.has_value(), "a pending record was read whole before it was kept");
+  if (const auto refused = refused_.find(offset); refused != refused_.end())
+    return make_invalid(body->record, body->original, offset, refused->second, planning);
+  if (record.expires <= planning.now) {
+    ++planning.work.counts.expired;
+    return;
+  }
+  WallTime due = record.due;
+  if (!body->recurrence.empty()) {
+    auto recurrence = delay::Recurrence::parse(body->recurrence, delay::TimeZones::of_system());
+    if (!recurrence)
+      return make_invalid(body->record, body->original, offset, recurrence.error().message,
+                          planning);
+    const auto turn = recurrence->turn(record.due, running_since_, {});
+    if (turn.next) {
+      recurrence->take(turn);
+      change.record = record;
+      change.record->due = *turn.next;
+      change.record->body = delay::with_recurrence(record.body, *recurrence);
+    }
+    if (!turn.deliver) return;
+    due = *turn.deliver;
+  }
+  Outgoing out{.kind = Outgoing::Kind::target,
+               .topic = record.target,
+               .partition = rules_.same_partition ? std::optional(source_.partition) : std::nullopt,
+               .key = copy_of(body->record.key),
+               .value = copy_of(body->record.value),
+               .headers = {},
+               .timestamp = record.is_plain ? body->original : due,
+               .source = source_,
+               .offset = offset};
+  for (const auto& header : body->record.headers)
+    out.headers.push_back({std::string(header.name), copy_of(header.value)});
+  if (!record.is_plain) {
+    out.headers.push_back(
+        {std::string(delay::header::scheduled_for), text_buffer(std::to_string(to_ms(due)))});
+    out.headers.push_back(
+        {std::string(delay::header::schedule_handle), text_buffer(handle_of(source_, offset))});
+    planning.work.delivered_due.push_back(due);
+  }
+  planning.bytes += out.bytes();
+  planning.work.records.push_back(std::move(out));
+  ++planning.work.counts.delivered;
+}
+
+// A record that came and went in one work needs no row.
+void Partition::add_rows(Work& work) const {
+  for (auto change = work.changes.begin(); change != work.changes.end();) {
+    const auto& [offset, now] = *change;
+    if (!now.record && pending_.find(offset) == nullptr) {
+      change = work.changes.erase(change);
+      continue;
+    }
+    Outgoing row{.kind = Outgoing::Kind::row,
+                 .topic = rules_.state_topic(source_.topic),
+                 .partition = source_.partition,
+                 .key = text_buffer(handle_of(source_, offset)),
+                 .value = std::nullopt,
+                 .headers = {},
+                 .timestamp = std::nullopt,
+                 .source = source_,
+                 .offset = offset};
+    if (now.record) row.value = encode_row(*now.record);
+    work.records.push_back(std::move(row));
+    ++change;
+  }
+}
+
+void Partition::apply(Work&& work) {
+  for (std::size_t i = 0; i < work.taken; ++i) {
+    refused_.erase(arrived_.front().offset);
+    arrived_bytes_ -= arrived_.front().body.size();
+    arrived_.pop_front();
+  }
+  next_ = work.next;
+  for (auto& [offset, change] : work.changes) {
+    refused_.erase(offset);
+    // Removed first, because a new record may have its id.
+    if (!change.record) pending_.erase(offset);
+  }
+  for (auto& [offset, change] : work.changes)
+    if (change.record) pending_.put(offset, std::move(*change.record));
+}
+
+}  // namespace tarry::relay

@@ -1,0 +1,149 @@
+#pragma once
+
+// Partition: decides what one transaction does for one source partition: pure, without Kafka.
+//
+//   arrive() --> arrived, in the order of the source --plan()--> Work --transact--> apply()
+//                                                       ^                |
+//   load_row() --> pending records --- due -------------'                '-- aborted: nothing; the
+//                                                                            next plan() is made
+//                                                                            anew
+//
+// A Work is what changes and what is sent:
+//
+//   arrives                              row of it    sent
+//   delayed                              written      -
+//   due already, or without a schedule   -            to its target
+//   with the id of a pending record      written      -; the row of that one is removed
+//   cancel                               -            -; the row of the one with that id is removed
+//   invalid                              -            to NAME.invalid, with x-error
+//   pending and due                      removed      to its target
+//   recurring and due                    rewritten    to its target
+//   expired                              removed      -
+//
+// What always holds
+//   - Nothing changes but in apply(), which is called when the transaction is known to be
+//   committed.
+//   - Records are taken in the order of the source, each once.
+//   - Records leave in the order of (due, place in the source).  While records stay behind for the
+//     next Work, only what was due before their timestamps is delivered: a cancellation among them
+//     came later.
+//   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
+
+#include <cstddef>
+#include <deque>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "delay/schedule.h"
+#include "relay/cluster.h"
+#include "relay/pending.h"
+
+namespace tarry::relay {
+
+// What the operator decides about all sources.
+struct Rules {
+  std::string group;
+  std::string deliver_to;  // The topics that x-deliver-to may name (base/glob.h); empty: none.
+  bool same_partition = false;
+
+  std::string state_topic(const std::string& source) const { return group + "-pending-" + source; }
+};
+
+inline constexpr std::string_view source_suffix = ".delayed";
+inline constexpr std::string_view invalid_suffix = ".invalid";
+inline constexpr std::string_view deliver_to_header = "x-deliver-to";
+inline constexpr std::string_view error_header = "x-error";
+
+// orders.delayed -> orders; empty: the name has no such end.
+std::string default_target(std::string_view source_topic);
+bool is_topic_name(std::string_view name);
+
+// The bound of one transaction.
+struct Limits {
+  std::size_t arrivals = 4'000;
+  std::size_t deliveries = 4'000;
+  std::size_t bytes = 8u << 20;
+  // Above it no record is taken in; those that are due leave.
+  std::size_t pending_bytes = std::numeric_limits<std::size_t>::max();
+};
+
+struct Change {
+  std::optional<Pending> record;  // Empty: it is pending no more.
+};
+
+struct Counts {
+  std::uint64_t taken = 0, delivered = 0, cancelled = 0, replaced = 0, expired = 0, invalid = 0;
+
+  void add(const Counts& more);
+};
+
+struct Work {
+  Offset next = -1;       // The source offset to commit.
+  std::size_t taken = 0;  // Of the arrived records.
+  std::vector<Outgoing> records;
+  std::map<Offset, Change> changes;
+  std::vector<WallTime> delivered_due;  // The due time of each scheduled record that is delivered.
+  Counts counts;
+
+  bool empty() const { return taken == 0 && records.empty() && changes.empty(); }
+};
+
+class Partition {
+ public:
+  Partition(Source source, const Rules& rules) : source_(std::move(source)), rules_(rules) {}
+
+  // A row of the state topic, in its order.  An error names the row, which is left out.
+  Result<> load_row(std::string_view key, const std::optional<Buffer>& value);
+  // All rows are loaded, and `next` is committed.
+  void begin(Offset next, WallTime now);
+  // The rows are to be loaded anew; what has arrived stays.
+  void forget();
+
+  void arrive(SourceRecord record);
+
+  Work plan(WallTime now, bool may_deliver, const Limits& limits) const;
+  void apply(Work&& work);
+  // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.
+  void refuse(Offset offset, std::string reason);
+
+  const Source& source() const { return source_; }
+  const PendingRecords& pending() const { return pending_; }
+  Offset next() const { return next_; }  // The first offset that is not taken in; -1: unknown.
+  // The first offset that has not arrived.
+  Offset arrived_end() const { return arrived_.empty() ? next_ : arrived_.back().offset + 1; }
+  std::size_t arrived() const { return arrived_.size(); }
+  std::size_t arrived_bytes() const { return arrived_bytes_; }
+  std::optional<WallTime> next_due() const;
+
+ private:
+  struct Planning;
+
+  void take(const SourceRecord& source, Planning& planning) const;
+  void take_id(const std::string& id, Planning& planning, std::uint64_t& count) const;
+  void make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
+                    std::string reason, Planning& planning) const;
+  WallTime last_due(const Planning& planning, const Limits& limits) const;
+  void deliver_due(WallTime last, Planning& planning, const Limits& limits) const;
+  void deliver(Offset offset, const Pending& record, Planning& planning) const;
+  void add_rows(Work& work) const;
+  std::expected<std::string, std::string> target_of(const records::RecordView& record) const;
+
+  const Source source_;
+  const Rules& rules_;
+  PendingRecords pending_;
+  std::deque<SourceRecord> arrived_;
+  std::size_t arrived_bytes_ = 0;
+  Offset next_ = -1;
+  WallTime running_since_{};               // For missed runs of recurring records.
+  std::map<Offset, std::string> refused_;  // With the reason.
+};
+
+}  // namespace tarry::relay

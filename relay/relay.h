@@ -1,0 +1,48 @@
+#pragma once
+
+// Relay: a member of the relay's group with its admin: what `tarry relay` runs.
+//
+//   open()   takes the data directory and the admin's address, connects, joins the group
+//   run()    until `is_over` says so; then leaves the group in order
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "relay/admin_server.h"
+#include "relay/kafka_cluster.h"
+#include "relay/member.h"
+#include "relay/options.h"
+
+namespace tarry::relay {
+
+class Relay {
+ public:
+  // `clock` outlives it.  Errors are one line that names the option or the topic.
+  static Result<std::unique_ptr<Relay>> open(const RelayOptions& options,
+                                             const std::string& version, const Clock& clock,
+                                             Random& random);
+
+  // `ready` is called once: when the first assignment is complete, or at once if there is no source
+  // topic.
+  void run(const std::function<bool()>& is_over, const std::function<void()>& ready);
+
+  const std::string& admin() const { return admin_->address(); }
+  const std::string& data() const { return data_.path(); }
+
+ private:
+  Relay(RelayOptions options, DataDirectory data)
+      : options_(std::move(options)), data_(std::move(data)) {}
+
+  const RelayOptions options_;
+  DataDirectory data_;
+  std::unique_ptr<KafkaCluster> cluster_;
+  std::unique_ptr<Member> member_;
+  std::unique_ptr<AdminServer> admin_;  // Reads the member, so it goes first.
+  bool has_sources_ = false;            // When it was opened.
+};
+
+}  // namespace tarry::relay

@@ -1,0 +1,21 @@
+"""tarry relay as far as it goes without a Kafka; tests/relay/with_kafka.py has the rest."""
+
+from harness import case, run
+from test_cli import one_line
+
+
+@case("the relay refuses a wrong option with status 2, and a cluster that it cannot use with status 1, in one line each")
+def _(ctx):
+    broker = ctx.broker()
+
+    def relay(*words):
+        data = ctx.directory / "relay"
+        return run(ctx.options.binary, "relay", "--data", str(data), "--admin", "127.0.0.1:0", *words, check=False)
+
+    for words in (["--delivery", "maybe"], ["--memory", "3q"], ["--group", "a/b"], ["--instance", "a b"], ["--source", ""],
+                  ["-X", "no.such=1"], ["--admin", "nowhere"]):
+        one_line(relay("-b", "127.0.0.1:1", *words), 2, words[0], words[1].split("=")[0])
+    one_line(relay("-b", "127.0.0.1:1"), 1, "127.0.0.1:1", "nothing listens")
+    # This broker has no transactions.
+    one_line(relay("-b", broker.brokers), 1, "transactions are not supported")
+    assert (ctx.directory / "relay/instance").read_text().startswith("m")

@@ -1,0 +1,415 @@
+#pragma once
+
+// KafkaModel: the parts of Kafka that the relay's promises depend on, small enough to be believed.
+//
+//   logs           entries with offsets; an entry belongs to a transaction or to none
+//   transactions   open --end()--> prepared --markers--> committed; or aborted
+//                  an entry that is not decided holds the last stable offset
+//   offsets        committed, and those of transactions that are not decided
+//   group          a generation, members, a target for each partition; a partition is granted to
+//                  its target when the member before has let go of it or was expelled
+//
+// What Kafka checks, and when:
+//   offsets in a transaction   the member is in the group, with the group's generation
+//   end of a transaction       the producer's epoch, and nothing of the group: a commit that is
+//   under
+//                              way succeeds after the group has moved on
+//   init of a producer         aborts what is open, finishes what is prepared, fences the old one
+//
+// Controls switch one of these off, or what the relay does about it, so that tests see that they
+// would notice.
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "relay/cluster.h"
+
+namespace tarry::relay {
+
+struct Controls {
+  bool no_fencing = false;            // Any generation is accepted.
+  bool tombstones_apart = false;      // They are written at once, not in the transaction.
+  bool no_wait_for_state = false;     // A new owner does not wait for the last owner's transaction.
+  bool no_reading_to_end = false;     // It delivers before it has read the source to its end.
+  bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
+};
+
+struct ModelEntry {
+  Offset offset = 0;
+  Outgoing record;
+  int transaction = -1;  // None.
+  WallTime appended{};
+  WallTime polled{};  // When the member that wrote it had polled.
+};
+
+struct ModelTransaction {
+  enum class State { open, prepared, committed, aborted };
+  State state = State::open;
+  std::string producer;
+  WallTime begun{};
+  WallTime decided{};
+  std::vector<SourceOffset> offsets;
+  std::string owner;
+  std::set<std::pair<std::string, PartitionIndex>> logs{};  // In which it has entries.
+};
+
+class KafkaModel {
+ public:
+  using Log = std::pair<std::string, PartitionIndex>;
+  using State = ModelTransaction::State;
+  static constexpr std::chrono::milliseconds transaction_timeout{15'000};
+
+  explicit KafkaModel(Controls with) : controls(with) {}
+
+  bool is_undecided(const ModelEntry& entry) const {
+    if (entry.transaction < 0) return false;
+    const State state = transactions[static_cast<std::size_t>(entry.transaction)].state;
+    return state == State::open || state == State::prepared;
+  }
+  bool is_committed(const ModelEntry& entry) const {
+    return entry.transaction < 0 ||
+           transactions[static_cast<std::size_t>(entry.transaction)].state == State::committed;
+  }
+  Offset end_of(const Log& log) { return ends[log]; }
+  Offset stable_end(const Log& log) {
+    // It never goes back.
+    Offset& known = stable_.try_emplace(log, 0).first->second;
+    for (auto entry = first_from(log, known); entry != logs[log].end(); ++entry)
+      if (is_undecided(*entry)) return known = entry->offset;
+    return known = ends[log];
+  }
+  std::vector<ModelEntry>::iterator first_from(const Log& log, Offset offset) {
+    return std::ranges::lower_bound(logs[log], offset, {}, &ModelEntry::offset);
+  }
+  void append(const Log& log, Outgoing record, int transaction, WallTime polled = {}) {
+    if (transaction >= 0) transactions[static_cast<std::size_t>(transaction)].logs.insert(log);
+    logs[log].push_back({ends[log]++, std::move(record), transaction, now, polled});
+  }
+
+  // --- Producers and transactions.
+
+  int begin(const std::string& producer) {
+    auto& begun = transactions.emplace_back();
+    begun.producer = producer;
+    begun.begun = now;
+    return static_cast<int>(transactions.size()) - 1;
+  }
+  void decide(int id, State state) {
+    auto& transaction = transactions[static_cast<std::size_t>(id)];
+    transaction.state = state;
+    transaction.decided = now;
+    for (const auto& log : transaction.logs) ++ends[log];  // A marker takes an offset.
+    if (state != State::committed) return;
+    for (const auto& [source, next] : transaction.offsets) {
+      // Of two transactions the offset counts that was sent last, whichever marker comes last.
+      auto& last = committed_by_.try_emplace(source, -1).first->second;
+      if (last > id) continue;
+      last = id;
+      committed[source] = {true, next, transaction.owner};
+    }
+  }
+  void init(const std::string& producer) {
+    ++epochs[producer];
+    for (std::size_t i = 0; i < transactions.size(); ++i) {
+      if (transactions[i].producer != producer) continue;
+      if (transactions[i].state == State::open) decide(static_cast<int>(i), State::aborted);
+      if (transactions[i].state == State::prepared) decide(static_cast<int>(i), State::committed);
+    }
+  }
+  // Kafka's coordinator: markers of prepared ones, time-outs of open ones.
+  void tick(const std::function<bool()>& writes_markers) {
+    for (std::size_t i = first_open(); i < transactions.size(); ++i) {
+      auto& each = transactions[i];
+      if (each.state == State::prepared && writes_markers())
+        decide(static_cast<int>(i), State::committed);
+      if (each.state == State::open && now - each.begun > transaction_timeout) {
+        ++epochs[each.producer];
+        decide(static_cast<int>(i), State::aborted);
+      }
+    }
+  }
+  std::size_t first_open() {
+    while (decided_ < transactions.size() && transactions[decided_].state != State::open &&
+           transactions[decided_].state != State::prepared)
+      ++decided_;
+    return decided_;
+  }
+  bool is_stable(const Source& source) {
+    for (std::size_t i = first_open(); i < transactions.size(); ++i) {
+      const auto& each = transactions[i];
+      if (each.state != State::open && each.state != State::prepared) continue;
+      for (const auto& offset : each.offsets)
+        if (offset.source == source) return false;
+    }
+    return true;
+  }
+
+  // --- The group.
+
+  void join(int member) {
+    members.insert(member);
+    rebalance();
+  }
+  void leave(int member) {
+    if (members.erase(member) == 0) return;
+    for (auto& [source, owner] : granted)
+      if (owner == member) owner = -1;
+    rebalance();
+  }
+  void rebalance() {
+    ++generation;
+    std::size_t at = shift++;
+    const std::vector<int> all(members.begin(), members.end());
+    for (auto& [source, target] : targets) target = all.empty() ? -1 : all[at++ % all.size()];
+  }
+
+  // As the cleaner does it: of each key the last committed row.  Tombstones stay for a long time.
+  void compact(const Log& log) {
+    const Offset end = stable_end(log);
+    std::map<Buffer, Offset> last;
+    for (const auto& entry : logs[log])
+      if (entry.offset < end && is_committed(entry)) last[*entry.record.key] = entry.offset;
+    std::erase_if(logs[log], [&](const ModelEntry& entry) {
+      return entry.offset < end &&
+             (!is_committed(entry) || last[*entry.record.key] != entry.offset);
+    });
+  }
+
+  const Controls controls;
+  WallTime now = from_ms(1'800'000'000'000);
+  std::map<Log, std::vector<ModelEntry>> logs;
+  std::map<Log, Offset> ends;
+  std::vector<ModelTransaction> transactions;
+  std::map<std::string, int> epochs;  // Of producers.
+  std::map<Source, Committed> committed;
+  std::set<int> members;
+  std::int64_t generation = 0;
+  std::map<Source, int> targets, granted;  // -1: nobody.
+  std::size_t shift = 0;                   // Makes rebalances move partitions.
+
+ private:
+  std::size_t decided_ = 0;  // All before it are.
+  std::map<Source, int> committed_by_;
+  std::map<Log, Offset> stable_;
+};
+
+struct Crash {};
+
+// The Cluster of one incarnation of a member.
+class ModelCluster final : public Cluster {
+ public:
+  // Called where a process may stand still or die: it may run the others, or throw Crash.
+  using Interruption = std::function<void()>;
+  using Chance = std::function<bool(int percent)>;
+  // Of a partition in one poll: more than come in while a member is away for less than a stall.
+  static constexpr std::size_t max_fetched = 12;
+
+  ModelCluster(KafkaModel& kafka, int member, const Rules& rules, Interruption interruption,
+               Chance chance)
+      : kafka_(kafka),
+        member_(member),
+        rules_(rules),
+        interruption_(std::move(interruption)),
+        chance_(std::move(chance)),
+        owner_("g-" + std::to_string(member)) {
+    static_cast<void>(renew());
+    kafka_.join(member_);
+  }
+
+  Polled poll(std::chrono::milliseconds /*wait*/, bool take_records) override {
+    Polled polled;
+    follow_group(polled);
+    polled_at_ = kafka_.now;
+    for (auto& [source, position] : positions_) {
+      if (!position) {
+        if (!kafka_.is_stable(source)) continue;  // The group's offset is asked for until it is.
+        position = kafka_.committed[source].next.value_or(0);
+      }
+      if (!take_records) continue;
+      const KafkaModel::Log log{source.topic, source.partition};
+      // Far behind, an answer to a fetch takes a while.
+      const Offset behind = kafka_.end_of(log) - *position;
+      if (behind > static_cast<Offset>(max_fetched) && chance_(50)) continue;
+      std::size_t fetched = 0;
+      for (auto entry = kafka_.first_from(log, *position); entry != kafka_.logs[log].end();
+           ++entry) {
+        if (++fetched > max_fetched) break;
+        polled.records.emplace_back(
+            source, SourceRecord{entry->offset, *entry->record.timestamp, *entry->record.value});
+        position = entry->offset + 1;
+      }
+      if (*position == kafka_.end_of(log) && ends_[source] != *position)
+        polled.ends.push_back({source, *position});
+      ends_[source] = *position;
+    }
+    poll_rows(polled);
+    return polled;
+  }
+
+  Result<> prepare(std::span<const Source>) override { return {}; }
+  Result<> prepare_target(const std::string&, const Source&) override { return {}; }
+  Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
+    std::vector<Committed> all;
+    for (const auto& source : sources) {
+      Committed each = kafka_.committed[source];
+      each.is_stable = kafka_.controls.no_wait_for_state || kafka_.is_stable(source);
+      all.push_back(each);
+    }
+    interruption_();
+    return all;
+  }
+  Result<Offset> source_end(const Source& source) override {
+    if (kafka_.controls.no_reading_to_end) return 0;
+    return kafka_.end_of({source.topic, source.partition});
+  }
+  Result<Offset> state_end(const Source& source) override {
+    if (kafka_.controls.no_wait_for_state) return kafka_.stable_end(state_log(source));
+    return kafka_.end_of(state_log(source));
+  }
+  Result<> start_rows(const Source& source) override {
+    rows_[source] = 0;
+    return {};
+  }
+  void stop_rows(const Source& source) override { rows_.erase(source); }
+
+  Transacted transact(const Transaction& transaction) override {
+    interruption_();
+    const std::string producer = owner_ + "-" + std::to_string(turn_);
+    turn_ = (turn_ + 1) % 2;
+    if (kafka_.epochs[producer] != epochs_[producer]) return lost(Outcome::unknown, "fenced");
+    const int id = kafka_.begin(producer);
+    const bool is_fenced = !kafka_.members.contains(member_) || generation_ != kafka_.generation;
+    if (is_fenced && !kafka_.controls.no_fencing) {
+      kafka_.decide(id, ModelTransaction::State::aborted);
+      return lost(Outcome::aborted, "ILLEGAL_GENERATION");
+    }
+    auto& begun = kafka_.transactions[static_cast<std::size_t>(id)];
+    begun.offsets = transaction.offsets;
+    begun.owner = owner_;
+    interruption_();
+    for (const auto& record : transaction.records) {
+      const KafkaModel::Log log{record.topic, record.partition.value_or(0)};
+      const bool is_apart =
+          kafka_.controls.tombstones_apart && record.kind == Outgoing::Kind::row && !record.value;
+      kafka_.append(log, record, is_apart ? -1 : id, polled_at_);
+    }
+    interruption_();
+    using State = ModelTransaction::State;
+    const auto state = [&] { return kafka_.transactions[static_cast<std::size_t>(id)].state; };
+    if (kafka_.epochs[producer] != epochs_[producer] || state() != State::open)
+      return lost(Outcome::unknown, "fenced");
+    if (chance_(3)) {
+      kafka_.decide(id, State::aborted);
+      if (kafka_.controls.memory_before_commit) return {};
+      return lost(Outcome::aborted, "a failure");
+    }
+    if (chance_(2)) return lost(Outcome::unknown, "no answer, and it was not prepared");
+    kafka_.transactions[static_cast<std::size_t>(id)].state = State::prepared;
+    if (chance_(2)) return lost(Outcome::unknown, "no answer, and it was prepared");
+    interruption_();
+    if (state() == State::prepared && chance_(70)) kafka_.decide(id, State::committed);
+    return {};
+  }
+  Transacted send(std::span<const Outgoing> records) override {
+    for (const auto& record : records)
+      kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled_at_);
+    interruption_();
+    return {};
+  }
+
+  Result<> settle(const std::string& owner) override {
+    for (int i = 0; i < 2; ++i) kafka_.init(owner + "-" + std::to_string(i));
+    return {};
+  }
+  const std::string& owner() const override { return owner_; }
+  Result<> renew() override {
+    for (int i = 0; i < 2; ++i) {
+      const std::string producer = owner_ + "-" + std::to_string(i);
+      kafka_.init(producer);
+      epochs_[producer] = kafka_.epochs[producer];
+    }
+    return {};
+  }
+
+ private:
+  static Transacted lost(Outcome outcome, std::string why) {
+    Transacted done;
+    done.outcome = outcome;
+    done.error = std::move(why);
+    return done;
+  }
+  KafkaModel::Log state_log(const Source& source) const {
+    return {rules_.state_topic(source.topic), source.partition};
+  }
+
+  void follow_group(Polled& polled) {
+    const auto drop = [&](const Source& source) {
+      polled.lost.push_back(source);
+      positions_.erase(source);
+      ends_.erase(source);
+    };
+    if (!kafka_.members.contains(member_)) {  // Expelled: everything is lost.
+      while (!positions_.empty()) drop(Source(positions_.begin()->first));
+      kafka_.join(member_);
+      generation_ = -1;
+      return;
+    }
+    generation_ = kafka_.generation;
+    bool has_let_go = false;
+    for (auto& [source, owner] : kafka_.granted) {
+      if (owner != member_ || kafka_.targets[source] == member_) continue;
+      owner = -1;
+      drop(source);
+      has_let_go = true;
+    }
+    if (has_let_go) generation_ = ++kafka_.generation;  // It joins again without them.
+    for (const auto& [source, target] : kafka_.targets) {
+      auto& owner = kafka_.granted.try_emplace(source, -1).first->second;
+      if (target != member_ || owner != -1) continue;
+      owner = member_;
+      positions_[source] = std::nullopt;
+      polled.assigned.push_back(source);
+    }
+    polled.changed = true;
+  }
+
+  void poll_rows(Polled& polled) {
+    for (auto& [source, position] : rows_) {
+      const auto log = state_log(source);
+      const Offset end = kafka_.stable_end(log);
+      for (auto entry = kafka_.first_from(log, position);
+           entry != kafka_.logs[log].end() && entry->offset < end; ++entry) {
+        if (kafka_.is_committed(*entry)) {
+          const auto& key = *entry->record.key;
+          polled.rows.push_back({source, std::string(key.begin(), key.end()), entry->record.value});
+        }
+      }
+      position = std::max(position, end);
+      polled.row_ends.push_back({source, position});
+    }
+  }
+
+  KafkaModel& kafka_;
+  const int member_;
+  const Rules& rules_;
+  const Interruption interruption_;
+  const Chance chance_;
+  const std::string owner_;
+  std::map<std::string, int> epochs_;
+  std::size_t turn_ = 0;
+  std::int64_t generation_ = -1;
+  WallTime polled_at_{};
+  std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.
+  std::map<Source, Offset> ends_;                      // The last one that was told.
+  std::map<Source, Offset> rows_;
+};
+
+}  // namespace tarry::relay

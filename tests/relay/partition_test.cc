@@ -1,0 +1,272 @@
+#include <doctest/doctest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "records/batch_builder.h"
+#include "relay/partition.h"
+
+namespace tarry::relay {
+namespace {
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+const WallTime begin_time = from_ms(1'800'000'000'000);
+WallTime after(std::int64_t ms) {
+  return begin_time + std::chrono::milliseconds(ms);
+}
+
+SourceRecord source_record(Offset offset, const Fields& headers, std::string value = "v",
+                           WallTime timestamp = begin_time) {
+  SourceRecord record{offset, timestamp, {}};
+  records::append_key_value(record.body, as_bytes("k"), as_bytes(value));
+  records::append_varint(record.body, static_cast<std::int64_t>(headers.size()));
+  for (const auto& [name, text] : headers)
+    records::append_header(record.body, name, as_bytes(text));
+  return record;
+}
+
+std::string text_in(const std::optional<Buffer>& bytes) {
+  return bytes ? std::string(bytes->begin(), bytes->end()) : "null";
+}
+
+// What a Work does, a word each: "row:3", "gone:3", "orders:v", "orders.delayed.invalid:v".
+std::string summary(const Work& work) {
+  std::string text;
+  for (const auto& record : work.records) {
+    if (!text.empty()) text += ' ';
+    if (record.kind == Outgoing::Kind::row) {
+      text += (record.value ? "row:" : "gone:") + std::to_string(record.offset);
+    } else {
+      text += record.topic + ":" + text_in(record.value);
+    }
+  }
+  return text;
+}
+
+std::string header_of(const Outgoing& record, std::string_view name) {
+  for (const auto& header : record.headers)
+    if (header.name == name) return text_in(header.value);
+  return "none";
+}
+
+struct OnePartition {
+  explicit OnePartition(Rules with = {"relay", "", false}) : rules(std::move(with)) {
+    partition.begin(0, begin_time);
+  }
+  Work plan(WallTime now, bool may_deliver = true) {
+    return partition.plan(now, may_deliver, limits);
+  }
+  // As if the transaction was committed.
+  std::string commit(WallTime now, bool may_deliver = true) {
+    Work work = plan(now, may_deliver);
+    std::string text = summary(work);
+    partition.apply(std::move(work));
+    return text;
+  }
+
+  Rules rules;
+  Limits limits{};
+  Partition partition{{"orders.delayed", 3}, rules};
+};
+
+}  // namespace
+
+TEST_CASE("a delayed record gets a row, leaves when it is due, and its row is removed") {
+  OnePartition one;
+  one.partition.arrive(source_record(7, {{"x-delay", "1000"}, {"mine", "1"}}));
+  CHECK(one.commit(after(10)) == "row:7");
+  CHECK(one.commit(after(999)) == "");
+  const Work work = one.plan(after(1'000));
+  CHECK(summary(work) == "orders:v gone:7");
+  const auto& delivered = work.records.front();
+  CHECK(header_of(delivered, "mine") == "1");
+  CHECK(header_of(delivered, "x-delay") == "none");
+  CHECK(header_of(delivered, "x-scheduled-for") == std::to_string(to_ms(after(1'000))));
+  CHECK(header_of(delivered, "x-schedule-handle") == "@orders.delayed-3-7");
+  CHECK(delivered.timestamp == after(1'000));
+  CHECK(work.next == 8);
+}
+
+TEST_CASE("x-delay counts from the record's timestamp, however late the record is read") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "5m"}}));
+  CHECK(one.commit(after(600'000)) == "orders:v");
+}
+
+TEST_CASE("a plan that is not committed changes nothing, and the next one is the same") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}}));
+  CHECK(summary(one.plan(after(0))) == "row:0");
+  CHECK(summary(one.plan(after(0))) == "row:0");
+  CHECK(one.partition.pending().size() == 0);
+}
+
+TEST_CASE("a record that may not be delivered yet gets a row, though it is due") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {}));
+  CHECK(one.commit(after(5), false) == "row:0");
+  CHECK(one.commit(after(5)) == "orders:v gone:0");
+}
+
+TEST_CASE("a record without a schedule leaves with its own headers and timestamp") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-schedule-id", "a"}, {"mine", "1"}}));
+  const Work work = one.plan(after(5));
+  REQUIRE(work.records.size() == 1);
+  CHECK(work.records[0].headers.size() == 2);
+  CHECK(work.records[0].timestamp == begin_time);
+}
+
+TEST_CASE("a cancellation removes the row of the record with its id, and is not delivered") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "1000"}, {"x-schedule-id", "a"}}));
+  CHECK(one.commit(after(0)) == "row:0");
+  one.partition.arrive(source_record(1, {{"x-schedule-id", "a"}, {"x-schedule-action", "cancel"}}));
+  CHECK(one.commit(after(1)) == "gone:0");
+  CHECK(one.commit(after(9'000)) == "");
+}
+
+TEST_CASE("a cancellation counts for a record of the same transaction, also for one that is due") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "1"}, {"x-schedule-id", "a"}}));
+  one.partition.arrive(source_record(1, {{"x-schedule-id", "a"}, {"x-schedule-action", "cancel"}}));
+  CHECK(one.commit(after(50)) == "");
+  CHECK(one.partition.next() == 2);
+}
+
+TEST_CASE("a record with the id of a pending one replaces it in the same transaction") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "1000"}, {"x-schedule-id", "a"}}, "old"));
+  CHECK(one.commit(after(0)) == "row:0");
+  one.partition.arrive(source_record(1, {{"x-delay", "2000"}, {"x-schedule-id", "a"}}, "new"));
+  CHECK(one.commit(after(1)) == "gone:0 row:1");
+  CHECK(one.commit(after(9'000)) == "orders:new gone:1");
+}
+
+TEST_CASE("an invalid record goes to NAME.invalid as it came, with the reason") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "soon"}}));
+  const Work work = one.plan(after(0));
+  REQUIRE(summary(work) == "orders.delayed.invalid:v");
+  CHECK(header_of(work.records[0], "x-delay") == "soon");
+  CHECK(header_of(work.records[0], "x-error").starts_with("x-delay: \"soon\""));
+  CHECK(work.records[0].partition == 3);
+}
+
+TEST_CASE("x-deliver-to counts if the operator allows the topic, and is removed") {
+  OnePartition closed;
+  closed.partition.arrive(source_record(0, {{"x-deliver-to", "shop"}}));
+  CHECK(closed.commit(after(0)) == "orders.delayed.invalid:v");
+  OnePartition open({"relay", "sh*", false});
+  open.partition.arrive(source_record(0, {{"x-deliver-to", "shop"}}));
+  open.partition.arrive(source_record(1, {{"x-deliver-to", "sh/op"}}));
+  const Work work = open.plan(after(0));
+  CHECK(summary(work) == "orders.delayed.invalid:v shop:v");
+  CHECK(header_of(work.records[1], "x-deliver-to") == "none");
+}
+
+TEST_CASE("records leave in the order of their due times, and of the source for the same one") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "30"}}, "c"));
+  one.partition.arrive(source_record(1, {{"x-delay", "10"}}, "a"));
+  one.partition.arrive(source_record(2, {{"x-delay", "30"}}, "d"));
+  one.partition.arrive(source_record(3, {{"x-delay", "20"}}, "b"));
+  one.commit(after(0), false);
+  CHECK(one.commit(after(100)).starts_with("orders:a orders:b orders:c orders:d"));
+}
+
+TEST_CASE("while records stay behind, only what was due before them is delivered") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  one.partition.arrive(source_record(1, {{"x-delay", "50"}, {"x-schedule-id", "b"}}, "b"));
+  one.commit(after(0), false);
+  one.limits.arrivals = 1;
+  one.partition.arrive(source_record(2, {{"x-delay", "1h"}}, "other", after(40)));
+  one.partition.arrive(
+      source_record(3, {{"x-schedule-id", "b"}, {"x-schedule-action", "cancel"}}, "", after(40)));
+  CHECK(one.commit(after(100)) == "orders:a gone:0 row:2");
+  CHECK(one.commit(after(100)) == "gone:1");
+}
+
+TEST_CASE("a recurring record is delivered, and its row has the next run") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-every", "1s"}, {"x-count", "2"}}));
+  CHECK(one.commit(after(0)) == "row:0");
+  CHECK(one.commit(after(1'000)) == "orders:v row:0");
+  CHECK(one.commit(after(1'500)) == "");
+  CHECK(one.commit(after(2'000)) == "orders:v gone:0");
+}
+
+TEST_CASE("a record that expires before it can be delivered is dropped") {
+  OnePartition one;
+  one.partition.arrive(
+      source_record(0, {{"x-delay", "10"}, {"x-expire-at", std::to_string(to_ms(after(20)))}}));
+  CHECK(one.commit(after(0)) == "row:0");
+  CHECK(one.commit(after(20)) == "gone:0");
+}
+
+TEST_CASE("a record that its target never takes goes to NAME.invalid") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}}));
+  CHECK(one.commit(after(0)) == "row:0");
+  one.partition.refuse(0, "orders refuses it: too large");
+  const Work work = one.plan(after(10));
+  CHECK(summary(work) == "orders.delayed.invalid:v gone:0");
+  CHECK(header_of(work.records[0], "x-error") == "orders refuses it: too large");
+}
+
+TEST_CASE("the rows of a partition make another owner deliver what the first one would") {
+  OnePartition first;
+  first.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  first.partition.arrive(source_record(1, {{"x-every", "1s"}}, "tick"));
+  first.partition.arrive(source_record(2, {}, "plain"));
+  const Work rows = first.plan(after(0), false);
+  OnePartition second;
+  for (const auto& row : rows.records)
+    REQUIRE(second.partition.load_row(text_in(row.key), row.value).has_value());
+  second.partition.begin(3, after(0));
+  first.partition.apply(first.plan(after(0), false));
+  CHECK(second.commit(after(2'000)) == first.commit(after(2'000)));
+  CHECK(second.commit(after(3'000)) == first.commit(after(3'000)));
+}
+
+TEST_CASE("a row that is damaged, or of another version or partition, is an error and left out") {
+  OnePartition one;
+  const auto load = [&](std::string_view key, Buffer value) {
+    return one.partition.load_row(key, std::move(value)).has_value();
+  };
+  Pending pending;
+  CHECK_FALSE(load("@orders.delayed-3-7", {1, 2, 3}));
+  CHECK_FALSE(load("@orders.delayed-3-7", encode_row(pending)));  // No body.
+  Buffer newer = encode_row(pending);
+  newer[0] = 9;
+  CHECK_FALSE(load("@orders.delayed-3-7", newer));
+  CHECK_FALSE(load("@orders.delayed-2-7", {}));
+  CHECK_FALSE(load("@orders.delayed-3-x7", {}));
+  CHECK(one.partition.pending().size() == 0);
+}
+
+TEST_CASE("at the bound of memory nothing is taken in, and what is due leaves") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}}, "a"));
+  one.commit(after(0));
+  one.limits.pending_bytes = 1;
+  one.partition.arrive(source_record(1, {{"x-delay", "10"}}, "b"));
+  CHECK(one.commit(after(5)) == "");
+  CHECK(one.commit(after(10)) == "orders:a gone:0");
+  CHECK(one.partition.next() == 1);
+}
+
+TEST_CASE("records that are read again after a pause are taken once") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {}));
+  one.partition.arrive(source_record(0, {}));
+  CHECK(one.commit(after(0)) == "orders:v");
+  one.partition.arrive(source_record(0, {}));
+  CHECK(one.commit(after(0)) == "");
+}
+
+}  // namespace tarry::relay

@@ -1,0 +1,342 @@
+// The relay against a model of Kafka: members crash, stand still, join and leave while records,
+// cancellations and replacements come in.  Every seed is a run of its own.
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "records/batch_builder.h"
+#include "relay/member.h"
+#include "tests/relay/kafka_model.h"
+
+namespace tarry::relay {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+class ModelClock final : public Clock {
+ public:
+  explicit ModelClock(const KafkaModel& kafka) : kafka_(kafka) {}
+  WallTime wall() const override { return kafka_.now; }
+  MonoTime mono() const override { return MonoTime{kafka_.now.time_since_epoch()}; }
+
+ private:
+  const KafkaModel& kafka_;
+};
+
+using HeaderList = std::vector<std::pair<std::string, std::string>>;
+
+Buffer model_body(const std::string& key, const std::string& value, const HeaderList& headers) {
+  Buffer body;
+  records::append_key_value(body, as_bytes(key), as_bytes(value));
+  records::append_varint(body, static_cast<std::int64_t>(headers.size()));
+  for (const auto& [name, text] : headers) records::append_header(body, name, as_bytes(text));
+  return body;
+}
+
+// A run of one seed.
+class Simulation {
+ public:
+  Simulation(std::uint32_t seed, Controls controls) : random_(seed), kafka_(controls) {
+    rules_ = {"g", "", true};
+    for (PartitionIndex i = 0; i < partitions; ++i) kafka_.targets[{"o.delayed", i}] = -1;
+  }
+
+  // What went wrong; empty: nothing.
+  std::string run() {
+    for (std::size_t i = 0; i < places_.size(); ++i) start(i);
+    for (int i = 0; i < 250; ++i) {
+      if (chance(40)) produce();
+      disturb();
+      turn();
+    }
+    // In peace everything that is pending is delivered.
+    for (int i = 0; i < 4'000 && !is_over(); ++i) {
+      for (std::size_t each = 0; each < places_.size(); ++each)
+        if (!places_[each].member && kafka_.now >= places_[each].back) start(each);
+      is_peaceful_ = true;
+      turn();
+    }
+    return verdict();
+  }
+
+ private:
+  static constexpr PartitionIndex partitions = 4;
+  static constexpr milliseconds session{6'000};
+
+  struct Sent {
+    Source source;
+    Offset offset = 0;
+    WallTime due{};
+    WallTime sent{};
+    std::optional<WallTime> ended{};  // A cancellation or replacement was acknowledged.
+    bool is_invalid = false;
+  };
+  struct Place {
+    std::unique_ptr<ModelCluster> cluster;
+    std::unique_ptr<Member> member;
+    int incarnation = 0;
+    WallTime stands_until{};  // It does nothing before.
+    WallTime back{};          // When it is started again.
+    bool is_inside = false;   // In a step, perhaps interrupted.
+  };
+
+  bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
+  std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
+
+  void start(std::size_t at) {
+    Place& place = places_[at];
+    place.incarnation = ++incarnations_;
+    place.cluster = std::make_unique<ModelCluster>(
+        kafka_, place.incarnation, rules_, [this, at] { interrupt(at); },
+        [this](int percent) { return !is_peaceful_ && chance(percent); });
+    MemberOptions options;
+    options.rules = rules_;
+    options.limits.arrivals = 1 + below(20);
+    options.limits.deliveries = 1 + below(20);
+    place.member = std::make_unique<Member>(*place.cluster, clock_, options);
+  }
+  void crash(std::size_t at) {
+    Place& place = places_[at];
+    // The group notices it by the session's end.
+    dead_.emplace_back(place.incarnation, kafka_.now + session);
+    place.member.reset();
+    place.cluster.reset();
+    place.back = kafka_.now + milliseconds(below(3'000));
+  }
+
+  // In the middle of a member's step.
+  void interrupt(std::size_t at) {
+    if (is_peaceful_) return;
+    if (chance(1)) throw Crash{};
+    if (!chance(8) || depth_ > 0) return;
+    ++depth_;
+    const std::uint32_t turns = chance(30) ? 400 : below(30);
+    places_[at].stands_until = kafka_.now + 1h;
+    const WallTime from = kafka_.now;
+    for (std::uint32_t i = 0; i < turns && kafka_.now - from < 12s; ++i) {
+      if (chance(40)) produce();
+      turn();
+      // Whoever does not poll for a session is expelled.
+      if (kafka_.now - from > session) kafka_.leave(places_[at].incarnation);
+    }
+    places_[at].stands_until = kafka_.now;
+    --depth_;
+  }
+
+  void disturb() {
+    const auto at = below(static_cast<std::uint32_t>(places_.size()));
+    Place& place = places_[at];
+    if (chance(1) && place.member) crash(at);
+    if (!place.member && kafka_.now >= place.back) start(at);
+    if (chance(1) && place.member) {  // In order.
+      place.member.reset();
+      kafka_.leave(place.incarnation);
+      place.cluster.reset();
+      place.back = kafka_.now + milliseconds(below(3'000));
+    }
+    if (chance(1) && place.member) {  // SIGSTOP between two steps.
+      place.stands_until = kafka_.now + milliseconds(below(12'000));
+      if (place.stands_until - kafka_.now > session)
+        dead_.emplace_back(place.incarnation, kafka_.now + session);
+    }
+    if (chance(2))
+      kafka_.compact(
+          {rules_.state_topic("o.delayed"), static_cast<PartitionIndex>(below(partitions))});
+  }
+
+  void turn() {
+    kafka_.now += milliseconds(below(60));
+    kafka_.tick([this] { return is_peaceful_ || chance(20); });
+    std::erase_if(dead_, [this](const auto& each) {
+      if (kafka_.now < each.second) return false;
+      kafka_.leave(each.first);
+      return true;
+    });
+    for (std::size_t at = 0; at < places_.size(); ++at) {
+      Place& place = places_[at];
+      if (!place.member || place.is_inside || kafka_.now < place.stands_until) continue;
+      if (!is_peaceful_ && chance(30)) continue;
+      place.is_inside = true;
+      try {
+        place.member->step(0ms);
+        place.is_inside = false;
+      } catch (const Crash&) {
+        place.is_inside = false;
+        crash(at);
+      }
+    }
+  }
+
+  void produce() {
+    const Source source{"o.delayed", static_cast<PartitionIndex>(below(partitions))};
+    const std::string value = std::to_string(sent_.size());
+    HeaderList headers;
+    Sent sent{source, kafka_.end_of({source.topic, source.partition}), kafka_.now, kafka_.now};
+    const bool has_id = chance(30);
+    const std::string id = "i" + std::to_string(below(6));
+    const auto kind = below(20);
+    if (kind == 0) {
+      headers.emplace_back("x-delay", "soon");
+      sent.is_invalid = true;
+    } else if (kind == 1) {
+      headers = {{"x-schedule-id", id}, {"x-schedule-action", "cancel"}};
+    } else if (kind > 2) {
+      const auto delay = below(kind < 8 ? 200 : 4'000);
+      sent.due = kafka_.now + milliseconds(delay);
+      headers.emplace_back("x-delay", std::to_string(delay));
+      if (has_id) headers.emplace_back("x-schedule-id", id);
+    }
+    Outgoing record;
+    record.value = model_body("k", value, headers);
+    record.timestamp = kafka_.now;
+    kafka_.append({source.topic, source.partition}, std::move(record), -1);
+    if (kind == 1 || (kind > 2 && has_id)) {
+      auto& pending = by_id_[{source, id}];
+      if (pending) sent_[*pending].ended = kafka_.now;
+      pending.reset();
+      if (kind != 1) pending = sent_.size();
+    }
+    if (kind == 1) sent.ended = from_ms(0);  // Is itself never delivered.
+    sent_.push_back(sent);
+  }
+
+  bool is_over() {
+    for (const auto& place : places_)
+      if (!place.member || kafka_.now < place.stands_until) return false;
+    std::size_t pending = 0, owned = 0;
+    for (const auto& place : places_) {
+      if (!place.member->is_ready()) return false;
+      for (const auto& each : place.member->status().partitions) {
+        ++owned;
+        pending += each.pending + each.arrived;
+        if (each.next < kafka_.end_of({each.source.topic, each.source.partition})) return false;
+      }
+    }
+    return pending == 0 && owned == partitions && kafka_.first_open() == kafka_.transactions.size();
+  }
+
+  std::string verdict() {
+    if (!is_over()) return "the members do not come to an end";
+    std::map<std::size_t, int> delivered, invalid;
+    for (const auto& [log, entries] : kafka_.logs) {
+      const bool is_target = log.first == "o";
+      if (!is_target && log.first != "o.delayed.invalid") continue;
+      std::vector<const ModelEntry*> before;
+      for (const auto& entry : entries) {
+        if (!kafka_.is_committed(entry)) continue;
+        const auto& value = *entry.record.value;
+        const std::size_t which = std::stoul(std::string(value.begin(), value.end()));
+        ++(is_target ? delivered : invalid)[which];
+        if (!is_target) continue;
+        if (entry.transaction >= 0 &&
+            kafka_.transactions[static_cast<std::size_t>(entry.transaction)].decided <
+                sent_[which].due)
+          return fmt::format("{} is early", which);
+        for (const auto* earlier : before) {
+          const std::size_t other = number_of(*earlier);
+          if (std::pair(sent_[which].due, which) < std::pair(sent_[other].due, other) &&
+              sent_[which].sent < earlier->polled)
+            return fmt::format("{} is delivered behind {}", which, other);
+        }
+        before.push_back(&entry);
+      }
+    }
+    for (std::size_t i = 0; i < sent_.size(); ++i) {
+      const Sent& sent = sent_[i];
+      const int times = delivered[i];
+      if (times > 1 || invalid[i] > 1) return fmt::format("{} is there twice", i);
+      if (sent.is_invalid != (invalid[i] == 1)) return fmt::format("{} is in the wrong topic", i);
+      if (sent.ended && *sent.ended < sent.due && times > 0)
+        return fmt::format("{} is delivered though it was cancelled before it was due", i);
+      if (!sent.ended && !sent.is_invalid && times == 0) return fmt::format("{} is lost", i);
+    }
+    return {};
+  }
+  static std::size_t number_of(const ModelEntry& entry) {
+    const auto& value = *entry.record.value;
+    return std::stoul(std::string(value.begin(), value.end()));
+  }
+
+  std::mt19937 random_;
+  KafkaModel kafka_;
+  const ModelClock clock_{kafka_};
+  Rules rules_;
+  std::array<Place, 3> places_;
+  std::vector<std::pair<int, WallTime>> dead_;  // Incarnations, and when the group expels them.
+  std::vector<Sent> sent_;
+  std::map<std::pair<Source, std::string>, std::optional<std::size_t>> by_id_;
+  int incarnations_ = 0;
+  int depth_ = 0;
+  bool is_peaceful_ = false;
+};
+
+// TARRY_SEEDS=first-last runs others.
+std::pair<std::uint32_t, std::uint32_t> seeds(std::uint32_t count) {
+  const char* given = std::getenv("TARRY_SEEDS");
+  if (given == nullptr) return {1, count};
+  char* end = nullptr;
+  const auto first = std::strtoul(given, &end, 10);
+  const auto last = *end == '-' ? std::strtoul(end + 1, nullptr, 10) : first;
+  return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last)};
+}
+
+// Whether some seed from `first` on finds it: most do.
+bool is_noticed(Controls controls, std::uint32_t first) {
+  for (std::uint32_t seed = first; seed < first + 30; ++seed)
+    if (!Simulation(seed, controls).run().empty()) return true;
+  return false;
+}
+
+struct Quiet {
+  Quiet() { set_log_level(LogLevel::off); }
+  ~Quiet() { set_log_level(LogLevel::info); }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "through crashes, stalls and rebalances no record is lost, delivered twice, early, after its "
+    "cancellation or out of order") {
+  const Quiet quiet;
+  const auto [first, last] = seeds(2);
+  for (std::uint32_t seed = first; seed <= last; ++seed) {
+    INFO("seed " << seed << " (TARRY_SEEDS=" << seed << " runs it alone)");
+    CHECK(Simulation(seed, {}).run() == "");
+  }
+}
+
+TEST_CASE("the simulation notices members that no generation fences") {
+  const Quiet quiet;
+  CHECK(is_noticed({.no_fencing = true}, 6));
+}
+TEST_CASE("the simulation notices tombstones that are written outside the transaction") {
+  const Quiet quiet;
+  CHECK(is_noticed({.tombstones_apart = true}, 4));
+}
+TEST_CASE("the simulation notices an owner that does not wait for the last owner's transaction") {
+  const Quiet quiet;
+  CHECK(is_noticed({.no_wait_for_state = true}, 19));
+}
+TEST_CASE("the simulation notices an owner that delivers before it has read the source") {
+  const Quiet quiet;
+  CHECK(is_noticed({.no_reading_to_end = true}, 3));
+}
+TEST_CASE("the simulation notices a memory that changes before the commit") {
+  const Quiet quiet;
+  CHECK(is_noticed({.memory_before_commit = true}, 2));
+}
+
+}  // namespace tarry::relay

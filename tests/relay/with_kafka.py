@@ -1,0 +1,259 @@
+#!/ usr / bin / env python3
+"""Kills, stops and restarts members of `tarry relay` on a real Kafka under load, and counts what consumers see.
+
+Usage: with_kafka.py --brokers 127.0.0.1:9092 [--binary build/release/tarry] [--members 3] [--rounds 10]
+                     [--rate 300] [--partitions 12] [--seed N] [--delivery exactly-once]
+
+Needs a Kafka that nobody else uses for this, and Debian's python3-confluent-kafka.  It makes topics of its
+own, whose names begin with soak-, and leaves them.  A round is one disturbance: kill -9, SIGSTOP for 1 to 12 s,
+SIGTERM, or SIGTERM with an emptied data directory; after it the member is started again.
+
+As a consumer with read_committed sees it: every record once, none early, none that was cancelled
+CANCEL_MARGIN before it was due, and in the order of its due times for each partition and source.  The lag
+of undisturbed records is measured first.  Exit status 1 when something is wrong.
+"""
+
+import argparse
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import confluent_kafka
+import confluent_kafka.admin
+
+CANCEL_MARGIN = 3.0  # Seconds, from the acknowledgement to the due time.
+
+
+def now():
+    return time.time()
+
+
+class Member:
+    def __init__(self, options, index, group, source, directory):
+        self.options, self.index, self.group, self.source = options, index, group, source
+        self.data = directory / f"member-{index}"
+        self.log = open(directory / f"member-{index}.log", "ab")
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [self.options.binary, "relay", "--brokers", self.options.brokers, "--source", self.source, "--group",
+             self.group, "--data", str(self.data), "--admin", "127.0.0.1:0", "--delivery", self.options.delivery,
+             "--same-partition"], stdout=self.log, stderr=self.log)
+
+    def end(self, how):
+        self.process.send_signal(how)
+        self.process.wait(60)
+
+
+class Sender:
+    """Produces at a rate, on a thread, and notes what was acknowledged."""
+
+    def __init__(self, options, source, seed):
+        self.options, self.source, self.random = options, source, random.Random(seed)
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": options.brokers, "linger.ms": 2,
+                                                  "enable.idempotence": True})
+        self.records = {}  # Value -> {due, cancelled, replaced}
+        self.pending = {}  # (partition, id) -> value
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        count, begun = 0, now()
+        while not self.over.is_set():
+            while count < (now() - begun) * self.options.rate:
+                self.send(count)
+                count += 1
+            self.producer.poll(0.005)
+        self.producer.flush(60)
+
+    def send(self, count):
+        value = str(count)
+        partition = self.random.randrange(self.options.partitions)
+        sent = now()
+        delay = self.random.choice([0.05, 0.5, 2, 5, 8]) * self.random.random()
+        entry = {"partition": partition, "due": int(sent * 1000) + int(delay * 1000), "ended": None, "acked": None,
+                 "order": None}
+        headers = [("x-deliver-at", str(entry["due"]).encode())]
+        key = (partition, f"id-{self.random.randrange(40)}")
+        kind = self.random.random()
+        if kind < 0.15:
+            headers.append(("x-schedule-id", key[1].encode()))
+        elif kind < 0.20:
+            headers = [("x-schedule-id", key[1].encode()), ("x-schedule-action", b"cancel")]
+            entry["is_cancel"] = True
+        replaced = self.pending.pop(key, None) if kind < 0.20 else None
+        if kind < 0.15:
+            self.pending[key] = value
+        self.records[value] = entry
+
+        def acknowledged(error, message):
+            if error:
+                return
+            entry["acked"], entry["order"] = now(), message.offset()
+            if replaced is not None:
+                self.records[replaced]["ended"] = now()
+
+        if replaced is not None:
+            self.records[replaced]["may_end"] = True
+        self.producer.produce(self.source, value.encode(), None, partition, on_delivery=acknowledged,
+                              headers=headers, timestamp=int(sent * 1000))
+
+
+class Reader:
+    """Reads the target, read committed, on a thread."""
+
+    def __init__(self, options, target):
+        self.consumer = confluent_kafka.Consumer({
+            "bootstrap.servers": options.brokers, "group.id": f"soak-reader-{os.getpid()}-{target}",
+            "isolation.level": "read_committed", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 5,
+            "enable.auto.commit": False})
+        self.consumer.assign([confluent_kafka.TopicPartition(target, each, 0) for each in range(options.partitions)])
+        self.seen = {}  # Value -> [(partition, offset, time seen, time due by the header)]
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.over.is_set():
+            for message in self.consumer.consume(500, 0.01):
+                if message.error():
+                    continue
+                due = int(dict(message.headers() or [])["x-scheduled-for"])
+                self.seen.setdefault(message.value().decode(), []).append(
+                    (message.partition(), message.offset(), now(), due))
+        self.consumer.close()
+
+
+def lag_text(name, reader, sender):
+    lags = sorted((places[0][2] - max(places[0][3] / 1000, sender.records[value]["acked"] or 0)) * 1000
+                  for value, places in reader.seen.items() if value in sender.records)
+    if not lags:
+        return f"{name}: nothing came"
+    at = lambda part: lags[min(len(lags) - 1, int(len(lags) * part))]
+    return f"{name}: {len(lags)} records, lag ms p50 {at(.5):.1f} p99 {at(.99):.1f} max {lags[-1]:.0f}"
+
+
+def verdict(sender, reader, delivery):
+    wrong = {"lost": [], "twice": [], "early": [], "cancelled": [], "disordered": [], "strange": []}
+    for value, entry in sender.records.items():
+        if entry["acked"] is None:
+            continue
+        places = reader.seen.get(value, [])
+        if len(places) > 1:
+            wrong["twice"].append(value)
+        if places and places[0][2] * 1000 < entry["due"]:
+            wrong["early"].append(value)
+        if entry.get("is_cancel"):
+            if places:
+                wrong["strange"].append(value)
+        elif entry.get("may_end"):
+            if places and entry["ended"] and entry["ended"] + CANCEL_MARGIN < entry["due"] / 1000:
+                wrong["cancelled"].append(value)
+        elif not places:
+            wrong["lost"].append(value)
+    partitions = {}
+    for value, places in reader.seen.items():
+        if value not in sender.records:
+            wrong["strange"].append(value)
+            continue
+        entry = sender.records[value]
+        partitions.setdefault(places[0][0], []).append((places[0][1], entry["due"], entry["order"] or 0, value))
+    for records in partitions.values():
+        records.sort()
+        last = None
+        for _, due, order, value in records:
+#One that was sent after another was delivered may be due earlier.
+            if last and (due, order) < last and sender.records[value]["due"] / 1000 > (
+                    sender.records[value]["acked"] or 0) + CANCEL_MARGIN:
+                wrong["disordered"].append(value)
+            last = max(last or (due, order), (due, order))
+    counts = "  ".join(f"{name} {len(values)}" for name, values in wrong.items())
+    print(f"{len(sender.records)} sent, {len(reader.seen)} delivered:  {counts}")
+    for name, values in wrong.items():
+        for value in values[:5]:
+            print(f"  {name}: {value} {sender.records.get(value)} {reader.seen.get(value)}")
+    if delivery == "at-least-once":
+        del wrong["twice"], wrong["disordered"]
+    return not any(wrong.values())
+
+
+def disturb(member, how, chance):
+    if how == "stop and continue":
+        member.process.send_signal(signal.SIGSTOP)
+        time.sleep(chance.uniform(1, 12))
+        member.process.send_signal(signal.SIGCONT)
+        return
+    member.end(signal.SIGKILL if how == "kill -9" else signal.SIGTERM)
+    if how == "emptied":
+        shutil.rmtree(member.data, ignore_errors=True)
+    time.sleep(chance.uniform(0, 3))
+    member.start()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brokers", required=True)
+    parser.add_argument("--binary", default="build/release/tarry")
+    parser.add_argument("--members", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rate", type=int, default=300)
+    parser.add_argument("--partitions", type=int, default=12)
+    parser.add_argument("--calm", type=float, default=10, help="seconds without a disturbance, first")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--delivery", default="exactly-once")
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    name = f"soak-{int(now())}"
+    source, target = name + ".delayed", name
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="relay-soak-"))
+    print(f"seed {options.seed}; topics {source}, {target}; logs in {directory}", flush=True)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": options.brokers})
+    made = admin.create_topics([confluent_kafka.admin.NewTopic(topic, options.partitions, 1)
+                                for topic in (source, target)])
+    for future in made.values():
+        future.result()
+    members = [Member(options, index, name, source, directory) for index in range(options.members)]
+    reader, sender = Reader(options, target), Sender(options, source, options.seed)
+    try:
+        for member in members:
+            member.start()
+        time.sleep(12)
+        reader.thread.start()
+        sender.thread.start()
+        time.sleep(options.calm)
+        print(lag_text("calm", reader, sender), flush=True)
+        for number in range(options.rounds):
+            how = chance.choice(["kill -9", "kill -9", "stop and continue", "stop", "emptied"])
+            member = chance.choice(members)
+            print(f"{number + 1}: {how}: member {member.index}", flush=True)
+            disturb(member, how, chance)
+            time.sleep(chance.uniform(1, 6))
+        sender.over.set()
+        sender.thread.join()
+#What is still pending is due soon; taking over takes a while.
+        before, since = -1, now()
+        while now() - since < 25:
+            time.sleep(1)
+            if len(reader.seen) != before:
+                before, since = len(reader.seen), now()
+    finally:
+        sender.over.set()
+        for member in members:
+            if member.process and member.process.poll() is None:
+                member.process.send_signal(signal.SIGCONT)
+                member.end(signal.SIGTERM)
+        reader.over.set()
+        reader.thread.join()
+    print(lag_text("all", reader, sender))
+    sys.exit(0 if verdict(sender, reader, options.delivery) else 1)
+
+
+if __name__ == "__main__":
+    main()
