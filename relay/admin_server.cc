@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/glob.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "delay/pending_record.h"
 #include "storage/journal_record.h"
@@ -18,20 +18,18 @@
 namespace tarry::relay {
 namespace {
 
-using RelayJson = nlohmann::ordered_json;
-
 constexpr std::size_t default_listed = 100;
 constexpr std::size_t max_listed = 1'000;
 
-std::string dump(const RelayJson& json) {
-  return json.dump(-1, ' ', false, RelayJson::error_handler_t::replace) + "\n";
+std::string dump(const Json& json) {
+  return text_of(json) + "\n";
 }
 
 HttpAnswer refuse(int status, std::string_view why) {
   return {status, dump({{"error", why}})};
 }
 
-RelayJson time_json(std::optional<WallTime> time) {
+Json time_json(std::optional<WallTime> time) {
   if (!time) return nullptr;
   return to_ms(*time);
 }
@@ -51,7 +49,7 @@ std::string base64(Bytes bytes) {
 }
 
 // Text as it is, anything else in base64, with NAME_base64 beside it.
-void put_bytes(RelayJson& json, const std::string& name, const std::optional<Bytes>& bytes) {
+void put_bytes(Json& json, const std::string& name, const std::optional<Bytes>& bytes) {
   if (!bytes) {
     json[name] = nullptr;
   } else if (is_utf8(as_text(*bytes))) {
@@ -62,8 +60,8 @@ void put_bytes(RelayJson& json, const std::string& name, const std::optional<Byt
   }
 }
 
-RelayJson record_json(const PendingShown& shown) {
-  RelayJson json;
+Json record_json(const PendingShown& shown) {
+  Json json;
   json["topic"] = shown.source.topic;
   json["partition"] = shown.source.partition;
   if (shown.record.id.empty()) {
@@ -85,9 +83,9 @@ RelayJson record_json(const PendingShown& shown) {
   } else {
     json["value_bytes"] = nullptr;
   }
-  json["headers"] = RelayJson::array();
+  json["headers"] = Json::array();
   for (const auto& header : body->record.headers) {
-    RelayJson each;
+    Json each;
     put_bytes(each, "name", as_bytes(header.name));
     put_bytes(each, "value", header.value);
     json["headers"].push_back(std::move(each));
@@ -96,7 +94,7 @@ RelayJson record_json(const PendingShown& shown) {
   return json;
 }
 
-RelayJson distribution_json(const Histogram& histogram) {
+Json distribution_json(const Histogram& histogram) {
   return {{"p50", histogram.p50()},
           {"p99", histogram.p99()},
           {"max", histogram.max()},
@@ -245,7 +243,7 @@ HttpAnswer AdminServer::delayed(const std::string& path, const std::string& quer
   };
   if (path == "/delayed/count") return {200, dump({{"pending", member_.count(wanted)}})};
   const auto records = member_.pending(wanted, question.limit);
-  RelayJson json{{"records", RelayJson::array()}, {"next", nullptr}};
+  Json json{{"records", Json::array()}, {"next", nullptr}};
   for (const auto& record : records) json["records"].push_back(record_json(record));
   if (records.size() == question.limit) json["next"] = next_text(records.back());
   return {200, dump(json)};
@@ -253,50 +251,50 @@ HttpAnswer AdminServer::delayed(const std::string& path, const std::string& quer
 
 std::string AdminServer::status() const {
   const auto status = member_.status();
-  RelayJson partitions = RelayJson::array();
+  Json partitions = Json::array();
   std::size_t pending = 0;
   std::optional<WallTime> next_due;
   for (const auto& each : status.partitions) {
     pending += each.pending;
     if (each.next_due && (!next_due || *each.next_due < *next_due)) next_due = each.next_due;
-    RelayJson partition{{"topic", each.source.topic},
-                        {"partition", each.source.partition},
-                        {"state", name_of(each.stage)},
-                        {"pending", each.pending},
-                        {"arrived", each.arrived},
-                        {"next_offset", each.next},
-                        {"next_due", time_json(each.next_due)}};
+    Json partition{{"topic", each.source.topic},
+                   {"partition", each.source.partition},
+                   {"state", name_of(each.stage)},
+                   {"pending", each.pending},
+                   {"arrived", each.arrived},
+                   {"next_offset", each.next},
+                   {"next_due", time_json(each.next_due)}};
     partition["take_over_ms"] = nullptr;
     if (each.take_over_ms) partition["take_over_ms"] = *each.take_over_ms;
     partitions.push_back(std::move(partition));
   }
-  RelayJson relay{{"group", facts_.options.group},
-                  {"instance", facts_.instance},
-                  {"transactional_id", facts_.owner},
-                  {"delivery", facts_.options.delivery == Delivery::exactly_once ? "exactly-once"
-                                                                                 : "at-least-once"},
-                  {"state", state()},
-                  {"stalled", nullptr},
-                  {"partitions", std::move(partitions)},
-                  {"owned", status.owned},
-                  {"standby", 0},
-                  {"pending_bytes", status.pending_bytes},
-                  {"memory_bytes", facts_.options.memory},
-                  {"transactions_total", status.transactions},
-                  {"aborted_total", status.aborted},
-                  {"renewed_total", status.renewed},
-                  {"damaged_rows_total", status.damaged_rows}};
+  Json relay{{"group", facts_.options.group},
+             {"instance", facts_.instance},
+             {"transactional_id", facts_.owner},
+             {"delivery",
+              facts_.options.delivery == Delivery::exactly_once ? "exactly-once" : "at-least-once"},
+             {"state", state()},
+             {"stalled", nullptr},
+             {"partitions", std::move(partitions)},
+             {"owned", status.owned},
+             {"standby", 0},
+             {"pending_bytes", status.pending_bytes},
+             {"memory_bytes", facts_.options.memory},
+             {"transactions_total", status.transactions},
+             {"aborted_total", status.aborted},
+             {"renewed_total", status.renewed},
+             {"damaged_rows_total", status.damaged_rows}};
   if (!status.stalled.empty()) relay["stalled"] = status.stalled;
-  RelayJson delayed{{"pending", pending},
-                    {"next_due", time_json(next_due)},
-                    {"taken_total", status.counts.taken},
-                    {"delivered_total", status.counts.delivered},
-                    {"early_total", status.early},
-                    {"cancelled_total", status.counts.cancelled},
-                    {"replaced_total", status.counts.replaced},
-                    {"expired_total", status.counts.expired},
-                    {"invalid_total", status.counts.invalid},
-                    {"lag_ms", distribution_json(status.lag)}};
+  Json delayed{{"pending", pending},
+               {"next_due", time_json(next_due)},
+               {"taken_total", status.counts.taken},
+               {"delivered_total", status.counts.delivered},
+               {"early_total", status.early},
+               {"cancelled_total", status.counts.cancelled},
+               {"replaced_total", status.counts.replaced},
+               {"expired_total", status.counts.expired},
+               {"invalid_total", status.counts.invalid},
+               {"lag_ms", distribution_json(status.lag)}};
   return dump({{"version", facts_.version},
                {"cluster_id", facts_.cluster_id},
                {"state", state()},
