@@ -63,7 +63,7 @@ std::string_view phrase_of(int status) {
   }
 }
 
-std::string text_of(const HttpAnswer& answer, bool has_body) {
+std::string http_text(const HttpAnswer& answer, bool has_body) {
   return fmt::format(
       "HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
       "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n{}Connection: close\r\n\r\n{}",
@@ -96,13 +96,13 @@ std::string answer_to(std::string_view head, const AdminHttp::Handler& handler) 
   const auto target_end = first.rfind(' ');
   if (method_end == std::string_view::npos || target_end <= method_end ||
       !first.substr(target_end).starts_with(" HTTP/1."))
-    return text_of({400, R"({"error":"this is no HTTP/1.1 request"})"}, true);
+    return http_text({400, R"({"error":"this is no HTTP/1.1 request"})"}, true);
   const auto method = first.substr(0, method_end);
   if (method != "GET" && method != "HEAD")
-    return text_of({405, R"({"error":"the relay's admin answers GET and HEAD alone"})"}, true);
+    return http_text({405, R"({"error":"the relay's admin answers GET and HEAD alone"})"}, true);
   const HttpAsked asked{std::string(first.substr(method_end + 1, target_end - method_end - 1)),
                         header_in(head, "Host")};
-  return text_of(handler(asked), method == "GET");
+  return http_text(handler(asked), method == "GET");
 }
 
 // False: the connection is over.
@@ -116,7 +116,7 @@ bool serve(HttpConnection& connection, const AdminHttp::Handler& handler) {
     if (end != std::string::npos) {
       connection.out = answer_to(std::string_view(connection.in).substr(0, end), handler);
     } else if (connection.in.size() > max_request) {
-      connection.out = text_of({431, R"({"error":"the request is larger than 8 KiB"})"}, true);
+      connection.out = http_text({431, R"({"error":"the request is larger than 8 KiB"})"}, true);
     }
   }
   while (connection.sent < connection.out.size()) {
