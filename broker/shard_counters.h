@@ -16,7 +16,8 @@ struct ShardCounters {
   std::uint64_t connections = 0;  // Now.
   std::uint64_t requests_total = 0;
   std::uint64_t failed_logins_total = 0;
-  std::uint64_t refused_total = 0;  // For want of a right.
+  std::uint64_t expired_logins_total = 0;  // Their connections were closed.
+  std::uint64_t refused_total = 0;         // For want of a right.
 
   struct Throttled {
     std::uint64_t requests_total = 0;
@@ -31,6 +32,10 @@ struct ShardCounters {
     sink.counter({"tarry_failed_logins_total", "Clients that failed to authenticate over SASL.",
                   "failed_logins_total"},
                  failed_logins_total);
+    sink.counter({"tarry_broker_expired_logins_total",
+                  "Connections that were closed because their login had ended and the client went "
+                  "on without another."},
+                 expired_logins_total);
     sink.counter({"tarry_authorization_denied_total",
                   "Operations that were denied because no rule allows them or one denies them.",
                   "authorization_denied_total"},

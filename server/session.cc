@@ -402,8 +402,11 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   if (refused.empty() && connection_.needs_login() && !is_part_of_login(header->api_key()))
     refused = fmt::format("a {} request before its login", protocol::name(header->api_key()));
   if (!refused.empty()) return close(refused, Ending::bad_request);
-  if (!may_be_served(header->api_key()))
+  if (!may_be_served(header->api_key())) {
+    if (connection_.login_has_ended(owner_.shard_.clock().mono()))
+      ++owner_.shard_.counters.expired_logins_total;
     return close("it has not logged in again in time (connections.max.reauth.ms)", Ending::usual);
+  }
   ++owner_.shard_.counters.requests_total;
   enqueue(std::move(frame), *header, *broker::find_handler(header->key));
 }

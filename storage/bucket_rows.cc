@@ -32,6 +32,9 @@ std::optional<Bucket> take_bucket(Fields& fields) {
   const WallTime start = ordered_time(fields);
   if (!fields.whole() || level >= bucket_levels) return std::nullopt;
   const Bucket out{static_cast<BucketLevel>(level), start};
+  // Further from now than any due time, so that the bucket's bounds are numbers.
+  const auto since = start.time_since_epoch(), longest = -2 * before_all.time_since_epoch();
+  if (since < -longest || since > longest) return std::nullopt;
   if (bucket_of(out.level, start) != out) return std::nullopt;
   return out;
 }

@@ -92,10 +92,9 @@ std::string_view name_of(GroupState state) {
 }
 
 Group::Group(GroupHost& host, std::string id)
-    : host_(host),
-      id_(std::move(id)),
-      changed_(host.wall()),
-      phase_timer_([this] { phase_timer_fired(); }) {}
+    : host_(host), id_(std::move(id)), changed_(host.wall()), members_(host), phase_timer_([this] {
+        phase_timer_fired();
+      }) {}
 
 Group::~Group() {
   for (auto& [id, member] : members_.all()) {
@@ -127,9 +126,10 @@ void Group::join(const JoinGroupRequest& request, const JoinContext& terms, Dela
     if (!supports(request.protocol_type, protocols, nullptr)) {
       return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
     }
-    if (!has_room_for(request, nullptr) ||
-        members_.size() >= static_cast<std::size_t>(host_.config().group_max_size))
+    if (members_.size() >= static_cast<std::size_t>(host_.config().group_max_size))
       return refuse_join(reply, request, ErrorCode::group_max_size_reached);
+    if (const auto error = room_error(request, nullptr); error != ErrorCode::none)
+      return refuse_join(reply, request, error);
     pending_.erase(pending_.find(request.member_id));
     return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
   }
@@ -146,8 +146,8 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
   if (!supports(request.protocol_type, protocols, place)) {
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   }
-  if (!has_room_for(request, place))
-    return refuse_join(reply, request, ErrorCode::group_max_size_reached);
+  if (const auto error = room_error(request, place); error != ErrorCode::none)
+    return refuse_join(reply, request, error);
   if (place != nullptr) return replace_static(*place, request, terms, std::move(protocols), reply);
   const auto max_size = static_cast<std::size_t>(config.group_max_size);
   if (members_.size() >= max_size)
@@ -175,8 +175,8 @@ void Group::join_again(GroupMember& member, const JoinGroupRequest& request,
   if (!supports(request.protocol_type, protocols, &member)) {
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   }
-  if (!has_room_for(request, &member))
-    return refuse_join(reply, request, ErrorCode::group_max_size_reached);
+  if (const auto error = room_error(request, &member); error != ErrorCode::none)
+    return refuse_join(reply, request, error);
   const bool same = member.protocols == protocols && protocol_type_ == request.protocol_type;
   const bool leads = member.id == leader_;
   // A generation that has begun is told once more to a member that has missed the answer.
@@ -359,6 +359,11 @@ void Group::take_assignments(const SyncGroupRequest& request) {
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }
+  if (bytes > members_.assigned_bytes() &&
+      !host_.has_member_room(members_.bytes() + bytes, bytes - members_.assigned_bytes())) {
+    refuse_syncs(ErrorCode::coordinator_not_available);
+    return rebalance();
+  }
   auto stored = record();
   for (auto& member : stored.members) {
     const auto assignment = assignments.find(member.id);
@@ -386,7 +391,7 @@ void Group::assignments_stored(std::int32_t generation, std::map<std::string, Bu
   for (auto& [id, member] : members_.all()) {
     // A member without an assignment gets empty bytes.
     if (const auto found = assignments.find(id); found != assignments.end()) {
-      member.assignment = std::move(found->second);
+      members_.assign(member, std::move(found->second));
     }
     if (member.syncing == nullptr) continue;
     member.session->heard();
@@ -572,7 +577,7 @@ void Group::begin_generation() {
   phase_end_ = host_.tick_after(members_.rebalance_timeout());
   arm_phase_timer();
   for (auto& [id, member] : members_.all()) {
-    member.assignment.clear();
+    members_.assign(member, {});
     if (member.joining == nullptr) continue;
     auto answer = join_answer(member);
     if (id == leader_) add_members_to(answer);
@@ -727,7 +732,7 @@ Result<> Group::restore(GroupRecord record) {
     members_.describe(member, stored.client_id, stored.client_host, std::move(stored.protocols));
     member.session_timeout = stored.session_timeout;
     member.rebalance_timeout = stored.rebalance_timeout;
-    member.assignment = std::move(stored.assignment);
+    members_.assign(member, std::move(stored.assignment));
     member.knows_its_id = true;
     member.session = std::make_unique<DelayedHeartbeat>(*this, member.id, member.session_timeout);
   }
@@ -748,11 +753,17 @@ bool Group::supports(std::string_view type, std::span<const GroupProtocol> proto
   return type == protocol_type_ && members_.share_one_of(protocols, instead_of);
 }
 
-// Whether a client that says this may be a member, or take the place of one.
-bool Group::has_room_for(const JoinGroupRequest& request, const GroupMember* instead_of) const {
+// Why a client that says this may not be a member, or take the place of one, for its size: the
+// group's own limit, or the room that other groups have left, which clients ask for again.
+ErrorCode Group::room_error(const JoinGroupRequest& request, const GroupMember* instead_of) const {
   const std::size_t freed = instead_of != nullptr ? GroupMembers::bytes_of(*instead_of) : 0;
-  return members_.bytes() - freed + bytes_of(request) <=
-         static_cast<std::size_t>(host_.config().group_max_bytes);
+  const std::size_t wanted = bytes_of(request);
+  const std::size_t bytes = members_.bytes() - freed + wanted;
+  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes))
+    return ErrorCode::group_max_size_reached;
+  if (wanted > freed && !host_.has_member_room(bytes + members_.assigned_bytes(), wanted - freed))
+    return ErrorCode::coordinator_not_available;
+  return ErrorCode::none;
 }
 
 // Kafka's form: the client's id or the instance id, and a random UUID.

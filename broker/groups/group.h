@@ -211,7 +211,8 @@ class Group : public GroupWaits {
   void forget_pending(std::string_view id);
   bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
                 const GroupMember* instead_of) const;
-  bool has_room_for(const protocol::JoinGroupRequest& request, const GroupMember* instead_of) const;
+  protocol::ErrorCode room_error(const protocol::JoinGroupRequest& request,
+                                 const GroupMember* instead_of) const;
   MonoTime mono() const { return MonoTime{std::chrono::milliseconds{host_.tick()}}; }
   std::string new_member_id(std::string_view prefix);
   void release_if_unused();

@@ -3,6 +3,7 @@
 // GroupHost: the services that a consumer group needs.  Groups implements it, or a test.
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 
 #include "base/clock.h"
@@ -33,6 +34,11 @@ class GroupHost {
   // inside this call.
   using Stored = std::move_only_function<void(protocol::ErrorCode)>;
   virtual void store(Group& group, const GroupRecord& record, Stored then) = 0;
+
+  // Whether a group whose members take so many bytes may take `more` beside what the others have.
+  virtual bool has_member_room(std::size_t bytes, std::size_t more) const = 0;
+  // What the members of a group take has changed.
+  virtual void member_bytes_changed(std::size_t before, std::size_t now) = 0;
 
   // The group's state(), or the members' subscriptions, have changed.
   virtual void state_changed(Group& group) = 0;

@@ -13,6 +13,7 @@
 //   - All members have a protocol in common: share_one_of() is checked before one is added or
 //     described anew.
 //   - bytes() is the size of the members' descriptions; a group bounds it (tarry.group.max.bytes).
+//   - The host knows what descriptions and assignments take together, until this is gone.
 //
 // Belongs to its Group.
 
@@ -27,7 +28,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "broker/groups/delayed_heartbeat.h"
+#include "broker/groups/group_host.h"
 #include "broker/groups/group_record.h"
 #include "protocol/error_code.h"
 
@@ -52,12 +55,19 @@ class GroupMembers {
   template <typename T>
   using Or = std::expected<T, protocol::ErrorCode>;
 
-  // For the flags and the sessions; a member's description changes only through describe().
+  explicit GroupMembers(GroupHost& host) : host_(host) {}
+  ~GroupMembers();
+  GroupMembers(const GroupMembers&) = delete;
+  GroupMembers& operator=(const GroupMembers&) = delete;
+
+  // For the flags and the sessions; a member's description changes only through describe(), its
+  // assignment through assign().
   Map& all() { return members_; }
   const Map& all() const { return members_; }
   std::size_t size() const { return members_.size(); }
   bool empty() const { return members_.empty(); }
   std::size_t bytes() const { return bytes_; }
+  std::size_t assigned_bytes() const { return assigned_bytes_; }
 
   // Null: there is none.
   GroupMember* find(std::string_view id);
@@ -71,6 +81,7 @@ class GroupMembers {
   GroupMember& add(std::string id, std::optional<std::string> instance_id);
   void describe(GroupMember& member, std::string_view client_id, std::string_view client_host,
                 std::vector<GroupProtocol> protocols);
+  void assign(GroupMember& member, Buffer assignment);
   // A static member comes back: the same place, under another id.
   GroupMember& rename(GroupMember& member, const std::string& new_id);
   void remove(GroupMember& member);
@@ -88,11 +99,14 @@ class GroupMembers {
 
  private:
   void count_protocols(const GroupMember& member, int by);
+  void change_bytes(std::size_t less, std::size_t more);
 
+  GroupHost& host_;
   Map members_;
   std::map<std::string, std::string, std::less<>> instances_;
   std::map<std::string, std::size_t, std::less<>> offers_;
   std::size_t bytes_ = 0;
+  std::size_t assigned_bytes_ = 0;
 };
 
 }  // namespace tarry::broker

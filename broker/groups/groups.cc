@@ -1,5 +1,6 @@
 #include "broker/groups/groups.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/core.h>
@@ -37,11 +38,28 @@ Response refusal(ErrorCode code) {
 
 }  // namespace
 
-Groups::Groups(ShardContext& shard) : shard_(shard), unused_timer_([this] { remove_unused(); }) {}
+Groups::Groups(ShardContext& shard)
+    : shard_(shard),
+      members_charge_(shard.ledger(), nullptr),
+      unused_timer_([this] { remove_unused(); }) {}
 
 Groups::~Groups() = default;
 
 // --- What a group stands on
+
+// Members stay when their connections have gone, so all groups together may have a quarter of the
+// clients' memory, and a sixteenth in each shard if there are many.  A group may use as much as is
+// left for all others, so that one cannot keep the rest out.
+bool Groups::has_member_room(std::size_t bytes, std::size_t more) const {
+  const auto all = static_cast<std::size_t>(config().memory_bytes);
+  const std::size_t limit = std::max(all / 4 / shard_.broker_context().shard_count, all / 16);
+  const std::size_t used = members_charge_.bytes() + more;
+  return used <= limit && bytes <= limit - used && more <= shard_.ledger().room();
+}
+
+void Groups::member_bytes_changed(std::size_t before, std::size_t now) {
+  members_charge_.set(members_charge_.bytes() - before + now);
+}
 
 const BrokerConfig& Groups::config() const {
   return shard_.config();

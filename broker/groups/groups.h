@@ -28,6 +28,7 @@
 
 #include "base/result.h"
 #include "broker/context/cancellation_token.h"
+#include "broker/context/ledger.h"
 #include "broker/groups/group.h"
 #include "broker/groups/group_offsets.h"
 #include "protocol/error_code.h"
@@ -69,6 +70,7 @@ class Groups final : private GroupHost {
   Result<> restore(const storage::OffsetStore::StoredGroup& stored);
 
   const ById& all() const { return groups_; }
+  std::size_t member_bytes() const { return members_charge_.bytes(); }
   std::size_t offset_bytes() const { return offset_budget_.bytes; }
   GroupEntry* find(std::string_view id) const;  // Null: there is none.
   // Made when there is none.  INVALID_GROUP_ID, or COORDINATOR_NOT_AVAILABLE when there are
@@ -115,6 +117,8 @@ class Groups final : private GroupHost {
   Random& random() override;
   bool stopping() const override;
   void store(Group& group, const GroupRecord& record, Stored then) override;
+  bool has_member_room(std::size_t bytes, std::size_t more) const override;
+  void member_bytes_changed(std::size_t before, std::size_t now) override;
   void state_changed(Group& group) override;
   void on_unused(Group& group) override;
 
@@ -125,6 +129,7 @@ class Groups final : private GroupHost {
 
   ShardContext& shard_;
   OffsetBudget offset_budget_;
+  Charge members_charge_;  // What the members of all groups take: nobody can be closed for it.
   ById groups_;
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.

@@ -2,7 +2,11 @@
 // without an error, in version 6 with GROUP_ID_NOT_FOUND.  What members subscribe to and are
 // assigned is shown while the group is Stable: before, it is not decided.
 
+#include <algorithm>
+#include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -13,6 +17,7 @@
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
+#include "broker/scatter.h"
 #include "protocol/messages/describe_groups.h"
 
 namespace tarry::broker {
@@ -27,6 +32,8 @@ namespace {
 // Copied, with what each member takes beside its bytes.
 constexpr std::size_t bytes_a_microsecond = 1000;
 constexpr std::size_t bytes_a_group = sizeof(DescribeGroupsResponse::Group) + 64;
+// Each shard is asked once for its share of so many.
+constexpr std::size_t groups_together = 512;
 
 // On the group's shard.
 DescribeGroupsResponse::Group described(Shard& shard, std::string_view id, int version) {
@@ -59,48 +66,103 @@ DescribeGroupsResponse::Group described(Shard& shard, std::string_view id, int v
   return answer;
 }
 
+struct NamedGroup {
+  std::string_view id;
+  std::size_t place;  // In the answer.
+};
+
+// What one description takes, beside bytes_a_group.
+std::size_t bytes_of(const DescribeGroupsResponse::Group& answer) {
+  std::size_t bytes = 0;
+  for (const auto& member : answer.members)
+    bytes += sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
+  return bytes;
+}
+
+// On the groups' shard: the first of `names`, as many as take it a millisecond.
+std::vector<DescribeGroupsResponse::Group> describe_some(Shard& shard,
+                                                         std::span<const NamedGroup> names,
+                                                         int version) {
+  std::vector<DescribeGroupsResponse::Group> answers;
+  std::size_t microseconds = 0;
+  for (const NamedGroup& name : names) {
+    answers.push_back(described(shard, name.id, version));
+    microseconds += 1 + bytes_of(answers.back()) / bytes_a_microsecond;
+    if (microseconds > 1000) break;
+  }
+  return answers;
+}
+
+struct Describing {
+  RequestContext& context;
+  const DescribeGroupsRequest& request;
+  DescribeGroupsResponse& response;
+  YieldBudget budget;
+  AnswerMemory memory;
+  std::size_t bytes = 0;
+};
+
+// False: nobody waits for the answer any more.
+asio::awaitable<bool> describe_on(Describing& asking, Shard& shard,
+                                  std::span<const NamedGroup> left) {
+  RequestContext& context = asking.context;
+  while (!left.empty()) {
+    if (asking.bytes > max_answer_bytes) {
+      for (const NamedGroup& name : left)
+        asking.response.groups[name.place].error_code = ErrorCode::invalid_request;
+      co_return true;
+    }
+    auto work = [&shard, left, version = context.version()]()
+        -> asio::awaitable<std::vector<DescribeGroupsResponse::Group>> {
+      co_return describe_some(shard, left, version);
+    };
+    auto answers = co_await context.broker.on(context.shard, shard, std::move(work));
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      auto& answer = answers[i];
+      bytes += bytes_of(answer);
+      if (asking.request.include_authorized_operations && answer.error_code == ErrorCode::none)
+        answer.authorized_operations =
+            allowed_operations(context, group_operations, AclResource::group, left[i].id);
+      asking.response.groups[left[i].place] = std::move(answer);
+    }
+    left = left.subspan(answers.size());
+    asking.bytes += bytes;
+    // As it is, and as it is sent.
+    if (asking.memory.spend(2 * bytes) && !co_await asking.memory.take()) co_return false;
+    const std::size_t microseconds = answers.size() + bytes / bytes_a_microsecond;
+    if (asking.budget.spend(microseconds) && !co_await asking.budget.yield()) co_return false;
+  }
+  co_return true;
+}
+
 asio::awaitable<DescribeGroupsResponse> describe_groups(RequestContext& context,
                                                         const DescribeGroupsRequest& request) {
-  Broker& broker = context.broker;
   DescribeGroupsResponse response;
-  std::size_t bytes = 0;
-  YieldBudget budget(context.shard, &context.connection);
-  AnswerMemory memory(context);
-  for (const auto id : request.groups) {
-    if (budget.spend() && !co_await budget.yield()) co_return response;
-    if (memory.spend(bytes_a_group) && !co_await memory.take()) co_return response;
-    bytes += bytes_a_group;
-    if (!authorize_group(context, AclOperation::describe, id)) {
-      auto& refused = response.groups.emplace_back();
-      refused.group_id = id;
-      refused.error_code = ErrorCode::group_authorization_failed;
-      continue;
-    }
-    Shard& shard = broker.shard_of_group(id);
-    if (bytes > max_answer_bytes) {
-      auto& refused = response.groups.emplace_back();
-      refused.group_id = id;
-      refused.error_code = ErrorCode::invalid_request;
-      continue;
-    }
-    auto work = [&shard, id,
-                 version = context.version()]() -> asio::awaitable<DescribeGroupsResponse::Group> {
-      co_return described(shard, id, version);
-    };
-    auto answer = co_await broker.on(context.shard, shard, std::move(work));
-    std::size_t answer_size = 0;
-    for (const auto& member : answer.members)
-      answer_size +=
-          sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
-    bytes += answer_size;
-    // As it is, and as it is sent.
-    if (memory.spend(2 * answer_size) && !co_await memory.take()) co_return response;
-    if (budget.spend(answer_size / bytes_a_microsecond) && !co_await budget.yield())
+  Describing asking{context, request, response, YieldBudget(context.shard, &context.connection),
+                    AnswerMemory(context)};
+  std::span<const std::string_view> left = request.groups;
+  while (!left.empty()) {
+    const auto some = left.first(std::min(left.size(), groups_together));
+    left = left.subspan(some.size());
+    if (asking.memory.spend(some.size() * bytes_a_group) && !co_await asking.memory.take())
       co_return response;
-    if (request.include_authorized_operations && answer.error_code == ErrorCode::none)
-      answer.authorized_operations =
-          allowed_operations(context, group_operations, AclResource::group, id);
-    response.groups.push_back(std::move(answer));
+    asking.bytes += some.size() * bytes_a_group;
+    ByShard<NamedGroup> asked;
+    for (const auto id : some) {
+      auto& answer = response.groups.emplace_back();
+      answer.group_id = id;
+      if (authorize_group(context, AclOperation::describe, id)) {
+        asked.add(context.broker.shard_of_group(id), {id, response.groups.size() - 1});
+      } else {
+        answer.error_code = ErrorCode::group_authorization_failed;
+      }
+    }
+    for (const auto& there : asked) {
+      const bool waits = co_await describe_on(asking, *there.shard, there.items);
+      if (!waits) co_return response;
+    }
+    if (asking.budget.spend(some.size()) && !co_await asking.budget.yield()) co_return response;
   }
   co_return response;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
+#include "broker/scatter.h"
 #include "protocol/messages/offset_fetch.h"
 
 namespace tarry::broker {
@@ -133,9 +135,90 @@ void hide_topics(const RequestContext& context, GroupTopics& topics, bool asked_
   }
 }
 
+// Each shard is asked once for its share of so many, unless one turn's answers are long.
+constexpr std::size_t fetched_together = 256;
+constexpr std::size_t fetched_bytes_a_turn = std::size_t{1} << 20;
+
+struct FetchedGroup {
+  const OffsetFetchRequest::Group* group;
+  std::size_t place;  // In the answer.
+};
+
+struct FetchedSome {
+  std::vector<std::optional<GroupTopics>> groups;
+  std::size_t bytes = 0;
+};
+
+// On the groups' shard: those of the first of `groups`.
+asio::awaitable<FetchedSome> fetch_some(Shard& shard, std::span<const FetchedGroup> groups,
+                                        Room& room) {
+  FetchedSome fetched;
+  const std::size_t before = room.left();
+  YieldBudget budget(shard, nullptr);
+  for (const FetchedGroup& asked : groups) {
+    if (budget.spend()) co_await budget.yield();
+    const auto& topics = asked.group->topics;
+    auto work = topics ? committed_of(shard, asked.group->group_id, *topics, room)
+                       : all_committed(shard, asked.group->group_id, room);
+    auto found = co_await std::move(work);
+    fetched.groups.push_back(std::move(found));
+    fetched.bytes = before - room.left();
+    if (fetched.bytes > fetched_bytes_a_turn) break;
+  }
+  co_return fetched;
+}
+
+void fill_in(const RequestContext& context, OffsetFetchResponse::Group& answer,
+             const OffsetFetchRequest::Group& asked, std::optional<GroupTopics> topics) {
+  if (!topics) {
+    answer.error_code = ErrorCode::invalid_request;
+    return;
+  }
+  hide_topics(context, *topics, !asked.topics);
+  answer.topics = std::move(*topics);
+}
+
+struct OffsetFetching {
+  RequestContext& context;
+  std::vector<OffsetFetchResponse::Group>& answers;
+  Room room;
+  AnswerMemory memory;
+};
+
+// False: no memory, and nobody waits for the answer any more.
+asio::awaitable<bool> fetch_on(OffsetFetching& fetching, Shard& shard,
+                               std::span<const FetchedGroup> left) {
+  RequestContext& context = fetching.context;
+  while (!left.empty()) {
+    auto work = [&shard, left, &room = fetching.room] { return fetch_some(shard, left, room); };
+    auto fetched = co_await context.broker.on(context.shard, shard, std::move(work));
+    // As they are, and as they are sent.
+    if (fetching.memory.spend(2 * fetched.bytes) && !co_await fetching.memory.take())
+      co_return false;
+    for (std::size_t i = 0; i < fetched.groups.size(); ++i) {
+      fill_in(context, fetching.answers[left[i].place], *left[i].group,
+              std::move(fetched.groups[i]));
+    }
+    left = left.subspan(fetched.groups.size());
+  }
+  co_return true;
+}
+
+// The only group of a request before version 8.
+void answer_one(OffsetFetchResponse& response, OffsetFetchResponse::Group group) {
+  response.error_code = group.error_code;
+  for (auto& topic : group.topics) {
+    auto& answer = response.topics.emplace_back();
+    answer.name = std::move(topic.name);
+    for (auto& p : topic.partitions) {
+      answer.partitions.push_back({p.partition_index, p.committed_offset, p.committed_leader_epoch,
+                                   std::move(p.metadata), p.error_code});
+    }
+  }
+}
+
 asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
                                                   const OffsetFetchRequest& request) {
-  Broker& broker = context.broker;
   const bool batched = context.version() >= 8;
   std::vector<OffsetFetchRequest::Group> groups = request.groups;
   if (!batched) {
@@ -149,45 +232,35 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
   }
 
   OffsetFetchResponse response;
+  auto& answers = response.groups;
   const auto kept = static_cast<std::size_t>(context.shard.config().group_offsets_bytes);
-  Room room(std::max(max_answer_bytes, kept));  // All that one group can have committed fits.
+  // All that one group can have committed fits.
+  OffsetFetching fetching{context, answers, Room(std::max(max_answer_bytes, kept)),
+                          AnswerMemory(context)};
   YieldBudget budget(context.shard, &context.connection);
-  AnswerMemory memory(context);
-  for (const auto& group : groups) {
-    if (budget.spend() && !co_await budget.yield()) co_return response;
-    Shard& shard = broker.shard_of_group(group.group_id);
-    const bool may = authorize_group(context, AclOperation::describe, group.group_id);
-    auto work = [&shard, &group, &room, may]() -> asio::awaitable<std::optional<GroupTopics>> {
-      static const std::vector<OffsetFetchRequest::GroupTopic> none;
-      if (!may) return committed_of(shard, group.group_id, none, room);
-      return group.topics ? committed_of(shard, group.group_id, *group.topics, room)
-                          : all_committed(shard, group.group_id, room);
-    };
-    const std::size_t before = room.left();
-    auto topics = co_await broker.on(context.shard, shard, std::move(work));
-    // As they are, and as they are sent.
-    const std::size_t bytes = sizeof(OffsetFetchResponse::Group) + 64 + 2 * (before - room.left());
-    if (memory.spend(bytes) && !co_await memory.take()) co_return response;
-    const auto code = !may     ? ErrorCode::group_authorization_failed
-                      : topics ? ErrorCode::none
-                               : ErrorCode::invalid_request;
-    if (!topics) topics.emplace();
-    hide_topics(context, *topics, !group.topics);
-    if (batched) {
-      response.groups.push_back({std::string(group.group_id), std::move(*topics), code});
-      continue;
-    }
-    response.error_code = code;
-    for (auto& topic : *topics) {
-      auto& answer = response.topics.emplace_back();
-      answer.name = std::move(topic.name);
-      for (auto& p : topic.partitions) {
-        answer.partitions.push_back({p.partition_index, p.committed_offset,
-                                     p.committed_leader_epoch, std::move(p.metadata),
-                                     p.error_code});
+  std::span<const OffsetFetchRequest::Group> left = groups;
+  while (!left.empty()) {
+    const auto some = left.first(std::min(left.size(), fetched_together));
+    left = left.subspan(some.size());
+    if (budget.spend(some.size()) && !co_await budget.yield()) co_return response;
+    const std::size_t bytes = some.size() * (sizeof(OffsetFetchResponse::Group) + 64);
+    if (fetching.memory.spend(bytes) && !co_await fetching.memory.take()) co_return response;
+    ByShard<FetchedGroup> asked;
+    for (const auto& group : some) {
+      auto& answer = answers.emplace_back();
+      answer.group_id = group.group_id;
+      if (authorize_group(context, AclOperation::describe, group.group_id)) {
+        asked.add(context.broker.shard_of_group(group.group_id), {&group, answers.size() - 1});
+      } else {
+        answer.error_code = ErrorCode::group_authorization_failed;
       }
     }
+    for (const auto& there : asked) {
+      const bool waits = co_await fetch_on(fetching, *there.shard, there.items);
+      if (!waits) co_return response;
+    }
   }
+  if (!batched) answer_one(response, std::move(std::exchange(answers, {}).front()));
   co_return response;
 }
 

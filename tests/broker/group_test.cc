@@ -1238,6 +1238,48 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::preparing_rebalance);
   }
 
+  TEST_CASE("all that members take is told to the host, and given back when they go") {
+    GroupWorld world;
+    Says says;
+    says.protocols = {{"range", std::string(3'000, 'x')}};
+    const auto a = world.stable_alone(says);
+    const auto without = world.member_bytes - world.group().members().at(a).assignment.size();
+    CHECK(without > 3'000);
+    says.member_id = a;
+    says.protocols = {{"range", std::string(5'000, 'x')}};
+    world.join(says);
+    const auto sync = world.sync(a, 2, {{a, std::string(700, 'x')}});
+    world.store_is_durable();
+    CHECK(error_of(sync) == ErrorCode::none);
+    CHECK(world.member_bytes == without + 2'000 + 700);
+    CHECK(world.leave(a) == ErrorCode::none);
+    CHECK(world.member_bytes == 0);
+    auto fixed = as_static("i1");
+    world.stable_alone(fixed);
+    world.join(fixed);  // It comes back under another id.
+    world.restart();
+    CHECK(world.member_bytes > 0);
+    CHECK(world.leave("", "i1") == ErrorCode::none);
+    CHECK(world.member_bytes == 0);
+  }
+
+  TEST_CASE("a member for which other groups have left no room is told to come again") {
+    GroupWorld world;
+    Says says;
+    says.protocols = {{"range", std::string(3'000, 'x')}};
+    const auto a = world.stable_alone(says);
+    world.room = 5'000;
+    CHECK(error_of(world.join(says)) == ErrorCode::coordinator_not_available);
+    says.member_id = a;  // What is there already may stay.
+    CHECK(error_of(world.join(says)) == ErrorCode::none);
+    const auto sync = world.sync(a, 2, {{a, std::string(4'000, 'x')}});
+    CHECK(error_of(sync) == ErrorCode::coordinator_not_available);
+    CHECK(world.state() == GroupState::preparing_rebalance);
+    says.member_id.clear();
+    world.room = 50'000;
+    CHECK_FALSE(world.join(says)->answer().has_value());
+  }
+
   // --- Restart
 
   TEST_CASE("after a restart members continue with their generation, with new sessions") {

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <deque>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,7 +66,9 @@ class GroupWorld final : private GroupHost {
  public:
   GroupWorld() { make(); }
 
-  BrokerConfig limits;  // Before the first request.
+  std::size_t room = std::numeric_limits<std::size_t>::max();  // For all that the members take.
+  std::size_t member_bytes = 0;                                // As the group has told.
+  BrokerConfig limits;                                         // Before the first request.
   Group& group() { return *group_; }
   const Group& group() const { return *group_; }
   GroupState state() const { return group_->state(); }
@@ -234,6 +237,10 @@ class GroupWorld final : private GroupHost {
   bool stopping() const override { return false; }
   void store(Group&, const GroupRecord& record, Stored then) override {
     storing.emplace_back(record, std::move(then));
+  }
+  bool has_member_room(std::size_t bytes, std::size_t) const override { return bytes <= room; }
+  void member_bytes_changed(std::size_t before, std::size_t now) override {
+    member_bytes += now - before;
   }
   void state_changed(Group&) override {}
   void on_unused(Group&) override { ++unused; }

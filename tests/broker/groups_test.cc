@@ -253,6 +253,31 @@ TEST_SUITE("groups") {
     CHECK(world.broker().shard_of_group("g").groups().find("g") == nullptr);
   }
 
+  TEST_CASE("members that stay when their clients have gone take a part of the clients' memory") {
+    World world(
+        {.shards = 1, .configure = [](BrokerConfig& config) { config.memory_bytes = 16 << 20; }});
+    const std::string long_text(500'000, 'x');
+    const auto join_with_text = [&](const std::string& group) {
+      auto request = join_request(group);
+      request.protocols = {{"range", as_bytes(long_text)}};
+      request.session_timeout_ms = 300'000;
+      return world.call<JoinGroupResponse>(request, 3).error_code;
+    };
+    int taken = 0;
+    for (int i = 0; i < 20; ++i) {
+      const auto error = join_with_text(std::to_string(i));
+      if (error == ErrorCode::none) ++taken;
+      if (error != ErrorCode::none) CHECK(error == ErrorCode::coordinator_not_available);
+    }
+    CHECK(taken == 7);  // Of 4 MiB: the eighth would leave less for all others than it has.
+    CHECK(world.shard().groups().member_bytes() >= 3'500'000);
+    CHECK(world.shard().ledger().used() >= 3'500'000);
+    stable_group(world, "small");
+    world.pass(310s);  // Their sessions end.
+    CHECK(world.shard().groups().member_bytes() == 0);
+    CHECK(join_with_text("later") == ErrorCode::none);
+  }
+
   TEST_CASE("no more groups are made than tarry.max.groups") {
     WorldOptions options;
     options.shards = 1;

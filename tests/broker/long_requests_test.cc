@@ -9,6 +9,7 @@
 
 #include "broker/handlers/table.h"
 #include "protocol/messages/create_partitions.h"
+#include "protocol/messages/create_topics.h"
 #include "protocol/messages/delete_groups.h"
 #include "protocol/messages/delete_topics.h"
 #include "protocol/messages/describe_configs.h"
@@ -113,6 +114,52 @@ TEST_SUITE("long requests") {
     CHECK(
         world.read<protocol::OffsetCommitResponse>(*world.begin_long(commit, 8), 8).topics.size() ==
         many);
+  }
+
+  TEST_CASE("a list of many names goes to another shard in pieces, not name by name") {
+    World world({.shards = 2});
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < many; ++i) names.push_back(std::to_string(i));
+    const auto run_shard = [&](std::size_t index) {
+      auto& context =
+          boost::asio::query(world.shard(index).executor(), boost::asio::execution::context);
+      auto& loop = static_cast<boost::asio::io_context&>(context);
+      loop.restart();
+      loop.poll();
+    };
+    // Going there and back takes a turn.
+    const auto turns_of = [&](const auto& request, int version) {
+      world.runs_at_once = false;
+      const auto pending = world.begin(request, version, 1);
+      std::size_t turns = 0;
+      for (; !pending->answer && turns < many; ++turns) {
+        run_shard(1);
+        run_shard(0);
+      }
+      world.runs_at_once = true;
+      world.run();
+      return turns;
+    };
+    const std::size_t few = many / 40;
+    protocol::DescribeGroupsRequest describe;
+    describe.groups.assign(names.begin(), names.end());
+    CHECK(turns_of(describe, 5) < few);
+    protocol::DeleteGroupsRequest remove;
+    remove.groups_names = describe.groups;
+    CHECK(turns_of(remove, 2) < few);
+    protocol::OffsetFetchRequest fetch;
+    for (const auto& name : names) fetch.groups.emplace_back().group_id = name;
+    CHECK(turns_of(fetch, 8) < few);
+    protocol::CreateTopicsRequest create;
+    create.validate_only = true;
+    create.timeout_ms = 60'000;
+    for (const auto& name : names) {
+      auto& topic = create.topics.emplace_back();
+      topic.name = name;
+      topic.num_partitions = 1;
+      topic.replication_factor = 1;
+    }
+    CHECK(turns_of(create, 5) < few);
   }
 
   TEST_CASE("a client that goes has the rest of its list not answered") {

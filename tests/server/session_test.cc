@@ -338,6 +338,7 @@ TEST_SUITE("session") {
     sitting.pass(10s);
     late.send(ask_versions(4));
     late.wait_for_end();
+    CHECK(sitting.shard().counters.expired_logins_total == 1);
     // What was asked for again begins again; also when it has ended before.
     again.send(ask_versions(5));
     CHECK(again.answer() == 5);

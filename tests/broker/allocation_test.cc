@@ -1,0 +1,125 @@
+// Each allocation of a request is made to fail once, in turn: its client may get no answer, and
+// nobody else notices.
+
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "protocol/messages/describe_groups.h"
+#include "protocol/messages/find_coordinator.h"
+#include "protocol/messages/list_offsets.h"
+#include "protocol/messages/metadata.h"
+#include "protocol/messages/offset_fetch.h"
+#include "tests/broker/batches.h"
+#include "tests/broker/offset_requests.h"
+
+namespace {
+
+// 0: none fails.
+thread_local long allocations_left = 0;
+
+void* allocate(std::size_t bytes) noexcept {
+  if (allocations_left > 0 && --allocations_left == 0) return nullptr;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+void* allocate_or_throw(std::size_t bytes) {
+  void* const memory = allocate(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  return allocate_or_throw(bytes);
+}
+void* operator new[](std::size_t bytes) {
+  return allocate_or_throw(bytes);
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(bytes);
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+
+namespace tarry::broker::test {
+namespace {
+
+// How many allocations the request makes until it first waits for the disk, or is answered.
+template <typename Request>
+long fail_each(World& world, const Request& request, int version) {
+  for (long nth = 1;; ++nth) {
+    CAPTURE(Request::name);
+    CAPTURE(nth);
+    world.runs_at_once = false;
+    const auto pending = world.begin(request, version);
+    allocations_left = nth;
+    try {
+      world.turn();
+    } catch (const std::bad_alloc&) {
+    }
+    const bool failed = allocations_left == 0;
+    allocations_left = 0;
+    world.runs_at_once = true;
+    world.run();
+    CHECK_FALSE(world.failure.has_value());
+    if (failed) continue;
+    REQUIRE(pending->answer.has_value());
+    return nth - 1;
+  }
+}
+
+TEST_SUITE("allocations") {
+  TEST_CASE("whichever allocation of a request that reads fails, the next request is answered") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}, {"b"}}));
+    REQUIRE(commit(world, "g", "t", 0, 1) == ErrorCode::none);
+    const auto fetch = fetch_request("t", 0, 0);
+    CHECK(fail_each(world, fetch, 11) > 5);
+    protocol::MetadataRequest metadata;
+    metadata.topics.emplace().emplace_back().name = "t";
+    CHECK(fail_each(world, metadata, 9) > 5);
+    protocol::FindCoordinatorRequest find;
+    find.coordinator_keys = {"g", "h"};
+    CHECK(fail_each(world, find, 4) > 3);
+    protocol::DescribeGroupsRequest describe;
+    describe.groups = {"g", "h"};
+    CHECK(fail_each(world, describe, 5) > 5);
+    protocol::OffsetFetchRequest offsets;
+    offsets.groups.emplace_back().group_id = "g";
+    CHECK(fail_each(world, offsets, 8) > 5);
+    protocol::ListOffsetsRequest list;
+    auto& topic = list.topics.emplace_back();
+    topic.name = "t";
+    topic.partitions.push_back({0, -1, -1});
+    CHECK(fail_each(world, list, 5) > 3);
+    CHECK(values(read_all(world, "t")) == std::vector<std::string>{"a", "b"});
+    CHECK(fetch_all(world, "g") == "t-0:1/4/ ");
+  }
+}
+
+}  // namespace
+}  // namespace tarry::broker::test
