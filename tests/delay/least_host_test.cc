@@ -20,7 +20,8 @@ class LeastHost final : public Sink {
   LeastHost(TestClock& clock, Truth& truth, storage::BucketStore& store, Lsn replay_from)
       : clock_(clock), truth_(truth), store_(store) {
     replay(replay_from);
-    for (const auto& [topic, count] : store_.totals().value()) counts_.set(topic, count);
+    const auto totals = store_.totals().value();
+    for (const auto& [topic, count] : totals) counts_.set(topic, count);
     Engine::Options options;
     options.wheel_start = wheel_start_;
     engine_ = std::make_unique<Engine>(
