@@ -597,6 +597,34 @@ TEST_SUITE("bucket tier") {
     CHECK(world.pending.empty());
   }
 
+  TEST_CASE("months come last, although their level is the first: in memory, on disk, on a page") {
+    World world;
+    const Record later = record(1, 500 * day_ms), sooner = record(2, 364 * day_ms);
+    const Record soonest = record(3, 2 * hour_ms), last = record(4, 900 * day_ms);
+    for (const auto& one : {later, sooner, last, soonest}) world.add(one);
+    const BucketTier& tier = *world.shards.at(0).tier;
+    REQUIRE(tier.earliest().has_value());
+    CHECK(tier.earliest()->due == soonest.key.due);
+    CHECK(tier.earliest()->exact);
+    world.checkpoint();
+    REQUIRE(tier.earliest().has_value());
+    CHECK(tier.earliest()->due == storage::bucket_of(BucketLevel::hour, soonest.key.due).start);
+    const auto page = world.store->page({});
+    REQUIRE(page.has_value());
+    std::vector<Sequence> order;
+    for (const auto& one : page->records) order.push_back(one.key.sequence);
+    CHECK(order == std::vector<Sequence>{3, 2, 1, 4});
+    for (const auto& one : {soonest, sooner, later, last}) {
+      CHECK(world.pending.begin()->first == one.key);
+      world.now = one.key.due - std::chrono::milliseconds(1);
+      world.deliver_all();
+      CHECK(world.pending.begin()->first == one.key);
+      world.now = one.key.due;
+      world.deliver_all();
+      CHECK_FALSE(world.pending.contains(one.key));
+    }
+  }
+
   TEST_CASE("look-ups that wait for the disk are bounded") {
     World world;
     world.add(record(1, 3 * hour_ms));
