@@ -194,7 +194,9 @@ class Buckets {
         near_.clear();
         taken_ = 0;
         const auto next = tier_->next_load();
-        if (!next && background_.is_idle()) return 0;
+        // What is being handed over may be done in the next step.
+        const bool is_quiet = !next && background_.is_idle();
+        if (is_quiet && !tier_->step(now_) && near_.empty()) return 0;
         if (next) now_ = std::max(now_, *next + std::chrono::minutes(1));
       }
       if (!tier_->step(now_)) background_.turn(!background_.is_idle() && near_.empty());

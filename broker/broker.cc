@@ -20,7 +20,7 @@
 #include "broker/context/durability_wait.h"
 #include "broker/replay.h"
 #include "broker/security/first_users.h"
-#include "broker/tier_replay.h"
+#include "delay/tier_replay.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
 #include "storage/store_generation.h"
@@ -258,9 +258,9 @@ void Broker::publish_initial_topics() {
 Result<> Broker::recover() {
   publish_initial_topics();
   Replay replay(context_, shards_, *catalog_);
-  TierReplay pending(*pending_, clock().wall(),
-                     static_cast<std::size_t>(context_.config.delay_memory_bytes),
-                     [this] { return flush_pending_store(context_); });
+  delay::TierReplay pending(*pending_, clock().wall(),
+                            static_cast<std::size_t>(context_.config.delay_memory_bytes),
+                            [this] { return flush_pending_store(context_); });
   auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, pending,
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());

@@ -106,12 +106,21 @@ bool BucketTier::is_written(const JournalPlace& at, WallTime due) const {
 
 // --- Durable operations
 
-BucketTier::Resident& BucketTier::tail(Shelf& shelf, const Bucket& bucket) {
+// The level of new tails.  In a home of many a coarser one has to do: a write seals all of them in
+// one turn.
+BucketLevel BucketTier::tail_level(const Bucket& id, const Home& home) {
+  if (id.level == BucketLevel::month) return BucketLevel::month;
+  const bool has_many = home.tails >= max_fine_tails && home.split > BucketLevel::second;
+  return has_many ? BucketLevel::second : home.split;
+}
+
+BucketTier::Resident& BucketTier::tail(Home& home, Shelf& shelf, const Bucket& bucket) {
   if (shelf.residents.empty() || shelf.residents.back()->sealed ||
       shelf.residents.back()->chunk->is_full()) {
     auto made = std::make_shared<Resident>();
     made->chunk = std::make_shared<Chunk>(bucket);
     ++level_of(*made).chunks;
+    ++home.tails;
     shelf.residents.push_back(std::move(made));
   }
   return *shelf.residents.back();
@@ -202,10 +211,9 @@ bool BucketTier::added(JournalPlace at, const PendingView& record) {
   if (!is_new || dropped_.contains(record.partition.topic)) return false;
   const Bucket id = home_of(record.key.due);
   Home& home = homes_[id];
-  const Bucket bucket =
-      bucket_of(id.level == BucketLevel::month ? BucketLevel::month : home.split, record.key.due);
+  const Bucket bucket = bucket_of(tail_level(id, home), record.key.due);
   Shelf& shelf = home.shelves[bucket];
-  Resident& resident = tail(shelf, bucket);
+  Resident& resident = tail(home, shelf, bucket);
   resident.chunk->append(record);
   resident.live.push_back(true);
   ++resident.live_count;
@@ -289,6 +297,7 @@ void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
     home.dirty = true;
   } else {
     home.unwritten -= resident.charged;
+    --home.tails;
   }
   leave(resident);
   const auto shelf = home.shelves.find(bucket);
@@ -318,6 +327,7 @@ void BucketTier::sweep_homes(std::size_t budget) {
     }
     for (const auto& [bucket, shelf] : home.shelves)
       for (const auto& resident : shelf.residents) sweeping_.push_back({id, bucket, resident, 0});
+    budget -= std::min(budget - 1, home.shelves.size());
   }
   drop_from_ = at == homes_.end() ? std::nullopt : std::optional(at->first);
 }
@@ -412,7 +422,9 @@ bool BucketTier::is_gone(const PendingKey& key) const {
 bool BucketTier::is_gone_from_memory(const PendingKey& key) const {
   const auto is_in = [&](const std::shared_ptr<Resident>& resident) {
     const auto& gone = resident->gone;
-    return std::ranges::find(gone, key.sequence) != gone.end();
+    const storage::Chunk& chunk = *resident->chunk;
+    return chunk.first() <= key.sequence && key.sequence <= chunk.last() &&
+           std::ranges::find(gone, key.sequence) != gone.end();
   };
   for (const BucketLevel home_level : {BucketLevel::hour, BucketLevel::month}) {
     const auto home = homes_.find(bucket_of(home_level, key.due));
@@ -610,8 +622,9 @@ void BucketTier::pull_back(WallTime now) {
   const auto split = homes_.find(bucket_of(BucketLevel::hour, to.due));
   if (split != homes_.end()) split->second.split = std::max(split->second.split, level);
   hooks_.pulled_back(horizon_);
-  for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, to.due)); home != homes_.end();
-       ++home) {
+  // Nothing that is due later is in memory and written.
+  for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, to.due));
+       home != homes_.end() && home->first.start <= before.due; ++home) {
     count_back(home->second, before);
     evict(home->second);
   }
@@ -698,8 +711,7 @@ void BucketTier::write_all(std::move_only_function<void()> done) {
 
 void BucketTier::begin_write_all() {
   checkpoint_done_ = std::exchange(checkpoint_next_, {});
-  for (const auto& [id, home] : homes_)
-    if (home.dirty) checkpoint_.push_back(id);
+  if (!homes_.empty()) write_next_ = homes_.begin()->first;
   told_due_ = true;
   hooks_.wake();
 }
@@ -707,6 +719,7 @@ void BucketTier::begin_write_all() {
 void BucketTier::noted(JournalPlace place) {
   place.epoch = epoch_;
   noted_ = place;
+  if (!forget_next_ && !homes_.empty()) forget_next_ = homes_.begin()->first;
   no_room_ = false;
   forget_topics();
   hooks_.wake();
@@ -714,34 +727,48 @@ void BucketTier::noted(JournalPlace place) {
 
 std::optional<BucketTier::Earliest> BucketTier::earliest() const {
   std::optional<Earliest> first;
-  std::size_t looks = 4'096;
-  const auto consider = [&first](WallTime due, bool exact) {
-    if (!first || due < first->due) first = {due, exact};
-  };
-  for (const auto& [id, home] : homes_) {
-    if (first && first->due < id.start) {
-      if (id.level == BucketLevel::month) continue;  // The hours follow.
-      break;
-    }
-    // Near records are in memory, so the rest of the home is behind the horizon.
-    if ((home.on_disk || home.foreign) && horizon_.due < id.end())
-      consider(std::max(id.start, horizon_.due), false);
-    for (const auto& [bucket, shelf] : home.shelves) {
-      for (const auto& resident : shelf.residents) {
-        if (resident->live_count == 0) continue;
-        const Chunk& chunk = *resident->chunk;
-        if (first && first->due <= chunk.earliest()) continue;
-        if (looks < chunk.size()) {
-          consider(chunk.earliest(), false);
-          continue;
-        }
-        looks -= chunk.size();
-        for (std::size_t i = 0; i < chunk.size(); ++i)
-          if (resident->live[i]) consider(chunk.key_at(i).due, true);
+  std::size_t homes = max_homes_seen;
+  std::size_t entries = 4'096;
+  for (const BucketLevel level : {BucketLevel::month, BucketLevel::hour}) {
+    for (auto home = homes_.lower_bound({level, WallTime::min()});
+         home != homes_.end() && home->first.level == level; ++home) {
+      const WallTime start = home->first.start;
+      if (first && first->due < start) break;
+      if (homes == 0) {  // Nothing is due before it.
+        first = {start, false};
+        break;
       }
+      --homes;
+      look_for_earliest(*home, first, entries);
     }
   }
   return first;
+}
+
+// The first due time of a home, if it is before `first`.
+void BucketTier::look_for_earliest(const Homes::value_type& at, std::optional<Earliest>& first,
+                                   std::size_t& entries) const {
+  const auto& [id, home] = at;
+  const auto consider = [&first](WallTime due, bool exact) {
+    if (!first || due < first->due) first = {due, exact};
+  };
+  // Near records are in memory, so the rest of the home is behind the horizon.
+  if ((home.on_disk || home.foreign) && horizon_.due < id.end())
+    consider(std::max(id.start, horizon_.due), false);
+  for (const auto& [bucket, shelf] : home.shelves) {
+    for (const auto& resident : shelf.residents) {
+      if (resident->live_count == 0) continue;
+      const Chunk& chunk = *resident->chunk;
+      if (first && first->due <= chunk.earliest()) continue;
+      if (entries < chunk.size()) {
+        consider(chunk.earliest(), false);
+        continue;
+      }
+      entries -= chunk.size();
+      for (std::size_t i = 0; i < chunk.size(); ++i)
+        if (resident->live[i]) consider(chunk.key_at(i).due, true);
+    }
+  }
 }
 
 BucketTier::Stats BucketTier::stats() const {

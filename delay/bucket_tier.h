@@ -206,6 +206,7 @@ class BucketTier {
     std::uint64_t disk_downgrades = 0;  // Steps of dealing on disk.
     std::uint64_t loads = 0;            // Pieces.
     std::uint64_t freed_bytes = 0;      // On disk, of what was gone before its time came near.
+    std::uint64_t homes_seen = 0;       // In search of those that are to be written or forgotten.
     Levels levels;
   };
   Stats stats() const;
@@ -255,7 +256,8 @@ class BucketTier {
     std::unordered_set<Sequence> gone;  // On disk alone, and not written yet.
     std::vector<storage::ChunkKey> dead;
     std::map<TopicId, std::int64_t> counts;
-    std::size_t unwritten = 0;            // Bytes of its residents that are not on disk.
+    std::size_t unwritten = 0;            // Bytes of its residents that are not on disk,
+    std::size_t tails = 0;                //   and how many these are.
     std::size_t marks = 0;                // Charged for what is gone and not written.
     std::uint64_t gone_on_disk = 0;       // Marks written since it was swept,
     std::uint64_t sweep_at = least_gone;  //   and when to look whether that is worth it.
@@ -265,6 +267,10 @@ class BucketTier {
     storage::BucketLevel split = storage::BucketLevel::hour;  // Of new tails.
   };
   using Homes = std::map<storage::Bucket, Home>;
+  // So many homes are looked at in one turn: some tenths of a millisecond.
+  static constexpr std::size_t max_homes_seen = 4'096;
+  // So many tails of milliseconds has a home.
+  static constexpr std::size_t max_fine_tails = 4'096;
 
   // Requests that wait for the lane; more are refused.
   static constexpr std::size_t max_waiting_lookups = 65'536;
@@ -309,6 +315,11 @@ class BucketTier {
     // Of those IdRows that need this one and all that follow.
     std::shared_ptr<const bool> pin = std::make_shared<const bool>(true);
   };
+  // What is gone of a home that is being written.
+  struct Gone {
+    std::unordered_set<Sequence> of_home;
+    std::vector<std::vector<Sequence>> of_chunks;
+  };
   using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
 
   // The memory of a home while no record of it is in memory.
@@ -339,7 +350,8 @@ class BucketTier {
   const Place& locate_after(Place& last, const PendingKey& key) const;
   static std::shared_ptr<Resident> covering(const Shelf& shelf, const PendingKey& key,
                                             std::size_t& index);
-  Resident& tail(Shelf& shelf, const storage::Bucket& bucket);
+  static storage::BucketLevel tail_level(const storage::Bucket& id, const Home& home);
+  Resident& tail(Home& home, Shelf& shelf, const storage::Bucket& bucket);
   Level& level_of(const Resident& resident) {
     return stats_.levels[static_cast<std::size_t>(resident.chunk->bucket().level)];
   }
@@ -364,11 +376,15 @@ class BucketTier {
   void count_back(const Home& home, const PendingKey& horizon);
   void evict(Home& home);
   bool is_ended(const Home& home) const;
+  void look_for_earliest(const Homes::value_type& at, std::optional<Earliest>& first,
+                         std::size_t& entries) const;
   std::optional<storage::Bucket> next_home(WallTime from) const;
 
   // --- bucket_tier_lane.cc
   template <typename T, typename Then>
   void run(std::move_only_function<Result<T>()> work, Then then);
+  template <typename Seen>
+  void for_homes(std::optional<storage::Bucket>& from, Seen seen);
   bool begin_work(WallTime now);
   bool begin_finds();
   std::optional<storage::Bucket> foreign_home(const PendingKey& key) const;
@@ -379,12 +395,12 @@ class BucketTier {
   void begin_adopt(const storage::Bucket& home);
   void loaded(const storage::Bucket& id, storage::Piece piece);
   bool begin_checkpoint_write();
+  bool is_worth_writing(const storage::Bucket& id, const Home& home) const;
   bool begin_spill(WallTime now);
   bool begin_forget();
   bool begin_disk_sweep();
   void write_homes(const std::vector<storage::Bucket>& ids);
-  storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed,
-                          std::unordered_set<Sequence>& gone);
+  storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed, Gone& gone);
   void written(const storage::HomeWrite& change, const Sealed& sealed,
                const std::vector<storage::ChunkKey>& keys);
   void write_told(bool ends_checkpoint);
@@ -442,11 +458,15 @@ class BucketTier {
   bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
   std::deque<Lookup> lookups_;
   std::deque<IdLookup> id_lookups_;
-  std::deque<storage::Bucket> checkpoint_;  // Homes that are to be written.
-  bool told_due_ = false;                   // And then what belongs to no home.
+  std::optional<storage::Bucket> write_next_;  // A checkpoint's next home to be looked at.
+  bool told_due_ = false;                      // And then what belongs to no home.
   std::vector<std::move_only_function<void()>> checkpoint_done_;
   std::vector<std::move_only_function<void()>> checkpoint_next_;  // Asked for meanwhile.
-  std::optional<storage::JournalPlace> noted_;
+  storage::JournalPlace noted_;                                   // By the last checkpoint.
+  std::optional<storage::Bucket> forget_next_;  // The next home that may be forgotten.
+  // While memory is short: the next home to be looked at, and the fullest ones before it.
+  std::optional<storage::Bucket> spill_next_;
+  std::vector<std::pair<std::size_t, storage::Bucket>> fullest_;
 
   std::shared_ptr<Told> told_ = std::make_shared<Told>();  // Not written yet.
   std::shared_ptr<Told> told_writing_;                     // Being written.

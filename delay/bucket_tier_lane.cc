@@ -53,6 +53,20 @@ void BucketTier::failed(const Error& error) {
   hooks_.failed(error);
 }
 
+// Visits homes from `from` on, until `seen` has enough; `from` becomes the next one to be seen, or
+// empty at the end.
+template <typename Seen>
+void BucketTier::for_homes(std::optional<Bucket>& from, Seen seen) {
+  if (!from) return;
+  auto home = homes_.lower_bound(*from);
+  for (std::size_t left = max_homes_seen; left > 0 && home != homes_.end(); --left) {
+    const auto& [id, of] = *home++;
+    ++stats_.homes_seen;
+    if (!seen(id, of)) break;
+  }
+  from = home == homes_.end() ? std::nullopt : std::optional(home->first);
+}
+
 // Begins the next piece of work; false: there is none.
 bool BucketTier::begin_work(WallTime now) {
   if (!std::exchange(found_last_, false) && begin_finds()) {
@@ -271,9 +285,10 @@ void BucketTier::begin_deal(const Bucket& month) {
         if (!more) return std::unexpected(more.error());
         out.more = *more;
         if (out.more) return out;
-        auto homes = store.homes(owner);
+        const auto homes = store.homes(owner);
         if (!homes) return std::unexpected(homes.error());
-        out.homes = std::move(*homes);
+        out.homes.insert(homes->lower_bound(bucket_of(BucketLevel::hour, month.start)),
+                         homes->lower_bound({BucketLevel::hour, month.end()}));
         return out;
       },
       [this, month](const Dealt& dealt) {
@@ -281,9 +296,7 @@ void BucketTier::begin_deal(const Bucket& month) {
         dealt_last_ = true;
         if (dealt.more) return;
         homes_.at(month).on_disk = false;
-        for (auto at = dealt.homes.lower_bound(bucket_of(BucketLevel::hour, month.start));
-             at != dealt.homes.end() && at->start < month.end(); ++at)
-          homes_[*at].on_disk = true;
+        for (const auto& home : dealt.homes) homes_[home].on_disk = true;
       });
 }
 
@@ -303,36 +316,51 @@ void BucketTier::begin_adopt(const Bucket& home) {
 bool BucketTier::begin_checkpoint_write() {
   std::vector<Bucket> homes;
   std::size_t bytes = 0;
-  while (!checkpoint_.empty() && homes.size() < options_.write_homes &&
-         bytes < options_.write_bytes) {
-    const auto home = homes_.find(checkpoint_.front());
-    if (home != homes_.end() && home->second.dirty) {
-      homes.push_back(home->first);
-      bytes += home->second.unwritten;
-    }
-    checkpoint_.pop_front();
-  }
+  for_homes(write_next_, [&](const Bucket& id, const Home& home) {
+    if (!home.dirty) return true;
+    homes.push_back(id);
+    bytes += home.unwritten;
+    return homes.size() < options_.write_homes && bytes < options_.write_bytes;
+  });
   if (!homes.empty()) return write_homes(homes), true;
+  if (write_next_) return true;
   if (told_due_) return write_told(true), true;
   return false;
 }
 
+bool BucketTier::is_worth_writing(const Bucket& id, const Home& home) const {
+  return (home.unwritten > 0 && id.end() > horizon_.due) || home.marks > 0;
+}
+
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (no_room_ || (!wants_to_spill() && !load_waits_)) return false;
+  if (no_room_ || (!wants_to_spill() && !load_waits_)) {
+    spill_next_.reset();
+    return false;
+  }
   if (told_->bytes > options_.memory_bytes / piece_share) return write_told(false), true;
-  std::vector<std::pair<std::size_t, Bucket>> fullest;
-  for (const auto& [id, home] : homes_)
-    if ((home.unwritten > 0 && id.end() > horizon_.due) || home.marks > 0)
-      fullest.emplace_back(home.unwritten + home.marks, id);
-  const auto count = std::min(fullest.size(), options_.write_homes);
-  std::ranges::partial_sort(fullest, fullest.begin() + static_cast<std::ptrdiff_t>(count),
+  if (!spill_next_) {
+    fullest_.clear();
+    if (!homes_.empty()) spill_next_ = homes_.begin()->first;
+  }
+  for_homes(spill_next_, [&](const Bucket& id, const Home& home) {
+    if (is_worth_writing(id, home)) fullest_.emplace_back(home.unwritten + home.marks, id);
+    return true;
+  });
+  const auto count = std::min(fullest_.size(), options_.write_homes);
+  std::ranges::partial_sort(fullest_, fullest_.begin() + static_cast<std::ptrdiff_t>(count),
                             std::ranges::greater());
+  fullest_.resize(count);
+  if (spill_next_) return true;  // There are more homes.
   std::vector<Bucket> homes;
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < count && bytes < options_.write_bytes; ++i) {
-    bytes += fullest[i].first;
-    homes.push_back(fullest[i].second);
+  for (const auto& [size, id] : fullest_) {
+    if (bytes >= options_.write_bytes) break;
+    // A part of them was found some turns ago.
+    const auto home = homes_.find(id);
+    if (home == homes_.end() || !is_worth_writing(id, home->second)) continue;
+    bytes += size;
+    homes.push_back(id);
   }
   if (bytes < options_.write_bytes / 4 && used() >= pull_back_from(options_.memory_bytes))
     pull_back(now);
@@ -343,8 +371,7 @@ bool BucketTier::begin_spill(WallTime now) {
 
 // From now on nobody changes its tails; what is removed from them meanwhile is marked.
 // `gone` is added to the marks where it is written: it may be large.
-HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed,
-                           std::unordered_set<Sequence>& gone) {
+HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed, Gone& gone) {
   HomeWrite out;
   out.home = id;
   const bool is_closed = id.level == BucketLevel::month && id.start < hours_end_;
@@ -353,12 +380,13 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed,
   out.counts = std::exchange(home.counts, {});
   for (const auto& [topic, checkpoints] : dropped_) out.counts.erase(topic);
   memory_ -= std::exchange(home.marks, 0);
-  gone = std::exchange(home.gone, {});
+  gone.of_home = std::exchange(home.gone, {});
   for (auto& [bucket, shelf] : home.shelves) {
     for (const auto& resident : shelf.residents) {
       if (resident->is_written()) {
-        out.gone.insert(out.gone.end(), resident->gone.begin(), resident->gone.end());
-        resident->gone.clear();
+        if (resident->gone.empty()) continue;
+        home.gone_on_disk += resident->gone.size();
+        gone.of_chunks.push_back(std::exchange(resident->gone, {}));
         continue;
       }
       resident->sealed = resident->writing = true;
@@ -369,7 +397,7 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed,
     }
   }
   home.dirty = false;
-  home.gone_on_disk += gone.size() + out.gone.size();
+  home.gone_on_disk += gone.of_home.size();
   if (home.gone_on_disk >= home.sweep_at) disk_sweeps_.try_emplace(id);
   return out;
 }
@@ -378,7 +406,7 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
   struct Written {
     std::vector<HomeWrite> changes;
     std::vector<Sealed> sealed;
-    std::vector<std::unordered_set<Sequence>> gone;
+    std::vector<Gone> gone;
     std::vector<std::vector<ChunkKey>> keys;
   };
   auto writing = std::make_shared<Written>();
@@ -390,8 +418,10 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
       [&store = store_, owner = owner_, writing]() -> Result<std::uint64_t> {
         for (std::size_t i = 0; i < writing->changes.size(); ++i) {
           HomeWrite& change = writing->changes[i];
-          const auto gone = std::exchange(writing->gone[i], {});
-          change.gone.insert(change.gone.end(), gone.begin(), gone.end());
+          const Gone gone = std::exchange(writing->gone[i], {});
+          change.gone.assign(gone.of_home.begin(), gone.of_home.end());
+          for (const auto& marks : gone.of_chunks)
+            change.gone.insert(change.gone.end(), marks.begin(), marks.end());
           auto keys = store.write(owner, change);
           if (!keys) return std::unexpected(keys.error());
           writing->keys.push_back(std::move(*keys));
@@ -402,8 +432,9 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
         for (std::size_t i = 0; i < writing->changes.size(); ++i)
           written(writing->changes[i], writing->sealed[i], writing->keys[i]);
         // Many chunks that leave memory take long to go.
-        const auto many = [](const Sealed& sealed) { return sealed.size() > chunks_freed_here; };
-        if (std::ranges::any_of(writing->sealed, many))
+        std::size_t chunks = 0;
+        for (const auto& sealed : writing->sealed) chunks += sealed.size();
+        if (chunks > chunks_freed_here)
           background_.run_and_then([ended = std::move(writing)]() mutable { ended.reset(); },
                                    [] {});
         if (unflushed >= options_.flush_bytes && !flushing_) flush();
@@ -417,6 +448,7 @@ void BucketTier::written(const HomeWrite& change, const Sealed& sealed,
   for (std::size_t part = 0; part < sealed.size(); ++part) {
     const auto& [bucket, resident] = sealed[part];
     home.unwritten -= resident->charged;
+    --home.tails;
     resident->writing = false;
     resident->key = keys[part];
     level_of(*resident).on_disk += resident->entries_on_disk;
@@ -483,13 +515,14 @@ void BucketTier::forget_told() {
 
 // Homes of which nothing is left: their places go once no journal can tell of them again.
 bool BucketTier::begin_forget() {
-  if (!noted_) return false;
+  if (!forget_next_) return false;
   std::set<Bucket> ended;
-  for (const auto& [id, home] : homes_)
-    if (is_ended(home) && home.written <= *noted_ && id.end() <= horizon_.due) ended.insert(id);
-  const JournalPlace noted = *std::exchange(noted_, std::nullopt);
-  if (ended.empty()) return false;
-  run<void>([&store = store_, shard = owner_.shard, noted,
+  for_homes(forget_next_, [&](const Bucket& id, const Home& home) {
+    if (is_ended(home) && home.written <= noted_ && id.end() <= horizon_.due) ended.insert(id);
+    return true;
+  });
+  if (ended.empty()) return forget_next_.has_value();
+  run<void>([&store = store_, shard = owner_.shard, noted = noted_,
              ended] { return store.forget_places(shard, noted, ended); },
             [this, ended] {
               for (const auto& id : ended) {

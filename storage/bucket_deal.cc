@@ -16,6 +16,8 @@ namespace {
 
 // A piece of small buckets goes over so many at most.
 constexpr int max_neighbours = 64;
+// And it has about so many chunks.
+constexpr std::size_t max_piece_chunks = 2'048;
 
 // Collects entries for their new chunks, and writes those in the place of the old ones.
 class Deal {
@@ -290,7 +292,8 @@ Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, Pe
           : bucket_of(static_cast<BucketLevel>(static_cast<std::uint8_t>(piece.level) - 1), at)
                 .end();
   std::uint64_t bytes = bytes_of_rows(rows);
-  for (int i = 0; i < max_neighbours && piece.level < BucketLevel::run && piece.until.due < end;
+  for (int i = 0; i < max_neighbours && rows.size() < max_piece_chunks &&
+                  piece.level < BucketLevel::run && piece.until.due < end;
        ++i) {
     const Bucket next{piece.level, piece.until.due};
     const auto more = in.rows_within(owner, next, have, max_bytes);

@@ -529,6 +529,102 @@ TEST_SUITE("bucket tier") {
     CHECK(world.pending.size() == 7'995);
   }
 
+  TEST_CASE("a turn looks at a bounded number of homes, and a checkpoint writes all of them") {
+    BucketTier::Options options;
+    options.write_homes = 100'000;
+    World world(1, options);
+    BucketTier& tier = *world.shards.at(0).tier;
+    Sequence next = 1;
+    constexpr int homes = 5'000;
+    const auto add = [&](int month) {
+      const Record of = record(next++, 30 * day_ms * (24 + month));
+      storage::PendingAdded added;
+      added.partition = of.partition;
+      added.sequence = of.key.sequence;
+      added.due = of.key.due;
+      added.accepted = begin;
+      added.record = as_bytes(of.body);
+      tier.add({world.shards.at(0).lsn += 100, 0}, added);
+    };
+    const auto checkpoint = [&] {
+      bool is_written = false;
+      tier.write_all([&] { is_written = true; });
+      for (bool more = true; more;) {
+        const auto before = tier.stats().homes_seen;
+        more = tier.step(world.now);
+        CHECK(tier.stats().homes_seen - before <= 4'096);
+        more |= world.background.step();
+      }
+      CHECK(is_written);
+    };
+    for (int month = 0; month < homes; ++month) add(month);
+    checkpoint();
+    CHECK(tier.stats().records == 0);
+    CHECK(world.store->homes({0, 1}).value().size() == homes);
+    // The last one of them alone is another one's than before.
+    add(homes - 1);
+    checkpoint();
+    CHECK(tier.stats().records == 0);
+    const auto first = tier.earliest();
+    REQUIRE(first.has_value());
+    CHECK(first->due <= record(1, 30 * day_ms * 24).key.due);
+    CHECK(!first->exact);
+    tier.noted({world.shards.at(0).lsn + 100, 0});
+    world.settle();
+  }
+
+  TEST_CASE("an hour that is dealt to milliseconds has a bounded number of tails") {
+    BucketTier::Options options;
+    options.memory_bytes = 6u << 20;
+    World world(1, options);
+    const auto tails = [&] {
+      const auto levels = world.shards.at(0).tier->stats().levels;
+      return levels[static_cast<std::size_t>(BucketLevel::tick)].chunks;
+    };
+    Sequence next = 1;
+    // More in one second than a piece takes.
+    for (int i = 0; i < 9'000; ++i)
+      world.add(record(next++, 2 * hour_ms + i % 1'000, std::string(80, 'x')));
+    world.checkpoint();
+    world.now = begin + std::chrono::milliseconds(2 * hour_ms - 60'000);
+    world.settle();
+    const auto loaded = tails();
+    for (int i = 0; i < 6'000; ++i) world.add(record(next++, 2 * hour_ms + 1'000 + i * 100));
+    CHECK(tails() - loaded > 1'000);
+    CHECK(tails() - loaded <= 4'096);
+    world.now = begin + std::chrono::milliseconds(3 * hour_ms);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+  }
+
+  TEST_CASE("months come last, although their level is the first: in memory, on disk, on a page") {
+    World world;
+    const Record later = record(1, 500 * day_ms), sooner = record(2, 364 * day_ms);
+    const Record soonest = record(3, 2 * hour_ms), last = record(4, 900 * day_ms);
+    for (const auto& one : {later, sooner, last, soonest}) world.add(one);
+    const BucketTier& tier = *world.shards.at(0).tier;
+    REQUIRE(tier.earliest().has_value());
+    CHECK(tier.earliest()->due == soonest.key.due);
+    CHECK(tier.earliest()->exact);
+    world.checkpoint();
+    REQUIRE(tier.earliest().has_value());
+    CHECK(tier.earliest()->due == storage::bucket_of(BucketLevel::hour, soonest.key.due).start);
+    const auto page = world.store->page({});
+    REQUIRE(page.has_value());
+    std::vector<Sequence> order;
+    for (const auto& one : page->records) order.push_back(one.key.sequence);
+    CHECK(order == std::vector<Sequence>{3, 2, 1, 4});
+    for (const auto& one : {soonest, sooner, later, last}) {
+      CHECK(world.pending.begin()->first == one.key);
+      world.now = one.key.due - std::chrono::milliseconds(1);
+      world.deliver_all();
+      CHECK(world.pending.begin()->first == one.key);
+      world.now = one.key.due;
+      world.deliver_all();
+      CHECK_FALSE(world.pending.contains(one.key));
+    }
+  }
+
   TEST_CASE("look-ups that wait for the disk are bounded") {
     World world;
     world.add(record(1, 3 * hour_ms));

@@ -614,6 +614,35 @@ TEST_SUITE("time") {
     CHECK(host.wheel->empty());
   }
 
+  TEST_CASE("while a load waits for memory a timer runs, and it goes on when there is room again") {
+    Engine::Options options;
+    options.memory_bytes = 200'000;
+    options.lead = milliseconds{20'000};
+    TestHost host(options);
+    host.checks_order = false;
+    for (int i = 0; i < 20; ++i) host.park(others, "far " + std::to_string(i), "1h");
+    host.settle();
+    host.checkpoint();
+    host.settle();
+    for (int i = 0; i < 140; ++i) host.park(orders, std::string(1'000, 'x'), "1s");
+    host.settle();
+    host.defers = true;  // They are on their way, and stay in memory.
+    host.pass(milliseconds{2'000});
+    REQUIRE(!host.deferred.empty());
+    host.clock.pass(std::chrono::hours{1} - milliseconds{12'000});
+    host.settle();
+    CHECK(host.engine->stats().tier.loads == 0);
+    REQUIRE(host.wheel->next_due().has_value());
+    host.pass(milliseconds{1'500});
+    CHECK(host.engine->stats().tier.loads == 0);
+    host.defers = false;
+    for (auto& deliver : std::exchange(host.deferred, {})) deliver();
+    host.pass(milliseconds{15'000});
+    CHECK(host.engine->stats().tier.loads > 0);
+    CHECK(host.log(others).size() == 20);
+    CHECK(host.log(orders).size() == 140);
+  }
+
   TEST_CASE("nor does one for what was far ahead in a topic that is deleted") {
     TestHost host;
     host.park(orders, "a", "30d", "a");

@@ -38,7 +38,9 @@ struct TestClock final : Clock {
   WallTime wall_now = from_ms(1'795'000'000'000);
   std::chrono::nanoseconds mono_now{5'000'000'000};
 
-  WallTime wall() const override { return wall_now; }
+  milliseconds ahead{0};  // A negative control: so much too far.
+
+  WallTime wall() const override { return wall_now + ahead; }
   MonoTime mono() const override { return MonoTime(mono_now); }
   void pass(milliseconds by) {
     wall_now += by;
@@ -302,6 +304,7 @@ class TestHost final : public Sink {
           storage::LogAppended{partition, clock.wall(), accepted.untouched() ? bytes : immediate});
     }
     const Offset answer = accepted.appends_nothing() ? accepted.base_offset() : ends_[partition];
+    if (acknowledged) transaction.on_durable([this, bytes] { acknowledged(bytes); });
     engine->add_to(transaction, std::move(accepted), answer);
     append(std::move(transaction));
     return answer;
@@ -365,11 +368,22 @@ class TestHost final : public Sink {
   void checkpoint() {
     const Lsn target = durable_.empty() ? checkpoint_ : durable_.back().lsn + 1;
     engine->write_all([this, target] {
-      REQUIRE(store->flush().has_value());
+      if (!controls.notes_early) REQUIRE(store->flush().has_value());
       while (!durable_.empty() && durable_.front().lsn < target) durable_.pop_front();
       checkpoint_ = target;
       engine->noted(target);
     });
+  }
+  // A topic's deletion in the order of its steps, 0 to 2: a crash may come between them.
+  void delete_topic(const TopicId& topic, int step) {
+    if (step == 0) {
+      deleted.insert(topic);
+      std::erase_if(pending_, [&](const auto& of) { return of.second.partition.topic == topic; });
+    } else if (step == 1) {
+      drop(topic);
+    } else {
+      engine->topic_deleted(topic);
+    }
   }
   void drop(const TopicId& topic) {
     REQUIRE(store->drop_topic(topic).has_value());
@@ -383,7 +397,7 @@ class TestHost final : public Sink {
       journal_.pop_front();
       make_durable(entry);
       entry.transaction.tell_settled({});
-      if (checks_store) CHECK(total() == pending_.size());
+      if (checks_store) must(total() == pending_.size(), "what is counted is pending");
     }
   }
   bool idle() const { return journal_.empty(); }
@@ -441,7 +455,7 @@ class TestHost final : public Sink {
     wheel = std::make_unique<timing::TimingWheel>();
     options_.wheel_start = clock.mono();
     boot();
-    if (checks_store) CHECK(total() == pending_.size());
+    if (checks_store) must(total() == pending_.size(), "what is counted is pending");
   }
 
   std::vector<ReadRecord>& log(const TopicPartition& partition) { return logs_[partition]; }
@@ -467,6 +481,22 @@ class TestHost final : public Sink {
   bool finds_at_once = true;
   bool checks_order = true;
   bool checks_store = true;
+  std::function<void(const Buffer& batch)> acknowledged = nullptr;
+  // Negative controls: what a start or a checkpoint does wrong.
+  struct Controls {
+    std::function<bool(const storage::Operation&)> forgets = nullptr;  // In a replay.
+    bool notes_early = false;       // A checkpoint, before the store is flushed.
+    bool forgets_deletion = false;  // A start, of a topic.
+    bool reverses = false;          // A batch that is handed over.
+  } controls;
+  // The rules that were broken; null: that fails the test.
+  std::set<std::string>* broken = nullptr;
+  bool must(bool holds, const char* rule) {
+    if (holds) return true;
+    if (broken == nullptr) FAIL_CHECK(std::string(rule));
+    if (broken != nullptr) broken->insert(rule);
+    return false;
+  }
   std::size_t block = 1'000'000;
   std::size_t sequences_asked = 0;
   std::size_t deliveries = 0;
@@ -516,13 +546,20 @@ class TestHost final : public Sink {
     hooks.failed = [](const Error& error) { FAIL("the store failed: " << error.message); };
     BucketTier tier(*store, background, {0, 1}, options, hooks);
     REQUIRE(tier.open(clock.wall()).has_value());
+    const auto is_gone = [this](const TopicId& topic) {
+      return deleted.contains(topic) && !controls.forgets_deletion;
+    };
+    for (const auto& topic : deleted) {
+      if (is_gone(topic)) REQUIRE(store->drop_topic(topic).has_value());
+    }
     for (const auto& [record, lsn] : durable_) {
       storage::JournalPlace at{lsn};
       for_each(record, [&](const storage::Operation& operation) {
         const auto* added = std::get_if<storage::PendingAdded>(&operation);
         const auto* gone = std::get_if<storage::PendingRemoved>(&operation);
-        if (added && !deleted.contains(added->partition.topic)) (void)tier.add(at, *added);
-        if (gone && !deleted.contains(gone->partition.topic)) tier.remove(at, *gone);
+        const bool is_told = !controls.forgets || !controls.forgets(operation);
+        if (is_told && added && !is_gone(added->partition.topic)) (void)tier.add(at, *added);
+        if (is_told && gone && !is_gone(gone->partition.topic)) tier.remove(at, *gone);
         ++at.operation;
       });
     }
@@ -594,7 +631,8 @@ class TestHost final : public Sink {
                                       std::string(as_text(*value)),
                                       parked->first_due.value_or(parked->due),
                                       !body.recurrence.empty()};
-        if (removed_durable_.contains(key)) pending_.erase(parked->sequence);
+        if (removed_durable_.contains(key) || deleted.contains(parked->partition.topic))
+          pending_.erase(parked->sequence);
       } else if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation)) {
         removed_durable_.insert({gone->due, gone->sequence});
         pending_.erase(gone->sequence);
@@ -616,20 +654,21 @@ class TestHost final : public Sink {
     std::vector<PendingKey> handed;
     for (std::size_t i = 0; i < gone.size(); ++i) {
       const auto entry = pending_.find(gone[i].sequence);
-      REQUIRE_MESSAGE(entry != pending_.end(), "what is handed over is pending");
-      CHECK(entry->second.key.due == gone[i].due);
-      CHECK_MESSAGE(!removed_appended_.contains(entry->second.key), "nothing is handed over twice");
+      const bool is_pending = entry != pending_.end() && entry->second.key.due == gone[i].due;
+      if (!must(is_pending, "what is handed over is pending")) return;
+      must(!removed_appended_.contains(entry->second.key), "nothing is handed over twice");
       CHECK(entry->second.partition == partition);
       CHECK(entry->second.value == records[i].value);
-      CHECK_MESSAGE(entry->second.key.due <= clock.wall(), "nothing is early");
+      must(entry->second.key.due <= clock.wall_now, "nothing is early");
       CHECK_MESSAGE(entry->second.expires > now, "nothing expired is delivered");
       const auto due = from_ms(std::stoll(records[i].header("x-scheduled-for").value_or("0")));
       CHECK((due == entry->second.key.due || (entry->second.recurring && due <= clock.wall())));
       CHECK(records[i].header("x-schedule-handle") == entry->second.handle());
       handed.push_back(entry->second.key);
     }
-    CHECK(std::ranges::is_sorted(handed));
-    if (!checks_order) return;
+    if (controls.reverses) std::ranges::reverse(handed);
+    if (!must(std::ranges::is_sorted(handed), "due records leave in their order") || !checks_order)
+      return;
     // The first ones of all that is pending in this partition.
     std::vector<PendingKey> all;
     for (const auto& [sequence, entry] : pending_) {

@@ -1079,6 +1079,12 @@ TEST_SUITE("bucket store") {
     REQUIRE_FALSE(piece.has_value());
     CHECK(piece.error().code == Errc::corrupt);
     CHECK(piece.error().message.contains("restore the whole data directory"));
+    // What /status shows is in the rows.
+    const auto levels = f.store->levels(MonoTime{});
+    REQUIRE(levels.has_value());
+    CHECK((*levels)[static_cast<std::size_t>(BucketLevel::hour)].records == 1);
+    CHECK(f.total() == 1);
+    CHECK(f.store->sizes().blob_bytes > 0);
   }
 
   TEST_CASE("a chunk or a row that is changed or missing is damage, and the error names it") {

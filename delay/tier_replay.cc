@@ -1,8 +1,10 @@
-#include "broker/tier_replay.h"
+#include "delay/tier_replay.h"
+
+#include <variant>
 
 #include <fmt/core.h>
 
-namespace tarry::broker {
+namespace tarry::delay {
 namespace {
 
 // Half of what RocksDB takes before it flushes by itself (BucketLimits::write_buffer_bytes).
@@ -20,19 +22,18 @@ Result<> TierReplay::begin(std::uint32_t shard, std::uint32_t journals) {
                                            "shards; restore the whole data directory from a copy",
                                            shard, store_.directory(), shards));
   }
-  delay::BucketTier::Options options;
+  BucketTier::Options options;
   options.memory_bytes = memory_bytes_;
   options.flush_bytes = flush_bytes;
   options.loads = false;
-  delay::BucketTier::Hooks hooks;
-  hooks.near = [](const delay::BucketTier::PendingView&) {};
+  BucketTier::Hooks hooks;
+  hooks.near = [](const BucketTier::PendingView&) {};
   hooks.pulled_back = [](const storage::PendingKey&) {};
   hooks.wake = [] {};
   hooks.failed = [this](const Error& error) { failed_ = error; };
   hooks.flush = flush_;
   const storage::Owner owner{static_cast<std::uint16_t>(shard), static_cast<std::uint16_t>(shards)};
-  tier_ =
-      std::make_unique<delay::BucketTier>(store_, background_, owner, options, std::move(hooks));
+  tier_ = std::make_unique<BucketTier>(store_, background_, owner, options, std::move(hooks));
   return tier_->open(now_);
 }
 
@@ -44,6 +45,19 @@ Result<> TierReplay::added(storage::JournalPlace at, const storage::PendingAdded
 Result<> TierReplay::removed(storage::JournalPlace at, const storage::PendingRemoved& removed) {
   tier_->remove(at, removed);
   return write_if_full();
+}
+
+Result<> TierReplay::record(Lsn lsn, Bytes record) {
+  storage::JournalPlace at{lsn};
+  return storage::for_each_operation(record, [&](const storage::Operation& operation) {
+    const auto* const parked = std::get_if<storage::PendingAdded>(&operation);
+    const auto* const gone = std::get_if<storage::PendingRemoved>(&operation);
+    Result<> told = parked != nullptr ? added(at, *parked)
+                    : gone != nullptr ? removed(at, *gone)
+                                      : Result<>();
+    ++at.operation;
+    return told;
+  });
 }
 
 Result<> TierReplay::end() {
@@ -72,4 +86,4 @@ Result<std::vector<TopicId>> TierReplay::topics() {
   return out;
 }
 
-}  // namespace tarry::broker
+}  // namespace tarry::delay

@@ -4,6 +4,8 @@
 //
 //   journal of shard k --begin(k)--> a BucketTier as shard k had it --end()--> BucketStore
 //
+// Without a broker the journal is whatever log its host has (delay/README.md): one of shard 0 of 1.
+//
 // The tier knows how far the store has each home (an hour, a month) from before, and skips that; so
 // nothing is added or counted twice.  It is one of the number of shards that wrote the journals,
 // not of the number that the broker starts with.  One at a time, and when its memory is spent
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "base/background.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -28,7 +31,7 @@
 #include "storage/bucket_store.h"
 #include "storage/recovery.h"
 
-namespace tarry::broker {
+namespace tarry::delay {
 
 class TierReplay final : public storage::PendingReplay {
  public:
@@ -41,6 +44,8 @@ class TierReplay final : public storage::PendingReplay {
   Result<> begin(std::uint32_t shard, std::uint32_t journals) override;
   Result<> added(storage::JournalPlace at, const storage::PendingAdded& added) override;
   Result<> removed(storage::JournalPlace at, const storage::PendingRemoved& removed) override;
+  // All that a record says of pending records, in one call: for a host with a log of its own.
+  Result<> record(Lsn lsn, Bytes record);
   Result<> end() override;
   Result<> topic_deleted(const TopicId& topic) override;
   Result<std::vector<TopicId>> topics() override;
@@ -64,7 +69,7 @@ class TierReplay final : public storage::PendingReplay {
   const std::function<Result<>()> flush_;
   AtOnce background_;
   std::optional<Error> failed_;
-  std::unique_ptr<delay::BucketTier> tier_;  // Between begin() and end().
+  std::unique_ptr<BucketTier> tier_;  // Between begin() and end().
 };
 
-}  // namespace tarry::broker
+}  // namespace tarry::delay
