@@ -7,7 +7,7 @@
 // The path is split at '/' before it is decoded, so that an id may hold any character.  Nothing
 // is normalised: ".." is a name like another, and there is no file behind any path.
 //
-// What always holds: names and values are UTF-8; a broken escape, a parameter that is given twice
+// Invariant: names and values are UTF-8; a broken escape, a parameter that is given twice
 // and a control character are refused (Errc::invalid, with the text in question).
 
 #include <map>

@@ -17,7 +17,7 @@
 // field in JSON where that differs.  The sinks are the admin's.  They add up the reports that
 // have the same name and labels: so the shards become one figure, or, under a label, one for each.
 //
-// What always holds
+// Invariants
 //   - Counting is a plain increment of a field; names, labels and sums are made when someone asks.
 //   - A name has one statement, which gives it one type and one help text.
 

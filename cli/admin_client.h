@@ -15,7 +15,7 @@
 // A connection that is refused on loopback is an error at once.  With `waits_for_start` the client
 // tries again until the timeout, for a broker that is just starting.
 //
-// What always holds: no request takes longer than the timeout, no answer has more than
+// Invariant: no request takes longer than the timeout, no answer has more than
 // max_answer_bytes.  Errors: io (no answer, or none that is HTTP), not_found (404), invalid (any
 // other status that is not 2xx; the message is the admin's own).
 //

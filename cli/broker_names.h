@@ -2,7 +2,7 @@
 
 // BrokerNames: the names that a broker knows, for the words that a shell completes.
 //
-// What always holds: nothing is said when the broker does not answer, and a list takes at most
+// Invariant: nothing is said when the broker does not answer, and a list takes at most
 // max_wait; a shell waits for it at every press of the key.
 //
 // It belongs to one run of `tarry __complete`.  One thread.

@@ -16,7 +16,7 @@
 //     from when they were to be sent;
 //   - for a burst, by reading it again: the time that the records take when all are there already.
 //
-// What always holds: every record of this run has a number, by which it is found lost or twice
+// Invariant: every record of this run has a number, by which it is found lost or twice
 // (delayed_flow.h); other records in the topic are not counted.  Memory is two bits a record, and
 // librdkafka's queues.
 

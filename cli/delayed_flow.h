@@ -12,7 +12,7 @@
 // alone, so that neither has to be kept, and a sender that falls behind moves neither: what it
 // delays is counted.  A record that is not delayed is due when it is to be sent.
 //
-// What always holds
+// Invariants
 //   - Each record counts once as delivered; every further arrival counts as twice.
 //   - `lost` is exact: accepted, due, and not arrived.  It takes two bits a record, and nothing
 //     else here grows with their number.

@@ -7,7 +7,7 @@
 //
 // The admin knows it; it is asked in a thread of its own, so that reading goes on meanwhile.
 //
-// What always holds: nothing is said unless the admin has the cluster id of the broker that is read
+// Invariant: nothing is said unless the admin has the cluster id of the broker that is read
 // from, and nobody waits longer for it than max_wait.
 //
 // It belongs to one `consume`.  One thread, besides its own.

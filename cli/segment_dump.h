@@ -10,7 +10,7 @@
 //
 // As JSON a batch is one line: {"file":..,"baseOffset":..,...,"records":[..]}.
 //
-// What always holds: every batch up to the first bytes that are not a batch is printed, also one
+// Invariant: every batch up to the first bytes that are not a batch is printed, also one
 // with a wrong checksum (isvalid: false); a finding has its file and position.  No file is changed.
 // Memory holds one batch, as it is in the file and decompressed.
 

@@ -6,7 +6,7 @@
 //   the next thing to be done      when its time comes, at most a second away
 //   nothing                        no timer
 //
-// What always holds
+// Invariants
 //   - The alarm is the one timer that the engine keeps in the shard's wheel.  While anything is
 //     pending it is set, at most `max_sleep` away, so that a step of the wall clock is noticed
 //     (docs/adr/0001).

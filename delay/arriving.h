@@ -5,7 +5,7 @@
 //
 //   appended --add()--> arriving --end()--> durable and applied: the BucketTier knows it
 //
-// What always holds: the last record that has an id in the journal is found here until the tier
+// Invariant: the last record that has an id in the journal is found here until the tier
 // knows it; also one that was due on arrival, which is never pending.
 //
 // A batch with many records is here as a whole: nothing is done for each of its records when it

@@ -2,7 +2,7 @@
 
 // Awaiting: the requests that wait until a record is delivered (Engine::deliver_now()).
 //
-// What always holds: each is answered once, when it is decided what becomes of the record: with its
+// Invariant: each is answered once, when it is decided what becomes of the record: with its
 // offset, or with what took it away instead.
 //
 // Belongs to its engine, on its thread.

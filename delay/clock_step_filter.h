@@ -11,7 +11,7 @@
 // pending due, for good, if it was a mistake; so the old time runs on for a second by the monotonic
 // clock, and only a jump that is still there then is believed.  Both are logged.
 //
-// What always holds: now() is never later than the wall clock in the same observation, so a record
+// Invariant: now() is never later than the wall clock in the same observation, so a record
 // that is due by now() is due by the wall clock.
 //
 // It also knows the wall clock more finely than in milliseconds: observations show when a

@@ -8,7 +8,7 @@
 //                |   again when the outcome is known
 //                '-- pending: a removal or a move in the journal, and then the answer
 //
-// What always holds: an answer is given when it is durable, and never turns out to be wrong later.
+// Invariant: an answer is given when it is durable, and never turns out to be wrong later.
 // The functions are described at Engine's.
 //
 // Belongs to its engine, on its thread.

@@ -28,7 +28,7 @@
 // So the period of a schedule that runs all day stays what it was, and no nightly job is left out
 // or runs twice.
 //
-// What always holds: a parsed expression fires at some time, so 30 February is refused.  next() and
+// Invariant: a parsed expression fires at some time, so 30 February is refused.  next() and
 // previous() never look at one second, minute or day after the other: they take a few steps of bits
 // per month that has a matching day, or per change of the clocks, at most 40 years of those
 // (29 February on one day of the week).

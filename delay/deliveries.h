@@ -10,7 +10,7 @@
 //      '-- a large one is compressed on              '-- refused: it and those      '--> gone, or
 //          the Background                                behind it are queued again      due again
 //
-// What always holds
+// Invariants
 //   - Per partition, batches are handed to the sink in (due, sequence) order,
 //     each when all before it are in the journal: a batch that is
 //     refused is overtaken by none.

@@ -11,7 +11,7 @@
 // way through a heap of a million.  What comes from the disk or is filed as it arrives comes one by
 // one, and is nearly always in order.
 //
-// What always holds: front() has the smallest key of all; no run in the heap of runs is empty.
+// Invariant: front() has the smallest key of all; no run in the heap of runs is empty.
 //
 // Belongs to its ReadyQueues, on its thread.
 

@@ -7,7 +7,7 @@
 //                                        |
 //                                        '--apply--> the BucketTier, the ready queues, the answers
 //
-// What always holds
+// Invariants
 //   - The tier changes here alone, in the order of the journal, by what is durable.
 //   - A change begins when those before it have ended.
 //   - A turn of the shard applies about `step_records` records: some milliseconds.  What is left

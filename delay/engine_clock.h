@@ -2,7 +2,7 @@
 
 // EngineClock: the time by which a shard's delay engine works.
 //
-// What always holds
+// Invariants
 //   - now() is never later than the wall clock in the same observation (clock_step_filter.h).
 //   - running_since() is never later than now().  What was due before it was missed, as if nobody
 //     had been here: before the start, or while the clock jumped ahead.

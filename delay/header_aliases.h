@@ -8,7 +8,7 @@
 // A header with such a name is read, and taken out on delivery, like the original; its value has
 // the original's form.  Names match without regard to ASCII case.
 //
-// What always holds: an alias is no name of ours, and stands for one original.
+// Invariant: an alias is no name of ours, and stands for one original.
 //
 // Constant after parse(); the process has one, which is set before the first record is read.
 

@@ -9,7 +9,7 @@
 //
 //   a long batch:  split (on the pool) --> its ids are taken, in steps --> done --> add_to()
 //
-// What always holds
+// Invariants
 //   - What is refused, or never appended, leaves no trace: what a long batch takes is leaving from
 //     then on, and pending again if the batch is not appended.
 //   - A partition's batches are accepted one after the other, each committed before the next one.

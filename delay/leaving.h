@@ -5,7 +5,7 @@
 //   pending --begin()--> leaving --end()--> gone, or pending again where the removal was refused
 //                                           or the record was moved
 //
-// What always holds: a record is leaving from the append of its removal until the journal has it
+// Invariant: a record is leaving from the append of its removal until the journal has it
 // durably; meanwhile it is not given out, and further requests for it wait.
 //
 // Belongs to its engine, on its thread.

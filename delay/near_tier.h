@@ -16,7 +16,7 @@
 // The caller of insert() bounds the number of entries: when the horizon moves back, sweep() erases
 // the entries behind it, a few at a time.  Erasing loses nothing: the BucketTier has everything.
 //
-// What always holds
+// Invariants
 //   - An entry leaves the wheel once, by advance() or in insert().
 //   - Entries that are due before complete_before() are queued or further.
 //   - A sequence number is in the tier at most once, not counting abandoned entries: what was moved

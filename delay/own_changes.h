@@ -8,7 +8,7 @@
 //                                          |
 //                                          '--> refused: where it was, and the answer
 //
-// What always holds
+// Invariants
 //   - The tier changes when the record is durable, in the order of the journal.
 //   - A change that nobody waits for is tried again: its partition backs off.
 //

@@ -20,7 +20,7 @@
 // There are two lines: partitions that have more due than a turn delivers stand in the second one,
 // which is served less often, so that a flood in one does not delay what falls due in another.
 //
-// What always holds
+// Invariants
 //   - A partition is in line at most once, and never while it is held or backs off or is full.
 //   - take() gives a partition's records in (due, sequence) order, and none before everything that
 //     may leave before it is queued.

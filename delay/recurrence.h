@@ -27,7 +27,7 @@
 // delivery, and needs no other state than the recurrence itself: a crash between two turns of `all`
 // changes nothing.
 //
-// What always holds: every time that is given out is later than those before it, at most x-until
+// Invariant: every time that is given out is later than those before it, at most x-until
 // and in the years up to 9999.  A turn takes a few steps, whatever the time that has passed; with
 // `all` and x-cron at most `max` steps back.
 //

@@ -24,7 +24,7 @@
 //   x-schedule-action  cancel schedules nothing
 // An x-schedule-id is welcome and not needed: the handle stays the same from run to run.
 //
-// What always holds: an invalid header is an error that names header and value.  The first due time
+// Invariant: an invalid header is an error that names header and value.  The first due time
 // is not before `now`, so that no run is missed before its record was accepted.
 //
 // Pure; any thread.

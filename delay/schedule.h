@@ -17,7 +17,7 @@
 // small to be seconds (0 to 946684799) means "now".  An x-expire-at has no such exception, because
 // the record would be dropped.
 //
-// What always holds: an invalid header is an error that names header and value.  No value is
+// Invariant: an invalid header is an error that names header and value.  No value is
 // clamped, guessed or ignored, and no record with one is delivered at once instead.
 //
 // Pure; any thread.

@@ -2,7 +2,7 @@
 
 // Sequences: the sequence numbers that an engine may give to pending records.
 //
-// What always holds: a number is given out once, and numbers rise.  More are asked for when half of
+// Invariant: a number is given out once, and numbers rise.  More are asked for when half of
 // the last block is used, once until they come.
 
 #include <algorithm>

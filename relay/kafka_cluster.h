@@ -12,7 +12,7 @@
 // The ids of the producers are new in each incarnation, so that a member that is started again does
 // not fence itself.  They are written into the metadata of each offset that is committed.
 //
-// What always holds
+// Invariants
 //   - Each call ends after a time that is known; poll() after its wait.
 //   - A transaction is committed with the generation of the last poll(), and not at all if that is
 //     not a generation of the group (-1).

@@ -19,7 +19,7 @@
 // step() polls once, then does at most one transaction for all partitions that have something to
 // do. It holds their source offsets, so Kafka refuses it when this member has lost any of them.
 //
-// What always holds
+// Invariants
 //   - Nothing of a partition is kept when the group takes it: poll() says so before the next
 //     transaction.
 //   - Nothing changes here but by a transaction that is known to be committed.  When that is not

@@ -20,7 +20,7 @@
 //   recurring and due                    rewritten    to its target
 //   expired                              removed      -
 //
-// What always holds
+// Invariants
 //   - Nothing changes but in apply(), which is called when the transaction is known to be
 //   committed.
 //   - Records are taken in the order of the source, each once.

@@ -7,7 +7,7 @@
 //                             |
 //                          config_keys: the table, by which values are checked
 //
-// What always holds: a Config that make_config() has made holds only values that are allowed, also
+// Invariant: a Config that make_config() has made holds only values that are allowed, also
 // together.  It is constant from then on.
 
 #include <chrono>

@@ -11,7 +11,7 @@
 // Values in ms or bytes are plain numbers, as in Kafka, or 7d, 1h30m, 1GiB.  An empty value is
 // allowed where the default is empty.
 //
-// What always holds: each name stands once, each default is allowed.  The table is constant, and
+// Invariant: each name stands once, each default is allowed.  The table is constant, and
 // any thread may read it.
 
 #include <string>

@@ -4,7 +4,7 @@
 //
 //   built-in default  <  --config FILE  <  --set key=value  <  a flag of its own (--data ...)
 //
-// What always holds: a setting that is not understood is refused, in one line that names its place,
+// Invariant: a setting that is not understood is refused, in one line that names its place,
 // key, value and what is allowed; no value is clamped or ignored.  A key stands once in a layer.
 //
 // Touches nothing but its arguments.

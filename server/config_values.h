@@ -4,7 +4,7 @@
 //
 // The functions here make one for each kind of value, or are one themselves.
 //
-// What always holds: a value that is not allowed changes nothing, and the error says what is
+// Invariant: a value that is not allowed changes nothing, and the error says what is
 // allowed and nothing else; the key and the place are the caller's to add.
 
 #include <chrono>

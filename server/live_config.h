@@ -7,7 +7,7 @@
 //   cluster default, broker (dynamic) ---+--> make_config() --> BrokerConfig --> every shard
 //                                                    '--> on_change --> log level, sessions
 //
-// What always holds: a dynamic setting is checked as one of the file is, alone and together with
+// Invariant: a dynamic setting is checked as one of the file is, alone and together with
 // the others.
 //
 // On the threads of broker::SettingsTable.

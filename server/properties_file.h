@@ -10,7 +10,7 @@
 //
 // Bytes above ASCII are taken as they are (UTF-8); blanks at the end of a value do not count.
 //
-// What always holds: every key comes in the order of the file, with its line; whether there is such
+// Invariant: every key comes in the order of the file, with its line; whether there is such
 // a key, and whether it stands twice, is not looked at here.
 
 #include <string>

@@ -16,7 +16,7 @@
 //                                                             ends, and the next start finds the
 //                                                             changes or does not
 //
-// What always holds
+// Invariants
 //   - The operations are one journal record: after any crash all of them are there, or none.
 //   - appended() is told inside commit(), before anything else can be appended.  From then on
 //     nothing can refuse the changes, so it must not throw.

@@ -15,7 +15,7 @@
 //    handle  [ node 7 | life 3 ]     node 7: life 3, armed  -> this is the timer
 //                                            life 4         -> fired or cancelled: gone
 //
-// What always holds
+// Invariants
 //   - A callback is called at most once; after that, or when it is cancelled, its node is free.
 //   - A handle that is kept after that names nothing, even if its node is used again.  (A node that
 //     has had all of its 2^32 lives is not used again.)

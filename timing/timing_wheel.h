@@ -36,7 +36,7 @@
 // A deadline that is moved later is only noted in the timer; it is placed again when its old
 // bucket comes due.  That is what a heartbeat costs.
 //
-// What always holds
+// Invariants
 //   - No timer fires before its deadline; it fires in the first advance() that reaches it, as
 //     far as the budget goes.  Deadlines are rounded up to ticks by the caller, `now` down.
 //   - Timers fire in the order of their deadlines, except those whose deadline had passed when

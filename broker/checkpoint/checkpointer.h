@@ -12,7 +12,7 @@
 // Shard 0 also asks the store of pending records to free what is dead, behind a checkpoint and
 // beside the next ones.
 //
-// What always holds
+// Invariants
 //   - One run at a time.  It ends noted, given up (the next try comes with a timer), or failed,
 //     which ends the process.
 //   - A checkpoint is noted only when all earlier journal records are durable elsewhere.

@@ -8,7 +8,7 @@
 //                         '-----------------'                 '-- no descriptor: waits for resume()
 //                    failed, or too early to write
 //
-// What always holds
+// Invariants
 //   - A log with something to write is in the set, or in the flush that is under way.
 //   - While a flush is under way the partitions that it points to are kept (Partitions::retired).
 //   - A flush ends once, with the first error; logs that it did not get to are in the set again.

@@ -8,7 +8,7 @@
 //                                                            '-- failed: again in some seconds,
 //                                                                and later ones wait behind it
 //
-// What always holds
+// Invariants
 //   - The segments of a partition leave the disk in the order of their offsets.  A removal that
 //     fails holds up those behind it, so that a restart finds a log without a hole, whose start is
 //     that of the first segment still there.

@@ -33,7 +33,7 @@
 //   Static:    has an instance id; a client that comes with it takes the member's place under a
 //              new member id, and the one before is fenced.
 //
-// What always holds
+// Invariants
 //   - A generation's members and their assignments never change: each change is a rebalance.  (Only
 //     a static member may come back in between, under a new id, with its former assignment.)
 //   - In Empty and Dead there are no members; in other states there are some, except between the

@@ -7,7 +7,7 @@
 //    instances   instance id --> member id           static members
 //    offers      protocol    --> how many members offer it
 //
-// What always holds
+// Invariants
 //   - An instance id belongs to one member.  A client that comes back with it takes the member's
 //     place under a new member id, and the one before is fenced (FENCED_INSTANCE_ID).
 //   - All members have a protocol in common: share_one_of() is checked before one is added or

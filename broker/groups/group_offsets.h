@@ -18,7 +18,7 @@
 //
 // A client of OffsetCommit version 2 to 4 may give its own time instead of the sum.
 //
-// What always holds
+// Invariants
 //   - Keys are topic ids: a topic that is created again under an old name has no offsets.
 //   - The offsets of a deleted topic are gone when the deletion is answered.
 //   - All groups of a shard together stay within tarry.group.offsets.bytes; commits above it are

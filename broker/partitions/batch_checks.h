@@ -11,7 +11,7 @@
 // unpacked again up to the limit (tarry.decompressed.max.bytes), in the lane for large ones, one at
 // a time.  A decompression bomb waits for other bombs, and normal batches do not wait for it.
 //
-// What always holds
+// Invariants
 //   - Unpacked bytes that are not given back are at most `bytes` in the usual lane (or one batch,
 //     if that is larger) and one batch in the large one; while a batch is being unpacked it is
 //     there twice for a moment (records/compression.h).

@@ -10,7 +10,7 @@
 //   first in the partition's queue --next()--> NAME.invalid, until durable --> the rest is appended
 //                                  '<---- more, a piece at a time -----'
 //
-// What always holds: a record is never dead-lettered while its batch may still be a duplicate or
+// Invariant: a record is never dead-lettered while its batch may still be a duplicate or
 // out of its producer's order.  A crash, or a failure, between the two leaves the records in
 // NAME.invalid and the batch unanswered: its producer sends it again, and they are there twice.
 //

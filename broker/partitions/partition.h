@@ -8,7 +8,7 @@
 //              durable()                  high_watermark moves, pending records are kept,
 //                                         fetches that waited are satisfied
 //
-// What always holds
+// Invariants
 //   - log_start <= high_watermark <= log_end.  A consumer sees nothing at or above the high
 //     watermark, so nothing that a power cut could take back (tarry.durability=os: that a kill
 //     could).

@@ -8,7 +8,7 @@
 //                    |      '--------- {"sub": "alice", "exp": 1795442400, ...}
 //                    '---------------- {"alg": "RS256", "kid": "2026-11"}
 //
-// What always holds: no claim is read before the signature is found right, and a token without a
+// Invariant: no claim is read before the signature is found right, and a token without a
 // signature ("alg": "none") or without an end is refused.
 
 #include <chrono>

@@ -5,7 +5,7 @@
 //   change --> checked --> journal of shard 0 --> Catalog --> every shard's BrokerConfig
 //                                                               '--> answered
 //
-// What always holds
+// Invariants
 //   - A change that is answered is durable, and every shard works by it.
 //   - A setting that is not understood, not dynamic, out of its range, or in conflict with another
 //     is refused, and nothing of its request is changed.

@@ -2,7 +2,7 @@
 
 // LineReader: reads a file or a pipe line by line, and lets its owner work while nothing comes.
 //
-// What always holds: memory holds one line, of at most max_line_bytes, and one piece of the file.
+// Invariant: memory holds one line, of at most max_line_bytes, and one piece of the file.
 //
 // It belongs to one command.  One thread.
 

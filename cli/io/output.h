@@ -2,7 +2,7 @@
 
 // Output: what a command writes on stdout.
 //
-// What always holds: a reader that goes away (`| head`) ends a command quietly, as done; any other
+// Invariant: a reader that goes away (`| head`) ends a command quietly, as done; any other
 // failure to write is reported once, by end().
 //
 // It belongs to the command.  One thread.

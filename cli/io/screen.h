@@ -5,7 +5,7 @@
 //   [ the shell's lines ] --> Screen --> [ a screen of its own, no cursor, keys one by one ]
 //                         <-- ~Screen, a signal that ends the process, Ctrl-Z
 //
-// What always holds: the terminal is restored whatever ends the process, but for SIGKILL.  The
+// Invariant: the terminal is restored whatever ends the process, but for SIGKILL.  The
 // first SIGINT, SIGTERM or SIGHUP only makes ended() true, so that the owner ends in order; the
 // second one ends the process.
 //

@@ -2,7 +2,7 @@
 
 // Colours, for people at a terminal.
 //
-// What always holds: there is none in a pipe, none if $NO_COLOR is set and not empty, and none on a
+// Invariant: there is none in a pipe, none if $NO_COLOR is set and not empty, and none on a
 // terminal that says that it is dumb.  A colour never says what no word says.
 
 #include <string>

@@ -3,7 +3,7 @@
 // KafkaAdmin: topics, consumer groups and their offsets, the configs of topics and brokers, over
 // the Kafka protocol.
 //
-// What always holds: nothing waits longer for a broker than KafkaSettings::timeout; errors name the
+// Invariant: nothing waits longer for a broker than KafkaSettings::timeout; errors name the
 // topic, group or partition and carry Kafka's name of what is wrong.  Codes: not_found, exists,
 // in_use (POLICY_VIOLATION, or a group that has members), too_large, invalid, io (no answer).
 //

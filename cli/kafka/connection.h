@@ -10,7 +10,7 @@
 // by its timeout.  Its error then says "timed out" and nothing else; this class keeps what the last
 // connection failed with and puts it into the error.
 //
-// What always holds
+// Invariants
 //   - Nothing here waits longer for a broker than timeout().
 //   - librdkafka has threads of its own, which run none of our code: callbacks run in poll() and in
 //     the calls of librdkafka that take a message, on the thread that makes those calls.

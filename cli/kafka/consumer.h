@@ -4,7 +4,7 @@
 //
 //   open() --> start(partition, offset) for each --> next(), again and again
 //
-// What always holds
+// Invariants
 //   - A partition's records come in the order of their offsets, each once.
 //   - A connection that is lost is no error: stderr says that it is lost and that it is back, one
 //     line each, and reading goes on.

@@ -7,7 +7,7 @@
 // reasons; with acks that no broker allows, so that it cannot be accepted now.  Tarry checks acks
 // last and names the other error; Kafka checks them first, and then the reason stays unknown.
 //
-// What always holds: the broker writes nothing, and the call takes no longer than `patience`.
+// Invariant: the broker writes nothing, and the call takes no longer than `patience`.
 // One thread, the caller's.
 
 #include <chrono>

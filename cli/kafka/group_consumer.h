@@ -5,7 +5,7 @@
 //   open() --> next() ... store_offset() --> close()
 //                \-- before_revoke, when the group takes partitions from us
 //
-// What always holds
+// Invariants
 //   - Only offsets given to store_offset() are committed: soon after it, before partitions are
 //     taken from us, and by close().
 //   - A connection that is lost is no error, as with KafkaConsumer.

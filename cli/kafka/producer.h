@@ -5,7 +5,7 @@
 //   send() --> [ librdkafka's queue, bounded ] --> broker
 //                     Delivery <-- poll(), send(), finish()
 //
-// What always holds
+// Invariants
 //   - Every record that send() took is reported exactly once, by the end of finish().
 //   - A call fails when no record was answered for KafkaSettings::timeout; what was not answered
 //     until then is reported as failed, for the same reason.

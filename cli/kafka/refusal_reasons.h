@@ -5,7 +5,7 @@
 // librdkafka 2.0.2 tells an error code and no more, so the leader of the partition is asked again
 // about the record, by a dry run (dry_run.h).
 //
-// What always holds: a producer asks about a limited number of records, one round trip each, and
+// Invariant: a producer asks about a limited number of records, one round trip each, and
 // about no more once a broker has not understood the question.
 //
 // It belongs to the producer, whose connection outlives it, and runs in the producer's thread.

@@ -6,7 +6,7 @@
 //                            ^                     |                    |
 //                            '--- arm (moved) -----+--------------------'  again, or periodic
 //
-// What always holds, whenever the lock is free
+// Invariants, whenever the lock is free
 //   - Every node is in one of these states, and in the wheel, the ready list or the free list
 //     exactly when its state says so.
 //   - `earliest` is not later than any timer that is armed or ready.
