@@ -43,10 +43,6 @@ struct KindInfo {
 constexpr std::array<KindInfo, 5> infos{
     {{"status", 1}, {"wheel", 2}, {"topics", 5}, {"groups", 5}, {"due", 2}}};
 
-std::string text_of_json(const Json& json) {
-  return text_of(json);
-}
-
 }  // namespace
 
 // The stream of one connection.
@@ -126,7 +122,7 @@ asio::awaitable<void> EventFeed::compute(Context& context, Kind kind) {
   const MonoTime started = clock.mono();
   if (started < event.again) co_return;
   try {
-    auto json = co_await text_of(context, kind);
+    auto json = co_await event_text(context, kind);
     if (!json.empty()) publish(kind, std::move(json));
   } catch (const std::exception& failure) {
     log_error("admin", "the event {}: {}", infos[kind].name, failure.what());
@@ -135,19 +131,19 @@ asio::awaitable<void> EventFeed::compute(Context& context, Kind kind) {
   if (kind != status) event.again = started + (clock.mono() - started) * event_share;
 }
 
-asio::awaitable<std::string> EventFeed::text_of(Context& context, Kind kind) {
+asio::awaitable<std::string> EventFeed::event_text(Context& context, Kind kind) {
   switch (kind) {
     case status: {
       const Json json = co_await status_json(context);
       note_point(json);
-      co_return text_of_json(json);
+      co_return text_of(json);
     }
     case wheel:
-      co_return text_of_json(co_await wheel_page_json(context));
+      co_return text_of(co_await wheel_page_json(context));
     case topics:
-      co_return text_of_json(co_await topics_event_json(context, listed_at_most));
+      co_return text_of(co_await topics_event_json(context, listed_at_most));
     case groups:
-      co_return text_of_json(co_await groups_json(context, listed_at_most));
+      co_return text_of(co_await groups_json(context, listed_at_most));
     case due:
       co_return co_await context.due->text(context);
     case kinds:
@@ -172,7 +168,7 @@ void EventFeed::note_point(const Json& now) {
                    {"delivered_total", delayed["delivered_total"]},
                    {"lag_ms", delayed["lag_ms"]}};
   if (points_.size() == max_points) points_.pop_front();
-  points_.push_back({at, text_of_json(point)});
+  points_.push_back({at, text_of(point)});
 }
 
 std::string EventFeed::history() const {

@@ -63,7 +63,7 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
 
   boost::asio::awaitable<void> run(Context& context, std::shared_ptr<void> keep);
   boost::asio::awaitable<void> compute(Context& context, Kind kind);
-  boost::asio::awaitable<std::string> text_of(Context& context, Kind kind);
+  boost::asio::awaitable<std::string> event_text(Context& context, Kind kind);
   void note_point(const nlohmann::ordered_json& now);
   std::string history() const;
   void publish(Kind kind, std::string json);

@@ -16,8 +16,8 @@ namespace tarry {
 
 using Json = nlohmann::ordered_json;
 
-// What is no JSON gives a value that is_discarded().  Values may be nested as deep as `text` has
-// bytes; whoever reads bytes of strangers bounds that first.
+// Text that is not JSON gives a value for which is_discarded() is true.  Values may be nested as
+// deep as `text` has bytes: a caller that reads untrusted bytes bounds that first.
 Json parse_json(std::string_view text);
 
 // One line.  Bytes that are not UTF-8 are replaced by U+FFFD.

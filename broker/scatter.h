@@ -25,7 +25,7 @@
 //   - The work of a handler that changes partitions gives each item its place in the order of its
 //     partition before it waits for anything.
 //
-// Invariants besides
+// Other invariants
 //   - scatter() returns or throws when all work has ended, whether or not some of it threw.  So the
 //     items and what the work refers to need to live no longer than the coroutine that waits.
 //   - Each shard's work has a cancellation token of its shard, which the client's end cancels.

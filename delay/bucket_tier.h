@@ -269,7 +269,7 @@ class BucketTier {
   using Homes = std::map<storage::Bucket, Home>;
   // So many homes are looked at in one turn: some tenths of a millisecond.
   static constexpr std::size_t max_homes_seen = 4'096;
-  // So many tails of milliseconds has a home.
+  // From so many unwritten tails on, new ones of a home are of seconds.
   static constexpr std::size_t max_fine_tails = 4'096;
 
   // Requests that wait for the lane; more are refused.

@@ -753,8 +753,9 @@ bool Group::supports(std::string_view type, std::span<const GroupProtocol> proto
   return type == protocol_type_ && members_.share_one_of(protocols, instead_of);
 }
 
-// Why a client that says this may not be a member, or take the place of one, for its size: the
-// group's own limit, or the room that other groups have left, which clients ask for again.
+// The error if what this client says is too large for a member, or for one that takes another's
+// place: for the group's own limit, or for the room that other groups have left, which clients ask
+// for again.
 ErrorCode Group::room_error(const JoinGroupRequest& request, const GroupMember* instead_of) const {
   const std::size_t freed = instead_of != nullptr ? GroupMembers::bytes_of(*instead_of) : 0;
   const std::size_t wanted = bytes_of(request);

@@ -25,15 +25,19 @@ constexpr std::size_t microseconds_a_change = 4;
 // A millisecond's work for shard 0.
 constexpr std::size_t changes_a_hop = 256;
 
-// On shard 0: the first of `changes`, up to one that changed something, which others wait for.
+// On shard 0: the first of `changes`, up to one that changed something or took long, because the
+// results before it are waited for.
 asio::awaitable<std::vector<TopicResult<TopicPtr>>> make_some(Broker& broker,
-                                                              std::span<TopicChange> changes) {
+                                                              std::span<TopicChange> changes,
+                                                              const std::atomic<bool>& given_up) {
   std::vector<TopicResult<TopicPtr>> results;
   const auto before = broker.topics().image();
+  const auto begun = broker.shard(0).tick();
   for (auto& change : changes) {
+    if (given_up) break;
     auto result = co_await change();
     results.push_back(std::move(result));
-    if (broker.topics().image() != before) break;
+    if (broker.topics().image() != before || broker.shard(0).tick() != begun) break;
   }
   co_return results;
 }
@@ -41,17 +45,22 @@ asio::awaitable<std::vector<TopicResult<TopicPtr>>> make_some(Broker& broker,
 // On the connection's shard; outlives a request that is answered first.
 asio::awaitable<void> make_all(Broker& broker, Shard& home, std::vector<TopicChange> changes,
                                std::shared_ptr<TopicChanges> made) {
-  YieldBudget budget(home, nullptr);
-  std::span<TopicChange> left = changes;
-  while (!left.empty() && !made->given_up) {
-    auto work = [&broker, some = left.first(std::min(left.size(), changes_a_hop))] {
-      return make_some(broker, some);
-    };
-    auto results = co_await broker.on(home, broker.shard(0), std::move(work));
-    left = left.subspan(results.size());
-    const bool is_time = budget.spend(microseconds_a_change * results.size());
-    for (auto& result : results) made->add(std::move(result));
-    if (is_time) co_await budget.yield();
+  try {
+    YieldBudget budget(home, nullptr);
+    std::span<TopicChange> left = changes;
+    while (!left.empty() && !made->given_up) {
+      auto work = [&broker, &given_up = made->given_up,
+                   some = left.first(std::min(left.size(), changes_a_hop))] {
+        return make_some(broker, some, given_up);
+      };
+      auto results = co_await broker.on(home, broker.shard(0), std::move(work));
+      left = left.subspan(results.size());
+      const bool is_time = budget.spend(microseconds_a_change * results.size());
+      for (auto& result : results) made->add(std::move(result));
+      if (is_time) co_await budget.yield();
+    }
+  } catch (...) {
+    made->fail(std::current_exception());
   }
 }
 
@@ -80,6 +89,7 @@ asio::awaitable<std::vector<TopicResult<TopicPtr>>> change_topics(RequestContext
   const CancellationToken::Attached attached(*cancel_on_close.token(), waiting);
   co_await waiting.wait(deadline);
   made->given_up = true;
+  if (made->failure) std::rethrow_exception(made->failure);
   co_return std::move(made->results);
 }
 

@@ -17,8 +17,10 @@
 //
 // All of it on the connection's shard.
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -47,9 +49,16 @@ struct TopicChanges {
     added.advance_to(static_cast<purgatory::Threshold>(results.size()));
   }
 
+  // No more results come.
+  void fail(std::exception_ptr why) {
+    failure = std::move(why);
+    added.check_all();
+  }
+
   std::vector<TopicResult<TopicPtr>> results;
-  purgatory::WatchList added;  // By the number of results.
-  bool given_up = false;       // No client waits any more: no further change may begin.
+  std::exception_ptr failure;
+  purgatory::WatchList added;          // By the number of results.
+  std::atomic<bool> given_up = false;  // No client waits: no further change may begin, on shard 0.
 };
 
 class DelayedTopicChange final : public purgatory::DelayedOperation {
@@ -61,7 +70,7 @@ class DelayedTopicChange final : public purgatory::DelayedOperation {
   boost::asio::awaitable<purgatory::Outcome> wait(purgatory::Tick deadline);
 
  private:
-  bool is_satisfied() override { return changes_.results.size() >= count_; }
+  bool is_satisfied() override { return changes_.failure || changes_.results.size() >= count_; }
   void on_complete(purgatory::Outcome) override { answered_.fire(); }
 
   Shard& home_;
@@ -74,7 +83,7 @@ class DelayedTopicChange final : public purgatory::DelayedOperation {
 using TopicChange = std::move_only_function<boost::asio::awaitable<TopicResult<TopicPtr>>()>;
 
 // Makes them one after another and waits for all; returns the results of those that were made until
-// `deadline`, or until the client went.
+// `deadline`, or until the client went.  Throws what a change throws, and begins no further change.
 boost::asio::awaitable<std::vector<TopicResult<TopicPtr>>> change_topics(
     RequestContext& context, purgatory::Kind kind, std::vector<TopicChange> changes,
     purgatory::Tick deadline);

@@ -42,7 +42,8 @@ asio::awaitable<std::vector<protocol::ErrorCode>> remove_all(
   YieldBudget budget(shard, nullptr);
   for (const Removal& removal : removals) {
     if (budget.spend()) co_await budget.yield();
-    const auto code = co_await shard.groups().remove(std::string(removal.id), token);
+    std::string id(removal.id);
+    const auto code = co_await shard.groups().remove(std::move(id), token);
     codes.push_back(code);
   }
   co_return codes;

@@ -70,10 +70,9 @@ const GroupOffsets* offsets_of(Shard& shard, std::string_view id) {
 // there is no room for it.
 asio::awaitable<std::optional<GroupTopics>> committed_of(
     Shard& shard, std::string_view id, const std::vector<OffsetFetchRequest::GroupTopic>& asked,
-    Room& room) {
+    Room& room, YieldBudget& budget) {
   GroupTopics topics;
   topics.reserve(asked.size());
-  YieldBudget budget(shard, nullptr);
   for (const auto& topic : asked) {
     if (!room.take_topic()) co_return std::nullopt;
     auto& answer = topics.emplace_back();
@@ -94,9 +93,8 @@ asio::awaitable<std::optional<GroupTopics>> committed_of(
 
 // The same of all that it has committed.
 asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::string_view id,
-                                                          Room& room) {
+                                                          Room& room, YieldBudget& budget) {
   GroupTopics topics;
-  YieldBudget budget(shard, nullptr);
   std::optional<TopicPartition> last;  // They stand in the order of topics.
   for (bool more = true; more;) {
     const GroupOffsets* const offsets = offsets_of(shard, id);
@@ -158,8 +156,8 @@ asio::awaitable<FetchedSome> fetch_some(Shard& shard, std::span<const FetchedGro
   for (const FetchedGroup& asked : groups) {
     if (budget.spend()) co_await budget.yield();
     const auto& topics = asked.group->topics;
-    auto work = topics ? committed_of(shard, asked.group->group_id, *topics, room)
-                       : all_committed(shard, asked.group->group_id, room);
+    auto work = topics ? committed_of(shard, asked.group->group_id, *topics, room, budget)
+                       : all_committed(shard, asked.group->group_id, room, budget);
     auto found = co_await std::move(work);
     fetched.groups.push_back(std::move(found));
     fetched.bytes = before - room.left();

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "protocol/messages/create_topics.h"
 #include "protocol/messages/describe_groups.h"
 #include "protocol/messages/find_coordinator.h"
 #include "protocol/messages/list_offsets.h"
@@ -118,6 +119,40 @@ TEST_SUITE("allocations") {
     CHECK(fail_each(world, list, 5) > 3);
     CHECK(values(read_all(world, "t")) == std::vector<std::string>{"a", "b"});
     CHECK(fetch_all(world, "g") == "t-0:1/4/ ");
+  }
+
+  TEST_CASE(
+      "whichever allocation of a check of new topics fails, its client does not wait forever") {
+    World world({.shards = 1});
+    protocol::CreateTopicsRequest create;
+    create.validate_only = true;
+    create.timeout_ms = 3'600'000;
+    auto& topic = create.topics.emplace_back();
+    topic.name = "t";
+    topic.num_partitions = 1;
+    topic.replication_factor = 1;
+    bool all_succeeded = false;
+    int failed = 0;
+    for (long nth = 1; !all_succeeded; ++nth) {
+      CAPTURE(nth);
+      world.runs_at_once = false;
+      const auto pending = world.begin(create, 5);
+      allocations_left = nth;
+      try {
+        world.turn();
+      } catch (const std::bad_alloc&) {
+      }
+      all_succeeded = allocations_left != 0;
+      allocations_left = 0;
+      world.runs_at_once = true;
+      try {
+        world.run();
+      } catch (const std::bad_alloc&) {
+      }
+      REQUIRE((pending->answer.has_value() || pending->has_failed));
+      if (pending->has_failed) ++failed;
+    }
+    CHECK(failed > 5);
   }
 }
 

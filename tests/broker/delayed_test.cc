@@ -272,6 +272,25 @@ TEST_SUITE("delayed records") {
     CHECK(refused.error().message.contains(store.string()));
   }
 
+  TEST_CASE("a store of pending records that is refused is refused before db/meta is opened") {
+    World world;
+    create_topic(world, "t");
+    world.stop();
+    const std::filesystem::path databases = world.directory() + "/data/db";
+    std::filesystem::remove(databases / "pending/CURRENT");
+    const auto files = [&] {
+      std::map<std::string, std::uintmax_t> out;
+      for (const auto& file : std::filesystem::directory_iterator(databases / "meta"))
+        out[file.path().filename().string()] = file.file_size();
+      return out;
+    };
+    const auto before = files();
+    const auto refused = world.try_restart();
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().message.contains((databases / "pending").string()));
+    CHECK(files() == before);
+  }
+
   TEST_CASE("the space of delivered records is free after some more checkpoints") {
     World world({.shards = 1});
     create_topic(world, "t");

@@ -123,6 +123,7 @@ std::shared_ptr<World::Pending> World::begin_frame(Buffer frame, std::size_t hom
   context.time = request_time;
   boost::asio::co_spawn(contexts_[home]->get_executor(), handler->run(std::move(context)),
                         [pending](std::exception_ptr failed, Answer answer) {
+                          pending->has_failed = failed != nullptr;
                           if (failed) std::rethrow_exception(failed);
                           pending->answer = std::move(answer);
                         });

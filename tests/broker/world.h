@@ -81,6 +81,7 @@ class World {
 
   struct Pending {
     std::optional<Answer> answer;
+    bool has_failed = false;  // By an exception, which ends the connection of a real client.
   };
   template <typename Request>
   std::shared_ptr<Pending> begin(const Request& request, int version, std::size_t home = 0) {

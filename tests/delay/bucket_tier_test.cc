@@ -28,7 +28,7 @@ constexpr std::int64_t day_ms = 24 * hour_ms;
 const WallTime begin = storage::bucket_of(BucketLevel::month, from_ms(1'795'000'000'000)).start +
                        std::chrono::hours(5);
 
-TopicPartition partition_of(int number) {
+TopicPartition numbered(int number) {
   TopicPartition out;
   out.topic.bytes.fill(static_cast<std::uint8_t>(1 + number % 3));
   out.partition = number;
@@ -266,7 +266,7 @@ struct World {
 Record record(Sequence sequence, std::int64_t after_ms, std::string body = "body",
               int partition = 0) {
   const WallTime due = begin + std::chrono::milliseconds(after_ms);
-  return {{due, sequence}, due, partition_of(partition), std::move(body)};
+  return {{due, sequence}, due, numbered(partition), std::move(body)};
 }
 
 TEST_SUITE("bucket tier") {
@@ -349,8 +349,8 @@ TEST_SUITE("bucket tier") {
       if (round % 2 == 0) world.checkpoint();
       if (round % 3 == 0) world.crash(1);
       CHECK(world.pending.size() == 1);
-      CHECK(world.find(now.key, partition_of(0)) == std::nullopt);
-      const auto found = world.find(record(1, 1'000).key, partition_of(0), true);
+      CHECK(world.find(now.key, numbered(0)) == std::nullopt);
+      const auto found = world.find(record(1, 1'000).key, numbered(0), true);
       REQUIRE(found.has_value());
       CHECK(found->key == world.pending.begin()->first);
     }
@@ -362,19 +362,19 @@ TEST_SUITE("bucket tier") {
     world.add(first);
     world.checkpoint();
     world.move(first, begin + std::chrono::hours(100));
-    CHECK(world.find(first.key, partition_of(0), true)->key.due == begin + std::chrono::hours(100));
+    CHECK(world.find(first.key, numbered(0), true)->key.due == begin + std::chrono::hours(100));
     world.checkpoint();
-    CHECK(world.find(first.key, partition_of(0), true)->key.due == begin + std::chrono::hours(100));
-    CHECK_FALSE(world.find(first.key, partition_of(0)).has_value());
+    CHECK(world.find(first.key, numbered(0), true)->key.due == begin + std::chrono::hours(100));
+    CHECK_FALSE(world.find(first.key, numbered(0)).has_value());
     // And back to where it was.
     world.move(Record(world.pending.begin()->second), first.key.due);
     world.checkpoint();
-    CHECK(world.find(first.key, partition_of(0), true).has_value());
-    CHECK(world.find(first.key, partition_of(0)).has_value());
+    CHECK(world.find(first.key, numbered(0), true).has_value());
+    CHECK(world.find(first.key, numbered(0)).has_value());
     world.remove(Record(world.pending.begin()->second));
-    CHECK_FALSE(world.find(first.key, partition_of(0), true).has_value());
+    CHECK_FALSE(world.find(first.key, numbered(0), true).has_value());
     world.checkpoint();
-    CHECK_FALSE(world.find(first.key, partition_of(0), true).has_value());
+    CHECK_FALSE(world.find(first.key, numbered(0), true).has_value());
   }
 
   TEST_CASE("a record that is cancelled while the disk is asked for it is not found") {
@@ -464,7 +464,7 @@ TEST_SUITE("bucket tier") {
     for (int i = 0; i < 600; ++i)
       world.add(record(static_cast<Sequence>(i + 1), 1'000 + i * 600'000, "body", i % 3));
     world.settle();
-    const TopicId topic = partition_of(1).topic;
+    const TopicId topic = numbered(1).topic;
     REQUIRE(world.store->drop_topic(topic).has_value());
     world.shards[0].tier->topic_dropped(topic);
     std::erase_if(world.pending, [&](const auto& p) { return p.second.partition.topic == topic; });
@@ -493,10 +493,10 @@ TEST_SUITE("bucket tier") {
       tier.step(world.now);
       world.background.step();
     }
-    REQUIRE(world.store->drop_topic(partition_of(0).topic).has_value());
-    tier.topic_dropped(partition_of(0).topic);
+    REQUIRE(world.store->drop_topic(numbered(0).topic).has_value());
+    tier.topic_dropped(numbered(0).topic);
     std::erase_if(world.pending,
-                  [](const auto& each) { return each.second.partition == partition_of(0); });
+                  [](const auto& each) { return each.second.partition == numbered(0); });
     CHECK(tier.stats().dropped_topics == 1);
     world.settle();
     tier.noted({world.shards[0].lsn, 0});  // A checkpoint that was begun before.
@@ -685,11 +685,11 @@ TEST_SUITE("bucket tier") {
           std::set<storage::Bucket>{storage::bucket_of(BucketLevel::hour, due)});
     REQUIRE(world.store->flush().has_value());
     world.crash(1);
-    CHECK(world.find(record(2, 375 * day_ms).key, partition_of(0)).has_value());
-    CHECK_FALSE(world.find(record(1, 375 * day_ms).key, partition_of(0)).has_value());
+    CHECK(world.find(record(2, 375 * day_ms).key, numbered(0)).has_value());
+    CHECK_FALSE(world.find(record(1, 375 * day_ms).key, numbered(0)).has_value());
     world.checkpoint();
-    CHECK(world.find(record(4, 375 * day_ms).key, partition_of(0)).has_value());
-    CHECK(world.store->totals()->at(partition_of(0).topic) == 3);
+    CHECK(world.find(record(4, 375 * day_ms).key, numbered(0)).has_value());
+    CHECK(world.store->totals()->at(numbered(0).topic) == 3);
     world.now = record(1, 375 * day_ms).key.due;
     world.deliver_all();
     CHECK(world.pending.empty());
@@ -794,7 +794,7 @@ TEST_SUITE("bucket tier") {
             Record made;
             made.key = {some_due(), next++};
             made.first = made.key.due;
-            made.partition = partition_of(static_cast<int>(random.below(7)));
+            made.partition = numbered(static_cast<int>(random.below(7)));
             made.body = "body " + std::to_string(next) + std::string(random.below(300), 'x');
             world.add(made);
           }

@@ -11,9 +11,6 @@ using Strings = std::vector<std::string>;
 using std::chrono::hours;
 using std::chrono::minutes;
 
-const TopicPartition orders = partition_of(1);
-const TopicPartition others = partition_of(2);
-
 ControlOutcome outcome_of(const TestHost::Answer& answer) {
   REQUIRE_MESSAGE(answer->has_value(), "it is answered");
   REQUIRE_MESSAGE((**answer).has_value(), (**answer ? "" : (**answer).error().message));

@@ -25,9 +25,6 @@ namespace {
 using std::chrono::hours;
 using std::chrono::seconds;
 
-const TopicPartition orders = partition_of(1);
-const TopicPartition others = partition_of(2);
-
 struct Crash {
   std::size_t at = ~std::size_t{0};  // Before this step of the act.
   std::size_t kept = 0;              // Of the journal's records that wait.

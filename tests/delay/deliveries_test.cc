@@ -9,9 +9,6 @@ namespace {
 using records::Codec;
 using Strings = std::vector<std::string>;
 
-const TopicPartition orders = partition_of(1);
-const TopicPartition others = partition_of(2);
-
 // `count` records that are due at the same millisecond, with their numbers as values.
 void park_many(TestHost& host, const TopicPartition& partition, int count, WallTime due,
                Codec codec = Codec::none) {

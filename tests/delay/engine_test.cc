@@ -10,9 +10,6 @@ namespace {
 
 using records::Codec;
 
-const TopicPartition orders = partition_of(1);
-const TopicPartition others = partition_of(2);
-
 using Strings = std::vector<std::string>;
 
 TEST_SUITE("accept") {

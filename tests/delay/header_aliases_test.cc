@@ -34,8 +34,6 @@ Buffer record_with(std::string_view header, std::string_view value) {
   return body;
 }
 
-const WallTime now = from_ms(1'795'000'000'000);
-
 std::expected<Schedule, ScheduleError> schedule_by(std::string_view header,
                                                    std::string_view value) {
   const auto body = record_with(header, value);

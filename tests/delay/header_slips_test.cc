@@ -9,8 +9,6 @@
 namespace tarry::delay {
 namespace {
 
-const WallTime now = from_ms(1'795'000'000'000);
-
 HeaderSlips slips_of(const std::vector<TestRecord>& records, const TopicDelay& topic = {},
                      records::BatchOptions options = {}) {
   const Buffer batch = make_batch(records, now, options);

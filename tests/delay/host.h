@@ -137,6 +137,8 @@ inline TopicPartition partition_of(std::uint8_t topic, PartitionIndex index = 0)
   partition.partition = index;
   return partition;
 }
+inline const TopicPartition orders = partition_of(1), others = partition_of(2);
+inline const WallTime now = from_ms(1'795'000'000'000);  // 2026-11-18T...
 
 class TestDirectory {
  public:

@@ -21,7 +21,7 @@ using storage::RemovalReason;
 using storage::ScheduleEvent;
 using IdRows = BucketTier::IdRows;
 
-const WallTime begin = from_ms(1'795'000'000'000);
+const WallTime beginning = from_ms(1'795'000'000'000);
 
 // A tier whose records all have ids, with the Background that a test steps.
 struct IdWorld {
@@ -46,7 +46,7 @@ struct IdWorld {
     hooks.failed = [](const Error&) {};
     tier = std::make_unique<BucketTier>(*store, background, storage::Owner{0, 1},
                                         BucketTier::Options{}, std::move(hooks));
-    REQUIRE(tier->open(begin).has_value());
+    REQUIRE(tier->open(beginning).has_value());
   }
   ~IdWorld() {
     tier.reset();
@@ -56,23 +56,23 @@ struct IdWorld {
   }
 
   storage::PendingKey add(std::string_view id) {
-    const storage::PendingKey key{begin + std::chrono::hours(30), sequence++};
-    tier->add({lsn++, 0}, {partition, key.sequence, key.due, begin, storage::never_expires, id,
+    const storage::PendingKey key{beginning + std::chrono::hours(30), sequence++};
+    tier->add({lsn++, 0}, {partition, key.sequence, key.due, beginning, storage::never_expires, id,
                            as_bytes("body")});
     return key;
   }
   void cancel(std::string_view id, const storage::PendingKey& key) {
     tier->remove({lsn++, 0},
-                 {partition, key.sequence, key.due, RemovalReason::cancelled, begin, id});
+                 {partition, key.sequence, key.due, RemovalReason::cancelled, beginning, id});
   }
   void settle() {
-    while (tier->step(begin) || background.step()) {
+    while (tier->step(beginning) || background.step()) {
     }
   }
   void begin_work() {
     for (int steps = 0; background.size() == 0; ++steps) {
       REQUIRE(steps < 100);
-      tier->step(begin);
+      tier->step(beginning);
     }
   }
   // All that was told is in the store, and memory has forgotten it if it may.

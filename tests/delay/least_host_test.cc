@@ -140,8 +140,6 @@ class LeastHost final : public Sink {
   std::unique_ptr<Engine> engine_;
 };
 
-const TopicPartition orders = partition_of(1);
-
 // What a consumer of the log reads.
 std::vector<std::string> delivered(const Truth& truth) {
   std::vector<std::string> out;
@@ -161,8 +159,8 @@ Buffer delayed(const TestClock& clock, const std::string& value, const std::stri
 
 using Strings = std::vector<std::string>;
 
-struct Given {
-  Given() { open("first"); }
+struct GivenHost {
+  GivenHost() { open("first"); }
 
   void open(const char* name) {
     stores.push_back(storage::BucketStore::make(directory.path(name), {}).value());
@@ -193,7 +191,7 @@ struct Given {
 TEST_SUITE("least_host") {
   TEST_CASE(
       "without broker and journal a record is delivered when it is due, and cancelled by id") {
-    Given given;
+    GivenHost given;
     given.produce("later", "2000");
     given.produce("never", "1500");
     given.produce("now", "0");
@@ -213,7 +211,7 @@ TEST_SUITE("least_host") {
       "the log is the truth: a host with its store, or with an empty one, delivers the rest once") {
     for (const bool has_store : {true, false}) {
       CAPTURE(has_store);
-      Given given;
+      GivenHost given;
       given.produce("a", "1000");
       given.produce("far", "90000000");  // A day and an hour.
       given.host->checkpoint();
@@ -237,7 +235,7 @@ TEST_SUITE("least_host") {
   TEST_CASE("a delivery that the log did not keep is made again, and one that it kept is not") {
     for (const bool kept : {true, false}) {
       CAPTURE(kept);
-      Given given;
+      GivenHost given;
       given.produce("a", "1000");
       given.host->checkpoint();
       given.pass(milliseconds{1'100});

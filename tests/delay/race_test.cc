@@ -13,8 +13,6 @@
 namespace tarry::delay {
 namespace {
 
-const TopicPartition orders = partition_of(1);
-
 struct Races {
   explicit Races(std::uint64_t seed) : random(seed) {
     host.finds_at_once = false;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/time_text.h"
+#include "tests/delay/zone_files.h"
 #include "tests/given.h"
 
 namespace tarry::delay {
@@ -13,10 +14,7 @@ namespace {
 
 using namespace std::chrono;
 
-WallTime at(std::string_view text) {
-  return parse_time(text).value();
-}
-const WallTime now = at("2026-11-21T10:07:00.250Z");  // A Saturday.
+const WallTime asked_at = moment("2026-11-21T10:07:00.250Z");  // A Saturday.
 
 using Given = std::map<std::string, std::optional<std::string>>;
 
@@ -35,7 +33,7 @@ std::expected<Recurrence, std::string> ask(const Given& given, const Asked& aske
   for (const auto& [name, value] : given)
     *places.at(name) = value ? HeaderValue(as_bytes(*value)) : HeaderValue();
   CHECK(headers.any());
-  return read_recurrence(headers, asked.start, now, asked.max_delay, TimeZones::of_system());
+  return read_recurrence(headers, asked.start, asked_at, asked.max_delay, TimeZones::of_system());
 }
 std::string first_due(const Given& given, const Asked& asked = {}) {
   const auto recurrence = ask(given, asked);
@@ -44,7 +42,7 @@ std::string first_due(const Given& given, const Asked& asked = {}) {
 std::string second_due(const Given& given, const Asked& asked = {}) {
   const auto recurrence = ask(given, asked);
   if (!recurrence) return recurrence.error();
-  const auto turn = recurrence->turn(recurrence->run(), now, {});
+  const auto turn = recurrence->turn(recurrence->run(), asked_at, {});
   return turn.next ? format_time(*turn.next) : "never";
 }
 std::string refusal(const Given& given, const Asked& asked = {}) {
@@ -58,7 +56,7 @@ std::string eight_bytes(std::uint64_t number) {
 }
 
 TEST_SUITE("recurrence headers") {
-  TEST_CASE("x-every begins one period from now, in every form of a duration") {
+  TEST_CASE("x-every begins one period from asked_at, in every form of a duration") {
     for (const std::string& value :
          {std::string("15m"), std::string("PT15M"), std::string("900000"), std::string("900s"),
           eight_bytes(900'000)}) {
@@ -68,22 +66,22 @@ TEST_SUITE("recurrence headers") {
   }
 
   TEST_CASE("x-every with a time begins then, and counts from then") {
-    const Asked ahead{at("2026-11-22T09:00:00Z"), {}};
+    const Asked ahead{moment("2026-11-22T09:00:00Z"), {}};
     CHECK(first_due({{"x-every", "1d"}}, ahead) == "2026-11-22T09:00:00.000Z");
     CHECK(second_due({{"x-every", "1d"}}, ahead) == "2026-11-23T09:00:00.000Z");
-    CHECK(first_due({{"x-every", "1h"}}, {now, {}}) == "2026-11-21T10:07:00.250Z");
-    CHECK(second_due({{"x-every", "1h"}}, {now, {}}) == "2026-11-21T11:07:00.250Z");
+    CHECK(first_due({{"x-every", "1h"}}, {asked_at, {}}) == "2026-11-21T10:07:00.250Z");
+    CHECK(second_due({{"x-every", "1h"}}, {asked_at, {}}) == "2026-11-21T11:07:00.250Z");
   }
 
-  TEST_CASE("a time that has passed begins now and keeps the series of that time") {
+  TEST_CASE("a time that has passed begins asked_at and keeps the series of that time") {
     for (const char* passed :
          {"2026-11-20T09:00:00Z", "2001-01-01T09:00:00Z", "0000-01-01T09:00:00Z"}) {
-      const Asked past{at(passed), {}};
+      const Asked past{moment(passed), {}};
       CHECK(first_due({{"x-every", "1d"}}, past) == "2026-11-21T10:07:00.250Z");
       CHECK(second_due({{"x-every", "1d"}}, past) == "2026-11-22T09:00:00.000Z");
     }
     // Of a time exactly one period ago the next one is a whole period ahead.
-    CHECK(second_due({{"x-every", "1h"}}, {now - hours{3}, {}}) == "2026-11-21T11:07:00.250Z");
+    CHECK(second_due({{"x-every", "1h"}}, {asked_at - hours{3}, {}}) == "2026-11-21T11:07:00.250Z");
     CHECK(first_due({{"x-every", "36500d"}}, {WallTime::min(), {}}) == "2026-11-21T10:07:00.250Z");
   }
 
@@ -96,12 +94,12 @@ TEST_SUITE("recurrence headers") {
   }
 
   TEST_CASE("x-cron with a time begins at the first match at or after it") {
-    CHECK(first_due({{"x-cron", "@hourly"}}, {at("2026-12-01T00:00:00Z"), {}}) ==
+    CHECK(first_due({{"x-cron", "@hourly"}}, {moment("2026-12-01T00:00:00Z"), {}}) ==
           "2026-12-01T00:00:00.000Z");
-    CHECK(first_due({{"x-cron", "@hourly"}}, {at("2026-12-01T00:00:00.001Z"), {}}) ==
+    CHECK(first_due({{"x-cron", "@hourly"}}, {moment("2026-12-01T00:00:00.001Z"), {}}) ==
           "2026-12-01T01:00:00.000Z");
-    // A time that has passed counts as now.
-    CHECK(first_due({{"x-cron", "@hourly"}}, {at("2001-01-01T00:00:00Z"), {}}) ==
+    // A time that has passed counts as asked_at.
+    CHECK(first_due({{"x-cron", "@hourly"}}, {moment("2001-01-01T00:00:00Z"), {}}) ==
           "2026-11-21T11:00:00.000Z");
   }
 
@@ -113,7 +111,7 @@ TEST_SUITE("recurrence headers") {
     CHECK(ask({{"x-every", "1h"}, {"x-count", eight_bytes(7)}})->end().count == 7);
     CHECK(ask({{"x-every", "1h"}, {"x-count", "1000000000000"}})->end().count == 1'000'000'000'000);
     CHECK(ask({{"x-every", "1h"}, {"x-until", eight_bytes(1'798'761'600'000)}})->end().until ==
-          at("2027-01-01T00:00:00Z"));
+          moment("2027-01-01T00:00:00Z"));
     CHECK(second_due({{"x-every", "1h"}, {"x-count", "1"}}) == "never");
   }
 
@@ -201,7 +199,7 @@ TEST_SUITE("recurrence headers") {
         "x-every: \"2h\" has its first delivery at 2026-11-21T12:07:00.250Z, further in the future "
         "than this topic's tarry.delay.max.ms=3600000 allows");
     CHECK(ask({{"x-every", "1h"}}, {{}, hours{1}}).has_value());
-    CHECK(ask({{"x-every", "2h"}}, {now, hours{1}}).has_value());
+    CHECK(ask({{"x-every", "2h"}}, {asked_at, hours{1}}).has_value());
     CHECK(refusal({{"x-cron", "@yearly"}}, {{}, hours{24}})
               .starts_with("x-cron: \"@yearly\" has its first"));
   }
@@ -217,7 +215,8 @@ TEST_SUITE("recurrence headers") {
     CHECK(first_due({{"x-every", "1h"}}, {last_due, {}}) == "9999-12-31T23:59:59.999Z");
   }
 
-  TEST_CASE("whatever the headers say, they are refused or begin between now and the year 9999") {
+  TEST_CASE(
+      "whatever the headers say, they are refused or begin between asked_at and the year 9999") {
     const auto seed = std::random_device{}();
     CAPTURE(seed);
     SeededRandom random(seed);
@@ -250,7 +249,7 @@ TEST_SUITE("recurrence headers") {
         continue;
       }
       ++accepted;
-      CHECK(recurrence->run() >= now);
+      CHECK(recurrence->run() >= asked_at);
       CHECK(recurrence->run() <= last_due);
       Buffer bytes;
       recurrence->append_to(bytes);

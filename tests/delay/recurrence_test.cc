@@ -7,6 +7,7 @@
 
 #include "base/time_text.h"
 #include "delay/time_zones.h"
+#include "tests/delay/zone_files.h"
 #include "tests/given.h"
 
 namespace tarry::delay {
@@ -15,10 +16,7 @@ namespace {
 using namespace std::chrono;
 using Turn = Recurrence::Turn;
 
-WallTime at(std::string_view text) {
-  return parse_time(text).value();
-}
-const WallTime nine = at("2026-11-23T09:00:00Z");  // A Monday.
+const WallTime nine = moment("2026-11-23T09:00:00Z");  // A Monday.
 
 Recurrence every(milliseconds period, Recurrence::End end = {}, WallTime first = nine) {
   return Recurrence(Recurrence::Every{period, first}, end, first);
@@ -83,10 +81,11 @@ TEST_SUITE("recurrence") {
   }
 
   TEST_CASE("cron runs at the times of its expression in its zone") {
-    const auto recurrence = by_cron("0 9 * * MON-FRI", "Europe/Berlin", at("2027-03-25T08:00:00Z"));
-    CHECK(deliveries(recurrence, WallTime::min(), at("2027-03-30T00:00:00Z")) ==
-          std::vector{at("2027-03-25T08:00:00Z"), at("2027-03-26T08:00:00Z"),
-                      at("2027-03-29T07:00:00Z")});
+    const auto recurrence =
+        by_cron("0 9 * * MON-FRI", "Europe/Berlin", moment("2027-03-25T08:00:00Z"));
+    CHECK(deliveries(recurrence, WallTime::min(), moment("2027-03-30T00:00:00Z")) ==
+          std::vector{moment("2027-03-25T08:00:00Z"), moment("2027-03-26T08:00:00Z"),
+                      moment("2027-03-29T07:00:00Z")});
   }
 
   TEST_CASE("x-count is the number of deliveries in all") {
@@ -234,7 +233,7 @@ TEST_SUITE("missed runs") {
   }
 
   TEST_CASE("years of missed runs cost no more than a few steps") {
-    const WallTime later = at("2999-01-01T00:00:00Z");
+    const WallTime later = moment("2999-01-01T00:00:00Z");
     const auto fast = every(Recurrence::min_period);
     CHECK(fast.turn(nine, later, once).deliver == later - milliseconds{100});
     CHECK(fast.turn(nine, later, all(1'000)).deliver == later - seconds{100});
@@ -412,7 +411,7 @@ TEST_SUITE("stored recurrence") {
     CHECK(every(minutes{15}).text() == "every 15m");
     CHECK(every(milliseconds{5'400'500}).text() == "every 1h30m500ms");
     end.count = 10;
-    end.until = at("2027-01-01T00:00:00Z");
+    end.until = moment("2027-01-01T00:00:00Z");
     Recurrence recurrence = by_cron("0  9 * * MON-FRI", "Europe/Berlin", nine, end);
     for (int i = 0; i < 7; ++i)
       recurrence.take(recurrence.turn(recurrence.run(), WallTime::min(), {}));

@@ -11,8 +11,6 @@ using Strings = std::vector<std::string>;
 using std::chrono::hours;
 using std::chrono::minutes;
 
-const TopicPartition orders = partition_of(1);
-
 void produce_every(TestHost& host, const std::string& value, const std::string& period,
                    std::vector<TestHeader> more = {}) {
   more.push_back({"x-every", period});

@@ -22,11 +22,11 @@ namespace {
 
 using namespace std::chrono;
 
-sys_seconds at(std::string_view text) {
+sys_seconds second_at(std::string_view text) {
   return floor<seconds>(parse_time(text).value());
 }
 local_seconds reads(std::string_view text) {
-  return local_seconds{at(std::string(text) + "Z").time_since_epoch()};
+  return local_seconds{second_at(std::string(text) + "Z").time_since_epoch()};
 }
 std::string text(local_seconds reading) {
   auto shown = format_time(sys_seconds{reading.time_since_epoch()});
@@ -91,8 +91,9 @@ TEST_SUITE("time zone") {
     const auto utc = TimeZone::utc();
     for (const char* time :
          {"0000-01-01T00:00:00Z", "2026-07-01T00:00:00Z", "9999-12-31T23:59:59Z"}) {
-      CHECK(utc->period_at(at(time)).offset == seconds{0});
-      CHECK(utc->first_moment(local_seconds{at(time).time_since_epoch()}) == at(time));
+      CHECK(utc->period_at(second_at(time)).offset == seconds{0});
+      CHECK(utc->first_moment(local_seconds{second_at(time).time_since_epoch()}) ==
+            second_at(time));
     }
   }
 
@@ -102,9 +103,9 @@ TEST_SUITE("time zone") {
     SeededRandom random(seed);
     const auto names = names_of_system();
     REQUIRE(names.size() > 400);
-    const auto begin = at("1902-01-01T00:00:00Z").time_since_epoch().count();
-    const auto near = at("2040-01-01T00:00:00Z").time_since_epoch().count();
-    const auto end = at("9999-12-30T00:00:00Z").time_since_epoch().count();
+    const auto begin = second_at("1902-01-01T00:00:00Z").time_since_epoch().count();
+    const auto near = second_at("2040-01-01T00:00:00Z").time_since_epoch().count();
+    const auto end = second_at("9999-12-30T00:00:00Z").time_since_epoch().count();
     for (const auto& name : names) {
       CAPTURE(name);
       const auto ours = TimeZone::parse(name, as_bytes(bytes_of("/usr/share/zoneinfo/" + name)));
@@ -132,51 +133,56 @@ TEST_SUITE("time zone") {
   }
 
   TEST_CASE("summer time continues after the end of a file's table") {
-    CHECK(zone("Europe/Berlin").period_at(at("2050-07-01T00:00:00Z")).offset == hours{2});
-    CHECK(zone("Europe/Berlin").period_at(at("2050-01-01T00:00:00Z")).offset == hours{1});
-    CHECK(zone("America/New_York").period_at(at("9999-07-01T00:00:00Z")).offset == hours{-4});
-    CHECK(zone("Australia/Sydney").period_at(at("9998-12-31T00:00:00Z")).offset == hours{11});
+    CHECK(zone("Europe/Berlin").period_at(second_at("2050-07-01T00:00:00Z")).offset == hours{2});
+    CHECK(zone("Europe/Berlin").period_at(second_at("2050-01-01T00:00:00Z")).offset == hours{1});
+    CHECK(zone("America/New_York").period_at(second_at("9999-07-01T00:00:00Z")).offset ==
+          hours{-4});
+    CHECK(zone("Australia/Sydney").period_at(second_at("9998-12-31T00:00:00Z")).offset ==
+          hours{11});
   }
 
   TEST_CASE("in a gap the first moment is the one behind it, in a fold the first of the two") {
     const TimeZone& berlin = zone("Europe/Berlin");
-    const auto gap = at("2027-03-28T01:00:00Z");
+    const auto gap = second_at("2027-03-28T01:00:00Z");
     CHECK(berlin.first_moment(reads("2027-03-28T01:59:59")) == gap - seconds{1});
     for (const char* skipped : {"2027-03-28T02:00:00", "2027-03-28T02:30:00", "2027-03-28T02:59:59",
                                 "2027-03-28T03:00:00"})
       CHECK(berlin.first_moment(reads(skipped)) == gap);
     CHECK(berlin.first_moment(reads("2027-03-28T03:00:01")) == gap + seconds{1});
 
-    CHECK(berlin.first_moment(reads("2027-10-31T02:00:00")) == at("2027-10-31T00:00:00Z"));
-    CHECK(berlin.first_moment(reads("2027-10-31T02:59:59")) == at("2027-10-31T00:59:59Z"));
-    CHECK(berlin.first_moment(reads("2027-10-31T03:00:00")) == at("2027-10-31T02:00:00Z"));
+    CHECK(berlin.first_moment(reads("2027-10-31T02:00:00")) == second_at("2027-10-31T00:00:00Z"));
+    CHECK(berlin.first_moment(reads("2027-10-31T02:59:59")) == second_at("2027-10-31T00:59:59Z"));
+    CHECK(berlin.first_moment(reads("2027-10-31T03:00:00")) == second_at("2027-10-31T02:00:00Z"));
   }
 
   TEST_CASE("in the second pass through a fold the highest reading stays that of the first") {
     const TimeZone& berlin = zone("Europe/Berlin");
-    CHECK(text(berlin.highest_reading(at("2027-10-31T00:30:00Z"))) == "2027-10-31T02:30:00");
-    CHECK(text(berlin.highest_reading(at("2027-10-31T00:59:59Z"))) == "2027-10-31T02:59:59");
-    CHECK(text(berlin.highest_reading(at("2027-10-31T01:00:00Z"))) == "2027-10-31T02:59:59");
-    CHECK(text(berlin.highest_reading(at("2027-10-31T01:59:59Z"))) == "2027-10-31T02:59:59");
-    CHECK(text(berlin.highest_reading(at("2027-10-31T02:00:00Z"))) == "2027-10-31T03:00:00");
-    CHECK(text(berlin.highest_reading(at("2027-03-28T01:00:00Z"))) == "2027-03-28T03:00:00");
+    CHECK(text(berlin.highest_reading(second_at("2027-10-31T00:30:00Z"))) == "2027-10-31T02:30:00");
+    CHECK(text(berlin.highest_reading(second_at("2027-10-31T00:59:59Z"))) == "2027-10-31T02:59:59");
+    CHECK(text(berlin.highest_reading(second_at("2027-10-31T01:00:00Z"))) == "2027-10-31T02:59:59");
+    CHECK(text(berlin.highest_reading(second_at("2027-10-31T01:59:59Z"))) == "2027-10-31T02:59:59");
+    CHECK(text(berlin.highest_reading(second_at("2027-10-31T02:00:00Z"))) == "2027-10-31T03:00:00");
+    CHECK(text(berlin.highest_reading(second_at("2027-03-28T01:00:00Z"))) == "2027-03-28T03:00:00");
   }
 
   TEST_CASE("clocks change by half an hour, two hours and a day somewhere") {
     const TimeZone& lord_howe = zone("Australia/Lord_Howe");
-    CHECK(lord_howe.first_moment(reads("2026-10-04T02:15:00")) == at("2026-10-03T15:30:00Z"));
-    CHECK(lord_howe.first_moment(reads("2026-10-04T02:30:00")) == at("2026-10-03T15:30:00Z"));
-    CHECK(lord_howe.first_moment(reads("2027-04-04T01:45:00")) == at("2027-04-03T14:45:00Z"));
+    CHECK(lord_howe.first_moment(reads("2026-10-04T02:15:00")) ==
+          second_at("2026-10-03T15:30:00Z"));
+    CHECK(lord_howe.first_moment(reads("2026-10-04T02:30:00")) ==
+          second_at("2026-10-03T15:30:00Z"));
+    CHECK(lord_howe.first_moment(reads("2027-04-04T01:45:00")) ==
+          second_at("2027-04-03T14:45:00Z"));
     const TimeZone& troll = zone("Antarctica/Troll");
-    CHECK(troll.first_moment(reads("2027-03-28T01:30:00")) == at("2027-03-28T01:00:00Z"));
-    CHECK(troll.first_moment(reads("2027-03-28T02:59:00")) == at("2027-03-28T01:00:00Z"));
-    CHECK(troll.first_moment(reads("2027-10-31T01:30:00")) == at("2027-10-30T23:30:00Z"));
+    CHECK(troll.first_moment(reads("2027-03-28T01:30:00")) == second_at("2027-03-28T01:00:00Z"));
+    CHECK(troll.first_moment(reads("2027-03-28T02:59:00")) == second_at("2027-03-28T01:00:00Z"));
+    CHECK(troll.first_moment(reads("2027-10-31T01:30:00")) == second_at("2027-10-30T23:30:00Z"));
     // Samoa had no 30 December 2011.
     CHECK(zone("Pacific/Apia").first_moment(reads("2011-12-30T12:00:00")) ==
-          at("2011-12-30T10:00:00Z"));
+          second_at("2011-12-30T10:00:00Z"));
     // Ireland's summer time is its standard time, and its winter time goes back.
-    CHECK(zone("Europe/Dublin").period_at(at("2060-01-01T00:00:00Z")).offset == hours{0});
-    CHECK(zone("Europe/Dublin").period_at(at("2060-07-01T00:00:00Z")).offset == hours{1});
+    CHECK(zone("Europe/Dublin").period_at(second_at("2060-01-01T00:00:00Z")).offset == hours{0});
+    CHECK(zone("Europe/Dublin").period_at(second_at("2060-07-01T00:00:00Z")).offset == hours{1});
   }
 
   TEST_CASE("both questions are answered as by looking at each second") {
@@ -233,7 +239,7 @@ TEST_SUITE("time zone") {
          }) {
       CAPTURE(each.rule);
       CAPTURE(each.time);
-      CHECK(made_zone(0, {}, each.rule).period_at(at(each.time)).offset == each.offset);
+      CHECK(made_zone(0, {}, each.rule).period_at(second_at(each.time)).offset == each.offset);
     }
   }
 
@@ -274,9 +280,9 @@ TEST_SUITE("time zone") {
         CHECK(zone.error().code == Errc::corrupt);
         return;
       }
-      for (const auto time :
-           {sys_seconds::min(), at("1900-01-01T00:00:00Z"), at("2027-07-01T00:00:00Z"),
-            at("9999-12-31T00:00:00Z"), sys_seconds::max()}) {
+      for (const auto time : {sys_seconds::min(), second_at("1900-01-01T00:00:00Z"),
+                              second_at("2027-07-01T00:00:00Z"), second_at("9999-12-31T00:00:00Z"),
+                              sys_seconds::max()}) {
         const auto period = zone->period_at(time);
         CHECK(period.begin < period.end);
         zone->highest_reading(time);
@@ -305,8 +311,8 @@ TEST_SUITE("time zone") {
     append_zone_block(file, 0, 4, 0, {{0, 3600}, {86'400, 0}});
     const auto zone = TimeZone::parse("Old", file);
     REQUIRE(zone.has_value());
-    CHECK(zone->period_at(at("1970-01-01T12:00:00Z")).offset == hours{1});
-    CHECK(zone->period_at(at("2027-07-01T00:00:00Z")).offset == hours{0});
+    CHECK(zone->period_at(second_at("1970-01-01T12:00:00Z")).offset == hours{1});
+    CHECK(zone->period_at(second_at("2027-07-01T00:00:00Z")).offset == hours{0});
   }
 
   TEST_CASE("times beyond all calendars are answered too") {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Files of time zones that a test makes up.
+// Times as text, and files of time zones that a test makes up.
 
 #include <cstdint>
 #include <string>
@@ -8,9 +8,14 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/time_text.h"
 #include "delay/time_zone.h"
 
 namespace tarry::delay {
+
+inline WallTime moment(std::string_view text) {
+  return parse_time(text).value();
+}
 
 struct ZoneChange {
   std::int64_t at;      // Seconds since 1970.

@@ -15,7 +15,7 @@ namespace tarry::purgatory {
 namespace {
 
 const Kind produce_kind{"test_produce"};
-const Kind fetch_kind{"test_fetch"};
+const Kind test_kind{"test_fetch"};
 
 // A partition reduced to what an operation sees of it.
 struct FakePartition {
@@ -310,7 +310,7 @@ TEST_SUITE("delayed operation") {
     FakePartition a, b;
     // A fetch: enough bytes in both together.  Any new byte in either may be the last one needed.
     std::unique_ptr<TestOperation> fetch = std::make_unique<TestOperation>(
-        notes, 1, [this] { return a.end + b.end >= 100; }, fetch_kind);
+        notes, 1, [this] { return a.end + b.end >= 100; }, test_kind);
 
     bool start_fetch() {
       const std::array watching{Watching{a.watchers, 1}, Watching{b.watchers, 1}};

@@ -40,7 +40,7 @@ struct Record {
   std::string record = "record";
 };
 
-struct Fixture {
+struct StoreFixture {
   ScratchDirectory scratch;
   BucketStore::Limits limits;
   std::unique_ptr<BucketStore> store;
@@ -48,7 +48,7 @@ struct Fixture {
   std::uint64_t lsn = 100;
   std::uint32_t epoch = 0;
 
-  explicit Fixture(BucketStore::Limits of = {}) : limits(of) {
+  explicit StoreFixture(BucketStore::Limits of = {}) : limits(of) {
     auto made = BucketStore::make(scratch.path("db"), limits);
     REQUIRE(made.has_value());
     store = std::move(*made);
@@ -181,7 +181,7 @@ struct Fixture {
 // Some hundreds of records of several shards, near and in a month that has not been dealt out, of
 // which one topic's are dropped and some are moved.
 struct Crowd {
-  Fixture f;
+  StoreFixture f;
   std::map<PendingKey, TopicPartition> pending;
 
   explicit Crowd(BucketStore::Limits limits) : f(limits) {
@@ -229,13 +229,13 @@ struct Crowd {
   }
 };
 
-void check_dropped(Fixture& f, std::size_t marks) {
+void check_dropped(StoreFixture& f, std::size_t marks) {
   CHECK(f.store->tables().dropped()->size() == marks);
 }
 
 TEST_SUITE("bucket store") {
   TEST_CASE("records that were written are read back in due order, by key, and on pages") {
-    Fixture f;
+    StoreFixture f;
     f.write(hour, {{5, 200}, {2, 100, others}, {9, 100}, {3, 3'599'999}});
     f.write(hour, {{4, 100}});
     CHECK(f.load() == std::vector<Sequence>{2, 4, 9, 5, 3});
@@ -258,7 +258,7 @@ TEST_SUITE("bucket store") {
   TEST_CASE("trap 1: a crash keeps a write of several families whole or not at all") {
     int flushed_by_itself = 0;
     for (int writes = 20; writes <= 200; writes += 60) {
-      Fixture f({.write_buffer_bytes = 64u << 10});  // RocksDB flushes when it likes.
+      StoreFixture f({.write_buffer_bytes = 64u << 10});  // RocksDB flushes when it likes.
       for (Sequence s = 1; s <= static_cast<Sequence>(writes); ++s) {
         const std::vector<Sequence> gone(s > 1 ? 1 : 0, s - 1);
         f.write(hour, {{s, static_cast<std::int64_t>(s), orders, std::string(2'000, 'b')}}, gone);
@@ -275,7 +275,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("trap 2: a write states how far its home is written, so a replay can skip the rest") {
-    Fixture f;
+    StoreFixture f;
     f.write(hour, {{1, 100}});
     f.write(bucket_of(BucketLevel::hour, after(hour_ms)), {{2, hour_ms}});
     REQUIRE(f.store->flush().has_value());
@@ -289,7 +289,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("trap 2: a write in several batches that a crash cut short leaves nothing") {
     const std::string body(2'000, 'b');
-    Fixture f({.step_bytes = 20'000});
+    StoreFixture f({.step_bytes = 20'000});
     f.write(hour, {{1, 100}});
     REQUIRE(f.store->flush().has_value());
     // Its first batches, as they stand before the last one: another family cannot be flushed alone,
@@ -314,7 +314,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("trap 4: an hour that is downgraded is there once, whatever a crash cuts off") {
     const std::string body(1'000, 'b');
-    Fixture f({.step_bytes = 100'000});
+    StoreFixture f({.step_bytes = 100'000});
     std::vector<Record> many;
     for (Sequence s = 1; s <= 1'000; ++s)
       many.push_back({s, static_cast<std::int64_t>(s * 7'919 % hour_ms), orders, body});
@@ -339,7 +339,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("trap 5: a chunk that comes while its bucket is dealt is not deleted with the others") {
-    Fixture f;
+    StoreFixture f;
     const auto known = f.write(hour, {{1, 100}, {2, 60'000}});
     const auto late = f.write(hour, {{3, 100}});
     // The caller has the late one in memory: it stays where it is.
@@ -350,7 +350,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("trap 7: ids that ended long ago are removed by a compaction, and not earlier") {
-    Fixture f;
+    StoreFixture f;
     const auto tell = [&](const std::string& id, std::vector<ScheduleEvent> events) {
       const IdChange change{orders, id, std::move(events)};
       REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
@@ -382,7 +382,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("the events of an id are the last ones, and a replay does not double them") {
-    Fixture f;
+    StoreFixture f;
     std::vector<ScheduleEvent> all;
     for (int i = 0; i < static_cast<int>(max_id_events) + 4; ++i)
       all.push_back({i % 2 == 0 ? ScheduleEvent::Kind::scheduled : ScheduleEvent::Kind::replaced,
@@ -405,7 +405,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("many ids are asked for at once: each is told its last event, and unknown ones none") {
-    Fixture f;
+    StoreFixture f;
     std::vector<std::string> ids;
     for (int i = 0; i < 1'000; ++i) ids.push_back("order-" + std::to_string(i * 7919 % 1'000));
     const auto tell = [&](const std::string& id, Sequence sequence) {
@@ -439,7 +439,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("trap 8: a bucket of which most is cancelled is rewritten without it") {
     const std::string body(1'000, 'b');
-    Fixture f({.step_bytes = 30'000});
+    StoreFixture f({.step_bytes = 30'000});
     std::vector<Record> many;
     std::vector<Sequence> some, most, left;
     for (Sequence s = 1; s <= 100; ++s) {
@@ -472,7 +472,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("a store whose manifest lost its end is of an older flush, and db/meta knows it") {
-    Fixture f;
+    StoreFixture f;
     auto meta = Database::make(f.scratch.path("meta"));
     REQUIRE(meta.has_value());
     for (std::int64_t i = 1; i <= 3; ++i) {
@@ -495,7 +495,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("the chunks of a dropped topic go when their home is swept, and others stay") {
-    Fixture f;
+    StoreFixture f;
     f.write(hour, {{1, 100}, {2, 200}});
     f.write(hour, {{3, 300, others}});
     REQUIRE(f.store->drop_topic(orders.topic).has_value());
@@ -507,7 +507,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("trap 9: records of a dropped topic are seen by nobody, and its mark goes after them") {
-    Fixture f;
+    StoreFixture f;
     f.write(hour, {{1, 100}, {2, 200, others}});
     // Once more: a replay drops it again, and then there is nothing to count.
     for (int times = 0; times < 2; ++times) REQUIRE(f.store->drop_topic(orders.topic).has_value());
@@ -538,7 +538,7 @@ TEST_SUITE("bucket store") {
       "a topic that is hidden stays so through any crash, and its deletion comes to its end") {
     for (int steps = 0; steps < 4; ++steps) {
       CAPTURE(steps);
-      Fixture f;
+      StoreFixture f;
       f.write(hour, {{1, 100}, {2, 200, others}});
       REQUIRE(f.store->flush().has_value());
       f.store->hide_topic(orders.topic);
@@ -565,7 +565,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("each level says what its chunks have, and what was dealt to it") {
-    Fixture f;
+    StoreFixture f;
     f.write(month, {{9, 40 * hour_ms}}, {}, BucketLevel::month);
     f.write(hour, {{1, 100}, {2, 200, others}, {3, 61'000}});
     const auto level = [&](BucketLevel of) {
@@ -585,7 +585,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("a record that was moved away and back is pending, and its former marks are not its") {
-    Fixture f;
+    StoreFixture f;
     f.write(hour, {{1, 100}, {2, 100}});
     f.write(hour, {}, {1});
     CHECK_FALSE(f.is_pending(100, 1));
@@ -607,7 +607,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("a month is dealt out to hours, and is counted in them then") {
-    Fixture f({.step_bytes = 5'000});
+    StoreFixture f({.step_bytes = 5'000});
     std::vector<Record> many;
     for (Sequence s = 1; s <= 300; ++s)
       many.push_back(
@@ -638,7 +638,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("an hour that is too large for memory is loaded in pieces, down to one millisecond") {
     const std::string body(1'000, 'b');
-    Fixture f({.step_bytes = 400'000});
+    StoreFixture f({.step_bytes = 400'000});
     SeededRandom random(3);
     std::vector<PendingKey> keys;
     std::vector<Sequence> order;
@@ -667,7 +667,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("another number of shards finds everything, and each shard its own records") {
-    Fixture f({.step_bytes = 3'000});
+    StoreFixture f({.step_bytes = 3'000});
     const auto partition = [](Sequence s) {
       return TopicPartition{test_topic(1), static_cast<PartitionIndex>(s % 12)};
     };
@@ -723,7 +723,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE(
       "a mark that was made before its chunk was adopted counts, however many shards follow") {
-    Fixture f;
+    StoreFixture f;
     const auto to_last = [](std::uint16_t shards) {
       return [shards](const TopicPartition&) { return static_cast<std::uint16_t>(shards - 1); };
     };
@@ -751,7 +751,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("a moved record is found by its handle until it is gone") {
-    Fixture f;
+    StoreFixture f;
     const PendingKey handle{after(100), 1};
     const Forward moved{handle, PendingKey{after(900), 1}}, gone{handle, std::nullopt};
     CHECK_FALSE(f.store->forward(handle)->has_value());
@@ -762,7 +762,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("a home's place and marks are kept until a checkpoint has passed it") {
-    Fixture f;
+    StoreFixture f;
     f.write(hour, {{1, 100}});
     f.write(hour, {}, {1});
     REQUIRE(f.store->forget_places(0, {119, 0}, {hour}).has_value());
@@ -772,7 +772,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("marks of another number of shards are kept while anybody has a chunk in their home") {
-    Fixture f;
+    StoreFixture f;
     f.owner = {1, 2};
     f.epoch = f.store->epoch(2).value();
     const auto keys = f.write(hour, {{1, 100}});
@@ -795,7 +795,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("a downgrade leaves out records that are due before the requested piece") {
-    Fixture f;
+    StoreFixture f;
     f.write(hour, {{1, 100}, {2, 200}, {3, 3'000'000}});
     CHECK_FALSE(*f.store->downgrade(f.owner, hour, {}, {after(200), 0}));
     CHECK_FALSE(f.is_pending(100, 1));
@@ -807,7 +807,7 @@ TEST_SUITE("bucket store") {
       "the pages of all owners have each record once and in order, whatever is adopted and dealt "
       "between two of them") {
     Crowd crowd({.step_bytes = 1'000});
-    Fixture& f = crowd.f;
+    StoreFixture& f = crowd.f;
     const auto expected = crowd.in_order();
     CHECK(expected.size() == 540);
     CHECK(f.listed_of_all() == expected);
@@ -853,7 +853,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("a page is of one moment: what adopts and deals meanwhile takes nothing from it") {
     Crowd crowd({.step_bytes = 3'000});
-    Fixture& f = crowd.f;
+    StoreFixture& f = crowd.f;
     const auto expected = crowd.in_order();
     std::atomic<bool> ended = false;
     std::thread other([&] {
@@ -893,7 +893,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("a page that finds little ends after so many entries, and says where to go on") {
     Crowd crowd({.step_bytes = 3'000, .scanned_per_page = 50});
-    Fixture& f = crowd.f;
+    StoreFixture& f = crowd.f;
     int pages = 0;
     CHECK(f.listed_of_all({.id = "nobody"}, [&] { ++pages; }).empty());
     CHECK(pages > 5);
@@ -903,7 +903,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("pages go through the runs of one millisecond without reading all of them each time") {
     const std::string body(5'000, 'b');
-    Fixture f({.scanned_per_page = 30, .bytes_per_page = 40'000});
+    StoreFixture f({.scanned_per_page = 30, .bytes_per_page = 40'000});
     std::vector<Sequence> expected;
     std::vector<Record> records;
     for (Sequence s = 1; s <= 200; ++s) {
@@ -939,7 +939,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("records of a write that has not ended are on no page and in no count") {
     const std::string body(2'000, 'b');
-    Fixture f({.step_bytes = 20'000});
+    StoreFixture f({.step_bytes = 20'000});
     f.write(hour, {{1, 100}});
     std::vector<Record> many;
     for (Sequence s = 10; s < 110; ++s)
@@ -958,7 +958,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("counts are those of a simple model, at every level, in pieces that are bounded") {
     Crowd crowd({.step_bytes = 3'000, .scanned_per_page = 50});
-    Fixture& f = crowd.f;
+    StoreFixture& f = crowd.f;
     const auto check = [&] {
       for (const auto by : std::initializer_list<std::chrono::milliseconds>{
                std::chrono::minutes(1), std::chrono::hours(1), std::chrono::hours(24)}) {
@@ -1002,7 +1002,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("blob files of which all or most is gone are given back") {
-    Fixture f;
+    StoreFixture f;
     SeededRandom random(1);
     std::vector<ChunkKey> keys;
     for (int i = 0; i < 20; ++i) {
@@ -1059,7 +1059,7 @@ TEST_SUITE("bucket store") {
   }
 
   TEST_CASE("a flipped bit in a blob file is an error of the read that meets it") {
-    Fixture f;
+    StoreFixture f;
     f.write(hour, {{1, 100, orders, std::string(5'000, 'b')}});
     REQUIRE(f.store->flush().has_value());
     f.store.reset();
@@ -1089,7 +1089,7 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("a chunk or a row that is changed or missing is damage, and the error names it") {
     const auto spoil = [](std::size_t family, const Buffer& key, std::optional<Buffer> value) {
-      Fixture f;
+      StoreFixture f;
       f.write(hour, {{1, 100}});
       f.write(hour, {}, {1});
       Rocks& rocks = *f.store->tables().rocks;

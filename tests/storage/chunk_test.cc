@@ -12,12 +12,12 @@
 namespace tarry::storage {
 namespace {
 
-constexpr std::int64_t hour_ms = 3'600'000;
-const Bucket hour = bucket_of(BucketLevel::hour, from_ms(500'000 * hour_ms));
+constexpr std::int64_t chunk_hour_ms = 3'600'000;
+const Bucket chunk_hour = bucket_of(BucketLevel::hour, from_ms(500'000 * chunk_hour_ms));
 
 PendingView entry(Sequence sequence, std::int64_t after_ms, std::string_view record = "record") {
   PendingView out;
-  out.key = {hour.start + std::chrono::milliseconds(after_ms), sequence};
+  out.key = {chunk_hour.start + std::chrono::milliseconds(after_ms), sequence};
   out.first = out.key.due;
   out.partition = {test_topic(1), 0};
   out.accepted = from_ms(1'000);
@@ -52,12 +52,12 @@ TEST_SUITE("chunk") {
   }
 
   TEST_CASE("every field of an entry comes back, whatever its value") {
-    Chunk chunk(hour);
+    Chunk chunk(chunk_hour);
     std::vector<std::string> expected;
     Sequence sequence = 1;
     for (const WallTime odd : {from_ms(0), from_ms(-1), WallTime::min(), WallTime::max(),
                                from_ms(253'402'300'799'999)}) {
-      PendingView view = entry(sequence, hour_ms - 1, std::string_view("a\0b", 3));
+      PendingView view = entry(sequence, chunk_hour_ms - 1, std::string_view("a\0b", 3));
       sequence += 1'000'000'000'000;
       view.first = odd;
       view.accepted = odd;
@@ -79,7 +79,7 @@ TEST_SUITE("chunk") {
   }
 
   TEST_CASE("removed entries are left out, and the others are sorted by sequence number") {
-    Chunk chunk(hour);
+    Chunk chunk(chunk_hour);
     for (const Sequence sequence : {5, 3, 9, 4}) chunk.append(entry(sequence, 10));
     const auto read = again(chunk, {true, true, false, true});
     REQUIRE(read.has_value());
@@ -96,7 +96,7 @@ TEST_SUITE("chunk") {
   }
 
   TEST_CASE("an entry of a hundred bytes costs no more than 15 more") {
-    Chunk chunk(hour);
+    Chunk chunk(chunk_hour);
     const std::string body(100, 'b');
     std::size_t entries = 0;
     for (; !chunk.is_full(); ++entries)
@@ -105,7 +105,7 @@ TEST_SUITE("chunk") {
   }
 
   TEST_CASE("a chunk of a thousand partitions finds all of them again") {
-    Chunk chunk(hour);
+    Chunk chunk(chunk_hour);
     for (int i = 0; i < 3'000; ++i) {
       PendingView view = entry(static_cast<Sequence>(i), i);
       view.partition = {test_topic(static_cast<std::uint8_t>(i % 100)), i % 1'000};
@@ -122,7 +122,7 @@ TEST_SUITE("chunk") {
   }
 
   TEST_CASE("a chunk with any byte changed, or cut anywhere, is damage that names its bucket") {
-    Chunk chunk(hour);
+    Chunk chunk(chunk_hour);
     for (Sequence sequence = 1; sequence < 4; ++sequence) chunk.append(entry(sequence, 10));
     const Buffer whole = chunk.encode({});
     for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -130,22 +130,25 @@ TEST_SUITE("chunk") {
       Buffer changed = whole;
       changed[i] ^= 0x10;
       if (i == 1 || (i > 1 && i < 4)) continue;  // Not in the checksum: level (below), zeros.
-      const auto read = Chunk::parse(hour, SharedBytes(changed));
+      const auto read = Chunk::parse(chunk_hour, SharedBytes(changed));
       REQUIRE_FALSE(read.has_value());
       CHECK(read.error().message.contains(i == 0 ? "version" : "hour 20"));
       const auto cut = Chunk::parse(
-          hour, SharedBytes(Buffer(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(i))));
+          chunk_hour,
+          SharedBytes(Buffer(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(i))));
       CHECK_FALSE(cut.has_value());
     }
-    const auto other = Chunk::parse(bucket_of(BucketLevel::hour, hour.end()), SharedBytes(whole));
+    const auto other =
+        Chunk::parse(bucket_of(BucketLevel::hour, chunk_hour.end()), SharedBytes(whole));
     REQUIRE_FALSE(other.has_value());
     CHECK(other.error().message.contains("another bucket"));
-    CHECK_FALSE(Chunk::parse({BucketLevel::minute, hour.start}, SharedBytes(whole)).has_value());
+    CHECK_FALSE(
+        Chunk::parse({BucketLevel::minute, chunk_hour.start}, SharedBytes(whole)).has_value());
   }
 
   TEST_CASE("bytes that nobody encoded are refused, though their checksum is right") {
     SeededRandom random(7);
-    Chunk chunk(hour);
+    Chunk chunk(chunk_hour);
     for (Sequence sequence = 1; sequence < 40; ++sequence)
       chunk.append(entry(sequence, 10, std::string(sequence, 'x')));
     const Buffer whole = chunk.encode({});
@@ -156,10 +159,11 @@ TEST_SUITE("chunk") {
         changed[8 + random.below(changed.size() - 8)] = static_cast<std::uint8_t>(random.u64());
       if (random.below(4) == 0) changed.resize(40 + random.below(changed.size() - 40));
       store_be(&changed[4], crc32c(Bytes(changed).subspan(8)));
-      const auto read = Chunk::parse(hour, SharedBytes(changed));
+      const auto read = Chunk::parse(chunk_hour, SharedBytes(changed));
       if (!read) continue;
       ++read_all_the_same;  // A body or a time that is another one; what counts is that it holds.
-      for (std::size_t at = 0; at < read->size(); ++at) CHECK(hour.holds(read->at(at).key.due));
+      for (std::size_t at = 0; at < read->size(); ++at)
+        CHECK(chunk_hour.holds(read->at(at).key.due));
     }
     CHECK(read_all_the_same > 0);
   }

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Fixture {
+struct DirectoryFixture {
   ScratchDirectory scratch;
   PosixDisk disk;
   SeededRandom random{1};
@@ -32,7 +32,7 @@ bool says(const Error& error, const std::string& text) {
 
 TEST_SUITE("data directory") {
   TEST_CASE("a new one is for its owner only and is the same one when opened again") {
-    Fixture f;
+    DirectoryFixture f;
     std::string cluster;
     {
       auto made = f.open();
@@ -56,7 +56,7 @@ TEST_SUITE("data directory") {
   }
 
   TEST_CASE("a second broker is refused with the directory and the pid that holds it") {
-    Fixture f;
+    DirectoryFixture f;
     auto first = f.open();
     REQUIRE(first.has_value());
     const auto second = f.open();
@@ -70,7 +70,7 @@ TEST_SUITE("data directory") {
   }
 
   TEST_CASE("another version is refused and nothing is changed") {
-    Fixture f;
+    DirectoryFixture f;
     f.create();
     write_whole(f.path + "/meta.properties", "version=2\ncluster.id=abc\nnode.id=1\n");
     fs::remove(f.path + "/.lock");
@@ -84,7 +84,7 @@ TEST_SUITE("data directory") {
   }
 
   TEST_CASE("a file in its place, or on the way to it, is refused with the path and with advice") {
-    Fixture f;
+    DirectoryFixture f;
     for (const std::string below : {"", "/data"}) {
       CAPTURE(below);
       write_whole(f.scratch.path("data"), "no directory");
@@ -101,7 +101,7 @@ TEST_SUITE("data directory") {
     for (const char* text : {"", "version=1\n", "version=1\ncluster.id=abc\nnode.id=x\n",
                              "version=1\ncluster.id=\nnode.id=1\n"}) {
       CAPTURE(text);
-      Fixture f;
+      DirectoryFixture f;
       f.create();
       write_whole(f.path + "/meta.properties", text);
       const auto opened = f.open();
@@ -111,7 +111,7 @@ TEST_SUITE("data directory") {
   }
 
   TEST_CASE("a crash while a new directory is being filled leaves a directory that is new again") {
-    Fixture f;
+    DirectoryFixture f;
     {
       auto made = f.open();
       REQUIRE(made.has_value());
@@ -124,7 +124,7 @@ TEST_SUITE("data directory") {
   }
 
   TEST_CASE("a crash at the very end of the filling leaves a whole directory") {
-    Fixture f;
+    DirectoryFixture f;
     f.create();
     write_whole(f.path + "/.creating", "");
     auto again = f.open();
@@ -136,7 +136,7 @@ TEST_SUITE("data directory") {
   TEST_CASE("data without meta.properties is refused, not taken for a new directory") {
     for (const char* part : {"journal", "logs", "db"}) {
       CAPTURE(part);
-      Fixture f;
+      DirectoryFixture f;
       fs::create_directories(fs::path(f.path) / part);
       const auto opened = f.open();
       REQUIRE_FALSE(opened.has_value());
@@ -148,7 +148,7 @@ TEST_SUITE("data directory") {
   }
 
   TEST_CASE("a directory that cannot be made is refused with advice") {
-    Fixture f;
+    DirectoryFixture f;
     write_whole(f.scratch.path("file"), "");
     f.path = f.scratch.path("file/data");
     const auto opened = f.open();

@@ -36,7 +36,7 @@ Buffer bytes_of(const std::vector<SharedBytes>& batches) {
 }
 
 // A log and, beside it, all batches that it should have.
-struct Fixture {
+struct LogFixture {
   SeededRandom random;
   MemoryDisk disk{random};
   TopicId topic;
@@ -45,7 +45,7 @@ struct Fixture {
   std::vector<Buffer> batches;  // In offset order, from the first that may still be there.
   WallTime now = from_ms(1'000'000);
 
-  explicit Fixture(std::uint64_t seed = 1) : random(seed), topic(random.topic_id()) {}
+  explicit LogFixture(std::uint64_t seed = 1) : random(seed), topic(random.topic_id()) {}
 
   std::optional<SegmentDamage> open() {
     log.reset();
@@ -138,7 +138,7 @@ struct Fixture {
 };
 
 TEST_CASE("a new log has a directory that names its topic id, and no segment before a flush") {
-  Fixture f;
+  LogFixture f;
   REQUIRE(!f.open());
   CHECK(f.log->start_offset() == 0);
   CHECK(f.log->end_offset() == 0);
@@ -154,7 +154,7 @@ TEST_CASE("a new log has a directory that names its topic id, and no segment bef
 
 TEST_CASE("a crash at any call of a log's creation leaves a directory that opens") {
   for (std::uint64_t nth = 1;; ++nth) {
-    Fixture f(nth);
+    LogFixture f(nth);
     f.disk.crash_call(nth);
     bool crashed = false;
     try {
@@ -177,7 +177,7 @@ TEST_CASE("a crash at any call of a log's creation leaves a directory that opens
 }
 
 TEST_CASE("a directory of another topic id is refused, and so are segments of nobody") {
-  Fixture f;
+  LogFixture f;
   f.open();
   f.append({{1}});
   f.flush();
@@ -192,7 +192,7 @@ TEST_CASE("a directory of another topic id is refused, and so are segments of no
 
 TEST_CASE("every offset reads as the batch that contains it, in memory and on disk") {
   for (const bool on_disk : {false, true}) {
-    Fixture f;
+    LogFixture f;
     f.config.index_interval_bytes = 200;
     f.config.segment_bytes = 1000;
     f.open();
@@ -216,7 +216,7 @@ TEST_CASE("every offset reads as the batch that contains it, in memory and on di
 }
 
 TEST_CASE("the tail gives the bytes that came, not copies of them") {
-  Fixture f;
+  LogFixture f;
   f.open();
   auto batch = make_batch(0, {{1}, {2}});
   const auto* address = batch.data();
@@ -227,7 +227,7 @@ TEST_CASE("the tail gives the bytes that came, not copies of them") {
 }
 
 TEST_CASE("an append of several batches is read batch by batch") {
-  Fixture f;
+  LogFixture f;
   f.open();
   Buffer both = make_batch(0, {{10}, {20}});
   const auto first = both.size();
@@ -241,7 +241,7 @@ TEST_CASE("an append of several batches is read batch by batch") {
 
 TEST_CASE("a read stays below its limit, within its bytes, and says when it is out of range") {
   for (const bool on_disk : {false, true}) {
-    Fixture f;
+    LogFixture f;
     f.open();
     for (int i = 0; i < 10; ++i) f.append({{1, 100}, {2, 100}});
     const auto size = f.batches.front().size();
@@ -273,7 +273,7 @@ TEST_CASE("a read stays below its limit, within its bytes, and says when it is o
 }
 
 TEST_CASE("a read goes from disk to the tail without a gap, wherever the tail was trimmed") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 700;
   f.open();
   for (int i = 0; i < 20; ++i) f.append({{i, 50}});
@@ -291,7 +291,7 @@ TEST_CASE("a read goes from disk to the tail without a gap, wherever the tail wa
 }
 
 TEST_CASE("a batch larger than one read is read too") {
-  Fixture f;
+  LogFixture f;
   f.open();
   f.append({{1, 6 << 20}});
   f.append({{2, 100}});
@@ -303,7 +303,7 @@ TEST_CASE("a batch larger than one read is read too") {
 }
 
 TEST_CASE("a read on from the last one needs no index") {
-  Fixture f;
+  LogFixture f;
   f.config.index_interval_bytes = 100;
   f.open();
   for (int i = 0; i < 200; ++i) f.append({{i, 100}});
@@ -326,7 +326,7 @@ TEST_CASE("a read on from the last one needs no index") {
 }
 
 TEST_CASE("a read that continues where another ended finds its bytes in memory, read ahead") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 5'000'000;
   f.open();
   for (int i = 0; i < 150; ++i) f.append({{i, 100'000}});
@@ -361,7 +361,7 @@ TEST_CASE("a read that continues where another ended finds its bytes in memory, 
 }
 
 TEST_CASE("random reads cause no read-ahead") {
-  Fixture f;
+  LogFixture f;
   f.open();
   for (int i = 0; i < 100; ++i) f.append({{i, 100'000}});
   f.flush_and_forget();
@@ -375,7 +375,7 @@ TEST_CASE("random reads cause no read-ahead") {
 
 TEST_CASE(
     "bytes that were read ahead are given only below the limit, and not after the log is cut") {
-  Fixture f;
+  LogFixture f;
   f.open();
   for (int i = 0; i < 60; ++i) f.append({{i, 100'000}});
   f.flush_and_forget();
@@ -413,7 +413,7 @@ TEST_CASE("a piece that is being read is waited for, one that is only planned is
 }
 
 TEST_CASE("a read that ends with an exception leaves no piece that others wait for") {
-  Fixture f;
+  LogFixture f;
   f.open();
   for (int i = 0; i < 60; ++i) f.append({{i, 100'000}});
   f.flush_and_forget();
@@ -446,7 +446,7 @@ TEST_CASE("pieces are bounded: those that were served go for new ones, those tha
 }
 
 TEST_CASE("an index that is not true costs time, no data") {
-  Fixture f;
+  LogFixture f;
   f.config.index_interval_bytes = 100;
   f.config.segment_bytes = 5000;
   f.open();
@@ -472,7 +472,7 @@ TEST_CASE("an index that is not true costs time, no data") {
 }
 
 TEST_CASE("a segment that is damaged says so, and does not serve the bytes") {
-  Fixture f;
+  LogFixture f;
   f.open();
   for (int i = 0; i < 10; ++i) f.append({{i, 60}});
   f.flush_and_forget();
@@ -481,7 +481,7 @@ TEST_CASE("a segment that is damaged says so, and does not serve the bytes") {
 }
 
 TEST_CASE("only batches that the journal has made durable are written") {
-  Fixture f;
+  LogFixture f;
   f.open();
   for (int i = 0; i < 5; ++i) f.append({{1}, {2}});
   CHECK(!f.log->plan_flush(0));
@@ -499,7 +499,7 @@ TEST_CASE("only batches that the journal has made durable are written") {
 }
 
 TEST_CASE("one flush is in flight at most, and appends and reads continue beside it") {
-  Fixture f;
+  LogFixture f;
   f.open();
   f.append({{1}});
   auto flush = f.log->plan_flush(everything);
@@ -520,7 +520,7 @@ TEST_CASE("one flush is in flight at most, and appends and reads continue beside
 
 TEST_CASE("the bytes of a flush with sync, and of all flushes before it, survive a power cut") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
-    Fixture f(seed);
+    LogFixture f(seed);
     f.config.segment_bytes = 300 + static_cast<std::int64_t>(seed) * 20;
     f.config.index_interval_bytes = 100;
     f.open();
@@ -543,7 +543,7 @@ TEST_CASE("the bytes of a flush with sync, and of all flushes before it, survive
 }
 
 TEST_CASE("a segment rolls by size, by age, by a full index and when offsets do not fit") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 1000;
   f.open();
   f.append_batch(make_batch_of(600, 0, 1));
@@ -559,7 +559,7 @@ TEST_CASE("a segment rolls by size, by age, by a full index and when offsets do 
   CHECK(f.disk.contents(segment_path(directory, 0, ".timeindex")).size() == 12);
   CHECK(f.disk.contents(segment_path(directory, 4, ".timeindex")).empty());
 
-  Fixture by_age;
+  LogFixture by_age;
   by_age.config.segment_ms = milliseconds(1000);
   by_age.open();
   by_age.append({{1}});
@@ -573,7 +573,7 @@ TEST_CASE("a segment rolls by size, by age, by a full index and when offsets do 
   // The segment that was active when the flush was planned has got its last time entry too.
   CHECK(by_age.disk.contents(segment_path(directory, 0, ".timeindex")).size() == 12);
 
-  Fixture by_index;
+  LogFixture by_index;
   by_index.config.index_interval_bytes = 0;
   by_index.config.segment_index_bytes = 5 * 12;
   by_index.open();
@@ -582,7 +582,7 @@ TEST_CASE("a segment rolls by size, by age, by a full index and when offsets do 
   // Every batch but the first of a segment gets an entry; there is room for seven.
   CHECK(by_index.segments() == std::vector<Offset>{0, 8, 16});
 
-  Fixture by_offset;
+  LogFixture by_offset;
   by_offset.open();
   by_offset.append({{1}});
   auto huge = make_batch(1, {{1}, {2}});  // 2^31 - 1 offsets, nearly all of them holes.
@@ -596,7 +596,7 @@ TEST_CASE("a segment rolls by size, by age, by a full index and when offsets do 
 }
 
 TEST_CASE("a config that was changed counts from the next flush on") {
-  Fixture f;
+  LogFixture f;
   f.open();
   for (int i = 0; i < 4; ++i) f.append({{1}});
   f.flush();
@@ -610,7 +610,7 @@ TEST_CASE("a config that was changed counts from the next flush on") {
 
 TEST_CASE("a flush that finds the disk full takes its writes back, and may be tried again") {
   for (std::uint64_t space = 0; space < 40'000; space += 997) {
-    Fixture f(space);
+    LogFixture f(space);
     f.config.segment_bytes = 3000;
     f.config.index_interval_bytes = 200;
     f.open();
@@ -645,7 +645,7 @@ TEST_CASE("a flush that finds no file descriptor may be run again, and writes th
     for (std::uint64_t nth = 1; nth <= 20; ++nth) {
       CAPTURE(call);
       CAPTURE(nth);
-      Fixture f;
+      LogFixture f;
       f.config.segment_bytes = 3000;
       f.config.index_interval_bytes = 200;
       f.open();
@@ -675,7 +675,7 @@ TEST_CASE("a flush that finds no file descriptor may be run again, and writes th
 
 TEST_CASE(
     "a flush that ran without descriptors takes back all it wrote when the disk is full then") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 3000;
   f.open();
   for (int i = 0; i < 10; ++i) f.append({{i, 100}});
@@ -707,7 +707,7 @@ TEST_CASE(
 TEST_CASE("a flush whose write or sync fails for another reason is the last") {
   for (const char* call : {"pwrite", "fdatasync", "open", "ftruncate"}) {
     for (std::uint64_t nth = 1; nth <= 3; ++nth) {
-      Fixture f;
+      LogFixture f;
       f.open();
       f.append({{1}});
       f.flush();
@@ -727,7 +727,7 @@ TEST_CASE("a flush whose write or sync fails for another reason is the last") {
 }
 
 TEST_CASE("a log that was closed in order opens as it was") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 700;
   f.config.index_interval_bytes = 100;
   f.open();
@@ -743,7 +743,7 @@ TEST_CASE("a log that was closed in order opens as it was") {
   CHECK(f.read_all(0) == f.expected(0));
 
   // The same in one go gives the same files, but for closing: nobody rolls differently.
-  Fixture g;
+  LogFixture g;
   g.config = f.config;
   g.open();
   for (const auto& batch : f.batches) g.append_batch(batch);
@@ -756,7 +756,7 @@ TEST_CASE("a log that was closed in order opens as it was") {
 }
 
 TEST_CASE("damage at the end is reported, the good part is read, and nothing is written over it") {
-  Fixture f;
+  LogFixture f;
   f.open();
   for (int i = 0; i < 5; ++i) f.append({{i, 60}});
   f.flush();
@@ -778,7 +778,7 @@ TEST_CASE("damage at the end is reported, the good part is read, and nothing is 
 TEST_CASE("recovery cuts the log where the journal continues, whatever a crash left behind") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
-    Fixture f(seed);
+    LogFixture f(seed);
     f.config.segment_bytes = 400 + static_cast<std::int64_t>(seed % 7) * 150;
     f.config.index_interval_bytes = 100;
     f.open();
@@ -809,7 +809,7 @@ TEST_CASE("recovery cuts the log where the journal continues, whatever a crash l
 }
 
 TEST_CASE("a log that lost what a checkpoint vouched for is not cut, and keeps its bytes") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 300;
   f.open();
   for (int i = 0; i < 10; ++i) f.append({{i, 60}});
@@ -823,14 +823,14 @@ TEST_CASE("a log that lost what a checkpoint vouched for is not cut, and keeps i
   CHECK(f.log->replay(SharedBytes(make_batch(11, {{1}})), f.now).error().code == Errc::corrupt);
   CHECK(f.log->replay(SharedBytes(Buffer(70)), f.now).error().code == Errc::corrupt);
 
-  Fixture empty;
+  LogFixture empty;
   empty.open();
   CHECK(empty.log->truncate_to(1).error().code == Errc::corrupt);
   REQUIRE(empty.log->truncate_to(0));
 }
 
 TEST_CASE("batches that retention removed before the checkpoint are not replayed") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 300;
   f.open();
   for (int i = 0; i < 10; ++i) f.append({{i, 60}});
@@ -863,7 +863,7 @@ TEST_CASE("a time finds the first record, not batch, that is not before it, in a
   for (const auto codec : {records::Codec::none, records::Codec::gzip, records::Codec::snappy,
                            records::Codec::lz4, records::Codec::zstd}) {
     for (const bool on_disk : {false, true}) {
-      Fixture f;
+      LogFixture f;
       f.config.segment_bytes = 400;
       f.config.index_interval_bytes = 100;
       f.open();
@@ -901,7 +901,7 @@ TEST_CASE("a time finds the first record, not batch, that is not before it, in a
 
 TEST_CASE("the largest timestamp is the first of its records, also beside a start that cuts") {
   for (const bool on_disk : {false, true}) {
-    Fixture f;
+    LogFixture f;
     f.config.segment_bytes = 400;
     f.open();
     f.append({{900}, {100}, {700}});
@@ -920,7 +920,7 @@ TEST_CASE("the largest timestamp is the first of its records, also beside a star
 
 TEST_CASE(
     "retention by time takes whole segments, and the active one when it is all that is left") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 300;
   f.config.retention_ms = milliseconds(10'000);
   f.open();
@@ -973,7 +973,7 @@ TEST_CASE(
 
 TEST_CASE(
     "a segment that is closed because of its age is not written to by a flush that was planned") {
-  Fixture f;
+  LogFixture f;
   f.config.retention_ms = milliseconds(1000);
   f.open();
   f.append({{1}});
@@ -1001,7 +1001,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a read that was planned before retention took its segment reads on, or says not found") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 300;
   f.open();
   for (int i = 0; i < 10; ++i) f.append({{i, 60}});
@@ -1017,7 +1017,7 @@ TEST_CASE("a read that was planned before retention took its segment reads on, o
 }
 
 TEST_CASE("a start that was moved is noted by the next flush and survives a restart") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 300;
   f.open();
   for (int i = 0; i < 10; ++i) f.append({{i, 60}});
@@ -1040,7 +1040,7 @@ TEST_CASE("a start that was moved is noted by the next flush and survives a rest
 }
 
 TEST_CASE("a log that is deleted leaves nothing behind, and its name is free at once") {
-  Fixture f;
+  LogFixture f;
   f.open();
   f.append({{1}});
   f.flush();
@@ -1052,7 +1052,7 @@ TEST_CASE("a log that is deleted leaves nothing behind, and its name is free at 
 }
 
 TEST_CASE("a file that a removal had no time to unlink is unlinked at the next open") {
-  Fixture f;
+  LogFixture f;
   f.config.segment_bytes = 300;
   f.open();
   for (int i = 0; i < 10; ++i) f.append({{i, 60}});
@@ -1082,7 +1082,7 @@ TEST_CASE(
   const std::uint64_t last = given ? first : 40;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     CAPTURE(seed);
-    Fixture f(seed);
+    LogFixture f(seed);
     SeededRandom random(seed * 7919);
     f.config.segment_bytes = static_cast<std::int64_t>(300 + random.below(8000));
     f.config.segment_ms = milliseconds(1 + random.below(20'000));

@@ -12,7 +12,7 @@
 namespace tarry::storage {
 namespace {
 
-std::unique_ptr<Database> make(const ScratchDirectory& scratch) {
+std::unique_ptr<Database> new_database(const ScratchDirectory& scratch) {
   auto made = Database::make(scratch.path("meta"));
   REQUIRE(made.has_value());
   return std::move(*made);
@@ -60,7 +60,7 @@ std::string told(OffsetStore& store, const std::set<std::uint8_t>& removed_topic
 TEST_SUITE("offset store") {
   TEST_CASE("groups and offsets are given back together, whichever of the two a group has") {
     ScratchDirectory scratch;
-    auto meta = make(scratch);
+    auto meta = new_database(scratch);
     OffsetStore store(*meta);
     const std::string value = "state";
     say(store, GroupStored{"only-state", as_bytes(value)});
@@ -88,7 +88,7 @@ TEST_SUITE("offset store") {
 
   TEST_CASE("a removed group takes its offsets along and nobody else's") {
     ScratchDirectory scratch;
-    auto meta = make(scratch);
+    auto meta = new_database(scratch);
     OffsetStore store(*meta);
     for (const auto* id : {"g", "ga", "h", "\xff\xff"}) {
       say(store, GroupStored{id, as_bytes(std::string_view("v"))});
@@ -103,7 +103,7 @@ TEST_SUITE("offset store") {
 
   TEST_CASE("offsets of a topic that is gone are dropped at the next start, for good") {
     ScratchDirectory scratch;
-    auto meta = make(scratch);
+    auto meta = new_database(scratch);
     OffsetStore store(*meta);
     say(store, OffsetsCommitted{"a", {at(1, 0, 1), at(2, 0, 2)}});
     say(store, OffsetsCommitted{"b", {at(2, 0, 2)}});
@@ -113,7 +113,7 @@ TEST_SUITE("offset store") {
 
   TEST_CASE("a row that does not fit its format is refused and names the database") {
     ScratchDirectory scratch;
-    auto meta = make(scratch);
+    auto meta = new_database(scratch);
     OffsetStore store(*meta);
     rocksdb::WriteBatch batch;
     batch.Put(meta->rocks().family(meta_family::offsets), "short", "value");
@@ -127,7 +127,7 @@ TEST_SUITE("offset store") {
 
   TEST_CASE("replaying from any point of the past ends where it ended before") {
     ScratchDirectory scratch;
-    auto meta = make(scratch);
+    auto meta = new_database(scratch);
     OffsetStore store(*meta);
     SeededRandom random(7);
     // The texts that the operations view.

@@ -35,7 +35,7 @@ class FailingFileSystem final : public rocksdb::FileSystemWrapper {
   int tries = 0;
 };
 
-struct Fixture {
+struct EnvFixture {
   ScratchDirectory scratch;
   std::shared_ptr<FailingFileSystem> below =
       std::make_shared<FailingFileSystem>(rocksdb::FileSystem::Default());
@@ -50,7 +50,7 @@ struct Fixture {
 TEST_SUITE("patient env") {
   TEST_CASE("a file that finds no descriptor, or no memory, is opened when there is one again") {
     for (const int error : {EMFILE, ENFILE, ENOMEM}) {
-      Fixture f;
+      EnvFixture f;
       f.below->error = error;
       f.below->failures = 2;
       CHECK(f.open().ok());
@@ -59,7 +59,7 @@ TEST_SUITE("patient env") {
   }
 
   TEST_CASE("another error is reported at once") {
-    Fixture f;
+    EnvFixture f;
     f.below->error = EACCES;
     f.below->failures = 1;
     CHECK_FALSE(f.open().ok());

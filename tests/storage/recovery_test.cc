@@ -179,14 +179,14 @@ struct FakeTier final : PendingReplay {
 };
 
 // A broker's storage with its journals on a disk of memory.
-struct Rig {
-  explicit Rig(std::uint64_t seed = 1) : random(seed), disk(random) {
+struct RecoveryRig {
+  explicit RecoveryRig(std::uint64_t seed = 1) : random(seed), disk(random) {
     set_log_level(LogLevel::off);  // Here what goes wrong is meant to.
     meta = std::move(*Database::make(scratch.path("meta"), small));
     store = std::move(*BucketStore::make(scratch.path("pending"), small_store));
     open_catalog();
   }
-  ~Rig() { catalog.reset(); }
+  ~RecoveryRig() { catalog.reset(); }
 
   void open_catalog() {
     catalog = std::make_unique<Catalog>(*meta);
@@ -348,7 +348,7 @@ LogAppended append(const TopicPartition& partition, Bytes batches) {
 
 TEST_SUITE("recovery") {
   TEST_CASE("a new directory has nothing to recover") {
-    Rig rig;
+    RecoveryRig rig;
     const auto recovered = rig.recover();
     REQUIRE(recovered.has_value());
     CHECK(recovered->journals.empty());
@@ -357,7 +357,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("every operation reaches what it is for, and twice is as once") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 3);
     rig.write(0, {topic(orders, "orders"), SequencesGiven{100}});
@@ -392,7 +392,7 @@ TEST_SUITE("recovery") {
 
   TEST_CASE(
       "a pending record comes with its place: its journal record, and which operation of that") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 3);
     const Lsn first = rig.write(0, {topic(orders, "orders"), park(orders, 1, 10)});
@@ -409,7 +409,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("a log that is ahead of the checkpoint gets nothing twice") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 1);
     rig.write(0, {topic(orders, "orders")});
     REQUIRE(rig.catalog->apply(topic(orders, "orders")).has_value());
@@ -428,7 +428,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("batches that retention has taken are not asked for again") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 1);
     Buffer two = batch_at(0, 5);
     append_bytes(two, batch_at(5, 5));
@@ -443,7 +443,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("a log that lost what a checkpoint vouched for is fenced and the rest goes on") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 1);
     const Buffer far = batch_at(10, 5), farther = batch_at(15, 5), near = batch_at(0, 1);
     rig.write(0, {topic(orders, "orders"), topic(others, "others"), append(orders, far)});
@@ -462,7 +462,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("nothing of a deleted topic comes back, even under its name") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 1);
     rig.write(0, {topic(orders, "orders")});
@@ -483,7 +483,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("pending records of a topic that does not exist at the end are dropped") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 2);
     rig.write(0, {topic(others, "others"), park(others, 2, 20)});
     // Another shard kept it after the topic was gone here, and both were flushed.
@@ -496,7 +496,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("a number that a record carries is not given out again") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 1);
     rig.write(0, {topic(orders, "orders"), SequencesGiven{5}});
     rig.write(0, {park(orders, 41, 10)});
@@ -514,7 +514,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("a disk that fails and a damaged journal end the recovery with a line that names it") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 1);
     const Buffer batches = batch_at(0, 1);
     rig.write(0, {topic(orders, "orders"), append(orders, batches)});
@@ -542,7 +542,7 @@ TEST_SUITE("recovery") {
   }
 
   TEST_CASE("after another number of shards an old journal cannot bring back what is gone") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 3);
     rig.write(0, {topic(orders, "orders")});
     rig.write(2, {park(orders, 1, 10)});  // The partition was shard 2's.
@@ -571,7 +571,7 @@ TEST_SUITE("recovery") {
 
   TEST_CASE(
       "a group's last state wins when --shards changes back and forth, wherever a start dies") {
-    Rig rig;
+    RecoveryRig rig;
     rig.open_journals({}, 2);
     rig.write(0, {topic(orders, "orders")});
     // Each number of shards gives the group to another journal.
@@ -606,7 +606,7 @@ TEST_SUITE("recovery") {
       "comes twice") {
     for (int seed = 1; seed <= tries(3); ++seed) {
       CAPTURE(seed);
-      Rig rig(static_cast<std::uint64_t>(seed));
+      RecoveryRig rig(static_cast<std::uint64_t>(seed));
       SeededRandom& random = rig.random;
       std::uint32_t shards = 2;
       rig.open_journals({}, shards);

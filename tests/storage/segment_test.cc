@@ -19,14 +19,14 @@ using std::chrono::milliseconds;
 const std::string directory = "logs/orders-0";
 
 // A directory to write one segment into, batch by batch, as a flush does.
-struct Fixture {
+struct SegmentFixture {
   SeededRandom random{1};
   MemoryDisk disk{random};
   LogConfig config;
   SegmentState state;
   std::vector<Buffer> batches;
 
-  explicit Fixture(Offset base = 0) {
+  explicit SegmentFixture(Offset base = 0) {
     REQUIRE(disk.make_directories(directory));
     state.base = state.next = base;
   }
@@ -70,7 +70,7 @@ TEST_CASE("a segment's files are named by its base offset, in 20 digits") {
 }
 
 TEST_CASE("the log is the batches one behind the other, whatever the pieces they were written in") {
-  Fixture fixture;
+  SegmentFixture fixture;
   SeededRandom random(7);
   Offset next = 0;
   for (int round = 0; round < 40; ++round) {
@@ -87,7 +87,7 @@ TEST_CASE(
     "behind the last one") {
   // Batches of 1000 bytes at the positions 0, 1000 ...; offsets 10, 11 ...; times 5, 4, 9, 9, 12
   // ...
-  Fixture fixture(10);
+  SegmentFixture fixture(10);
   fixture.config.index_interval_bytes = 1999;
   const std::int64_t times[] = {5, 4, 9, 9, 12, 3, 3, 3};
   std::vector<Buffer> more;
@@ -108,7 +108,7 @@ TEST_CASE(
   CHECK(fixture.state.time_entries == 2);
 
   // With one byte more of an interval it takes three batches.
-  Fixture wider(10);
+  SegmentFixture wider(10);
   wider.config.index_interval_bytes = 2000;
   wider.write(more);
   CHECK(wider.disk.contents(wider.path(".index")) ==
@@ -117,14 +117,14 @@ TEST_CASE(
 
 TEST_CASE(
     "closing adds the largest timestamp if no entry has it yet, and none for records without") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.write({make_batch(0, {{50}, {70}, {60}})}, true);
   CHECK(fixture.disk.contents(fixture.path(".timeindex")) ==
         Buffer{0, 0, 0, 0, 0, 0, 0, 70, 0, 0, 0, 2});
   fixture.write({}, true);
   CHECK(fixture.disk.contents(fixture.path(".timeindex")).size() == 12);
 
-  Fixture without;
+  SegmentFixture without;
   SegmentWrite write;
   write.is_new = true;
   add_batch(write.after, {0, 100, 0, 0, -1}, 4096, write.index, write.time_index);
@@ -167,9 +167,9 @@ TEST_CASE("a segment rolls for its size, its age, a full index and offsets that 
 }
 
 TEST_CASE("a loaded segment goes on exactly as the one that was written") {
-  Fixture fixture(42);
+  SegmentFixture fixture(42);
   fixture.config.index_interval_bytes = 500;
-  Fixture whole(42);
+  SegmentFixture whole(42);
   whole.config = fixture.config;
   SeededRandom random(3);
   Offset next = 42;
@@ -194,7 +194,7 @@ TEST_CASE("a loaded segment goes on exactly as the one that was written") {
 }
 
 TEST_CASE("a closed segment is known by its sizes and its last time entry, or by its batches") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.write({make_batch(0, {{50}, {70}, {60}}), make_batch(3, {{65}})}, true);
   const auto loaded = load_closed_segment(fixture.disk, directory, 0, 4);
   REQUIRE(loaded);
@@ -213,7 +213,7 @@ TEST_CASE("a closed segment is known by its sizes and its last time entry, or by
 
 TEST_CASE(
     "a segment that was cut anywhere in its last batch ends at the one before, and says why") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.config.index_interval_bytes = 100;
   fixture.write({make_batch(0, {{1}, {2}}), make_batch(2, {{3, 100}}), make_batch(3, {{4, 100}})});
   const Buffer bytes = fixture.all();
@@ -234,7 +234,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a flipped bit anywhere in the last batch is found") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.write({make_batch(0, {{1}, {2}}), make_batch(2, {{3}})});
   const Buffer bytes = fixture.all();
   const std::size_t good = fixture.batches.front().size();
@@ -256,7 +256,7 @@ TEST_CASE("a flipped bit anywhere in the last batch is found") {
 }
 
 TEST_CASE("zeros up to the end of a block are left by a killed process, and are not damage") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.write({make_batch(0, {{1}, {2}})});
   auto log = fixture.disk.open(fixture.path(".log"), {.write = true});
   REQUIRE((*log)->truncate(block_bytes));
@@ -273,7 +273,7 @@ TEST_CASE("zeros up to the end of a block are left by a killed process, and are 
 }
 
 TEST_CASE("index files that are lost or not true are made again") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.config.index_interval_bytes = 100;
   std::vector<Buffer> more;
   for (Offset i = 0; i < 20; ++i) more.push_back(make_batch(i, {{100 + i, 60}}));
@@ -307,7 +307,7 @@ TEST_CASE(
     "a segment is cut at every border of batches, whatever stands behind it, and nowhere else") {
   for (const bool garbage : {false, true}) {
     for (Offset cut = 100; cut <= 124; ++cut) {
-      Fixture fixture(100);
+      SegmentFixture fixture(100);
       fixture.config.index_interval_bytes = 150;
       for (Offset base = 100; base < 124; base += 3)
         fixture.write({make_batch(base, {{base * 2, 40}, {base, 40}, {-1}})});
@@ -334,7 +334,7 @@ TEST_CASE(
       REQUIRE(state);
       REQUIRE(state->next == cut);
 
-      Fixture expected(100);
+      SegmentFixture expected(100);
       expected.config = fixture.config;
       for (Offset base = 100; base < cut; base += 3)
         expected.write({make_batch(base, {{base * 2, 40}, {base, 40}, {-1}})});
@@ -351,7 +351,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a segment that ends before the cut is refused and keeps its bytes") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.write({make_batch(0, {{1}, {2}}), make_batch(2, {{3}})});
   CHECK(cut_segment(fixture.disk, directory, 0, 4, fixture.config).error().code == Errc::corrupt);
   CHECK(fixture.disk.contents(fixture.path(".log")) == fixture.all());
@@ -362,7 +362,7 @@ TEST_CASE("a segment that ends before the cut is refused and keeps its bytes") {
 }
 
 TEST_CASE("missing bytes below the written end are found before more is written") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.write({make_batch(0, {{1}, {2}})});
   auto log = fixture.disk.open(fixture.path(".log"), {.write = true});
   REQUIRE((*log)->truncate(10));
@@ -373,7 +373,7 @@ TEST_CASE("missing bytes below the written end are found before more is written"
 }
 
 TEST_CASE("a scanner names file and position of bytes that are not a batch") {
-  Fixture fixture;
+  SegmentFixture fixture;
   fixture.write({make_batch(0, {{1}, {2}}), make_batch(2, {{3}})});
   const auto first = fixture.batches.front().size();
   const auto file = fixture.disk.open(fixture.path(".log"), {.direct = true});

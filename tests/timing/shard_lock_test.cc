@@ -34,7 +34,7 @@ struct Guarded {
   }
 };
 
-void pass_time(std::uint64_t turns) {
+void spin(std::uint64_t turns) {
   for (; turns > 0; --turns) asm volatile("");
 }
 
@@ -72,12 +72,12 @@ TEST_SUITE("shard lock") {
             for (int i = 0; i < 4; ++i) {
               guarded.touch();
               guarded.lock.unlock();
-              pass_time(rest / 1'000);
+              spin(rest / 1'000);
               guarded.lock.lock_as_driver();
             }
             guarded.lock.end_driving();
             guarded.lock.unlock();
-            pass_time(rest / 10);
+            spin(rest / 10);
             return 4U;
           });
         });
@@ -88,7 +88,7 @@ TEST_SUITE("shard lock") {
                 const std::lock_guard lock(guarded.lock);
                 guarded.touch();
               }
-              pass_time(rest);
+              spin(rest);
               return 1U;
             });
           });
@@ -124,7 +124,7 @@ TEST_SUITE("shard lock") {
         guarded.lock.lock_as_driver();
         guarded.touch();
         guarded.lock.unlock();
-        pass_time(100);
+        spin(100);
       }
       guarded.lock.lock_as_driver();
       guarded.lock.end_driving();
