@@ -66,9 +66,10 @@ GroupMembers::~GroupMembers() {
   host_.member_bytes_changed(bytes_ + assigned_bytes_, 0);
 }
 
-void GroupMembers::change_bytes(std::size_t less, std::size_t more) {
+void GroupMembers::count(GroupMember& member, std::size_t bytes) {
   const std::size_t before = bytes_ + assigned_bytes_;
-  bytes_ = bytes_ - less + more;
+  bytes_ = bytes_ - member.counted + bytes;
+  member.counted = bytes;
   host_.member_bytes_changed(before, bytes_ + assigned_bytes_);
 }
 
@@ -84,29 +85,27 @@ GroupMember& GroupMembers::add(std::string id, std::optional<std::string> instan
   member.id = std::move(id);
   if (instance_id) instances_[*instance_id] = member.id;
   member.instance_id = std::move(instance_id);
-  change_bytes(0, bytes_of(member));
+  count(member, bytes_of(member));
   return member;
 }
 
 void GroupMembers::describe(GroupMember& member, std::string_view client_id,
                             std::string_view client_host, std::vector<GroupProtocol> protocols) {
-  const std::size_t before = bytes_of(member);
   count_protocols(member, -1);
   member.client_id = client_id;
   member.client_host = client_host;
   member.protocols = std::move(protocols);
   count_protocols(member, +1);
-  change_bytes(before, bytes_of(member));
+  count(member, bytes_of(member));
 }
 
 GroupMember& GroupMembers::rename(GroupMember& member, const std::string& new_id) {
-  const std::size_t before = bytes_of(member);
   // The node moves with all that points to the member: requests that are parked, its session.
   auto place = members_.extract(member.id);
   place.key() = new_id;
   GroupMember& now = members_.insert(std::move(place)).position->second;
   now.id = new_id;
-  change_bytes(before, bytes_of(now));
+  count(now, bytes_of(now));
   instances_[*now.instance_id] = new_id;
   return now;
 }
@@ -114,7 +113,7 @@ GroupMember& GroupMembers::rename(GroupMember& member, const std::string& new_id
 void GroupMembers::remove(GroupMember& member) {
   count_protocols(member, -1);
   assign(member, {});
-  change_bytes(bytes_of(member), 0);
+  count(member, 0);
   if (member.instance_id) instances_.erase(*member.instance_id);
   members_.erase(members_.find(member.id));
 }

@@ -44,6 +44,7 @@ struct GroupMember : GroupRecord::Member {
   DelayedSync* syncing = nullptr;
   bool sync_expected = false;  // It knows this generation and has not sent SyncGroup yet.
   bool knows_its_id = false;   // It was told its id: its client can come back.
+  std::size_t counted = 0;     // Its part of GroupMembers::bytes().
   std::unique_ptr<DelayedHeartbeat> session;
 };
 
@@ -99,7 +100,8 @@ class GroupMembers {
 
  private:
   void count_protocols(const GroupMember& member, int by);
-  void change_bytes(std::size_t less, std::size_t more);
+  // The member's part of bytes(), and of what the host has counted, is `bytes` now.
+  void count(GroupMember& member, std::size_t bytes);
 
   GroupHost& host_;
   Map members_;

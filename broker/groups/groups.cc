@@ -48,8 +48,8 @@ Groups::~Groups() = default;
 // --- What a group stands on
 
 // Members stay when their connections have gone, so all groups together may have a quarter of the
-// clients' memory, and a sixteenth in each shard if there are many.  A group may use as much as is
-// left for all others, so that one cannot keep the rest out.
+// clients' memory on up to four shards, and a sixteenth of it on each of more.  A group may use as
+// much as is left for all others, so that one cannot keep the rest out.
 bool Groups::has_member_room(std::size_t bytes, std::size_t more) const {
   const auto all = static_cast<std::size_t>(config().memory_bytes);
   const std::size_t limit = std::max(all / 4 / shard_.broker_context().shard_count, all / 16);
