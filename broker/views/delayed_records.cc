@@ -44,23 +44,23 @@ DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
   record.accepted = pending.accepted;
   if (pending.expires != storage::never_expires) record.expires = pending.expires;
   record.bytes = std::move(pending.record);
-  const auto parked = delay::PendingRecordBody::parse(record.bytes);
-  if (!parked) {
-    record.damage = parked.error().message;
+  const auto body = delay::PendingRecordBody::parse(record.bytes);
+  if (!body) {
+    record.damage = body.error().message;
     return record;
   }
-  if (!parked->recurrence.empty()) {
-    auto recurrence = delay::Recurrence::parse(parked->recurrence, delay::TimeZones::of_system());
+  if (!body->recurrence.empty()) {
+    auto recurrence = delay::Recurrence::parse(body->recurrence, delay::TimeZones::of_system());
     if (recurrence) {
       record.recurrence = std::move(*recurrence);
     } else {
       record.damage = recurrence.error().message;
     }
   }
-  record.original = parked->original;
-  record.key = parked->record.key;
-  record.value = parked->record.value;
-  for (const auto& header : parked->record.headers)
+  record.original = body->original;
+  record.key = body->record.key;
+  record.value = body->record.value;
+  for (const auto& header : body->record.headers)
     record.headers.push_back({header.name, header.value});
   return record;
 }
@@ -119,24 +119,16 @@ AskedByShard<Answer> by_shard(Broker& broker, const TopicId& topic, const std::s
   return items;
 }
 
-// The record of a handle: any shard with a partition of the topic may have it.
+// The record of a handle, in `topic` or in any.  Any shard may have it.
 asio::awaitable<Result<std::optional<PendingRecord>>> find_handle(Broker& broker, Shard& here,
-                                                                  const storage::Topic& topic,
+                                                                  std::optional<TopicId> topic,
                                                                   const std::string& handle) {
   std::optional<PendingRecord> found;
   const auto first = storage::parse_handle(handle);
   if (!first) co_return found;
-  std::vector<Shard*> shards;
-  std::vector<PartitionIndex> partitions;  // One of each shard.
-  for (const PartitionIndex partition : asked(topic, std::nullopt)) {
-    Shard* const shard = &broker.shard_of({topic.id, partition});
-    if (std::ranges::find(shards, shard) != shards.end()) continue;
-    shards.push_back(shard);
-    partitions.push_back(partition);
-    if (shards.size() == broker.shard_count()) break;
-  }
   using Looked = delay::Engine::Looked;
-  auto items = by_shard<Looked>(broker, topic.id, handle, partitions);
+  AskedByShard<Looked> items;
+  for (std::size_t i = 0; i < broker.shard_count(); ++i) items.add(broker.shard(i), {0, &handle});
   const auto ask = [](delay::Engine& engine, Asked<Looked>& item, auto done) {
     engine.look_handle(*item.name, [&item, done](Result<Looked> told) {
       item.told = std::move(told);
@@ -148,8 +140,8 @@ asio::awaitable<Result<std::optional<PendingRecord>>> find_handle(Broker& broker
     for (auto& item : shard.items) {
       if (!item.told) co_return std::unexpected(item.told.error());
       auto& record = item.told->record;
-      if (record && record->partition.topic == topic.id && record->first_key() == *first)
-        found = std::move(record);
+      if (!record || record->first_key() != *first) continue;
+      if (!topic || record->partition.topic == *topic) found = std::move(record);
     }
   }
   co_return found;
@@ -360,7 +352,7 @@ asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here, 
                                                    std::optional<PartitionIndex> partition) {
   FoundDelayed answer;
   if (name.starts_with('@')) {
-    auto found = co_await find_handle(broker, here, *topic, name);
+    auto found = co_await find_handle(broker, here, topic->id, name);
     if (!found) co_return std::unexpected(found.error());
     if (*found && (!partition || (*found)->partition.partition == *partition))
       answer.pending.push_back(taken_apart(*topic, std::move(**found)));
@@ -395,26 +387,11 @@ asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here, 
 asio::awaitable<Result<std::optional<DelayedRecord>>> find_by_handle(Broker& broker, Shard& here,
                                                                      std::string handle) {
   std::optional<DelayedRecord> found;
-  const auto first = storage::parse_handle(handle);
-  if (!first) co_return found;
-  using Looked = delay::Engine::Looked;
-  AskedByShard<Looked> items;
-  for (std::size_t i = 0; i < broker.shard_count(); ++i) items.add(broker.shard(i), {0, &handle});
-  const auto ask = [](delay::Engine& engine, Asked<Looked>& item, auto done) {
-    engine.look_handle(*item.name, [&item, done](Result<Looked> told) {
-      item.told = std::move(told);
-      done();
-    });
-  };
-  co_await ask_all(here, items, ask);
-  for (auto& shard : items) {
-    for (auto& item : shard.items) {
-      if (!item.told) co_return std::unexpected(item.told.error());
-      auto& record = item.told->record;
-      if (!record || record->first_key() != *first) continue;
-      if (const auto topic = here.topics().find(record->partition.topic))
-        found = taken_apart(*topic, std::move(*record));
-    }
+  auto pending = co_await find_handle(broker, here, std::nullopt, handle);
+  if (!pending) co_return std::unexpected(pending.error());
+  if (*pending) {
+    if (const auto topic = here.topics().find((*pending)->partition.topic))
+      found = taken_apart(*topic, std::move(**pending));
   }
   co_return found;
 }
@@ -446,7 +423,7 @@ asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
   auto partitions = asked(*topic, partition);
   std::vector<PartitionEvent> events;
   if (name.starts_with('@')) {
-    const auto found = co_await find_handle(broker, here, *topic, name);
+    const auto found = co_await find_handle(broker, here, topic->id, name);
     if (!found) co_return std::unexpected(found.error());
     if (!*found) co_return events;
     const PendingRecord& record = **found;
@@ -483,7 +460,7 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
     std::optional<PartitionIndex> partition, DelayedControl control) {
   std::vector<PartitionIndex> partitions = asked(*topic, partition);
   if (name.starts_with('@')) {
-    const auto found = co_await find_handle(broker, here, *topic, name);
+    const auto found = co_await find_handle(broker, here, topic->id, name);
     if (!found) co_return std::unexpected(found.error());
     std::erase_if(partitions, [&](PartitionIndex index) {
       return !*found || (*found)->partition.partition != index;
