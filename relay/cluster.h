@@ -6,8 +6,7 @@
 //   source      orders.delayed-3                     records to be delayed, read committed
 //   state       relay-pending-orders.delayed-3       compacted: handle -> pending record
 //   target      orders                               what is due
-//   invalid     orders.delayed.invalid-3             records that cannot be understood, with
-//   x-error
+//   invalid     orders.delayed.invalid-3             what cannot be understood, with x-error
 //
 // Everything is called on one thread, and nothing of the consumer group happens but in poll().  So
 // no transaction is open while partitions come and go, and the generation with which transact()

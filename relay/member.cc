@@ -240,7 +240,7 @@ void Member::read_to_end(Held& held, MonoTime mono) {
   }
   const bool was_read = std::max(held.partition.arrived_end(), held.read_end) >= held.target;
   // When no record can be taken in for lack of memory, only delivery makes room.
-  if (!status_.is_full && (!was_read || held.partition.arrived() > 0)) return;
+  if (!status_.is_full && (!was_read || held.partition.has_arrived_before(held.target))) return;
   const std::lock_guard lock(mutex_);
   held.stage = Stage::owned;
   held.took_ms = ms_between(held.since, mono);

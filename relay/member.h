@@ -25,8 +25,7 @@
 //   - Nothing changes here but by a transaction that is known to be committed.  When that is not
 //     known the producers are made anew, which settles it, and all partitions are taken over again.
 //   - A log that is stuck behind an open transaction for stuck_after is freed: the producers that
-//   are
-//     named with the last offset are fenced.
+//     are named with the last offset are fenced.
 //
 // step() is called on one thread; the views may be called on any: a lock guards what they show.
 

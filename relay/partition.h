@@ -22,7 +22,7 @@
 //
 // Invariants
 //   - Nothing changes but in apply(), which is called when the transaction is known to be
-//   committed.
+//     committed.
 //   - Records are taken in the order of the source, each once.
 //   - Records leave in the order of (due, place in the source).  While records stay behind for the
 //     next Work, only what was due before their timestamps is delivered: a cancellation among them
@@ -120,6 +120,9 @@ class Partition {
   // The first offset that has not arrived.
   Offset arrived_end() const { return arrived_.empty() ? next_ : arrived_.back().offset + 1; }
   std::size_t arrived() const { return arrived_.size(); }
+  bool has_arrived_before(Offset end) const {
+    return !arrived_.empty() && arrived_.front().offset < end;
+  }
   std::size_t arrived_bytes() const { return arrived_bytes_; }
   std::optional<WallTime> next_due() const;
 

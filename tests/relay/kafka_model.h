@@ -12,8 +12,7 @@
 // What Kafka checks, and when:
 //   offsets in a transaction   the member is in the group, with the group's generation
 //   end of a transaction       the producer's epoch, and nothing of the group: a commit that is
-//   under
-//                              way succeeds after the group has moved on
+//                              under way succeeds after the group has moved on
 //   init of a producer         aborts what is open, finishes what is prepared, fences the old one
 //
 // Controls switch one of these off, or what the relay does about it, so that tests see that they
@@ -204,7 +203,7 @@ class KafkaModel {
 struct Crash {};
 
 // The Cluster of one incarnation of a member.
-class ModelCluster final : public Cluster {
+class ModelCluster : public Cluster {
  public:
   // Called where a process may stand still or die: it may run the others, or throw Crash.
   using Interruption = std::function<void()>;
