@@ -89,8 +89,7 @@ bool is_refusal(rd_kafka_resp_err_t error) {
   return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
          error == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE ||
          error == RD_KAFKA_RESP_ERR_INVALID_MSG || error == RD_KAFKA_RESP_ERR_INVALID_RECORD ||
-         error == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP ||
-         error == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+         error == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP;
 }
 
 }  // namespace
@@ -174,8 +173,11 @@ Result<KafkaClient> KafkaCluster::open_producer(const std::string& transactional
       // 100 ms that is most of the lag.
       "retry.backoff.ms=5",
       // The first record of a topic waits for its leader.
-      "topic.metadata.refresh.fast.interval.ms=20", "linger.ms=2", "message.max.bytes=100000000",
-      "queue.buffering.max.messages=200000", "queue.buffering.max.kbytes=262144"};
+      "topic.metadata.refresh.fast.interval.ms=20",
+      // So is the first one of a new partition.
+      "topic.metadata.refresh.interval.ms=5000", "linger.ms=2", "message.max.bytes=100000000",
+      "compression.type=lz4", "queue.buffering.max.messages=200000",
+      "queue.buffering.max.kbytes=262144"};
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   properties.emplace_back("enable.idempotence=true");
   // As the Java client does it.
@@ -264,7 +266,7 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
     error.reset(rd_kafka_incremental_assign(group_.get(), partitions));
     polled_.assigned.insert(polled_.assigned.end(), sources.begin(), sources.end());
     polled_.changed = true;
-    is_paused_ = false;  // The new ones are not.
+    (is_paused_ ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(group_.get(), partitions);
   } else {
     error.reset(rd_kafka_incremental_unassign(group_.get(), partitions));
     const auto is_lost = [&](const Source& source) {
