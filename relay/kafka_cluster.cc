@@ -19,12 +19,13 @@ namespace {
 constexpr std::size_t max_polled = 5'000;
 constexpr std::size_t max_rows_polled = 20'000;
 constexpr milliseconds stable_offset_wait{300};
+// For the end of a partition, whose leader may be away: less than what Member takes for a stall.
+constexpr milliseconds end_wait{800};
 // How many partitions are asked for one by one when some offset is not stable.
 constexpr std::size_t max_single_questions = 10;
 constexpr int commit_attempts = 4;
 constexpr unsigned index_bits = 24;  // Of the records of one transaction.
 constexpr std::string_view metadata_mark = "tarry-relay/1 ";
-constexpr std::string_view state_mark = "-pending-";
 
 // librdkafka takes what begins with ^ for a regular expression.
 std::string regex_of(std::string_view glob) {
@@ -465,7 +466,7 @@ Result<Offset> KafkaCluster::end_of(rd_kafka_t* client, const std::string& topic
                                     PartitionIndex partition) {
   std::int64_t low = 0, high = 0;
   const auto error = rd_kafka_query_watermark_offsets(client, topic.c_str(), partition, &low, &high,
-                                                      in_ms(options_.timeout));
+                                                      in_ms(end_wait));
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::io, error_text(error, fmt::format("{}-{}", topic, partition)));
   return high;

@@ -34,6 +34,10 @@ Buffer text_buffer(std::string_view text) {
 
 }  // namespace
 
+std::string Rules::state_topic(const std::string& source) const {
+  return group + std::string(state_mark) + source;
+}
+
 std::string default_target(std::string_view source_topic) {
   if (source_topic.size() <= source_suffix.size() || !source_topic.ends_with(source_suffix))
     return {};
@@ -78,6 +82,9 @@ Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& 
   auto record = decode_row(*value);
   if (!record)
     return fail(record.error().code, fmt::format("{}: {}", printable(key), record.error().message));
+  if (!is_topic_name(record->target))
+    return fail(Errc::corrupt, fmt::format("{}: \"{}\" is no topic name", printable(key),
+                                           printable(record->target)));
   if (const auto body = delay::PendingRecordBody::parse(record->body); !body)
     return fail(body.error().code, fmt::format("{}: {}", printable(key), body.error().message));
   pending_.put(*offset, std::move(*record));
@@ -150,6 +157,10 @@ std::expected<std::string, std::string> Partition::target_of(
   }
   if (!is_topic_name(*asked))
     return std::unexpected(fmt::format("x-deliver-to: \"{}\" is no topic name", printable(*asked)));
+  // Whoever may choose a target must not write the state of a relay.
+  if (asked->contains(state_mark) || asked->starts_with("__"))
+    return std::unexpected(
+        fmt::format("x-deliver-to: {} is never allowed: it belongs to Kafka or a relay", *asked));
   if (*asked == usual || (!rules_.deliver_to.empty() && matches_glob(rules_.deliver_to, *asked)))
     return *asked;
   return std::unexpected(fmt::format("x-deliver-to: {} is not allowed: --deliver-to is {}", *asked,

@@ -48,13 +48,15 @@
 
 namespace tarry::relay {
 
+inline constexpr std::string_view state_mark = "-pending-";
+
 // What the operator decides about all sources.
 struct Rules {
   std::string group;
   std::string deliver_to;  // The topics that x-deliver-to may name (base/glob.h); empty: none.
   bool same_partition = false;
 
-  std::string state_topic(const std::string& source) const { return group + "-pending-" + source; }
+  std::string state_topic(const std::string& source) const;
 };
 
 inline constexpr std::string_view source_suffix = ".delayed";
