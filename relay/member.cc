@@ -51,17 +51,18 @@ void Member::step(milliseconds longest) {
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   take_polled(std::move(polled), mono);
   if (needs_renewal_) {
-    if (mono < retry_at_) return;
+    if (!transact_.may(mono)) return;
     if (const auto renewed = cluster_.renew(); !renewed) return stall(renewed.error().message);
     needs_renewal_ = false;
     take_over_all();
   }
+  asked_in_vain_ = false;
   find_all(mono);
   for (auto& [source, held] : held_) {
     if (held.stage == Stage::loading) load(held, mono, now);
     if (held.stage == Stage::reading) read_to_end(held, mono);
   }
-  if (!needs_renewal_ && mono >= retry_at_) work(now);
+  if (!needs_renewal_ && transact_.may(mono)) work(now);
 }
 
 bool Member::has_room() const {
@@ -83,9 +84,9 @@ milliseconds Member::wait_time(milliseconds longest) const {
     if (const auto due = held.partition.next_due())
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
   }
-  if (mono < retry_at_) {
-    wait = std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(retry_at_ - mono)));
-  }
+  if (!transact_.may(mono))
+    wait =
+        std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(transact_.at() - mono)));
   return wait;
 }
 
@@ -100,6 +101,10 @@ void Member::take_polled(Polled polled, MonoTime mono) {
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
+  if (polled.changed) {
+    transact_.reset();
+    find_.reset();
+  }
   for (auto& [source, record] : polled.records) {
     if (const auto held = held_.find(source); held != held_.end())
       held->second.partition.arrive(std::move(record));
@@ -112,7 +117,13 @@ void Member::take_polled(Polled polled, MonoTime mono) {
     const auto held = held_.find(row.source);
     if (held == held_.end() || held->second.stage != Stage::loading) continue;
     held->second.stage_since = mono;
-    if (const auto loaded = held->second.partition.load_row(row.key, row.value); !loaded) {
+    const auto loaded = held->second.partition.load_row(row.key, row.value);
+    if (!loaded && loaded.error().code == Errc::unsupported) {
+      held->second.waits =
+          fmt::format("{}: a row of a newer tarry: {}",
+                      options_.rules.state_topic(row.source.topic), loaded.error().message);
+      log_error("relay", "{}", held->second.waits);
+    } else if (!loaded) {
       ++status_.damaged_rows;
       log_error("relay", "{}: a row is left out: {}", options_.rules.state_topic(row.source.topic),
                 loaded.error().message);
@@ -140,6 +151,7 @@ void Member::begin_take_over(Held& held, MonoTime mono) {
   held.since = mono;
   held.stage_since = mono;
   held.target = held.rows_end = -1;
+  held.waits.clear();
   held.partition.forget();
 }
 
@@ -168,32 +180,56 @@ void Member::free_log(Held& held, MonoTime mono) {
     log_warn("relay", "{}: {}", held.last_owner, settled.error().message);
 }
 
-void Member::find_all(MonoTime mono) {
-  if (mono < retry_at_) return;
-  std::vector<Source> sources, unprepared;
+// The topics of each source by themselves: one of them may be wrong.
+void Member::prepare(MonoTime mono) {
+  std::map<std::string, std::vector<Source>> topics;
   for (const auto& [source, held] : held_) {
-    if (held.stage != Stage::finding) continue;
-    sources.push_back(source);
-    if (!prepared_sources_.contains(source)) unprepared.push_back(source);
+    if (held.stage == Stage::finding && held.find.may(mono) && !prepared_sources_.contains(source))
+      topics[source.topic].push_back(source);
+  }
+  for (const auto& [topic, sources] : topics) {
+    if (const auto prepared = cluster_.prepare(sources); !prepared) {
+      for (const auto& source : sources) wait_with(held_.at(source), prepared.error().message);
+    } else {
+      prepared_sources_.insert(sources.begin(), sources.end());
+    }
+  }
+}
+
+void Member::find_all(MonoTime mono) {
+  if (!find_.may(mono)) return;
+  prepare(mono);
+  std::vector<Source> sources;
+  for (const auto& [source, held] : held_) {
+    if (held.stage == Stage::finding && held.find.may(mono) && prepared_sources_.contains(source))
+      sources.push_back(source);
   }
   if (sources.empty()) return;
-  if (!unprepared.empty()) {
-    if (const auto prepared = cluster_.prepare(unprepared); !prepared)
-      return stall(prepared.error().message);
-    prepared_sources_.insert(unprepared.begin(), unprepared.end());
-  }
   const auto committed = cluster_.committed(sources);
-  if (!committed) return stall(committed.error().message);
+  if (!committed) return find_failed(committed.error().message);
   std::vector<std::pair<Source, Committed>> stable;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     Held& held = held_.at(sources[i]);
     const Committed& each = (*committed)[i];
     held.last_owner = each.owner;
-    if (each.is_stable) {
-      stable.emplace_back(sources[i], each);
-    } else {
+    if (!each.is_stable) {
       free_log(held, mono);
+      continue;
     }
+    if (!each.next) {
+      // From the first transaction on there is an offset.
+      const auto end = cluster_.state_end(sources[i]);
+      if (!end) return wait_with(held, end.error().message);
+      if (*end > 0) {
+        wait_with(held, fmt::format("{}: group {} has no offset of it, though {} has rows: they "
+                                    "expired or were deleted; set them with kafka-consumer-groups "
+                                    "--reset-offsets",
+                                    sources[i].text(), options_.rules.group,
+                                    options_.rules.state_topic(sources[i].topic)));
+        continue;
+      }
+    }
+    stable.emplace_back(sources[i], each);
   }
   if (!stable.empty()) found(stable, mono);
 }
@@ -204,22 +240,32 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
   const auto done = cluster_.transact(transaction);
-  if (done.outcome != Outcome::committed) return failed(done, {});
+  if (done.outcome != Outcome::committed) {
+    failed(done, {});
+    return find_failed(done.error);
+  }
   for (const auto& [source, committed] : stable) {
-    const auto end = cluster_.state_end(source);
-    if (!end) return stall(end.error().message);
-    if (const auto started = cluster_.start_rows(source); !started)
-      return stall(started.error().message);
-    const std::lock_guard lock(mutex_);
     Held& held = held_.at(source);
+    const auto end = cluster_.state_end(source);
+    if (!end) return wait_with(held, end.error().message);
+    if (const auto started = cluster_.start_rows(source); !started)
+      return wait_with(held, started.error().message);
+    const std::lock_guard lock(mutex_);
+    held.waits.clear();
+    held.find.reset();
     held.stage = Stage::loading;
     held.stage_since = mono;
     held.committed = committed.next.value_or(0);
     held.target = *end;
   }
+  find_.reset();
+  transact_.reset();
+  const std::lock_guard lock(mutex_);
+  status_.stalled.clear();
 }
 
 void Member::load(Held& held, MonoTime mono, WallTime now) {
+  if (!held.waits.empty()) return;
   if (held.rows_end < held.target) return free_log(held, mono);
   cluster_.stop_rows(held.partition.source());
   const std::lock_guard lock(mutex_);
@@ -232,10 +278,15 @@ void Member::load(Held& held, MonoTime mono, WallTime now) {
 void Member::read_to_end(Held& held, MonoTime mono) {
   if (held.target < 0) {
     if (held.stage_since != MonoTime{} && mono - held.stage_since < look_again) return;
+    // One whose leader is away takes a while to say nothing: no other is asked in this step.
+    if (asked_in_vain_ || !held.find.may(mono)) return;
     const auto end = cluster_.source_end(held.partition.source());
+    if (!end) return wait_with(held, end.error().message);
     const std::lock_guard lock(mutex_);
+    held.waits.clear();
+    held.find.reset();
     held.stage_since = mono;
-    if (end) held.target = *end;
+    held.target = *end;
     return;
   }
   const bool was_read = std::max(held.partition.arrived_end(), held.read_end) >= held.target;
@@ -289,6 +340,7 @@ void Member::work(WallTime now) {
   const MonoTime mono = clock_.mono();
   const std::lock_guard lock(mutex_);
   status_.stalled.clear();
+  transact_.reset();
   ++status_.transactions;
   for (auto& [held, each] : works) {
     status_.counts.add(each.counts);
@@ -303,14 +355,30 @@ void Member::work(WallTime now) {
 
 bool Member::prepare_targets(const std::vector<Outgoing>& records) {
   for (const auto& record : records) {
-    if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(record.topic)) continue;
+    const std::pair target(record.topic, record.source);
+    if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
     if (const auto prepared = cluster_.prepare_target(record.topic, record.source); !prepared) {
-      stall(prepared.error().message);
+      if (prepared.error().code == Errc::invalid) {
+        refuse_all_to(record.topic, prepared.error().message, records);
+      } else {
+        stall(prepared.error().message);
+      }
       return false;
     }
-    prepared_targets_.insert(record.topic);
+    prepared_targets_.insert(target);
   }
   return true;
+}
+
+// There will never be such a topic: its records go to NAME.invalid.
+void Member::refuse_all_to(const std::string& topic, const std::string& reason,
+                           const std::vector<Outgoing>& records) {
+  log_warn("relay", "{}: {}", topic, reason);
+  const std::lock_guard lock(mutex_);
+  for (const auto& record : records) {
+    if (record.kind == Outgoing::Kind::target && record.topic == topic)
+      held_.at(record.source).partition.refuse(record.offset, reason);
+  }
 }
 
 // At least once: the records go to their targets before the transaction that forgets them.
@@ -349,7 +417,24 @@ void Member::stall(std::string why) {
   const std::lock_guard lock(mutex_);
   if (status_.stalled != why) log_warn("relay", "no progress: {}", why);
   status_.stalled = std::move(why);
-  retry_at_ = clock_.mono() + options_.retry;
+  transact_.failed(clock_.mono(), options_);
+}
+
+// Nothing is taken over further for a while; what is owned goes on.
+void Member::find_failed(std::string why) {
+  const std::lock_guard lock(mutex_);
+  if (status_.stalled != why) log_warn("relay", "nothing is taken over: {}", why);
+  status_.stalled = std::move(why);
+  find_.failed(clock_.mono(), options_);
+}
+
+// The others go on without it.
+void Member::wait_with(Held& held, std::string why) {
+  const std::lock_guard lock(mutex_);
+  if (held.waits != why) log_error("relay", "{} waits: {}", held.partition.source().text(), why);
+  held.waits = std::move(why);
+  held.find.failed(clock_.mono(), options_);
+  asked_in_vain_ = true;
 }
 
 MemberStatus Member::status() const {
@@ -360,6 +445,7 @@ MemberStatus Member::status() const {
                                  held.partition.arrived(), held.partition.next(),
                                  held.partition.next_due(), held.took_ms});
     if (held.stage == Stage::owned) ++status.owned;
+    if (status.stalled.empty()) status.stalled = held.waits;
     status.pending_bytes += held.partition.pending().bytes();
   }
   status.lag = lag_.distribution(clock_.mono()).recent;

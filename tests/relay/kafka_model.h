@@ -377,7 +377,8 @@ class ModelCluster : public Cluster {
       positions_[source] = std::nullopt;
       polled.assigned.push_back(source);
     }
-    polled.changed = true;
+    polled.changed = has_let_go || !polled.assigned.empty() || !was_told_;
+    was_told_ = true;
   }
 
   void poll_rows(Polled& polled) {
@@ -406,6 +407,7 @@ class ModelCluster : public Cluster {
   std::size_t turn_ = 0;
   std::int64_t generation_ = -1;
   WallTime polled_at_{};
+  bool was_told_ = false;                              // Of an assignment.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.
   std::map<Source, Offset> ends_;                      // The last one that was told.
   std::map<Source, Offset> rows_;
