@@ -113,6 +113,9 @@ struct Transacted {
   // Records that Kafka will never take, by their index, with the reason.  The outcome is `aborted`.
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::string error;  // Unless it is committed.
+  // Some record is refused, and the next attempt finds out which: it should be small.
+  bool is_careful = false;
+  bool is_fenced = false;  // The group did not take the offsets; no record was sent.
 };
 
 class Cluster {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <tuple>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +23,11 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 constexpr milliseconds look_again{20};
 constexpr milliseconds look_at_rows{1};
 constexpr milliseconds settle_again{5'000};
+// Of one page, under the lock.
+constexpr std::size_t max_looked = 100'000;
+constexpr std::size_t max_shown_bytes = 16u << 20;
+// Each is waited for by itself, within the time of a transaction.
+constexpr std::size_t careful_records = 100;
 
 }  // namespace
 
@@ -299,26 +304,46 @@ void Member::read_to_end(Held& held, MonoTime mono) {
            *held.took_ms, held.partition.pending().size());
 }
 
+// The partitions whose records may be taken in, behind the one that was served last: a busy one
+// leaves nothing for the others in its transaction.
+std::vector<Member::Held*> Member::in_turn() {
+  std::vector<Held*> all;
+  std::size_t first = 0;
+  for (auto& [source, held] : held_) {
+    if (held.stage != Stage::reading && held.stage != Stage::owned) continue;
+    if (source <= last_served_) ++first;
+    all.push_back(&held);
+  }
+  std::ranges::rotate(all, all.begin() + static_cast<std::ptrdiff_t>(first));
+  return all;
+}
+
 void Member::work(WallTime now) {
   Transaction transaction;
   std::vector<std::pair<Held*, Work>> works;
   Limits left = options_.limits;
+  if (is_careful_) {
+    left.arrivals = std::min(left.arrivals, careful_records);
+    left.deliveries = std::min(left.deliveries, careful_records);
+  }
   std::size_t pending_bytes = 0;
   for (const auto& [source, held] : held_) pending_bytes += held.partition.pending().bytes();
   bool is_full = false;
-  for (auto& [source, held] : held_) {
-    if (held.stage != Stage::reading && held.stage != Stage::owned) continue;
+  for (Held* each_held : in_turn()) {
+    Held& held = *each_held;
     const std::size_t own = held.partition.pending().bytes();
     Limits limits = left;
     limits.pending_bytes = options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
     Work each = held.partition.plan(now, held.stage == Stage::owned, limits);
-    is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0);
+    is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0 &&
+                          left.bytes > 0);
     if (each.empty()) continue;
+    left.bytes -= std::min(left.bytes, each.bytes);
     left.arrivals -= std::min(left.arrivals, each.taken);
     left.deliveries -= std::min<std::size_t>(left.deliveries, each.counts.delivered);
-    transaction.offsets.push_back({source, each.next});
+    transaction.offsets.push_back({held.partition.source(), each.next});
     std::ranges::move(each.records, std::back_inserter(transaction.records));
     each.records.clear();
     works.emplace_back(&held, std::move(each));
@@ -332,7 +357,9 @@ void Member::work(WallTime now) {
                 "until some are delivered",
                 pending_bytes, options_.limits.pending_bytes);
   }
-  if (works.empty() || !prepare_targets(transaction.records)) return;
+  if (works.empty()) return;
+  last_served_ = works.back().first->partition.source();
+  if (!prepare_targets(transaction.records)) return;
   if (options_.delivery == Delivery::at_least_once && !send_first(transaction)) return;
   const auto done = cluster_.transact(transaction);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
@@ -341,6 +368,7 @@ void Member::work(WallTime now) {
   const std::lock_guard lock(mutex_);
   status_.stalled.clear();
   transact_.reset();
+  is_careful_ = false;
   ++status_.transactions;
   for (auto& [held, each] : works) {
     status_.counts.add(each.counts);
@@ -399,16 +427,22 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
     const std::lock_guard lock(mutex_);
     ++status_.aborted;
   }
-  prepared_targets_.clear();  // One of them may have been deleted.
+  if (!done.is_fenced) prepared_targets_.clear();  // One of them may have been deleted.
+  is_careful_ = is_careful_ || done.is_careful;
   needs_renewal_ = needs_renewal_ || done.outcome == Outcome::unknown;
   for (const auto& [index, reason] : done.refused) {
     const Outgoing& record = records.at(index);
-    if (record.kind == Outgoing::Kind::invalid)
-      return stall(fmt::format("{} refuses the record of {} at {}: {}", record.topic,
-                               record.source.text(), record.offset, reason));
+    const std::string why = fmt::format("{} refuses it: {}", record.topic, reason);
+    const bool is_invalid = record.kind == Outgoing::Kind::invalid;
+    // Not even the error alone.
+    if (is_invalid && !record.key && !record.value && record.headers.size() == 1) return stall(why);
     const std::lock_guard lock(mutex_);
-    held_.at(record.source)
-        .partition.refuse(record.offset, fmt::format("{} refuses it: {}", record.topic, reason));
+    Partition& partition = held_.at(record.source).partition;
+    if (is_invalid) {
+      partition.refuse_invalid(record.offset, why);
+    } else {
+      partition.refuse(record.offset, why);
+    }
   }
   if (done.refused.empty()) stall(done.error);
 }
@@ -459,24 +493,39 @@ bool Member::is_ready() const {
          });
 }
 
-std::vector<PendingShown> Member::pending(const Wanted& wanted, std::size_t limit) const {
+PendingPage Member::pending(const Wanted& wanted, const std::optional<PendingPlace>& after,
+                            std::size_t limit) const {
+  using Places = PendingRecords::ByDue;
+  using Offsets = std::numeric_limits<Offset>;
+  PendingPage page;
   const std::lock_guard lock(mutex_);
-  std::vector<PendingShown> all;
+  // The next one of each partition.
+  std::map<PendingPlace, Places::const_iterator> next;
   for (const auto& [source, held] : held_) {
-    std::size_t found = 0;
-    for (const auto& [due, offset] : held.partition.pending().by_due()) {
-      if (found >= limit) break;
-      const Pending& record = *held.partition.pending().find(offset);
-      if (!wanted(source, offset, record)) continue;
-      all.push_back({source, offset, record});
-      ++found;
-    }
+    const Places& places = held.partition.pending().by_due();
+    auto first = places.begin();
+    if (after && source == after->source) first = places.upper_bound({after->due, after->offset});
+    if (after && source < after->source) first = places.upper_bound({after->due, Offsets::max()});
+    if (after && source > after->source) first = places.lower_bound({after->due, Offsets::min()});
+    if (first != places.end()) next[{first->first, source, first->second}] = first;
   }
-  std::ranges::sort(all, [](const PendingShown& a, const PendingShown& b) {
-    return std::tie(a.record.due, a.source, a.offset) < std::tie(b.record.due, b.source, b.offset);
-  });
-  if (all.size() > limit) all.resize(limit);
-  return all;
+  std::size_t looked = 0, bytes = 0;
+  while (!next.empty()) {
+    auto [place, at] = std::move(*next.begin());
+    next.erase(next.begin());
+    const PendingRecords& pending = held_.at(place.source).partition.pending();
+    const Pending& record = *pending.find(place.offset);
+    if (wanted(place.source, place.offset, record)) {
+      bytes += record.bytes();
+      page.records.push_back({place.source, place.offset, record});
+    }
+    if (page.records.size() >= limit || ++looked >= max_looked || bytes >= max_shown_bytes) {
+      page.next = std::move(place);
+      break;
+    }
+    if (++at != pending.by_due().end()) next[{at->first, place.source, at->second}] = at;
+  }
+  return page;
 }
 
 std::size_t Member::count(const Wanted& wanted) const {

@@ -105,10 +105,24 @@ class Retry {
   std::chrono::milliseconds wait_{};
 };
 
+// Pending records are shown in this order.
+struct PendingPlace {
+  WallTime due{};
+  Source source;
+  Offset offset = 0;
+
+  auto operator<=>(const PendingPlace&) const = default;
+};
+
 struct PendingShown {
   Source source;
   Offset offset = 0;
   Pending record;
+};
+
+struct PendingPage {
+  std::vector<PendingShown> records;
+  std::optional<PendingPlace> next;  // There may be more behind it.
 };
 
 class Member {
@@ -125,8 +139,9 @@ class Member {
   bool is_ready() const;
   // Chooses without a copy of the record.
   using Wanted = std::function<bool(const Source&, Offset, const Pending&)>;
-  // The first `limit` of those that are wanted, in due order.
-  std::vector<PendingShown> pending(const Wanted& wanted, std::size_t limit) const;
+  // The first `limit` of those that are wanted; fewer when they are large, or rare.
+  PendingPage pending(const Wanted& wanted, const std::optional<PendingPlace>& after,
+                      std::size_t limit) const;
   std::size_t count(const Wanted& wanted) const;
 
  private:
@@ -156,6 +171,7 @@ class Member {
   void load(Held& held, MonoTime mono, WallTime now);
   void free_log(Held& held, MonoTime mono);
   void read_to_end(Held& held, MonoTime mono);
+  std::vector<Held*> in_turn();
   void work(WallTime now);
   bool prepare_targets(const std::vector<Outgoing>& records);
   void refuse_all_to(const std::string& topic, const std::string& reason,
@@ -182,6 +198,8 @@ class Member {
   Retry transact_;          // No transaction before.
   Retry find_;              // No partition is taken over further before.
   bool needs_renewal_ = false;
+  bool is_careful_ = false;  // A record is refused, and is not known yet.
+  Source last_served_{};
   bool asked_in_vain_ = false;                  // In this step.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
 };

@@ -66,7 +66,6 @@ void Counts::add(const Counts& more) {
 struct Partition::Planning {
   WallTime now;
   Work work;
-  std::size_t bytes = 0;
   std::map<std::string, std::optional<Offset>> ids{};  // Of the changes.
 };
 
@@ -98,11 +97,14 @@ void Partition::begin(Offset next, WallTime now) {
     arrived_bytes_ -= arrived_.front().body.size();
     arrived_.pop_front();
   }
+  // What Kafka refuses it refuses after a take-over too.
+  std::erase_if(refused_, [&](const auto& each) {
+    return each.first < next && pending_.find(each.first) == nullptr;
+  });
 }
 
 void Partition::forget() {
   pending_.clear();
-  refused_.clear();
 }
 
 void Partition::arrive(SourceRecord record) {
@@ -117,7 +119,11 @@ std::optional<WallTime> Partition::next_due() const {
 }
 
 void Partition::refuse(Offset offset, std::string reason) {
-  refused_[offset] = std::move(reason);
+  refused_[offset] = {std::move(reason)};
+}
+
+void Partition::refuse_invalid(Offset offset, std::string reason) {
+  refused_[offset] = {std::move(reason), true};
 }
 
 Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits) const {
@@ -125,14 +131,14 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits) const
   Work& work = planning.work;
   work.next = next_;
   for (const auto& record : arrived_) {
-    if (work.taken >= limits.arrivals || planning.bytes >= limits.bytes ||
-        pending_.bytes() + planning.bytes >= limits.pending_bytes) {
+    if (work.taken >= limits.arrivals || planning.work.bytes >= limits.bytes ||
+        pending_.bytes() + planning.work.bytes >= limits.pending_bytes) {
       break;
     }
     take(record, planning);
     ++work.taken;
     work.next = record.offset + 1;
-    planning.bytes += record.body.size();
+    planning.work.bytes += record.body.size();
   }
   work.counts.taken = work.taken;
   if (may_deliver) deliver_due(last_due(planning, limits), planning, limits);
@@ -179,7 +185,7 @@ void Partition::take(const SourceRecord& source, Planning& planning) const {
   const auto invalid = [&](std::string reason) {
     make_invalid(*record, source.timestamp, source.offset, std::move(reason), planning);
   };
-  if (refused != refused_.end()) return invalid(refused->second);
+  if (refused != refused_.end()) return invalid(refused->second.reason);
   const auto schedule = delay::read_schedule(*record, {}, arrived, planning.now);
   if (!schedule) return invalid(schedule.error().message);
   const std::string id(schedule->id);
@@ -237,8 +243,17 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
                .offset = offset};
   for (const auto& header : record.headers)
     out.headers.push_back({std::string(header.name), copy_of(header.value)});
+  if (const auto refused = refused_.find(offset);
+      refused != refused_.end() && refused->second.is_bare) {
+    reason += fmt::format("; the record of {} at {} has a key of {} bytes and a value of {} bytes",
+                          source_.text(), offset, out.key ? out.key->size() : 0,
+                          out.value ? out.value->size() : 0);
+    out.key.reset();
+    out.value.reset();
+    out.headers.clear();
+  }
   out.headers.push_back({std::string(error_header), text_buffer(reason)});
-  planning.bytes += out.bytes();
+  planning.work.bytes += out.bytes();
   planning.work.records.push_back(std::move(out));
   ++planning.work.counts.invalid;
 }
@@ -246,7 +261,7 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
 // The last due time that may be delivered.  When records stay behind that have arrived, a
 // cancellation may be among them, and one that is due earlier.
 WallTime Partition::last_due(const Planning& planning, const Limits& limits) const {
-  const bool is_full = pending_.bytes() + planning.bytes >= limits.pending_bytes;
+  const bool is_full = pending_.bytes() + planning.work.bytes >= limits.pending_bytes;
   if (planning.work.taken == arrived_.size() || is_full) return planning.now;
   const WallTime next = arrived_[planning.work.taken].timestamp;
   return to_ms(next) < 0 ? planning.now : std::min(planning.now, next);
@@ -263,7 +278,7 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
   std::ranges::sort(due);
   if (due.size() > limits.deliveries) due.resize(limits.deliveries);
   for (const auto& [time, offset] : due) {
-    if (planning.bytes >= 2 * limits.bytes) break;
+    if (planning.work.bytes >= 2 * limits.bytes) break;
     const auto changed = planning.work.changes.find(offset);
     // A copy: the change is overwritten with what becomes of the record.
     if (changed != planning.work.changes.end()) {
@@ -281,7 +296,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
   const auto body = delay::PendingRecordBody::parse(record.body);
   TARRY_ASSERT(body.has_value(), "a pending record was read whole before it was kept");
   if (const auto refused = refused_.find(offset); refused != refused_.end())
-    return make_invalid(body->record, body->original, offset, refused->second, planning);
+    return make_invalid(body->record, body->original, offset, refused->second.reason, planning);
   if (record.expires <= planning.now) {
     ++planning.work.counts.expired;
     return;
@@ -320,7 +335,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
         {std::string(delay::header::schedule_handle), text_buffer(handle_of(source_, offset))});
     planning.work.delivered_due.push_back(due);
   }
-  planning.bytes += out.bytes();
+  planning.work.bytes += out.bytes();
   planning.work.records.push_back(std::move(out));
   ++planning.work.counts.delivered;
 }

@@ -94,6 +94,7 @@ struct Work {
   std::map<Offset, Change> changes;
   std::vector<WallTime> delivered_due;  // The due time of each scheduled record that is delivered.
   Counts counts;
+  std::size_t bytes = 0;  // Of the bound.
 
   bool empty() const { return taken == 0 && records.empty() && changes.empty(); }
 };
@@ -115,6 +116,8 @@ class Partition {
   void apply(Work&& work);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.
   void refuse(Offset offset, std::string reason);
+  // Nor does NAME.invalid take it: the next plan sends only the error there.
+  void refuse_invalid(Offset offset, std::string reason);
 
   const Source& source() const { return source_; }
   const PendingRecords& pending() const { return pending_; }
@@ -130,6 +133,10 @@ class Partition {
 
  private:
   struct Planning;
+  struct Refusal {
+    std::string reason;
+    bool is_bare = false;  // Without the record.
+  };
 
   void take(const SourceRecord& source, Planning& planning) const;
   void take_id(const std::string& id, Planning& planning, std::uint64_t& count) const;
@@ -147,8 +154,8 @@ class Partition {
   std::deque<SourceRecord> arrived_;
   std::size_t arrived_bytes_ = 0;
   Offset next_ = -1;
-  WallTime running_since_{};               // For missed runs of recurring records.
-  std::map<Offset, std::string> refused_;  // With the reason.
+  WallTime running_since_{};  // For missed runs of recurring records.
+  std::map<Offset, Refusal> refused_;
 };
 
 }  // namespace tarry::relay

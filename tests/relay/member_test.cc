@@ -40,6 +40,31 @@ class RefusingCluster final : public ModelCluster {
     return fail(Errc::io, "no leader");
   }
 
+  Transacted transact(const Transaction& transaction) override {
+    if (std::exchange(first_is_careful, false)) {
+      is_careful = true;
+      Transacted done;
+      done.outcome = Outcome::aborted;
+      done.is_careful = true;
+      done.error = "a record is refused";
+      return done;
+    }
+    if (std::exchange(is_careful, false))
+      largest_careful = std::max(largest_careful, transaction.records.size());
+    for (std::size_t i = 0; i < transaction.records.size(); ++i) {
+      const auto& value = transaction.records[i].value;
+      if (too_large.empty() || !value || as_text(*value) != too_large) continue;
+      Transacted done;
+      done.outcome = Outcome::aborted;
+      done.refused.emplace_back(i, "too large");
+      return done;
+    }
+    return ModelCluster::transact(transaction);
+  }
+
+  std::string too_large;  // This value.
+  bool first_is_careful = false, is_careful = false;
+  std::size_t largest_careful = 0;
   std::set<std::string> bad_sources, bad_targets;
   std::set<Source> without_leader;
   int asked_in_vain = 0;
@@ -187,6 +212,78 @@ TEST_CASE("a partition with a row of a newer version is not owned") {
   one.steps(50);
   CHECK(one.in("o") == "");
   CHECK(one.member.status().stalled.contains("newer"));
+}
+
+TEST_CASE("pages of pending records show each once, in due order, across partitions") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
+  one.steps(10);
+  for (int i = 0; i < 10; ++i)  // Pairs of one due time, in both partitions.
+    one.send({"o.delayed", i % 2}, std::to_string(i), {{"x-delay", std::to_string(90 - i / 4)}});
+  one.steps(2);
+  const auto all = [](const Source&, Offset, const Pending&) { return true; };
+  std::vector<PendingPlace> seen;
+  std::optional<PendingPlace> after;
+  do {
+    const auto page = one.member.pending(all, after, 3);
+    for (const auto& each : page.records)
+      seen.push_back({each.record.due, each.source, each.offset});
+    after = page.next;
+  } while (after);
+  CHECK(seen.size() == 10);
+  CHECK(std::ranges::is_sorted(seen));
+  CHECK(std::ranges::adjacent_find(seen) == seen.end());
+}
+
+TEST_CASE("a page ends with large records, or when few of them are wanted, and the next goes on") {
+  OneMember one;
+  one.steps(10);
+  for (int i = 0; i < 3; ++i)
+    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'), {{"x-delay", "1h"}});
+  one.steps(10);
+  const auto page = one.member.pending([](const Source&, Offset, const Pending&) { return true; },
+                                       std::nullopt, 100);
+  CHECK(page.records.size() == 2);
+  REQUIRE(page.next.has_value());
+  CHECK(one.member.pending([](const Source&, Offset, const Pending&) { return true; }, page.next, 9)
+            .records.size() == 1);
+}
+
+TEST_CASE("a record that no topic takes leaves its error in NAME.invalid and stops nothing") {
+  OneMember one;
+  one.cluster.too_large = "a";
+  one.send({"o.delayed", 0}, "a");
+  one.send({"o.delayed", 0}, "b");
+  one.steps(30);
+  CHECK(one.in("o") == "b");
+  CHECK(one.in("o.delayed.invalid") == "null");
+  const auto& headers = one.kafka.logs[{"o.delayed.invalid", 0}].back().record.headers;
+  REQUIRE(headers.size() == 1);
+  CHECK(
+      as_text(*headers[0].value)
+          .ends_with("the record of o.delayed-0 at 0 has a key of 1 bytes and a value of 1 bytes"));
+}
+
+TEST_CASE("while a record is refused that is not known yet, transactions are small") {
+  OneMember one;
+  one.steps(10);
+  for (int i = 0; i < 1'000; ++i) one.send({"o.delayed", 0}, std::to_string(i));
+  one.cluster.first_is_careful = true;
+  one.steps(150);
+  CHECK(one.cluster.largest_careful <= 200);
+  CHECK(one.cluster.largest_careful > 0);
+  CHECK(one.in("o").ends_with("998 999"));
+}
+
+TEST_CASE("a busy partition leaves room in the transactions for the others") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
+  one.steps(10);
+  for (int i = 0; i < 40; ++i) {
+    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
+    if (i == 3) one.send({"o.delayed", 1}, "small", {{"x-deliver-to", "other"}});
+    one.step();
+    if (i >= 6) break;
+  }
+  CHECK(one.in("other") == "small");
 }
 
 }  // namespace tarry::relay
