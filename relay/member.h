@@ -27,6 +27,10 @@
 //   - A log that is stuck behind an open transaction for stuck_after is freed: the producers that
 //     are named with the last offset are fenced.
 //
+//   - What is wrong with one source, or with the leader of one partition, keeps that one from being
+//     taken over, and nothing else: it waits with a reason and is tried again.
+//   - Partitions take turns: each transaction begins behind the one that was served last.
+//
 // step() is called on one thread; the views may be called on any: a lock guards what they show.
 
 #include <algorithm>
