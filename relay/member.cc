@@ -520,7 +520,7 @@ PendingPage Member::pending(const Wanted& wanted, const std::optional<PendingPla
       page.records.push_back({place.source, place.offset, record});
     }
     if (page.records.size() >= limit || ++looked >= max_looked || bytes >= max_shown_bytes) {
-      page.next = std::move(place);
+      page.next = place;
       break;
     }
     if (++at != pending.by_due().end()) next[{at->first, place.source, at->second}] = at;
