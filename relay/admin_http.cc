@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <list>
 #include <string_view>
 #include <utility>
@@ -102,7 +103,13 @@ std::string answer_to(std::string_view head, const AdminHttp::Handler& handler) 
     return http_text({405, R"({"error":"the relay's admin answers GET and HEAD alone"})"}, true);
   const HttpAsked asked{std::string(first.substr(method_end + 1, target_end - method_end - 1)),
                         header_in(head, "Host")};
-  return http_text(handler(asked), method == "GET");
+  try {
+    return http_text(handler(asked), method == "GET");
+  } catch (
+      const std::exception& wrong) {  // No memory, say: the member goes on without this answer.
+    log_error("relay", "admin: {}: {}", printable(asked.target), wrong.what());
+    return http_text({503, R"({"error":"the member could not make this answer"})"}, true);
+  }
 }
 
 // False: the connection is over.
@@ -193,11 +200,14 @@ void AdminHttp::start(Handler handler) {
 
 void AdminHttp::run() {
   std::list<HttpConnection> connections;
+  Steady::time_point accept_at{};
   for (;;) {
-    std::vector<pollfd> waiting{{wake_[0], POLLIN, 0}, {listener_, POLLIN, 0}};
+    const bool accepts = Steady::now() >= accept_at;
+    // poll() leaves a negative one out.
+    std::vector<pollfd> waiting{{wake_[0], POLLIN, 0}, {accepts ? listener_ : -1, POLLIN, 0}};
     for (const auto& each : connections)
       waiting.push_back({each.socket, static_cast<short>(each.out.empty() ? POLLIN : POLLOUT), 0});
-    ::poll(waiting.data(), waiting.size(), connections.empty() ? -1 : 1'000);
+    ::poll(waiting.data(), waiting.size(), connections.empty() && accepts ? -1 : 1'000);
     if (waiting[0].revents != 0) return;
     std::size_t at = 2;
     for (auto each = connections.begin(); each != connections.end(); ++at) {
@@ -207,7 +217,12 @@ void AdminHttp::run() {
     }
     if (waiting[1].revents == 0) continue;
     const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (socket < 0) continue;
+    if (socket < 0) {
+      // Without a descriptor the listener would be ready again at once.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+        accept_at = Steady::now() + std::chrono::seconds{1};
+      continue;
+    }
     if (connections.size() >= max_connections) connections.pop_front();
     connections.emplace_back(socket, Steady::now() + request_timeout);
   }

@@ -131,20 +131,17 @@ struct Question {
   std::optional<std::string> topic, id;
   std::optional<PartitionIndex> partition;
   std::size_t limit = default_listed;
-  // The place behind which the page begins: due, topic, partition, offset.
-  std::optional<std::tuple<std::int64_t, std::string, PartitionIndex, Offset>> after;
+  std::optional<PendingPlace> after;  // The page begins behind it.
 
-  bool wants(const Source& source, Offset offset, const Pending& record) const {
+  bool wants(const Source& source, const Pending& record) const {
     return (!topic || source.topic == *topic) && (!partition || source.partition == *partition) &&
-           (!id || matches_glob(*id, record.id)) &&
-           (!after ||
-            *after < std::tuple(to_ms(record.due), source.topic, source.partition, offset));
+           (!id || matches_glob(*id, record.id));
   }
 };
 
-std::string next_text(const PendingShown& shown) {
-  return fmt::format("{}.{}.{}.{}", to_ms(shown.record.due), shown.source.partition, shown.offset,
-                     shown.source.topic);
+std::string next_text(const PendingPlace& place) {
+  return fmt::format("{}.{}.{}.{}", to_ms(place.due), place.source.partition, place.offset,
+                     place.source.topic);
 }
 
 // False: the value is wrong.
@@ -157,7 +154,7 @@ bool set_after(Question& question, std::string_view value) {
   const auto partition = number_of<PartitionIndex>(value.substr(first + 1, second - first - 1));
   const auto offset = number_of<Offset>(value.substr(second + 1, third - second - 1));
   if (!due || !partition || !offset) return false;
-  question.after = {*due, std::string(value.substr(third + 1)), *partition, *offset};
+  question.after = {from_ms(*due), {std::string(value.substr(third + 1)), *partition}, *offset};
   return true;
 }
 
@@ -238,14 +235,14 @@ HttpAnswer AdminServer::delayed(const std::string& path, const std::string& quer
     if (const auto wrong = set_parameter(question, name, *value); !wrong.empty())
       return refuse(400, wrong);
   }
-  const auto wanted = [&](const Source& source, Offset offset, const Pending& record) {
-    return question.wants(source, offset, record);
+  const auto wanted = [&](const Source& source, Offset, const Pending& record) {
+    return question.wants(source, record);
   };
   if (path == "/delayed/count") return {200, dump({{"pending", member_.count(wanted)}})};
-  const auto records = member_.pending(wanted, question.limit);
+  const auto page = member_.pending(wanted, question.after, question.limit);
   Json json{{"records", Json::array()}, {"next", nullptr}};
-  for (const auto& record : records) json["records"].push_back(record_json(record));
-  if (records.size() == question.limit) json["next"] = next_text(records.back());
+  for (const auto& record : page.records) json["records"].push_back(record_json(record));
+  if (page.next) json["next"] = next_text(*page.next);
   return {200, dump(json)};
 }
 

@@ -6,8 +6,7 @@
 //   source      orders.delayed-3                     records to be delayed, read committed
 //   state       relay-pending-orders.delayed-3       compacted: handle -> pending record
 //   target      orders                               what is due
-//   invalid     orders.delayed.invalid-3             records that cannot be understood, with
-//   x-error
+//   invalid     orders.delayed.invalid-3             what cannot be understood, with x-error
 //
 // Everything is called on one thread, and nothing of the consumer group happens but in poll().  So
 // no transaction is open while partitions come and go, and the generation with which transact()
@@ -114,6 +113,9 @@ struct Transacted {
   // Records that Kafka will never take, by their index, with the reason.  The outcome is `aborted`.
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::string error;  // Unless it is committed.
+  // Some record is refused, and the next attempt finds out which: it should be small.
+  bool is_careful = false;
+  bool is_fenced = false;  // The group did not take the offsets; no record was sent.
 };
 
 class Cluster {

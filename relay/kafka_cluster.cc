@@ -19,12 +19,13 @@ namespace {
 constexpr std::size_t max_polled = 5'000;
 constexpr std::size_t max_rows_polled = 20'000;
 constexpr milliseconds stable_offset_wait{300};
+// For the end of a partition, whose leader may be away: less than what Member takes for a stall.
+constexpr milliseconds end_wait{800};
 // How many partitions are asked for one by one when some offset is not stable.
 constexpr std::size_t max_single_questions = 10;
 constexpr int commit_attempts = 4;
 constexpr unsigned index_bits = 24;  // Of the records of one transaction.
 constexpr std::string_view metadata_mark = "tarry-relay/1 ";
-constexpr std::string_view state_mark = "-pending-";
 
 // librdkafka takes what begins with ^ for a regular expression.
 std::string regex_of(std::string_view glob) {
@@ -85,25 +86,27 @@ Part part_of(const std::optional<Buffer>& bytes) {
   return {const_cast<std::uint8_t*>(bytes->empty() ? &nothing : bytes->data()), bytes->size()};
 }
 
-bool is_refusal(rd_kafka_resp_err_t error) {
+bool is_refusal(rd_kafka_resp_err_t error, Outgoing::Kind kind) {
+  // Without the right to write its own topics the relay has to wait for it.
+  if (error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED) return kind == Outgoing::Kind::target;
   return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
          error == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE ||
          error == RD_KAFKA_RESP_ERR_INVALID_MSG || error == RD_KAFKA_RESP_ERR_INVALID_RECORD ||
-         error == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP ||
-         error == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+         error == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP;
 }
 
 }  // namespace
 
 // The delivery reports of the records that are produced together, by their index.
 struct KafkaCluster::Reports {
+  std::span<const Outgoing> records{};
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::string failed;  // For another reason.
 
   void add(std::size_t index, rd_kafka_resp_err_t error) {
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return;
     const auto text = fmt::format("{}: {}", rd_kafka_err2name(error), rd_kafka_err2str(error));
-    if (is_refusal(error)) {
+    if (is_refusal(error, records[index].kind)) {
       refused.emplace_back(index, text);
     } else {
       failed = text;
@@ -174,8 +177,11 @@ Result<KafkaClient> KafkaCluster::open_producer(const std::string& transactional
       // 100 ms that is most of the lag.
       "retry.backoff.ms=5",
       // The first record of a topic waits for its leader.
-      "topic.metadata.refresh.fast.interval.ms=20", "linger.ms=2", "message.max.bytes=100000000",
-      "queue.buffering.max.messages=200000", "queue.buffering.max.kbytes=262144"};
+      "topic.metadata.refresh.fast.interval.ms=20",
+      // So is the first one of a new partition.
+      "topic.metadata.refresh.interval.ms=5000", "linger.ms=2", "message.max.bytes=100000000",
+      "compression.type=lz4", "queue.buffering.max.messages=200000",
+      "queue.buffering.max.kbytes=262144"};
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   properties.emplace_back("enable.idempotence=true");
   // As the Java client does it.
@@ -264,7 +270,7 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
     error.reset(rd_kafka_incremental_assign(group_.get(), partitions));
     polled_.assigned.insert(polled_.assigned.end(), sources.begin(), sources.end());
     polled_.changed = true;
-    is_paused_ = false;  // The new ones are not.
+    (is_paused_ ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(group_.get(), partitions);
   } else {
     error.reset(rd_kafka_incremental_unassign(group_.get(), partitions));
     const auto is_lost = [&](const Source& source) {
@@ -463,7 +469,7 @@ Result<Offset> KafkaCluster::end_of(rd_kafka_t* client, const std::string& topic
                                     PartitionIndex partition) {
   std::int64_t low = 0, high = 0;
   const auto error = rd_kafka_query_watermark_offsets(client, topic.c_str(), partition, &low, &high,
-                                                      in_ms(options_.timeout));
+                                                      in_ms(end_wait));
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::io, error_text(error, fmt::format("{}-{}", topic, partition)));
   return high;
@@ -506,20 +512,23 @@ void KafkaCluster::on_report(const rd_kafka_message_t& message) {
 bool KafkaCluster::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
                            Reports& reports) {
   reports_ = &reports;
+  reports.records = records;
   ++round_;
+  const auto until = std::chrono::steady_clock::now() + options_.timeout;
   for (std::size_t i = 0; i < records.size(); ++i) {
     rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
     while ((error = produce_one(producer, records[i], round_ << index_bits | i)) ==
-           RD_KAFKA_RESP_ERR__QUEUE_FULL)
+               RD_KAFKA_RESP_ERR__QUEUE_FULL &&
+           std::chrono::steady_clock::now() < until)
       rd_kafka_poll(producer, 10);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
       reports.add(i, error);
       return false;
     }
-    if (is_careful_ &&
-        (rd_kafka_flush(producer, in_ms(options_.timeout)) != 0 || !reports.refused.empty())) {
-      return false;
-    }
+    if (!is_careful_) continue;
+    if (rd_kafka_flush(producer, in_ms(options_.timeout)) != 0)
+      reports.failed = "Kafka does not answer";
+    if (!reports.failed.empty() || !reports.refused.empty()) return false;
   }
   return true;
 }
@@ -585,13 +594,17 @@ Transacted KafkaCluster::commit(rd_kafka_t* producer, Reports& reports) {
   return done;
 }
 
-Transacted KafkaCluster::transact(const Transaction& transaction) {
+Transacted KafkaCluster::not_in_group() const {
   Transacted done;
-  if (generation_ < 0) {
-    done.outcome = Outcome::aborted;
-    done.error = fmt::format("this member is not in group {} now", options_.rules.group);
-    return done;
-  }
+  done.outcome = Outcome::aborted;
+  done.is_fenced = true;
+  done.error = fmt::format("this member is not in group {} now", options_.rules.group);
+  return done;
+}
+
+Transacted KafkaCluster::transact(const Transaction& transaction) {
+  if (generation_ < 0) return not_in_group();
+  Transacted done;
   rd_kafka_t* producer = producers_[turn_].get();
   turn_ = (turn_ + 1) % producers_.size();
   if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
@@ -605,6 +618,7 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
           producer, offsets.get(), metadata_.get(), in_ms(options_.timeout)));
       error) {
     done.error = error_text(error.get(), "offsets");
+    done.is_fenced = true;
     return abort(producer, std::move(done));
   }
   Reports reports;
@@ -618,7 +632,7 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
   }
   reports_ = nullptr;
   // Kafka refuses a batch for one of its records: the next attempt finds out which.
-  is_careful_ = !done.refused.empty() && !was_careful;
+  is_careful_ = done.is_careful = !done.refused.empty() && !was_careful;
   if (is_careful_) {
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();
@@ -627,6 +641,8 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
 }
 
 Transacted KafkaCluster::send(std::span<const Outgoing> records) {
+  // The transaction that follows would fail, and all would be sent again.
+  if (generation_ < 0) return not_in_group();
   Transacted done;
   Reports reports;
   const bool was_careful = is_careful_;
@@ -640,11 +656,15 @@ Transacted KafkaCluster::send(std::span<const Outgoing> records) {
   reports_ = nullptr;
   is_careful_ = false;
   if (is_produced && reports.refused.empty() && reports.failed.empty()) return done;
-  done.outcome = Outcome::aborted;
-  done.error = reports.failed;
+  // After a fatal error this sender sends nothing more: there must be a new one.
+  std::array<char, 256> why{};
+  const bool is_fatal =
+      rd_kafka_fatal_error(sender_.get(), why.data(), why.size()) != RD_KAFKA_RESP_ERR_NO_ERROR;
+  done.outcome = is_fatal ? Outcome::unknown : Outcome::aborted;
+  done.error = is_fatal ? why.data() : reports.failed;
   done.refused = std::move(reports.refused);
   if (!done.refused.empty() && !was_careful) {
-    is_careful_ = true;
+    is_careful_ = done.is_careful = true;
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();
   }

@@ -97,6 +97,7 @@ class KafkaCluster final : public Cluster {
   Result<Offset> end_of(rd_kafka_t* client, const std::string& topic, PartitionIndex partition);
   bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports);
   rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
+  Transacted not_in_group() const;
   Transacted abort(rd_kafka_t* producer, Transacted done);
   Transacted commit(rd_kafka_t* producer, Reports& reports);
   KafkaPartitions offsets_of(const Transaction& transaction) const;

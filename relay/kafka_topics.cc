@@ -55,14 +55,23 @@ struct AdminAnswer {
   KafkaEvent event{};
 };
 
+// It will be the same the next time, unless somebody changes something.
+bool is_final(rd_kafka_resp_err_t error) {
+  return error == RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION ||
+         error == RD_KAFKA_RESP_ERR_POLICY_VIOLATION ||
+         error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED ||
+         error == RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
+}
+
 Result<> result_of(const rd_kafka_topic_result_t** results, std::size_t count,
                    const std::string& topic, rd_kafka_resp_err_t fine) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto error = rd_kafka_topic_result_error(results[i]);
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR || error == fine) continue;
     const char* text = rd_kafka_topic_result_error_string(results[i]);
-    return fail(Errc::io, fmt::format("{}: {}: {}", topic, rd_kafka_err2name(error),
-                                      printable(text == nullptr ? "" : text)));
+    return fail(is_final(error) ? Errc::invalid : Errc::io,
+                fmt::format("{}: {}: {}", topic, rd_kafka_err2name(error),
+                            printable(text == nullptr ? "" : text)));
   }
   return {};
 }
@@ -205,7 +214,14 @@ Result<> KafkaTopics::ensure(const std::string& topic, const std::string& source
   if (!wanted) return std::unexpected(wanted.error());
   const auto partitions = partitions_of(topic);
   if (!partitions) return std::unexpected(partitions.error());
-  if (!*partitions) return create(topic, *wanted, {});
+  if (!*partitions) {
+    // What the source takes has to fit, with the headers that are added.
+    const auto configs = configs_of(source);
+    if (!configs) return std::unexpected(configs.error());
+    return create(topic, *wanted,
+                  {{"max.message.bytes",
+                    std::to_string(number_in(*configs, "max.message.bytes") + row_overhead)}});
+  }
   if (grow && **partitions < *wanted) return add_partitions(topic, *wanted);
   return {};
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <tuple>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +23,11 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 constexpr milliseconds look_again{20};
 constexpr milliseconds look_at_rows{1};
 constexpr milliseconds settle_again{5'000};
+// Of one page, under the lock.
+constexpr std::size_t max_looked = 100'000;
+constexpr std::size_t max_shown_bytes = 16u << 20;
+// Each is waited for by itself, within the time of a transaction.
+constexpr std::size_t careful_records = 100;
 
 }  // namespace
 
@@ -51,17 +56,18 @@ void Member::step(milliseconds longest) {
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   take_polled(std::move(polled), mono);
   if (needs_renewal_) {
-    if (mono < retry_at_) return;
+    if (!transact_.may(mono)) return;
     if (const auto renewed = cluster_.renew(); !renewed) return stall(renewed.error().message);
     needs_renewal_ = false;
     take_over_all();
   }
+  asked_in_vain_ = false;
   find_all(mono);
   for (auto& [source, held] : held_) {
     if (held.stage == Stage::loading) load(held, mono, now);
     if (held.stage == Stage::reading) read_to_end(held, mono);
   }
-  if (!needs_renewal_ && mono >= retry_at_) work(now);
+  if (!needs_renewal_ && transact_.may(mono)) work(now);
 }
 
 bool Member::has_room() const {
@@ -83,9 +89,9 @@ milliseconds Member::wait_time(milliseconds longest) const {
     if (const auto due = held.partition.next_due())
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
   }
-  if (mono < retry_at_) {
-    wait = std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(retry_at_ - mono)));
-  }
+  if (!transact_.may(mono))
+    wait =
+        std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(transact_.at() - mono)));
   return wait;
 }
 
@@ -100,6 +106,10 @@ void Member::take_polled(Polled polled, MonoTime mono) {
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
+  if (polled.changed) {
+    transact_.reset();
+    find_.reset();
+  }
   for (auto& [source, record] : polled.records) {
     if (const auto held = held_.find(source); held != held_.end())
       held->second.partition.arrive(std::move(record));
@@ -112,7 +122,13 @@ void Member::take_polled(Polled polled, MonoTime mono) {
     const auto held = held_.find(row.source);
     if (held == held_.end() || held->second.stage != Stage::loading) continue;
     held->second.stage_since = mono;
-    if (const auto loaded = held->second.partition.load_row(row.key, row.value); !loaded) {
+    const auto loaded = held->second.partition.load_row(row.key, row.value);
+    if (!loaded && loaded.error().code == Errc::unsupported) {
+      held->second.waits =
+          fmt::format("{}: a row of a newer tarry: {}",
+                      options_.rules.state_topic(row.source.topic), loaded.error().message);
+      log_error("relay", "{}", held->second.waits);
+    } else if (!loaded) {
       ++status_.damaged_rows;
       log_error("relay", "{}: a row is left out: {}", options_.rules.state_topic(row.source.topic),
                 loaded.error().message);
@@ -140,6 +156,7 @@ void Member::begin_take_over(Held& held, MonoTime mono) {
   held.since = mono;
   held.stage_since = mono;
   held.target = held.rows_end = -1;
+  held.waits.clear();
   held.partition.forget();
 }
 
@@ -168,32 +185,56 @@ void Member::free_log(Held& held, MonoTime mono) {
     log_warn("relay", "{}: {}", held.last_owner, settled.error().message);
 }
 
-void Member::find_all(MonoTime mono) {
-  if (mono < retry_at_) return;
-  std::vector<Source> sources, unprepared;
+// The topics of each source by themselves: one of them may be wrong.
+void Member::prepare(MonoTime mono) {
+  std::map<std::string, std::vector<Source>> topics;
   for (const auto& [source, held] : held_) {
-    if (held.stage != Stage::finding) continue;
-    sources.push_back(source);
-    if (!prepared_sources_.contains(source)) unprepared.push_back(source);
+    if (held.stage == Stage::finding && held.find.may(mono) && !prepared_sources_.contains(source))
+      topics[source.topic].push_back(source);
+  }
+  for (const auto& [topic, sources] : topics) {
+    if (const auto prepared = cluster_.prepare(sources); !prepared) {
+      for (const auto& source : sources) wait_with(held_.at(source), prepared.error().message);
+    } else {
+      prepared_sources_.insert(sources.begin(), sources.end());
+    }
+  }
+}
+
+void Member::find_all(MonoTime mono) {
+  if (!find_.may(mono)) return;
+  prepare(mono);
+  std::vector<Source> sources;
+  for (const auto& [source, held] : held_) {
+    if (held.stage == Stage::finding && held.find.may(mono) && prepared_sources_.contains(source))
+      sources.push_back(source);
   }
   if (sources.empty()) return;
-  if (!unprepared.empty()) {
-    if (const auto prepared = cluster_.prepare(unprepared); !prepared)
-      return stall(prepared.error().message);
-    prepared_sources_.insert(unprepared.begin(), unprepared.end());
-  }
   const auto committed = cluster_.committed(sources);
-  if (!committed) return stall(committed.error().message);
+  if (!committed) return find_failed(committed.error().message);
   std::vector<std::pair<Source, Committed>> stable;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     Held& held = held_.at(sources[i]);
     const Committed& each = (*committed)[i];
     held.last_owner = each.owner;
-    if (each.is_stable) {
-      stable.emplace_back(sources[i], each);
-    } else {
+    if (!each.is_stable) {
       free_log(held, mono);
+      continue;
     }
+    if (!each.next) {
+      // From the first transaction on there is an offset.
+      const auto end = cluster_.state_end(sources[i]);
+      if (!end) return wait_with(held, end.error().message);
+      if (*end > 0) {
+        wait_with(held, fmt::format("{}: group {} has no offset of it, though {} has rows: they "
+                                    "expired or were deleted; set them with kafka-consumer-groups "
+                                    "--reset-offsets",
+                                    sources[i].text(), options_.rules.group,
+                                    options_.rules.state_topic(sources[i].topic)));
+        continue;
+      }
+    }
+    stable.emplace_back(sources[i], each);
   }
   if (!stable.empty()) found(stable, mono);
 }
@@ -204,22 +245,32 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
   const auto done = cluster_.transact(transaction);
-  if (done.outcome != Outcome::committed) return failed(done, {});
+  if (done.outcome != Outcome::committed) {
+    failed(done, {});
+    return find_failed(done.error);
+  }
   for (const auto& [source, committed] : stable) {
-    const auto end = cluster_.state_end(source);
-    if (!end) return stall(end.error().message);
-    if (const auto started = cluster_.start_rows(source); !started)
-      return stall(started.error().message);
-    const std::lock_guard lock(mutex_);
     Held& held = held_.at(source);
+    const auto end = cluster_.state_end(source);
+    if (!end) return wait_with(held, end.error().message);
+    if (const auto started = cluster_.start_rows(source); !started)
+      return wait_with(held, started.error().message);
+    const std::lock_guard lock(mutex_);
+    held.waits.clear();
+    held.find.reset();
     held.stage = Stage::loading;
     held.stage_since = mono;
     held.committed = committed.next.value_or(0);
     held.target = *end;
   }
+  find_.reset();
+  transact_.reset();
+  const std::lock_guard lock(mutex_);
+  status_.stalled.clear();
 }
 
 void Member::load(Held& held, MonoTime mono, WallTime now) {
+  if (!held.waits.empty()) return;
   if (held.rows_end < held.target) return free_log(held, mono);
   cluster_.stop_rows(held.partition.source());
   const std::lock_guard lock(mutex_);
@@ -232,15 +283,20 @@ void Member::load(Held& held, MonoTime mono, WallTime now) {
 void Member::read_to_end(Held& held, MonoTime mono) {
   if (held.target < 0) {
     if (held.stage_since != MonoTime{} && mono - held.stage_since < look_again) return;
+    // One whose leader is away takes a while to say nothing: no other is asked in this step.
+    if (asked_in_vain_ || !held.find.may(mono)) return;
     const auto end = cluster_.source_end(held.partition.source());
+    if (!end) return wait_with(held, end.error().message);
     const std::lock_guard lock(mutex_);
+    held.waits.clear();
+    held.find.reset();
     held.stage_since = mono;
-    if (end) held.target = *end;
+    held.target = *end;
     return;
   }
   const bool was_read = std::max(held.partition.arrived_end(), held.read_end) >= held.target;
   // When no record can be taken in for lack of memory, only delivery makes room.
-  if (!status_.is_full && (!was_read || held.partition.arrived() > 0)) return;
+  if (!status_.is_full && (!was_read || held.partition.has_arrived_before(held.target))) return;
   const std::lock_guard lock(mutex_);
   held.stage = Stage::owned;
   held.took_ms = ms_between(held.since, mono);
@@ -248,26 +304,46 @@ void Member::read_to_end(Held& held, MonoTime mono) {
            *held.took_ms, held.partition.pending().size());
 }
 
+// The partitions whose records may be taken in, behind the one that was served last: a busy one
+// leaves nothing for the others in its transaction.
+std::vector<Member::Held*> Member::in_turn() {
+  std::vector<Held*> all;
+  std::size_t first = 0;
+  for (auto& [source, held] : held_) {
+    if (held.stage != Stage::reading && held.stage != Stage::owned) continue;
+    if (source <= last_served_) ++first;
+    all.push_back(&held);
+  }
+  std::ranges::rotate(all, all.begin() + static_cast<std::ptrdiff_t>(first));
+  return all;
+}
+
 void Member::work(WallTime now) {
   Transaction transaction;
   std::vector<std::pair<Held*, Work>> works;
   Limits left = options_.limits;
+  if (is_careful_) {
+    left.arrivals = std::min(left.arrivals, careful_records);
+    left.deliveries = std::min(left.deliveries, careful_records);
+  }
   std::size_t pending_bytes = 0;
   for (const auto& [source, held] : held_) pending_bytes += held.partition.pending().bytes();
   bool is_full = false;
-  for (auto& [source, held] : held_) {
-    if (held.stage != Stage::reading && held.stage != Stage::owned) continue;
+  for (Held* each_held : in_turn()) {
+    Held& held = *each_held;
     const std::size_t own = held.partition.pending().bytes();
     Limits limits = left;
     limits.pending_bytes = options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
     Work each = held.partition.plan(now, held.stage == Stage::owned, limits);
-    is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0);
+    is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0 &&
+                          left.bytes > 0);
     if (each.empty()) continue;
+    left.bytes -= std::min(left.bytes, each.bytes);
     left.arrivals -= std::min(left.arrivals, each.taken);
     left.deliveries -= std::min<std::size_t>(left.deliveries, each.counts.delivered);
-    transaction.offsets.push_back({source, each.next});
+    transaction.offsets.push_back({held.partition.source(), each.next});
     std::ranges::move(each.records, std::back_inserter(transaction.records));
     each.records.clear();
     works.emplace_back(&held, std::move(each));
@@ -281,7 +357,9 @@ void Member::work(WallTime now) {
                 "until some are delivered",
                 pending_bytes, options_.limits.pending_bytes);
   }
-  if (works.empty() || !prepare_targets(transaction.records)) return;
+  if (works.empty()) return;
+  last_served_ = works.back().first->partition.source();
+  if (!prepare_targets(transaction.records)) return;
   if (options_.delivery == Delivery::at_least_once && !send_first(transaction)) return;
   const auto done = cluster_.transact(transaction);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
@@ -289,6 +367,8 @@ void Member::work(WallTime now) {
   const MonoTime mono = clock_.mono();
   const std::lock_guard lock(mutex_);
   status_.stalled.clear();
+  transact_.reset();
+  is_careful_ = false;
   ++status_.transactions;
   for (auto& [held, each] : works) {
     status_.counts.add(each.counts);
@@ -303,14 +383,30 @@ void Member::work(WallTime now) {
 
 bool Member::prepare_targets(const std::vector<Outgoing>& records) {
   for (const auto& record : records) {
-    if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(record.topic)) continue;
+    const std::pair target(record.topic, record.source);
+    if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
     if (const auto prepared = cluster_.prepare_target(record.topic, record.source); !prepared) {
-      stall(prepared.error().message);
+      if (prepared.error().code == Errc::invalid) {
+        refuse_all_to(record.topic, prepared.error().message, records);
+      } else {
+        stall(prepared.error().message);
+      }
       return false;
     }
-    prepared_targets_.insert(record.topic);
+    prepared_targets_.insert(target);
   }
   return true;
+}
+
+// There will never be such a topic: its records go to NAME.invalid.
+void Member::refuse_all_to(const std::string& topic, const std::string& reason,
+                           const std::vector<Outgoing>& records) {
+  log_warn("relay", "{}: {}", topic, reason);
+  const std::lock_guard lock(mutex_);
+  for (const auto& record : records) {
+    if (record.kind == Outgoing::Kind::target && record.topic == topic)
+      held_.at(record.source).partition.refuse(record.offset, reason);
+  }
 }
 
 // At least once: the records go to their targets before the transaction that forgets them.
@@ -331,16 +427,22 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
     const std::lock_guard lock(mutex_);
     ++status_.aborted;
   }
-  prepared_targets_.clear();  // One of them may have been deleted.
+  if (!done.is_fenced) prepared_targets_.clear();  // One of them may have been deleted.
+  is_careful_ = is_careful_ || done.is_careful;
   needs_renewal_ = needs_renewal_ || done.outcome == Outcome::unknown;
   for (const auto& [index, reason] : done.refused) {
     const Outgoing& record = records.at(index);
-    if (record.kind == Outgoing::Kind::invalid)
-      return stall(fmt::format("{} refuses the record of {} at {}: {}", record.topic,
-                               record.source.text(), record.offset, reason));
+    const std::string why = fmt::format("{} refuses it: {}", record.topic, reason);
+    const bool is_invalid = record.kind == Outgoing::Kind::invalid;
+    // Not even the error alone.
+    if (is_invalid && !record.key && !record.value && record.headers.size() == 1) return stall(why);
     const std::lock_guard lock(mutex_);
-    held_.at(record.source)
-        .partition.refuse(record.offset, fmt::format("{} refuses it: {}", record.topic, reason));
+    Partition& partition = held_.at(record.source).partition;
+    if (is_invalid) {
+      partition.refuse_invalid(record.offset, why);
+    } else {
+      partition.refuse(record.offset, why);
+    }
   }
   if (done.refused.empty()) stall(done.error);
 }
@@ -349,7 +451,24 @@ void Member::stall(std::string why) {
   const std::lock_guard lock(mutex_);
   if (status_.stalled != why) log_warn("relay", "no progress: {}", why);
   status_.stalled = std::move(why);
-  retry_at_ = clock_.mono() + options_.retry;
+  transact_.failed(clock_.mono(), options_);
+}
+
+// Nothing is taken over further for a while; what is owned goes on.
+void Member::find_failed(std::string why) {
+  const std::lock_guard lock(mutex_);
+  if (status_.stalled != why) log_warn("relay", "nothing is taken over: {}", why);
+  status_.stalled = std::move(why);
+  find_.failed(clock_.mono(), options_);
+}
+
+// The others go on without it.
+void Member::wait_with(Held& held, std::string why) {
+  const std::lock_guard lock(mutex_);
+  if (held.waits != why) log_error("relay", "{} waits: {}", held.partition.source().text(), why);
+  held.waits = std::move(why);
+  held.find.failed(clock_.mono(), options_);
+  asked_in_vain_ = true;
 }
 
 MemberStatus Member::status() const {
@@ -360,6 +479,7 @@ MemberStatus Member::status() const {
                                  held.partition.arrived(), held.partition.next(),
                                  held.partition.next_due(), held.took_ms});
     if (held.stage == Stage::owned) ++status.owned;
+    if (status.stalled.empty()) status.stalled = held.waits;
     status.pending_bytes += held.partition.pending().bytes();
   }
   status.lag = lag_.distribution(clock_.mono()).recent;
@@ -373,24 +493,39 @@ bool Member::is_ready() const {
          });
 }
 
-std::vector<PendingShown> Member::pending(const Wanted& wanted, std::size_t limit) const {
+PendingPage Member::pending(const Wanted& wanted, const std::optional<PendingPlace>& after,
+                            std::size_t limit) const {
+  using Places = PendingRecords::ByDue;
+  using Offsets = std::numeric_limits<Offset>;
+  PendingPage page;
   const std::lock_guard lock(mutex_);
-  std::vector<PendingShown> all;
+  // The next one of each partition.
+  std::map<PendingPlace, Places::const_iterator> next;
   for (const auto& [source, held] : held_) {
-    std::size_t found = 0;
-    for (const auto& [due, offset] : held.partition.pending().by_due()) {
-      if (found >= limit) break;
-      const Pending& record = *held.partition.pending().find(offset);
-      if (!wanted(source, offset, record)) continue;
-      all.push_back({source, offset, record});
-      ++found;
-    }
+    const Places& places = held.partition.pending().by_due();
+    auto first = places.begin();
+    if (after && source == after->source) first = places.upper_bound({after->due, after->offset});
+    if (after && source < after->source) first = places.upper_bound({after->due, Offsets::max()});
+    if (after && source > after->source) first = places.lower_bound({after->due, Offsets::min()});
+    if (first != places.end()) next[{first->first, source, first->second}] = first;
   }
-  std::ranges::sort(all, [](const PendingShown& a, const PendingShown& b) {
-    return std::tie(a.record.due, a.source, a.offset) < std::tie(b.record.due, b.source, b.offset);
-  });
-  if (all.size() > limit) all.resize(limit);
-  return all;
+  std::size_t looked = 0, bytes = 0;
+  while (!next.empty()) {
+    auto [place, at] = std::move(*next.begin());
+    next.erase(next.begin());
+    const PendingRecords& pending = held_.at(place.source).partition.pending();
+    const Pending& record = *pending.find(place.offset);
+    if (wanted(place.source, place.offset, record)) {
+      bytes += record.bytes();
+      page.records.push_back({place.source, place.offset, record});
+    }
+    if (page.records.size() >= limit || ++looked >= max_looked || bytes >= max_shown_bytes) {
+      page.next = place;
+      break;
+    }
+    if (++at != pending.by_due().end()) next[{at->first, place.source, at->second}] = at;
+  }
+  return page;
 }
 
 std::size_t Member::count(const Wanted& wanted) const {

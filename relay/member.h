@@ -25,11 +25,15 @@
 //   - Nothing changes here but by a transaction that is known to be committed.  When that is not
 //     known the producers are made anew, which settles it, and all partitions are taken over again.
 //   - A log that is stuck behind an open transaction for stuck_after is freed: the producers that
-//   are
-//     named with the last offset are fenced.
+//     are named with the last offset are fenced.
+//
+//   - What is wrong with one source, or with the leader of one partition, keeps that one from being
+//     taken over, and nothing else: it waits with a reason and is tried again.
+//   - Partitions take turns: each transaction begins behind the one that was served last.
 //
 // step() is called on one thread; the views may be called on any: a lock guards what they show.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -60,7 +64,9 @@ struct MemberOptions {
   // A member that was away longer reads the sources to their ends before it delivers.
   std::chrono::milliseconds stall{1'000};
   std::chrono::milliseconds stuck_after{1'000};
-  std::chrono::milliseconds retry{200};  // After a failure.
+  // After a failure; doubled with each that follows.
+  std::chrono::milliseconds retry{200};
+  std::chrono::milliseconds longest_retry{10'000};
 };
 
 enum class Stage { finding, loading, reading, owned };
@@ -87,10 +93,40 @@ struct MemberStatus {
   Histogram lag;  // From the due time to the commit.
 };
 
+// When something that failed may be tried again.
+class Retry {
+ public:
+  bool may(MonoTime mono) const { return mono >= at_; }
+  MonoTime at() const { return at_; }
+  void failed(MonoTime mono, const MemberOptions& options) {
+    wait_ = std::clamp(2 * wait_, options.retry, options.longest_retry);
+    at_ = mono + wait_;
+  }
+  void reset() { *this = {}; }
+
+ private:
+  MonoTime at_{};
+  std::chrono::milliseconds wait_{};
+};
+
+// Pending records are shown in this order.
+struct PendingPlace {
+  WallTime due{};
+  Source source;
+  Offset offset = 0;
+
+  auto operator<=>(const PendingPlace&) const = default;
+};
+
 struct PendingShown {
   Source source;
   Offset offset = 0;
   Pending record;
+};
+
+struct PendingPage {
+  std::vector<PendingShown> records;
+  std::optional<PendingPlace> next;  // There may be more behind it.
 };
 
 class Member {
@@ -107,8 +143,9 @@ class Member {
   bool is_ready() const;
   // Chooses without a copy of the record.
   using Wanted = std::function<bool(const Source&, Offset, const Pending&)>;
-  // The first `limit` of those that are wanted, in due order.
-  std::vector<PendingShown> pending(const Wanted& wanted, std::size_t limit) const;
+  // The first `limit` of those that are wanted; fewer when they are large, or rare.
+  PendingPage pending(const Wanted& wanted, const std::optional<PendingPlace>& after,
+                      std::size_t limit) const;
   std::size_t count(const Wanted& wanted) const;
 
  private:
@@ -125,21 +162,29 @@ class Member {
     std::string last_owner{};
     Offset read_end = -1;  // The source was read to here, as Kafka said,
     Offset rows_end = -1;  // and so were the rows.
+    std::string waits;     // Why nothing is done with it; empty: nothing is wrong.
+    Retry find{};
   };
 
   void take_polled(Polled polled, MonoTime mono);
   void begin_take_over(Held& held, MonoTime mono);
   void take_over_all();
   void find_all(MonoTime mono);
+  void prepare(MonoTime mono);
   void found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono);
   void load(Held& held, MonoTime mono, WallTime now);
   void free_log(Held& held, MonoTime mono);
   void read_to_end(Held& held, MonoTime mono);
+  std::vector<Held*> in_turn();
   void work(WallTime now);
   bool prepare_targets(const std::vector<Outgoing>& records);
+  void refuse_all_to(const std::string& topic, const std::string& reason,
+                     const std::vector<Outgoing>& records);
   bool send_first(Transaction& transaction);
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
+  void wait_with(Held& held, std::string why);
+  void find_failed(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
   bool has_room() const;
 
@@ -150,12 +195,16 @@ class Member {
   mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
   std::map<Source, Held> held_;
   std::set<Source> prepared_sources_;
-  std::set<std::string> prepared_targets_;
+  std::set<std::pair<std::string, Source>> prepared_targets_;
   MemberStatus status_;
   WindowedHistogram lag_;
   MonoTime last_polled_{};  // Zero before the first time.
-  MonoTime retry_at_{};     // No transaction before.
+  Retry transact_;          // No transaction before.
+  Retry find_;              // No partition is taken over further before.
   bool needs_renewal_ = false;
+  bool is_careful_ = false;  // A record is refused, and is not known yet.
+  Source last_served_{};
+  bool asked_in_vain_ = false;                  // In this step.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
 };
 

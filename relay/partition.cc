@@ -34,6 +34,10 @@ Buffer text_buffer(std::string_view text) {
 
 }  // namespace
 
+std::string Rules::state_topic(const std::string& source) const {
+  return group + std::string(state_mark) + source;
+}
+
 std::string default_target(std::string_view source_topic) {
   if (source_topic.size() <= source_suffix.size() || !source_topic.ends_with(source_suffix))
     return {};
@@ -62,7 +66,6 @@ void Counts::add(const Counts& more) {
 struct Partition::Planning {
   WallTime now;
   Work work;
-  std::size_t bytes = 0;
   std::map<std::string, std::optional<Offset>> ids{};  // Of the changes.
 };
 
@@ -78,6 +81,9 @@ Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& 
   auto record = decode_row(*value);
   if (!record)
     return fail(record.error().code, fmt::format("{}: {}", printable(key), record.error().message));
+  if (!is_topic_name(record->target))
+    return fail(Errc::corrupt, fmt::format("{}: \"{}\" is no topic name", printable(key),
+                                           printable(record->target)));
   if (const auto body = delay::PendingRecordBody::parse(record->body); !body)
     return fail(body.error().code, fmt::format("{}: {}", printable(key), body.error().message));
   pending_.put(*offset, std::move(*record));
@@ -91,11 +97,14 @@ void Partition::begin(Offset next, WallTime now) {
     arrived_bytes_ -= arrived_.front().body.size();
     arrived_.pop_front();
   }
+  // What Kafka refuses it refuses after a take-over too.
+  std::erase_if(refused_, [&](const auto& each) {
+    return each.first < next && pending_.find(each.first) == nullptr;
+  });
 }
 
 void Partition::forget() {
   pending_.clear();
-  refused_.clear();
 }
 
 void Partition::arrive(SourceRecord record) {
@@ -110,7 +119,11 @@ std::optional<WallTime> Partition::next_due() const {
 }
 
 void Partition::refuse(Offset offset, std::string reason) {
-  refused_[offset] = std::move(reason);
+  refused_[offset] = {std::move(reason)};
+}
+
+void Partition::refuse_invalid(Offset offset, std::string reason) {
+  refused_[offset] = {std::move(reason), true};
 }
 
 Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits) const {
@@ -118,14 +131,14 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits) const
   Work& work = planning.work;
   work.next = next_;
   for (const auto& record : arrived_) {
-    if (work.taken >= limits.arrivals || planning.bytes >= limits.bytes ||
-        pending_.bytes() + planning.bytes >= limits.pending_bytes) {
+    if (work.taken >= limits.arrivals || planning.work.bytes >= limits.bytes ||
+        pending_.bytes() + planning.work.bytes >= limits.pending_bytes) {
       break;
     }
     take(record, planning);
     ++work.taken;
     work.next = record.offset + 1;
-    planning.bytes += record.body.size();
+    planning.work.bytes += record.body.size();
   }
   work.counts.taken = work.taken;
   if (may_deliver) deliver_due(last_due(planning, limits), planning, limits);
@@ -150,6 +163,10 @@ std::expected<std::string, std::string> Partition::target_of(
   }
   if (!is_topic_name(*asked))
     return std::unexpected(fmt::format("x-deliver-to: \"{}\" is no topic name", printable(*asked)));
+  // Whoever may choose a target must not write the state of a relay.
+  if (asked->contains(state_mark) || asked->starts_with("__"))
+    return std::unexpected(
+        fmt::format("x-deliver-to: {} is never allowed: it belongs to Kafka or a relay", *asked));
   if (*asked == usual || (!rules_.deliver_to.empty() && matches_glob(rules_.deliver_to, *asked)))
     return *asked;
   return std::unexpected(fmt::format("x-deliver-to: {} is not allowed: --deliver-to is {}", *asked,
@@ -168,7 +185,7 @@ void Partition::take(const SourceRecord& source, Planning& planning) const {
   const auto invalid = [&](std::string reason) {
     make_invalid(*record, source.timestamp, source.offset, std::move(reason), planning);
   };
-  if (refused != refused_.end()) return invalid(refused->second);
+  if (refused != refused_.end()) return invalid(refused->second.reason);
   const auto schedule = delay::read_schedule(*record, {}, arrived, planning.now);
   if (!schedule) return invalid(schedule.error().message);
   const std::string id(schedule->id);
@@ -226,8 +243,17 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
                .offset = offset};
   for (const auto& header : record.headers)
     out.headers.push_back({std::string(header.name), copy_of(header.value)});
+  if (const auto refused = refused_.find(offset);
+      refused != refused_.end() && refused->second.is_bare) {
+    reason += fmt::format("; the record of {} at {} has a key of {} bytes and a value of {} bytes",
+                          source_.text(), offset, out.key ? out.key->size() : 0,
+                          out.value ? out.value->size() : 0);
+    out.key.reset();
+    out.value.reset();
+    out.headers.clear();
+  }
   out.headers.push_back({std::string(error_header), text_buffer(reason)});
-  planning.bytes += out.bytes();
+  planning.work.bytes += out.bytes();
   planning.work.records.push_back(std::move(out));
   ++planning.work.counts.invalid;
 }
@@ -235,7 +261,7 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
 // The last due time that may be delivered.  When records stay behind that have arrived, a
 // cancellation may be among them, and one that is due earlier.
 WallTime Partition::last_due(const Planning& planning, const Limits& limits) const {
-  const bool is_full = pending_.bytes() + planning.bytes >= limits.pending_bytes;
+  const bool is_full = pending_.bytes() + planning.work.bytes >= limits.pending_bytes;
   if (planning.work.taken == arrived_.size() || is_full) return planning.now;
   const WallTime next = arrived_[planning.work.taken].timestamp;
   return to_ms(next) < 0 ? planning.now : std::min(planning.now, next);
@@ -252,7 +278,7 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
   std::ranges::sort(due);
   if (due.size() > limits.deliveries) due.resize(limits.deliveries);
   for (const auto& [time, offset] : due) {
-    if (planning.bytes >= 2 * limits.bytes) break;
+    if (planning.work.bytes >= 2 * limits.bytes) break;
     const auto changed = planning.work.changes.find(offset);
     // A copy: the change is overwritten with what becomes of the record.
     if (changed != planning.work.changes.end()) {
@@ -270,7 +296,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
   const auto body = delay::PendingRecordBody::parse(record.body);
   TARRY_ASSERT(body.has_value(), "a pending record was read whole before it was kept");
   if (const auto refused = refused_.find(offset); refused != refused_.end())
-    return make_invalid(body->record, body->original, offset, refused->second, planning);
+    return make_invalid(body->record, body->original, offset, refused->second.reason, planning);
   if (record.expires <= planning.now) {
     ++planning.work.counts.expired;
     return;
@@ -309,7 +335,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
         {std::string(delay::header::schedule_handle), text_buffer(handle_of(source_, offset))});
     planning.work.delivered_due.push_back(due);
   }
-  planning.bytes += out.bytes();
+  planning.work.bytes += out.bytes();
   planning.work.records.push_back(std::move(out));
   ++planning.work.counts.delivered;
 }

@@ -22,7 +22,7 @@
 //
 // Invariants
 //   - Nothing changes but in apply(), which is called when the transaction is known to be
-//   committed.
+//     committed.
 //   - Records are taken in the order of the source, each once.
 //   - Records leave in the order of (due, place in the source).  While records stay behind for the
 //     next Work, only what was due before their timestamps is delivered: a cancellation among them
@@ -48,13 +48,15 @@
 
 namespace tarry::relay {
 
+inline constexpr std::string_view state_mark = "-pending-";
+
 // What the operator decides about all sources.
 struct Rules {
   std::string group;
   std::string deliver_to;  // The topics that x-deliver-to may name (base/glob.h); empty: none.
   bool same_partition = false;
 
-  std::string state_topic(const std::string& source) const { return group + "-pending-" + source; }
+  std::string state_topic(const std::string& source) const;
 };
 
 inline constexpr std::string_view source_suffix = ".delayed";
@@ -92,6 +94,7 @@ struct Work {
   std::map<Offset, Change> changes;
   std::vector<WallTime> delivered_due;  // The due time of each scheduled record that is delivered.
   Counts counts;
+  std::size_t bytes = 0;  // Of the bound.
 
   bool empty() const { return taken == 0 && records.empty() && changes.empty(); }
 };
@@ -113,6 +116,8 @@ class Partition {
   void apply(Work&& work);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.
   void refuse(Offset offset, std::string reason);
+  // Nor does NAME.invalid take it: the next plan sends only the error there.
+  void refuse_invalid(Offset offset, std::string reason);
 
   const Source& source() const { return source_; }
   const PendingRecords& pending() const { return pending_; }
@@ -120,11 +125,18 @@ class Partition {
   // The first offset that has not arrived.
   Offset arrived_end() const { return arrived_.empty() ? next_ : arrived_.back().offset + 1; }
   std::size_t arrived() const { return arrived_.size(); }
+  bool has_arrived_before(Offset end) const {
+    return !arrived_.empty() && arrived_.front().offset < end;
+  }
   std::size_t arrived_bytes() const { return arrived_bytes_; }
   std::optional<WallTime> next_due() const;
 
  private:
   struct Planning;
+  struct Refusal {
+    std::string reason;
+    bool is_bare = false;  // Without the record.
+  };
 
   void take(const SourceRecord& source, Planning& planning) const;
   void take_id(const std::string& id, Planning& planning, std::uint64_t& count) const;
@@ -142,8 +154,8 @@ class Partition {
   std::deque<SourceRecord> arrived_;
   std::size_t arrived_bytes_ = 0;
   Offset next_ = -1;
-  WallTime running_since_{};               // For missed runs of recurring records.
-  std::map<Offset, std::string> refused_;  // With the reason.
+  WallTime running_since_{};  // For missed runs of recurring records.
+  std::map<Offset, Refusal> refused_;
 };
 
 }  // namespace tarry::relay

@@ -12,8 +12,7 @@
 // What Kafka checks, and when:
 //   offsets in a transaction   the member is in the group, with the group's generation
 //   end of a transaction       the producer's epoch, and nothing of the group: a commit that is
-//   under
-//                              way succeeds after the group has moved on
+//                              under way succeeds after the group has moved on
 //   init of a producer         aborts what is open, finishes what is prepared, fences the old one
 //
 // Controls switch one of these off, or what the relay does about it, so that tests see that they
@@ -204,7 +203,7 @@ class KafkaModel {
 struct Crash {};
 
 // The Cluster of one incarnation of a member.
-class ModelCluster final : public Cluster {
+class ModelCluster : public Cluster {
  public:
   // Called where a process may stand still or die: it may run the others, or throw Crash.
   using Interruption = std::function<void()>;
@@ -378,7 +377,8 @@ class ModelCluster final : public Cluster {
       positions_[source] = std::nullopt;
       polled.assigned.push_back(source);
     }
-    polled.changed = true;
+    polled.changed = has_let_go || !polled.assigned.empty() || !was_told_;
+    was_told_ = true;
   }
 
   void poll_rows(Polled& polled) {
@@ -407,6 +407,7 @@ class ModelCluster final : public Cluster {
   std::size_t turn_ = 0;
   std::int64_t generation_ = -1;
   WallTime polled_at_{};
+  bool was_told_ = false;                              // Of an assignment.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.
   std::map<Source, Offset> ends_;                      // The last one that was told.
   std::map<Source, Offset> rows_;

@@ -168,6 +168,14 @@ TEST_CASE("x-deliver-to counts if the operator allows the topic, and is removed"
   CHECK(header_of(work.records[1], "x-deliver-to") == "none");
 }
 
+TEST_CASE(
+    "no record is delivered to a topic of Kafka or of a relay, whatever the operator allows") {
+  OnePartition one({"relay", "*", false});
+  one.partition.arrive(source_record(0, {{"x-deliver-to", "relay-pending-orders.delayed"}}));
+  one.partition.arrive(source_record(1, {{"x-deliver-to", "__consumer_offsets"}}));
+  CHECK(one.commit(after(0)) == "orders.delayed.invalid:v orders.delayed.invalid:v");
+}
+
 TEST_CASE("records leave in the order of their due times, and of the source for the same one") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-delay", "30"}}, "c"));
@@ -245,6 +253,13 @@ TEST_CASE("a row that is damaged, or of another version or partition, is an erro
   newer[0] = 9;
   CHECK_FALSE(load("@orders.delayed-3-7", newer));
   CHECK_FALSE(load("@orders.delayed-2-7", {}));
+  OnePartition other;
+  other.partition.arrive(source_record(7, {{"x-delay", "10"}}));
+  Pending untargeted = *other.plan(after(0)).changes.at(7).record;
+  CHECK(load("@orders.delayed-3-7", encode_row(untargeted)));
+  one.partition.forget();
+  untargeted.target.clear();
+  CHECK_FALSE(load("@orders.delayed-3-7", encode_row(untargeted)));
   CHECK_FALSE(load("@orders.delayed-3-x7", {}));
   CHECK(one.partition.pending().size() == 0);
 }

@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Kills, stops and restarts members of `tarry relay` on a real Kafka under load, and counts what consumers see.
 
 Usage: with_kafka.py --brokers 127.0.0.1:9092 [--binary build/release/tarry] [--members 3] [--rounds 10]
@@ -169,7 +169,7 @@ def verdict(sender, reader, delivery):
         records.sort()
         last = None
         for _, due, order, value in records:
-#One that was sent after another was delivered may be due earlier.
+            # One that was sent after another was delivered may be due earlier.
             if last and (due, order) < last and sender.records[value]["due"] / 1000 > (
                     sender.records[value]["acked"] or 0) + CANCEL_MARGIN:
                 wrong["disordered"].append(value)
@@ -237,7 +237,7 @@ def main():
             time.sleep(chance.uniform(1, 6))
         sender.over.set()
         sender.thread.join()
-#What is still pending is due soon; taking over takes a while.
+        # What is still pending is due soon; taking over takes a while.
         before, since = -1, now()
         while now() - since < 25:
             time.sleep(1)

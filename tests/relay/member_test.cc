@@ -1,0 +1,305 @@
+// One member and a model of Kafka, without disturbances but those of the test.
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "records/batch_builder.h"
+#include "relay/member.h"
+#include "tests/relay/kafka_model.h"
+
+namespace tarry::relay {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A Kafka that refuses what the test says.
+class RefusingCluster final : public ModelCluster {
+ public:
+  RefusingCluster(KafkaModel& kafka, const Rules& rules)
+      : ModelCluster(
+            kafka, 1, rules, [] {}, [](int) { return false; }) {}
+
+  Result<> prepare(std::span<const Source> sources) override {
+    for (const auto& source : sources)
+      if (bad_sources.contains(source.topic)) return fail(Errc::invalid, source.topic + " is bad");
+    return {};
+  }
+  Result<> prepare_target(const std::string& topic, const Source&) override {
+    if (bad_targets.contains(topic)) return fail(Errc::invalid, topic + " cannot be made");
+    return {};
+  }
+  Result<Offset> source_end(const Source& source) override {
+    if (!without_leader.contains(source)) return ModelCluster::source_end(source);
+    ++asked_in_vain;
+    return fail(Errc::io, "no leader");
+  }
+
+  Transacted transact(const Transaction& transaction) override {
+    if (std::exchange(first_is_careful, false)) {
+      is_careful = true;
+      Transacted done;
+      done.outcome = Outcome::aborted;
+      done.is_careful = true;
+      done.error = "a record is refused";
+      return done;
+    }
+    std::size_t bytes = 0;
+    for (const auto& record : transaction.records) bytes += record.bytes();
+    largest_bytes = std::max(largest_bytes, bytes);
+    if (std::exchange(is_careful, false))
+      largest_careful = std::max(largest_careful, transaction.records.size());
+    for (std::size_t i = 0; i < transaction.records.size(); ++i) {
+      const auto& value = transaction.records[i].value;
+      if (too_large.empty() || !value || as_text(*value) != too_large) continue;
+      Transacted done;
+      done.outcome = Outcome::aborted;
+      done.refused.emplace_back(i, "too large");
+      return done;
+    }
+    return ModelCluster::transact(transaction);
+  }
+
+  std::string too_large;  // This value.
+  bool first_is_careful = false, is_careful = false;
+  std::size_t largest_careful = 0, largest_bytes = 0;
+  std::set<std::string> bad_sources, bad_targets;
+  std::set<Source> without_leader;
+  int asked_in_vain = 0;
+};
+
+class OneMember {
+ public:
+  explicit OneMember(std::vector<Source> sources = {{"o.delayed", 0}}) {
+    set_log_level(LogLevel::off);
+    for (const auto& source : sources) kafka.targets[source] = -1;
+    kafka.rebalance();
+  }
+  ~OneMember() { set_log_level(LogLevel::info); }
+
+  void send(const Source& source, const std::string& value,
+            const std::vector<std::pair<std::string, std::string>>& headers = {}) {
+    Outgoing record;
+    record.value.emplace();
+    records::append_key_value(*record.value, as_bytes("k"), as_bytes(value));
+    records::append_varint(*record.value, static_cast<std::int64_t>(headers.size()));
+    for (const auto& [name, text] : headers)
+      records::append_header(*record.value, name, as_bytes(text));
+    record.timestamp = kafka.now;
+    kafka.append({source.topic, source.partition}, std::move(record), -1);
+  }
+  void step() {
+    member.step(milliseconds{0});
+    kafka.now += milliseconds(20);
+    kafka.tick([] { return true; });
+  }
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) step();
+  }
+  // The values in all partitions of a topic, as consumers see them.
+  std::string in(const std::string& topic) {
+    std::string text;
+    for (const auto& [log, entries] : kafka.logs) {
+      if (log.first != topic) continue;
+      for (const auto& entry : entries) {
+        if (!kafka.is_committed(entry)) continue;
+        if (!text.empty()) text += ' ';
+        const auto& value = entry.record.value;
+        text += value ? std::string(value->begin(), value->end()) : "null";
+      }
+    }
+    return text;
+  }
+
+  class SteppedClock final : public Clock {
+   public:
+    explicit SteppedClock(const KafkaModel& kafka) : kafka_(kafka) {}
+    WallTime wall() const override { return kafka_.now; }
+    MonoTime mono() const override { return MonoTime{kafka_.now.time_since_epoch()}; }
+
+   private:
+    const KafkaModel& kafka_;
+  };
+
+  KafkaModel kafka{{}};
+  SteppedClock clock{kafka};
+  Rules rules{"g", "*", false};
+  RefusingCluster cluster{kafka, rules};
+  Member member{cluster, clock, [this] {
+                  MemberOptions options;
+                  options.rules = rules;
+                  return options;
+                }()};
+};
+
+}  // namespace
+
+TEST_CASE("a partition is owned and delivers while its source never rests") {
+  OneMember one;
+  for (int i = 0; i < 20; ++i) {
+    one.send({"o.delayed", 0}, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.member.is_ready());
+  CHECK(one.in("o").starts_with("0 1 2"));
+}
+
+TEST_CASE(
+    "a source whose topics are wrong is alone in waiting, and is taken over when they are right") {
+  OneMember one({{"bad.delayed", 0}, {"o.delayed", 0}});
+  one.cluster.bad_sources = {"bad.delayed"};
+  for (int i = 0; i < 100; ++i) {
+    one.send({"o.delayed", 0}, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("o").ends_with("98 99"));
+  CHECK(one.member.status().transactions > 90);
+  CHECK(one.member.status().stalled == "bad.delayed is bad");
+  CHECK_FALSE(one.member.is_ready());
+  one.cluster.bad_sources.clear();
+  one.send({"bad.delayed", 0}, "x");
+  one.steps(600);
+  CHECK(one.in("bad") == "x");
+  CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("records to a target that cannot be made go to NAME.invalid, and the others leave") {
+  OneMember one;
+  one.cluster.bad_targets = {"forbidden"};
+  one.send({"o.delayed", 0}, "a", {{"x-deliver-to", "forbidden"}});
+  one.send({"o.delayed", 0}, "b");
+  one.send({"o.delayed", 0}, "c", {{"x-deliver-to", "forbidden"}});
+  one.steps(20);
+  CHECK(one.in("o.delayed.invalid") == "a c");
+  CHECK(one.in("o") == "b");
+}
+
+TEST_CASE("of the partitions without a leader one is asked in a step, and the others go on") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
+  one.cluster.without_leader = {{"o.delayed", 0}, {"o.delayed", 1}};
+  one.send({"o.delayed", 2}, "x");
+  for (int i = 0; i < 100; ++i) {
+    const int before = one.cluster.asked_in_vain;
+    one.step();
+    CHECK(one.cluster.asked_in_vain <= before + 1);
+  }
+  CHECK(one.in("o") == "x");
+  CHECK(one.cluster.asked_in_vain < 20);
+}
+
+TEST_CASE("a source whose offset is gone waits while its state has rows") {
+  OneMember one;
+  Outgoing row;
+  row.key.emplace();
+  one.kafka.append({"g-pending-o.delayed", 0}, std::move(row), -1);
+  one.send({"o.delayed", 0}, "x");
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.status().stalled.contains("has no offset"));
+}
+
+TEST_CASE("a partition with a row of a newer version is not owned") {
+  OneMember one;
+  Outgoing row;
+  row.key.emplace();
+  append_bytes(*row.key, as_bytes(handle_of({"o.delayed", 0}, 7)));
+  row.value.emplace(30, std::uint8_t{9});
+  one.kafka.append({"g-pending-o.delayed", 0}, std::move(row), -1);
+  one.kafka.committed[{"o.delayed", 0}] = {true, 0, ""};
+  one.send({"o.delayed", 0}, "x");
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.status().stalled.contains("newer"));
+}
+
+TEST_CASE("pages of pending records show each once, in due order, across partitions") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
+  one.steps(10);
+  for (int i = 0; i < 10; ++i)  // Pairs of one due time, in both partitions.
+    one.send({"o.delayed", i % 2}, std::to_string(i), {{"x-delay", std::to_string(90 - i / 4)}});
+  one.steps(2);
+  const auto all = [](const Source&, Offset, const Pending&) { return true; };
+  std::vector<PendingPlace> seen;
+  std::optional<PendingPlace> after;
+  do {
+    const auto page = one.member.pending(all, after, 3);
+    for (const auto& each : page.records)
+      seen.push_back({each.record.due, each.source, each.offset});
+    after = page.next;
+  } while (after);
+  CHECK(seen.size() == 10);
+  CHECK(std::ranges::is_sorted(seen));
+  CHECK(std::ranges::adjacent_find(seen) == seen.end());
+}
+
+TEST_CASE("a page ends with large records, or when few of them are wanted, and the next goes on") {
+  OneMember one;
+  one.steps(10);
+  for (int i = 0; i < 3; ++i)
+    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'), {{"x-delay", "1h"}});
+  one.steps(10);
+  const auto page = one.member.pending([](const Source&, Offset, const Pending&) { return true; },
+                                       std::nullopt, 100);
+  CHECK(page.records.size() == 2);
+  REQUIRE(page.next.has_value());
+  CHECK(one.member.pending([](const Source&, Offset, const Pending&) { return true; }, page.next, 9)
+            .records.size() == 1);
+}
+
+TEST_CASE("a record that no topic takes leaves its error in NAME.invalid and stops nothing") {
+  OneMember one;
+  one.cluster.too_large = "a";
+  one.send({"o.delayed", 0}, "a");
+  one.send({"o.delayed", 0}, "b");
+  one.steps(30);
+  CHECK(one.in("o") == "b");
+  CHECK(one.in("o.delayed.invalid") == "null");
+  const auto& headers = one.kafka.logs[{"o.delayed.invalid", 0}].back().record.headers;
+  REQUIRE(headers.size() == 1);
+  CHECK(
+      as_text(*headers[0].value)
+          .ends_with("the record of o.delayed-0 at 0 has a key of 1 bytes and a value of 1 bytes"));
+}
+
+TEST_CASE("while a record is refused that is not known yet, transactions are small") {
+  OneMember one;
+  one.steps(10);
+  const std::string due = std::to_string(to_ms(one.kafka.now) + 2'000);
+  for (int i = 0; i < 300; ++i)
+    one.send({"o.delayed", 0}, std::to_string(i), {{"x-deliver-at", due}});
+  one.steps(60);
+  CHECK(one.in("o") == "");
+  one.kafka.now = from_ms(std::stoll(due));
+  one.cluster.first_is_careful = true;
+  one.steps(50);
+  CHECK(one.cluster.largest_careful == 200);  // 100 records, and the tombstones of their rows.
+  CHECK(one.in("o").ends_with("298 299"));
+}
+
+TEST_CASE("a busy partition leaves room in the transactions for the others") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
+  one.steps(10);
+  for (int i = 0; i < 8; ++i) {
+    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
+    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
+    if (i == 3) one.send({"o.delayed", 1}, "small", {{"x-deliver-to", "other"}});
+    one.step();
+  }
+  CHECK(one.in("other") == "small");
+}
+
+TEST_CASE("a transaction is bounded in bytes, however many partitions have large records") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
+  one.steps(10);
+  for (PartitionIndex i = 0; i < 3; ++i) one.send({"o.delayed", i}, std::string(9u << 20, 'x'));
+  one.steps(10);
+  CHECK(one.cluster.largest_bytes < (10u << 20));
+  CHECK(one.in("o").size() > (27u << 20));
+}
+
+}  // namespace tarry::relay
