@@ -97,10 +97,10 @@ std::string answer_to(std::string_view head, const AdminHttp::Handler& handler) 
   const auto target_end = first.rfind(' ');
   if (method_end == std::string_view::npos || target_end <= method_end ||
       !first.substr(target_end).starts_with(" HTTP/1."))
-    return http_text({400, R"({"error":"this is no HTTP/1.1 request"})"}, true);
+    return http_text({400, R"({"error":"this is not an HTTP/1.1 request"})"}, true);
   const auto method = first.substr(0, method_end);
   if (method != "GET" && method != "HEAD")
-    return http_text({405, R"({"error":"the relay's admin answers GET and HEAD alone"})"}, true);
+    return http_text({405, R"({"error":"only GET and HEAD are answered"})"}, true);
   const HttpAsked asked{std::string(first.substr(method_end + 1, target_end - method_end - 1)),
                         header_in(head, "Host")};
   try {

@@ -11,6 +11,7 @@
 
 #include "base/glob.h"
 #include "base/json.h"
+#include "base/scram.h"
 #include "base/utf8.h"
 #include "delay/pending_record.h"
 #include "storage/journal_record.h"
@@ -34,20 +35,6 @@ Json time_json(std::optional<WallTime> time) {
   return to_ms(*time);
 }
 
-std::string base64(Bytes bytes) {
-  static constexpr char digits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const std::size_t rest = std::min<std::size_t>(3, bytes.size() - i);
-    std::uint32_t three = 0;
-    for (std::size_t j = 0; j < 3; ++j) three = three << 8 | (j < rest ? bytes[i + j] : 0u);
-    for (std::size_t j = 0; j < 4; ++j)
-      text += j <= rest ? digits[three >> (18 - 6 * j) & 63] : '=';
-  }
-  return text;
-}
-
 // Text as it is, anything else in base64, with NAME_base64 beside it.
 void put_bytes(Json& json, const std::string& name, const std::optional<Bytes>& bytes) {
   if (!bytes) {
@@ -55,7 +42,7 @@ void put_bytes(Json& json, const std::string& name, const std::optional<Bytes>& 
   } else if (is_utf8(as_text(*bytes))) {
     json[name] = as_text(*bytes);
   } else {
-    json[name] = base64(*bytes);
+    json[name] = base64(as_text(*bytes));
     json[name + "_base64"] = true;
   }
 }

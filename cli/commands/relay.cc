@@ -107,14 +107,14 @@ void add_relay(CLI::App& program, Chosen& chosen) {
   add("--group", command->relay.group, "NAME",
       "The consumer group of all members; the state topics begin with its name (default relay)");
   add("--delivery", command->delivery, "exactly-once|at-least-once",
-      "at-least-once is faster, and may deliver a record twice (default exactly-once)");
+      "at-least-once is faster and may deliver a record twice (default exactly-once)");
   add("--deliver-to", command->relay.deliver_to, "GLOB",
       "The topics that the header x-deliver-to may name (default: only that of the source's name "
       "without .delayed)");
   app->add_flag(
       "--same-partition", command->relay.same_partition,
-      "A record goes to the partition of its source's number (default: by its key, as the "
-      "Java client does it)");
+      "Delivers to the partition with the number of the source's (default: the key decides, as in "
+      "the Java client)");
   add("--data", command->relay.data, "DIR",
       "The directory with this member's name (default ./tarry-relay)");
   add("--instance", command->relay.instance, "ID",
