@@ -131,8 +131,9 @@ std::vector<ConfigKey> request_keys() {
        session_number(&SessionLimits::write_stall, 1, max_time_ms)},
       {"tarry.memory.bytes", "536870912", "bytes", ConfigType::long_,
        "The limit of memory that clients can make the broker hold, on all connections together: "
-       "requests, what they are decoded into, and answers. Above it work waits, then is refused, "
-       "and the broker closes the connections that hold the most.",
+       "requests, what they are decoded into, answers, and what members of groups say of "
+       "themselves. Above it work waits, then is refused, and the broker closes the connections "
+       "that hold the most.",
        broker_number(&BrokerConfig::memory_bytes, std::int64_t{16} << 20, std::int64_t{1} << 46)},
   };
 }

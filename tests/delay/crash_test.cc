@@ -25,6 +25,10 @@ namespace {
 using std::chrono::hours;
 using std::chrono::seconds;
 
+std::string number(const char* name, int i) {
+  return name + std::to_string(i);
+}
+
 struct Crash {
   std::size_t at = ~std::size_t{0};  // Before this step of the act.
   std::size_t kept = 0;              // Of the journal's records that wait.
@@ -61,6 +65,11 @@ class Run {
   void park(const TopicPartition& partition, const std::string& value, const std::string& delay,
             const std::string& id = {}) {
     host.park(partition, value, delay, id);
+  }
+  // Records first to last - 1 with their ids, in turn due in two hours and in a second.
+  void park_soon_and_later(int first, int last) {
+    for (int i = first; i < last; ++i)
+      park(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
   }
   // The record with this value, which has this id, is cancelled; the answer says whether it was.
   void cancel(const TopicPartition& partition, const std::string& id, const std::string& value) {
@@ -150,10 +159,6 @@ Engine::Options small(std::size_t memory_bytes) {
   return out;
 }
 
-std::string number(const char* name, int i) {
-  return name + std::to_string(i);
-}
-
 Act accepting() {
   return {"accept", small(1u << 20), [](Run&) {},
           [](Run& run) {
@@ -220,8 +225,7 @@ Act delivering() {
 Act checkpointing() {
   return {"checkpoint", small(1u << 20),
           [](Run& run) {
-            for (int i = 0; i < 12; ++i)
-              run.park(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
+            run.park_soon_and_later(0, 12);
             run.prepare();
           },
           [](Run& run) {
@@ -238,13 +242,11 @@ Act checkpointing() {
 Act cancelling() {
   return {"cancel", small(1u << 20),
           [](Run& run) {
-            for (int i = 0; i < 6; ++i)
-              run.park(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
+            run.park_soon_and_later(0, 6);
             run.prepare();
             run.host.checkpoint();
             run.prepare();
-            for (int i = 6; i < 10; ++i)
-              run.park(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
+            run.park_soon_and_later(6, 10);
             run.prepare();
           },
           [](Run& run) {
@@ -260,8 +262,7 @@ Act cancelling() {
 Act replacing() {
   return {"replace", small(1u << 20),
           [](Run& run) {
-            for (int i = 0; i < 6; ++i)
-              run.park(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
+            run.park_soon_and_later(0, 6);
             run.prepare();
             run.host.checkpoint();
             run.prepare();
