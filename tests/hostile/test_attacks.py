@@ -116,7 +116,7 @@ def _(ctx):
         time.sleep(0.5)
         end = broker.rss_mib()
     assert end - watch.before < limit + 60, f"{end - watch.before:.0f} MiB more"
-    assert "(tarry.memory.bytes)" in broker.log()
+    eventually(lambda: "(tarry.memory.bytes)" in broker.log(), "the log says why")
 
 
 @case("a hundred clients that do not read their answers hold no more memory than the limit for all clients", alone=True)

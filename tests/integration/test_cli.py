@@ -125,7 +125,7 @@ def _(ctx):
     assert broker.cli("consume", topic, "--until-end").stdout == "" and not broker.pending(topic), "what was refused was taken"
     errors = broker.get("/status")["produce_errors"]
     assert set(errors) == {"INVALID_RECORD"} and 7 <= errors["INVALID_RECORD"] <= 8, f"asking for the reason was counted: {errors}"
-    assert f"for {topic}-0 failed: INVALID_RECORD: " in broker.log() and "tarry.delay.max.ms" in broker.log(), broker.log()
+    eventually(lambda: f"for {topic}-0 failed: INVALID_RECORD: " in broker.log() and "tarry.delay.max.ms" in broker.log(), "the log says why")
 
 
 @case("text is escaped for the terminal once, and a typed backslash can be distinguished from an escape")

@@ -7,7 +7,7 @@ import os
 import time
 
 import wire
-from harness import Skip, case, run
+from harness import Skip, case, eventually, run
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 UNSUPPORTED_MECHANISM, LOGIN_FAILED, TOPIC_DENIED = 33, 58, 29
@@ -194,7 +194,7 @@ def _(ctx):
                    stdin="one\n", check=check)
 
     assert produce().returncode != 0
-    assert "User:alice" in broker.log() and "may not" in broker.log()
+    eventually(lambda: "User:alice" in broker.log() and "may not" in broker.log(), "the audit line")
     tarry(broker, "acl", "add", "--principal", "User:alice", "--operation", "write", "--topic", topic[:4], "--prefixed", *admin)
     tarry(broker, "acl", "add", "--principal", "User:*", "--operation", "all", "--topic", topic + "-hidden", "--deny", *admin)
     produce(check=True)
