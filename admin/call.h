@@ -82,7 +82,7 @@ struct Context {
   const std::shared_ptr<Pauses> pauses;
   const std::shared_ptr<EventFeed> events;
   const std::shared_ptr<DuePicture> due;
-  // What all of this belongs to: held by coroutines that no connection waits for.
+  // The owner of all of this: held by coroutines that no connection waits for.
   const std::weak_ptr<void> owner;
   Sessions sessions{};
 

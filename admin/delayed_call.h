@@ -1,7 +1,7 @@
 #pragma once
 
-// What the requests about pending records share: the parts that clients give, and a record as JSON.
-// Mistakes of a client are thrown as Refused, with the name and the value.
+// The parts that requests about pending records share: those that clients give, and a record as
+// JSON. Mistakes of a client are thrown as Refused, with the name and the value.
 //
 // On shard 0's thread.
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// As many as one answer may have; each is asked for its lag.
+// The most groups of one answer; each is asked for its lag.
 constexpr std::size_t max_groups_shown = 10'000;
 
 Json summary_json(const broker::GroupSummary& group) {

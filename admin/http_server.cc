@@ -171,7 +171,7 @@ auto into(error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
-// As the client sees it, however the socket is bound: the client's proof stands on it.
+// The address that the client sees, however the socket is bound: the client's proof stands on it.
 std::string local_address(const tcp::socket& socket) {
   error_code error;
   const auto local = socket.local_endpoint(error);

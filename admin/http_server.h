@@ -88,7 +88,7 @@ class HttpServer {
   // "127.0.0.1:8080", "[::1]:8080"; as asked for, with the port that was found.
   const std::string& address() const;
 
-  // Of GET /events: the open ones, and how often they were computed for.  Any thread.
+  // The open streams of GET /events, and how often their data was computed.  Any thread.
   std::size_t event_streams() const;
   std::uint64_t event_rounds() const;
 

@@ -138,7 +138,7 @@ struct Server::Parts {
     Sessions sessions;
   };
 
-  // Where clients come in.
+  // One listener, with its socket and its settings.
   struct Entrance {
     HostPort address;  // With the port that was found.
     std::shared_ptr<const broker::ListenerInfo> info;
@@ -165,7 +165,7 @@ struct Server::Parts {
   std::atomic<std::size_t> next_shard{0};     // Of the next connection.
   std::mutex listeners_mutex;
   std::vector<ListenerConfig> listeners_now;  // With what clients have changed.
-  // As they are now; `config` has those of the start.
+  // The present value; `config` has that of the start.
   std::atomic<std::chrono::milliseconds> shutdown_timeout{};
   SessionLimits limits;
   bool running = false;
