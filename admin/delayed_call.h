@@ -8,13 +8,14 @@
 #include <optional>
 #include <string>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "broker/topics/topics.h"
 #include "broker/views/delayed_records.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 

@@ -6,10 +6,11 @@
 
 #include <fmt/core.h>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/group_status.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 namespace {
