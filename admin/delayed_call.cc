@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-#include "admin/encoding.h"
+#include "base/base64.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
@@ -110,17 +110,6 @@ void throw_failed(const Error& error) {
   }
 }
 
-void put_bytes(Json& to, const std::string& name, const std::optional<Bytes>& bytes) {
-  if (!bytes) {
-    to[name] = nullptr;
-  } else if (is_utf8(as_text(*bytes))) {
-    to[name] = as_text(*bytes);
-  } else {
-    to[name] = base64(*bytes);
-    to[name + "_base64"] = true;
-  }
-}
-
 Json json_of(const broker::DelayedRecord& record) {
   Json row;
   row["topic"] = record.topic;
@@ -151,7 +140,7 @@ Json json_of(const broker::DelayedRecord& record) {
 
 void put_value(Json& to, const broker::DelayedRecord& record) {
   to["timestamp_ms"] = to_ms(record.original);
-  to["value"] = record.value ? Json(base64(*record.value)) : Json(nullptr);
+  to["value"] = record.value ? Json(base64(as_text(*record.value))) : Json(nullptr);
 }
 
 }  // namespace tarry::admin

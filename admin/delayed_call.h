@@ -40,9 +40,6 @@ std::size_t number_of(const char* name, const std::string& text, std::size_t lea
 // Throws what the broker could not do.
 [[noreturn]] void throw_failed(const Error& error);
 
-// `to`[`name`]: text as it is, other bytes in base64 with NAME_base64 beside them.
-void put_bytes(Json& to, const std::string& name, const std::optional<Bytes>& bytes);
-
 // A record without its value.
 Json json_of(const broker::DelayedRecord& record);
 // Adds its timestamp and its value, in base64.

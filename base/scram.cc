@@ -92,34 +92,6 @@ bool scram_proves(ScramMechanism mechanism, const ScramCredential& credential,
          ::CRYPTO_memcmp(stored_key.data(), credential.stored_key.data(), stored_key.size()) == 0;
 }
 
-std::string base64(std::string_view bytes) {
-  std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');  // One for the zero that is written.
-  const int size = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()), octets(bytes),
-                                     static_cast<int>(bytes.size()));
-  out.resize(static_cast<std::size_t>(size));
-  return out;
-}
-
-std::optional<std::string> from_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return std::nullopt;
-  const auto begin_of_padding = text.find('=');
-  const std::size_t padding =
-      begin_of_padding == std::string_view::npos ? 0 : text.size() - begin_of_padding;
-  // EVP_DecodeBlock would leave out blanks at the ends.
-  for (const char c : text.substr(0, text.size() - padding)) {
-    const bool is_digit = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-                          (c >= '0' && c <= '9') || c == '+' || c == '/';
-    if (!is_digit) return std::nullopt;
-  }
-  if (padding > 2 || (padding == 2 && text.back() != '=')) return std::nullopt;
-  std::string out(text.size() / 4 * 3 + 1, '\0');
-  const int size = ::EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()), octets(text),
-                                     static_cast<int>(text.size()));
-  if (size < 0) return std::nullopt;
-  out.resize(static_cast<std::size_t>(size) - padding);
-  return out;
-}
-
 bool same_password(std::string_view a, std::string_view b) {
   const auto one = scram_hash(ScramMechanism::sha256, a);
   const auto other = scram_hash(ScramMechanism::sha256, b);

@@ -46,10 +46,6 @@ std::string scram_proof(ScramMechanism mechanism, std::string_view salted_passwo
 bool scram_proves(ScramMechanism mechanism, const ScramCredential& credential,
                   std::string_view auth_message, std::string_view proof);
 
-std::string base64(std::string_view bytes);
-// Empty for what is not base64 with its padding.
-std::optional<std::string> from_base64(std::string_view text);
-
 // Compares in a time that depends on neither text.
 bool same_password(std::string_view a, std::string_view b);
 

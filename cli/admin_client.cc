@@ -28,6 +28,7 @@
 #include "base/token_proof.h"
 #include "cli/io/host_port.h"
 #include "cli/io/json.h"
+#include "cli/io/text.h"
 
 namespace tarry::cli {
 namespace {

@@ -11,7 +11,6 @@
 
 #include "base/glob.h"
 #include "base/json.h"
-#include "base/scram.h"
 #include "base/utf8.h"
 #include "delay/pending_record.h"
 #include "storage/journal_record.h"
@@ -33,18 +32,6 @@ HttpAnswer refuse(int status, std::string_view why) {
 Json time_json(std::optional<WallTime> time) {
   if (!time) return nullptr;
   return to_ms(*time);
-}
-
-// Text as it is, anything else in base64, with NAME_base64 beside it.
-void put_bytes(Json& json, const std::string& name, const std::optional<Bytes>& bytes) {
-  if (!bytes) {
-    json[name] = nullptr;
-  } else if (is_utf8(as_text(*bytes))) {
-    json[name] = as_text(*bytes);
-  } else {
-    json[name] = base64(as_text(*bytes));
-    json[name + "_base64"] = true;
-  }
 }
 
 Json record_json(const PendingShown& shown) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/base64.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/handlers/all.h"

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "base/base64.h"
 #include "base/scram.h"
 #include "broker/security/security_image.h"
 

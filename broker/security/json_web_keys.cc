@@ -13,10 +13,10 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "base/bytes.h"
 #include "base/free_by.h"
 #include "base/log.h"
-#include "base/scram.h"
 
 namespace tarry::broker {
 namespace {

@@ -1,4 +1,5 @@
 #include "broker/security/scram_exchange.h"
+#include "base/base64.h"
 
 #include <algorithm>
 #include <optional>

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "base/base64.h"
 #include "cli/admin_choice.h"
 #include "cli/command_tree.h"
 #include "cli/commands/delayed_common.h"

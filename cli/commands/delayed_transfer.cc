@@ -17,6 +17,7 @@
 #include <fmt/core.h>
 
 #include "base/ascii_case.h"
+#include "base/base64.h"
 #include "base/log.h"
 #include "cli/admin_choice.h"
 #include "cli/command_tree.h"

@@ -20,6 +20,7 @@
 
 #include <fmt/core.h>
 
+#include "base/base64.h"
 #include "base/scram.h"
 #include "cli/command_tree.h"
 #include "cli/io/exit_status.h"

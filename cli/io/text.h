@@ -6,13 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
-
 namespace tarry::cli {
-
-std::string base64(std::string_view bytes);  // Standard alphabet, padded.
-// Errors: invalid.
-Result<std::string> from_base64(std::string_view text);
 
 // One part of a URL's path, or a value of its query: every byte other than letters, digits and -._~
 // becomes %NN.

@@ -18,6 +18,7 @@
 #include <fmt/core.h>
 
 #include "base/ascii_case.h"
+#include "base/base64.h"
 #include "base/log.h"
 #include "base/scram.h"
 #include "cli/io/host_port.h"

@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include "admin/encoding.h"
 #include "tests/admin/client.h"
 #include "web/target.h"
 
@@ -67,14 +66,6 @@ TEST_SUITE("routes") {
       CAPTURE(bad);
       CHECK_FALSE(parse_target(bad).has_value());
     }
-  }
-
-  TEST_CASE("base64 is RFC 4648's") {
-    CHECK(base64({}).empty());
-    CHECK(base64(as_bytes("f")) == "Zg==");
-    CHECK(base64(as_bytes("fo")) == "Zm8=");
-    CHECK(base64(as_bytes("foo")) == "Zm9v");
-    CHECK(base64(as_bytes("foobar")) == "Zm9vYmFy");
   }
 }
 

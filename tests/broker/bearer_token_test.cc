@@ -18,8 +18,8 @@
 
 #include <doctest/doctest.h>
 
+#include "base/base64.h"
 #include "base/bytes.h"
-#include "base/scram.h"
 #include "broker/security/token_logins.h"
 
 namespace tarry::broker::test {

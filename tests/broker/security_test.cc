@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "base/base64.h"
 #include "base/scram.h"
 #include "broker/security/failed_logins.h"
 #include "broker/security/plain_users.h"

@@ -5,17 +5,6 @@
 namespace tarry::cli {
 TEST_SUITE_BEGIN("text");
 
-TEST_CASE("base64 goes there and back, at every length and for every byte") {
-  std::string bytes;
-  for (int i = 0; i < 300; ++i) {
-    CHECK(from_base64(base64(bytes)) == bytes);
-    bytes += static_cast<char>(i * 7);
-  }
-  CHECK(base64("any carnal pleas") == "YW55IGNhcm5hbCBwbGVhcw==");
-  for (const auto* wrong : {"a", "ab", "abc", "ab!d", "====", "a==="})
-    CHECK_FALSE(from_base64(wrong).has_value());
-}
-
 TEST_CASE("a cell is one line without tabs, whatever comes, and keeps its letters") {
   CHECK(cell("größe €") == "größe €");
   CHECK(cell("a\tb\nc\\") == "a\\tb\\nc\\\\");

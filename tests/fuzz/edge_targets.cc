@@ -7,6 +7,7 @@
 
 #include "admin/sessions.h"
 #include "base/assert.h"
+#include "base/base64.h"
 #include "base/scram.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
