@@ -8,6 +8,7 @@
 
 #include "base/time_text.h"
 #include "delay/time_zones.h"
+#include "tests/delay/system_zone.h"
 #include "tests/delay/zone_files.h"
 #include "tests/given.h"
 
@@ -25,11 +26,6 @@ std::string refusal(std::string_view text) {
   const auto parsed = Cron::parse(text);
   return parsed ? "(accepted)" : parsed.error();
 }
-const TimeZone& zone(std::string_view name) {
-  static std::vector<std::shared_ptr<const TimeZone>> kept;
-  return *kept.emplace_back(TimeZones::of_system().find(name).value());
-}
-
 // The first `count` times after `after`, as UTC without its date's year: "03-28 01:00:00".
 std::vector<std::string> times(std::string_view expression, std::string_view after,
                                std::size_t count, std::string_view in = "UTC") {

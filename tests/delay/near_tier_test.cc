@@ -8,7 +8,7 @@
 namespace tarry::delay {
 namespace {
 
-WallTime at(std::int64_t ms) {
+WallTime moment_at(std::int64_t ms) {
   return from_ms(1'795'000'000'000 + ms);
 }
 
@@ -21,15 +21,15 @@ std::vector<Sequence> sequences(const std::vector<NearEntry*>& entries) {
 
 TEST_SUITE("near_tier") {
   TEST_CASE("an entry leaves the wheel for its millisecond and not before") {
-    NearTier tier(at(0));
+    NearTier tier(moment_at(0));
     std::vector<NearEntry*> queued;
-    CHECK(tier.insert({at(100), 1}, 0)->state() == NearEntry::State::waiting);
-    CHECK(tier.insert({at(0), 2}, 0)->state() == NearEntry::State::queued);
-    CHECK(tier.insert({at(100), 1}, 0) == nullptr);
-    CHECK(!tier.advance(at(99), 1'000, queued));
+    CHECK(tier.insert({moment_at(100), 1}, 0)->state() == NearEntry::State::waiting);
+    CHECK(tier.insert({moment_at(0), 2}, 0)->state() == NearEntry::State::queued);
+    CHECK(tier.insert({moment_at(100), 1}, 0) == nullptr);
+    CHECK(!tier.advance(moment_at(99), 1'000, queued));
     CHECK(queued.empty());
-    CHECK(tier.complete_before() == at(100));
-    tier.advance(at(100), 1'000, queued);
+    CHECK(tier.complete_before() == moment_at(100));
+    tier.advance(moment_at(100), 1'000, queued);
     CHECK(sequences(queued) == std::vector<Sequence>{1});
     CHECK(!tier.next_due().has_value());
   }
@@ -37,56 +37,57 @@ TEST_SUITE("near_tier") {
   TEST_CASE(
       "a record that the wheel has already passed is queued at once, and a step back changes "
       "nothing") {
-    NearTier tier(at(0));
+    NearTier tier(moment_at(0));
     std::vector<NearEntry*> queued;
-    tier.insert({at(10'000), 1}, 0);
-    tier.advance(at(9'000), 1'000, queued);
-    tier.advance(at(1'000), 1'000, queued);  // The clock was set back.
-    CHECK(tier.complete_before() == at(9'001));
-    CHECK(tier.insert({at(2'000), 2}, 0)->state() == NearEntry::State::queued);
-    CHECK(tier.insert({at(9'000), 3}, 0)->state() == NearEntry::State::queued);
-    CHECK(tier.insert({at(9'001), 4}, 0)->state() == NearEntry::State::waiting);
+    tier.insert({moment_at(10'000), 1}, 0);
+    tier.advance(moment_at(9'000), 1'000, queued);
+    tier.advance(moment_at(1'000), 1'000, queued);  // The clock was set back.
+    CHECK(tier.complete_before() == moment_at(9'001));
+    CHECK(tier.insert({moment_at(2'000), 2}, 0)->state() == NearEntry::State::queued);
+    CHECK(tier.insert({moment_at(9'000), 3}, 0)->state() == NearEntry::State::queued);
+    CHECK(tier.insert({moment_at(9'001), 4}, 0)->state() == NearEntry::State::waiting);
     CHECK(queued.empty());
-    while (tier.advance(at(10'000), 1'000, queued)) {
+    while (tier.advance(moment_at(10'000), 1'000, queued)) {
     }
     CHECK(sequences(queued) == std::vector<Sequence>{1, 4});
   }
 
   TEST_CASE("with a budget it knows before which time nothing is in the wheel any more") {
-    NearTier tier(at(0));
+    NearTier tier(moment_at(0));
     for (Sequence i = 0; i < 1'000; ++i)
-      tier.insert({at(4 + static_cast<std::int64_t>(i % 2)), i}, 0);
+      tier.insert({moment_at(4 + static_cast<std::int64_t>(i % 2)), i}, 0);
     std::vector<NearEntry*> queued;
     std::size_t steps = 0;
     bool more = true;
     while (more) {
-      more = tier.advance(at(5), 64, queued);
+      more = tier.advance(moment_at(5), 64, queued);
       const auto is_before = [&](const NearEntry* entry) {
         return entry->key().due < tier.complete_before();
       };
       const auto out = static_cast<std::size_t>(std::ranges::count_if(queued, is_before));
-      if (tier.complete_before() == at(5)) CHECK(out == 500);
-      if (tier.complete_before() == at(6)) CHECK(out == 1'000);
+      if (tier.complete_before() == moment_at(5)) CHECK(out == 500);
+      if (tier.complete_before() == moment_at(6)) CHECK(out == 1'000);
       CHECK(++steps < 100);
     }
     CHECK(steps > 10);
-    CHECK(tier.complete_before() == at(6));
+    CHECK(tier.complete_before() == moment_at(6));
   }
 
   TEST_CASE("a sweep erases the entries behind the horizon, and no others") {
-    NearTier tier(at(0));
+    NearTier tier(moment_at(0));
     for (Sequence i = 0; i < 20'000; ++i) {
-      tier.insert({at(1 + static_cast<std::int64_t>((i * 7'919) % 20'000)), i}, 0);
+      tier.insert({moment_at(1 + static_cast<std::int64_t>((i * 7'919) % 20'000)), i}, 0);
     }
-    const PendingKey horizon{at(15'001), 0};
+    const PendingKey horizon{moment_at(15'001), 0};
     while (!tier.sweep(1'000, [&](const NearEntry& entry) { return entry.key() >= horizon; })) {
     }
     CHECK(tier.size() == 15'000);
   }
 
   TEST_CASE("a visit sees each entry that is not on its way once, whatever its steps") {
-    NearTier tier(at(0));
-    for (Sequence i = 0; i < 3'000; ++i) tier.insert({at(static_cast<std::int64_t>(i % 7)), i}, 0);
+    NearTier tier(moment_at(0));
+    for (Sequence i = 0; i < 3'000; ++i)
+      tier.insert({moment_at(static_cast<std::int64_t>(i % 7)), i}, 0);
     tier.set_in_flight(*tier.find(7));
     std::vector<Sequence> seen;
     std::size_t cursor = 0;
@@ -103,7 +104,7 @@ TEST_SUITE("near_tier") {
     const auto seed = std::random_device{}();
     CAPTURE(seed);
     std::mt19937_64 random(seed);
-    NearTier tier(at(0));
+    NearTier tier(moment_at(0));
     std::map<Sequence, PendingKey> model;  // What waits.
     std::int64_t now = 0, latest = 0;
     Sequence next = 1;
@@ -113,10 +114,11 @@ TEST_SUITE("near_tier") {
         case 1:
         case 2:
         case 3: {
-          const PendingKey key{at(now + 1 + static_cast<std::int64_t>(random() % 2'000)), next++};
+          const PendingKey key{moment_at(now + 1 + static_cast<std::int64_t>(random() % 2'000)),
+                               next++};
           NearEntry* const entry = tier.insert(key, 0);
-          CHECK((entry->state() == NearEntry::State::queued) == (key.due <= at(latest)));
-          if (key.due <= at(latest)) {
+          CHECK((entry->state() == NearEntry::State::queued) == (key.due <= moment_at(latest)));
+          if (key.due <= moment_at(latest)) {
             tier.erase(*entry);
           } else {
             model[key.sequence] = key;
@@ -141,11 +143,11 @@ TEST_SUITE("near_tier") {
           now += static_cast<std::int64_t>(random() % 100);
           latest = std::max(latest, now);
           std::vector<NearEntry*> queued;
-          while (tier.advance(at(now), 1 + random() % 50, queued)) {
+          while (tier.advance(moment_at(now), 1 + random() % 50, queued)) {
           }
           std::vector<Sequence> expected;
           for (const auto& [sequence, key] : model) {
-            if (key.due <= at(latest)) expected.push_back(sequence);
+            if (key.due <= moment_at(latest)) expected.push_back(sequence);
           }
           CHECK(sequences(queued) == expected);
           for (NearEntry* entry : queued) {

@@ -14,6 +14,7 @@
 #include "base/time_text.h"
 #include "delay/time_zones.h"
 #include "tests/captured_log.h"
+#include "tests/delay/system_zone.h"
 #include "tests/delay/zone_files.h"
 #include "tests/given.h"
 
@@ -31,12 +32,6 @@ local_seconds reads(std::string_view text) {
 std::string text(local_seconds reading) {
   auto shown = format_time(sys_seconds{reading.time_since_epoch()});
   return shown.substr(0, 19);
-}
-const TimeZone& zone(std::string_view name) {
-  static std::vector<std::shared_ptr<const TimeZone>> kept;
-  auto found = TimeZones::of_system().find(name);
-  REQUIRE_MESSAGE(found.has_value(), (found ? "" : found.error().message));
-  return *kept.emplace_back(*found);
 }
 local_seconds reading(const TimeZone& zone, sys_seconds time) {
   return local_seconds{time.time_since_epoch() + zone.period_at(time).offset};

@@ -15,25 +15,25 @@
 namespace tarry::server {
 namespace {
 
-std::vector<Setting> file(std::string_view text) {
+std::vector<Setting> settings_in(std::string_view text) {
   auto settings = parse_properties(text, "x.properties");
   REQUIRE(settings.has_value());
   return *settings;
 }
 // The key and value of a file's only line.
 std::pair<std::string, std::string> line(std::string_view text) {
-  const auto settings = file(text);
+  const auto settings = settings_in(text);
   REQUIRE(settings.size() == 1);
   return {settings[0].key, settings[0].value};
 }
 
 TEST_SUITE("properties file") {
   TEST_CASE("comments and empty lines are skipped, and lines count from one") {
-    const auto settings = file("# a\n! b\n\n   # c\n\t\nkey=value\r\nother=1");
+    const auto settings = settings_in("# a\n! b\n\n   # c\n\t\nkey=value\r\nother=1");
     REQUIRE(settings.size() == 2);
     CHECK(settings[0].where == "x.properties:6");
     CHECK(settings[1].where == "x.properties:7");
-    CHECK(file("").empty());
+    CHECK(settings_in("").empty());
   }
 
   TEST_CASE("key and value are separated by =, : or blanks, and blanks around them do not count") {
@@ -50,7 +50,7 @@ TEST_SUITE("properties file") {
   }
 
   TEST_CASE("a backslash at a line's end joins the next line without its leading blanks") {
-    const auto settings = file("list=one,\\\n   two,\\\r\n\tthree\nnext=1\\\\\nlast=2");
+    const auto settings = settings_in("list=one,\\\n   two,\\\r\n\tthree\nnext=1\\\\\nlast=2");
     REQUIRE(settings.size() == 3);
     CHECK(settings[0].value == "one,two,three");
     CHECK(settings[1].value == "1\\");

@@ -21,8 +21,8 @@
 namespace tarry::storage {
 namespace {
 
-const TopicPartition orders{test_topic(1), 0};
-const TopicPartition others{test_topic(2), 0};
+const TopicPartition first_topic{test_topic(1), 0};
+const TopicPartition second_topic{test_topic(2), 0};
 
 // A batch of `count` records at `base`: as much of it as recovery looks at.
 Buffer batch_at(Offset base, std::int32_t count) {
@@ -360,12 +360,13 @@ TEST_SUITE("recovery") {
     RecoveryRig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 3);
-    rig.write(0, {topic(orders, "orders"), SequencesGiven{100}});
-    rig.write(1, {append(orders, batches), park(orders, 7, 50)});
-    rig.write(1, {park(orders, 8, 40), ProducerAnswered{orders, 99, 0, 0, 0, -1, from_ms(1)}});
-    rig.write(1, {gone(orders, 7, 50), LogStartMoved{orders, 2}});
+    rig.write(0, {topic(first_topic, "orders"), SequencesGiven{100}});
+    rig.write(1, {append(first_topic, batches), park(first_topic, 7, 50)});
+    rig.write(
+        1, {park(first_topic, 8, 40), ProducerAnswered{first_topic, 99, 0, 0, 0, -1, from_ms(1)}});
+    rig.write(1, {gone(first_topic, 7, 50), LogStartMoved{first_topic, 2}});
     rig.write(1, {GroupStored{"g", as_bytes("one")}, GroupStored{"old", as_bytes("one")}});
-    rig.write(1, {OffsetsCommitted{"g", {committed(orders, 4), committed(others, 5)}}});
+    rig.write(1, {OffsetsCommitted{"g", {committed(first_topic, 4), committed(second_topic, 5)}}});
     rig.write(1, {GroupStored{"g", as_bytes("two")}, GroupRemoved{"old"}});
     rig.crash();
     for (int round = 0; round < 2; ++round) {
@@ -377,15 +378,15 @@ TEST_SUITE("recovery") {
       CHECK_FALSE(recovered->other_shards(2));
       CHECK(recovered->other_shards(1));
       CHECK(recovered->other_shards(3));
-      CHECK(rig.catalog->image()->find("orders")->id == orders.topic);
+      CHECK(rig.catalog->image()->find("orders")->id == first_topic.topic);
       CHECK(rig.catalog->next_sequence() == 100);
       CHECK(rig.waiting() == std::vector<Sequence>{8});
       CHECK(rig.total() == 1);
-      CHECK(rig.logs.logs[orders].batches == std::map<Offset, Offset>{{0, 3}});
-      CHECK(rig.logs.starts[orders] == 2);
+      CHECK(rig.logs.logs[first_topic].batches == std::map<Offset, Offset>{{0, 3}});
+      CHECK(rig.logs.starts[first_topic] == 2);
       CHECK(rig.logs.answered.back() == 99);
       CHECK(rig.logs.fenced.empty());
-      // There is no topic `others`.
+      // There is no topic `second_topic`.
       CHECK(rig.groups() == std::map<std::string, std::string>{{"g", "two 0:4"}});
     }
   }
@@ -395,36 +396,38 @@ TEST_SUITE("recovery") {
     RecoveryRig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 3);
-    const Lsn first = rig.write(0, {topic(orders, "orders"), park(orders, 1, 10)});
-    const Lsn second = rig.write(0, {append(orders, batches), gone(orders, 1, 10),
-                                     park(others, 2, 20), park(orders, 3, 30)});
-    const Lsn third = rig.write(1, {park(orders, 4, 40)});
+    const Lsn first = rig.write(0, {topic(first_topic, "orders"), park(first_topic, 1, 10)});
+    const Lsn second = rig.write(0, {append(first_topic, batches), gone(first_topic, 1, 10),
+                                     park(second_topic, 2, 20), park(first_topic, 3, 30)});
+    const Lsn third = rig.write(1, {park(first_topic, 4, 40)});
     rig.crash();
     REQUIRE(rig.recover().has_value());
     const std::uint32_t epoch = *rig.store->epoch(2);
-    CHECK(rig.places == std::vector<JournalPlace>{{first, 1, epoch},
-                                                  {second, 1, epoch},
-                                                  {second, 3, epoch},  // There is no `others`.
-                                                  {third, 0, epoch}});
+    CHECK(rig.places ==
+          std::vector<JournalPlace>{{first, 1, epoch},
+                                    {second, 1, epoch},
+                                    {second, 3, epoch},  // There is no `second_topic`.
+                                    {third, 0, epoch}});
   }
 
   TEST_CASE("a log that is ahead of the checkpoint gets nothing twice") {
     RecoveryRig rig;
     rig.open_journals({}, 1);
-    rig.write(0, {topic(orders, "orders")});
-    REQUIRE(rig.catalog->apply(topic(orders, "orders")).has_value());
+    rig.write(0, {topic(first_topic, "orders")});
+    REQUIRE(rig.catalog->apply(topic(first_topic, "orders")).has_value());
     REQUIRE(rig.meta->flush().has_value());
-    rig.logs.logs[orders].batches = {{0, 10}};
+    rig.logs.logs[first_topic].batches = {{0, 10}};
     rig.note_checkpoint(0);
     const Buffer second = batch_at(10, 5), third = batch_at(15, 1);
-    rig.write(0, {append(orders, second)});
-    rig.write(0, {append(orders, third)});
+    rig.write(0, {append(first_topic, second)});
+    rig.write(0, {append(first_topic, third)});
     // The first of them was written to the segment before the crash.
-    rig.logs.logs[orders].batches = {{0, 10}, {10, 15}};
+    rig.logs.logs[first_topic].batches = {{0, 10}, {10, 15}};
     rig.crash();
     REQUIRE(rig.recover().has_value());
-    CHECK(rig.logs.logs[orders].batches == std::map<Offset, Offset>{{0, 10}, {10, 15}, {15, 16}});
-    CHECK(rig.logs.cuts == std::vector{orders});
+    CHECK(rig.logs.logs[first_topic].batches ==
+          std::map<Offset, Offset>{{0, 10}, {10, 15}, {15, 16}});
+    CHECK(rig.logs.cuts == std::vector{first_topic});
   }
 
   TEST_CASE("batches that retention has taken are not asked for again") {
@@ -433,12 +436,12 @@ TEST_SUITE("recovery") {
     Buffer two = batch_at(0, 5);
     append_bytes(two, batch_at(5, 5));
     const Buffer third = batch_at(10, 2);
-    rig.write(0, {topic(orders, "orders"), append(orders, two)});
-    rig.write(0, {append(orders, third)});
-    rig.logs.logs[orders].first = 5;  // The border lies within one journal record.
+    rig.write(0, {topic(first_topic, "orders"), append(first_topic, two)});
+    rig.write(0, {append(first_topic, third)});
+    rig.logs.logs[first_topic].first = 5;  // The border lies within one journal record.
     rig.crash();
     REQUIRE(rig.recover().has_value());
-    CHECK(rig.logs.logs[orders].batches == std::map<Offset, Offset>{{5, 10}, {10, 12}});
+    CHECK(rig.logs.logs[first_topic].batches == std::map<Offset, Offset>{{5, 10}, {10, 12}});
     CHECK(rig.logs.fenced.empty());
   }
 
@@ -446,18 +449,20 @@ TEST_SUITE("recovery") {
     RecoveryRig rig;
     rig.open_journals({}, 1);
     const Buffer far = batch_at(10, 5), farther = batch_at(15, 5), near = batch_at(0, 1);
-    rig.write(0, {topic(orders, "orders"), topic(others, "others"), append(orders, far)});
-    rig.write(0, {append(orders, farther), append(others, near), park(others, 1, 10)});
-    rig.logs.logs[orders].batches = {{0, 4}};
+    rig.write(
+        0, {topic(first_topic, "orders"), topic(second_topic, "others"), append(first_topic, far)});
+    rig.write(
+        0, {append(first_topic, farther), append(second_topic, near), park(second_topic, 1, 10)});
+    rig.logs.logs[first_topic].batches = {{0, 4}};
     rig.crash();
     const auto recovered = rig.recover();
     REQUIRE(recovered.has_value());
     CHECK(recovered->fenced == 1);
     CHECK(rig.logs.fenced.size() == 1);
-    CHECK(rig.logs.fenced[orders].find("4") != std::string::npos);
-    CHECK(rig.logs.fenced[orders].find("10") != std::string::npos);
-    CHECK(rig.logs.logs[orders].batches == std::map<Offset, Offset>{{0, 4}});
-    CHECK(rig.logs.logs[others].batches == std::map<Offset, Offset>{{0, 1}});
+    CHECK(rig.logs.fenced[first_topic].find("4") != std::string::npos);
+    CHECK(rig.logs.fenced[first_topic].find("10") != std::string::npos);
+    CHECK(rig.logs.logs[first_topic].batches == std::map<Offset, Offset>{{0, 4}});
+    CHECK(rig.logs.logs[second_topic].batches == std::map<Offset, Offset>{{0, 1}});
     CHECK(rig.waiting() == std::vector<Sequence>{1});
   }
 
@@ -465,13 +470,13 @@ TEST_SUITE("recovery") {
     RecoveryRig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 1);
-    rig.write(0, {topic(orders, "orders")});
-    const Lsn parked = rig.write(1, {append(orders, batches), park(orders, 1, 10)});
-    rig.write(0, {TopicDeleted{orders.topic}});
-    rig.write(0, {topic(others, "orders")});
-    rig.write(1, {park(others, 2, 20)});
-    REQUIRE(rig.catalog->apply(topic(orders, "orders")).has_value());
-    rig.tell(1, parked, {append(orders, batches), park(orders, 1, 10)});
+    rig.write(0, {topic(first_topic, "orders")});
+    const Lsn parked = rig.write(1, {append(first_topic, batches), park(first_topic, 1, 10)});
+    rig.write(0, {TopicDeleted{first_topic.topic}});
+    rig.write(0, {topic(second_topic, "orders")});
+    rig.write(1, {park(second_topic, 2, 20)});
+    REQUIRE(rig.catalog->apply(topic(first_topic, "orders")).has_value());
+    rig.tell(1, parked, {append(first_topic, batches), park(first_topic, 1, 10)});
     REQUIRE(rig.meta->flush().has_value());
     REQUIRE(rig.store->flush().has_value());  // It had been flushed before it was deleted.
     rig.crash();
@@ -479,15 +484,15 @@ TEST_SUITE("recovery") {
     CHECK(rig.logs.cuts.empty());
     CHECK(rig.waiting() == std::vector<Sequence>{2});
     CHECK(rig.total() == 1);
-    CHECK(rig.catalog->image()->find("orders")->id == others.topic);
+    CHECK(rig.catalog->image()->find("orders")->id == second_topic.topic);
   }
 
   TEST_CASE("pending records of a topic that does not exist at the end are dropped") {
     RecoveryRig rig;
     rig.open_journals({}, 2);
-    rig.write(0, {topic(others, "others"), park(others, 2, 20)});
+    rig.write(0, {topic(second_topic, "others"), park(second_topic, 2, 20)});
     // Another shard kept it after the topic was gone here, and both were flushed.
-    rig.tell(1, 0, {park(orders, 1, 10)});
+    rig.tell(1, 0, {park(first_topic, 1, 10)});
     REQUIRE(rig.store->flush().has_value());
     rig.crash();
     REQUIRE(rig.recover().has_value());
@@ -498,14 +503,14 @@ TEST_SUITE("recovery") {
   TEST_CASE("a number that a record carries is not given out again") {
     RecoveryRig rig;
     rig.open_journals({}, 1);
-    rig.write(0, {topic(orders, "orders"), SequencesGiven{5}});
-    rig.write(0, {park(orders, 41, 10)});
+    rig.write(0, {topic(first_topic, "orders"), SequencesGiven{5}});
+    rig.write(0, {park(first_topic, 41, 10)});
     rig.crash();
     const auto recovered = rig.recover();
     REQUIRE(recovered.has_value());
     CHECK(rig.catalog->next_sequence() == 42);
     rig.open_journals(*recovered, 1);
-    auto at_once = gone(orders, 50, 10);
+    auto at_once = gone(first_topic, 50, 10);
     at_once.how = RemovalReason::delivered_on_arrival;
     rig.write(0, {at_once});
     rig.crash();
@@ -517,9 +522,9 @@ TEST_SUITE("recovery") {
     RecoveryRig rig;
     rig.open_journals({}, 1);
     const Buffer batches = batch_at(0, 1);
-    rig.write(0, {topic(orders, "orders"), append(orders, batches)});
-    rig.write(0, {park(orders, 1, 10)});
-    rig.write(0, {park(orders, 2, 10)});
+    rig.write(0, {topic(first_topic, "orders"), append(first_topic, batches)});
+    rig.write(0, {park(first_topic, 1, 10)});
+    rig.write(0, {park(first_topic, 2, 10)});
     rig.crash();
     rig.logs.fails = true;
     const auto failed = rig.recover();
@@ -544,8 +549,8 @@ TEST_SUITE("recovery") {
   TEST_CASE("after another number of shards an old journal cannot bring back what is gone") {
     RecoveryRig rig;
     rig.open_journals({}, 3);
-    rig.write(0, {topic(orders, "orders")});
-    rig.write(2, {park(orders, 1, 10)});  // The partition was shard 2's.
+    rig.write(0, {topic(first_topic, "orders")});
+    rig.write(2, {park(first_topic, 1, 10)});  // The partition was shard 2's.
     rig.crash();
     auto recovered = rig.recover();
     REQUIRE(recovered.has_value());
@@ -556,7 +561,7 @@ TEST_SUITE("recovery") {
     CHECK_FALSE(recovered->other_shards(1));
 
     rig.open_journals(*recovered, 1);
-    const std::vector<Operation> delivered{gone(orders, 1, 10)};
+    const std::vector<Operation> delivered{gone(first_topic, 1, 10)};
     const Lsn lsn = rig.write(0, delivered);  // Now it is shard 0's.
     for (const bool told : {false, true}) {
       if (told) rig.tell(0, lsn, delivered);
@@ -573,7 +578,7 @@ TEST_SUITE("recovery") {
       "a group's last state wins when --shards changes back and forth, wherever a start dies") {
     RecoveryRig rig;
     rig.open_journals({}, 2);
-    rig.write(0, {topic(orders, "orders")});
+    rig.write(0, {topic(first_topic, "orders")});
     // Each number of shards gives the group to another journal.
     std::uint32_t shards = 2, owner = 1;
     Offset next = 0;
@@ -581,7 +586,7 @@ TEST_SUITE("recovery") {
       for (int i = 0; i < 3; ++i) {
         ++next;
         rig.write(owner, {GroupStored{"g", as_bytes("v")},
-                          OffsetsCommitted{"g", {committed(orders, next)}}});
+                          OffsetsCommitted{"g", {committed(first_topic, next)}}});
       }
       rig.crash();
       for (int died = 0; died < 2; ++died) {
@@ -619,8 +624,8 @@ TEST_SUITE("recovery") {
         rig.write(0, created);
         REQUIRE(rig.catalog->apply(created[0]).has_value());
       };
-      create(orders, "orders");
-      create(others, "others");
+      create(first_topic, "orders");
+      create(second_topic, "others");
       Sequence next = 1;
 
       for (int step = 0; step < tries(300); ++step) {
@@ -639,12 +644,13 @@ TEST_SUITE("recovery") {
           } else {
             const auto value = fmt::format("v{}", step);
             apply({GroupStored{id, as_bytes(std::string_view(value))},
-                   OffsetsCommitted{id, {committed(orders, step)}}});
+                   OffsetsCommitted{id, {committed(first_topic, step)}}});
             groups[id] = fmt::format("{} 0:{}", value, step);
           }
         } else if (kind < 90) {
-          const TopicPartition partition{random.below(2) == 0 ? orders.topic : others.topic,
-                                         static_cast<PartitionIndex>(random.below(4))};
+          const TopicPartition partition{
+              random.below(2) == 0 ? first_topic.topic : second_topic.topic,
+              static_cast<PartitionIndex>(random.below(4))};
           std::vector<Operation> record;
           Buffer batch;
           if (random.below(3) > 0) {

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Offset everything = std::numeric_limits<Offset>::max();
+constexpr Offset up_to_the_end = std::numeric_limits<Offset>::max();
 
 // Segments of 100 offsets and 1000 bytes; the n-th was last appended to at n * 1000 ms.
 std::vector<SegmentState> segments(std::size_t count) {
@@ -44,27 +44,27 @@ TEST_CASE("a segment goes when its last append is longer ago than retention.ms")
   const auto all = segments(4);
   const auto config = by_time(5000);
   // The first is as old as allowed at 6000, and older one millisecond later.
-  CHECK(decide_retention(all, config, from_ms(6000), 0, everything, 0).segments == 0);
-  CHECK(decide_retention(all, config, from_ms(6000), 0, everything, 0).next == from_ms(6001));
-  CHECK(decide_retention(all, config, from_ms(6001), 0, everything, 0).segments == 1);
-  CHECK(decide_retention(all, config, from_ms(6001), 0, everything, 0).next == from_ms(7001));
-  CHECK(decide_retention(all, config, from_ms(8500), 0, everything, 0).segments == 3);
-  CHECK(!decide_retention(all, config, from_ms(8500), 0, everything, 0).close_active);
+  CHECK(decide_retention(all, config, from_ms(6000), 0, up_to_the_end, 0).segments == 0);
+  CHECK(decide_retention(all, config, from_ms(6000), 0, up_to_the_end, 0).next == from_ms(6001));
+  CHECK(decide_retention(all, config, from_ms(6001), 0, up_to_the_end, 0).segments == 1);
+  CHECK(decide_retention(all, config, from_ms(6001), 0, up_to_the_end, 0).next == from_ms(7001));
+  CHECK(decide_retention(all, config, from_ms(8500), 0, up_to_the_end, 0).segments == 3);
+  CHECK(!decide_retention(all, config, from_ms(8500), 0, up_to_the_end, 0).close_active);
 }
 
 TEST_CASE("a timestamp ahead of the append keeps a segment, one long before it does not hurry it") {
   auto all = segments(3);
   all[0].max_timestamp = 9000;
-  CHECK(decide_retention(all, by_time(1000), from_ms(9999), 0, everything, 0).segments == 0);
-  CHECK(decide_retention(all, by_time(1000), from_ms(10'001), 0, everything, 0).segments == 2);
+  CHECK(decide_retention(all, by_time(1000), from_ms(9999), 0, up_to_the_end, 0).segments == 0);
+  CHECK(decide_retention(all, by_time(1000), from_ms(10'001), 0, up_to_the_end, 0).segments == 2);
   all[0].max_timestamp = -1;
-  CHECK(decide_retention(all, by_time(1000), from_ms(1500), 0, everything, 0).segments == 0);
+  CHECK(decide_retention(all, by_time(1000), from_ms(1500), 0, up_to_the_end, 0).segments == 0);
 }
 
 TEST_CASE("a timestamp at the end of time does not overflow an age") {
   auto all = segments(2);
   all[0].max_timestamp = std::numeric_limits<std::int64_t>::max();
-  const auto decision = decide_retention(all, by_time(1000), from_ms(99'999), 0, everything, 0);
+  const auto decision = decide_retention(all, by_time(1000), from_ms(99'999), 0, up_to_the_end, 0);
   CHECK(decision.segments == 0);
   CHECK(decision.next.has_value());
 }
@@ -72,12 +72,12 @@ TEST_CASE("a timestamp at the end of time does not overflow an age") {
 TEST_CASE("a segment behind one that stays does not go, however old it is") {
   auto all = segments(4);
   all[0].last_append = from_ms(50'000);
-  CHECK(decide_retention(all, by_time(5000), from_ms(54'000), 0, everything, 0).segments == 0);
+  CHECK(decide_retention(all, by_time(5000), from_ms(54'000), 0, up_to_the_end, 0).segments == 0);
 }
 
 TEST_CASE("an active segment that is too old is closed so that it can go, but only after all") {
   const auto all = segments(3);
-  const auto decision = decide_retention(all, by_time(5000), from_ms(8001), 0, everything, 0);
+  const auto decision = decide_retention(all, by_time(5000), from_ms(8001), 0, up_to_the_end, 0);
   CHECK(decision.segments == 2);
   CHECK(decision.close_active);
   CHECK(!decision.next);
@@ -85,8 +85,8 @@ TEST_CASE("an active segment that is too old is closed so that it can go, but on
   auto empty = segments(1);
   empty[0].bytes = 0;
   empty[0].next = 0;
-  CHECK(!decide_retention(empty, by_time(0), from_ms(8001), 0, everything, 0).close_active);
-  CHECK(!decide_retention(empty, by_time(0), from_ms(8001), 0, everything, 0).next);
+  CHECK(!decide_retention(empty, by_time(0), from_ms(8001), 0, up_to_the_end, 0).close_active);
+  CHECK(!decide_retention(empty, by_time(0), from_ms(8001), 0, up_to_the_end, 0).next);
 }
 
 TEST_CASE("nothing that reaches past the high watermark goes") {
@@ -104,7 +104,7 @@ TEST_CASE("nothing that reaches past the high watermark goes") {
 TEST_CASE("retention.bytes takes segments as long as what is left is no smaller than it") {
   const auto all = segments(4);
   const auto go = [&](std::int64_t bytes, std::uint64_t unflushed = 0) {
-    return decide_retention(all, by_bytes(bytes), from_ms(99'000), 0, everything, unflushed)
+    return decide_retention(all, by_bytes(bytes), from_ms(99'000), 0, up_to_the_end, unflushed)
         .segments;
   };
   CHECK(go(4000) == 0);
@@ -113,16 +113,16 @@ TEST_CASE("retention.bytes takes segments as long as what is left is no smaller 
   CHECK(go(2001) == 1);
   CHECK(go(2001, 1) == 2);  // What is not in a segment yet counts too.
   CHECK(go(0) == 3);        // The active one stays.
-  CHECK(!decide_retention(all, by_bytes(0), from_ms(99'000), 0, everything, 0).next);
+  CHECK(!decide_retention(all, by_bytes(0), from_ms(99'000), 0, up_to_the_end, 0).next);
 }
 
 TEST_CASE("without limits, or without cleanup by deletion, nothing goes") {
   const auto all = segments(4);
-  CHECK(decide_retention(all, by_bytes(-1), from_ms(99'000), 0, everything, 0).segments == 0);
+  CHECK(decide_retention(all, by_bytes(-1), from_ms(99'000), 0, up_to_the_end, 0).segments == 0);
   auto compacted = by_time(0);
   compacted.retention_bytes = 0;
   compacted.cleanup_delete = false;
-  const auto decision = decide_retention(all, compacted, from_ms(99'000), 0, everything, 0);
+  const auto decision = decide_retention(all, compacted, from_ms(99'000), 0, up_to_the_end, 0);
   CHECK(decision.segments == 0);
   CHECK(!decision.next);
 }
@@ -130,7 +130,7 @@ TEST_CASE("without limits, or without cleanup by deletion, nothing goes") {
 TEST_CASE("segments below the start offset are removed, whatever the limits are") {
   const auto all = segments(3);
   const auto go = [&](Offset start) {
-    return decide_retention(all, by_bytes(-1), from_ms(0), start, everything, 0);
+    return decide_retention(all, by_bytes(-1), from_ms(0), start, up_to_the_end, 0);
   };
   CHECK(go(99).segments == 0);
   CHECK(go(100).segments == 1);

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const std::string directory = "logs/orders-0";
+const std::string segment_directory = "logs/orders-0";
 
 // A directory to write one segment into, batch by batch, as a flush does.
 struct SegmentFixture {
@@ -27,11 +27,13 @@ struct SegmentFixture {
   std::vector<Buffer> batches;
 
   explicit SegmentFixture(Offset base = 0) {
-    REQUIRE(disk.make_directories(directory));
+    REQUIRE(disk.make_directories(segment_directory));
     state.base = state.next = base;
   }
 
-  std::string path(const char* suffix) const { return segment_path(directory, state.base, suffix); }
+  std::string path(const char* suffix) const {
+    return segment_path(segment_directory, state.base, suffix);
+  }
 
   void write(const std::vector<Buffer>& more, bool close = false, bool sync = true) {
     SegmentWrite write;
@@ -47,7 +49,7 @@ struct SegmentFixture {
       batches.push_back(batch);
     }
     if (close) close_segment(write.after, write.time_index);
-    REQUIRE(write_segment(disk, directory, write, sync));
+    REQUIRE(write_segment(disk, segment_directory, write, sync));
     state = write.after;
   }
 
@@ -178,7 +180,7 @@ TEST_CASE("a loaded segment goes on exactly as the one that was written") {
         make_batch(next++, {{static_cast<std::int64_t>(random.below(1000)), random.below(400)}});
     fixture.write({batch});
     whole.write({batch});
-    const auto loaded = load_active_segment(fixture.disk, directory, 42, fixture.config);
+    const auto loaded = load_active_segment(fixture.disk, segment_directory, 42, fixture.config);
     REQUIRE(loaded);
     REQUIRE(!loaded->damage);
     const auto before = fixture.state;
@@ -196,7 +198,7 @@ TEST_CASE("a loaded segment goes on exactly as the one that was written") {
 TEST_CASE("a closed segment is known by its sizes and its last time entry, or by its batches") {
   SegmentFixture fixture;
   fixture.write({make_batch(0, {{50}, {70}, {60}}), make_batch(3, {{65}})}, true);
-  const auto loaded = load_closed_segment(fixture.disk, directory, 0, 4);
+  const auto loaded = load_closed_segment(fixture.disk, segment_directory, 0, 4);
   REQUIRE(loaded);
   CHECK(loaded->bytes == fixture.state.bytes);
   CHECK(loaded->max_timestamp == 70);
@@ -205,7 +207,7 @@ TEST_CASE("a closed segment is known by its sizes and its last time entry, or by
 
   REQUIRE(fixture.disk.remove(fixture.path(".timeindex")));
   REQUIRE(fixture.disk.remove(fixture.path(".index")));
-  const auto bare = load_closed_segment(fixture.disk, directory, 0, 4);
+  const auto bare = load_closed_segment(fixture.disk, segment_directory, 0, 4);
   REQUIRE(bare);
   CHECK(bare->max_timestamp == 70);
   CHECK(bare->max_timestamp_offset == 2);
@@ -221,7 +223,7 @@ TEST_CASE(
   for (std::size_t size = bytes.size() - 1; size > good; --size) {
     auto log = fixture.disk.open(fixture.path(".log"), {.write = true});
     REQUIRE((*log)->truncate(size));
-    const auto loaded = load_active_segment(fixture.disk, directory, 0, fixture.config);
+    const auto loaded = load_active_segment(fixture.disk, segment_directory, 0, fixture.config);
     REQUIRE(loaded);
     REQUIRE(loaded->damage);
     REQUIRE(loaded->damage->position == good);
@@ -244,7 +246,7 @@ TEST_CASE("a flipped bit anywhere in the last batch is found") {
     if (at - good >= 12 && at - good < 16) continue;
     const Buffer flipped{static_cast<std::uint8_t>(bytes[at] ^ (1u << (bit % 8)))};
     fixture.disk.poke(fixture.path(".log"), at, flipped);
-    const auto loaded = load_active_segment(fixture.disk, directory, 0, fixture.config);
+    const auto loaded = load_active_segment(fixture.disk, segment_directory, 0, fixture.config);
     REQUIRE(loaded);
     // The base offset has no checksum either: only a smaller one is seen to be wrong.
     if (at - good >= 8) {
@@ -260,7 +262,7 @@ TEST_CASE("zeros up to the end of a block are left by a killed process, and are 
   fixture.write({make_batch(0, {{1}, {2}})});
   auto log = fixture.disk.open(fixture.path(".log"), {.write = true});
   REQUIRE((*log)->truncate(block_bytes));
-  const auto loaded = load_active_segment(fixture.disk, directory, 0, fixture.config);
+  const auto loaded = load_active_segment(fixture.disk, segment_directory, 0, fixture.config);
   REQUIRE(loaded);
   CHECK(!loaded->damage);
   CHECK(loaded->state.bytes == fixture.state.bytes);
@@ -269,7 +271,7 @@ TEST_CASE("zeros up to the end of a block are left by a killed process, and are 
   CHECK(fixture.disk.contents(fixture.path(".log")) == fixture.all());
 
   REQUIRE((*log)->truncate(fixture.state.bytes + block_bytes));
-  CHECK(load_active_segment(fixture.disk, directory, 0, fixture.config)->damage);
+  CHECK(load_active_segment(fixture.disk, segment_directory, 0, fixture.config)->damage);
 }
 
 TEST_CASE("index files that are lost or not true are made again") {
@@ -283,7 +285,7 @@ TEST_CASE("index files that are lost or not true are made again") {
   REQUIRE(index.size() > 16);
 
   const auto check = [&] {
-    const auto loaded = load_active_segment(fixture.disk, directory, 0, fixture.config);
+    const auto loaded = load_active_segment(fixture.disk, segment_directory, 0, fixture.config);
     REQUIRE(loaded);
     CHECK(!loaded->damage);
     CHECK(loaded->state.next == 20);
@@ -325,7 +327,7 @@ TEST_CASE(
         junk.resize(64);
         fixture.disk.poke(fixture.path(".index"), entries, junk);
       }
-      const auto state = cut_segment(fixture.disk, directory, 100, cut, fixture.config);
+      const auto state = cut_segment(fixture.disk, segment_directory, 100, cut, fixture.config);
       if ((cut - 100) % 3 != 0) {
         REQUIRE_FALSE(state);
         REQUIRE(state.error().code == Errc::corrupt);
@@ -353,11 +355,13 @@ TEST_CASE(
 TEST_CASE("a segment that ends before the cut is refused and keeps its bytes") {
   SegmentFixture fixture;
   fixture.write({make_batch(0, {{1}, {2}}), make_batch(2, {{3}})});
-  CHECK(cut_segment(fixture.disk, directory, 0, 4, fixture.config).error().code == Errc::corrupt);
+  CHECK(cut_segment(fixture.disk, segment_directory, 0, 4, fixture.config).error().code ==
+        Errc::corrupt);
   CHECK(fixture.disk.contents(fixture.path(".log")) == fixture.all());
   // Also when it is damaged before it.
   fixture.disk.poke(fixture.path(".log"), 30, Buffer{0xff});
-  CHECK(cut_segment(fixture.disk, directory, 0, 3, fixture.config).error().code == Errc::corrupt);
+  CHECK(cut_segment(fixture.disk, segment_directory, 0, 3, fixture.config).error().code ==
+        Errc::corrupt);
   CHECK(fixture.disk.contents(fixture.path(".log")).size() == fixture.all().size());
 }
 
@@ -369,7 +373,7 @@ TEST_CASE("missing bytes below the written end are found before more is written"
   SegmentWrite write;
   write.before = write.after = fixture.state;
   write.batches.emplace_back(make_batch(2, {{3}}));
-  CHECK(write_segment(fixture.disk, directory, write, true).error().code == Errc::corrupt);
+  CHECK(write_segment(fixture.disk, segment_directory, write, true).error().code == Errc::corrupt);
 }
 
 TEST_CASE("a scanner names file and position of bytes that are not a batch") {
