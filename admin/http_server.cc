@@ -55,7 +55,7 @@ constexpr std::chrono::milliseconds accept_pause{100};
 constexpr std::chrono::milliseconds lingering{1'000};
 constexpr std::size_t lingering_bytes = 1 << 20;
 
-std::string text_of(const std::string& host, std::uint16_t port) {
+std::string host_port_text(const std::string& host, std::uint16_t port) {
   return host.contains(':') ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
@@ -77,10 +77,10 @@ Result<std::vector<tcp::endpoint>> endpoints_of(const asio::any_io_executor& exe
       endpoints.push_back(endpoint);
   }
   if (error || endpoints.empty()) {
-    return fail(Errc::invalid,
-                fmt::format("{}={}: the host {} has no address: give an address of "
-                            "this machine",
-                            key, text_of(options.host, options.port), printable(options.host)));
+    return fail(Errc::invalid, fmt::format("{}={}: the host {} has no address: give an address of "
+                                           "this machine",
+                                           key, host_port_text(options.host, options.port),
+                                           printable(options.host)));
   }
   return endpoints;
 }
@@ -185,7 +185,7 @@ std::string local_address(const tcp::socket& socket) {
       address = asio::ip::address_v6(six.to_bytes());  // Scopes have other names elsewhere.
     }
   }
-  return text_of(address.to_string(), local.port());
+  return host_port_text(address.to_string(), local.port());
 }
 
 // Connections as stop() finds them; one is in a list as long as it is served.
@@ -274,7 +274,7 @@ Result<> HttpServer::Impl::bind() {
     const bool in_use = error.value() == EADDRINUSE;
     if (in_use && options.port == 0 && tried < ports_tried) continue;
     const std::string where =
-        text_of(options.host == "localhost" ? "127.0.0.1" : options.host, port);
+        host_port_text(options.host == "localhost" ? "127.0.0.1" : options.host, port);
     if (error || acceptors.empty()) {
       return fail(
           in_use ? Errc::in_use : Errc::io,

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "admin/backup_routes.h"
 #include "admin/delayed_control_routes.h"
 #include "admin/delayed_routes.h"
 #include "admin/event_routes.h"
@@ -84,6 +85,7 @@ constexpr std::array routes{
     Route{"POST", "/delayed/TOPIC/ID/deliver", Needs::token, deliver_delayed, "partition",
           "/delayed/orders/order-4711/deliver?partition=0"},
     Route{"POST", "/delayed/TOPIC/select", Needs::token, select_delayed, "", "", true},
+    Route{"POST", "/backup", Needs::token, make_backup, "", "", true},
 };
 
 // The first word of `rest`, which then begins behind it.
