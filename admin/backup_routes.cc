@@ -6,12 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "admin/json_fields.h"
-#include "admin/reply_stream.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "broker/backup.h"
 #include "broker/broker.h"
+#include "web/reply_stream.h"
 
 namespace tarry::admin {
 namespace {

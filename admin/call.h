@@ -14,11 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "admin/access.h"
 #include "admin/pauses.h"
 #include "admin/sessions.h"
-#include "admin/target.h"
 #include "base/clock.h"
+#include "web/access.h"
+#include "web/question.h"
+#include "web/target.h"
 
 namespace tarry::broker {
 class Broker;
@@ -30,35 +31,8 @@ namespace tarry::admin {
 class DuePicture;
 class EventFeed;
 
-// The parts of a request that the admin uses.  The views live as long as the request.
-struct Question {
-  std::string_view method;
-  std::string_view target;
-  std::optional<std::string_view> host;
-  std::optional<std::string_view> origin;
-  std::string_view fetch_site;  // Sec-Fetch-Site
-  std::string_view authorization;
-  std::string_view cookie;
-  std::string_view accept_encoding;
-  std::string_view if_none_match;
-  std::string_view local;  // Our end of the connection: "127.0.0.1:8080".
-  std::string_view body = {};
-  std::string_view accept = {};
-  bool has_tls = false;  // The connection.
-};
-
-class ReplyStream;
-
-struct Reply {
-  unsigned status = 200;
-  std::string body;
-  std::string_view content_type = "application/json";
-  std::vector<std::pair<std::string_view, std::string>> headers{};  // Besides the usual ones.
-  std::shared_ptr<ReplyStream> stream{};                            // If set, it is the body.
-};
-
-// {"error": why}
-Reply refusal(unsigned status, std::string_view why);
+// Requests, answers, rights and figures are web's.
+using namespace web;
 
 // Facts about the program that the broker does not know.
 struct ProgramFacts {
@@ -82,7 +56,7 @@ struct Context {
   const std::shared_ptr<Pauses> pauses;
   const std::shared_ptr<EventFeed> events;
   const std::shared_ptr<DuePicture> due;
-  // What all of this belongs to: held by coroutines that no connection waits for.
+  // The owner of all of this: held by coroutines that no connection waits for.
   const std::weak_ptr<void> owner;
   Sessions sessions{};
 
@@ -119,12 +93,6 @@ struct Call {
     const auto found = target.query.find(name);
     return found == target.query.end() ? nullptr : &found->second;
   }
-};
-
-// Thrown by a handler for a mistake of the client, caught in answer().
-struct Refused {
-  unsigned status;
-  std::string why;
 };
 
 }  // namespace tarry::admin

@@ -28,7 +28,7 @@ T number(const std::string& name, const std::string& text, T least, T most) {
   return value;
 }
 
-// As the headers would say it, but for `left`: how many deliveries are still to come.
+// In the words of the headers, but for `left`: how many deliveries are still to come.
 Json recurrence_json(const delay::Recurrence& recurrence) {
   Json json;
   json["text"] = recurrence.text();

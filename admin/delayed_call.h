@@ -1,20 +1,21 @@
 #pragma once
 
-// What the requests about pending records share: the parts that clients give, and a record as JSON.
-// Mistakes of a client are thrown as Refused, with the name and the value.
+// The parts that requests about pending records share: those that clients give, and a record as
+// JSON. Mistakes of a client are thrown as Refused, with the name and the value.
 //
 // On shard 0's thread.
 
 #include <optional>
 #include <string>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "broker/topics/topics.h"
 #include "broker/views/delayed_records.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 

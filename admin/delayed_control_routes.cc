@@ -11,12 +11,12 @@
 #include <fmt/ranges.h>
 
 #include "admin/delayed_call.h"
-#include "admin/reply_stream.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "broker/broker.h"
 #include "broker/views/delayed_records.h"
+#include "web/reply_stream.h"
 
 namespace tarry::admin {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What may be done with pending records: one is cancelled, moved, delivered now; or all of a
+// Changes of pending records: one is cancelled, moved, delivered now; or all of a
 // selection are.  docs/http.md has the fields.
 
 #include <boost/asio/awaitable.hpp>

@@ -9,11 +9,12 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/delayed_records.h"
 #include "broker/views/status.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 namespace {

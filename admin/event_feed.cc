@@ -11,14 +11,15 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "admin/call.h"
 #include "admin/due_picture.h"
 #include "admin/group_routes.h"
-#include "admin/json_reply.h"
 #include "admin/status_routes.h"
 #include "admin/topic_routes.h"
 #include "admin/wheel_routes.h"
 #include "base/log.h"
 #include "broker/broker.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 namespace {

@@ -28,8 +28,8 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "admin/call.h"
-#include "admin/reply_stream.h"
 #include "base/clock.h"
+#include "web/reply_stream.h"
 
 namespace tarry::admin {
 

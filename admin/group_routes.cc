@@ -6,17 +6,18 @@
 
 #include <fmt/core.h>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/group_status.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 namespace {
 
 namespace asio = boost::asio;
 
-// As many as one answer may have; each is asked for its lag.
+// The most groups of one answer; each is asked for its lag.
 constexpr std::size_t max_groups_shown = 10'000;
 
 Json summary_json(const broker::GroupSummary& group) {

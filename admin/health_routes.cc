@@ -4,10 +4,11 @@
 
 #include <fmt/core.h>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "admin/overview.h"
 #include "base/token_proof.h"
 #include "broker/broker.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 

@@ -13,12 +13,12 @@
 #include <system_error>
 #include <vector>
 
-#include "admin/metrics_text.h"
 #include "admin/overview.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/metric_series.h"
 #include "broker/views/status.h"
+#include "web/metrics_text.h"
 
 namespace tarry::admin {
 namespace {

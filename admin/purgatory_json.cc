@@ -5,10 +5,10 @@
 namespace tarry::admin {
 
 Json purgatory_json(const std::vector<broker::ShardStatus>& shards,
-                    JsonFields::Histograms histograms) {
+                    web::JsonFields::Histograms histograms) {
   Json json = Json::object();
   for (const auto kind : purgatory::kinds()) {
-    JsonFields figures(histograms);
+    web::JsonFields figures(histograms);
     for (const auto& shard : shards) shard.purgatory[kind.index()].report(figures);
     json[std::string(kind.name())] = figures.object();
   }

@@ -6,14 +6,15 @@
 
 #include <vector>
 
-#include "admin/json_fields.h"
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "broker/views/status.h"
+#include "web/json_fields.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 
 // Every kind of delayed operation, whether it has ever waited or not; all shards together.
 Json purgatory_json(const std::vector<broker::ShardStatus>& shards,
-                    JsonFields::Histograms histograms);
+                    web::JsonFields::Histograms histograms);
 
 }  // namespace tarry::admin

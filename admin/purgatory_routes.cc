@@ -1,9 +1,10 @@
 #include "admin/purgatory_routes.h"
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "admin/purgatory_json.h"
 #include "broker/broker.h"
 #include "broker/views/status.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 

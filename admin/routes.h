@@ -10,16 +10,11 @@
 //
 // Runs on shard 0's thread; handlers hop from there.  docs/http.md says what programs may rely on.
 
-#include <string_view>
-
 #include <boost/asio/awaitable.hpp>
 
 #include "admin/call.h"
 
 namespace tarry::admin {
-
-// Whether a request for it may use the connections that are kept for health checks.
-bool is_health_check(std::string_view target);
 
 boost::asio::awaitable<Reply> answer(Context& context, Question question);
 

@@ -5,8 +5,9 @@
 
 #include <fmt/core.h>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "broker/broker.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 namespace {

@@ -4,14 +4,15 @@
 #include <utility>
 #include <vector>
 
-#include "admin/json_fields.h"
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "admin/overview.h"
 #include "admin/purgatory_json.h"
 #include "admin/wheel_json.h"
 #include "base/histogram.h"
 #include "broker/broker.h"
 #include "broker/views/status.h"
+#include "web/json_fields.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 namespace {

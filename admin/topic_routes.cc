@@ -10,11 +10,12 @@
 
 #include <fmt/core.h>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/status.h"
 #include "broker/views/topic_note.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "admin/json_fields.h"
+#include "web/json_fields.h"
 
 namespace tarry::admin {
 namespace {
@@ -27,7 +27,7 @@ Json wheel_json(const std::vector<WheelStatus>& wheels) {
   Json levels = Json::array();
   for (std::size_t i = 0; i < timing::DelayQueue::level_count; ++i) {
     bool exists = false;
-    JsonFields figures;
+    web::JsonFields figures;
     for (const auto& wheel : wheels) {
       exists |= wheel.stats.levels[i].exists;
       report(wheel.stats.levels[i], figures);

@@ -7,9 +7,10 @@
 #include <optional>
 #include <vector>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "base/clock.h"
 #include "broker/views/status.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 

@@ -8,12 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "admin/json_reply.h"
+#include "admin/call.h"
 #include "admin/overview.h"
 #include "admin/wheel_json.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/status.h"
+#include "web/json_reply.h"
 
 namespace tarry::admin {
 

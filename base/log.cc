@@ -28,7 +28,7 @@ namespace {
 std::atomic<LogLevel> least_level{LogLevel::info};
 std::atomic<LogFormat> line_format{LogFormat::text};
 
-// As tarry.log.level has them.
+// The names that tarry.log.level takes.
 std::string_view name_of(spdlog::level::level_enum level) {
   switch (level) {
     case spdlog::level::debug:
@@ -233,7 +233,7 @@ std::string escape(std::string_view text, Backslash backslash) {
   return out;
 }
 
-// Where the lines of all threads go.  It is never destroyed, because a thread may log while the
+// The destination of all threads' lines.  It is never destroyed, because a thread may log while the
 // process ends.
 struct Stderr {
   std::mutex mutex;

@@ -36,7 +36,7 @@ Result<std::uint64_t> parse_size(std::string_view text);
 // which is all that RFC 3339 can write, epoch milliseconds.
 std::string format_time(WallTime time);
 
-// As parse_duration() reads it: 1h30m, 250ms, 0ms.  A negative one has a '-' before it.
+// In the form that parse_duration() reads: 1h30m, 250ms, 0ms.  A negative one has a '-' before it.
 std::string format_duration(std::chrono::milliseconds duration);
 
 }  // namespace tarry

@@ -194,7 +194,7 @@ class Buckets {
         near_.clear();
         taken_ = 0;
         const auto next = tier_->next_load();
-        // What is being handed over may be done in the next step.
+        // A hand-over under way may be done in the next step.
         const bool is_quiet = !next && background_.is_idle();
         if (is_quiet && !tier_->step(now_) && near_.empty()) return 0;
         if (next) now_ = std::max(now_, *next + std::chrono::minutes(1));
@@ -216,7 +216,7 @@ class Buckets {
       gone.due = key.due;
       tier_->remove({lsn_ + 1, operation_++}, gone);
     }
-    // As a checkpoint does: what is gone goes from the disk too.
+    // Like a checkpoint, removes from the disk what is gone.
     if ((drained_ += taken_ - from) >= 1'000'000 && !checkpointing_) {
       drained_ = 0;
       checkpointing_ = true;

@@ -39,10 +39,10 @@ constexpr Sequence sequences_per_block = Sequence{1} << 32;
 // want a file each.  Deliveries alone go on with so little.
 constexpr std::uint64_t bytes_to_start = 4 << 20;
 
-// As Kafka's.
+// As large as Kafka's blocks.
 constexpr ProducerId producer_ids_per_block = 1000;
 const purgatory::Kind init_producer_id_kind{"init_producer_id"};
-// As long as clients wait for an answer by default.
+// The time for which clients wait for an answer by default.
 constexpr std::chrono::seconds producer_ids_timeout{30};
 
 // The directory of log.dirs, which is made with the first partition: it, or what it will be made

@@ -1,7 +1,7 @@
 #pragma once
 
-// What `tarry doctor` thinks of the facts that it finds: of this machine before a start, and of a
-// broker that runs.
+// The judgement of `tarry doctor` on the facts that it finds: of this machine before a start, and
+// of a broker that runs.
 //
 //   facts (limits, disk, clock, /status) --> check_...() --> Finding: ok, warning or problem
 //

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the commands of CLI11's tree take, in the words that help, man pages and completions share.
-// Whatever they print is read from the tree, so a flag is described in one place only.
+// The parameters of the commands of CLI11's tree, in the words that help, man pages and completions
+// share. Whatever they print is read from the tree, so a flag is described in one place only.
 //
 //   tarry ── topic ── create   parameters_of(): NAME, -b,--brokers, ..., --partitions, --config
 //         │       └── list     examples_of():   "tarry topic list"
@@ -48,7 +48,7 @@ FoundCommand find_command(const CLI::App& program, const std::vector<std::string
 void add_examples(CLI::App& command, const std::vector<std::string>& lines);
 std::vector<std::string> examples_of(const CLI::App& command);
 
-// What `tarry COMMAND --help` prints.
+// The text that `tarry COMMAND --help` prints.
 std::string help_of(const CLI::App& command);
 
 // The words of a shell's line: blanks part them, quotes and backslashes hold them together.  A

@@ -52,10 +52,10 @@ class NameSource {
 Completion complete(const CLI::App& program, const TypedWords& typed, const std::string& word,
                     NameSource& names);
 
-// As `tarry __complete` prints it.
+// The text that `tarry __complete` prints.
 std::string text_of(const Completion& completion);
 
-// Of "bash", "zsh" or "fish".
+// `shell` is "bash", "zsh" or "fish".
 std::string_view shell_script(std::string_view shell);
 
 }  // namespace tarry::cli

@@ -294,7 +294,7 @@ class DelayedBench {
     auto consumer = KafkaConsumer::open(consumer_settings(options_), options_.topic);
     if (!consumer) return std::unexpected(consumer.error());
     partitions_ = consumer->partitions();
-    // As numbers: the consumer itself looks for the end some time later.
+    // Asks for numbers, because the consumer itself looks for the end some time later.
     auto ends = admin->offsets(options_.topic, partitions_, log_end);
     if (!ends) return std::unexpected(ends.error());
     begins_ = std::move(*ends);

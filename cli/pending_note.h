@@ -1,7 +1,7 @@
 #pragma once
 
-// What `consume` says once when it has read everything and there was nothing: a record that is
-// pending is no record yet, and a person who has just sent one should not think that it is lost.
+// The line that `consume` prints once when it has read everything and found nothing: a record that
+// is pending is no record yet, and a person who has just sent one should not think that it is lost.
 //
 //   tarry: orders: 3 pending, next in 29m
 //

@@ -1,6 +1,6 @@
 #pragma once
 
-// What `tarry top` shows, made of two looks at a broker one interval apart.
+// The screen of `tarry top`, made of two looks at a broker one interval apart.
 //
 //   admin, each interval --> TopSample --> top_text(now, before) --> the screen, or a pipe
 //

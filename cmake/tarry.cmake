@@ -34,7 +34,7 @@ option(TARRY_JOIN "Compile the sources of a folder in groups" OFF)
 # include the same heavy headers: the names in their unnamed namespaces are unique in the folder.
 function(tarry_join target)
   if(TARRY_JOIN)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
   endif()
 endfunction()
 

@@ -148,7 +148,7 @@ class BucketTier {
   // The last events of an id, oldest first; none: it is unknown.
   using Events = std::move_only_function<void(Result<std::vector<storage::ScheduleEvent>>)>;
   void find_id(const TopicPartition& partition, std::string id, Events events);
-  // What the store knows of several ids of a partition.  While there is one, memory keeps what it
+  // The store's rows of several ids of a partition.  While there is one, memory keeps what it
   // was told since the store was asked, written or not: together they know the last event of each.
   // So it may be asked for long before it is used.  Short-lived.
   class IdRows {
@@ -312,10 +312,10 @@ class BucketTier {
     Forwards forwards;
     IdEvents ids;
     std::size_t bytes = 0;  // Charged for it.
-    // Of those IdRows that need this one and all that follow.
+    // Held by the IdRows that need this one and all that follow.
     std::shared_ptr<const bool> pin = std::make_shared<const bool>(true);
   };
-  // What is gone of a home that is being written.
+  // The records of a home that ended while it is being written.
   struct Gone {
     std::unordered_set<Sequence> of_home;
     std::vector<std::vector<Sequence>> of_chunks;
@@ -440,7 +440,8 @@ class BucketTier {
   PendingKey handing_from_{WallTime::min(), 0};
   std::size_t handed_ = 0;  // Entries of the first one.
 
-  // Where a record was last read and removed.  Those of one millisecond lie next to each other.
+  // The place at which a record was last read and removed.  Those of one millisecond lie next to
+  // each other.
   mutable Place last_read_;
   Place last_removed_;
 

@@ -166,7 +166,7 @@ bool Deliveries::take_turn_of(Filling& filling, const storage::PendingView& reco
                               Bytes recurrence, Run& run) {
   auto parsed = Recurrence::parse(recurrence, TimeZones::of_system());
   if (!parsed) {
-    // As with any damage: it stays where it is, for the operator.
+    // Like anything damaged, it stays where it is, for the operator.
     log_error("delay", "recurring record {} cannot be delivered: {}",
               storage::encode_handle(record.handle()), parsed.error().message);
     ++context_.totals.damaged_total;

@@ -17,7 +17,7 @@
 
 namespace tarry::delay {
 
-// As a record holds it: empty is Kafka's null.
+// A record's value of a header: empty is Kafka's null.
 using HeaderValue = std::optional<Bytes>;
 
 // Whether it is a big-endian number; anything else is text (base/time_text.h).

@@ -67,7 +67,7 @@ class Intake {
 
   Sequences& sequences() { return sequences_; }
 
-  // As of Engine.
+  // See Engine::read_ids().
   void read_ids(const TopicPartition& partition, const BatchSchedules& schedules,
                 std::move_only_function<void(Result<IdRows>)> done);
   std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,

@@ -146,8 +146,9 @@ std::optional<std::int64_t> bare_number(const std::optional<Bytes>& value) {
   return number;
 }
 
-// Which unit a number was in, if not in milliseconds, to be a time of those years.  At most one is
-// possible: their ranges are a factor of 1000 apart, and 9999 is no more than 267 times 2000.
+// Names the unit in which a number would be a time of those years, if it was not milliseconds.  At
+// most one is possible: their ranges are a factor of 1000 apart, and 9999 is no more than 267 times
+// 2000.
 std::string unit_hint(std::optional<std::int64_t> number) {
   if (!number || *number < 0) return {};
   const auto probably = [](std::string_view unit, std::int64_t ms) {

@@ -16,7 +16,7 @@
 namespace tarry::delay {
 namespace {
 
-// What a name that is one slip away may differ by, and the shortest for which that is asked: of
+// How much a name that is one slip away may differ, and the shortest name that is compared: among
 // abbreviations such as PST every one is near to another.
 constexpr std::size_t max_slips = 2;
 constexpr std::size_t min_guessed_bytes = 5;

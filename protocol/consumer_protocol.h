@@ -1,9 +1,9 @@
 #pragma once
 
-// What consumers tell one another through their group (protocol type "consumer"): which topics a
-// member subscribes to, and what it is assigned.  A broker carries it as bytes, so that any client
-// can make them anything, and understands it where it must: which topics are in use, and what an
-// operator is shown.
+// The messages of consumers to one another through their group (protocol type "consumer"): which
+// topics a member subscribes to, and what it is assigned.  A broker carries it as bytes, so that
+// any client can make them anything, and understands it where it must: which topics are in use, and
+// what an operator is shown.
 //
 //   subscription   version i16, topics [string], user data and more by version
 //   assignment     version i16, topics [string, partitions [i32]], user data

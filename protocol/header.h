@@ -43,7 +43,7 @@ struct RequestHeader {
 // For an unknown key the header is parsed as v1, so its `body` is meaningless.
 Result<RequestHeader> parse_request_header(Bytes frame);
 
-// Which is 0 or 1.
+// Returns 0 or 1.
 int response_header_version(ApiKey key, int version);
 
 // For clients and tests; `version` has to be in the schema.

@@ -24,13 +24,13 @@ struct KindCounts {
   std::uint64_t withdrawn = 0;  // Never answered: destroyed or withdrawn first.
 };
 
-// As they grow.
+// The counters as they grow.
 struct KindMetrics : KindCounts {
   WindowedHistogram waited_ms;  // From start to answer, of all that were answered after waiting.
   WindowedHistogram late_ms;    // From deadline to answer, of those that expired.
 };
 
-// As they were at one moment.
+// A copy of the counters at one moment.
 struct KindStats : KindCounts {
   KindStats(const KindMetrics& metrics, MonoTime now)
       : KindCounts(static_cast<const KindCounts&>(metrics)),

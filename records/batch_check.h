@@ -1,6 +1,6 @@
 #pragma once
 
-// What a broker looks at before it takes a producer's batch.  Clients' batches are not canonical
+// The checks of a producer's batch before a broker takes it.  Clients' batches are not canonical
 // (leader epochs of 0 or -1, sequences without a producer, a maximum timestamp of -1: all seen on
 // the wire and fine), but what is in the log afterwards has to be, since every consumer believes
 // it.
@@ -56,7 +56,7 @@ inline constexpr std::size_t max_bad_records_told = 100;
 
 struct CheckLimits {
   std::size_t max_message_bytes = 1'048'588;  // The whole batch as it came: max.message.bytes.
-  // What its records may unpack to.  Text packs 10:1 or 20:1, a bomb 32 000:1.
+  // The most bytes that its records may unpack to.  Text packs 10:1 or 20:1, a bomb 32 000:1.
   std::size_t max_uncompressed_bytes = std::size_t{64} << 20;
   bool zstd_allowed = true;     // Produce requests before version 7 must not carry it.
   bool open_compressed = true;  // False: trust the records of compressed batches unread.

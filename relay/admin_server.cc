@@ -113,7 +113,7 @@ std::optional<Number> number_of(std::string_view text) {
   return number;
 }
 
-// What of the pending records is asked for.
+// The selection of pending records that a request asks for.
 struct Question {
   std::optional<std::string> topic, id;
   std::optional<PartitionIndex> partition;

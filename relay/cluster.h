@@ -122,8 +122,8 @@ class Cluster {
  public:
   virtual ~Cluster() = default;
 
-  // What has come; waits for the first thing.  Without `take_records` no record is read from the
-  // sources, and the others go on.
+  // Returns all that has come, and waits for the first thing.  Without `take_records` no record is
+  // read from the sources, and the others go on.
   virtual Polled poll(std::chrono::milliseconds wait, bool take_records) = 0;
 
   // Topics for the state and the records of these sources exist and are as they have to be.

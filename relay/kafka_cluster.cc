@@ -184,7 +184,7 @@ Result<KafkaClient> KafkaCluster::open_producer(const std::string& transactional
       "queue.buffering.max.kbytes=262144"};
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   properties.emplace_back("enable.idempotence=true");
-  // As the Java client does it.
+  // The Java client's partitioner.
   properties.emplace_back("partitioner=murmur2_random");
   if (!transactional_id.empty()) properties.push_back("transactional.id=" + transactional_id);
   return open_client(RD_KAFKA_PRODUCER, properties, [this](rd_kafka_conf_t* conf) {

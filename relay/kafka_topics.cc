@@ -90,7 +90,7 @@ Result<std::map<std::string, int>> KafkaTopics::list() const {
   return topics;
 }
 
-// Of all topics: asking for one by its name may create it.
+// Asks for all topics, because asking for one by its name may create it.
 Result<std::optional<int>> KafkaTopics::partitions_of(const std::string& topic) const {
   const auto topics = list();
   if (!topics) return std::unexpected(topics.error());
@@ -215,7 +215,7 @@ Result<> KafkaTopics::ensure(const std::string& topic, const std::string& source
   const auto partitions = partitions_of(topic);
   if (!partitions) return std::unexpected(partitions.error());
   if (!*partitions) {
-    // What the source takes has to fit, with the headers that are added.
+    // Every record of the source has to fit, with the headers that are added.
     const auto configs = configs_of(source);
     if (!configs) return std::unexpected(configs.error());
     return create(topic, *wanted,

@@ -23,7 +23,7 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 constexpr milliseconds look_again{20};
 constexpr milliseconds look_at_rows{1};
 constexpr milliseconds settle_again{5'000};
-// Of one page, under the lock.
+// The most records that one page looks at under the lock.
 constexpr std::size_t max_looked = 100'000;
 constexpr std::size_t max_shown_bytes = 16u << 20;
 // Each is waited for by itself, within the time of a transaction.

@@ -97,7 +97,7 @@ void Partition::begin(Offset next, WallTime now) {
     arrived_bytes_ -= arrived_.front().body.size();
     arrived_.pop_front();
   }
-  // What Kafka refuses it refuses after a take-over too.
+  // Kafka refuses such a record after a take-over too.
   std::erase_if(refused_, [&](const auto& each) {
     return each.first < next && pending_.find(each.first) == nullptr;
   });
@@ -163,7 +163,7 @@ std::expected<std::string, std::string> Partition::target_of(
   }
   if (!is_topic_name(*asked))
     return std::unexpected(fmt::format("x-deliver-to: \"{}\" is no topic name", printable(*asked)));
-  // Whoever may choose a target must not write the state of a relay.
+  // A producer that may choose a target must not write the state of a relay.
   if (asked->contains(state_mark) || asked->starts_with("__"))
     return std::unexpected(
         fmt::format("x-deliver-to: {} is never allowed: it belongs to Kafka or a relay", *asked));

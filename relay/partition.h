@@ -50,7 +50,7 @@ namespace tarry::relay {
 
 inline constexpr std::string_view state_mark = "-pending-";
 
-// What the operator decides about all sources.
+// The operator's settings for all sources.
 struct Rules {
   std::string group;
   std::string deliver_to;  // The topics that x-deliver-to may name (base/glob.h); empty: none.

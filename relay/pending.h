@@ -39,7 +39,7 @@ struct Pending {
   std::string target;
   Buffer body;
 
-  // What it takes in memory, with its places in the maps.
+  // Its memory, with its places in the maps.
   std::size_t bytes() const {
     constexpr std::size_t places = 410;
     return places + 2 * id.size() + target.size() + body.size();

@@ -22,14 +22,14 @@
 
 namespace tarry::server {
 
-// Of all listeners together; behind "listener.name.NAME." of one.
+// Bounds all listeners together; behind "listener.name.NAME." that one.
 inline constexpr std::string_view connection_rate_key = "max.connection.creation.rate";
 
 class ConnectionRates {
  public:
   // A second; none: without a limit.
   using Limit = std::optional<double>;
-  // What all listeners have in common.
+  // The limit and the meters that all listeners share.
   struct Broker {
     Broker(Limit its_limit, broker::QuotaMeters& of_addresses)
         : limit(its_limit), meter(of_addresses.windows()), addresses(of_addresses) {}
@@ -57,7 +57,7 @@ class ConnectionRates {
   const std::shared_ptr<Broker> broker_;
 };
 
-// Of the text of its key; empty: it is not given.
+// Reads the text of the key; empty: it is not given.
 ConnectionRates::Limit rate_limit(std::string_view value);
 
 }  // namespace tarry::server

@@ -165,7 +165,7 @@ Result<std::vector<NamedAddress>> parse_listeners(std::string_view value) {
   for (auto a = parsed->begin(); a != parsed->end(); ++a) {
     for (auto b = parsed->begin(); b != a; ++b) {
       if (a->address.port == 0 || a->address.port != b->address.port) continue;
-      // As in Kafka: a port stands twice only where one address is IPv4 and the other IPv6.
+      // As in Kafka, a port stands twice only where one address is IPv4 and the other IPv6.
       if (is_ipv6(a->address) != is_ipv6(b->address) && !a->address.host.empty() &&
           !b->address.host.empty())
         continue;
@@ -225,7 +225,7 @@ Result<std::vector<ListenerConfig>> resolve_listeners(const ListenerKeys& keys) 
                             .advertise = {},
                             .settings = keys.settings,
                             .tls_prefix = "ssl."};
-    // As in Kafka: whether a certificate is asked for is said for SASL_SSL alone, by its prefix.
+    // As in Kafka, only the key with the listener's prefix asks for certificates on SASL_SSL.
     if (has_sasl(listener.protocol)) listener.settings.erase("ssl.client.auth");
     if (const auto own = keys.of_listener.find(name); own != keys.of_listener.end()) {
       for (const auto& [key, value] : own->second) listener.settings.insert_or_assign(key, value);

@@ -48,7 +48,7 @@ struct NamedAddress {
   HostPort address;
 };
 
-// What the keys of listeners say, each by itself; resolve_listeners() puts them together.
+// The values of the listeners' keys, each by itself; resolve_listeners() puts them together.
 struct ListenerKeys {
   std::vector<NamedAddress> listeners;
   std::vector<NamedAddress> advertised;

@@ -47,7 +47,7 @@ Result<Config> LiveConfig::merged(const broker::DynamicSettings& dynamic) const 
   }
   auto config = make_config(layers);
   if (!config) return config;
-  // What DescribeConfigs tells of file and flags.
+  // The entries of file and flags, for DescribeConfigs.
   config->broker.entries = at_start_.broker.entries;
   config->broker.given_topic_defaults = at_start_.broker.topic_defaults;
   return config;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the broker tells the service manager that started it: ready, stopping, still recovering,
+// The broker's messages to the service manager that started it: ready, stopping, still recovering,
 // alive. The protocol is systemd's (sd_notify(3)): datagrams of NAME=VALUE lines to the Unix socket
 // that $NOTIFY_SOCKET names.  Without that variable nobody listens, and nothing here does anything.
 

@@ -15,7 +15,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
-#include "admin/http_server.h"
+#include "admin/admin_server.h"
 #include "base/log.h"
 #include "base/log_format.h"
 #include "broker/broker.h"
@@ -138,7 +138,7 @@ struct Server::Parts {
     Sessions sessions;
   };
 
-  // Where clients come in.
+  // One listener, with its socket and its settings.
   struct Entrance {
     HostPort address;  // With the port that was found.
     std::shared_ptr<const broker::ListenerInfo> info;
@@ -160,12 +160,12 @@ struct Server::Parts {
   std::vector<std::unique_ptr<FrontEnd>> front_ends;
   std::unique_ptr<OpenConnections> connections;
   std::vector<Entrance> entrances;  // One a listener, in their order; constant once it runs.
-  std::unique_ptr<admin::HttpServer> admin;   // Null: off.
+  std::unique_ptr<admin::AdminServer> admin;   // Null: off.
   std::unique_ptr<TlsHandshakes> handshakes;  // Null: no listener has TLS.
   std::atomic<std::size_t> next_shard{0};     // Of the next connection.
   std::mutex listeners_mutex;
   std::vector<ListenerConfig> listeners_now;  // With what clients have changed.
-  // As they are now; `config` has those of the start.
+  // The present value; `config` has that of the start.
   std::atomic<std::chrono::milliseconds> shutdown_timeout{};
   SessionLimits limits;
   bool running = false;
@@ -417,12 +417,12 @@ Result<> Server::start() {
   for (std::uint32_t i = 0; i < parts.config.shards; ++i)
     parts.loops.push_back(std::make_unique<Parts::EventLoop>());
   if (parts.config.admin) {
-    admin::HttpOptions options;
+    admin::AdminOptions options;
     options.host = parts.config.admin->host;
     options.port = parts.config.admin->port;
     options.allowed_hosts = parts.config.admin_allowed_hosts;
     options.open_reads = parts.config.admin_open_reads;
-    auto taken = admin::HttpServer::open(parts.loops[0]->context.get_executor(), options);
+    auto taken = admin::AdminServer::open(parts.loops[0]->context.get_executor(), options);
     if (!taken) return std::unexpected(taken.error());
     parts.admin = std::move(*taken);
     if (auto read = parts.read_admin_certificate(); !read) return read;

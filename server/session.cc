@@ -45,7 +45,7 @@ bool is_part_of_login(protocol::ApiKey key) {
 // One gather write.  IOV_MAX is 1024; a Fetch answer has two pieces a batch.
 constexpr std::size_t max_pieces = 128;
 
-// Of TLS, in one turn of the shard: less than a millisecond.
+// The most that TLS encrypts in one turn of the shard: less than a millisecond.
 constexpr std::size_t max_encrypted_bytes = 1024 * 1024;
 
 // The first bytes of a TLS record with a ClientHello: type and version.
@@ -53,7 +53,7 @@ bool looks_like_tls(std::span<const std::uint8_t> bytes) {
   return bytes[0] == 0x16 && bytes[1] == 0x03 && bytes[2] <= 0x04;
 }
 
-// As in Kafka a producer that has a quota has one request at work at a time: it could exceed the
+// As in Kafka, a producer with a quota has one request at work at a time, or it could exceed the
 // quota by all that it sends before its first answer.
 bool may_overtake(const broker::Handler& handler, const broker::RequestContext& context) {
   if (!handler.pipelined) return false;

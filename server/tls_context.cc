@@ -134,7 +134,7 @@ Result<PrivateKey> key_in(const Pem& pem, const ListenerConfig& listener) {
 
 std::string name_text(const X509_NAME* name) {
   const Bio out(BIO_new(BIO_s_mem()));
-  // As Java writes it (RFC 2253), and text beyond ASCII as it is.
+  // Java's form of a name (RFC 2253), with text beyond ASCII as it is.
   if (!out ||
       X509_NAME_print_ex(out.get(), name, 0,
                          XN_FLAG_RFC2253 & ~static_cast<unsigned long>(ASN1_STRFLGS_ESC_MSB)) < 0)

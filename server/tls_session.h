@@ -32,7 +32,8 @@ class TlsSession {
   Result<Step> handshake();
   Result<std::string> principal() const { return context_->principal_of(ssl_); }
 
-  // As those of a socket: would_block when the socket has to become readable or writable first.
+  // These behave like a socket's: would_block when the socket has to become readable or writable
+  // first.
   std::size_t read_some(std::span<std::uint8_t> into, boost::system::error_code& error);
   // One record at most.  What would block is given again, from the same byte on.
   std::size_t write_some(std::span<const boost::asio::const_buffer> pieces,

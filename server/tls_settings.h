@@ -1,6 +1,6 @@
 #pragma once
 
-// What values of TLS settings mean, before there is a context that uses them.
+// Reads the values of TLS settings, before there is a context that uses them.
 
 #include <optional>
 #include <regex>

@@ -57,7 +57,7 @@ Buffer chunk_key(const Owner& owner, const ChunkKey& key);
 Buffer chunk_row_key(const Owner& owner, const ChunkKey& key);
 Buffer chunk_row_value(const ChunkRow& row);
 std::optional<std::pair<Owner, ChunkRow>> decode_chunk_row(Bytes key, Bytes value);
-// Where the rows of chunks of `bucket` begin.
+// The key at which the rows of the chunks of `bucket` begin.
 Buffer chunk_rows_from(const Owner& owner, const Bucket& bucket);
 
 Buffer home_key(char kind, std::uint16_t shard, const Bucket& home);

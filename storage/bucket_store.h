@@ -181,7 +181,7 @@ class BucketStore {
     std::uint64_t chunks = 0;         // About.
   };
   Sizes sizes() const;
-  // What lies in each level of buckets, of all owners: also what is gone and not freed yet, and
+  // The contents of each level of buckets, of all owners: also what is gone and not freed yet, and
   // what a shard has in memory too.  Looks at the row of every chunk; if there are many, every ten
   // seconds at most.
   using LevelSizes = storage::LevelSizes;

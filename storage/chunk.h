@@ -66,7 +66,7 @@ struct PendingView {
   }
 };
 
-// Which of a chunk's entries are still pending, by their place in it.
+// A flag for each of a chunk's entries, by its place: it is still pending.
 using LiveEntries = std::vector<bool>;
 
 class Chunk {

@@ -12,7 +12,7 @@
 namespace tarry::storage {
 
 struct FormatFamilies {
-  // What the names of all formats of this database begin with.
+  // The beginning of the names of all formats of this database.
   std::string_view prefix;
   // In the order of Rocks::families behind "default"; the first is the format's.
   std::vector<std::string> names;

@@ -199,7 +199,7 @@ using Operation =
 // another thread, and the same bytes are used afterwards.
 class EncodedAdditions {
  public:
-  // Where of bytes() the parts of an operation lie that are not numbers.
+  // The positions in bytes() of an operation's parts that are not numbers.
   struct Place {
     std::size_t id = 0, id_size = 0;
     std::size_t record = 0, record_size = 0;

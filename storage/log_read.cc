@@ -65,8 +65,8 @@ Result<std::optional<TimestampedOffset>> find_record(Bytes bytes, Offset from, O
 
 // --- DiskRead
 
-// Where reads ended, so that one that goes on there need not search.  Shared by the reads of one
-// log on whatever threads they run, hence the lock.
+// The ends of recent reads, so that one that goes on there need not search.  Shared by the reads of
+// one log on whatever threads they run, hence the lock.
 class DiskRead::Hints {
  public:
   ~Hints() { ReadAhead::instance().forget(log); }
@@ -178,7 +178,7 @@ class SegmentRead {
     std::size_t bytes;
     bool at_least_one;
   };
-  // Where to begin: at a batch, or as far before it as the sparse index says.
+  // The place to begin: at a batch, or as far before it as the sparse index says.
   struct Place {
     std::uint64_t position = 0;
     bool by_index = false;
@@ -437,7 +437,7 @@ Result<> TimestampSearch::search_segment(const SegmentState& segment, Offset beg
   }
 }
 
-// Where the largest timestamp is still below the target, or from_ is.
+// The offset of the last index entry whose timestamp is below the target, or from_.
 Result<Offset> TimestampSearch::below_target(const SegmentState& segment) const {
   if (segment.time_entries == 0) return from_;
   const auto times = disk_->open(segment_path(directory_, segment.base, ".timeindex"), {});

@@ -103,7 +103,7 @@ class PendingReplay {
  public:
   virtual ~PendingReplay() = default;
 
-  // What comes until end() is told by the journal of `shard`; the last journal that was found is
+  // All calls until end() come from the journal of `shard`; the last journal that was found is
   // that of `journals` - 1.
   virtual Result<> begin(std::uint32_t shard, std::uint32_t journals) = 0;
   // Called for topics that exist at the end of all journals, in the journal's order.  What the

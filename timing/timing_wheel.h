@@ -376,7 +376,7 @@ class TimingWheel {
   std::move_only_function<void()> listener_;
 };
 
-// What nearly every timer goes through is inlined into its callers; what is rare is not.
+// The path of nearly every timer is inlined into its callers; rare paths are not.
 
 inline void Timer::cancel() {
   if (armed()) TimingWheel::wheel_of(*this).cancel(*this);

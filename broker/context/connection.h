@@ -29,7 +29,7 @@ class Connection {
   }
 
   const std::string& peer() const { return peer_; }  // "127.0.0.1:40312"
-  // As Kafka shows it: "/127.0.0.1".
+  // In the form that Kafka shows: "/127.0.0.1".
   std::string host() const;
   // The listener that accepted it, and who its TLS says it is.
   const ConnectionOrigin& origin() const { return origin_; }
@@ -86,7 +86,7 @@ class Connection {
   bool takes_raw_tokens = false;         // After SaslHandshake 0: its next frame is no request.
   bool ends_when_answered = false;       // It is closed when it has its answers.
 
-  // As ApiVersions said it; empty until then.
+  // The name that ApiVersions gave; empty until then.
   std::string client_software_name;
   std::string client_software_version;
 

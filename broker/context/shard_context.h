@@ -67,7 +67,7 @@ class ShardContext {
   std::uint32_t index() const { return setup_.index; }
   const boost::asio::any_io_executor& executor() const { return setup_.executor; }
   const BrokerContext& broker_context() const { return broker_; }
-  // As it is now; it may be different after a co_await.
+  // The present configuration; it may be another one after a co_await.
   const BrokerConfig& config() const {
     assert_on_shard();
     return config_;

@@ -37,7 +37,7 @@ class GroupHost {
 
   // Whether a group whose members take so many bytes may take `more` beside what the others have.
   virtual bool has_member_room(std::size_t bytes, std::size_t more) const = 0;
-  // What the members of a group take has changed.
+  // Says that the memory of a group's members has changed.
   virtual void member_bytes_changed(std::size_t before, std::size_t now) = 0;
 
   // The group's state(), or the members' subscriptions, have changed.

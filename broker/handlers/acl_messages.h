@@ -1,6 +1,6 @@
 #pragma once
 
-// What the requests about rules have in common.
+// Conversions that the requests about rules have in common.
 
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@ namespace tarry::broker {
 
 inline constexpr std::string_view no_authorizer = "No Authorizer is configured.";
 
-// Of DescribeAcls, and of each filter of DeleteAcls.
+// The filter of DescribeAcls, and each one of DeleteAcls.
 template <typename Filter>
 AclFilter filter_of(const Filter& asked) {
   const auto text = [](const std::optional<std::string_view>& given) {

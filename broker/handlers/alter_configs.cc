@@ -150,7 +150,7 @@ std::string join(const std::vector<std::string>& list) {
   return out;
 }
 
-// As it is asked for; the request may be gone when it is made.
+// A copy of what is asked for; the request may be gone when the change is made.
 struct IncrementalConfig {
   std::string name;
   std::int8_t config_operation;

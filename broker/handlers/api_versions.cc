@@ -24,7 +24,7 @@ protocol::ApiVersionsResponse our_versions(ErrorCode error) {
   return response;
 }
 
-// As Kafka checks them: letters and digits, with dots and dashes inside.
+// Kafka's check of these names: letters and digits, with dots and dashes inside.
 bool is_software_text(std::string_view text) {
   const auto alphanumeric = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');

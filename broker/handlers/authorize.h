@@ -21,7 +21,7 @@ bool authorize(const RequestContext& context, AclOperation operation, AclResourc
 // The same, and nobody is told.
 bool is_allowed(const RequestContext& context, AclOperation operation, AclResource resource,
                 std::string_view name);
-// Where the request is worked at on another shard than its connection's.
+// For a request that runs on another shard than its connection's.
 bool authorize_on(Shard& here, const RequestContext& context, AclOperation operation,
                   AclResource resource, std::string_view name);
 // Whether there is a topic (a group) for which the client may do it.

@@ -31,7 +31,7 @@ namespace {
 
 // Every shard keeps them, and a filter looks at each.
 constexpr std::size_t max_quotas = 10'000;
-// What one of a request takes, with its row in the journal's record.
+// Bounds the entities of one request, because each has a row in the journal's record.
 constexpr std::size_t max_altered_entities = 10'000;
 
 struct QuotaRefusal {

@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t microseconds_a_resource = 80;
 
 bool is_wanted(const DescribeConfigsRequest::Resource& asked, std::string_view name) {
-  // As Kafka: no keys, like none given, are all.
+  // As in Kafka, an empty list of keys means all of them, like none given.
   return !asked.configuration_keys || asked.configuration_keys->empty() ||
          std::ranges::find(*asked.configuration_keys, name) != asked.configuration_keys->end();
 }

@@ -71,7 +71,7 @@ struct NamedGroup {
   std::size_t place;  // In the answer.
 };
 
-// What one description takes, beside bytes_a_group.
+// The memory of one description, beside bytes_a_group.
 std::size_t bytes_of(const DescribeGroupsResponse::Group& answer) {
   std::size_t bytes = 0;
   for (const auto& member : answer.members)
@@ -128,7 +128,7 @@ asio::awaitable<bool> describe_on(Describing& asking, Shard& shard,
     }
     left = left.subspan(answers.size());
     asking.bytes += bytes;
-    // As it is, and as it is sent.
+    // Once for the answer itself, and once for its bytes on the wire.
     if (asking.memory.spend(2 * bytes) && !co_await asking.memory.take()) co_return false;
     const std::size_t microseconds = answers.size() + bytes / bytes_a_microsecond;
     if (asking.budget.spend(microseconds) && !co_await asking.budget.yield()) co_return false;

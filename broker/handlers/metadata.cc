@@ -48,7 +48,7 @@ protocol::MetadataResponse::Topic unknown(const protocol::MetadataRequest::Topic
   out.error_code = code;
   if (asked.name) {
     out.name = *asked.name;
-    // As Kafka does: a client may ask what it would be allowed.
+    // As in Kafka, a client may ask for the operations that it would be allowed.
     out.topic_authorized_operations = operations;
   }
   out.topic_id = asked.topic_id;
@@ -63,7 +63,7 @@ std::size_t cost_of(const storage::Topic& topic) {
   return 1 + static_cast<std::size_t>(topic.partitions) / 8;
 }
 
-// As it is, and as it is sent.
+// The memory of a topic's answer: once itself, and once its bytes on the wire.
 std::size_t metadata_bytes(const storage::Topic& topic) {
   using Response = protocol::MetadataResponse;
   constexpr std::size_t bytes_a_partition = sizeof(Response::Partition) + 2 * sizeof(void*) + 40;
@@ -96,7 +96,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
   // Version 0 asks for all with an empty list, the later ones with null.
   const bool all = !request.topics || (context.version() == 0 && request.topics->empty());
   if (all) {
-    // As they are now, whatever becomes of them meanwhile.
+    // One image of all topics, even if they change meanwhile.
     const auto topics = context.shard.topics().by_name();
     for (const auto& topic : topics) {
       if (!is_allowed(context, AclOperation::describe, AclResource::topic, topic->name)) continue;

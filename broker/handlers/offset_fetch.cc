@@ -190,7 +190,7 @@ asio::awaitable<bool> fetch_on(OffsetFetching& fetching, Shard& shard,
   while (!left.empty()) {
     auto work = [&shard, left, &room = fetching.room] { return fetch_some(shard, left, room); };
     auto fetched = co_await context.broker.on(context.shard, shard, std::move(work));
-    // As they are, and as they are sent.
+    // Once for the answer itself, and once for its bytes on the wire.
     if (fetching.memory.spend(2 * fetched.bytes) && !co_await fetching.memory.take())
       co_return false;
     for (std::size_t i = 0; i < fetched.groups.size(); ++i) {

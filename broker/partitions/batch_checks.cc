@@ -35,7 +35,7 @@ bool is_compressed(Bytes records) {
   return (attributes & records::codec_mask) != 0;
 }
 
-// As it says itself, which is checked later.
+// Believes the batch's own count, which is checked later.
 bool has_many(Bytes records) {
   if (records.size() < records::batch_header_size) return false;
   return load_be<std::int32_t>(records.data() + records::field::record_count) > short_records;

@@ -32,7 +32,7 @@ struct RateWindows {
   std::size_t count = 11;          // quota.window.num
   std::chrono::seconds length{1};  // quota.window.size.seconds
 
-  // What was recorded so long ago is forgotten.
+  // The time after which a recorded value is forgotten.
   std::chrono::nanoseconds span() const { return length * static_cast<std::int64_t>(count); }
   // The most that may be used at once.
   double at_once(double limit) const {

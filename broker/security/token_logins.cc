@@ -37,7 +37,7 @@ bool TokenLogins::is_due(MonoTime now) {
 }
 
 Result<> TokenLogins::read(bool always) {
-  // Where the file does not answer, those who only look at it do not queue up behind the first.
+  // If the file does not answer, threads that only look at it do not queue up behind the first.
   std::unique_lock one_at_a_time(reading_, std::defer_lock);
   if (always) {
     one_at_a_time.lock();

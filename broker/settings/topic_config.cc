@@ -60,7 +60,7 @@ Result<std::string> unused_ratio(TopicConfig&, std::string_view value) {
   return fmt::format("{}", *parsed);
 }
 
-// As Kafka reads them, which does not look at the case: Python writes True.
+// Like Kafka, does not look at the case: Python writes True.
 Result<bool> flag(std::string_view value) {
   if (equals_ignoring_case(value, "true")) return true;
   if (equals_ignoring_case(value, "false")) return false;

@@ -147,7 +147,7 @@ struct PartitionEvent {
 std::vector<PartitionEvent> folded(PartitionIndex partition,
                                    const std::vector<storage::ScheduleEvent>& events);
 
-// What has happened to a name in a topic, as far as it is remembered: in the order of time.  Of a
+// The events of a name in a topic, as far as they are remembered, in the order of time.  Of a
 // record without an id it is known only while it is pending.
 boost::asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
     Broker& broker, Shard& here, TopicPtr topic, std::string name,

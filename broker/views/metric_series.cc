@@ -37,7 +37,7 @@ struct RawGroups {
   std::vector<RawOffset> offsets;  // At most max_offsets.
 };
 
-// Where a walk through a shard's groups goes on.
+// The place at which a walk through a shard's groups goes on.
 struct Cursor {
   std::string group;
   std::optional<TopicPartition> partition;  // Behind which; empty: from the group's first.

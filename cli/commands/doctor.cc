@@ -112,7 +112,7 @@ class Doctor {
     return std::nullopt;
   }
 
-  // As `tarry serve` reads them.
+  // Reads them in the way of `tarry serve`.
   void read_settings() {
     std::vector<std::vector<server::Setting>> layers;
     if (options_.config) {

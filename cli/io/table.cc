@@ -107,7 +107,7 @@ void Table::print(Output& to) {
     for (std::size_t i = 0; i < columns_.size(); ++i)
       natural_[i] = std::max(natural_[i], width_of(row.cells[i]));
   fit(to.width());
-  // Where even that is not enough, lines are cut: none goes on in the next one.
+  // If even that is not enough, lines are cut: none goes on in the next one.
   const auto within = [&](std::string line) {
     return to.width() == 0 ? line : shortened(line, to.width());
   };

@@ -24,13 +24,13 @@ class Table {
   struct Column {
     std::string head;
     bool is_number = false;  // Numbers stand on the right.
-    // What happens on a narrow terminal.
+    // How the column behaves on a narrow terminal.
     bool may_shrink = false;  // Its cells may be cut.
     int leaves = 0;           // Its place in the order in which columns are left out; 0: never.
   };
   explicit Table(std::vector<Column> columns);
 
-  // As many cells as there are columns.
+  // Takes as many cells as there are columns.
   void row(std::vector<std::string> cells, Style style = Style::plain);
   // Prints the rows that were put in since the last time; the head comes before the first.  Columns
   // only get wider, so that pages stand below one another; what was left out once stays so.

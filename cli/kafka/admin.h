@@ -29,7 +29,7 @@ class KafkaAdmin {
  public:
   static Result<KafkaAdmin> open(const KafkaSettings& settings);
 
-  // Which broker this is, or which cluster of them.
+  // Identifies this broker, or the cluster that it belongs to.
   Result<std::string> cluster_id();
 
   Result<std::vector<TopicInfo>> topics();  // By name.

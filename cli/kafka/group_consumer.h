@@ -47,7 +47,7 @@ class KafkaGroupConsumer {
   KafkaGroupConsumer(const KafkaGroupConsumer&) = delete;
   KafkaGroupConsumer& operator=(const KafkaGroupConsumer&) = delete;
 
-  // As KafkaConsumer::next().
+  // See KafkaConsumer::next().
   using Next = KafkaConsumer::Next;
   Result<Next> next(std::chrono::milliseconds wait);
   bool is_lost() const { return connection_->is_lost(); }  // The connection.

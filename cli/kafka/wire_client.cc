@@ -31,7 +31,7 @@ using protocol::ErrorCode;
 
 constexpr std::size_t max_answer = 64 << 20;
 
-// Of two with the same name the last holds, as in librdkafka.
+// If two have the same name the last one holds, as in librdkafka.
 std::map<std::string, std::string> all_properties(const KafkaSettings& settings) {
   std::map<std::string, std::string> all;
   for (const auto& each : settings.properties) {

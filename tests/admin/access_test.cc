@@ -9,9 +9,9 @@
 
 #include <fmt/core.h>
 
-#include "admin/access.h"
 #include "base/token_proof.h"
 #include "tests/admin/client.h"
+#include "web/access.h"
 
 namespace tarry::admin::test {
 namespace {
@@ -47,7 +47,7 @@ TEST_SUITE("access") {
   }
 
   TEST_CASE("off loopback a proof needs no token, or nobody could ask before sending it") {
-    HttpOptions options;
+    AdminOptions options;
     options.host = "0.0.0.0";
     Admin admin(options);
     CHECK(admin.get("/status").status == 401);
@@ -136,7 +136,7 @@ TEST_SUITE("access") {
   }
 
   TEST_CASE("off loopback all but the health checks need the token") {
-    HttpOptions options;
+    AdminOptions options;
     options.host = "";
     Admin admin(options);
     CHECK(admin.get("/healthz").status == 200);
@@ -184,7 +184,7 @@ TEST_SUITE("access") {
   }
 
   TEST_CASE("names that the settings allow are answered, on loopback too; others are not") {
-    HttpOptions options;
+    AdminOptions options;
     options.allowed_hosts = {"localhost", "tarry.example.com:8443", "[::1]"};
     Admin admin(options);
     const auto status = [&](const std::string& host) {
@@ -206,7 +206,7 @@ TEST_SUITE("access") {
   }
 
   TEST_CASE("a page that came by an allowed name may change something; with https it was a proxy") {
-    HttpOptions options;
+    AdminOptions options;
     options.allowed_hosts = {"tarry.example.com"};
     Admin admin(options);
     broker::test::create_topic(admin.world, "t");
@@ -224,14 +224,14 @@ TEST_SUITE("access") {
   }
 
   TEST_CASE("with a * every name is allowed") {
-    HttpOptions options;
+    AdminOptions options;
     options.allowed_hosts = {"*"};
     Admin admin(options);
     CHECK(admin.ask("GET", "/status", {{"Host", "anything.example:1"}}).status == 200);
   }
 
   TEST_CASE("open reads need no token off loopback, but a name that is ours or an address") {
-    HttpOptions options;
+    AdminOptions options;
     options.host = "0.0.0.0";
     options.open_reads = true;
     options.allowed_hosts = {"tarry.example.com"};
@@ -256,7 +256,7 @@ TEST_SUITE("access") {
   }
 
   TEST_CASE("the token for reading reads off loopback and changes nothing") {
-    HttpOptions options;
+    AdminOptions options;
     options.host = "0.0.0.0";
     Admin admin(options);
     broker::test::create_topic(admin.world, "t");

@@ -20,12 +20,13 @@
 
 #include <doctest/doctest.h>
 
-#include "admin/http_server.h"
+#include "admin/admin_server.h"
 #include "base/json.h"
 #include "tests/broker/batches.h"
 
 namespace tarry::admin::test {
 
+using namespace web;
 using broker::test::World;
 
 struct Answer {
@@ -145,10 +146,10 @@ inline bool has(const Json& json, std::initializer_list<const char*> names) {
 // A broker and its admin.
 class Admin {
  public:
-  explicit Admin(HttpOptions options = {}, broker::test::WorldOptions world_options = {})
+  explicit Admin(AdminOptions options = {}, broker::test::WorldOptions world_options = {})
       : world(std::move(world_options)) {
     options.port = 0;
-    auto opened = HttpServer::open(world.shard().executor(), options);
+    auto opened = AdminServer::open(world.shard().executor(), options);
     REQUIRE_MESSAGE(opened.has_value(), opened.error().message);
     server = std::move(*opened);
     const auto started =
@@ -206,7 +207,7 @@ class Admin {
   }
 
   World world;
-  std::unique_ptr<HttpServer> server;
+  std::unique_ptr<AdminServer> server;
   std::uint16_t port = 0;
 };
 

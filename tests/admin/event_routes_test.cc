@@ -15,8 +15,8 @@ using broker::test::batch_of;
 using broker::test::create_topic;
 using broker::test::produce;
 
-HttpOptions quick() {
-  HttpOptions options;
+AdminOptions quick() {
+  AdminOptions options;
   options.event_interval = 1ms;
   return options;
 }
@@ -153,7 +153,7 @@ TEST_SUITE("events") {
 
   TEST_CASE(
       "streams above the limit are refused with the limit, and other requests are still answered") {
-    HttpOptions options = quick();
+    AdminOptions options = quick();
     options.event_streams = 4;
     Admin admin(options);
     admin.meanwhile([&] {
@@ -175,7 +175,7 @@ TEST_SUITE("events") {
   }
 
   TEST_CASE("a client that reads nothing holds nobody up, and its connection ends") {
-    HttpOptions options = quick();
+    AdminOptions options = quick();
     options.request_timeout = 100ms;
     Admin admin(options);
     admin.meanwhile([&] {
@@ -216,7 +216,7 @@ TEST_SUITE("events") {
     const auto answer = admin.ask("HEAD", "/events");
     CHECK(answer.status == 200);
     CHECK(answer.headers.at("Content-Type") == "text/event-stream");
-    HttpOptions options = quick();
+    AdminOptions options = quick();
     options.host = "0.0.0.0";
     Admin far(options);
     CHECK(far.get("/events").status == 401);

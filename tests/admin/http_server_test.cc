@@ -123,7 +123,7 @@ TEST_SUITE("http server") {
   }
 
   TEST_CASE("a request that does not come within its time ends its connection, an idle one too") {
-    HttpOptions options;
+    AdminOptions options;
     options.request_timeout = 100ms;
     options.idle_timeout = 100ms;
     Admin admin(options);
@@ -137,7 +137,7 @@ TEST_SUITE("http server") {
   }
 
   TEST_CASE("a connection above the limit gets 503, and is served when another has ended") {
-    HttpOptions options;
+    AdminOptions options;
     options.max_connections = 2;
     Admin admin(options);
     const std::string healthz =
@@ -200,7 +200,7 @@ TEST_SUITE("http server") {
   }
 
   TEST_CASE("a connection beyond the limit that asks nothing is gone after a short time") {
-    HttpOptions options;
+    AdminOptions options;
     options.max_connections = 1;
     options.health_timeout = 100ms;
     Admin admin(options);
@@ -242,31 +242,31 @@ TEST_SUITE("http server") {
   TEST_CASE(
       "an address that is in use, or not of this machine, is refused in a line that names it") {
     Admin admin;
-    HttpOptions options;
+    AdminOptions options;
     options.port = admin.port;
-    const auto again = HttpServer::open(admin.world.shard().executor(), options);
+    const auto again = AdminServer::open(admin.world.shard().executor(), options);
     REQUIRE_FALSE(again.has_value());
     CHECK(again.error().code == Errc::in_use);
     CHECK(again.error().message.find(admin.server->address()) != std::string::npos);
     CHECK(again.error().message.find('\n') == std::string::npos);
     options.host = "192.0.2.1";  // For documentation: nobody has it.
-    const auto elsewhere = HttpServer::open(admin.world.shard().executor(), options);
+    const auto elsewhere = AdminServer::open(admin.world.shard().executor(), options);
     REQUIRE_FALSE(elsewhere.has_value());
     CHECK(elsewhere.error().message.find("192.0.2.1:") != std::string::npos);
     options.host = "no such host";
-    CHECK_FALSE(HttpServer::open(admin.world.shard().executor(), options).has_value());
+    CHECK_FALSE(AdminServer::open(admin.world.shard().executor(), options).has_value());
   }
 
   TEST_CASE("localhost is shown as 127.0.0.1, an IPv6 address in brackets") {
     boost::asio::io_context context;
-    HttpOptions options;
+    AdminOptions options;
     options.port = 0;
     options.host = "localhost";
-    const auto local = HttpServer::open(context.get_executor(), options);
+    const auto local = AdminServer::open(context.get_executor(), options);
     REQUIRE(local.has_value());
     CHECK((*local)->address().starts_with("127.0.0.1:"));
     options.host = "::1";
-    if (const auto six = HttpServer::open(context.get_executor(), options))
+    if (const auto six = AdminServer::open(context.get_executor(), options))
       CHECK((*six)->address().starts_with("[::1]:"));
   }
 }

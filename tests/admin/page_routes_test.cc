@@ -40,7 +40,7 @@ TEST_SUITE("the page") {
   }
 
   TEST_CASE("every file of the page is served with its type, and needs no token off loopback") {
-    HttpOptions options;
+    AdminOptions options;
     options.host = "0.0.0.0";
     Admin admin(options);
     REQUIRE_FALSE(page_files.empty());

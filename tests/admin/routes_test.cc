@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "admin/encoding.h"
-#include "admin/target.h"
 #include "tests/admin/client.h"
+#include "web/target.h"
 
 namespace tarry::admin::test {
 namespace {

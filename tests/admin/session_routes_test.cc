@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-HttpOptions beyond_loopback() {
-  HttpOptions options;
+AdminOptions beyond_loopback() {
+  AdminOptions options;
   options.host = "0.0.0.0";
   options.wrong_login_delay = 1ms;
   return options;
@@ -89,7 +89,7 @@ TEST_SUITE("sessions") {
   }
 
   TEST_CASE("the answer to a wrong token takes its time, and does not hold up a stop") {
-    HttpOptions options = beyond_loopback();
+    AdminOptions options = beyond_loopback();
     options.wrong_login_delay = 1h;
     Admin admin(options);
     Connection connection(admin.port);
@@ -151,7 +151,7 @@ TEST_SUITE("sessions") {
   }
 
   TEST_CASE("behind a proxy with TLS the cookie is sent only over TLS") {
-    HttpOptions options = beyond_loopback();
+    AdminOptions options = beyond_loopback();
     options.allowed_hosts = {"tarry.example.com"};
     Admin admin(options);
     const auto answer = admin.ask(

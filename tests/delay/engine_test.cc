@@ -837,11 +837,11 @@ TEST_SUITE("space") {
         std::vector<TestRecord> records;
         for (int i = 0; i < 100; ++i) {
           const std::string id = std::to_string(batch) + "." + std::to_string(i);
-          records.push_back({value, {{"x-delay", "30d"}, {"x-schedule-id", id}}});
+          records.push_back({value, {{"x-delay", "40h"}, {"x-schedule-id", id}}});
         }
         REQUIRE(host.produce(orders, records).has_value());
       }
-      host.park(others, "stays", "30d");
+      host.park(others, "stays", "40h");
       host.settle();
       host.checkpoint();
       host.settle();
@@ -861,7 +861,7 @@ TEST_SUITE("space") {
       }
       host.settle();
       CHECK(host.engine->stats().tier.freed_bytes > 500'000);
-      host.pass(std::chrono::hours{24 * 31});
+      host.pass(std::chrono::hours{41});
       CHECK(host.values(others) == Strings{"stays"});
       CHECK(host.values(orders).empty());
     }

@@ -5,9 +5,7 @@
 #include <boost/beast/core/flat_static_buffer.hpp>
 #include <boost/beast/http.hpp>
 
-#include "admin/access.h"
 #include "admin/sessions.h"
-#include "admin/target.h"
 #include "base/assert.h"
 #include "base/scram.h"
 #include "base/time_text.h"
@@ -21,6 +19,8 @@
 #include "server/properties_file.h"
 #include "storage/journal_record.h"
 #include "tests/fuzz/targets.h"
+#include "web/access.h"
+#include "web/target.h"
 
 namespace tarry::fuzz {
 
@@ -123,7 +123,7 @@ void fuzz_http(Bytes input) {
   const std::uint8_t what = from.u8();
   const std::string_view text = as_text(from.rest());
   if (what % 4 == 0) {
-    static const admin::Hosts hosts(
+    static const web::Hosts hosts(
         {"127.0.0.1", 8080, true, false, {"name", "other:1", "a.example"}});
     (void)hosts.accepts(text);
     (void)hosts.is_own_origin(text, "127.0.0.1:8080");
@@ -131,7 +131,7 @@ void fuzz_http(Bytes input) {
     return;
   }
   if (what % 4 == 1) {
-    const auto target = admin::parse_target(text);
+    const auto target = web::parse_target(text);
     if (!target) return;
     for (const auto& part : target->path) TARRY_ASSERT(is_utf8(part), "a name is UTF-8");
     for (const auto& [name, value] : target->query)
@@ -152,7 +152,7 @@ void fuzz_http(Bytes input) {
   }
   if (!parser.is_done()) return;
   const auto request = parser.release();
-  (void)admin::parse_target(request.target());
+  (void)web::parse_target(request.target());
   (void)admin::cookie_in(request[http::field::cookie], "tarry");
 }
 

@@ -105,7 +105,8 @@ class DriverAlarm {
   }
 
  private:
-  // What the alarm is set to; 0 while the driver is awake.  Written under lock_, but for that.
+  // The tick that the alarm is set to; 0 while the driver is awake.  Written under lock_, but for
+  // that.
   std::atomic<Tick> at_{Earliest<Points>::never};
   typename Points::Mutex lock_;
 };

@@ -19,7 +19,7 @@ class TimerPlaces {
   TimerPlaces(std::size_t max_pending, std::size_t shards)
       : at_once_(std::clamp<std::size_t>(max_pending / (8 * shards), 1, 256)), free_(max_pending) {}
 
-  // As many as a shard fetches at once, or what is left; 0: none.
+  // Fetches as many as a shard does at once, or all that are left; 0: none.
   std::size_t fetch() {
     std::size_t left = free_.load(std::memory_order_relaxed);
     std::size_t taken = 0;

@@ -1,11 +1,11 @@
-#include "admin/http_stream.h"
+#include "web/http_stream.h"
 
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-namespace tarry::admin {
+namespace tarry::web {
 
 namespace asio = boost::asio;
 
@@ -59,4 +59,4 @@ void HttpStream::write(const Pieces<asio::const_buffer>& from, Done done) {
     tcp_.async_write_some(from, std::move(done));
 }
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

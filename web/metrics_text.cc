@@ -1,4 +1,4 @@
-#include "admin/metrics_text.h"
+#include "web/metrics_text.h"
 
 #include <algorithm>
 #include <charconv>
@@ -14,7 +14,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 namespace {
 
 void append_escaped(std::string& to, std::string_view text, bool quotes) {
@@ -182,4 +182,4 @@ std::string MetricsText::text(Format format) const {
   return text;
 }
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

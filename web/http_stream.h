@@ -6,7 +6,7 @@
 // templates of the stream, of its buffers and of what is called at the end; here they end in one
 // function each for reading and writing, so TLS is compiled once and not for each of them.
 //
-// On shard 0's thread.
+// On the server's thread.
 
 #include <array>
 #include <chrono>
@@ -23,7 +23,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 
-namespace tarry::admin {
+namespace tarry::web {
 
 class HttpStream {
  public:
@@ -96,4 +96,4 @@ class HttpStream {
   std::unique_ptr<Tls> tls_;
 };
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

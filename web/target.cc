@@ -1,4 +1,4 @@
-#include "admin/target.h"
+#include "web/target.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 namespace {
 
 int hex_digit(char c) {
@@ -86,4 +86,4 @@ Result<Target> parse_target(std::string_view text) {
   return target;
 }
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

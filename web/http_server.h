@@ -1,11 +1,11 @@
 #pragma once
 
-// HttpServer: serves the admin.  HTTP/1.1 on a few connections, for people, scripts and Prometheus.
+// HttpServer: HTTP/1.1 on a few connections, for people, scripts and Prometheus.
 //
-//   auto admin = HttpServer::open(shard_0_executor, options);   // Takes the address.
-//   ...                                                         // The broker opens and starts.
-//   (*admin)->start(broker, kafka_facts);                       // From now on it answers.
-//   (*admin)->stop();                                           // Before the broker stops.
+//   auto http = HttpServer::open(executor, options);   // Takes the address.
+//   ...                                                // What it is about opens and starts.
+//   (*http)->start(handler);                           // From now on it answers.
+//   (*http)->stop();                                   // Before that stops.
 //
 // Taking the address and answering are two steps, so that a port in use is detected
 // before anything on disk is touched.
@@ -19,33 +19,33 @@
 // which must be /healthz or /readyz and arrive soon; when those are full too, a new one closes the
 // oldest that has sent nothing.
 //
-// Runs on shard 0's executor alone; start() and stop() are called there, or before its thread
-// runs.  After stop() no connection is open any more; a handler that is still waiting for another
-// shard ends by itself, so broker and executor live until the executor has run dry or is gone.
+// Runs on one thread, that of the executor; start() and stop() are called there, or before it runs.
+// After stop() no connection is open any more; a handler that is still waiting for something ends
+// by itself, so what it uses lives until the executor has run dry or is gone.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
 
 #include "base/result.h"
+#include "web/question.h"
 
 struct ssl_ctx_st;
 
-namespace tarry::broker {
-class Broker;
-}
-
-namespace tarry::admin {
+namespace tarry::web {
 
 struct HttpOptions {
   std::string host = "127.0.0.1";  // Name, address without brackets, "localhost", or empty: any.
   std::uint16_t port = 8080;       // 0: a free one.
-  std::vector<std::string> allowed_hosts = {};  // tarry.admin.allowed.hosts
-  bool open_reads = false;                      // tarry.admin.open.reads
+  // The option that chose the address, for errors, and the words for another choice.
+  std::string option = "--admin";
+  std::string remedy = "choose another one with --admin HOST:PORT";
 
   std::size_t max_connections = 100;
   // Further connections, for health checks alone: enough that a check has sent its request before
@@ -57,16 +57,6 @@ struct HttpOptions {
   std::size_t body_bytes = 1024 * 1024;
   std::chrono::milliseconds request_timeout{10'000};  // For a request to come, an answer to go.
   std::chrono::milliseconds idle_timeout{60'000};     // Between two requests.
-  std::size_t event_streams = 32;                     // Of max_connections.
-  std::chrono::milliseconds event_interval{1'000};
-  std::chrono::milliseconds wrong_login_delay{1'000};  // Before the answer to a wrong token.
-};
-
-// The addresses where Kafka's clients connect.
-struct KafkaFacts {
-  std::string address;    // The first listener's.
-  std::string listeners;  // All: "INTERNAL://127.0.0.1:9092,...".
-  std::size_t max_connections;
 };
 
 class HttpServer {
@@ -77,9 +67,10 @@ class HttpServer {
                                                   HttpOptions options);
   ~HttpServer();
 
-  // Reads the token, or makes it, and answers from then on; `kafka` is shown in /status.  The error
-  // names the token's file and what is wrong with it.
-  Result<> start(broker::Broker& broker, KafkaFacts kafka);
+  // Handlers do not throw but for a failure, which ends the connection.
+  using Handler = std::move_only_function<boost::asio::awaitable<Reply>(Question)>;
+  // Answers from then on.
+  Result<> start(Handler handler);
   void stop();
 
   // New connections have TLS from now on, with these certificates.
@@ -87,10 +78,9 @@ class HttpServer {
 
   // "127.0.0.1:8080", "[::1]:8080"; as asked for, with the port that was found.
   const std::string& address() const;
-
-  // Of GET /events: the open ones, and how often they were computed for.  Any thread.
-  std::size_t event_streams() const;
-  std::uint64_t event_rounds() const;
+  std::uint16_t port() const;
+  // Nobody but this machine can reach it.
+  bool is_loopback() const;
 
  private:
   struct Impl;
@@ -99,4 +89,4 @@ class HttpServer {
   const std::shared_ptr<Impl> impl_;  // Its connections hold it, too.
 };
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

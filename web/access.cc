@@ -1,4 +1,4 @@
-#include "admin/access.h"
+#include "web/access.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 
 #include "base/token_proof.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 namespace {
 
 // An operator may put a token of his own there; a shorter one could be guessed.
@@ -188,4 +188,4 @@ bool Hosts::is_own_origin(std::string_view origin, std::string_view host, bool h
   return has_tls ? is("https://") : is("http://") || (is("https://") && is_allowed(host));
 }
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

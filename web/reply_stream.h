@@ -2,15 +2,15 @@
 
 // ReplyStream: the body of an answer that is made while it is sent.
 //
-// On shard 0's thread.  The connection asks for the next piece when the one before is written, so a
-// client that does not read makes it wait; one that goes away is asked no more.
+// On the server's thread.  The connection asks for the next piece when the one before is written,
+// so a client that does not read makes it wait; one that goes away is asked no more.
 
 #include <optional>
 #include <string>
 
 #include <boost/asio/awaitable.hpp>
 
-namespace tarry::admin {
+namespace tarry::web {
 
 class ReplyStream {
  public:
@@ -20,4 +20,4 @@ class ReplyStream {
   virtual boost::asio::awaitable<std::optional<std::string>> next() = 0;
 };
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

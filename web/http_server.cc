@@ -1,4 +1,4 @@
-#include "admin/http_server.h"
+#include "web/http_server.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -21,15 +21,12 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
-#include "admin/due_picture.h"
-#include "admin/event_feed.h"
-#include "admin/http_stream.h"
-#include "admin/reply_stream.h"
-#include "admin/routes.h"
 #include "base/log.h"
-#include "broker/broker.h"
+#include "web/http_stream.h"
+#include "web/reply_stream.h"
+#include "web/routes.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 namespace {
 
 namespace asio = boost::asio;
@@ -37,8 +34,6 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
-
-constexpr const char* key = "tarry.admin.listener";
 
 // Connections that wait to be accepted.  Where this is full the kernel drops the next one's first
 // packet, and that client waits a second before it sends another.
@@ -77,10 +72,11 @@ Result<std::vector<tcp::endpoint>> endpoints_of(const asio::any_io_executor& exe
       endpoints.push_back(endpoint);
   }
   if (error || endpoints.empty()) {
-    return fail(Errc::invalid, fmt::format("{}={}: the host {} has no address: give an address of "
-                                           "this machine",
-                                           key, host_port_text(options.host, options.port),
-                                           printable(options.host)));
+    return fail(Errc::invalid,
+                fmt::format("{}={}: the host {} has no address: give an address of "
+                            "this machine",
+                            options.option, host_port_text(options.host, options.port),
+                            printable(options.host)));
   }
   return endpoints;
 }
@@ -171,7 +167,7 @@ auto into(error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
-// As the client sees it, however the socket is bound: the client's proof stands on it.
+// The address that the client sees, however the socket is bound: the client's proof stands on it.
 std::string local_address(const tcp::socket& socket) {
   error_code error;
   const auto local = socket.local_endpoint(error);
@@ -238,9 +234,7 @@ struct HttpServer::Impl {
   std::list<Stream*> streams;               // Those that are served,
   std::list<HealthCheck> health_checks;     // and those beyond, in the order in which they came.
   // From start() on.
-  std::shared_ptr<Pauses> pauses;
-  std::shared_ptr<EventFeed> events;
-  std::optional<Context> context;
+  Handler handler;
   bool stopped = false;
 };
 
@@ -278,12 +272,10 @@ Result<> HttpServer::Impl::bind() {
     if (error || acceptors.empty()) {
       return fail(
           in_use ? Errc::in_use : Errc::io,
-          in_use ? fmt::format("{}={}: the address is in use: stop the process that uses it, or "
-                               "choose another one with --admin HOST:PORT (or off)",
-                               key, where)
-                 : fmt::format("{}={}: {}: choose another one with --admin HOST:PORT (or "
-                               "off)",
-                               key, where, error.message()));
+          in_use ? fmt::format("{}={}: the address is in use: stop the process that uses it, or {}",
+                               options.option, where, options.remedy)
+                 : fmt::format("{}={}: {}: {}", options.option, where, error.message(),
+                               options.remedy));
     }
     address = where;
     loopback = std::ranges::all_of(
@@ -300,7 +292,7 @@ asio::awaitable<void> HttpServer::Impl::accept(std::shared_ptr<Impl> self,
     if (stopped) co_return;
     if (error) {
       // Most often for want of descriptors: not at once again, or this would be all we do.
-      log_warn("admin", "a connection could not be accepted: {}", error.message());
+      log_warn("web", "a connection could not be accepted: {}", error.message());
       pause.emplace(executor, accept_pause);
       co_await pause->async_wait(into(error));
       continue;
@@ -315,7 +307,7 @@ asio::awaitable<void> HttpServer::Impl::accept(std::shared_ptr<Impl> self,
           try {
             std::rethrow_exception(failure);
           } catch (const std::exception& why) {
-            log_error("admin", "a connection ended: {}", why.what());
+            log_error("web", "a connection ended: {}", why.what());
           }
         });
   }
@@ -416,7 +408,7 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
       const std::string local = local_address(stream.socket());
       question->local = local;
       question->has_tls = stream.has_tls();
-      reply = co_await answer(*context, *question);
+      reply = co_await handler(std::move(*question));
     }
   }
   keep_alive = keep_alive && !stopped;
@@ -497,36 +489,15 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(boost::asio::any_io_executo
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(inside)));
 }
 
-Result<> HttpServer::start(broker::Broker& broker, KafkaFacts kafka) {
+Result<> HttpServer::start(Handler handler) {
   Impl& in = *impl_;
-  auto token = Token::open(broker.identity().data_directory + "/admin.token", broker.random());
-  if (!token) return std::unexpected(token.error());
-  auto read_token =
-      Token::open(broker.identity().data_directory + "/admin.read.token", broker.random());
-  if (!read_token) return std::unexpected(read_token.error());
-  in.pauses = std::make_shared<Pauses>(in.executor);
-  in.events =
-      std::make_shared<EventFeed>(in.executor, in.options.event_streams, in.options.event_interval);
-  in.context.emplace(Context{
-      broker,
-      broker.shard(0),
-      {std::move(kafka.address), std::move(kafka.listeners), kafka.max_connections, in.address},
-      std::move(*token),
-      std::move(*read_token),
-      Hosts(
-          {in.options.host, in.port, in.loopback, in.options.open_reads, in.options.allowed_hosts}),
-      "tarry_session_" + broker.identity().cluster_id,
-      in.options.wrong_login_delay,
-      in.pauses,
-      in.events,
-      std::make_shared<DuePicture>(),
-      impl_});
+  in.handler = std::move(handler);
   for (auto& acceptor : in.acceptors) {
     error_code error;
     acceptor.listen(backlog, error);
     if (error) {
       return fail(error.value() == EADDRINUSE ? Errc::in_use : Errc::io,
-                  fmt::format("{}={}: {}", key, in.address, error.message()));
+                  fmt::format("{}={}: {}", in.options.option, in.address, error.message()));
     }
   }
   for (auto& acceptor : in.acceptors)
@@ -540,8 +511,6 @@ void HttpServer::stop() {
   error_code ignored;
   for (auto& acceptor : in.acceptors) acceptor.close(ignored);
   if (in.pause) in.pause->cancel();
-  if (in.pauses) in.pauses->stop();
-  if (in.events) in.events->stop();
   for (auto* stream : in.streams) stream->close();
   for (auto& check : in.health_checks) check.stream.close();
 }
@@ -554,12 +523,12 @@ const std::string& HttpServer::address() const {
   return impl_->address;
 }
 
-std::size_t HttpServer::event_streams() const {
-  return impl_->events ? impl_->events->streams() : 0;
+std::uint16_t HttpServer::port() const {
+  return impl_->port;
 }
 
-std::uint64_t HttpServer::event_rounds() const {
-  return impl_->events ? impl_->events->rounds() : 0;
+bool HttpServer::is_loopback() const {
+  return impl_->loopback;
 }
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

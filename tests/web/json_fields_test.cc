@@ -1,4 +1,4 @@
-#include "admin/json_fields.h"
+#include "web/json_fields.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace tarry::admin {
+namespace tarry::web {
 namespace {
 
 // As the pages show it: numbers keep their types.
@@ -56,4 +56,4 @@ TEST_SUITE("JSON fields") {
 }
 
 }  // namespace
-}  // namespace tarry::admin
+}  // namespace tarry::web

@@ -17,7 +17,7 @@
 
 #include "base/result.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 
 struct Target {
   std::vector<std::string> path;
@@ -26,4 +26,4 @@ struct Target {
 
 Result<Target> parse_target(std::string_view text);
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

@@ -22,7 +22,7 @@
 #include "base/random.h"
 #include "base/result.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 
 class Token {
  public:
@@ -72,4 +72,4 @@ class Hosts {
   std::vector<std::string> names_;  // "127.0.0.1:8080", in lower case.
 };
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

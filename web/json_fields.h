@@ -17,11 +17,11 @@
 #include <variant>
 #include <vector>
 
-#include "admin/json_reply.h"
 #include "base/histogram.h"
 #include "base/metrics.h"
+#include "web/json_reply.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 
 class JsonFields final : public MetricSink {
  public:
@@ -56,4 +56,4 @@ class JsonFields final : public MetricSink {
   std::vector<Field> fields_;
 };
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

@@ -1,4 +1,4 @@
-#include "admin/metrics_text.h"
+#include "web/metrics_text.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tarry::admin {
+namespace tarry::web {
 namespace {
 
 std::size_t count_of(std::string_view text, std::string_view part) {
@@ -128,4 +128,4 @@ TEST_SUITE("metrics text") {
 }
 
 }  // namespace
-}  // namespace tarry::admin
+}  // namespace tarry::web

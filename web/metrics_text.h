@@ -27,7 +27,7 @@
 #include "base/histogram.h"
 #include "base/metrics.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 
 class MetricsText final : public MetricSink {
  public:
@@ -58,4 +58,4 @@ class MetricsText final : public MetricSink {
   std::map<std::string, std::size_t, std::less<>> places_;  // In families_, by name.
 };
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

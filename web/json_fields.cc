@@ -1,4 +1,4 @@
-#include "admin/json_fields.h"
+#include "web/json_fields.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 namespace {
 
 Json json_of(const MetricValue& value) {
@@ -100,4 +100,4 @@ Json JsonFields::object() const {
   return json;
 }
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

@@ -1,8 +1,8 @@
-#include "admin/call.h"
+#include "web/question.h"
 
 #include "base/json.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 
 Reply refusal(unsigned status, std::string_view why) {
   Json body;
@@ -10,4 +10,4 @@ Reply refusal(unsigned status, std::string_view why) {
   return {status, text_of(body) + "\n"};
 }
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

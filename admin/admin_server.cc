@@ -1,0 +1,94 @@
+#include "admin/admin_server.h"
+
+#include <optional>
+#include <utility>
+
+#include "admin/call.h"
+#include "admin/due_picture.h"
+#include "admin/event_feed.h"
+#include "admin/routes.h"
+#include "broker/broker.h"
+
+namespace tarry::admin {
+
+namespace asio = boost::asio;
+
+// What the handlers use, held by the connections: it outlives the server until they have ended.
+struct AdminServer::State {
+  std::shared_ptr<Pauses> pauses;
+  std::shared_ptr<EventFeed> events;
+  std::optional<Context> context;
+};
+
+AdminServer::AdminServer(AdminOptions options, asio::any_io_executor executor,
+                         std::unique_ptr<HttpServer> http)
+    : options_(std::move(options)),
+      executor_(std::move(executor)),
+      http_(std::move(http)),
+      state_(std::make_shared<State>()) {}
+
+AdminServer::~AdminServer() {
+  stop();
+}
+
+Result<std::unique_ptr<AdminServer>> AdminServer::open(asio::any_io_executor executor,
+                                                       AdminOptions options) {
+  options.option = "tarry.admin.listener";
+  options.remedy = "choose another one with --admin HOST:PORT (or off)";
+  auto http = HttpServer::open(executor, options);
+  if (!http) return std::unexpected(http.error());
+  return std::unique_ptr<AdminServer>(
+      new AdminServer(std::move(options), std::move(executor), std::move(*http)));
+}
+
+Result<> AdminServer::start(broker::Broker& broker, KafkaFacts kafka) {
+  const std::string& data = broker.identity().data_directory;
+  auto token = Token::open(data + "/admin.token", broker.random());
+  if (!token) return std::unexpected(token.error());
+  auto read_token = Token::open(data + "/admin.read.token", broker.random());
+  if (!read_token) return std::unexpected(read_token.error());
+  State& state = *state_;
+  state.pauses = std::make_shared<Pauses>(executor_);
+  state.events =
+      std::make_shared<EventFeed>(executor_, options_.event_streams, options_.event_interval);
+  state.context.emplace(Context{broker,
+                                broker.shard(0),
+                                {std::move(kafka.address), std::move(kafka.listeners),
+                                 kafka.max_connections, http_->address()},
+                                std::move(*token),
+                                std::move(*read_token),
+                                Hosts({options_.host, http_->port(), http_->is_loopback(),
+                                       options_.open_reads, options_.allowed_hosts}),
+                                "tarry_session_" + broker.identity().cluster_id,
+                                options_.wrong_login_delay,
+                                state.pauses,
+                                state.events,
+                                std::make_shared<DuePicture>(),
+                                state_});
+  return http_->start(
+      [state = state_](Question question) { return answer(*state->context, std::move(question)); });
+}
+
+void AdminServer::stop() {
+  http_->stop();
+  if (state_->pauses) state_->pauses->stop();
+  if (state_->events) state_->events->stop();
+}
+
+void AdminServer::use_tls(std::shared_ptr<ssl_ctx_st> context) {
+  http_->use_tls(std::move(context));
+}
+
+const std::string& AdminServer::address() const {
+  return http_->address();
+}
+
+std::size_t AdminServer::event_streams() const {
+  return state_->events ? state_->events->streams() : 0;
+}
+
+std::uint64_t AdminServer::event_rounds() const {
+  return state_->events ? state_->events->rounds() : 0;
+}
+
+}  // namespace tarry::admin
