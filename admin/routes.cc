@@ -9,6 +9,7 @@
 
 #include <fmt/core.h>
 
+#include "admin/backup_routes.h"
 #include "admin/delayed_control_routes.h"
 #include "admin/delayed_routes.h"
 #include "admin/event_routes.h"
@@ -83,6 +84,7 @@ constexpr std::array handled_routes{
                   "/delayed/orders/order-4711/deliver?partition=0"},
                  deliver_delayed},
     HandledRoute{{"POST", "/delayed/TOPIC/select", Needs::token, "", "", true}, select_delayed},
+    HandledRoute{{"POST", "/backup", Needs::token, "", "", true}, make_backup},
 };
 
 constexpr auto routes = [] {

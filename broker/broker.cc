@@ -21,6 +21,7 @@
 #include "broker/replay.h"
 #include "broker/security/first_users.h"
 #include "delay/tier_replay.h"
+#include "storage/backup.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
 #include "storage/store_generation.h"
@@ -116,6 +117,11 @@ Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
   auto directory =
       storage::DataDirectory::open(*setup.disk, setup.config.data_directory, *setup.random);
   if (!directory) return std::unexpected(directory.error());
+  const auto& logs = setup.config.log_directory;
+  if (auto removed = storage::remove_backup_leftovers(directory->path(),
+                                                      logs.empty() ? directory->logs() : logs);
+      !removed)
+    return std::unexpected(removed.error());
   auto shards = setup.shards;
   std::unique_ptr<Broker> broker(new Broker(std::move(setup), std::move(*directory)));
   if (auto opened = broker->open_stores(); !opened) return std::unexpected(opened.error());

@@ -123,9 +123,8 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
 
 void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
   const auto before = exchange_topics(std::move(image));
-  for (const auto& topic : before->by_name()) {
-    const auto now = topics().find(topic->id);
-    if (now == topic) continue;
+  using TopicPtr = storage::TopicsImage::TopicPtr;
+  const auto take = [this](const TopicPtr& topic, const TopicPtr& now) {
     forget_config(topic->id);
     if (!now) {
       engine_.topic_deleted(topic->id);
@@ -133,12 +132,13 @@ void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
       drop_partitions(*topic);
       notes_.forget(topic->id);
       sink_.lags().forget(topic->id);
-      continue;
+      return;
     }
     for (PartitionIndex p = 0; p < now->partitions; ++p) {
       if (auto* partition = partitions_.find({now->id, p})) partition->set_config(config_of(*now));
     }
-  }
+  };
+  storage::TopicsImage::changes_between(*before, topics(), take);
 }
 
 void Shard::drop_partitions(const storage::Topic& topic) {

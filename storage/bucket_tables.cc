@@ -146,7 +146,8 @@ std::unexpected<Error> BucketTables::bad_row(Bytes key) const {
 }
 
 Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& directory,
-                                                          const BucketLimits& limits, bool create) {
+                                                          const BucketLimits& limits, Opening how) {
+  const bool create = how == Opening::make;
   auto made = std::make_unique<BucketTables>(limits);
   made->forgotten->remember = limits.remember;
   made->forgotten->dropped.store(std::make_shared<const TopicSet>());
@@ -163,8 +164,11 @@ Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& dir
     for (const auto& name : pending_families.names) describe(name);
 
   rocksdb::DB* db = nullptr;
-  auto status = rocksdb::DB::Open(database_options(limits, create), directory, families,
-                                  &rocks.families, &db);
+  auto status = how == Opening::read
+                    ? rocksdb::DB::OpenForReadOnly(database_options(limits, false), directory,
+                                                   families, &rocks.families, &db)
+                    : rocksdb::DB::Open(database_options(limits, create), directory, families,
+                                        &rocks.families, &db);
   if (!status.ok()) return std::unexpected(rocks_error(status, directory));
   rocks.db.reset(db);
   if (create) {
@@ -175,7 +179,8 @@ Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& dir
     rocks.families.insert(rocks.families.end(), opened.begin(), opened.end());
     if (!status.ok()) return std::unexpected(rocks_error(status, directory));
   }
-  if (auto loaded = made->load(); !loaded) return std::unexpected(loaded.error());
+  if (auto loaded = made->load(how != Opening::read); !loaded)
+    return std::unexpected(loaded.error());
   return made;
 }
 
@@ -185,7 +190,7 @@ Result<std::unique_ptr<BucketTables>> BucketTables::make(const std::string& dire
   fs::remove_all(directory, failed);
   if (!failed) fs::create_directories(directory, failed);
   if (failed) return fail(Errc::io, fmt::format("database {}: {}", directory, failed.message()));
-  auto made = start(directory, limits, true);
+  auto made = start(directory, limits, Opening::make);
   if (!made) return made;
   // RocksDB syncs what is in its directory; that the directory is there is ours to see to.
   PosixDisk disk;
@@ -199,11 +204,17 @@ Result<std::unique_ptr<BucketTables>> BucketTables::open(const std::string& dire
                                                          const BucketLimits& limits) {
   if (auto checked = check_format(directory, pending_families); !checked)
     return std::unexpected(checked.error());
-  return start(directory, limits, false);
+  return start(directory, limits, Opening::open);
+}
+
+Result<std::unique_ptr<BucketTables>> BucketTables::open_to_read(const std::string& directory) {
+  if (auto checked = check_format(directory, pending_families); !checked)
+    return std::unexpected(checked.error());
+  return start(directory, {}, Opening::read);
 }
 
 // Dropped topics, and what an unfinished write left.
-Result<> BucketTables::load() {
+Result<> BucketTables::load(bool may_write) {
   rocksdb::PinnableSlice flushes;
   const Buffer key(1, row::generation);
   const auto known = rocks->get(bucket_family::rows, slice(key), flushes);
@@ -234,7 +245,7 @@ Result<> BucketTables::load() {
     const auto home = decode_home_key(places.key());
     const auto found = decode_place(places.value());
     if (!home || !found) return bad_row(places.key());
-    if (found->unfinished.empty()) continue;
+    if (found->unfinished.empty() || !may_write) continue;
     if (auto removed = remove_unfinished(home->first, home->second, *found); !removed)
       return removed;
   }

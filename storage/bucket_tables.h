@@ -58,10 +58,13 @@ class BucketTables {
                                                     const BucketLimits& limits);
   static Result<std::unique_ptr<BucketTables>> open(const std::string& directory,
                                                     const BucketLimits& limits);
+  // Changes nothing; what an unfinished write left is there.  Nobody else has it open.
+  static Result<std::unique_ptr<BucketTables>> open_to_read(const std::string& directory);
+  enum class Opening { make, open, read };
   static Result<std::unique_ptr<BucketTables>> start(const std::string& directory,
-                                                     const BucketLimits& limits, bool create);
+                                                     const BucketLimits& limits, Opening how);
   Result<std::set<Bucket>> homes(const Owner& owner) const;
-  Result<> load();
+  Result<> load(bool may_write);
   Result<> forget_dropped(const std::set<Bucket>& homes);
   Result<> mark_hidden();
   Result<> remove_unfinished(std::uint16_t shard, const Bucket& home, PlaceRow found);

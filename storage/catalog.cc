@@ -20,6 +20,9 @@ constexpr std::string_view sequences_key = "sequences";
 constexpr std::string_view security_prefix = "security/";
 constexpr std::string_view behind_security = "security0";
 
+// More than so many changes are sorted anew with the rest.
+constexpr std::size_t changes_of_image = 64;
+
 void put_configs(Buffer& out, const Configs& configs) {
   append_be(out, static_cast<std::uint32_t>(configs.size()));
   for (const auto& [key, value] : configs) {
@@ -84,6 +87,42 @@ TopicsImage::TopicPtr TopicsImage::find(const TopicId& id) const {
   return at != by_id_.end() && (*at)->id == id ? *at : nullptr;
 }
 
+TopicsImage TopicsImage::with(const Changes& changes) const {
+  TopicsImage out(*this);
+  const auto name_of = [](const TopicPtr& t) -> const std::string& { return t->name; };
+  const auto id_of = [](const TopicPtr& t) -> const TopicId& { return t->id; };
+  for (const auto& [id, now] : changes) {
+    auto at = std::ranges::lower_bound(out.by_id_, id, {}, id_of);
+    if (at != out.by_id_.end() && (*at)->id == id) {
+      // Two topics of one name are there for a moment when it is given out again.
+      auto [named, end] = std::ranges::equal_range(out.by_name_, (*at)->name, {}, name_of);
+      out.by_name_.erase(std::ranges::find(named, end, *at));
+      at = out.by_id_.erase(at);
+    }
+    if (!now) continue;
+    out.by_id_.insert(at, now);
+    out.by_name_.insert(std::ranges::lower_bound(out.by_name_, now->name, {}, name_of), now);
+  }
+  return out;
+}
+
+void TopicsImage::changes_between(const TopicsImage& before, const TopicsImage& after,
+                                  const TakeChange& take) {
+  auto now = after.by_id_.begin();
+  for (const TopicPtr& topic : before.by_id_) {
+    if (now != after.by_id_.end() && *now == topic) {
+      ++now;
+      continue;
+    }
+    while (now != after.by_id_.end() && (*now)->id < topic->id) ++now;
+    if (now == after.by_id_.end() || (*now)->id != topic->id) {
+      take(topic, nullptr);
+    } else if (const auto& changed = *now++; changed != topic) {
+      take(topic, changed);
+    }
+  }
+}
+
 Catalog::Catalog(Database& meta) : meta_(meta) {}
 
 Result<> Catalog::load() {
@@ -130,7 +169,7 @@ Result<> Catalog::load() {
 }
 
 Result<> Catalog::put_topic(const Topic& topic) {
-  image_.reset();
+  changed_.push_back(topic.id);
   topics_.insert_or_assign(topic.id, std::make_shared<const Topic>(topic));
   rocksdb::WriteBatch batch;
   batch.Put(meta_.rocks().family(meta_family::topics), slice(topic.id.bytes), slice(encode(topic)));
@@ -174,7 +213,7 @@ Result<> Catalog::apply(const Operation& operation) {
   }
   if (const auto* deleted = std::get_if<TopicDeleted>(&operation)) {
     const TopicId id = deleted->topic;
-    if (topics_.erase(id) > 0) image_.reset();
+    if (topics_.erase(id) > 0) changed_.push_back(id);
     rocksdb::WriteBatch batch;
     batch.Delete(rocks.family(meta_family::topics), slice(id.bytes));
     if (const auto written = rocks.write(batch); !written) return written;
@@ -226,12 +265,21 @@ Result<> Catalog::apply_security(const Operation& operation) {
 }
 
 std::shared_ptr<const TopicsImage> Catalog::image() {
-  if (!image_) {
+  if (image_ && changed_.empty()) return image_;
+  if (image_ && changed_.size() <= changes_of_image) {
+    TopicsImage::Changes changes;
+    for (const TopicId& id : changed_) {
+      const auto now = topics_.find(id);
+      changes.emplace_back(id, now == topics_.end() ? nullptr : now->second);
+    }
+    image_ = std::make_shared<const TopicsImage>(image_->with(changes));
+  } else {
     std::vector<TopicsImage::TopicPtr> topics;
     topics.reserve(topics_.size());
     for (const auto& [id, topic] : topics_) topics.push_back(topic);
     image_ = std::make_shared<const TopicsImage>(std::move(topics));
   }
+  changed_.clear();
   return image_;
 }
 

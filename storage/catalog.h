@@ -19,10 +19,12 @@
 // recovers).  image() may be kept anywhere.  Writes go to RocksDB's memory and do not wait.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -52,6 +54,17 @@ class TopicsImage {
   TopicPtr find(std::string_view name) const;
   TopicPtr find(const TopicId& id) const;
 
+  // The same with some topics changed, which costs a copy of the lists and a search for each:
+  // null takes the topic out.
+  using Changes = std::vector<std::pair<TopicId, TopicPtr>>;
+  TopicsImage with(const Changes& changes) const;
+
+  // Calls `take` with each topic of `before` that `after` has not, or not the same; `now` is null
+  // where it is gone.  Compares pointers, and looks at no topic that both have.
+  using TakeChange = std::function<void(const TopicPtr& topic, const TopicPtr& now)>;
+  static void changes_between(const TopicsImage& before, const TopicsImage& after,
+                              const TakeChange& take);
+
   const std::vector<TopicPtr>& by_name() const { return by_name_; }
   std::size_t size() const { return by_name_.size(); }
 
@@ -72,7 +85,7 @@ class Catalog {
   // Call it with what is durable only.
   Result<> apply(const Operation& operation);
 
-  // The state after the last apply().  It is built when it is first needed.
+  // The state after the last apply().  It is built when it is first needed, from the one before.
   std::shared_ptr<const TopicsImage> image();
 
   bool has_topic(const TopicId& id) const { return topics_.contains(id); }
@@ -92,7 +105,8 @@ class Catalog {
   Configs security_rows_;
   ProducerId next_producer_id_ = 0;
   Sequence next_sequence_ = 1;                // 0 is no record's.
-  std::shared_ptr<const TopicsImage> image_;  // Null when topics_ has changed since.
+  std::shared_ptr<const TopicsImage> image_;  // The last one that was asked for.
+  std::vector<TopicId> changed_;              // Of topics_ since then.
 };
 
 }  // namespace tarry::storage

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "storage/backup.h"
 
 namespace tarry::storage {
 namespace {
@@ -76,6 +77,11 @@ Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& p
   ::close(directory);
   if (::access(path.c_str(), W_OK | X_OK) != 0) return not_writable(path, errno);
 
+  if (fs::exists(fs::path(path) / unfinished_backup_name)) {
+    return refused(Errc::corrupt, path,
+                   "is a backup that was not finished; remove it and give a whole one with --data; "
+                   "nothing was changed");
+  }
   Seen seen;
   seen.creating = fs::exists(path + "/.creating");
   const auto text = read_file(disk, path + "/meta.properties", max_properties_bytes);

@@ -350,7 +350,7 @@ void Journal::notify_pressure() {
 
 void Journal::start_round() {
   ready_notified_ = false;
-  if (failure_ || in_flight_ || rounds_.empty()) return;
+  if (failure_ || in_flight_ || rounds_.empty() || holding_rounds_) return;
   auto& round = *rounds_.front();
   if (round.begins_file > 0) {
     if (!round.new_file) round.new_file = take_spare(round.begins_file);
@@ -529,6 +529,7 @@ void Journal::finish_round(Outcome outcome) {
     round->waiters = std::move(waiters);
     used_ = round;
   }
+  tell_held();
   notify_ready();
 }
 
@@ -614,6 +615,28 @@ void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t 
       });
 }
 
+void Journal::hold_rounds(std::move_only_function<void()> held) {
+  TARRY_ASSERT(!holding_rounds_, "rounds are held once at a time");
+  holding_rounds_ = true;
+  on_held_ = std::move(held);
+  tell_held();
+}
+
+void Journal::tell_held() {
+  if (on_held_ && !in_flight_ && !failure_) std::exchange(on_held_, nullptr)();
+}
+
+void Journal::release_rounds() {
+  holding_rounds_ = false;
+  on_held_ = nullptr;
+  notify_ready();
+}
+
+void Journal::keep_files(bool keep) {
+  keeping_files_ = keep;
+  if (!keep && !failure_) release(checkpoint_);
+}
+
 void Journal::retry_space() {
   if (failure_) return;
   if (const auto again = std::exchange(postponed_round_, nullptr)) again();
@@ -665,7 +688,7 @@ void Journal::release(Lsn lsn) {
   checkpoint_ = lsn;
   const auto enough = options_.max_bytes / options_.file_bytes + 1;
   std::vector<std::string> surplus;
-  while (live_.size() > 1 && live_[1]->first <= lsn) {
+  while (!keeping_files_ && live_.size() > 1 && live_[1]->first <= lsn) {
     auto file = std::move(live_.front());
     live_.pop_front();
     if (file->bytes != options_.file_bytes || live_.size() + spares_.size() >= enough) {

@@ -32,6 +32,9 @@
 // disk is full or no checkpoint comes, new work is refused with no_space while `reserve_bytes` are
 // left, so that deliveries, which free space, can go on.
 //
+// A backup copies the files of a running journal.  keep_files() keeps those that a checkpoint has
+// passed, and hold_rounds() stops all journals for a moment, so that their ends fit together.
+//
 // Owner: the shard.  Everything runs on the shard's thread, except the work on the Background,
 // which shares nothing with it.  May be destroyed at any time outside its own callbacks: the round
 // in flight finishes by itself and no completion runs.  The directory may be opened again when it
@@ -181,6 +184,14 @@ class Journal {
   // the disk, then frees the files before it.  `then` runs on the shard's thread.  One at a time.
   void checkpoint(Lsn lsn, Completion then);
 
+  // No round starts from here until release_rounds().  `held` is called as soon as none is in
+  // flight: in this call, or when the one in flight is durable.  From then on durable_lsn() stands
+  // still, and nobody is told of anything behind it.  Not twice.
+  void hold_rounds(std::move_only_function<void()> held);
+  void release_rounds();
+  // While `keep`, files that a checkpoint has passed stay as they are.
+  void keep_files(bool keep);
+
   bool has_failed() const { return failure_.has_value(); }
   JournalStats stats() const;
   std::uint64_t incarnation() const { return incarnation_; }
@@ -207,6 +218,7 @@ class Journal {
   std::shared_ptr<JournalFile> take_spare(std::uint64_t bytes);
   void notify_ready();
   void notify_pressure();
+  void tell_held();
   void write_round(bool also_sync);
   void run_round(std::shared_ptr<RoundTask> task, bool also_sync);
   void sync_round(std::shared_ptr<RoundTask> task, std::chrono::nanoseconds took);
@@ -265,6 +277,9 @@ class Journal {
   bool ready_notified_ = false;
   bool pressure_notified_ = false;
   bool checkpointing_ = false;
+  bool keeping_files_ = false;
+  bool holding_rounds_ = false;
+  std::move_only_function<void()> on_held_;  // Empty once it was called.
   std::optional<Error> failure_;
   JournalStats stats_;  // But for what stats() adds.
   WindowedHistogram round_us_;

@@ -15,12 +15,15 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "cli/command_tree.h"
+#include "cli/index_dump.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/line_reader.h"
 #include "cli/io/output.h"
 #include "cli/io/progress.h"
+#include "cli/journal_dump.h"
 #include "cli/message_dump.h"
 #include "cli/options.h"
+#include "cli/pending_dump.h"
 #include "cli/segment_dump.h"
 #include "storage/file.h"
 
@@ -58,6 +61,45 @@ int dump_segments(const SegmentOptions& options) {
   return out.end(failure(wrong == 1 ? first : fmt::format("{} (and {} more)", first, wrong - 1)));
 }
 
+struct OfflineOptions {
+  std::vector<std::string> places;
+  bool json = false;
+};
+
+// Dumps one place after the other.
+template <typename Dump>
+int dump_each(const OfflineOptions& options, Dump dump) {
+  Output out;
+  std::uint64_t wrong = 0;
+  std::string first;
+  for (const auto& place : options.places) {
+    const auto found = dump(place, options.json, out);
+    if (wrong == 0) first = found ? found->first : found.error().message;
+    wrong += found ? found->wrong : 1;
+  }
+  out.flush();
+  if (wrong == 0) return out.end(done);
+  return out.end(failure(wrong == 1 ? first : fmt::format("{} (and {} more)", first, wrong - 1)));
+}
+
+int dump_indexes(const OfflineOptions& options) {
+  storage::PosixDisk disk;
+  return dump_each(options, [&](const std::string& path, bool json, Output& out) {
+    return dump_index(disk, path, json, out);
+  });
+}
+
+int dump_journals(const OfflineOptions& options) {
+  storage::PosixDisk disk;
+  return dump_each(options, [&](const std::string& path, bool json, Output& out) {
+    return dump_journal(disk, path, json, out);
+  });
+}
+
+int dump_pending_stores(const OfflineOptions& options) {
+  return dump_each(options, dump_pending);
+}
+
 int dump_messages() {
   Output out;
   LineReader lines(STDIN_FILENO, "standard input", [&] { out.flush(); });
@@ -73,8 +115,8 @@ int dump_messages() {
 }  // namespace
 
 void add_dump(CLI::App& program, Chosen& chosen) {
-  auto* group =
-      add_group(program, chosen, "dump", "Decodes segment files and protocol messages, offline");
+  auto* group = add_group(program, chosen, "dump",
+                          "Decodes files of a data directory and protocol messages, offline");
   {
     auto options = std::make_shared<SegmentOptions>();
     auto* command =
@@ -89,6 +131,33 @@ void add_dump(CLI::App& program, Chosen& chosen) {
     add_examples(*command, {"tarry dump segment tarry-data/logs/orders-0/*.log",
                             "tarry dump segment --records --json 00000000000000000000.log"});
   }
+  const auto add_offline = [&](const char* name, const char* help, const char* places,
+                               const char* what, int (*run)(const OfflineOptions&)) {
+    auto options = std::make_shared<OfflineOptions>();
+    auto* command = group->add_subcommand(name, help);
+    command->add_option(places, options->places, what)
+        ->option_text(std::string(places) + "...")
+        ->required();
+    command->add_flag("--json", options->json, "Prints JSON, one text per line");
+    command->callback(
+        [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
+    return command;
+  };
+  add_examples(*add_offline("index", "Prints the entries of .index and .timeindex files", "FILE",
+                            "Indexes; each is compared with the .log file beside it", dump_indexes),
+               {"tarry dump index tarry-data/logs/orders-0/00000000000000000000.index",
+                "tarry dump index --json tarry-data/logs/orders-0/*.timeindex"});
+  add_examples(*add_offline("journal", "Prints the rounds of journal files and what they record",
+                            "FILE", "Files of a shard's journal", dump_journals),
+               {"tarry dump journal tarry-data/journal/0/*.journal",
+                "tarry dump journal --json tarry-data/journal/0/0000000000000000.journal"});
+  add_examples(
+      *add_offline("pending",
+                   "Prints the pending records that are on disk; the newest may be in the "
+                   "journals alone",
+                   "DIR", "Data directories that no broker uses, or their db/pending",
+                   dump_pending_stores),
+      {"tarry dump pending tarry-data", "tarry dump pending --json tarry-data/db/pending"});
   {
     auto* command = group->add_subcommand(
         "message",

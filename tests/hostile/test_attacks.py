@@ -1,7 +1,8 @@
 """Attacks by name: what one client does, and what its neighbours may notice of it. Each prints the peak
-of the broker's memory, the neighbour's slowest requests and how long it took. Part of run.py."""
+of the broker's memory and descriptors, the neighbour's slowest requests and how long it took. Part of run.py."""
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -16,6 +17,10 @@ COORDINATOR_NOT_AVAILABLE, MEMBER_ID_REQUIRED = 15, 79
 REST_MIB = 250
 
 
+def open_descriptors(broker):
+    return len(os.listdir(f"/proc/{broker.process.pid}/fd"))
+
+
 class Watch:
     """A neighbour that produces all the time, and a look at the memory every 20 ms."""
 
@@ -23,6 +28,7 @@ class Watch:
         self.broker, self.what, self.times, self.error, self.going = broker, what, [], None, True
         self.topic = "neighbour-of-" + "".join(each if each.isalnum() else "-" for each in what)
         self.before = self.peak = broker.rss_mib()
+        self.open_before = self.open_peak = open_descriptors(broker)
         self.threads = [threading.Thread(target=work, daemon=True) for work in (self.look, self.produce)]
 
     def __enter__(self):
@@ -42,13 +48,15 @@ class Watch:
         times = sorted(self.times)
         self.p99 = times[len(times) * 99 // 100]
         print(f"             {self.what}: {self.peak - self.before:.0f} MiB more at its peak, the neighbour's p99 "
-              f"{self.p99 * 1000:.0f} ms of {len(times)}, slowest {times[-1] * 1000:.0f} ms, {took:.1f} s")
+              f"{self.p99 * 1000:.0f} ms of {len(times)}, slowest {times[-1] * 1000:.0f} ms, {self.open_peak - self.open_before} "
+              f"descriptors more at their peak, {took:.1f} s")
         if kind is None and self.error:
             raise AssertionError(f"the neighbour: {self.error}")
 
     def look(self):
         while self.going:
             self.peak = max(self.peak, self.broker.rss_mib())
+            self.open_peak = max(self.open_peak, open_descriptors(self.broker))
             time.sleep(0.02)
 
     def produce(self):

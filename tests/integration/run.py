@@ -20,6 +20,7 @@ import harness  # noqa: E402
 import test_recipes  # noqa: E402,F401  (They begin first, because they compile and wait longest.)
 import test_admin_http  # noqa: E402,F401
 import test_attacks  # noqa: E402,F401
+import test_backup  # noqa: E402,F401
 import test_bench  # noqa: E402,F401
 import test_cli  # noqa: E402,F401
 import test_clients  # noqa: E402,F401

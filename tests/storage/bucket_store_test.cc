@@ -16,6 +16,7 @@
 #include "scratch.h"
 #include "storage/bucket_tables.h"
 #include "storage/database.h"
+#include "storage/pending_dump.h"
 #include "storage/store_generation.h"
 
 namespace tarry::storage {
@@ -1112,6 +1113,41 @@ TEST_SUITE("bucket store") {
         spoil(bucket_family::chunks, chunk_key(owner, chunk), Buffer(100, 1)).contains("checksum"));
     CHECK(spoil(bucket_family::rows, chunk_row_key(owner, chunk), Buffer(3)).contains("malformed"));
     CHECK(spoil(bucket_family::rows, gone_key(hour, {120, 0}, 0), Buffer(9)).contains("malformed"));
+  }
+
+  TEST_CASE("a store is read without a change, and a damaged chunk of it hides no other one") {
+    StoreFixture f;
+    const auto keys = f.write(hour, {{1, 100}, {2, 200}});
+    f.write(hour, {{3, 300}}, {2});
+    f.write(month, {{4, 400, others}}, {}, BucketLevel::month);
+    const auto read = [&](std::size_t damages) {
+      REQUIRE(f.store->flush().has_value());
+      f.store.reset();
+      const auto before = contents(f.scratch.path("db"));
+      const auto dump = PendingDump::open(f.scratch.path("db"));
+      REQUIRE(dump.has_value());
+      std::vector<Sequence> found;
+      std::vector<std::string> damaged;
+      (*dump)->for_each(
+          [&](const PendingView& record) {
+            found.push_back(record.key.sequence);
+            return true;
+          },
+          [&](const Error& error) { damaged.push_back(error.message); });
+      CHECK(damaged.size() == damages);
+      if (damages > 0) CHECK(damaged[0].contains("missing"));
+      CHECK(contents(f.scratch.path("db")) == before);
+      f.crash();
+      std::ranges::sort(found);
+      return found;
+    };
+    CHECK(read(0) == std::vector<Sequence>{1, 3, 4});
+    Rocks& rocks = *f.store->tables().rocks;
+    rocksdb::WriteBatch batch;
+    batch.Delete(rocks.family(bucket_family::chunks), slice(chunk_key(f.owner, keys[0])));
+    REQUIRE(rocks.write(batch).has_value());
+    CHECK(read(1) == std::vector<Sequence>{3, 4});
+    CHECK_FALSE(PendingDump::open(f.scratch.path("none")).has_value());
   }
 }
 

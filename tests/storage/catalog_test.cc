@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <deque>
+#include <map>
+#include <set>
+#include <string>
 
 #include "scratch.h"
 #include "storage/database.h"
@@ -91,6 +95,59 @@ TEST_SUITE("catalog") {
       CHECK(catalog.image()->find("orders")->id == test_topic(2));
       CHECK_FALSE(catalog.has_topic(test_topic(1)));
       CHECK(catalog.image()->size() == 1);
+    }
+  }
+
+  TEST_CASE(
+      "an image that is made from the one before is that of all topics, and tells what differs") {
+    ScratchDirectory scratch;
+    auto meta = make(scratch);
+    Catalog catalog(*meta);
+    REQUIRE(catalog.load().has_value());
+    SeededRandom random(7);
+    auto before = catalog.image();
+    std::map<std::uint8_t, std::string> model;
+    for (int round = 0; round < 200; ++round) {
+      std::set<std::uint8_t> touched;
+      // Now and then so many that all are sorted anew.
+      for (auto count = random.below(round % 20 == 0 ? 150 : 4); count > 0; --count) {
+        const auto number = static_cast<std::uint8_t>(random.below(200) + 1);
+        // Some names belong to one topic after the other.
+        const auto name = "topic-" + std::to_string(number % 150);
+        touched.insert(number);
+        if (model.contains(number) && random.below(2) == 0) {
+          say(catalog, TopicDeleted{test_topic(number)});
+          model.erase(number);
+        } else if (model.contains(number)) {
+          say(catalog, ConfigsSet{test_topic(number), {{"x", std::to_string(round)}}});
+        } else {
+          say(catalog, TopicCreated{test_topic(number), 1, name, {}});
+          model[number] = name;
+        }
+      }
+      const auto now = catalog.image();
+      CHECK(now->size() == model.size());
+      std::multiset<std::string> names;
+      for (const auto& [number, name] : model) {
+        const auto found = now->find(test_topic(number));
+        REQUIRE(found);
+        CHECK(found->name == name);
+        CHECK(now->find(name)->name == name);
+        names.insert(name);
+      }
+      CHECK(std::ranges::equal(now->by_name(), names, {},
+                               [](const auto& topic) { return topic->name; }));
+      std::set<TopicId> differing;
+      const auto take = [&](const auto& topic, const auto& changed) {
+        CHECK(differing.insert(topic->id).second);
+        CHECK(topic == before->find(topic->id));
+        CHECK(changed == now->find(topic->id));
+        CHECK(changed != topic);
+      };
+      TopicsImage::changes_between(*before, *now, take);
+      for (const auto& topic : before->by_name())
+        CHECK(differing.contains(topic->id) == (now->find(topic->id) != topic));
+      before = now;
     }
   }
 

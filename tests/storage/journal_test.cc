@@ -551,6 +551,84 @@ TEST_SUITE("journal") {
     CHECK(rig.recover() == since);
   }
 
+  TEST_CASE(
+      "while rounds are held nothing becomes durable, and afterwards everything does, in order") {
+    Rig rig;
+    REQUIRE(rig.recover());
+    REQUIRE(rig.open());
+    int held = 0, durable = 0;
+    const auto count = [&](const Result<>& safe) {
+      CHECK(safe);
+      ++durable;
+    };
+    rig.append(text("in flight"), count);
+    rig.journal->start_round();
+    rig.journal->hold_rounds([&] { ++held; });
+    CHECK(held == 0);
+    rig.append(text("held"), count);
+    rig.ready = false;
+    rig.settle();
+    CHECK(held == 1);
+    CHECK(durable == 1);
+    const auto end = rig.journal->durable_lsn();
+    rig.append(text("held too"), count);
+    rig.settle();
+    rig.journal->note_idle();
+    rig.settle();
+    CHECK(durable == 1);
+    CHECK(rig.journal->durable_lsn() == end);
+    rig.journal->release_rounds();
+    rig.settle();
+    CHECK(durable == 3);
+    CHECK(rig.journal->is_idle());
+    // At once when none is in flight.
+    rig.journal->hold_rounds([&] { ++held; });
+    CHECK(held == 2);
+    rig.journal->release_rounds();
+    rig.stop();
+    CHECK(rig.recover()->size() == 3);
+  }
+
+  TEST_CASE(
+      "files that are kept are there after a checkpoint, and are used again once they are not") {
+    Rig rig;
+    REQUIRE(rig.open());
+    const auto names = [&] {
+      std::vector<std::string> found;
+      const auto entries = rig.disk.list(rig.options.directory);
+      for (const auto& entry : *entries)
+        if (parse_journal_file_name(entry.name)) found.push_back(entry.name);
+      return found;
+    };
+    const auto fill = [&](int records) {
+      for (int i = 0; i < records; ++i) {
+        rig.append(Buffer(8000, 1));
+        rig.settle();
+      }
+    };
+    fill(20);
+    const auto before = names();
+    REQUIRE(before.size() >= 3);
+    rig.journal->keep_files(true);
+    for (int i = 0; i < 5; ++i) {
+      fill(20);
+      rig.journal->checkpoint(rig.journal->durable_lsn(), {});
+      rig.settle();
+    }
+    const auto now = names();
+    CHECK(std::ranges::includes(now, before));
+    CHECK(now.size() > 10);
+    rig.journal->keep_files(false);
+    rig.settle();
+    CHECK(names().size() < now.size());
+    fill(60);
+    const auto used_again = names();
+    CHECK_FALSE(std::ranges::includes(used_again, before));
+    CHECK(used_again.size() <= rig.options.max_bytes / rig.options.file_bytes + 1);
+    rig.stop();
+    CHECK(rig.recover()->size() == 60);
+  }
+
   TEST_CASE("records before the checkpoint are not given again") {
     Rig rig;
     REQUIRE(rig.open());

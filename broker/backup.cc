@@ -1,0 +1,173 @@
+#include "broker/backup.h"
+
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "base/log.h"
+#include "broker/context/one_shot_event.h"
+
+namespace tarry::broker {
+
+namespace asio = boost::asio;
+
+asio::awaitable<Result<std::unique_ptr<BackupRun>>> BackupRun::begin(Broker& broker, Shard& here,
+                                                                     std::string target) {
+  const auto& identity = broker.identity();
+  storage::BackupSource source{identity.data_directory, identity.log_directory,
+                               broker.shard_count(),
+                               static_cast<std::uint64_t>(here.config().disk_reserve_bytes)};
+  auto task = [&disk = broker.disk(), source = std::move(source), target = std::move(target)] {
+    return storage::Backup::begin(disk, source, target);
+  };
+  auto begun = co_await here.blocking(std::move(task));
+  if (!begun) {
+    Result<std::unique_ptr<BackupRun>> failed = std::unexpected(begun.error());
+    co_return failed;
+  }
+  std::unique_ptr<BackupRun> run(new BackupRun(broker, here));
+  run->backup_ = std::move(*begun);
+  log_info("broker", "backup to {} begins", run->target());
+  run->keep_journals(true);
+  Result<std::unique_ptr<BackupRun>> out = std::move(run);
+  co_return out;
+}
+
+BackupRun::~BackupRun() {
+  keep_journals(false);
+  if (stage_ != Stage::done && backup_)
+    log_warn("broker", "backup to {} was given up after {} bytes", target(), copied_bytes());
+  // It removes files.
+  here_.background().run([backup = std::exchange(backup_, nullptr)]() mutable { backup.reset(); },
+                         [] {});
+}
+
+void BackupRun::keep_journals(bool keep) {
+  if (std::exchange(keeps_journals_, keep) == keep) return;
+  for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
+    auto& shard = broker_.shard(i);
+    asio::post(shard.executor(), [&shard, keep] { shard.journal().keep_files(keep); });
+  }
+}
+
+namespace {
+
+// Shared by the shards while their journals stand still; the last one that does lets all go on.
+struct JournalsHeld {
+  JournalsHeld(Broker& its_broker, Shard& asking, std::size_t shards)
+      : broker(its_broker), here(asking), ends(shards), missing(shards) {}
+
+  Broker& broker;
+  Shard& here;
+  std::vector<Lsn> ends;
+  std::size_t missing;  // On the thread of `here`.
+  OneShotEvent all;
+
+  static void hold(const std::shared_ptr<JournalsHeld>& held, Shard& shard) {
+    asio::post(shard.executor(), [held, &shard] {
+      shard.journal().hold_rounds([held, &shard] {
+        asio::post(held->here.executor(),
+                   [held, index = shard.index(), end = shard.journal().durable_lsn()] {
+                     held->ends[index] = end;
+                     if (--held->missing > 0) return;
+                     for (std::size_t i = 0; i < held->broker.shard_count(); ++i) {
+                       auto& other = held->broker.shard(i);
+                       asio::post(other.executor(), [&other] { other.journal().release_rounds(); });
+                     }
+                     held->all.fire();
+                   });
+      });
+    });
+  }
+};
+
+}  // namespace
+
+// What a client was told by one shard before this moment, it may have told another one; so none
+// tells anything until all stand still.
+asio::awaitable<std::vector<Lsn>> BackupRun::ends_of_journals() {
+  const auto held = std::make_shared<JournalsHeld>(broker_, here_, broker_.shard_count());
+  for (std::size_t i = 0; i < broker_.shard_count(); ++i)
+    JournalsHeld::hold(held, broker_.shard(i));
+  if (!held->all.fired()) co_await held->all.wait();
+  co_return held->ends;
+}
+
+asio::awaitable<Result<>> BackupRun::copy_journals() {
+  const auto ends = co_await ends_of_journals();
+  Result<> copied;
+  for (std::size_t shard = 0; copied && shard < ends.size() && !here_.stopping(); ++shard) {
+    auto task = [backup = backup_, shard, end = ends[shard]] {
+      return backup->copy_journal(shard, end);
+    };
+    copied = co_await here_.blocking(std::move(task));
+  }
+  keep_journals(false);
+  co_return copied;
+}
+
+asio::awaitable<Result<bool>> BackupRun::step() {
+  Result<bool> more = fail(Errc::stopped, "the broker is stopping");
+  if (!here_.stopping()) more = co_await work();
+  // What the pool would do now it might never do, and nobody would come back here.
+  if (more && *more && here_.stopping()) more = fail(Errc::stopped, "the broker is stopping");
+  if (!more) {
+    log_warn("broker", "backup to {} failed: {}", target(), more.error().message);
+  } else if (!*more) {
+    log_info("broker", "backup to {} is whole: {} files, {} bytes", target(), files(),
+             copied_bytes());
+  }
+  co_return more;
+}
+
+asio::awaitable<Result<bool>> BackupRun::work() {
+  const auto backup = backup_;
+  Result<bool> more = true;
+  switch (stage_) {
+    case Stage::hold_state: {
+      // Only a shard that has answered keeps its files by now.
+      for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
+        auto nothing = []() -> asio::awaitable<void> { co_return; };
+        co_await broker_.on(here_, broker_.shard(i), std::move(nothing));
+      }
+      auto task = [backup, &meta = broker_.meta(), &pending = broker_.pending()] {
+        return backup->hold_state(meta, pending);
+      };
+      const auto held = co_await here_.blocking(std::move(task));
+      if (!held) more = std::unexpected(held.error());
+      if (held) stage_ = Stage::hold_logs;
+      break;
+    }
+    case Stage::hold_logs: {
+      auto task = [backup] { return backup->hold_logs(); };
+      more = co_await here_.blocking(std::move(task));
+      if (more && !*more) stage_ = Stage::copy_journals;
+      break;
+    }
+    case Stage::copy_journals: {
+      const auto copied = co_await copy_journals();
+      if (!copied) more = std::unexpected(copied.error());
+      if (copied) stage_ = Stage::copy_files;
+      break;
+    }
+    case Stage::copy_files: {
+      auto task = [backup] { return backup->copy_files(); };
+      more = co_await here_.blocking(std::move(task));
+      if (more && !*more) stage_ = Stage::finish;
+      break;
+    }
+    case Stage::finish: {
+      auto task = [backup] { return backup->finish(); };
+      const auto finished = co_await here_.blocking(std::move(task));
+      if (!finished) more = std::unexpected(finished.error());
+      if (finished) stage_ = Stage::done;
+      break;
+    }
+    case Stage::done:
+      break;
+  }
+  if (more) more = stage_ != Stage::done;
+  co_return more;
+}
+
+}  // namespace tarry::broker

@@ -1,0 +1,23 @@
+#pragma once
+
+// dump_pending(): prints the records of a store of pending records, offline, a line each:
+//
+//   due: 2026-12-24T18:00:00.000Z topic: 3hBl... partition: 0 id: order-1 handle: @... bytes: 31
+//
+// DIR is a data directory or its db/pending.  Records that came after the last checkpoint are in
+// the journals alone (dump_journal()).  What cannot be read is a finding, and the rest is printed.
+// Nothing is changed; a broker that has the store open is not asked.
+
+#include <string>
+
+#include "base/result.h"
+#include "cli/dump_findings.h"
+
+namespace tarry::cli {
+
+class Output;
+
+// Errors: there is no such store, or it is of another version.
+Result<DumpFindings> dump_pending(const std::string& directory, bool json, Output& out);
+
+}  // namespace tarry::cli

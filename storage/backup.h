@@ -1,0 +1,124 @@
+#pragma once
+
+// Backup: the files of a consistent copy of a running broker's data directory.
+//
+//   begin        TARGET/ is made, with .unfinished-backup in it
+//                <- every journal keeps its files from here on (Journal::keep_files)
+//   hold_state   journal/N/checkpoint, db/meta, db/pending    links in DATA/.backup
+//   hold_logs    logs/TOPIC-PARTITION/*                       links in LOGS/.backup, and lengths
+//                <- one moment in which no journal moves (Journal::hold_rounds): its ends
+//   copy_journal journal/N/*.journal, up to its end of that moment
+//                <- the journals reuse their files again
+//   copy_files   what the links hold, in steps
+//   finish       all is synced, then meta.properties, then .unfinished-backup is removed
+//
+// The copy is what a power cut in that one moment might have left: segments and databases are
+// between the journals' checkpoints and the moment, in whatever state each of them was, and the
+// journals have all the rest.  So a start recovers it as it recovers from a crash, and needs
+// nothing else.  What was durable before the moment is in it, nothing behind it is; and because it
+// is one moment for all shards, nothing is in it without what it followed from: no committed offset
+// is beyond its log.
+//
+// Segments are copied, because the end of a log is written in place.  The databases' tables never
+// change once they are written: on one file system they stay links.
+//
+// DATA/.backup is there from begin() until the end, so there is one backup at a time;
+// what a killed broker left of it is removed by the next start (remove_backup_leftovers).
+//
+// Blocks: for a Background, one call at a time.  Errors: invalid (the target), in_use, no_space,
+// else io; the message names the path.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/file.h"
+
+namespace tarry::storage {
+
+class BucketStore;
+class Database;
+
+// In a directory that is a backup, but not a whole one.
+inline constexpr const char* unfinished_backup_name = ".unfinished-backup";
+
+struct BackupSource {
+  std::string data;           // DATA, absolute
+  std::string logs;           // LOGS, absolute; DATA/logs, or elsewhere.
+  std::size_t shards = 1;     // journal/0 to journal/shards-1.
+  std::uint64_t reserve = 0;  // So many bytes stay free where DATA is.
+};
+
+class Backup {
+ public:
+  // `target` has to be absolute; it must be empty, or not exist while its parent does.
+  static Result<std::unique_ptr<Backup>> begin(Disk& disk, BackupSource source, std::string target);
+  // Removes the links, and the target if it is not finished.
+  ~Backup();
+  Backup(const Backup&) = delete;
+  Backup& operator=(const Backup&) = delete;
+
+  Result<> hold_state(Database& meta, BucketStore& pending);
+  // A part of the logs; true: there is more.
+  Result<bool> hold_logs();
+  // All that lies before `end`, one that Journal::durable_lsn() gave.  Refuses, before anything is
+  // copied, what does not fit on the disk.
+  Result<> copy_journal(std::size_t shard, Lsn end);
+  // Some megabytes; true: there is more.
+  Result<bool> copy_files();
+  Result<> finish();
+
+  const std::string& target() const { return target_; }
+  std::uint64_t copied_bytes() const { return copied_; }
+  // Known once the journals are copied.
+  std::uint64_t total_bytes() const { return total_; }
+  std::uint64_t files() const { return files_done_; }
+
+ private:
+  // A file that a link keeps, up to the length that it had then.
+  struct Held {
+    std::string name;
+    std::uint64_t bytes;
+  };
+  // The files of one directory: `from` has the links, `to` is in the target.
+  struct HeldDirectory {
+    std::string from, to;
+    bool may_link;  // Its files never change.
+    std::vector<Held> files;
+  };
+  class Copying;
+
+  Backup(Disk& disk, BackupSource source, std::string target);
+  Result<> make_target();
+  Result<> take_stage();
+  void drop_stage();
+  Result<> hold_directory(const std::string& name);
+  Result<> hold_flat(const std::string& directory, const std::string& name, bool may_link);
+  Result<> check_space(std::uint64_t bytes) const;
+  Result<bool> copy_next();
+  std::string stage() const { return source_.data + "/.backup"; }
+  std::string log_stage() const { return source_.logs + "/.backup"; }
+
+  Disk& disk_;
+  const BackupSource source_;
+  const std::string target_;
+  bool made_target_ = false;  // It did not exist.
+  bool owns_target_ = false, owns_stage_ = false, finished_ = false;
+
+  std::vector<std::string> log_names_;  // Directories that hold_logs() has still to look at.
+  bool logs_listed_ = false;
+  std::vector<HeldDirectory> held_;
+  std::size_t directory_ = 0, file_ = 0;  // The next one to copy.
+  std::unique_ptr<Copying> copying_;
+  std::uint64_t total_ = 0, copied_ = 0, files_done_ = 0;
+  std::uint64_t checked_at_ = 0;  // copied_ at the last look at the free space.
+};
+
+// What a broker that was killed in a backup has left in its own directories.
+Result<> remove_backup_leftovers(const std::string& data, const std::string& logs);
+
+}  // namespace tarry::storage

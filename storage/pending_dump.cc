@@ -1,0 +1,45 @@
+#include "storage/pending_dump.h"
+
+#include <utility>
+#include <vector>
+
+#include "storage/bucket_tables.h"
+
+namespace tarry::storage {
+
+PendingDump::PendingDump(std::unique_ptr<BucketTables> tables) : tables_(std::move(tables)) {}
+PendingDump::~PendingDump() = default;
+
+Result<std::unique_ptr<PendingDump>> PendingDump::open(const std::string& directory) {
+  auto tables = BucketTables::open_to_read(directory);
+  if (!tables) return std::unexpected(tables.error());
+  return std::unique_ptr<PendingDump>(new PendingDump(std::move(*tables)));
+}
+
+void PendingDump::for_each(const TakeRecord& take, const TakeDamage& damaged) const {
+  const auto owners = tables_->owners();
+  if (!owners) return damaged(owners.error());
+  const auto dropped = tables_->dropped();
+  bool more = true;
+  // False: the reader wants no more.
+  const auto give = [&](const Owner& owner, const ChunkRow& row) {
+    const auto marks = tables_->marks_of(row.key.bucket);
+    if (!marks) return damaged(marks.error());
+    const auto chunk = tables_->read(owner, row.key);
+    if (!chunk) return damaged(chunk.error());
+    const auto live = tables_->live_of(*chunk, row.key.place, *marks, *dropped);
+    for (std::size_t i = 0; more && i < chunk->size(); ++i)
+      if (live[i]) more = take(chunk->at(i));
+  };
+  for (const auto& owner : *owners) {
+    const auto looked = tables_->for_rows(owner, BucketLevel::month, before_all, WallTime::max(),
+                                          [&](const ChunkRow& row) -> Result<bool> {
+                                            give(owner, row);
+                                            return more;
+                                          });
+    if (!looked) damaged(looked.error());
+    if (!more) return;
+  }
+}
+
+}  // namespace tarry::storage
