@@ -69,21 +69,25 @@ KafkaSettings consumer_settings(const DelayedBenchOptions& options) {
                          {"queued.min.messages=10000000", "queued.max.messages.kbytes=262144"});
 }
 
-// The values of a run.
+// The values of a run: text that compresses about as well as logs do, each another part of a long
+// one, so that a compressor does not find the whole of it again.
 class Values {
  public:
-  Values(std::uint64_t run, std::size_t size) : run_(run), text_(size, '.') {
-    // Text that compresses about as well as logs do.
+  Values(std::uint64_t run, std::size_t size)
+      : run_(run), text_(size, '.'), pool_(pool_bytes + size, 'e') {
     std::uint64_t random = run | 1;
-    for (std::size_t i = min_record_size; i < size; ++i) {
+    for (std::size_t i = 0; i < pool_.size(); i += 3) {
       random = random * 6364136223846793005u + 1442695040888963407u;
-      text_[i] = i % 3 == 0 ? static_cast<char>('a' + (random >> 33) % 26) : 'e';
+      pool_[i] = static_cast<char>('a' + (random >> 33) % 26);
     }
     std::memcpy(text_.data(), &run_, sizeof run_);
   }
   // Valid until the next call.
   std::string_view of(std::uint64_t number) {
     std::memcpy(text_.data() + sizeof run_, &number, sizeof number);
+    const std::size_t from = number * text_.size() % pool_bytes;
+    std::memcpy(text_.data() + min_record_size, pool_.data() + from,
+                text_.size() - min_record_size);
     return text_;
   }
   static std::optional<std::uint64_t> number_in(std::string_view value, std::uint64_t run) {
@@ -96,8 +100,11 @@ class Values {
   }
 
  private:
+  static constexpr std::size_t pool_bytes = 1 << 20;
+
   const std::uint64_t run_;
   std::string text_;
+  std::string pool_;
 };
 
 // The first error of any thread.
