@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -68,21 +69,25 @@ KafkaSettings consumer_settings(const DelayedBenchOptions& options) {
                          {"queued.min.messages=10000000", "queued.max.messages.kbytes=262144"});
 }
 
-// The values of a run.
+// The values of a run: text that compresses about as well as logs do, each another part of a long
+// one, so that a compressor does not find the whole of it again.
 class Values {
  public:
-  Values(std::uint64_t run, std::size_t size) : run_(run), text_(size, '.') {
-    // Text that compresses about as well as logs do.
+  Values(std::uint64_t run, std::size_t size)
+      : run_(run), text_(size, '.'), pool_(pool_bytes + size, 'e') {
     std::uint64_t random = run | 1;
-    for (std::size_t i = min_record_size; i < size; ++i) {
+    for (std::size_t i = 0; i < pool_.size(); i += 3) {
       random = random * 6364136223846793005u + 1442695040888963407u;
-      text_[i] = i % 3 == 0 ? static_cast<char>('a' + (random >> 33) % 26) : 'e';
+      pool_[i] = static_cast<char>('a' + (random >> 33) % 26);
     }
     std::memcpy(text_.data(), &run_, sizeof run_);
   }
   // Valid until the next call.
   std::string_view of(std::uint64_t number) {
     std::memcpy(text_.data() + sizeof run_, &number, sizeof number);
+    const std::size_t from = number * text_.size() % pool_bytes;
+    std::memcpy(text_.data() + min_record_size, pool_.data() + from,
+                text_.size() - min_record_size);
     return text_;
   }
   static std::optional<std::uint64_t> number_in(std::string_view value, std::uint64_t run) {
@@ -95,8 +100,11 @@ class Values {
   }
 
  private:
+  static constexpr std::size_t pool_bytes = 1 << 20;
+
   const std::uint64_t run_;
   std::string text_;
+  std::string pool_;
 };
 
 // The first error of any thread.
@@ -134,11 +142,14 @@ class Client {
   Client(const DelayedBenchOptions& options, unsigned index)
       : options_(options), index_(index), values_(options.run, options.size) {}
 
-  // Sends its share of the flow: the clients take turns, group by group.
-  Result<> send_share(DelayedFlow& flow, const std::atomic<bool>& is_stopping) {
+  // Sends its share of the flow: the clients take turns, group by group.  With `cancelled`, the
+  // records of the flow are cancels of the records with these numbers.
+  Result<> send_share(DelayedFlow& flow, const std::vector<std::uint32_t>* cancelled,
+                      const std::atomic<bool>& is_stopping) {
     // Without this the kernel may wake us up 50 us late.
     ::prctl(PR_SET_TIMERSLACK, 1);
     flow_ = &flow;
+    cancelled_ = cancelled;
     result_ = {};
     last_answer_ = flow.began();
     const auto& plan = flow.plan();
@@ -165,6 +176,10 @@ class Client {
  private:
   void set_headers(const FlowPlan& plan) {
     headers_.clear();
+    if (cancelled_ != nullptr) {
+      headers_ = {{"x-schedule-action", "cancel"}, {"x-schedule-id", ""}};
+      return;
+    }
     if (!plan.is_delayed) return;
     headers_.emplace_back("x-deliver-at", "");
     if (options_.has_ids) headers_.emplace_back("x-schedule-id", "");
@@ -184,12 +199,11 @@ class Client {
   }
 
   Result<> send(const DelayedFlow& flow, std::uint64_t number) {
-    if (flow.plan().is_delayed) {
-      headers_[0].second = std::to_string(flow.due(number) / 1000);
-      if (options_.has_ids) headers_[1].second = fmt::format("{:x}-{}", options_.run, number);
-    }
+    const auto target = cancelled_ == nullptr ? number : (*cancelled_)[number - flow.plan().first];
+    if (flow.plan().is_delayed) headers_[0].second = std::to_string(flow.due(number) / 1000);
+    if (headers_.size() == 2) headers_[1].second = fmt::format("{:x}-{}", options_.run, target);
     const auto partition =
-        static_cast<PartitionIndex>(number % std::uint64_t{producer_->partition_count()});
+        static_cast<PartitionIndex>(target % std::uint64_t{producer_->partition_count()});
     ++result_.sent;
     auto sent = producer_->send(number, std::nullopt, values_.of(number), headers_, partition);
     if (sent || sent.error().code == Errc::io) return sent;
@@ -218,6 +232,7 @@ class Client {
   Values values_;
   std::vector<KafkaHeader> headers_;
   DelayedFlow* flow_ = nullptr;  // The one whose records are sent.
+  const std::vector<std::uint32_t>* cancelled_ = nullptr;
   FlowResult result_;
   std::int64_t last_answer_ = 0;
   std::string first_refusal_;
@@ -239,16 +254,20 @@ class DelayedBench {
     if (auto ready = warm_up(); !ready) return std::unexpected(ready.error());
 
     DelayedBenchResult result;
-    for (const auto index : {floor_before, delayed, floor_after}) {
+    for (const auto index : {floor_before, delayed, cancels, floor_after}) {
       if (!flows_[index] || was_interrupted() || error_.is_set()) continue;
+      if (index == cancels) order_by_due_time();
       const FlowResult flow = run_flow(*flows_[index]);
       if (index == delayed) {
         result.delayed = flow;
+      } else if (index == cancels) {
+        result.cancels = flow;
       } else {
         add_to_floor(result.floor, flow);
       }
     }
-    if (flows_[delayed]->began() != 0 && !error_.is_set()) watch_for(time_for_doubles);
+    if (flows_[delayed]->began() != 0 && awaits_deliveries() && !error_.is_set())
+      watch_for(time_for_doubles);
     stop_reading();
     add_figures(result);
     for (const auto& client : clients_)
@@ -269,7 +288,9 @@ class DelayedBench {
   }
 
  private:
-  enum FlowIndex : std::size_t { warm, floor_before, delayed, floor_after, flow_count };
+  enum FlowIndex : std::size_t { warm, floor_before, delayed, cancels, floor_after, flow_count };
+
+  bool awaits_deliveries() const { return options_.goal == BenchGoal::deliver; }
 
   void make_flows() {
     std::uint64_t next = 0;
@@ -284,6 +305,8 @@ class DelayedBench {
         .rate = options_.plan.rate};
     make(floor_before, floor);
     make(delayed, options_.plan);
+    if (options_.goal == BenchGoal::cancel)
+      make(cancels, {.count = options_.plan.count, .rate = options_.plan.rate});
     make(floor_after, floor);
     warm_first_ = next;  // It comes last, because its length is not known yet.
   }
@@ -332,7 +355,18 @@ class DelayedBench {
     return {};
   }
 
+  // The order in which the delayed records are cancelled.
+  void order_by_due_time() {
+    const DelayedFlow& flow = *flows_[delayed];
+    in_due_order_.resize(flow.plan().count);
+    std::iota(in_due_order_.begin(), in_due_order_.end(),
+              static_cast<std::uint32_t>(flow.plan().first));
+    std::ranges::stable_sort(in_due_order_, {},
+                             [&](std::uint32_t number) { return flow.due(number); });
+  }
+
   FlowResult run_flow(DelayedFlow& flow) {
+    const bool is_cancelling = &flow == flows_[cancels].get();
     flow.begin(now_us() + microseconds(lead).count());
     current_ = &flow;
     is_stopping_ = false;
@@ -341,7 +375,10 @@ class DelayedBench {
       std::vector<std::jthread> threads;
       for (const auto& client : clients_) {
         threads.emplace_back([&, us = client.get()] {
-          if (auto sent = us->send_share(flow, is_stopping_); !sent) error_.set(sent.error());
+          if (auto sent =
+                  us->send_share(flow, is_cancelling ? &in_due_order_ : nullptr, is_stopping_);
+              !sent)
+            error_.set(sent.error());
           --sending;
         });
       }
@@ -351,7 +388,8 @@ class DelayedBench {
         if (was_interrupted() || error_.is_set()) is_stopping_ = true;
       }
     }
-    wait_for_deliveries(flow);
+    if (!is_cancelling && (awaits_deliveries() || !flow.plan().is_delayed))
+      wait_for_deliveries(flow);
 
     FlowResult result;
     std::int64_t last_answer = flow.began();
@@ -392,7 +430,8 @@ class DelayedBench {
     const auto until = std::chrono::steady_clock::now() + time;
     do {
       std::this_thread::sleep_for(std::min(time, watch_interval));
-      if (current_ != nullptr) progress_(current_->delivered());
+      if (current_ != nullptr)
+        progress_(awaits_deliveries() ? current_->delivered() : current_->accepted());
     } while (std::chrono::steady_clock::now() < until && !was_interrupted());
   }
 
@@ -429,11 +468,15 @@ class DelayedBench {
   // Adds the figures of the deliveries, when no more come.
   void add_figures(DelayedBenchResult& result) const {
     const std::int64_t end = interrupted_at_.value_or(now_us());
-    for (const auto index : {floor_before, delayed, floor_after}) {
+    for (const auto index : {floor_before, delayed, cancels, floor_after}) {
       if (!flows_[index] || flows_[index]->began() == 0) continue;
-      const auto figures = flows_[index]->figures(end);
+      // Where no deliveries are awaited, what has not come is pending.
+      const bool is_awaited = index != cancels && (index != delayed || awaits_deliveries());
+      const auto figures = flows_[index]->figures(is_awaited ? end : 0);
       if (index == delayed) {
         result.delayed.figures = figures;
+      } else if (index == cancels && result.cancels) {
+        result.cancels->figures = figures;
       } else if (result.floor) {
         result.floor->figures.add(figures);
       }
@@ -477,6 +520,7 @@ class DelayedBench {
   const std::function<void(std::uint64_t)> progress_;
   std::array<std::unique_ptr<DelayedFlow>, flow_count> flows_;  // Constant while reader_ runs.
   std::uint64_t warm_first_ = 0;
+  std::vector<std::uint32_t> in_due_order_;  // Numbers of delayed records; constant during a flow.
   std::vector<PartitionIndex> partitions_;
   PartitionOffsets begins_;  // The first offsets that this run may have records at.
   std::vector<std::unique_ptr<Client>> clients_;

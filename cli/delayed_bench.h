@@ -16,9 +16,12 @@
 //     from when they were to be sent;
 //   - for a burst, by reading it again: the time that the records take when all are there already.
 //
+// What is measured ends with the deliveries; or when all records are accepted, which then stay
+// pending (fill); or when all of them have been cancelled by their ids, in due order (cancel).
+//
 // Invariant: every record of this run has a number, by which it is found lost or twice
 // (delayed_flow.h); other records in the topic are not counted.  Memory is two bits a record, and
-// librdkafka's queues.
+// librdkafka's queues; with cancels four bytes more.
 
 #include <chrono>
 #include <cstddef>
@@ -34,14 +37,17 @@
 
 namespace tarry::cli {
 
+enum class BenchGoal : std::uint8_t { deliver, fill, cancel };
+
 struct DelayedBenchOptions {
   KafkaSettings kafka;
-  std::string topic;                   // It exists.
-  std::uint64_t run = 0;               // Tells this run's records from others in the topic.
-  FlowPlan plan;                       // Of the delayed records; `first` has no meaning.
-  std::size_t size = 100;              // Bytes of a value, at least min_record_size.
-  unsigned clients = 1;                // Producers.
-  bool has_ids = false;                // Each delayed record has a schedule id.
+  std::string topic;       // It exists.
+  std::uint64_t run = 0;   // Tells this run's records from others in the topic.
+  FlowPlan plan;           // Of the delayed records; `first` has no meaning.
+  std::size_t size = 100;  // Bytes of a value, at least min_record_size.
+  unsigned clients = 1;    // Producers.
+  bool has_ids = false;    // Each delayed record has a schedule id.
+  BenchGoal goal = BenchGoal::deliver;
   std::chrono::milliseconds floor{0};  // For how long the floor is measured; 0: it is not.
 };
 
@@ -64,6 +70,7 @@ struct ReadAgain {
 struct DelayedBenchResult {
   FlowResult delayed;
   std::optional<FlowResult> floor;
+  std::optional<FlowResult> cancels;    // Accepted: acknowledged.
   std::optional<ReadAgain> read_again;  // Of a burst whose records have all come.
   std::string first_refusal;
   bool interrupted = false;

@@ -163,12 +163,9 @@ void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed)
 void BucketTier::tell(const TopicPartition& partition, std::string_view id,
                       const ScheduleEvent& event) {
   if (dropped_.contains(partition.topic)) return;
-  auto known = told_->ids.find(Name{partition, id});
-  if (known == told_->ids.end()) {
-    known = told_->ids.try_emplace({partition, std::string(id)}).first;
-    charge_told(id.size());
-  }
-  auto& events = known->second;
+  const auto [known, is_new] = told_->ids.of(partition, id);
+  if (is_new) charge_told(id.size());
+  auto& events = *known;
   if (events.size() == storage::max_id_events)
     events.erase(events.begin());
   else
@@ -507,10 +504,11 @@ void BucketTier::find_id(const TopicPartition& partition, std::string id, Events
 }
 
 // The last event of an id in memory, since Told `since`; null: none.
-const ScheduleEvent* BucketTier::last_told(const Name& name, std::uint64_t since) const {
+const ScheduleEvent* BucketTier::last_told(const TopicPartition& partition, std::string_view id,
+                                           std::uint64_t since) const {
   const auto in = [&](const Told& told) -> const ScheduleEvent* {
-    const auto known = told.ids.find(name);
-    return known != told.ids.end() ? &known->second.back() : nullptr;
+    const auto* const known = told.ids.find(partition, id);
+    return known != nullptr ? &known->back() : nullptr;
   };
   if (const auto* const last = in(*told_)) return last;
   if (told_writing_)
@@ -528,11 +526,16 @@ void BucketTier::read_ids(const TopicPartition& partition, std::vector<std::stri
   out.since_ = oldest.number;
   out.pin_ = oldest.pin;
   const auto is_told = [&](std::string_view id) {
-    return last_told({partition, id}, out.since_) != nullptr;
+    return last_told(partition, id, out.since_) != nullptr;
   };
   const bool knows_all = dropped_.contains(partition.topic) ||
                          (ids.size() <= max_ids_known && std::ranges::all_of(ids, is_told));
   if (knows_all) return rows(std::move(out));
+  const std::size_t bytes = ids.size() * sizeof(out.last_[0]);
+  auto held = std::make_shared<const bool>(true);
+  rows_held_.emplace_back(held, bytes);
+  out.held_ = std::move(held);
+  memory_ += bytes;
   background_.run([&store = store_, partition,
                    ids = std::move(ids)] { return store.last_events(partition, ids); },
                   [this, alive = alive_, out = std::move(out), rows = std::move(rows)](
@@ -550,7 +553,7 @@ std::optional<ScheduleEvent> BucketTier::last_event(const TopicPartition& partit
                                                     std::string_view id, const IdRows& rows,
                                                     std::size_t at) const {
   if (dropped_.contains(partition.topic)) return std::nullopt;
-  if (const auto* const last = last_told({partition, id}, rows.since_)) return *last;
+  if (const auto* const last = last_told(partition, id, rows.since_)) return *last;
   return rows.last_.empty() ? std::nullopt : rows.last_.at(at);
 }
 
@@ -727,7 +730,7 @@ void BucketTier::noted(JournalPlace place) {
 
 std::optional<BucketTier::Earliest> BucketTier::earliest() const {
   std::optional<Earliest> first;
-  std::size_t homes = max_homes_seen;
+  std::size_t homes = options_.homes_a_turn;
   std::size_t entries = 4'096;
   for (const BucketLevel level : {BucketLevel::month, BucketLevel::hour}) {
     for (auto home = homes_.lower_bound({level, WallTime::min()});

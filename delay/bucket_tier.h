@@ -54,6 +54,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "delay/id_events.h"
 #include "storage/bucket_store.h"
 #include "storage/journal_record.h"
 #include "storage/pending_counts.h"
@@ -77,6 +78,8 @@ class BucketTier {
     std::size_t step_entries = 2'048;
     std::size_t write_bytes = 4u << 20;
     std::size_t write_homes = 512;
+    // So many homes are looked at in one turn: some tenths of a millisecond.
+    std::size_t homes_a_turn = 4'096;
     // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.
     std::size_t flush_bytes = 32u << 20;
     // False: nothing comes near.  For the replay of a journal, after which the tier goes.
@@ -155,8 +158,9 @@ class BucketTier {
    private:
     friend class BucketTier;
     std::vector<std::optional<storage::ScheduleEvent>> last_;  // Of each; none: memory knew all.
-    std::uint64_t since_ = 0;          // The oldest Told that is needed beside it,
-    std::shared_ptr<const bool> pin_;  //   and what keeps that.
+    std::uint64_t since_ = 0;           // The oldest Told that is needed beside it,
+    std::shared_ptr<const bool> pin_;   //   and what keeps that.
+    std::shared_ptr<const bool> held_;  // While there is one, its rows count as memory.
   };
   // Reads them on the Background, beside the lane; `rows` is called at once if memory knows all of
   // a few.  The bytes of the ids live until then.
@@ -267,8 +271,6 @@ class BucketTier {
     storage::BucketLevel split = storage::BucketLevel::hour;  // Of new tails.
   };
   using Homes = std::map<storage::Bucket, Home>;
-  // So many homes are looked at in one turn: some tenths of a millisecond.
-  static constexpr std::size_t max_homes_seen = 4'096;
   // From so many unwritten tails on, new ones of a home are of seconds.
   static constexpr std::size_t max_fine_tails = 4'096;
 
@@ -291,21 +293,6 @@ class BucketTier {
     std::size_t index = 0;
   };
   using Forwards = std::map<PendingKey, std::optional<PendingKey>>;  // By handle.
-  struct Name {
-    TopicPartition partition;
-    std::string_view id;
-    auto operator<=>(const Name&) const = default;
-  };
-  struct ByName {
-    using is_transparent = void;
-    static Name view(const Name& name) { return name; }
-    static Name view(const std::pair<TopicPartition, std::string>& name) {
-      return {name.first, name.second};
-    }
-    bool operator()(const auto& a, const auto& b) const { return view(a) < view(b); }
-  };
-  using IdEvents =
-      std::map<std::pair<TopicPartition, std::string>, std::vector<storage::ScheduleEvent>, ByName>;
   // The events between two writes of rows that belong to no home.
   struct Told {
     std::uint64_t number = 0;
@@ -367,7 +354,8 @@ class BucketTier {
   std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;
   const std::optional<PendingKey>* forwarded(const PendingKey& handle) const;
   Found unless_moved(const PendingKey& handle, const PendingKey& at, Found found);
-  const storage::ScheduleEvent* last_told(const Name& name, std::uint64_t since) const;
+  const storage::ScheduleEvent* last_told(const TopicPartition& partition, std::string_view id,
+                                          std::uint64_t since) const;
   bool has_near(const Resident& resident) const;
   void hand_over(std::size_t budget);
   void sweep(std::size_t budget);
@@ -472,6 +460,8 @@ class BucketTier {
   std::shared_ptr<Told> told_ = std::make_shared<Told>();  // Not written yet.
   std::shared_ptr<Told> told_writing_;                     // Being written.
   std::deque<std::shared_ptr<Told>> told_kept_;            // Written, and needed by IdRows.
+  // IdRows that there may be, oldest first, and their bytes, which are charged.
+  std::deque<std::pair<std::weak_ptr<const bool>, std::size_t>> rows_held_;
   Stats stats_;
 };
 

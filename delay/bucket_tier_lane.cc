@@ -59,7 +59,7 @@ template <typename Seen>
 void BucketTier::for_homes(std::optional<Bucket>& from, Seen seen) {
   if (!from) return;
   auto home = homes_.lower_bound(*from);
-  for (std::size_t left = max_homes_seen; left > 0 && home != homes_.end(); --left) {
+  for (std::size_t left = options_.homes_a_turn; left > 0 && home != homes_.end(); --left) {
     const auto& [id, of] = *home++;
     ++stats_.homes_seen;
     if (!seen(id, of)) break;
@@ -73,9 +73,13 @@ bool BucketTier::begin_work(WallTime now) {
     found_last_ = true;
     return true;
   }
-  // A large home is dealt out in many pieces; writes come in between.
-  if (std::exchange(dealt_last_, false) && (begin_checkpoint_write() || begin_spill(now)))
-    return true;
+  // A large home is dealt out in many pieces; writes come in between.  A turn that only looked for
+  // something to write is not the writes' turn yet.
+  if (dealt_last_) {
+    const bool begun = begin_checkpoint_write() || begin_spill(now);
+    dealt_last_ = begun && !busy_;
+    if (begun) return true;
+  }
   return begin_load(now) || begin_checkpoint_write() || begin_spill(now) || begin_finds() ||
          deal_months(WallTime::max()) || begin_forget() || begin_disk_sweep();
 }
@@ -148,9 +152,8 @@ bool BucketTier::begin_finds() {
           IdLookup& lookup = asked->ids[i];
           auto& events = asked->events[i];
           if (dropped_.contains(lookup.partition.topic)) events.clear();
-          const auto more = told_->ids.find(Name{lookup.partition, lookup.id});
-          if (more != told_->ids.end())
-            events.insert(events.end(), more->second.begin(), more->second.end());
+          if (const auto* const more = told_->ids.find(lookup.partition, lookup.id))
+            events.insert(events.end(), more->begin(), more->end());
           lookup.events(std::move(events));
         }
       });
@@ -487,8 +490,9 @@ void BucketTier::write_told(bool ends_checkpoint) {
         std::vector<storage::IdChange> ids;
         for (const auto& [handle, now] : writing->forwards)
           forwards.push_back({handle, now == handle ? std::nullopt : now});
-        for (const auto& [name, events] : writing->ids)
-          ids.push_back({name.first, name.second, events});
+        writing->ids.for_each([&ids](const auto& partition, const auto& id, const auto& events) {
+          ids.push_back({partition, id, events});
+        });
         return store.write(forwards, ids);
       },
       [this, alive = alive_, ends_checkpoint] {
@@ -502,8 +506,10 @@ void BucketTier::write_told(bool ends_checkpoint) {
       });
 }
 
-// Forgets events that are written and that no request needs.
+// Forgets events that are written and that no request needs, and the rows of requests that ended.
 void BucketTier::forget_told() {
+  for (; !rows_held_.empty() && rows_held_.front().first.expired(); rows_held_.pop_front())
+    memory_ -= rows_held_.front().second;
   while (!told_kept_.empty() && told_kept_.front()->pin.use_count() == 1) {
     memory_ -= told_kept_.front()->bytes;
     // A large map takes long to go.

@@ -18,6 +18,8 @@ namespace {
 constexpr int max_neighbours = 64;
 // And it has about so many chunks.
 constexpr std::size_t max_piece_chunks = 2'048;
+// Entries are dealt to so many buckets at once, at most, where a level is left out.
+constexpr std::int64_t max_dealt_to = 64;
 
 // Collects entries for their new chunks, and writes those in the place of the old ones.
 class Deal {
@@ -26,19 +28,16 @@ class Deal {
 
   // Its live entries are for `to`, which says where each goes.  Those before `from` are left out.
   template <typename To>
-  Result<> take(const Owner& owner, const ChunkKey& key, const Marks& marks, const To& to,
-                const PendingKey& from = {WallTime::min(), 0}) {
-    auto loaded = store_.load_chunk(owner, key, marks);
-    if (!loaded) return std::unexpected(loaded.error());
-    const Chunk& chunk = *loaded->chunk;
+  void take(const Owner& owner, LoadedChunk loaded, const To& to,
+            const PendingKey& from = {WallTime::min(), 0}) {
+    const Chunk& chunk = *loaded.chunk;
     for (std::size_t i = 0; i < chunk.size(); ++i) {
-      if (!loaded->live[i] || chunk.key_at(i) < from) continue;
+      if (!loaded.live[i] || chunk.key_at(i) < from) continue;
       const PendingView entry = chunk.at(i);
-      parts_[to(entry)].push_back({entry, key.place});
+      parts_[to(entry)].push_back({entry, loaded.key.place});
     }
-    sources_.emplace_back(owner, key);
-    read_.push_back(std::move(loaded->chunk));
-    return {};
+    sources_.emplace_back(owner, loaded.key);
+    read_.push_back(std::move(loaded.chunk));
   }
 
   // Returns the bytes of the new chunks.
@@ -99,6 +98,23 @@ class Deal {
   std::optional<Bucket> counted_in_;
 };
 
+// The level to which these chunks of a bucket of `level` are dealt: the next finer one; or one
+// after it, if they are so close together that the levels between would hardly part them.
+BucketLevel level_for(BucketLevel level, const std::vector<LoadedChunk>& chunks) {
+  BucketLevel to = finer(level);
+  if (level == BucketLevel::month) return to;  // The counts of its hours move too.
+  WallTime first = WallTime::max(), last = WallTime::min();
+  for (const auto& one : chunks) {
+    first = std::min(first, one.chunk->earliest());
+    last = std::max(last, one.chunk->latest());
+  }
+  const auto buckets = [&](BucketLevel of) {
+    return (bucket_of(of, last).start - bucket_of(of, first).start) / span_of(of) + 1;
+  };
+  while (to < BucketLevel::tick && buckets(finer(to)) <= max_dealt_to) to = finer(to);
+  return to;
+}
+
 std::uint64_t bytes_of_rows(const std::vector<ChunkRow>& rows) {
   std::uint64_t sum = 0;
   for (const auto& row : rows) sum += row.bytes;
@@ -127,17 +143,23 @@ Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, co
   if (sources.empty()) return false;
   const auto marks = in.marks_of(bucket);
   if (!marks) return std::unexpected(marks.error());
+  std::vector<LoadedChunk> chunks;
+  for (const auto& key : sources) {
+    auto loaded = in.load_chunk(owner, key, *marks);
+    if (!loaded) return std::unexpected(loaded.error());
+    chunks.push_back(std::move(*loaded));
+  }
   Deal deal(in);
   if (bucket.level == BucketLevel::month) deal.counts_move_from(bucket);
-  for (const auto& key : sources) {
+  const BucketLevel level = level_for(bucket.level, chunks);
+  for (auto& chunk : chunks) {
     const auto to = [&](const PendingView& entry) {
-      return std::pair(owner, bucket_of(finer(bucket.level), entry.key.due));
+      return std::pair(owner, bucket_of(level, entry.key.due));
     };
-    auto taken = deal.take(owner, key, *marks, to, from);
-    if (!taken) return std::unexpected(taken.error());
+    deal.take(owner, std::move(chunk), to, from);
   }
   if (auto written = deal.write(); !written) return std::unexpected(written.error());
-  tables_->dealt[static_cast<std::size_t>(finer(bucket.level))] += deal.entries();
+  tables_->dealt[static_cast<std::size_t>(level)] += deal.entries();
   return more;
 }
 
@@ -168,10 +190,11 @@ Result<bool> BucketStore::adopt(std::uint16_t shards, const Bucket& home, const 
     const auto marks = in.marks_of(home);
     if (!marks) return std::unexpected(marks.error());
     for (const auto& key : sources) {
-      auto taken = deal.take(owner, key, *marks, [&](const PendingView& entry) {
+      auto loaded = in.load_chunk(owner, key, *marks);
+      if (!loaded) return std::unexpected(loaded.error());
+      deal.take(owner, std::move(*loaded), [&](const PendingView& entry) {
         return std::pair(Owner{owner_of(entry.partition), shards}, key.bucket);
       });
-      if (!taken) return std::unexpected(taken.error());
     }
     if (more) break;
   }
@@ -210,13 +233,12 @@ Result<BucketStore::Swept> BucketStore::sweep(const Owner& owner, const Bucket& 
     }
     last = row.key;
     read += row.bytes;
-    const auto loaded = in.load_chunk(owner, row.key, *marks);
+    auto loaded = in.load_chunk(owner, row.key, *marks);
     if (!loaded) return std::unexpected(loaded.error());
     const auto live = static_cast<std::size_t>(std::ranges::count(loaded->live, true));
     if (live * 2 > loaded->chunk->size()) continue;
     const auto same = [&](const PendingView&) { return std::pair(owner, row.key.bucket); };
-    if (auto taken = deal.take(owner, row.key, *marks, same); !taken)
-      return std::unexpected(taken.error());
+    deal.take(owner, std::move(*loaded), same);
     before += row.bytes;
   }
   if (deal.empty()) return out;

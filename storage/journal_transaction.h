@@ -52,11 +52,12 @@ class JournalTransaction {
                               Durability durability = Durability::fsync)
       : reserve_(reserve), durability_(durability) {}
 
-  // Returns the operation's place in the record, from 0.
+  // Returns the operation's place in the record, from 0; of several (EncodedAdditions) the first's.
   template <typename Operation>
   std::uint32_t add(const Operation& operation) {
+    const std::uint32_t place = record_.operations();
     record_.add(operation);
-    return record_.operations() - 1;
+    return place;
   }
 
   void on_appended(Appended tell) { appended_.push_back(std::move(tell)); }

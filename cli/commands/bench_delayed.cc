@@ -40,6 +40,8 @@ constexpr std::uint64_t max_rate = 10'000'000;
 constexpr std::size_t max_size = 1'000'000;
 constexpr unsigned max_clients = 64;
 constexpr milliseconds longest_floor = 10s;
+// So that none is due before it is cancelled.
+constexpr milliseconds delay_of_cancelled = 1h;
 constexpr milliseconds longest_delay = std::chrono::hours{24 * 3650};
 
 // How fast the records of a burst are accepted, at least, so that all are before they are due.
@@ -54,6 +56,8 @@ struct Options {
   std::size_t size = 100;
   unsigned clients = 1;
   bool has_ids = false;
+  bool fills = false;
+  bool cancels = false;
   std::optional<std::uint64_t> seed;
 };
 
@@ -63,12 +67,18 @@ milliseconds duration_of(const std::optional<std::string>& word, milliseconds ot
 
 // The plan that the options ask for; sets the floor too.  The error is for stderr.
 std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) {
+  if (options.fills && !options.topic) {
+    return std::unexpected(
+        "--fill: the records stay pending, so name the topic that has them with --topic");
+  }
   DelayedBenchOptions bench;
   std::random_device random;
   bench.run = std::uint64_t{random()} << 32 | random();
   bench.size = options.size;
   bench.clients = options.clients;
-  bench.has_ids = options.has_ids;
+  bench.has_ids = options.has_ids || options.cancels;
+  if (options.fills) bench.goal = BenchGoal::fill;
+  if (options.cancels) bench.goal = BenchGoal::cancel;
   bench.kafka = options.broker.kafka();
   FlowPlan& plan = bench.plan;
   plan.is_delayed = true;
@@ -95,9 +105,9 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
                       format_duration(duration), rate, plan.rate * seconds, max_records));
     }
     plan.count = options.count.value_or(static_cast<std::uint64_t>(plan.rate * seconds));
-    plan.delay = duration_of(options.delay, 5s);
+    plan.delay = duration_of(options.delay, options.cancels ? delay_of_cancelled : 5s);
     plan.spread = duration_of(options.spread, 1s);
-    if (rate > 0) {
+    if (rate > 0 && bench.goal == BenchGoal::deliver) {
       const double planned = static_cast<double>(plan.count) / plan.rate;
       longest = std::min(longest_floor, milliseconds{std::llround(planned * 1000)});
     }
@@ -166,6 +176,14 @@ Json json_of(const DelayedBenchOptions& options, const DelayedBenchResult& resul
             {"ids", options.has_ids},
             {"seed", plan.seed}};
   json.update(json_of_flow(result.delayed, !result.error));
+  json["cancels"] = nullptr;
+  if (const auto& cancels = result.cancels) {
+    json["cancels"] = {{"sent", cancels->sent},
+                       {"accepted", cancels->figures.accepted},
+                       {"accepted_per_s", std::llround(accept_rate(*cancels))},
+                       {"accept_ms", percentiles(cancels->accept)},
+                       {"refused", cancels->refused}};
+  }
   if (plan.is_burst) {
     const auto& lag = result.delayed.figures.lag;
     json["burst"] = {{"first_ms", lag.count() > 0 ? Json(in_ms(lag.min())) : Json(nullptr)},
@@ -193,9 +211,13 @@ class Report {
   Report(const DelayedBenchOptions& options, const DelayedBenchResult& result)
       : options_(options),
         result_(result),
-        table_(
-            {{"what"}, {"delayed", true}, {options.plan.is_burst ? "read again" : "floor", true}}) {
-  }
+        compared_(result.cancels ? result.cancels : result.floor),
+        table_({{"what"},
+                {"delayed", true},
+                {result.cancels          ? "cancels"
+                 : options.plan.is_burst ? "read again"
+                                         : "floor",
+                 true}}) {}
 
   void print(Output& out) {
     row("records accepted", [](const FlowResult& flow) { return grouped(flow.figures.accepted); });
@@ -207,13 +229,13 @@ class Report {
         quantile(
             name, share, [](const FlowResult& flow) -> auto& { return flow.accept; });
     }
+    if (options_.goal != BenchGoal::deliver) {
+      row("refused", [](const FlowResult& flow) { return grouped(flow.refused); });
+      table_.print(out);
+      return;
+    }
     if (options_.plan.is_burst) add_burst();
-    const auto lag = [](const FlowResult& flow) -> auto& {
-      return flow.figures.lag;
-    };
-    for (const auto& [name, share] :
-         {std::pair{"lag, p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1.0}})
-      quantile(name, share, lag);
+    add_lags();
     row("early", [](const FlowResult& flow) { return grouped(flow.figures.early); });
     row("lost", [&](const FlowResult& flow) {
       return result_.error ? std::string("-") : grouped(flow.figures.lost);
@@ -228,7 +250,7 @@ class Report {
  private:
   template <typename Text>
   void row(const char* what, Text text) {
-    table_.row({what, text(result_.delayed), result_.floor ? text(*result_.floor) : "-"});
+    table_.row({what, text(result_.delayed), compared_ ? text(*compared_) : "-"});
   }
   template <typename Histogram>
   void quantile(const char* what, double share, Histogram histogram) {
@@ -236,6 +258,14 @@ class Report {
       const LatencyHistogram& values = histogram(flow);
       return values.count() == 0 ? std::string("-") : ms_text(values.quantile(share));
     });
+  }
+  void add_lags() {
+    const auto lag = [](const FlowResult& flow) -> auto& {
+      return flow.figures.lag;
+    };
+    for (const auto& [name, share] :
+         {std::pair{"lag, p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1.0}})
+      quantile(name, share, lag);
   }
   void add_burst() {
     const auto& lag = result_.delayed.figures.lag;
@@ -248,6 +278,7 @@ class Report {
 
   const DelayedBenchOptions& options_;
   const DelayedBenchResult& result_;
+  const std::optional<FlowResult>& compared_;
   Table table_;
 };
 
@@ -260,6 +291,7 @@ std::string failure_reason(const DelayedBenchResult& result) {
     all.add(result.floor->figures);
     refused += result.floor->refused;
   }
+  if (result.cancels) refused += result.cancels->refused;
   if (all.early + all.lost + all.twice > 0) {
     return fmt::format("{} early, {} lost, {} delivered twice",
                        counted(all.early, "record", "records"), all.lost, all.twice);
@@ -317,9 +349,8 @@ class OwnTopic {
 
 int measure(const Options& options, const DelayedBenchOptions& bench, std::int32_t partitions,
             Output& out) {
-  Progress progress("records delivered");
-  const auto result =
-      measure_delayed(bench, [&](std::uint64_t delivered) { progress.at(delivered); });
+  Progress progress(bench.goal == BenchGoal::deliver ? "records delivered" : "records accepted");
+  const auto result = measure_delayed(bench, [&](std::uint64_t done) { progress.at(done); });
   progress.clear();
   if (!result) return failure(result.error().message);
   if (!options.broker.json) Report(bench, *result).print(out);
@@ -330,6 +361,11 @@ int measure(const Options& options, const DelayedBenchOptions& bench, std::int32
         fmt::format("{} accepted after the due time, so the lag is not only the broker's; give a "
                     "longer --delay",
                     counted(late, "record was", "records were")));
+  }
+  if (const auto delivered = result->delayed.figures.delivered;
+      bench.goal == BenchGoal::cancel && delivered > 0) {
+    complain(fmt::format("{} delivered before the cancel; give a longer --delay",
+                         counted(delivered, "record was", "records were")));
   }
   const std::string why = failure_reason(*result);
   return why.empty() ? done : failure(why);
@@ -438,12 +474,23 @@ void add_bench_delayed(CLI::App& group, Chosen& chosen) {
       ->check(is_topic)
       ->take_last()
       ->excludes(partitions);
+  auto* fill =
+      command->add_flag("--fill", options->fills,
+                        "Ends when the records are accepted, and leaves them pending in --topic");
+  command
+      ->add_flag("--cancel", options->cancels,
+                 "Cancels the records by their ids, in due order, and ends when that is "
+                 "acknowledged (default of --delay: 1h)")
+      ->excludes(fill);
   command->add_flag("--id", options->has_ids, "Each delayed record has a schedule id");
   command->add_option("--seed", options->seed, "Seed of the random due times (default: any)")
       ->option_text("N")
       ->take_last();
-  add_examples(*command, {"tarry bench delayed --rate 50000 --duration 30s",
-                          "tarry bench delayed --burst 1000000"});
+  add_examples(
+      *command,
+      {"tarry bench delayed --rate 50000 --duration 30s", "tarry bench delayed --burst 1000000",
+       "tarry bench delayed --rate 100000 --count 1000000 --cancel",
+       "tarry bench delayed --rate 0 --count 10000000 --spread 30d --fill --topic full"});
 }
 
 }  // namespace tarry::cli

@@ -573,6 +573,69 @@ TEST_SUITE("bucket tier") {
     world.settle();
   }
 
+  TEST_CASE(
+      "turns that look at three homes write what memory cannot hold, and forget what has ended") {
+    BucketTier::Options options;
+    options.homes_a_turn = 3;
+    options.memory_bytes = 256 << 10;
+    World world(1, options);
+    BucketTier& tier = *world.shards.at(0).tier;
+    Sequence next = 1;
+    for (int i = 0; i < 400; ++i)
+      world.add(record(next++, (3 + i % 40) * hour_ms + i, std::string(1'000, 'x')));
+    CHECK(tier.stats().memory_bytes > options.memory_bytes);
+    for (bool more = true; more;) {
+      const auto before = tier.stats().homes_seen;
+      more = tier.step(world.now);
+      CHECK(tier.stats().homes_seen - before <= 3);
+      more |= world.background.step();
+    }
+    CHECK(tier.stats().written > 100);
+    CHECK(tier.stats().memory_bytes < options.memory_bytes * 3 / 4);
+    CHECK(tier.stats().homes >= 40);
+    while (!world.pending.empty()) {
+      world.now = world.pending.begin()->first.due;
+      world.deliver_all();
+    }
+    world.now += std::chrono::hours(2);
+    for (int i = 0; i < 3; ++i) world.checkpoint();
+    CHECK(tier.stats().homes <= 3);
+    CHECK(world.store->places(0)->size() <= 3);
+  }
+
+  TEST_CASE("a checkpoint that looks for what to write does not wait for an hour that is dealt") {
+    BucketTier::Options options;
+    options.homes_a_turn = 2;
+    options.memory_bytes = 1 << 20;
+    BucketStore::Limits limits;
+    limits.step_bytes = 1'000;
+    World world(1, options, limits);
+    BucketTier& tier = *world.shards.at(0).tier;
+    Sequence next = 1;
+    for (int i = 0; i < 100; ++i) {
+      for (int j = 0; j < 20; ++j)
+        world.add(record(next++, 5 * hour_ms + (i * 7'919 + j * 104'729) % hour_ms,
+                         std::string(500, 'x')));
+      if (i < 60) world.add(record(next++, (100 + i) * hour_ms));
+      world.checkpoint();
+    }
+    world.add(record(next++, 159 * hour_ms + 1));  // Of the last of sixty homes.
+    world.now = begin + std::chrono::milliseconds(5 * hour_ms - 60'000);
+    bool written = false;
+    const auto step = [&] {
+      tier.step(world.now);
+      world.background.step();
+    };
+    while (tier.stats().disk_downgrades == 0) step();
+    const auto before = tier.stats().disk_downgrades;
+    tier.write_all([&written] { written = true; });
+    while (!written) step();
+    // One before each of its two pieces of work: the home, and what belongs to none.
+    CHECK(tier.stats().disk_downgrades - before <= 3);
+    world.settle();
+    CHECK(tier.stats().disk_downgrades - before > 20);
+  }
+
   TEST_CASE("an hour that is dealt to milliseconds has a bounded number of tails") {
     BucketTier::Options options;
     options.memory_bytes = 6u << 20;

@@ -167,6 +167,24 @@ TEST_SUITE("ids of a batch") {
     CHECK(world.tier->stats().memory_bytes == 0);
   }
 
+  TEST_CASE("what a batch was told of its ids counts as memory until the batch has gone") {
+    IdWorld world;
+    std::vector<std::string> ids;
+    for (int i = 0; i < 1'000; ++i) ids.push_back("id-" + std::to_string(i));
+    std::optional<IdRows> first, second;
+    world.ask({ids.begin(), ids.end()}, first);
+    const std::size_t asked = world.tier->stats().memory_bytes;
+    CHECK(asked >= 1'000 * sizeof(ScheduleEvent));
+    world.ask({ids.begin(), ids.begin() + 500}, second);
+    CHECK(world.tier->stats().memory_bytes >= asked + 500 * sizeof(ScheduleEvent));
+    REQUIRE(world.background.step());
+    REQUIRE(world.background.step());
+    second.reset();
+    first.reset();
+    world.settle();
+    CHECK(world.tier->stats().memory_bytes == 0);
+  }
+
   TEST_CASE("an id that changes all the time costs the memory of its last events") {
     IdWorld world;
     for (std::size_t i = 0; i < 2 * storage::max_id_events; ++i) world.cancel("a", world.add("a"));

@@ -144,6 +144,29 @@ TEST_SUITE("long batches") {
     CHECK(host.log(jobs).size() == 600);
   }
 
+  TEST_CASE("a long batch, half applied when memory goes to the disk, is whole after a crash") {
+    Engine::Options options;
+    options.memory_bytes = 128 << 10;
+    TestHost host(options);
+    host.checks_store = false;
+    const auto batch = host.produce_in_steps(jobs, many(3'000, "1h", ""));
+    accept_all(host, *batch);
+    host.sync();
+    // A part of the batch's home is on disk, and the rest of it is not applied.
+    while (host.engine->stats().tier.written == 0) {
+      REQUIRE(host.engine->stats().arriving > 0);
+      host.turn(1);
+      host.background.run_all();
+    }
+    CHECK(host.engine->stats().arriving > 500);
+    REQUIRE(host.store->flush().has_value());
+    host.crash();
+    CHECK(host.pending().size() == 3'000);
+    CHECK(host.total() == 3'000);
+    host.pass(milliseconds{3'600'000});
+    CHECK(host.log(jobs).size() == 3'000);
+  }
+
   TEST_CASE("a partition delivers nothing while something durable may have to leave before it") {
     TestHost host;
     host.checks_store = false;

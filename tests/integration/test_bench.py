@@ -82,6 +82,26 @@ def _(ctx):
     assert json.loads(out)["lost"] == 2 and json.loads(out)["delivered"] == 48, out
 
 
+@case("bench delayed --fill leaves its records pending, and --cancel leaves none, by ids, in several partitions")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic, "--partitions", "3")
+    one_line(broker.cli("bench", "delayed", "--fill", "--count", "10", check=False), 2, "--topic")
+    filled, = json_lines(broker.cli("bench", "delayed", "--fill", "--topic", topic, "--rate", "0", "--count", "3000", "--delay", "1h", "--spread", "30d", "--json"))
+    assert filled["accepted"] == filled["not_due"] == 3000 and filled["cancels"] is None and filled["lost"] == filled["delivered"] == 0, filled
+    days = broker.get("/delayed/count?by=day&topic=" + topic)
+    assert days["total"] == 3000 and len(days["counts"]) >= 30, days
+    pending = lambda: broker.get("/status")["delayed"]["pending"]
+    assert pending() == 3000
+    rows, told = result_of(broker.cli("bench", "delayed", "--cancel", "--partitions", "3", "--rate", "20000", "--count", "4000", "--clients", "2"))
+    assert told["ids"] and told["delay_ms"] == 3_600_000 and told["delivered"] == told["lost"] == 0 and told["not_due"] == 4000, told
+    assert told["cancels"]["sent"] == told["cancels"]["accepted"] == 4000 and told["cancels"]["refused"] == 0, told["cancels"]
+    assert told["cancels"]["accept_ms"]["p50"] <= told["cancels"]["accept_ms"]["p99"] < 5000, told["cancels"]
+    assert "accepted after, p50" in [row.split("\t")[0] for row in rows], rows
+    status = broker.get("/status")["delayed"]
+    assert (status["pending"], status["cancelled_total"]) == (3000, 4000), status
+
+
 @case("Ctrl-C ends bench delayed in order: it prints its results, and deletes its topic with the pending records")
 def _(ctx):
     broker = ctx.broker()

@@ -1,5 +1,6 @@
 """kill -9 at random moments, in a size that fits into every test run; kill_test.py by hand for more."""
 
+import json
 import os
 
 import kill_test
@@ -19,3 +20,16 @@ def _(ctx):
                                seed=int.from_bytes(os.urandom(4), "big"), seconds=20, tell=said.append)
     print(f"             {said[-1]}")
     assert report["ok"], "\n".join(map(str, said))
+
+
+@case("kill -9 while long batches of delayed records are applied and memory for them is short: every acknowledged one is pending")
+def _(ctx):
+    broker, topic = ctx.broker(settings={"tarry.delay.memory.bytes": "16777216"}), ctx.topic()
+    broker.cli("topic", "create", topic)
+    count = 0
+    for _ in range(3):
+        done = broker.cli("bench", "delayed", "--fill", "--topic", topic, "--rate", "0", "--count", "100000", "--delay", "1h", "--spread", "30d", "--json")
+        count += json.loads(done.stdout)["accepted"]
+        broker.restart()
+        assert broker.get("/status")["delayed"]["pending"] == count, (broker.get("/status")["delayed"]["pending"], count)
+        assert sum(row["count"] for row in broker.get("/delayed/count?by=day&topic=" + topic)["counts"]) == count

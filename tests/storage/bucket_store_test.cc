@@ -568,7 +568,7 @@ TEST_SUITE("bucket store") {
   TEST_CASE("each level says what its chunks have, and what was dealt to it") {
     StoreFixture f;
     f.write(month, {{9, 40 * hour_ms}}, {}, BucketLevel::month);
-    f.write(hour, {{1, 100}, {2, 200, others}, {3, 61'000}});
+    f.write(hour, {{1, 100}, {2, 200, others}, {3, 2'000'000}});
     const auto level = [&](BucketLevel of) {
       return f.store->levels(MonoTime{}).value()[static_cast<std::size_t>(of)];
     };
@@ -583,6 +583,26 @@ TEST_SUITE("bucket store") {
     CHECK(level(BucketLevel::minute).chunks == 2);
     CHECK(level(BucketLevel::minute).downgrades == 3);
     CHECK(level(BucketLevel::hour).downgrades == 0);
+  }
+
+  TEST_CASE("records that are close together are dealt once, whatever level parts them") {
+    const std::string body(1'000, 'b');
+    for (const auto& [span_ms, expected] : {std::pair{40, BucketLevel::tick},
+                                            {20'000, BucketLevel::second},
+                                            {600'000, BucketLevel::minute}}) {
+      StoreFixture f;
+      std::vector<Record> many;
+      for (Sequence s = 1; s <= 100; ++s)
+        many.push_back({s, 120'000 + static_cast<std::int64_t>(s * 7'919) % span_ms, orders, body});
+      f.write(hour, many);
+      std::size_t deals = 0;
+      while (!f.store->next_piece(f.owner, hour, {hour.start, 0}, 50'000, {}).value().loaded)
+        REQUIRE(++deals < 10);
+      CHECK(deals == 1);
+      const auto levels = f.store->levels(MonoTime{}).value();
+      CHECK(levels[static_cast<std::size_t>(expected)].downgrades == 100);
+      CHECK(f.load(50'000).size() == 100);
+    }
   }
 
   TEST_CASE("a record that was moved away and back is pending, and its former marks are not its") {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "storage/journal_transaction.h"
+
 namespace tarry::storage {
 namespace {
 
@@ -98,6 +100,19 @@ TEST_SUITE("journal record") {
     CHECK(joined(one_by_one) == joined(at_once));
     CHECK(one_by_one.operations() == at_once.operations());
     CHECK(one_by_one.size() == at_once.size());
+  }
+
+  TEST_CASE("the place of several operations that are added at once is that of the first") {
+    EncodedAdditions additions;
+    for (Sequence i = 0; i < 3; ++i)
+      additions.add({{topic(1), 2}, i, from_ms(4), from_ms(5), never_expires, "", {}},
+                    [](Buffer&) {});
+    JournalTransaction transaction;
+    CHECK(transaction.add(additions) == 0);
+    CHECK(transaction.add(TopicDeleted{topic(3)}) == 3);
+    CHECK(transaction.add(additions) == 4);
+    CHECK(transaction.add(EncodedAdditions()) == 7);
+    CHECK(transaction.add(TopicDeleted{topic(4)}) == 7);
   }
 
   TEST_CASE("every kind of operation is read back as it was written, in order") {
