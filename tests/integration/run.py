@@ -51,7 +51,7 @@ def main():
     parser.add_argument("--binary", default=harness.ROOT / "build/release/tarry")
     parser.add_argument("--filter", default="", help="only cases whose name contains this")
     parser.add_argument("--against", metavar="HOST:PORT", help="a broker that runs already, of any make")
-    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="cases at the same time")
+    parser.add_argument("--jobs", type=int, default=3 * (os.cpu_count() or 1), help="cases at the same time")
     parser.add_argument("--keep", action="store_true", help="keep the directories of failed cases")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()

@@ -7,7 +7,7 @@ import kill_test
 from harness import Skip, case
 
 
-@case("kill -9 at random moments: 0 lost, 0 twice, 0 early, equal due times in order", alone=True)
+@case("kill -9 at random moments: 0 lost, 0 twice, 0 early, equal due times in order")
 def _(ctx):
     try:
         import confluent_kafka  # noqa: F401
