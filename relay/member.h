@@ -30,14 +30,19 @@
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - Partitions take turns: each transaction begins behind the one that was served last.
+//   - An order is obeyed when the source was read to where it ended after the order came, so all
+//     that was acknowledged before counts; and its answer is given after a commit, which the group
+//     would have refused to a member that has lost the partition.
 //
-// step() is called on one thread; the views may be called on any: a lock guards what they show.
+// step() is called on one thread; the views and give() may be called on any: locks guard what they
+// show and take.
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -48,7 +53,9 @@
 
 #include "base/clock.h"
 #include "base/histogram.h"
+#include "base/metrics.h"
 #include "relay/cluster.h"
+#include "relay/order.h"
 #include "relay/partition.h"
 
 namespace tarry::relay {
@@ -64,6 +71,7 @@ struct MemberOptions {
   // A member that was away longer reads the sources to their ends before it delivers.
   std::chrono::milliseconds stall{1'000};
   std::chrono::milliseconds stuck_after{1'000};
+  std::size_t waiting_orders = 10'000;
   // After a failure; doubled with each that follows.
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
@@ -83,14 +91,31 @@ struct PartitionStatus {
 
 struct MemberStatus {
   std::vector<PartitionStatus> partitions;
-  std::size_t owned = 0;
+  std::size_t owned = 0, standby = 0;
   bool is_assigned = false;  // The group has given an assignment, perhaps an empty one.
   std::string stalled;       // Why the last transaction was not made; empty: it was.
   std::uint64_t transactions = 0, aborted = 0, renewed = 0, early = 0, damaged_rows = 0;
   std::size_t pending_bytes = 0;
   bool is_full = false;  // No memory for more pending records.
   Counts counts;
-  Histogram lag;  // From the due time to the commit.
+  Distribution lag;  // From the due time to the commit.
+
+  std::size_t pending() const;
+  std::optional<WallTime> next_due() const;
+  // What this member does, and its pending records.
+  void report_member(MetricSink& sink) const;
+  void report_delayed(MetricSink& sink) const;
+};
+
+// An order for one partition.
+struct Ordered {
+  Source source;
+  Order order;
+  MonoTime deadline{};
+  // Called once, on the thread of step() or of give().  Errc::not_found: the partition is not
+  // owned here, so ask its owner; Errc::io: it could not be done, or it is not known whether it
+  // was.
+  std::function<void(OrderTold)> told;
 };
 
 // When something that failed may be tried again.
@@ -107,6 +132,19 @@ class Retry {
  private:
   MonoTime at_{};
   std::chrono::milliseconds wait_{};
+};
+
+// Which pending records are wanted.
+struct PendingQuery {
+  std::optional<std::string> topic;
+  std::optional<PartitionIndex> partition;
+  WallTime from = WallTime::min(), until = WallTime::max();  // Due from, and before.
+  std::string id, key;                                       // Globs (base/glob.h); empty: any.
+
+  bool wants(const Source& source) const {
+    return (!topic || source.topic == *topic) && (!partition || source.partition == *partition);
+  }
+  bool wants(const Pending& record) const;
 };
 
 // Pending records are shown in this order.
@@ -129,6 +167,11 @@ struct PendingPage {
   std::optional<PendingPlace> next;  // There may be more behind it.
 };
 
+struct PendingCount {
+  std::size_t total = 0;
+  std::map<WallTime, std::size_t> counts;  // By the beginning of the minute, hour or day, in UTC.
+};
+
 class Member {
  public:
   Member(Cluster& cluster, const Clock& clock, MemberOptions options);
@@ -141,12 +184,17 @@ class Member {
   MemberStatus status() const;
   // Has an assignment, and all of it is owned.
   bool is_ready() const;
-  // Chooses without a copy of the record.
-  using Wanted = std::function<bool(const Source&, Offset, const Pending&)>;
   // The first `limit` of those that are wanted; fewer when they are large, or rare.
-  PendingPage pending(const Wanted& wanted, const std::optional<PendingPlace>& after,
+  PendingPage pending(const PendingQuery& query, const std::optional<PendingPlace>& after,
                       std::size_t limit) const;
-  std::size_t count(const Wanted& wanted) const;
+  // The record of that id or handle in each partition that has one.
+  std::vector<PendingShown> find(const PendingQuery& where, const std::string& name) const;
+  // By topic, partition and time alone.  `unit`: a minute or more.
+  PendingCount count(const PendingQuery& query, std::chrono::minutes unit) const;
+
+  void give(std::vector<Ordered> orders);
+  // Those that wait are told why, and so are all that come.
+  void refuse_orders(const std::string& why);
 
  private:
   struct Held {
@@ -166,6 +214,17 @@ class Member {
     Retry find{};
   };
 
+  struct Waiting {
+    Ordered ordered;
+    Offset target = -1;    // The source has to be read to here.
+    bool is_over = false;  // It was told.
+  };
+  struct Planned {
+    Held* held;
+    Work work;
+    std::vector<Waiting*> asked;  // The orders that the work answers.
+  };
+
   void take_polled(Polled polled, MonoTime mono);
   void begin_take_over(Held& held, MonoTime mono);
   void take_over_all();
@@ -176,11 +235,20 @@ class Member {
   void free_log(Held& held, MonoTime mono);
   void read_to_end(Held& held, MonoTime mono);
   std::vector<Held*> in_turn();
+  void take_orders(MonoTime mono);
+  std::vector<Waiting*> orders_for(const Source& source, std::size_t most);
+  void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
+            const Transacted& done);
+  void committed(std::vector<Planned>& works);
+  std::optional<PendingPlace> look(const PendingQuery& query,
+                                   const std::optional<PendingPlace>& after, std::size_t limit,
+                                   std::size_t& bytes, PendingPage& page) const;
+  std::size_t count_due(const Source& source, WallTime from, WallTime until) const;
   void work(WallTime now);
   bool prepare_targets(const std::vector<Outgoing>& records);
   void refuse_all_to(const std::string& topic, const std::string& reason,
                      const std::vector<Outgoing>& records);
-  bool send_first(Transaction& transaction);
+  bool send_first(Transaction& transaction, Transacted& sent);
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   void wait_with(Held& held, std::string why);
@@ -206,6 +274,11 @@ class Member {
   Source last_served_{};
   bool asked_in_vain_ = false;                  // In this step.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
+  std::list<Waiting> waiting_;                  // Orders, as they came.
+
+  std::mutex orders_mutex_;  // Guards what follows; taken without the other one.
+  std::vector<Ordered> given_;
+  std::string refuses_;  // Why no order is taken; empty: they are.
 };
 
 }  // namespace tarry::relay

@@ -294,8 +294,11 @@ class ModelCluster : public Cluster {
     begun.offsets = transaction.offsets;
     begun.owner = owner_;
     interruption_();
+    Transacted done;
     for (const auto& record : transaction.records) {
       const KafkaModel::Log log{record.topic, record.partition.value_or(0)};
+      if (record.wants_place)
+        done.placed.push_back({{record.source, record.offset}, kafka_.end_of(log)});
       const bool is_apart =
           kafka_.controls.tombstones_apart && record.kind == Outgoing::Kind::row && !record.value;
       kafka_.append(log, record, is_apart ? -1 : id, polled_at_);
@@ -307,7 +310,7 @@ class ModelCluster : public Cluster {
       return lost(Outcome::unknown, "fenced");
     if (chance_(3)) {
       kafka_.decide(id, State::aborted);
-      if (kafka_.controls.memory_before_commit) return {};
+      if (kafka_.controls.memory_before_commit) return done;
       return lost(Outcome::aborted, "a failure");
     }
     if (chance_(2)) return lost(Outcome::unknown, "no answer, and it was not prepared");
@@ -315,7 +318,7 @@ class ModelCluster : public Cluster {
     if (chance_(2)) return lost(Outcome::unknown, "no answer, and it was prepared");
     interruption_();
     if (state() == State::prepared && chance_(70)) kafka_.decide(id, State::committed);
-    return {};
+    return done;
   }
   Transacted send(std::span<const Outgoing> records) override {
     for (const auto& record : records)
