@@ -19,6 +19,7 @@ struct MemberFacts {
   Peer self;
   std::string group, delivery;
   std::size_t memory = 0;
+  std::size_t standby = 0;  // --standby
   MonoTime started{};
 };
 

@@ -54,6 +54,7 @@ constexpr milliseconds order_again{200};
 constexpr milliseconds look_time{1'000};
 // A listing is used for so long.
 constexpr milliseconds listing_age{500};
+constexpr milliseconds standby_interval{2'000};
 constexpr std::size_t most_moved = 100'000;
 
 enum class Does {
@@ -303,6 +304,7 @@ struct AdminServer::Impl {
   // Until each is told.
   awaitable<void> carry_out(const Order& order, std::vector<Wanted>& wanted);
   awaitable<void> sleep(milliseconds time);
+  awaitable<void> follow_standby();
   bool is_us(const Peer& peer) const { return peer.key == facts.self.key; }
   std::string scoped(const Call& call) const {
     return call.raw + (call.raw.contains('?') ? "&" : "?") + "scope=member";
@@ -377,6 +379,7 @@ Result<> AdminServer::start(Member& member, Directory& directory, const Clock& c
           in.http->start([&in](web::Question question) { return in.answer(std::move(question)); });
       !started)
     return started;
+  if (in.facts.standby > 0) asio::co_spawn(in.io, in.follow_standby(), asio::detached);
   in.thread = std::thread([&in] { in.io.run(); });
   return {};
 }
@@ -495,6 +498,18 @@ awaitable<void> AdminServer::Impl::sleep(milliseconds time) {
   asio::steady_timer timer(io, time);
   boost::system::error_code ignored;
   co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+// Tells the member again and again of which partitions it is to keep warm copies.
+awaitable<void> AdminServer::Impl::follow_standby() {
+  for (;;) {
+    const auto known = co_await listing();
+    if (known) {
+      auto wanted = standby_of(*known, facts.self.key, facts.standby);
+      if (wanted) member->keep_warm(std::move(*wanted));
+    }
+    co_await sleep(standby_interval);
+  }
 }
 
 awaitable<Result<Listing>> AdminServer::Impl::listing() {

@@ -7,6 +7,7 @@
 //
 //   tarry-relay-INSTANCE@HOST:PORT#KEY        KEY: the public part of its PeerKey
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,6 +35,12 @@ struct Listing {
   std::vector<std::string> strangers;    // Client ids of members that are no such members.
   std::map<std::string, int> sources{};  // The topics that are sources, with their partitions.
 };
+
+// The partitions of which the member with this key is to keep warm copies, so that each partition
+// has `copies` of them.  All members compute the same.  Empty while the group moves partitions:
+// then things stay as they are.
+std::optional<std::vector<Source>> standby_of(const Listing& listing, std::string_view key,
+                                              std::size_t copies);
 
 class Directory {
  public:

@@ -60,7 +60,17 @@ void Member::step(milliseconds longest) {
   const WallTime now = clock_.wall();
   const MonoTime mono = clock_.mono();
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
+  for (const auto& source : polled.assigned) {
+    const auto warm = warm_.find(source);
+    if (warm == warm_.end() || !warm->second.is_bad) continue;
+    cluster_.stop_rows(source);
+    const std::lock_guard lock(mutex_);
+    warm_.erase(warm);
+  }
+  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
+  const bool is_disturbed = was_away || polled.disturbed;
   take_polled(std::move(polled), mono);
+  follow_standby(is_disturbed);
   if (needs_renewal_) {
     if (!transact_.may(mono)) return;
     if (const auto renewed = cluster_.renew(); !renewed) return stall(renewed.error().message);
@@ -109,8 +119,20 @@ void Member::take_polled(Polled polled, MonoTime mono) {
     if (held_.erase(source) > 0) log_info("relay", "{}: given up", source.text());
   }
   for (const auto& source : polled.assigned) {
-    const auto [place, is_new] = held_.try_emplace(source, Held(Partition(source, options_.rules)));
-    if (is_new) begin_take_over(place->second, mono);
+    const auto warm = warm_.find(source);
+    const bool is_warm = warm != warm_.end();
+    const auto [place, is_new] = held_.try_emplace(
+        source,
+        Held(is_warm ? std::move(warm->second.partition) : Partition(source, options_.rules)));
+    Held& held = place->second;
+    if (is_new && is_warm) {
+      held.since = held.stage_since = mono;
+      held.rows_end = warm->second.rows_end;
+      held.is_warm = true;
+    } else if (is_new) {
+      begin_take_over(held, mono);
+    }
+    if (is_warm) warm_.erase(warm);
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
@@ -128,25 +150,25 @@ void Member::take_polled(Polled polled, MonoTime mono) {
   }
   for (const auto& row : polled.rows) {
     const auto held = held_.find(row.source);
-    if (held == held_.end() || held->second.stage != Stage::loading) continue;
-    held->second.stage_since = mono;
-    const auto loaded = held->second.partition.load_row(row.key, row.value);
-    if (!loaded && loaded.error().code == Errc::unsupported) {
-      held->second.waits =
-          fmt::format("{}: a row of a newer tarry: {}",
-                      options_.rules.state_topic(row.source.topic), loaded.error().message);
-      log_error("relay", "{}", held->second.waits);
-    } else if (!loaded) {
-      ++status_.damaged_rows;
-      log_error("relay", "{}: a row is left out: {}", options_.rules.state_topic(row.source.topic),
-                loaded.error().message);
+    if (const auto warm = warm_.find(row.source); warm != warm_.end()) {
+      const auto loaded = take_row(row, warm->second.partition);
+      warm->second.is_bad = warm->second.is_bad || !loaded;
+    } else if (held != held_.end() && held->second.reads_rows()) {
+      held->second.stage_since = mono;
+      if (const auto loaded = take_row(row, held->second.partition); !loaded) {
+        held->second.waits = loaded.error().message;
+        log_error("relay", "{}", held->second.waits);
+      }
     }
   }
   for (const auto& end : polled.row_ends) {
     const auto held = held_.find(end.source);
-    if (held == held_.end() || held->second.stage != Stage::loading) continue;
-    if (end.next > held->second.rows_end) held->second.stage_since = mono;
-    held->second.rows_end = std::max(held->second.rows_end, end.next);
+    if (const auto warm = warm_.find(end.source); warm != warm_.end()) {
+      warm->second.rows_end = std::max(warm->second.rows_end, end.next);
+    } else if (held != held_.end() && held->second.reads_rows()) {
+      if (end.next > held->second.rows_end) held->second.stage_since = mono;
+      held->second.rows_end = std::max(held->second.rows_end, end.next);
+    }
   }
   const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
   last_polled_ = mono;
@@ -159,11 +181,59 @@ void Member::take_polled(Polled polled, MonoTime mono) {
   }
 }
 
+// The error: the row is of a newer version.
+Result<> Member::take_row(const RowRead& row, Partition& partition) {
+  const auto loaded = partition.load_row(row.key, row.value);
+  if (loaded) return {};
+  const std::string topic = options_.rules.state_topic(row.source.topic);
+  if (loaded.error().code == Errc::unsupported) {
+    return fail(Errc::unsupported,
+                fmt::format("{}: a row of a newer tarry: {}", topic, loaded.error().message));
+  }
+  ++status_.damaged_rows;
+  log_error("relay", "{}: a row is left out: {}", topic, loaded.error().message);
+  return {};
+}
+
+void Member::keep_warm(std::vector<Source> sources) {
+  const std::lock_guard lock(orders_mutex_);
+  wanted_warm_ = {std::make_move_iterator(sources.begin()), std::make_move_iterator(sources.end())};
+}
+
+// A copy is read anew after a stall or an outage: while nothing was read, tombstones may have been
+// compacted away.
+void Member::follow_standby(bool is_disturbed) {
+  std::set<Source> wanted;
+  {
+    const std::lock_guard lock(orders_mutex_);
+    wanted = wanted_warm_;
+  }
+  for (auto each = warm_.begin(); each != warm_.end();) {
+    if (!is_disturbed && wanted.contains(each->first)) {
+      ++each;
+      continue;
+    }
+    cluster_.stop_rows(each->first);
+    const std::lock_guard lock(mutex_);
+    each = warm_.erase(each);
+  }
+  for (const auto& source : wanted) {
+    if (held_.contains(source) || warm_.contains(source)) continue;
+    if (const auto started = cluster_.start_rows(source); !started) {
+      log_warn("relay", "{}: no warm copy: {}", source.text(), started.error().message);
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    warm_.emplace(source, Warm(Partition(source, options_.rules)));
+  }
+}
+
 void Member::begin_take_over(Held& held, MonoTime mono) {
   held.stage = Stage::finding;
   held.since = mono;
   held.stage_since = mono;
   held.target = held.rows_end = -1;
+  held.is_warm = false;
   held.waits.clear();
   held.partition.forget();
 }
@@ -261,8 +331,10 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     Held& held = held_.at(source);
     const auto end = cluster_.state_end(source);
     if (!end) return wait_with(held, end.error().message);
-    if (const auto started = cluster_.start_rows(source); !started)
-      return wait_with(held, started.error().message);
+    if (!held.is_warm) {
+      if (const auto started = cluster_.start_rows(source); !started)
+        return wait_with(held, started.error().message);
+    }
     const std::lock_guard lock(mutex_);
     held.waits.clear();
     held.find.reset();
@@ -283,6 +355,7 @@ void Member::load(Held& held, MonoTime mono, WallTime now) {
   cluster_.stop_rows(held.partition.source());
   const std::lock_guard lock(mutex_);
   held.partition.begin(held.committed, now);
+  held.is_warm = false;
   held.stage = Stage::reading;
   held.target = -1;
   held.stage_since = {};
@@ -604,6 +677,10 @@ MemberStatus Member::status() const {
     if (held.stage == Stage::owned) ++status.owned;
     if (status.stalled.empty()) status.stalled = held.waits;
     status.pending_bytes += held.partition.pending().bytes();
+  }
+  for (const auto& [source, warm] : warm_) {
+    if (warm.rows_end >= 0) ++status.standby;
+    status.standby_bytes += warm.partition.pending().bytes();
   }
   status.lag = lag_.distribution(clock_.mono());
   return status;

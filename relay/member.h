@@ -16,6 +16,9 @@
 //             ended: an acknowledged cancellation in it counts
 //   owned     records are taken in and delivered
 //
+// Of partitions that others own it may keep warm copies: their rows, read as they are written.  A
+// partition that is assigned then begins with its copy, and `loading` reads the tail.
+//
 // step() polls once, then does at most one transaction for all partitions that have something to
 // do. It holds their source offsets, so Kafka refuses it when this member has lost any of them.
 //
@@ -91,11 +94,12 @@ struct PartitionStatus {
 
 struct MemberStatus {
   std::vector<PartitionStatus> partitions;
-  std::size_t owned = 0, standby = 0;
+  std::size_t owned = 0;
+  std::size_t standby = 0;   // Warm copies that have been read to the end once.
   bool is_assigned = false;  // The group has given an assignment, perhaps an empty one.
   std::string stalled;       // Why the last transaction was not made; empty: it was.
   std::uint64_t transactions = 0, aborted = 0, renewed = 0, early = 0, damaged_rows = 0;
-  std::size_t pending_bytes = 0;
+  std::size_t pending_bytes = 0, standby_bytes = 0;
   bool is_full = false;  // No memory for more pending records.
   Counts counts;
   Distribution lag;  // From the due time to the commit.
@@ -192,6 +196,8 @@ class Member {
   // By topic, partition and time alone.  `unit`: a minute or more.
   PendingCount count(const PendingQuery& query, std::chrono::minutes unit) const;
 
+  // Of these, those that others own: from the next step() on.
+  void keep_warm(std::vector<Source> sources);
   void give(std::vector<Ordered> orders);
   // Those that wait are told why, and so are all that come.
   void refuse_orders(const std::string& why);
@@ -210,10 +216,23 @@ class Member {
     std::string last_owner{};
     Offset read_end = -1;  // The source was read to here, as Kafka said,
     Offset rows_end = -1;  // and so were the rows.
-    std::string waits;     // Why nothing is done with it; empty: nothing is wrong.
+    // Its rows were read before it was assigned, and go on being read.
+    bool is_warm = false;
+    bool reads_rows() const {
+      return stage == Stage::loading || (stage == Stage::finding && is_warm);
+    }
+    std::string waits;  // Why nothing is done with it; empty: nothing is wrong.
     Retry find{};
   };
 
+  // The rows of a partition that another member owns.
+  struct Warm {
+    explicit Warm(Partition with) : partition(std::move(with)) {}
+
+    Partition partition;
+    Offset rows_end = -1;
+    bool is_bad = false;  // It has a row of a newer version.
+  };
   struct Waiting {
     Ordered ordered;
     Offset target = -1;    // The source has to be read to here.
@@ -234,6 +253,8 @@ class Member {
   void load(Held& held, MonoTime mono, WallTime now);
   void free_log(Held& held, MonoTime mono);
   void read_to_end(Held& held, MonoTime mono);
+  void follow_standby(bool is_disturbed);
+  Result<> take_row(const RowRead& row, Partition& partition);
   std::vector<Held*> in_turn();
   void take_orders(MonoTime mono);
   std::vector<Waiting*> orders_for(const Source& source, std::size_t most);
@@ -262,6 +283,7 @@ class Member {
 
   mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
   std::map<Source, Held> held_;
+  std::map<Source, Warm> warm_;
   std::set<Source> prepared_sources_;
   std::set<std::pair<std::string, Source>> prepared_targets_;
   MemberStatus status_;
@@ -278,6 +300,7 @@ class Member {
 
   std::mutex orders_mutex_;  // Guards what follows; taken without the other one.
   std::vector<Ordered> given_;
+  std::set<Source> wanted_warm_;
   std::string refuses_;  // Why no order is taken; empty: they are.
 };
 

@@ -24,6 +24,7 @@ void MemberStatus::report_member(MetricSink& sink) const {
   sink.gauge({"tarry_relay_standby", "Source partitions of others that this member keeps warm."},
              standby);
   sink.gauge({"tarry_relay_pending_bytes", "Memory of pending records."}, pending_bytes);
+  sink.gauge({"tarry_relay_standby_bytes", "Memory of the warm copies."}, standby_bytes);
   sink.counter({"tarry_relay_transactions_total", "Transactions that were committed."},
                transactions);
   sink.counter({"tarry_relay_aborted_total", "Transactions that failed and were repeated."},

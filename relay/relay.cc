@@ -62,6 +62,7 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   facts.group = options.group;
   facts.delivery = options.delivery == Delivery::exactly_once ? "exactly-once" : "at-least-once";
   facts.memory = options.memory;
+  facts.standby = options.standby;
   facts.started = clock.mono();
   KafkaOptions kafka;
   kafka.brokers = options.brokers;

@@ -109,6 +109,9 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "The topics whose records are delayed (default *.delayed)");
   add("--group", command->relay.group, "NAME",
       "The consumer group of all members; the state topics begin with its name (default relay)");
+  add("--standby", command->relay.standby, "N",
+      "How many other members keep a warm copy of each partition (default 0)")
+      ->check(CLI::Range(0, 100));
   add("--delivery", command->delivery, "exactly-once|at-least-once",
       "at-least-once is faster and may deliver a record twice (default exactly-once)");
   add("--deliver-to", command->relay.deliver_to, "GLOB",

@@ -38,6 +38,7 @@ struct Controls {
   bool tombstones_apart = false;      // They are written at once, not in the transaction.
   bool no_wait_for_state = false;     // A new owner does not wait for the last owner's transaction.
   bool no_reading_to_end = false;     // It delivers before it has read the source to its end.
+  bool standby_without_tail = false;  // Rows are read by the owner alone, and taken for read.
   bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
 };
 
@@ -390,7 +391,8 @@ class ModelCluster : public Cluster {
       const Offset end = kafka_.stable_end(log);
       for (auto entry = kafka_.first_from(log, position);
            entry != kafka_.logs[log].end() && entry->offset < end; ++entry) {
-        if (kafka_.is_committed(*entry)) {
+        const bool is_ours = positions_.contains(source);
+        if (kafka_.is_committed(*entry) && (is_ours || !kafka_.controls.standby_without_tail)) {
           const auto& key = *entry->record.key;
           polled.rows.push_back({source, std::string(key.begin(), key.end()), entry->record.value});
         }

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <map>
 #include <string>
 
 #include "relay/directory.h"
@@ -47,6 +50,31 @@ TEST_CASE("a member's client id says where its admin is, and other client ids sa
   CHECK(read->key == peer.key);
   for (const char* other : {"", "rdkafka", "tarry-relay-m1", "tarry-relay-m1@host:1", "x@y#z"})
     CHECK_FALSE(peer_of(other).has_value());
+}
+
+TEST_CASE("each partition has as many standbys as are wanted, none is its owner, and all agree") {
+  Listing listing;
+  listing.sources["a.delayed"] = 12;
+  for (int i = 0; i < 4; ++i) {
+    Peer peer{"m" + std::to_string(i), "h:1", "key" + std::to_string(i)};
+    for (int j = 0; j < 3; ++j) peer.assigned.push_back({"a.delayed", 3 * i + j});
+    listing.peers.push_back(std::move(peer));
+  }
+  for (std::size_t copies = 0; copies < 6; ++copies) {
+    std::map<Source, std::size_t> counts;
+    for (const auto& peer : listing.peers) {
+      const auto ours = standby_of(listing, peer.key, copies);
+      REQUIRE(ours.has_value());
+      for (const auto& source : *ours) {
+        ++counts[source];
+        CHECK(std::ranges::find(peer.assigned, source) == peer.assigned.end());
+      }
+    }
+    CHECK(counts.size() == (copies == 0 ? 0 : 12));
+    for (const auto& [source, count] : counts) CHECK(count == std::min<std::size_t>(copies, 3));
+  }
+  listing.peers[2].assigned.pop_back();
+  CHECK_FALSE(standby_of(listing, "key1", 1).has_value());
 }
 
 }  // namespace tarry::relay

@@ -60,6 +60,7 @@ class Simulation {
     for (int i = 0; i < 250; ++i) {
       if (chance(40)) produce();
       if (chance(15)) order();
+      if (chance(3)) warm();
       disturb();
       turn();
     }
@@ -137,6 +138,16 @@ class Simulation {
     }
     places_[at].stands_until = kafka_.now;
     --depth_;
+  }
+
+  // Any copies may be wanted of any member: what it owns is none.
+  void warm() {
+    const Place& place = places_[below(static_cast<std::uint32_t>(places_.size()))];
+    if (!place.member || place.is_inside) return;
+    std::vector<Source> wanted;
+    for (PartitionIndex i = 0; i < partitions; ++i)
+      if (chance(70)) wanted.push_back({"o.delayed", i});
+    place.member->keep_warm(std::move(wanted));
   }
 
   void disturb() {
@@ -405,6 +416,10 @@ TEST_CASE("the simulation notices an owner that does not wait for the last owner
 TEST_CASE("the simulation notices an owner that delivers before it has read the source") {
   const Quiet quiet;
   CHECK(is_noticed({.no_reading_to_end = true}, 3));
+}
+TEST_CASE("the simulation notices a warm copy that has not followed its partition") {
+  const Quiet quiet;
+  CHECK(is_noticed({.standby_without_tail = true}, 1));
 }
 TEST_CASE("the simulation notices a memory that changes before the commit") {
   const Quiet quiet;
