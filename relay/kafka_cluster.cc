@@ -229,6 +229,7 @@ Result<> KafkaCluster::connect() {
 }
 
 Result<> KafkaCluster::renew() {
+  known_topics_.clear();
   for (std::size_t i = 0; i < producers_.size(); ++i) {
     producers_[i].reset();
     const auto id = fmt::format("{}-{}", options_.owner, i);
@@ -538,6 +539,22 @@ void KafkaCluster::on_report(const rd_kafka_message_t& message) {
     reports_->add(tag & ((std::uintptr_t{1} << index_bits) - 1), message.err, message.offset);
 }
 
+// librdkafka looks for the leaders of a topic that is new to a producer when its timer of a second
+// expires, and the transaction would wait for that.
+void KafkaCluster::learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records) {
+  auto& known = known_topics_[producer];
+  for (const auto& record : records) {
+    if (known.contains(record.topic)) continue;
+    KafkaTopic topic(rd_kafka_topic_new(producer, record.topic.c_str(), nullptr));
+    if (!topic) continue;  // To produce says why.
+    const struct rd_kafka_metadata* raw = nullptr;
+    const auto error = rd_kafka_metadata(producer, 0, topic.get(), &raw, in_ms(options_.timeout));
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return;
+    rd_kafka_metadata_destroy(raw);
+    known.emplace(record.topic, std::move(topic));
+  }
+}
+
 // Hands all records over; false: one of them could not be, and `reports` says why.
 bool KafkaCluster::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
                            Reports& reports) {
@@ -637,6 +654,7 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
   Transacted done;
   rd_kafka_t* producer = producers_[turn_].get();
   turn_ = (turn_ + 1) % producers_.size();
+  learn_topics(producer, transaction.records);
   if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
     done.outcome = Outcome::unknown;
     done.error = error_text(error.get(), "begin");
@@ -677,6 +695,7 @@ Transacted KafkaCluster::send(std::span<const Outgoing> records) {
   Transacted done;
   Reports reports;
   const bool was_careful = is_careful_;
+  learn_topics(sender_.get(), records);
   const bool is_produced = produce(sender_.get(), records, reports);
   if (rd_kafka_flush(sender_.get(), in_ms(options_.timeout)) != 0) {
     // Otherwise they could arrive later, out of their order.

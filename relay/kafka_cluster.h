@@ -98,6 +98,7 @@ class KafkaCluster final : public Cluster {
   bool read_committed(rd_kafka_t* client, std::span<const Source> sources,
                       std::chrono::milliseconds timeout, std::span<Committed> to);
   Result<Offset> end_of(rd_kafka_t* client, const std::string& topic, PartitionIndex partition);
+  void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records);
   bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports);
   rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
   Transacted not_in_group() const;
@@ -109,6 +110,8 @@ class KafkaCluster final : public Cluster {
   KafkaClient group_, reader_, looker_;
   std::array<KafkaClient, 2> producers_;
   KafkaClient sender_;
+  // The topics whose leaders a producer knows.
+  std::map<rd_kafka_t*, std::map<std::string, KafkaTopic>> known_topics_;
   std::size_t turn_ = 0;        // The producer of the next transaction.
   Reports* reports_ = nullptr;  // Of the round that is under way.
   std::uintptr_t round_ = 0;
