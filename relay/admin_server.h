@@ -1,55 +1,53 @@
 #pragma once
 
-// AdminServer: the admin of one member over HTTP.  docs/relay.md lists the requests.
+// AdminServer: the admin of one member over HTTP, about all members.  docs/relay.md lists the
+// requests.
 //
-//   /healthz /readyz          whether it answers; whether all that it was given is owned
-//   /status                   the member, its partitions, its figures
-//   /delayed /delayed/count   the pending records of the partitions that this member owns
+//   request --> what this member owns -----------------.
+//       '-----> Directory --> the other members -------+--> one answer, with what is missing
+//                             ?scope=member, signed by our PeerKey
 //
-// Nothing is changed over it.  There is no login, so an address that is not loopback has the first
-// two alone, and on loopback the Host must be an address or localhost: a page from elsewhere whose
-// name resolves to this machine is refused.
+// A request with scope=member is answered for this member alone; so no member waits for one that
+// waits for it.  Each answer says which source partitions it covers; a partition that no answer
+// covers is named, with its member and why.
+//
+// Reading needs nothing on loopback, and everything else the token in DATA/admin.token, or the
+// signature of a member.
+//
+// Has a thread of its own, and one for questions to Kafka.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "base/result.h"
-#include "relay/admin_http.h"
+#include "relay/admin_json.h"
+#include "relay/directory.h"
 #include "relay/member.h"
-#include "relay/options.h"
+#include "relay/peer_key.h"
 
 namespace tarry::relay {
 
-struct AdminFacts {
-  std::string version;
-  std::string cluster_id;
-  std::string instance;
-  std::string owner;
-  std::string data;
-  const RelayOptions& options;
-};
-
 class AdminServer {
  public:
-  // All references outlive it.
-  AdminServer(std::unique_ptr<AdminHttp> http, const Member& member, const Clock& clock,
-              AdminFacts facts);
+  // Takes the address.  The error names it.
+  static Result<std::unique_ptr<AdminServer>> open(const std::string& host, std::uint16_t port);
+  ~AdminServer();
 
-  void start();
-  const std::string& address() const { return http_->address(); }
-
-  HttpAnswer answer(const HttpAsked& asked) const;  // Any thread.
+  const std::string& address() const;  // With the port that was found.
+  // Reads the token, or makes it, and answers from then on.  All references outlive it.
+  Result<> start(Member& member, Directory& directory, const Clock& clock, Random& random,
+                 PeerKey key, MemberFacts facts);
+  void stop();
 
  private:
-  std::string state() const;
-  std::string status() const;
-  HttpAnswer delayed(const std::string& path, const std::string& query) const;
+  struct Impl;
+  class Selection;
+  explicit AdminServer(std::unique_ptr<Impl> inside);
 
-  std::unique_ptr<AdminHttp> http_;
-  const Member& member_;
-  const Clock& clock_;
-  const AdminFacts facts_;
+  const std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace tarry::relay

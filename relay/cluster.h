@@ -8,9 +8,9 @@
 //   target      orders                               what is due
 //   invalid     orders.delayed.invalid-3             what cannot be understood, with x-error
 //
-// Everything is called on one thread, and nothing of the consumer group happens but in poll().  So
-// no transaction is open while partitions come and go, and the generation with which transact()
-// commits is that of the last poll().
+// Everything but wake() is called on one thread, and nothing of the consumer group happens but in
+// poll().  So no transaction is open while partitions come and go, and the generation with which
+// transact() commits is that of the last poll().
 
 #include <chrono>
 #include <compare>
@@ -63,6 +63,8 @@ struct Outgoing {
   std::optional<WallTime> timestamp;
   Source source;       // Where it comes from, and
   Offset offset = -1;  // its record's offset there.
+  // Somebody waits to hear at which offset it came to stand.
+  bool wants_place = false;
 
   std::size_t bytes() const { return 64 + (key ? key->size() : 0) + (value ? value->size() : 0); }
 };
@@ -113,6 +115,8 @@ struct Transacted {
   // Records that Kafka will never take, by their index, with the reason.  The outcome is `aborted`.
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::string error;  // Unless it is committed.
+  // Those that wanted it: where a record comes from, and its offset in the target.
+  std::vector<std::pair<std::pair<Source, Offset>, Offset>> placed;
   // Some record is refused, and the next attempt finds out which: it should be small.
   bool is_careful = false;
   bool is_fenced = false;  // The group did not take the offsets; no record was sent.
@@ -125,6 +129,8 @@ class Cluster {
   // Returns all that has come, and waits for the first thing.  Without `take_records` no record is
   // read from the sources, and the others go on.
   virtual Polled poll(std::chrono::milliseconds wait, bool take_records) = 0;
+  // Ends the wait of poll().  Any thread.
+  virtual void wake() {}
 
   // Topics for the state and the records of these sources exist and are as they have to be.
   virtual Result<> prepare(std::span<const Source> sources) = 0;
@@ -137,6 +143,16 @@ class Cluster {
   // committed.
   virtual Result<Offset> source_end(const Source& source) = 0;
   virtual Result<Offset> state_end(const Source& source) = 0;
+  // source_end() of several, in their order.
+  virtual Result<std::vector<Offset>> source_ends(std::span<const Source> sources) {
+    std::vector<Offset> ends;
+    for (const auto& source : sources) {
+      const auto end = source_end(source);
+      if (!end) return std::unexpected(end.error());
+      ends.push_back(*end);
+    }
+    return ends;
+  }
 
   // The state partition is read from its beginning; poll() has the rows.
   virtual Result<> start_rows(const Source& source) = 0;

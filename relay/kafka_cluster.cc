@@ -102,9 +102,14 @@ struct KafkaCluster::Reports {
   std::span<const Outgoing> records{};
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::string failed;  // For another reason.
+  decltype(Transacted::placed) placed{};
 
-  void add(std::size_t index, rd_kafka_resp_err_t error) {
-    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return;
+  void add(std::size_t index, rd_kafka_resp_err_t error, Offset offset = -1) {
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+      const Outgoing& record = records[index];
+      if (record.wants_place) placed.push_back({{record.source, record.offset}, offset});
+      return;
+    }
     const auto text = fmt::format("{}: {}", rd_kafka_err2name(error), rd_kafka_err2str(error));
     if (is_refusal(error, records[index].kind)) {
       refused.emplace_back(index, text);
@@ -124,6 +129,7 @@ KafkaCluster::KafkaCluster(KafkaOptions options) : options_(std::move(options)) 
 KafkaCluster::~KafkaCluster() {
   reading_rows_.clear();
   rows_.reset();
+  polled_queue_.reset();
   metadata_.reset();
   // They have left the group, or are to leave it as a crash does: nothing of ours is called now.
   for (auto* client : {&group_, &reader_, &looker_})
@@ -152,6 +158,7 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
   properties.push_back("group.id=" + options_.rules.group);
   properties.push_back("isolation.level=" + isolation);
   const bool is_member = !group_;
+  if (is_member) properties.push_back("client.id=" + options_.member_id);
   if (is_member)
     properties.emplace_back("topic.blacklist=" + std::string(state_mark) + ",\\.invalid$,^__");
   return open_client(RD_KAFKA_CONSUMER, properties, [this, is_member](rd_kafka_conf_t* conf) {
@@ -211,6 +218,7 @@ Result<> KafkaCluster::connect() {
   if (const auto renewed = renew(); !renewed) return renewed;
   rows_.reset(rd_kafka_queue_new(reader_.get()));
   rd_kafka_poll_set_consumer(group_.get());
+  polled_queue_.reset(rd_kafka_queue_get_consumer(group_.get()));
   KafkaPartitions wanted(rd_kafka_topic_partition_list_new(1));
   rd_kafka_topic_partition_list_add(wanted.get(), regex_of(options_.source).c_str(),
                                     RD_KAFKA_PARTITION_UA);
@@ -221,6 +229,7 @@ Result<> KafkaCluster::connect() {
 }
 
 Result<> KafkaCluster::renew() {
+  known_topics_.clear();
   for (std::size_t i = 0; i < producers_.size(); ++i) {
     producers_[i].reset();
     const auto id = fmt::format("{}-{}", options_.owner, i);
@@ -355,6 +364,10 @@ Polled KafkaCluster::poll(milliseconds wait, bool take_records) {
   return std::exchange(polled_, {});
 }
 
+void KafkaCluster::wake() {
+  rd_kafka_queue_yield(polled_queue_.get());
+}
+
 // --- Rows.
 
 void KafkaCluster::take_rows() {
@@ -479,6 +492,24 @@ Result<Offset> KafkaCluster::source_end(const Source& source) {
   return end_of(reader_.get(), source.topic, source.partition);
 }
 
+// In one request to each leader: a time of -1 means the end.
+Result<std::vector<Offset>> KafkaCluster::source_ends(std::span<const Source> sources) {
+  const auto list = list_of(sources);
+  for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = RD_KAFKA_OFFSET_END;
+  const auto error = rd_kafka_offsets_for_times(reader_.get(), list.get(), in_ms(end_wait));
+  if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
+    return fail(Errc::io, error_text(error, "the ends of the sources"));
+  std::vector<Offset> ends;
+  for (int i = 0; i < list->cnt; ++i) {
+    const auto& each = list->elems[i];
+    if (each.err != RD_KAFKA_RESP_ERR_NO_ERROR || each.offset < 0) {
+      return fail(Errc::io, error_text(each.err, fmt::format("{}-{}", each.topic, each.partition)));
+    }
+    ends.push_back(each.offset);
+  }
+  return ends;
+}
+
 Result<Offset> KafkaCluster::state_end(const Source& source) {
   return end_of(looker_.get(), options_.rules.state_topic(source.topic), source.partition);
 }
@@ -505,7 +536,23 @@ KafkaPartitions KafkaCluster::offsets_of(const Transaction& transaction) const {
 void KafkaCluster::on_report(const rd_kafka_message_t& message) {
   const auto tag = reinterpret_cast<std::uintptr_t>(message._private);
   if (reports_ != nullptr && tag >> index_bits == round_)
-    reports_->add(tag & ((std::uintptr_t{1} << index_bits) - 1), message.err);
+    reports_->add(tag & ((std::uintptr_t{1} << index_bits) - 1), message.err, message.offset);
+}
+
+// librdkafka looks for the leaders of a topic that is new to a producer when its timer of a second
+// expires, and the transaction would wait for that.
+void KafkaCluster::learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records) {
+  auto& known = known_topics_[producer];
+  for (const auto& record : records) {
+    if (known.contains(record.topic)) continue;
+    KafkaTopic topic(rd_kafka_topic_new(producer, record.topic.c_str(), nullptr));
+    if (!topic) continue;  // To produce says why.
+    const struct rd_kafka_metadata* raw = nullptr;
+    const auto error = rd_kafka_metadata(producer, 0, topic.get(), &raw, in_ms(options_.timeout));
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return;
+    rd_kafka_metadata_destroy(raw);
+    known.emplace(record.topic, std::move(topic));
+  }
 }
 
 // Hands all records over; false: one of them could not be, and `reports` says why.
@@ -607,6 +654,7 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
   Transacted done;
   rd_kafka_t* producer = producers_[turn_].get();
   turn_ = (turn_ + 1) % producers_.size();
+  learn_topics(producer, transaction.records);
   if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
     done.outcome = Outcome::unknown;
     done.error = error_text(error.get(), "begin");
@@ -629,6 +677,7 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
     done = abort(producer, std::move(done));
   } else {
     done = commit(producer, reports);
+    done.placed = std::move(reports.placed);
   }
   reports_ = nullptr;
   // Kafka refuses a batch for one of its records: the next attempt finds out which.
@@ -646,6 +695,7 @@ Transacted KafkaCluster::send(std::span<const Outgoing> records) {
   Transacted done;
   Reports reports;
   const bool was_careful = is_careful_;
+  learn_topics(sender_.get(), records);
   const bool is_produced = produce(sender_.get(), records, reports);
   if (rd_kafka_flush(sender_.get(), in_ms(options_.timeout)) != 0) {
     // Otherwise they could arrive later, out of their order.
@@ -655,6 +705,7 @@ Transacted KafkaCluster::send(std::span<const Outgoing> records) {
   }
   reports_ = nullptr;
   is_careful_ = false;
+  done.placed = std::move(reports.placed);
   if (is_produced && reports.refused.empty() && reports.failed.empty()) return done;
   // After a fatal error this sender sends nothing more: there must be a new one.
   std::array<char, 256> why{};

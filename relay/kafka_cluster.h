@@ -45,6 +45,7 @@ struct KafkaOptions {
   Rules rules;
   std::string owner;                    // The front of the transactional ids of this incarnation.
   std::string client_id;                // As brokers and their tools show it.
+  std::string member_id;                // The same of the group's member (relay/directory.h).
   std::vector<std::string> properties;  // -X
   bool has_sender = false;
   std::chrono::milliseconds timeout{10'000};
@@ -66,11 +67,13 @@ class KafkaCluster final : public Cluster {
   void leave();
 
   Polled poll(std::chrono::milliseconds wait, bool take_records) override;
+  void wake() override;
   Result<> prepare(std::span<const Source> sources) override;
   Result<> prepare_target(const std::string& topic, const Source& source) override;
   Result<std::vector<Committed>> committed(std::span<const Source> sources) override;
   Result<Offset> source_end(const Source& source) override;
   Result<Offset> state_end(const Source& source) override;
+  Result<std::vector<Offset>> source_ends(std::span<const Source> sources) override;
   Result<> start_rows(const Source& source) override;
   void stop_rows(const Source& source) override;
   Transacted transact(const Transaction& transaction) override;
@@ -95,6 +98,7 @@ class KafkaCluster final : public Cluster {
   bool read_committed(rd_kafka_t* client, std::span<const Source> sources,
                       std::chrono::milliseconds timeout, std::span<Committed> to);
   Result<Offset> end_of(rd_kafka_t* client, const std::string& topic, PartitionIndex partition);
+  void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records);
   bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports);
   rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
   Transacted not_in_group() const;
@@ -106,12 +110,15 @@ class KafkaCluster final : public Cluster {
   KafkaClient group_, reader_, looker_;
   std::array<KafkaClient, 2> producers_;
   KafkaClient sender_;
+  // The topics whose leaders a producer knows.
+  std::map<rd_kafka_t*, std::map<std::string, KafkaTopic>> known_topics_;
   std::size_t turn_ = 0;        // The producer of the next transaction.
   Reports* reports_ = nullptr;  // Of the round that is under way.
   std::uintptr_t round_ = 0;
   bool is_careful_ = false;  // Each record in a batch of its own, to see which one is refused.
 
   KafkaQueue rows_;
+  KafkaQueue polled_queue_;  // Of the group's consumer.
   std::map<Source, KafkaTopic> reading_rows_;
   KafkaGroupMetadata metadata_;
   std::int32_t generation_ = -1;

@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "base/glob.h"
 #include "base/log.h"
+#include "delay/pending_record.h"
 
 namespace tarry::relay {
 
@@ -23,8 +25,12 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 constexpr milliseconds look_again{20};
 constexpr milliseconds look_at_rows{1};
 constexpr milliseconds settle_again{5'000};
-// The most records that one page looks at under the lock.
+// While an order waits for its source to be read.
+constexpr milliseconds look_at_orders{2};
+constexpr std::size_t max_orders = 1'000;  // Of one partition, in one transaction.
+// Of one page, and of it in one go under the lock.
 constexpr std::size_t max_looked = 100'000;
+constexpr std::size_t max_looked_at_once = 4'000;
 constexpr std::size_t max_shown_bytes = 16u << 20;
 // Each is waited for by itself, within the time of a transaction.
 constexpr std::size_t careful_records = 100;
@@ -54,7 +60,17 @@ void Member::step(milliseconds longest) {
   const WallTime now = clock_.wall();
   const MonoTime mono = clock_.mono();
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
+  for (const auto& source : polled.assigned) {
+    const auto warm = warm_.find(source);
+    if (warm == warm_.end() || !warm->second.is_bad) continue;
+    cluster_.stop_rows(source);
+    const std::lock_guard lock(mutex_);
+    warm_.erase(warm);
+  }
+  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
+  const bool is_disturbed = was_away || polled.disturbed;
   take_polled(std::move(polled), mono);
+  follow_standby(is_disturbed);
   if (needs_renewal_) {
     if (!transact_.may(mono)) return;
     if (const auto renewed = cluster_.renew(); !renewed) return stall(renewed.error().message);
@@ -62,6 +78,7 @@ void Member::step(milliseconds longest) {
     take_over_all();
   }
   asked_in_vain_ = false;
+  take_orders(mono);
   find_all(mono);
   for (auto& [source, held] : held_) {
     if (held.stage == Stage::loading) load(held, mono, now);
@@ -89,6 +106,7 @@ milliseconds Member::wait_time(milliseconds longest) const {
     if (const auto due = held.partition.next_due())
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
   }
+  if (!waiting_.empty()) wait = std::min(wait, look_at_orders);
   if (!transact_.may(mono))
     wait =
         std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(transact_.at() - mono)));
@@ -101,8 +119,20 @@ void Member::take_polled(Polled polled, MonoTime mono) {
     if (held_.erase(source) > 0) log_info("relay", "{}: given up", source.text());
   }
   for (const auto& source : polled.assigned) {
-    const auto [place, is_new] = held_.try_emplace(source, Held(Partition(source, options_.rules)));
-    if (is_new) begin_take_over(place->second, mono);
+    const auto warm = warm_.find(source);
+    const bool is_warm = warm != warm_.end();
+    const auto [place, is_new] = held_.try_emplace(
+        source,
+        Held(is_warm ? std::move(warm->second.partition) : Partition(source, options_.rules)));
+    Held& held = place->second;
+    if (is_new && is_warm) {
+      held.since = held.stage_since = mono;
+      held.rows_end = warm->second.rows_end;
+      held.is_warm = true;
+    } else if (is_new) {
+      begin_take_over(held, mono);
+    }
+    if (is_warm) warm_.erase(warm);
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
@@ -120,25 +150,25 @@ void Member::take_polled(Polled polled, MonoTime mono) {
   }
   for (const auto& row : polled.rows) {
     const auto held = held_.find(row.source);
-    if (held == held_.end() || held->second.stage != Stage::loading) continue;
-    held->second.stage_since = mono;
-    const auto loaded = held->second.partition.load_row(row.key, row.value);
-    if (!loaded && loaded.error().code == Errc::unsupported) {
-      held->second.waits =
-          fmt::format("{}: a row of a newer tarry: {}",
-                      options_.rules.state_topic(row.source.topic), loaded.error().message);
-      log_error("relay", "{}", held->second.waits);
-    } else if (!loaded) {
-      ++status_.damaged_rows;
-      log_error("relay", "{}: a row is left out: {}", options_.rules.state_topic(row.source.topic),
-                loaded.error().message);
+    if (const auto warm = warm_.find(row.source); warm != warm_.end()) {
+      const auto loaded = take_row(row, warm->second.partition);
+      warm->second.is_bad = warm->second.is_bad || !loaded;
+    } else if (held != held_.end() && held->second.reads_rows()) {
+      held->second.stage_since = mono;
+      if (const auto loaded = take_row(row, held->second.partition); !loaded) {
+        held->second.waits = loaded.error().message;
+        log_error("relay", "{}", held->second.waits);
+      }
     }
   }
   for (const auto& end : polled.row_ends) {
     const auto held = held_.find(end.source);
-    if (held == held_.end() || held->second.stage != Stage::loading) continue;
-    if (end.next > held->second.rows_end) held->second.stage_since = mono;
-    held->second.rows_end = std::max(held->second.rows_end, end.next);
+    if (const auto warm = warm_.find(end.source); warm != warm_.end()) {
+      warm->second.rows_end = std::max(warm->second.rows_end, end.next);
+    } else if (held != held_.end() && held->second.reads_rows()) {
+      if (end.next > held->second.rows_end) held->second.stage_since = mono;
+      held->second.rows_end = std::max(held->second.rows_end, end.next);
+    }
   }
   const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
   last_polled_ = mono;
@@ -151,11 +181,59 @@ void Member::take_polled(Polled polled, MonoTime mono) {
   }
 }
 
+// The error: the row is of a newer version.
+Result<> Member::take_row(const RowRead& row, Partition& partition) {
+  const auto loaded = partition.load_row(row.key, row.value);
+  if (loaded) return {};
+  const std::string topic = options_.rules.state_topic(row.source.topic);
+  if (loaded.error().code == Errc::unsupported) {
+    return fail(Errc::unsupported,
+                fmt::format("{}: a row of a newer tarry: {}", topic, loaded.error().message));
+  }
+  ++status_.damaged_rows;
+  log_error("relay", "{}: a row is left out: {}", topic, loaded.error().message);
+  return {};
+}
+
+void Member::keep_warm(std::vector<Source> sources) {
+  const std::lock_guard lock(orders_mutex_);
+  wanted_warm_ = {std::make_move_iterator(sources.begin()), std::make_move_iterator(sources.end())};
+}
+
+// A copy is read anew after a stall or an outage: while nothing was read, tombstones may have been
+// compacted away.
+void Member::follow_standby(bool is_disturbed) {
+  std::set<Source> wanted;
+  {
+    const std::lock_guard lock(orders_mutex_);
+    wanted = wanted_warm_;
+  }
+  for (auto each = warm_.begin(); each != warm_.end();) {
+    if (!is_disturbed && wanted.contains(each->first)) {
+      ++each;
+      continue;
+    }
+    cluster_.stop_rows(each->first);
+    const std::lock_guard lock(mutex_);
+    each = warm_.erase(each);
+  }
+  for (const auto& source : wanted) {
+    if (held_.contains(source) || warm_.contains(source)) continue;
+    if (const auto started = cluster_.start_rows(source); !started) {
+      log_warn("relay", "{}: no warm copy: {}", source.text(), started.error().message);
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    warm_.emplace(source, Warm(Partition(source, options_.rules)));
+  }
+}
+
 void Member::begin_take_over(Held& held, MonoTime mono) {
   held.stage = Stage::finding;
   held.since = mono;
   held.stage_since = mono;
   held.target = held.rows_end = -1;
+  held.is_warm = false;
   held.waits.clear();
   held.partition.forget();
 }
@@ -253,8 +331,10 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     Held& held = held_.at(source);
     const auto end = cluster_.state_end(source);
     if (!end) return wait_with(held, end.error().message);
-    if (const auto started = cluster_.start_rows(source); !started)
-      return wait_with(held, started.error().message);
+    if (!held.is_warm) {
+      if (const auto started = cluster_.start_rows(source); !started)
+        return wait_with(held, started.error().message);
+    }
     const std::lock_guard lock(mutex_);
     held.waits.clear();
     held.find.reset();
@@ -275,6 +355,7 @@ void Member::load(Held& held, MonoTime mono, WallTime now) {
   cluster_.stop_rows(held.partition.source());
   const std::lock_guard lock(mutex_);
   held.partition.begin(held.committed, now);
+  held.is_warm = false;
   held.stage = Stage::reading;
   held.target = -1;
   held.stage_since = {};
@@ -318,9 +399,113 @@ std::vector<Member::Held*> Member::in_turn() {
   return all;
 }
 
+// --- Orders.
+
+void Member::give(std::vector<Ordered> orders) {
+  std::string why;
+  {
+    const std::lock_guard lock(orders_mutex_);
+    why = refuses_;
+    if (why.empty() && given_.size() + orders.size() > options_.waiting_orders)
+      why = fmt::format("{} orders wait already", given_.size());
+    if (why.empty()) std::ranges::move(orders, std::back_inserter(given_));
+  }
+  if (why.empty()) return cluster_.wake();
+  for (auto& each : orders) each.told(fail(Errc::io, why));
+}
+
+void Member::refuse_orders(const std::string& why) {
+  std::vector<Ordered> given;
+  {
+    const std::lock_guard lock(orders_mutex_);
+    refuses_ = why;
+    given = std::exchange(given_, {});
+  }
+  for (auto& each : given) each.told(fail(Errc::io, why));
+  for (auto& each : waiting_) each.ordered.told(fail(Errc::io, why));
+  waiting_.clear();
+}
+
+void Member::take_orders(MonoTime mono) {
+  std::vector<Ordered> given;
+  {
+    const std::lock_guard lock(orders_mutex_);
+    given = std::exchange(given_, {});
+  }
+  // What was acknowledged before an order came is before these ends.
+  std::map<Source, Offset> targets;
+  for (const auto& each : given)
+    if (held_.contains(each.source)) targets[each.source] = -1;
+  if (!targets.empty()) {
+    std::vector<Source> sources;
+    for (const auto& [source, end] : targets) sources.push_back(source);
+    const auto ends = cluster_.source_ends(sources);
+    if (!ends) {
+      for (auto& each : given) each.told(std::unexpected(ends.error()));
+      given.clear();
+    } else {
+      for (std::size_t i = 0; i < sources.size(); ++i) targets[sources[i]] = (*ends)[i];
+    }
+  }
+  for (auto& each : given) {
+    const auto target = targets.find(each.source);
+    waiting_.push_back({std::move(each), target == targets.end() ? -1 : target->second});
+  }
+  std::erase_if(waiting_, [&](Waiting& each) {
+    const Source& source = each.ordered.source;
+    if (each.is_over) return true;
+    if (!held_.contains(source)) {
+      each.ordered.told(fail(Errc::not_found, source.text() + " is not owned by this member"));
+      return true;
+    }
+    if (mono < each.ordered.deadline) return false;
+    each.ordered.told(fail(
+        Errc::io,
+        fmt::format("{} is not ready: {}", source.text(),
+                    status_.stalled.empty() ? name_of(held_.at(source).stage) : status_.stalled)));
+    return true;
+  });
+}
+
+// Those that may be obeyed.
+std::vector<Member::Waiting*> Member::orders_for(const Source& source, std::size_t most) {
+  std::vector<Waiting*> all;
+  if (waiting_.empty()) return all;
+  const Held& held = held_.at(source);
+  const Offset read = std::max(held.partition.arrived_end(), held.read_end);
+  for (auto& each : waiting_) {
+    if (each.is_over || each.ordered.source != source) continue;
+    const bool is_read = read >= each.target && !held.partition.has_arrived_before(each.target);
+    // Where no record can be taken in for lack of memory, a cancellation is what helps.
+    if (!is_read && !status_.is_full) continue;
+    all.push_back(&each);
+    if (all.size() >= most) break;
+  }
+  return all;
+}
+
+void Member::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
+                  const Transacted& done) {
+  if (done.outcome == Outcome::aborted) return;  // They are obeyed by the next one.
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    asked[i]->is_over = true;
+    auto& [told, from] = answers[i];
+    const Ordered& ordered = asked[i]->ordered;
+    if (done.outcome == Outcome::unknown) {
+      told = fail(Errc::io, "Kafka has not said whether this was done; ask again: " + done.error);
+    } else if (from >= 0) {
+      const std::pair where(ordered.source, from);
+      const auto placed =
+          std::ranges::find(done.placed, where, &decltype(done.placed)::value_type::first);
+      if (placed != done.placed.end()) told->offset = placed->second;
+    }
+    ordered.told(std::move(told));
+  }
+}
+
 void Member::work(WallTime now) {
   Transaction transaction;
-  std::vector<std::pair<Held*, Work>> works;
+  std::vector<Planned> works;
   Limits left = options_.limits;
   if (is_careful_) {
     left.arrivals = std::min(left.arrivals, careful_records);
@@ -336,7 +521,11 @@ void Member::work(WallTime now) {
     limits.pending_bytes = options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
-    Work each = held.partition.plan(now, held.stage == Stage::owned, limits);
+    std::vector<Waiting*> asked;
+    if (held.stage == Stage::owned) asked = orders_for(held.partition.source(), max_orders);
+    std::vector<const Order*> orders;
+    for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
+    Work each = held.partition.plan(now, held.stage == Stage::owned, limits, orders);
     is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0 &&
                           left.bytes > 0);
     if (each.empty()) continue;
@@ -346,7 +535,7 @@ void Member::work(WallTime now) {
     transaction.offsets.push_back({held.partition.source(), each.next});
     std::ranges::move(each.records, std::back_inserter(transaction.records));
     each.records.clear();
-    works.emplace_back(&held, std::move(each));
+    works.push_back({&held, std::move(each), std::move(asked)});
   }
   if (is_full != status_.is_full) {
     const std::lock_guard lock(mutex_);
@@ -358,11 +547,18 @@ void Member::work(WallTime now) {
                 pending_bytes, options_.limits.pending_bytes);
   }
   if (works.empty()) return;
-  last_served_ = works.back().first->partition.source();
+  last_served_ = works.back().held->partition.source();
   if (!prepare_targets(transaction.records)) return;
-  if (options_.delivery == Delivery::at_least_once && !send_first(transaction)) return;
-  const auto done = cluster_.transact(transaction);
+  Transacted sent;
+  if (options_.delivery == Delivery::at_least_once && !send_first(transaction, sent)) return;
+  auto done = cluster_.transact(transaction);
+  std::ranges::move(sent.placed, std::back_inserter(done.placed));
+  for (auto& each : works) tell(each.asked, each.work.answers, done);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
+  committed(works);
+}
+
+void Member::committed(std::vector<Planned>& works) {
   const WallTime committed = clock_.wall();
   const MonoTime mono = clock_.mono();
   const std::lock_guard lock(mutex_);
@@ -370,7 +566,7 @@ void Member::work(WallTime now) {
   transact_.reset();
   is_careful_ = false;
   ++status_.transactions;
-  for (auto& [held, each] : works) {
+  for (auto& [held, each, asked] : works) {
     status_.counts.add(each.counts);
     for (const auto due : each.delivered_due) {
       if (due > committed) ++status_.early;
@@ -410,13 +606,13 @@ void Member::refuse_all_to(const std::string& topic, const std::string& reason,
 }
 
 // At least once: the records go to their targets before the transaction that forgets them.
-bool Member::send_first(Transaction& transaction) {
+bool Member::send_first(Transaction& transaction, Transacted& sent) {
   std::vector<Outgoing> targets, others;
   for (auto& record : transaction.records)
     (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
   transaction.records = std::move(others);
   if (targets.empty()) return true;
-  const auto sent = cluster_.send(targets);
+  sent = cluster_.send(targets);
   if (sent.outcome == Outcome::committed) return true;
   failed(sent, targets);
   return false;
@@ -482,7 +678,11 @@ MemberStatus Member::status() const {
     if (status.stalled.empty()) status.stalled = held.waits;
     status.pending_bytes += held.partition.pending().bytes();
   }
-  status.lag = lag_.distribution(clock_.mono()).recent;
+  for (const auto& [source, warm] : warm_) {
+    if (warm.rows_end >= 0) ++status.standby;
+    status.standby_bytes += warm.partition.pending().bytes();
+  }
+  status.lag = lag_.distribution(clock_.mono());
   return status;
 }
 
@@ -493,50 +693,139 @@ bool Member::is_ready() const {
          });
 }
 
-PendingPage Member::pending(const Wanted& wanted, const std::optional<PendingPlace>& after,
+bool PendingQuery::wants(const Pending& record) const {
+  if (record.due < from || record.due >= until) return false;
+  if (!id.empty() && !matches_glob(id, record.id)) return false;
+  if (key.empty()) return true;
+  const auto body = delay::PendingRecordBody::parse(record.body);
+  return body && body->record.key && matches_glob(key, as_text(*body->record.key));
+}
+
+PendingPage Member::pending(const PendingQuery& query, const std::optional<PendingPlace>& after,
                             std::size_t limit) const {
+  PendingPage page;
+  std::size_t bytes = 0;
+  std::optional<PendingPlace> from = after;
+  for (std::size_t looked = 0; looked < max_looked; looked += max_looked_at_once) {
+    from = look(query, from, limit, bytes, page);
+    if (!from || page.records.size() >= limit || bytes >= max_shown_bytes) break;
+  }
+  page.next = from;
+  return page;
+}
+
+// Adds what it finds among the next ones; where to go on, empty: there are no more.
+std::optional<PendingPlace> Member::look(const PendingQuery& query,
+                                         const std::optional<PendingPlace>& after,
+                                         std::size_t limit, std::size_t& bytes,
+                                         PendingPage& page) const {
   using Places = PendingRecords::ByDue;
   using Offsets = std::numeric_limits<Offset>;
-  PendingPage page;
   const std::lock_guard lock(mutex_);
   // The next one of each partition.
   std::map<PendingPlace, Places::const_iterator> next;
   for (const auto& [source, held] : held_) {
+    if (!query.wants(source)) continue;
     const Places& places = held.partition.pending().by_due();
-    auto first = places.begin();
-    if (after && source == after->source) first = places.upper_bound({after->due, after->offset});
-    if (after && source < after->source) first = places.upper_bound({after->due, Offsets::max()});
-    if (after && source > after->source) first = places.lower_bound({after->due, Offsets::min()});
-    if (first != places.end()) next[{first->first, source, first->second}] = first;
+    std::pair first(query.from, Offsets::min());
+    if (after && after->due >= query.from) {
+      first = {after->due, Offsets::min()};
+      if (source < after->source) first.second = Offsets::max();
+      if (source == after->source) first.second = after->offset + 1;
+    }
+    if (const auto at = places.lower_bound(first); at != places.end())
+      next[{at->first, source, at->second}] = at;
   }
-  std::size_t looked = 0, bytes = 0;
-  while (!next.empty()) {
+  for (std::size_t looked = 0; !next.empty(); ++looked) {
     auto [place, at] = std::move(*next.begin());
+    if (place.due >= query.until) return std::nullopt;
     next.erase(next.begin());
     const PendingRecords& pending = held_.at(place.source).partition.pending();
     const Pending& record = *pending.find(place.offset);
-    if (wanted(place.source, place.offset, record)) {
+    if (query.wants(record)) {
       bytes += record.bytes();
       page.records.push_back({place.source, place.offset, record});
     }
-    if (page.records.size() >= limit || ++looked >= max_looked || bytes >= max_shown_bytes) {
-      page.next = place;
-      break;
-    }
     if (++at != pending.by_due().end()) next[{at->first, place.source, at->second}] = at;
+    if (next.empty()) break;
+    if (page.records.size() >= limit || looked >= max_looked_at_once || bytes >= max_shown_bytes)
+      return place;
   }
-  return page;
+  return std::nullopt;
 }
 
-std::size_t Member::count(const Wanted& wanted) const {
+std::vector<PendingShown> Member::find(const PendingQuery& where, const std::string& name) const {
+  std::vector<PendingShown> found;
   const std::lock_guard lock(mutex_);
-  std::size_t all = 0;
   for (const auto& [source, held] : held_) {
-    const auto& pending = held.partition.pending();
-    for (const auto& [due, offset] : pending.by_due())
-      if (wanted(source, offset, *pending.find(offset))) ++all;
+    if (!where.wants(source)) continue;
+    const PendingRecords& pending = held.partition.pending();
+    const auto offset =
+        name.starts_with('@') ? offset_in_handle(source, name) : pending.find_id(name);
+    const Pending* record = offset ? pending.find(*offset) : nullptr;
+    if (record != nullptr) found.push_back({source, *offset, *record});
+  }
+  std::ranges::sort(found, {}, [](const PendingShown& each) {
+    return PendingPlace{each.record.due, each.source, each.offset};
+  });
+  return found;
+}
+
+PendingCount Member::count(const PendingQuery& query, std::chrono::minutes unit) const {
+  using std::chrono::minutes;
+  using Minute = std::chrono::sys_time<minutes>;
+  std::vector<Source> sources;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [source, held] : held_)
+      if (query.wants(source)) sources.push_back(source);
+  }
+  // Whole minutes are counted already.
+  const bool is_from_start = query.from == WallTime::min(),
+             is_to_end = query.until == WallTime::max();
+  const Minute first = is_from_start ? Minute::min() : std::chrono::ceil<minutes>(query.from);
+  const Minute last = is_to_end ? Minute::max() : std::chrono::floor<minutes>(query.until);
+  PendingCount all;
+  const auto add = [&](Minute minute, std::size_t count) {
+    if (count == 0) return;
+    all.total += count;
+    // Minutes before 1970 are none: a due time is not before the year 2000, or 0 for "at once".
+    all.counts[WallTime{minute - minute.time_since_epoch() % unit}] += count;
+  };
+  for (const auto& source : sources) {
+    if (first <= last) {
+      const std::lock_guard lock(mutex_);
+      const auto held = held_.find(source);
+      if (held == held_.end()) continue;
+      const auto& by_minute = held->second.partition.pending().by_minute();
+      for (auto at = by_minute.lower_bound(first); at != by_minute.end() && at->first < last; ++at)
+        add(at->first, at->second);
+    }
+    const WallTime whole_from = is_from_start ? WallTime::min() : WallTime{first};
+    if (!is_from_start && query.from < std::min(whole_from, query.until))
+      add(std::chrono::floor<minutes>(query.from),
+          count_due(source, query.from, std::min(whole_from, query.until)));
+    if (!is_to_end && first <= last && WallTime{last} < query.until)
+      add(last, count_due(source, WallTime{last}, query.until));
   }
   return all;
+}
+
+// Of less than a minute, a part at a time under the lock.
+std::size_t Member::count_due(const Source& source, WallTime from, WallTime until) const {
+  std::size_t count = 0;
+  std::pair at(from, std::numeric_limits<Offset>::min());
+  for (;;) {
+    const std::lock_guard lock(mutex_);
+    const auto held = held_.find(source);
+    if (held == held_.end()) return count;
+    const auto& places = held->second.partition.pending().by_due();
+    auto place = places.lower_bound(at);
+    for (std::size_t looked = 0; looked < max_looked_at_once; ++looked, ++place, ++count)
+      if (place == places.end() || place->first >= until) return count;
+    if (place == places.end()) return count;
+    at = *place;
+  }
 }
 
 }  // namespace tarry::relay

@@ -16,6 +16,9 @@
 //             ended: an acknowledged cancellation in it counts
 //   owned     records are taken in and delivered
 //
+// Of partitions that others own it may keep warm copies: their rows, read as they are written.  A
+// partition that is assigned then begins with its copy, and `loading` reads the tail.
+//
 // step() polls once, then does at most one transaction for all partitions that have something to
 // do. It holds their source offsets, so Kafka refuses it when this member has lost any of them.
 //
@@ -30,14 +33,19 @@
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - Partitions take turns: each transaction begins behind the one that was served last.
+//   - An order is obeyed when the source was read to where it ended after the order came, so all
+//     that was acknowledged before counts; and its answer is given after a commit, which the group
+//     would have refused to a member that has lost the partition.
 //
-// step() is called on one thread; the views may be called on any: a lock guards what they show.
+// step() is called on one thread; the views and give() may be called on any: locks guard what they
+// show and take.
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -48,7 +56,9 @@
 
 #include "base/clock.h"
 #include "base/histogram.h"
+#include "base/metrics.h"
 #include "relay/cluster.h"
+#include "relay/order.h"
 #include "relay/partition.h"
 
 namespace tarry::relay {
@@ -64,6 +74,7 @@ struct MemberOptions {
   // A member that was away longer reads the sources to their ends before it delivers.
   std::chrono::milliseconds stall{1'000};
   std::chrono::milliseconds stuck_after{1'000};
+  std::size_t waiting_orders = 10'000;
   // After a failure; doubled with each that follows.
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
@@ -84,13 +95,31 @@ struct PartitionStatus {
 struct MemberStatus {
   std::vector<PartitionStatus> partitions;
   std::size_t owned = 0;
+  std::size_t standby = 0;   // Warm copies that have been read to the end once.
   bool is_assigned = false;  // The group has given an assignment, perhaps an empty one.
   std::string stalled;       // Why the last transaction was not made; empty: it was.
   std::uint64_t transactions = 0, aborted = 0, renewed = 0, early = 0, damaged_rows = 0;
-  std::size_t pending_bytes = 0;
+  std::size_t pending_bytes = 0, standby_bytes = 0;
   bool is_full = false;  // No memory for more pending records.
   Counts counts;
-  Histogram lag;  // From the due time to the commit.
+  Distribution lag;  // From the due time to the commit.
+
+  std::size_t pending() const;
+  std::optional<WallTime> next_due() const;
+  // What this member does, and its pending records.
+  void report_member(MetricSink& sink) const;
+  void report_delayed(MetricSink& sink) const;
+};
+
+// An order for one partition.
+struct Ordered {
+  Source source;
+  Order order;
+  MonoTime deadline{};
+  // Called once, on the thread of step() or of give().  Errc::not_found: the partition is not
+  // owned here, so ask its owner; Errc::io: it could not be done, or it is not known whether it
+  // was.
+  std::function<void(OrderTold)> told;
 };
 
 // When something that failed may be tried again.
@@ -107,6 +136,19 @@ class Retry {
  private:
   MonoTime at_{};
   std::chrono::milliseconds wait_{};
+};
+
+// Which pending records are wanted.
+struct PendingQuery {
+  std::optional<std::string> topic;
+  std::optional<PartitionIndex> partition;
+  WallTime from = WallTime::min(), until = WallTime::max();  // Due from, and before.
+  std::string id, key;                                       // Globs (base/glob.h); empty: any.
+
+  bool wants(const Source& source) const {
+    return (!topic || source.topic == *topic) && (!partition || source.partition == *partition);
+  }
+  bool wants(const Pending& record) const;
 };
 
 // Pending records are shown in this order.
@@ -129,6 +171,11 @@ struct PendingPage {
   std::optional<PendingPlace> next;  // There may be more behind it.
 };
 
+struct PendingCount {
+  std::size_t total = 0;
+  std::map<WallTime, std::size_t> counts;  // By the beginning of the minute, hour or day, in UTC.
+};
+
 class Member {
  public:
   Member(Cluster& cluster, const Clock& clock, MemberOptions options);
@@ -141,12 +188,19 @@ class Member {
   MemberStatus status() const;
   // Has an assignment, and all of it is owned.
   bool is_ready() const;
-  // Chooses without a copy of the record.
-  using Wanted = std::function<bool(const Source&, Offset, const Pending&)>;
   // The first `limit` of those that are wanted; fewer when they are large, or rare.
-  PendingPage pending(const Wanted& wanted, const std::optional<PendingPlace>& after,
+  PendingPage pending(const PendingQuery& query, const std::optional<PendingPlace>& after,
                       std::size_t limit) const;
-  std::size_t count(const Wanted& wanted) const;
+  // The record of that id or handle in each partition that has one.
+  std::vector<PendingShown> find(const PendingQuery& where, const std::string& name) const;
+  // By topic, partition and time alone.  `unit`: a minute or more.
+  PendingCount count(const PendingQuery& query, std::chrono::minutes unit) const;
+
+  // Of these, those that others own: from the next step() on.
+  void keep_warm(std::vector<Source> sources);
+  void give(std::vector<Ordered> orders);
+  // Those that wait are told why, and so are all that come.
+  void refuse_orders(const std::string& why);
 
  private:
   struct Held {
@@ -162,8 +216,32 @@ class Member {
     std::string last_owner{};
     Offset read_end = -1;  // The source was read to here, as Kafka said,
     Offset rows_end = -1;  // and so were the rows.
-    std::string waits;     // Why nothing is done with it; empty: nothing is wrong.
+    // Its rows were read before it was assigned, and go on being read.
+    bool is_warm = false;
+    bool reads_rows() const {
+      return stage == Stage::loading || (stage == Stage::finding && is_warm);
+    }
+    std::string waits;  // Why nothing is done with it; empty: nothing is wrong.
     Retry find{};
+  };
+
+  // The rows of a partition that another member owns.
+  struct Warm {
+    explicit Warm(Partition with) : partition(std::move(with)) {}
+
+    Partition partition;
+    Offset rows_end = -1;
+    bool is_bad = false;  // It has a row of a newer version.
+  };
+  struct Waiting {
+    Ordered ordered;
+    Offset target = -1;    // The source has to be read to here.
+    bool is_over = false;  // It was told.
+  };
+  struct Planned {
+    Held* held;
+    Work work;
+    std::vector<Waiting*> asked;  // The orders that the work answers.
   };
 
   void take_polled(Polled polled, MonoTime mono);
@@ -175,12 +253,23 @@ class Member {
   void load(Held& held, MonoTime mono, WallTime now);
   void free_log(Held& held, MonoTime mono);
   void read_to_end(Held& held, MonoTime mono);
+  void follow_standby(bool is_disturbed);
+  Result<> take_row(const RowRead& row, Partition& partition);
   std::vector<Held*> in_turn();
+  void take_orders(MonoTime mono);
+  std::vector<Waiting*> orders_for(const Source& source, std::size_t most);
+  void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
+            const Transacted& done);
+  void committed(std::vector<Planned>& works);
+  std::optional<PendingPlace> look(const PendingQuery& query,
+                                   const std::optional<PendingPlace>& after, std::size_t limit,
+                                   std::size_t& bytes, PendingPage& page) const;
+  std::size_t count_due(const Source& source, WallTime from, WallTime until) const;
   void work(WallTime now);
   bool prepare_targets(const std::vector<Outgoing>& records);
   void refuse_all_to(const std::string& topic, const std::string& reason,
                      const std::vector<Outgoing>& records);
-  bool send_first(Transaction& transaction);
+  bool send_first(Transaction& transaction, Transacted& sent);
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   void wait_with(Held& held, std::string why);
@@ -194,6 +283,7 @@ class Member {
 
   mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
   std::map<Source, Held> held_;
+  std::map<Source, Warm> warm_;
   std::set<Source> prepared_sources_;
   std::set<std::pair<std::string, Source>> prepared_targets_;
   MemberStatus status_;
@@ -206,6 +296,12 @@ class Member {
   Source last_served_{};
   bool asked_in_vain_ = false;                  // In this step.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
+  std::list<Waiting> waiting_;                  // Orders, as they came.
+
+  std::mutex orders_mutex_;  // Guards what follows; taken without the other one.
+  std::vector<Ordered> given_;
+  std::set<Source> wanted_warm_;
+  std::string refuses_;  // Why no order is taken; empty: they are.
 };
 
 }  // namespace tarry::relay

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include "base/assert.h"
 #include "base/glob.h"
 #include "base/log.h"
+#include "base/time_text.h"
 #include "delay/header_names.h"
 #include "delay/pending_record.h"
 #include "delay/time_zones.h"
@@ -126,9 +128,11 @@ void Partition::refuse_invalid(Offset offset, std::string reason) {
   refused_[offset] = {std::move(reason), true};
 }
 
-Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits) const {
+Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
+                     std::span<const Order* const> orders) const {
   Planning planning{now, {}};
   Work& work = planning.work;
+  work.now = now;
   work.next = next_;
   for (const auto& record : arrived_) {
     if (work.taken >= limits.arrivals || planning.work.bytes >= limits.bytes ||
@@ -141,6 +145,7 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits) const
     planning.work.bytes += record.body.size();
   }
   work.counts.taken = work.taken;
+  for (const Order* order : orders) obey(*order, planning);
   if (may_deliver) deliver_due(last_due(planning, limits), planning, limits);
   add_rows(work);
   return std::move(planning.work);
@@ -228,6 +233,87 @@ void Partition::take_id(const std::string& id, Planning& planning, std::uint64_t
   planning.work.changes[*known].record.reset();
   planning.ids[id] = std::nullopt;
   ++count;
+}
+
+std::optional<Offset> Partition::offset_named(const std::string& name,
+                                              const Planning& planning) const {
+  if (!name.starts_with('@')) {
+    const auto changed = planning.ids.find(name);
+    return changed != planning.ids.end() ? changed->second : pending_.find_id(name);
+  }
+  const auto offset = offset_in_handle(source_, name);
+  if (!offset) return std::nullopt;
+  const auto changed = planning.work.changes.find(*offset);
+  const bool is_pending = changed != planning.work.changes.end()
+                              ? changed->second.record.has_value()
+                              : pending_.find(*offset) != nullptr;
+  return is_pending ? offset : std::nullopt;
+}
+
+void Partition::obey(const Order& order, Planning& planning) const {
+  using delay::ControlOutcome;
+  auto& answer = planning.work.answers.emplace_back();
+  answer.told = delay::Controlled{};
+  if (order.kind == Order::Kind::look) return;
+  const auto offset = offset_named(order.name, planning);
+  if (!offset) {
+    // What this very plan cancelled was not delivered.
+    if (!planning.ids.contains(order.name) && delivered_.knows(order.name, planning.now))
+      answer.told->outcome = ControlOutcome::already_delivered;
+    return;
+  }
+  const auto changed = planning.work.changes.find(*offset);
+  const Pending record =
+      changed != planning.work.changes.end() ? *changed->second.record : *pending_.find(*offset);
+  if (order.kind != Order::Kind::cancel) {
+    answer.told = move(*offset, record, order, planning, answer.from);
+    return;
+  }
+  planning.work.changes[*offset].record.reset();
+  if (!record.id.empty()) planning.ids[record.id] = std::nullopt;
+  ++planning.work.counts.cancelled;
+  answer.told->outcome = ControlOutcome::done;
+}
+
+OrderTold Partition::move(Offset offset, const Pending& record, const Order& order,
+                          Planning& planning, Offset& delivered) const {
+  const bool delivers = order.kind == Order::Kind::deliver;
+  WallTime due = record.due;
+  if (delivers) {
+    due = std::min(due, planning.now);
+  } else if (const auto* by = std::get_if<std::chrono::milliseconds>(&order.due)) {
+    std::int64_t sum = 0;
+    if (__builtin_add_overflow(to_ms(due), by->count(), &sum))
+      return fail(Errc::invalid, "the new due time cannot be stored");
+    due = from_ms(sum);
+  } else {
+    due = std::get<WallTime>(order.due);
+  }
+  if (due < delay::first_due_allowed || due > delay::last_due_allowed) {
+    return fail(Errc::invalid, fmt::format("the new due time {} is not between {} and {}",
+                                           format_time(due), format_time(delay::first_due_allowed),
+                                           format_time(delay::last_due_allowed)));
+  }
+  if (due >= record.expires) {
+    return fail(Errc::invalid,
+                fmt::format("the record expires at {} (x-expire-at), before it would be due",
+                            format_time(record.expires)));
+  }
+  Pending moved = record;
+  moved.due = due;
+  if (delivers) {
+    if (const auto refused = refused_.find(offset); refused != refused_.end())
+      return fail(Errc::invalid, refused->second.reason);
+    const std::size_t sent = planning.work.records.size();
+    deliver(offset, moved, planning);
+    if (planning.work.records.size() > sent) {
+      planning.work.records.back().wants_place = true;
+      delivered = offset;
+    }
+    return delay::Controlled{.outcome = delay::ControlOutcome::done};
+  }
+  planning.work.changes[offset].record = std::move(moved);
+  return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = due};
 }
 
 void Partition::make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
@@ -335,6 +421,10 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
         {std::string(delay::header::schedule_handle), text_buffer(handle_of(source_, offset))});
     planning.work.delivered_due.push_back(due);
   }
+  if (!record.id.empty() && !change.record) {
+    planning.work.delivered_ids.push_back(record.id);
+    planning.ids[record.id] = std::nullopt;
+  }
   planning.work.bytes += out.bytes();
   planning.work.records.push_back(std::move(out));
   ++planning.work.counts.delivered;
@@ -375,8 +465,12 @@ void Partition::apply(Work&& work) {
     // Removed first, because a new record may have its id.
     if (!change.record) pending_.erase(offset);
   }
-  for (auto& [offset, change] : work.changes)
-    if (change.record) pending_.put(offset, std::move(*change.record));
+  for (const auto& id : work.delivered_ids) delivered_.add(id, work.now);
+  for (auto& [offset, change] : work.changes) {
+    if (!change.record) continue;
+    delivered_.forget(change.record->id);
+    pending_.put(offset, std::move(*change.record));
+  }
 }
 
 }  // namespace tarry::relay

@@ -19,6 +19,9 @@
 //   pending and due                      removed      to its target
 //   recurring and due                    rewritten    to its target
 //   expired                              removed      -
+//   cancelled by an order                removed      -
+//   moved by an order                    rewritten    -; to its target if it is due then
+//   delivered by an order                removed      to its target
 //
 // Invariants
 //   - Nothing changes but in apply(), which is called when the transaction is known to be
@@ -28,12 +31,14 @@
 //     next Work, only what was due before their timestamps is delivered: a cancellation among them
 //     came later.
 //   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
+//   - Orders come after what has arrived and before what is due.
 
 #include <cstddef>
 #include <deque>
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +49,9 @@
 #include "base/result.h"
 #include "delay/schedule.h"
 #include "relay/cluster.h"
+#include "relay/order.h"
 #include "relay/pending.h"
+#include "relay/remembered.h"
 
 namespace tarry::relay {
 
@@ -93,10 +100,20 @@ struct Work {
   std::vector<Outgoing> records;
   std::map<Offset, Change> changes;
   std::vector<WallTime> delivered_due;  // The due time of each scheduled record that is delivered.
+  std::vector<std::string> delivered_ids;  // Of those that are pending no more.
+  // To each order, in their order.  The offset of one that is delivered is still to be found: it is
+  // that of the record from `from`.
+  struct Answer {
+    OrderTold told;
+    Offset from = -1;
+  };
+  std::vector<Answer> answers;
+  WallTime now{};
   Counts counts;
   std::size_t bytes = 0;  // Of the bound.
 
-  bool empty() const { return taken == 0 && records.empty() && changes.empty(); }
+  // Answers too are given under the fence of a transaction.
+  bool empty() const { return taken == 0 && records.empty() && changes.empty() && answers.empty(); }
 };
 
 class Partition {
@@ -112,7 +129,9 @@ class Partition {
 
   void arrive(SourceRecord record);
 
-  Work plan(WallTime now, bool may_deliver, const Limits& limits) const;
+  // Orders are given only where `may_deliver`.
+  Work plan(WallTime now, bool may_deliver, const Limits& limits,
+            std::span<const Order* const> orders = {}) const;
   void apply(Work&& work);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.
   void refuse(Offset offset, std::string reason);
@@ -140,6 +159,10 @@ class Partition {
 
   void take(const SourceRecord& source, Planning& planning) const;
   void take_id(const std::string& id, Planning& planning, std::uint64_t& count) const;
+  void obey(const Order& order, Planning& planning) const;
+  OrderTold move(Offset offset, const Pending& record, const Order& order, Planning& planning,
+                 Offset& delivered) const;
+  std::optional<Offset> offset_named(const std::string& name, const Planning& planning) const;
   void make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
                     std::string reason, Planning& planning) const;
   WallTime last_due(const Planning& planning, const Limits& limits) const;
@@ -156,6 +179,7 @@ class Partition {
   Offset next_ = -1;
   WallTime running_since_{};  // For missed runs of recurring records.
   std::map<Offset, Refusal> refused_;
+  Remembered delivered_;
 };
 
 }  // namespace tarry::relay

@@ -26,6 +26,10 @@ bool take_short(Bytes& rest, std::string& text) {
   return true;
 }
 
+auto minute_of(WallTime due) {
+  return std::chrono::floor<std::chrono::minutes>(due);
+}
+
 std::string handle_front(const Source& source) {
   return fmt::format("@{}-{}-", source.topic, source.partition);
 }
@@ -84,6 +88,7 @@ void PendingRecords::put(Offset offset, Pending record) {
   }
   bytes_ += record.bytes();
   by_due_.emplace(record.due, offset);
+  ++by_minute_[minute_of(record.due)];
   records_.emplace(offset, std::move(record));
 }
 
@@ -93,6 +98,8 @@ void PendingRecords::erase(Offset offset) {
   const Pending& record = found->second;
   bytes_ -= record.bytes();
   by_due_.erase({record.due, offset});
+  const auto minute = by_minute_.find(minute_of(record.due));
+  if (--minute->second == 0) by_minute_.erase(minute);
   if (!record.id.empty()) by_id_.erase(record.id);
   records_.erase(found);
 }
@@ -100,6 +107,7 @@ void PendingRecords::erase(Offset offset) {
 void PendingRecords::clear() {
   records_.clear();
   by_due_.clear();
+  by_minute_.clear();
   by_id_.clear();
   bytes_ = 0;
 }

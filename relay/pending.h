@@ -12,8 +12,10 @@
 //             body          delay/pending_record.h: timestamp, recurrence, key, value, headers
 //
 // PendingRecords: those of one source partition, in memory, by offset, by (due, offset) and by id.
-// No two have the same id.
+// No two have the same id.  How many are due in each minute is kept, so that nobody has to look at
+// all of them to count them.
 
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -57,6 +59,7 @@ Result<Pending> decode_row(Bytes bytes);
 class PendingRecords {
  public:
   using ByDue = std::set<std::pair<WallTime, Offset>>;
+  using ByMinute = std::map<std::chrono::sys_time<std::chrono::minutes>, std::size_t>;
 
   void put(Offset offset, Pending record);
   void erase(Offset offset);
@@ -65,12 +68,14 @@ class PendingRecords {
   const Pending* find(Offset offset) const;
   std::optional<Offset> find_id(const std::string& id) const;
   const ByDue& by_due() const { return by_due_; }
+  const ByMinute& by_minute() const { return by_minute_; }
   std::size_t size() const { return records_.size(); }
   std::size_t bytes() const { return bytes_; }
 
  private:
   std::unordered_map<Offset, Pending> records_;
   ByDue by_due_;
+  ByMinute by_minute_;  // Those with a record.
   std::unordered_map<std::string, Offset> by_id_;
   std::size_t bytes_ = 0;
 };

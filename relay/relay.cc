@@ -1,5 +1,8 @@
 #include "relay/relay.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -23,6 +26,18 @@ MemberOptions member_options(const RelayOptions& options) {
   return member;
 }
 
+// Where other members find the admin: on any address, the host has to be said by its name.
+std::string advertised_address(const RelayOptions& options, const std::string& bound) {
+  if (!options.advertise.empty()) return options.advertise;
+  const std::string port = bound.substr(bound.rfind(':') + 1);
+  const bool is_any =
+      options.admin_host.empty() || options.admin_host == "0.0.0.0" || options.admin_host == "::";
+  if (!is_any) return bound;
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return bound;
+  return fmt::format("{}:{}", name.data(), port);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const std::string& version,
@@ -30,34 +45,52 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   if (const auto checked = check(options); !checked) return std::unexpected(checked.error());
   auto data = DataDirectory::open(options.data, random.u64());
   if (!data) return std::unexpected(data.error());
-  auto http = AdminHttp::open(options.admin_host, options.admin_port);
-  if (!http) return std::unexpected(http.error());
+  auto admin = AdminServer::open(options.admin_host, options.admin_port);
+  if (!admin) return std::unexpected(admin.error());
+  auto key = PeerKey::make();
+  if (!key) return std::unexpected(key.error());
   std::unique_ptr<Relay> relay(new Relay(options, std::move(*data)));
-  const std::string instance =
-      options.instance.empty() ? relay->data_.instance() : options.instance;
+  relay->admin_ = std::move(*admin);
   const MemberOptions member = member_options(options);
+  MemberFacts facts;
+  facts.self.instance = options.instance.empty() ? relay->data_.instance() : options.instance;
+  facts.self.address = advertised_address(options, relay->admin_->address());
+  facts.self.key = key->public_part();
+  facts.version = version;
+  facts.data = relay->data_.path();
+  facts.owner = fmt::format("{}-{}-{:016x}", options.group, facts.self.instance, random.u64());
+  facts.group = options.group;
+  facts.delivery = options.delivery == Delivery::exactly_once ? "exactly-once" : "at-least-once";
+  facts.memory = options.memory;
+  facts.standby = options.standby;
+  facts.started = clock.mono();
   KafkaOptions kafka;
   kafka.brokers = options.brokers;
   kafka.source = options.source;
   kafka.rules = member.rules;
-  kafka.owner = fmt::format("{}-{}-{:016x}", options.group, instance, random.u64());
-  kafka.client_id = fmt::format("tarry-relay-{}", instance);
+  kafka.owner = facts.owner;
+  kafka.client_id = fmt::format("tarry-relay-{}", facts.self.instance);
+  kafka.member_id = member_id_of(facts.self);
   kafka.properties = options.properties;
   kafka.has_sender = options.delivery == Delivery::at_least_once;
   auto cluster = KafkaCluster::open(kafka);
   if (!cluster) return std::unexpected(cluster.error());
   relay->cluster_ = std::move(*cluster);
+  facts.cluster_id = relay->cluster_->cluster_id();
   const auto sources = relay->cluster_->sources();
   if (!sources) return std::unexpected(sources.error());
   relay->has_sources_ = !sources->empty();
   if (sources->empty())
     log_warn("relay", "no topic matches --source {} yet; the relay waits for one", options.source);
   relay->member_ = std::make_unique<Member>(*relay->cluster_, clock, member);
-  relay->admin_ =
-      std::make_unique<AdminServer>(std::move(*http), *relay->member_, clock,
-                                    AdminFacts{version, relay->cluster_->cluster_id(), instance,
-                                               kafka.owner, relay->data_.path(), relay->options_});
-  relay->admin_->start();
+  auto directory = KafkaDirectory::open(
+      {options.brokers, options.source, options.group, kafka.client_id, options.properties});
+  if (!directory) return std::unexpected(directory.error());
+  relay->directory_ = std::move(*directory);
+  if (const auto started = relay->admin_->start(*relay->member_, *relay->directory_, clock, random,
+                                                std::move(*key), std::move(facts));
+      !started)
+    return std::unexpected(started.error());
   return relay;
 }
 
@@ -69,6 +102,8 @@ void Relay::run(const std::function<bool()>& is_over, const std::function<void()
     was_ready = true;
     ready();
   }
+  member_->refuse_orders("the member stops");
+  admin_->stop();
   cluster_->leave();
 }
 

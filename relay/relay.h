@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "relay/admin_server.h"
 #include "relay/kafka_cluster.h"
+#include "relay/kafka_directory.h"
 #include "relay/member.h"
 #include "relay/options.h"
 
@@ -41,7 +42,8 @@ class Relay {
   DataDirectory data_;
   std::unique_ptr<KafkaCluster> cluster_;
   std::unique_ptr<Member> member_;
-  std::unique_ptr<AdminServer> admin_;  // Reads the member, so it goes first.
+  std::unique_ptr<KafkaDirectory> directory_;
+  std::unique_ptr<AdminServer> admin_;  // Uses the others, so it goes first.
   bool has_sources_ = false;            // When it was opened.
 };
 

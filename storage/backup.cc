@@ -23,6 +23,7 @@
 #include "storage/journal_format.h"
 #include "storage/journal_recovery.h"
 #include "storage/rocks.h"
+#include "storage/segment.h"
 
 namespace tarry::storage {
 namespace {
@@ -42,8 +43,6 @@ constexpr std::uint64_t space_beside_files = 16 << 20;
 
 // Retention may take all that was listed.
 constexpr int times_to_list = 5;
-
-constexpr std::string_view metadata_name = "partition.metadata";
 
 std::unexpected<Error> backup_error(const std::string& path, std::string_view call, int error) {
   const auto code = error == ENOSPC || error == EDQUOT                      ? Errc::no_space
@@ -406,7 +405,7 @@ Result<> Backup::hold_directory(const std::string& name) {
     const auto base_of = [](const std::string& file) { return file.substr(0, file.find('.')); };
     for (const auto& file : *names) {
       const bool in_log = belongs_to_log(file);
-      if (!in_log && file != metadata_name && file != "start-offset") continue;
+      if (!in_log && file != partition_metadata_name && file != start_offset_name) continue;
       any_listed |= in_log;
       if (in_log && gone && base_of(file) <= *gone) continue;
       const auto held_it = hold(file);
@@ -419,7 +418,7 @@ Result<> Backup::hold_directory(const std::string& name) {
     if (!any_listed || std::ranges::any_of(held.files, belongs_to_log, &Held::name)) break;
   }
   // Without it the topic is being deleted, or nothing was written yet.
-  if (std::ranges::find(held.files, metadata_name, &Held::name) != held.files.end())
+  if (std::ranges::find(held.files, partition_metadata_name, &Held::name) != held.files.end())
     held_.push_back(std::move(held));
   return {};
 }

@@ -14,8 +14,6 @@ namespace tarry::storage {
 namespace {
 
 constexpr std::size_t small_file = 4096;
-constexpr std::string_view metadata_name = "partition.metadata";
-constexpr std::string_view start_name = "start-offset";
 
 std::string metadata_text(const TopicId& topic) {
   return fmt::format("version: 0\ntopic_id: {}\n", topic.text());
@@ -71,8 +69,8 @@ Result<FlushDone> Flush::run(bool sync) {
   const auto run_all = [&]() -> Result<> {
     if (start_) {
       const auto text = start_text(*start_);
-      if (auto noted =
-              replace_file(*disk_, fmt::format("{}/{}", directory_, start_name), as_bytes(text));
+      if (auto noted = replace_file(*disk_, fmt::format("{}/{}", directory_, start_offset_name),
+                                    as_bytes(text));
           !noted)
         return noted;
     }
@@ -146,8 +144,8 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
   bool has_metadata = false, has_start = false;
   if (entries) {
     for (const auto& entry : *entries) {
-      has_metadata = has_metadata || entry.name == metadata_name;
-      has_start = has_start || entry.name == start_name;
+      has_metadata = has_metadata || entry.name == partition_metadata_name;
+      has_start = has_start || entry.name == start_offset_name;
       if (const auto base = segment_base(entry.name)) bases.push_back(*base);
     }
     for (const auto& entry : *entries) {  // Files that a Removal had no time to unlink.
@@ -156,7 +154,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
         return std::unexpected(removed.error());
     }
   }
-  const auto metadata = fmt::format("{}/{}", path, metadata_name);
+  const auto metadata = fmt::format("{}/{}", path, partition_metadata_name);
   // The name of a directory does not identify a topic: it may belong to a deleted topic of the same
   // name.
   if (has_metadata) {
@@ -172,7 +170,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
   } else {
     return fail(Errc::corrupt,
                 fmt::format("{}: has segments, but no {} that says which topic they belong to",
-                            path, metadata_name));
+                            path, partition_metadata_name));
   }
 
   if (!bases.empty()) {
@@ -195,7 +193,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
   log.end_offset_ = log.active().next;
   log.start_offset_ = log.segments_.front().base;
   if (has_start) {
-    const auto start_path = fmt::format("{}/{}", path, start_name);
+    const auto start_path = fmt::format("{}/{}", path, start_offset_name);
     const auto text = read_value(disk, start_path, "start_offset");
     if (!text) return std::unexpected(text.error());
     Offset start = 0;

@@ -73,6 +73,9 @@ struct SegmentState {
 
 // "00000000000000001042" + suffix, in `directory`.
 std::string segment_path(std::string_view directory, Offset base, std::string_view suffix);
+// The other files of a partition's directory: the id of its topic, and its log start offset.
+inline constexpr std::string_view partition_metadata_name = "partition.metadata";
+inline constexpr std::string_view start_offset_name = "start-offset";
 // The base offset of "00000000000000001042.log"; empty for any other name.
 std::optional<Offset> segment_base(std::string_view name);
 

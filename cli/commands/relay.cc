@@ -64,6 +64,9 @@ int run(const RelayCommand& command) {
   if (!admin) return usage_error(fmt::format("--admin: {}", admin.error().message));
   options.admin_host = admin->host;
   std::from_chars(admin->port.data(), admin->port.data() + admin->port.size(), options.admin_port);
+  if (!options.advertise.empty())
+    if (const auto address = parse_host_port(options.advertise); !address)
+      return usage_error(fmt::format("--advertise: {}", address.error().message));
   for (const auto& property : options.properties)
     if (const auto checked = check_property(property); !checked)
       return usage_error(fmt::format("-X {}", checked.error().message));
@@ -106,6 +109,9 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "The topics whose records are delayed (default *.delayed)");
   add("--group", command->relay.group, "NAME",
       "The consumer group of all members; the state topics begin with its name (default relay)");
+  add("--standby", command->relay.standby, "N",
+      "How many other members keep a warm copy of each partition (default 0)")
+      ->check(CLI::Range(0, 100));
   add("--delivery", command->delivery, "exactly-once|at-least-once",
       "at-least-once is faster and may deliver a record twice (default exactly-once)");
   add("--deliver-to", command->relay.deliver_to, "GLOB",
@@ -124,6 +130,9 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "The most memory for pending records; above it no more are taken in (default 1GiB)");
   add("--admin", command->admin, "HOST:PORT",
       "The address of this member's admin over HTTP, port 0: a free port (default 127.0.0.1:8081)");
+  add("--advertise", command->relay.advertise, "HOST:PORT",
+      "The address under which the other members reach this one's admin (default: that of "
+      "--admin)");
   add_repeated(*app, "-X", command->relay.properties, "Sets a property of librdkafka, as SASL, TLS")
       ->option_text("KEY=VALUE")
       ->check(is_key_value);

@@ -38,6 +38,7 @@ struct Controls {
   bool tombstones_apart = false;      // They are written at once, not in the transaction.
   bool no_wait_for_state = false;     // A new owner does not wait for the last owner's transaction.
   bool no_reading_to_end = false;     // It delivers before it has read the source to its end.
+  bool standby_without_tail = false;  // Rows are read by the owner alone, and taken for read.
   bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
 };
 
@@ -294,8 +295,11 @@ class ModelCluster : public Cluster {
     begun.offsets = transaction.offsets;
     begun.owner = owner_;
     interruption_();
+    Transacted done;
     for (const auto& record : transaction.records) {
       const KafkaModel::Log log{record.topic, record.partition.value_or(0)};
+      if (record.wants_place)
+        done.placed.push_back({{record.source, record.offset}, kafka_.end_of(log)});
       const bool is_apart =
           kafka_.controls.tombstones_apart && record.kind == Outgoing::Kind::row && !record.value;
       kafka_.append(log, record, is_apart ? -1 : id, polled_at_);
@@ -307,7 +311,7 @@ class ModelCluster : public Cluster {
       return lost(Outcome::unknown, "fenced");
     if (chance_(3)) {
       kafka_.decide(id, State::aborted);
-      if (kafka_.controls.memory_before_commit) return {};
+      if (kafka_.controls.memory_before_commit) return done;
       return lost(Outcome::aborted, "a failure");
     }
     if (chance_(2)) return lost(Outcome::unknown, "no answer, and it was not prepared");
@@ -315,7 +319,7 @@ class ModelCluster : public Cluster {
     if (chance_(2)) return lost(Outcome::unknown, "no answer, and it was prepared");
     interruption_();
     if (state() == State::prepared && chance_(70)) kafka_.decide(id, State::committed);
-    return {};
+    return done;
   }
   Transacted send(std::span<const Outgoing> records) override {
     for (const auto& record : records)
@@ -387,7 +391,8 @@ class ModelCluster : public Cluster {
       const Offset end = kafka_.stable_end(log);
       for (auto entry = kafka_.first_from(log, position);
            entry != kafka_.logs[log].end() && entry->offset < end; ++entry) {
-        if (kafka_.is_committed(*entry)) {
+        const bool is_ours = positions_.contains(source);
+        if (kafka_.is_committed(*entry) && (is_ours || !kafka_.controls.standby_without_tail)) {
           const auto& key = *entry->record.key;
           polled.rows.push_back({source, std::string(key.begin(), key.end()), entry->record.value});
         }

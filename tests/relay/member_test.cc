@@ -41,6 +41,12 @@ class RefusingCluster final : public ModelCluster {
   }
 
   Transacted transact(const Transaction& transaction) override {
+    if (refuses_all) {
+      Transacted done;
+      done.outcome = Outcome::aborted;
+      done.error = "refused";
+      return done;
+    }
     if (std::exchange(first_is_careful, false)) {
       is_careful = true;
       Transacted done;
@@ -66,6 +72,7 @@ class RefusingCluster final : public ModelCluster {
   }
 
   std::string too_large;  // This value.
+  bool refuses_all = false;
   bool first_is_careful = false, is_careful = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets;
@@ -115,6 +122,24 @@ class OneMember {
     }
     return text;
   }
+
+  // Gives an order and takes steps until it is told.
+  std::string order(const Source& source, Order with) {
+    std::string text;
+    const auto told = [&](const OrderTold& answer) {
+      text = !answer                                             ? answer.error().message
+             : answer->outcome == delay::ControlOutcome::done    ? "done"
+             : answer->outcome == delay::ControlOutcome::unknown ? "unknown"
+                                                                 : "already delivered";
+      offset = answer ? answer->offset : -1;
+    };
+    std::vector<Ordered> orders;
+    orders.push_back({source, std::move(with), clock.mono() + milliseconds(5'000), told});
+    member.give(std::move(orders));
+    for (int i = 0; i < 500 && text.empty(); ++i) step();
+    return text;
+  }
+  Offset offset = -1;  // Of the last order to deliver.
 
   class SteppedClock final : public Clock {
    public:
@@ -223,11 +248,10 @@ TEST_CASE("pages of pending records show each once, in due order, across partiti
   for (int i = 0; i < 10; ++i)  // Pairs of one due time, in both partitions.
     one.send({"o.delayed", i % 2}, std::to_string(i), {{"x-delay", std::to_string(90 - i / 4)}});
   one.steps(2);
-  const auto all = [](const Source&, Offset, const Pending&) { return true; };
   std::vector<PendingPlace> seen;
   std::optional<PendingPlace> after;
   do {
-    const auto page = one.member.pending(all, after, 3);
+    const auto page = one.member.pending({}, after, 3);
     for (const auto& each : page.records)
       seen.push_back({each.record.due, each.source, each.offset});
     after = page.next;
@@ -243,12 +267,10 @@ TEST_CASE("a page ends with large records, or when few of them are wanted, and t
   for (int i = 0; i < 3; ++i)
     one.send({"o.delayed", 0}, std::string(9u << 20, 'x'), {{"x-delay", "1h"}});
   one.steps(10);
-  const auto page = one.member.pending([](const Source&, Offset, const Pending&) { return true; },
-                                       std::nullopt, 100);
+  const auto page = one.member.pending({}, std::nullopt, 100);
   CHECK(page.records.size() == 2);
   REQUIRE(page.next.has_value());
-  CHECK(one.member.pending([](const Source&, Offset, const Pending&) { return true; }, page.next, 9)
-            .records.size() == 1);
+  CHECK(one.member.pending({}, page.next, 9).records.size() == 1);
 }
 
 TEST_CASE("a record that no topic takes leaves its error in NAME.invalid and stops nothing") {
@@ -300,6 +322,94 @@ TEST_CASE("a transaction is bounded in bytes, however many partitions have large
   one.steps(10);
   CHECK(one.cluster.largest_bytes < (10u << 20));
   CHECK(one.in("o").size() > (27u << 20));
+}
+
+TEST_CASE("an order cancels, moves and delivers the pending record of an id or a handle") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(10);
+  one.send(source, "a", {{"x-delay", "1h"}, {"x-schedule-id", "ia"}});
+  one.send(source, "b", {{"x-delay", "1h"}});
+  one.send(source, "c", {{"x-delay", "1h"}, {"x-schedule-id", "ic"}});
+  CHECK(one.order(source, {Order::Kind::cancel, "ia"}) == "done");
+  CHECK(one.order(source, {Order::Kind::cancel, "ia"}) == "unknown");
+  CHECK(one.order(source, {Order::Kind::deliver, handle_of(source, 1)}) == "done");
+  CHECK(one.offset == 0);
+  CHECK(one.order(source, {Order::Kind::deliver, handle_of(source, 1)}) == "unknown");
+  CHECK(one.in("o") == "b");
+  CHECK(one.order(source, {Order::Kind::move, "ic", milliseconds(-3'599'000)}) == "done");
+  one.steps(100);
+  CHECK(one.in("o") == "b c");
+  CHECK(one.order(source, {Order::Kind::cancel, "ic"}) == "already delivered");
+  one.kafka.now += std::chrono::hours(2);
+  CHECK(one.order(source, {Order::Kind::cancel, "ic"}) == "unknown");
+}
+
+TEST_CASE("an order sees what was acknowledged before it") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(10);
+  // More than one poll takes.
+  for (int i = 0; i < 100; ++i) one.send(source, std::to_string(i));
+  one.send(source, "x", {{"x-delay", "1h"}, {"x-schedule-id", "ix"}});
+  CHECK(one.order(source, {Order::Kind::cancel, "ix"}) == "done");
+}
+
+TEST_CASE("an order for a record that would expire first is refused and changes nothing") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(10);
+  const auto expires = to_ms(one.kafka.now) + 7'200'000;
+  one.send(source, "x",
+           {{"x-delay", "1h"}, {"x-schedule-id", "ix"}, {"x-expire-at", std::to_string(expires)}});
+  CHECK(one.order(source, {Order::Kind::move, "ix", milliseconds(3'600'001)}).contains("expires"));
+  CHECK(one.order(source, {Order::Kind::move, "ix", milliseconds(60'000)}) == "done");
+}
+
+TEST_CASE(
+    "an order for a partition that is not owned names it, and none is taken by a member that "
+    "stops") {
+  OneMember one;
+  one.steps(10);
+  CHECK(one.order({"o.delayed", 7}, {Order::Kind::cancel, "a"}).contains("not owned"));
+  one.cluster.refuses_all = true;
+  std::string told;
+  std::vector<Ordered> orders;
+  orders.push_back({{"o.delayed", 0},
+                    {Order::Kind::cancel, "a"},
+                    one.clock.mono() + milliseconds(60'000),
+                    [&](const OrderTold& answer) { told = answer.error().message; }});
+  one.member.give(std::move(orders));
+  one.steps(5);
+  CHECK(told == "");  // The transaction that would fence it is refused.
+  one.member.refuse_orders("the member stops");
+  CHECK(told == "the member stops");
+}
+
+TEST_CASE("pending records are counted by the minute, from and to any moment") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
+  one.steps(10);
+  const auto base = std::chrono::floor<std::chrono::hours>(one.kafka.now) + std::chrono::hours(5);
+  for (int i = 0; i < 600; ++i)  // One each second, for ten minutes.
+    one.send({"o.delayed", i % 2}, "x",
+             {{"x-deliver-at", std::to_string(to_ms(base) + i * 1'000)}});
+  one.steps(200);
+  using std::chrono::minutes;
+  using std::chrono::seconds;
+  const auto by_minute = one.member.count({}, minutes(1));
+  CHECK(by_minute.total == 600);
+  REQUIRE(by_minute.counts.size() == 10);
+  for (const auto& [from, count] : by_minute.counts) CHECK(count == 60);
+  CHECK(one.member.count({}, minutes(60)).counts.size() == 1);
+  PendingQuery some;
+  some.from = base + seconds(30);
+  some.until = base + minutes(2) + seconds(10);
+  CHECK(one.member.count(some, minutes(1)).total == 100);
+  CHECK(one.member.count(some, minutes(1)).counts.at(base + minutes(2)) == 10);
+  some.until = base + seconds(45);
+  CHECK(one.member.count(some, minutes(1)).total == 15);
+  some.partition = 1;
+  CHECK(one.member.count(some, minutes(1)).total == 7);
 }
 
 }  // namespace tarry::relay

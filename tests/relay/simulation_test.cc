@@ -59,6 +59,8 @@ class Simulation {
     for (std::size_t i = 0; i < places_.size(); ++i) start(i);
     for (int i = 0; i < 250; ++i) {
       if (chance(40)) produce();
+      if (chance(15)) order();
+      if (chance(3)) warm();
       disturb();
       turn();
     }
@@ -83,6 +85,8 @@ class Simulation {
     WallTime sent{};
     std::optional<WallTime> ended{};  // A cancellation or replacement was acknowledged.
     bool is_invalid = false;
+    std::string id{};
+    bool is_cancelled = false, is_delivered_by_order = false;  // By an order that was told so.
   };
   struct Place {
     std::unique_ptr<ModelCluster> cluster;
@@ -134,6 +138,16 @@ class Simulation {
     }
     places_[at].stands_until = kafka_.now;
     --depth_;
+  }
+
+  // Any copies may be wanted of any member: what it owns is none.
+  void warm() {
+    const Place& place = places_[below(static_cast<std::uint32_t>(places_.size()))];
+    if (!place.member || place.is_inside) return;
+    std::vector<Source> wanted;
+    for (PartitionIndex i = 0; i < partitions; ++i)
+      if (chance(70)) wanted.push_back({"o.delayed", i});
+    place.member->keep_warm(std::move(wanted));
   }
 
   void disturb() {
@@ -204,6 +218,7 @@ class Simulation {
     record.timestamp = kafka_.now;
     kafka_.append({source.topic, source.partition}, std::move(record), -1);
     if (kind == 1 || (kind > 2 && has_id)) {
+      sent.id = kind == 1 ? "" : id;
       auto& pending = by_id_[{source, id}];
       if (pending) sent_[*pending].ended = kafka_.now;
       pending.reset();
@@ -211,6 +226,64 @@ class Simulation {
     }
     if (kind == 1) sent.ended = from_ms(0);  // Is itself never delivered.
     sent_.push_back(sent);
+  }
+
+  // An operator cancels or delivers a record by its id, at any member.
+  void order() {
+    const Source source{"o.delayed", static_cast<PartitionIndex>(below(partitions))};
+    const std::string id = "i" + std::to_string(below(6));
+    const auto& pending = by_id_[{source, id}];
+    const Place& place = places_[below(static_cast<std::uint32_t>(places_.size()))];
+    if (!pending || !place.member || place.is_inside) return;
+    const bool cancels = chance(70);
+    ++unsure_[{source, id}];  // Until it is told, which a crash prevents.
+    const auto told = [this, which = *pending, cancels, source, id](const OrderTold& answer) {
+      if (!answer && answer.error().code != Errc::not_found) return;
+      if (--unsure_[{source, id}] > 0 || !answer) return;
+      auto& known = by_id_[{source, id}];
+      if (answer->outcome != delay::ControlOutcome::done) {
+        const bool is_gone = sent_[which].ended || is_delivered(source, which);
+        if (known == which && !is_gone) wrong_ = fmt::format("{} is said to be gone", which);
+        return;
+      }
+      if (cancels && known == which) {
+        sent_[which].is_cancelled = true;
+        known.reset();
+      } else if (cancels) {
+        ++unsure_[{source, id}];  // It may have been this one or a later one.
+      } else {
+        const auto& log = kafka_.logs[{"o", source.partition}];
+        const auto entry = std::ranges::find(log, answer->offset, &ModelEntry::offset);
+        if (entry == log.end()) {
+          wrong_ = "an order says a wrong offset";
+          return;
+        }
+        const std::size_t delivered = number_of(*entry);
+        sent_[delivered].is_delivered_by_order = true;
+        if (known == delivered) known.reset();
+      }
+    };
+    std::vector<Ordered> orders;
+    orders.push_back({source,
+                      {cancels ? Order::Kind::cancel : Order::Kind::deliver, id},
+                      clock_.mono() + 2s,
+                      told});
+    place.member->give(std::move(orders));
+  }
+  bool is_delivered(const Source& source, std::size_t which) {
+    return std::ranges::any_of(kafka_.logs[{"o", source.partition}], [&](const ModelEntry& entry) {
+      const auto state =
+          entry.transaction < 0
+              ? KafkaModel::State::committed
+              : kafka_.transactions[static_cast<std::size_t>(entry.transaction)].state;
+      return number_of(entry) == which &&
+             (state == KafkaModel::State::committed || state == KafkaModel::State::prepared);
+    });
+  }
+  // Nobody knows what an order has done to it, or it was delivered at once.
+  bool is_exempt(const Sent& sent) const {
+    const auto unsure = unsure_.find({sent.source, sent.id});
+    return sent.is_delivered_by_order || (unsure != unsure_.end() && unsure->second > 0);
   }
 
   bool is_over() {
@@ -229,6 +302,7 @@ class Simulation {
   }
 
   std::string verdict() {
+    if (!wrong_.empty()) return wrong_;
     if (!is_over()) return "the members do not come to an end";
     std::map<std::size_t, int> delivered, invalid;
     for (const auto& [log, entries] : kafka_.logs) {
@@ -243,10 +317,12 @@ class Simulation {
         if (!is_target) continue;
         if (entry.transaction >= 0 &&
             kafka_.transactions[static_cast<std::size_t>(entry.transaction)].decided <
-                sent_[which].due)
+                sent_[which].due &&
+            !is_exempt(sent_[which]))
           return fmt::format("{} is early", which);
         for (const auto* earlier : before) {
           const std::size_t other = number_of(*earlier);
+          if (is_exempt(sent_[which]) || is_exempt(sent_[other])) continue;
           if (std::pair(sent_[which].due, which) < std::pair(sent_[other].due, other) &&
               sent_[which].sent < earlier->polled)
             return fmt::format("{} is delivered behind {}", which, other);
@@ -258,6 +334,11 @@ class Simulation {
       const Sent& sent = sent_[i];
       const int times = delivered[i];
       if (times > 1 || invalid[i] > 1) return fmt::format("{} is there twice", i);
+      if (sent.is_cancelled && times > 0)
+        return fmt::format("{} is delivered though an order has cancelled it", i);
+      if (sent.is_cancelled || (is_exempt(sent) && !sent.is_delivered_by_order)) continue;
+      if (sent.is_delivered_by_order && times != 1) return fmt::format("{} is lost", i);
+      if (sent.is_delivered_by_order) continue;
       if (sent.is_invalid != (invalid[i] == 1)) return fmt::format("{} is in the wrong topic", i);
       if (sent.ended && *sent.ended < sent.due && times > 0)
         return fmt::format("{} is delivered though it was cancelled before it was due", i);
@@ -277,6 +358,8 @@ class Simulation {
   std::array<Place, 3> places_;
   std::vector<std::pair<int, WallTime>> dead_;  // Incarnations, and when the group expels them.
   std::vector<Sent> sent_;
+  std::map<std::pair<Source, std::string>, int> unsure_;  // Orders whose outcome nobody knows.
+  std::string wrong_;
   std::map<std::pair<Source, std::string>, std::optional<std::size_t>> by_id_;
   int incarnations_ = 0;
   int depth_ = 0;
@@ -333,6 +416,10 @@ TEST_CASE("the simulation notices an owner that does not wait for the last owner
 TEST_CASE("the simulation notices an owner that delivers before it has read the source") {
   const Quiet quiet;
   CHECK(is_noticed({.no_reading_to_end = true}, 3));
+}
+TEST_CASE("the simulation notices a warm copy that has not followed its partition") {
+  const Quiet quiet;
+  CHECK(is_noticed({.standby_without_tail = true}, 1));
 }
 TEST_CASE("the simulation notices a memory that changes before the commit") {
   const Quiet quiet;

@@ -1,0 +1,42 @@
+#pragma once
+
+// What the admin of a relay's member shows, as JSON.  Only for .cc files (base/json.h).
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "relay/directory.h"
+#include "relay/member.h"
+
+namespace tarry::relay {
+
+struct MemberFacts {
+  std::string version, cluster_id, data;
+  std::string owner;  // The front of its transactional ids.
+  Peer self;
+  std::string group, delivery;
+  std::size_t memory = 0;
+  std::size_t standby = 0;  // --standby
+  MonoTime started{};
+};
+
+Json ms_json(std::optional<WallTime> time);
+Json record_json(const PendingShown& shown, bool has_value);
+std::string state_of(const MemberStatus& status, bool is_ready);
+// The answer to /status, as far as this member knows it.
+Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_ready, WallTime now,
+                 MonoTime mono);
+// Adds what another member has answered to /status.
+void add_status(Json& to, const Peer& peer, const Json& from);
+
+// The partitions whose pending records this member knows.
+Json covers_json(const MemberStatus& status);
+
+// A place in the order of pending records, for `after`.
+std::string place_text(const PendingPlace& place);
+std::optional<PendingPlace> parse_place(std::string_view text);
+
+}  // namespace tarry::relay

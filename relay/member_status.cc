@@ -1,0 +1,56 @@
+// The figures of a member (base/metrics.h).
+
+#include <algorithm>
+
+#include "relay/member.h"
+
+namespace tarry::relay {
+
+std::size_t MemberStatus::pending() const {
+  std::size_t all = 0;
+  for (const auto& each : partitions) all += each.pending;
+  return all;
+}
+
+std::optional<WallTime> MemberStatus::next_due() const {
+  std::optional<WallTime> next;
+  for (const auto& each : partitions)
+    if (each.next_due) next = next ? std::min(*next, *each.next_due) : *each.next_due;
+  return next;
+}
+
+void MemberStatus::report_member(MetricSink& sink) const {
+  sink.gauge({"tarry_relay_owned", "Source partitions that this member owns."}, owned);
+  sink.gauge({"tarry_relay_standby", "Source partitions of others that this member keeps warm."},
+             standby);
+  sink.gauge({"tarry_relay_pending_bytes", "Memory of pending records."}, pending_bytes);
+  sink.gauge({"tarry_relay_standby_bytes", "Memory of the warm copies."}, standby_bytes);
+  sink.counter({"tarry_relay_transactions_total", "Transactions that were committed."},
+               transactions);
+  sink.counter({"tarry_relay_aborted_total", "Transactions that failed and were repeated."},
+               aborted);
+  sink.counter({"tarry_relay_renewed_total", "How often producers were made anew."}, renewed);
+  sink.counter({"tarry_relay_damaged_rows_total", "Rows of state topics that make no sense."},
+               damaged_rows);
+}
+
+void MemberStatus::report_delayed(MetricSink& sink) const {
+  sink.gauge({"tarry_relay_pending", "Pending records."}, pending());
+  sink.gauge({"tarry_relay_next_due_seconds", "When the next pending record is due.", "next_due"},
+             next_due());
+  sink.counter({"tarry_relay_taken_total", "Records taken from sources."}, counts.taken);
+  sink.counter({"tarry_relay_delivered_total", "Records delivered to their targets."},
+               counts.delivered);
+  sink.counter({"tarry_relay_early_total", "Records delivered before they were due."}, early);
+  sink.counter({"tarry_relay_cancelled_total", "Pending records that were cancelled."},
+               counts.cancelled);
+  sink.counter({"tarry_relay_replaced_total", "Pending records that were replaced."},
+               counts.replaced);
+  sink.counter({"tarry_relay_expired_total", "Records that expired before they were due."},
+               counts.expired);
+  sink.counter({"tarry_relay_invalid_total", "Records that went to NAME.invalid."}, counts.invalid);
+  sink.histogram({"tarry_relay_lag_seconds", "From the due time to the commit.", "lag_ms"}, lag,
+                 TimeUnit::milliseconds);
+}
+
+}  // namespace tarry::relay

@@ -1,0 +1,28 @@
+#pragma once
+
+// Order: what an operator wants to become of one pending record, by a request and not by a record.
+
+#include <string>
+#include <utility>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "delay/controlled.h"
+#include "relay/cluster.h"
+
+namespace tarry::relay {
+
+struct Order {
+  // look: changes nothing, and is told when all that was acknowledged before it is there to be
+  // seen.
+  enum class Kind { cancel, move, deliver, look };
+
+  Kind kind = Kind::cancel;
+  std::string name{};   // Its id, or its handle.
+  delay::NewDue due{};  // Of a move.
+};
+
+// The answer to an order.  Errc::invalid: the record is there, and does not allow it.
+using OrderTold = Result<delay::Controlled>;
+
+}  // namespace tarry::relay

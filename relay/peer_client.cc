@@ -1,0 +1,65 @@
+#include "relay/peer_client.h"
+
+#include <utility>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+
+namespace tarry::relay {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+
+// A page has 16 MiB of records, which are larger as JSON.
+constexpr std::uint64_t max_peer_answer = 256u << 20;
+
+}  // namespace
+
+asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
+  boost::system::error_code error;
+  const auto failed = [&] { return fail(Errc::io, error.message()); };
+  const auto executor = co_await asio::this_coro::executor;
+  const auto colon = asked.address.rfind(':');
+  std::string host = asked.address.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const std::string port = colon == std::string::npos ? "" : asked.address.substr(colon + 1);
+  tcp::resolver resolver(executor);
+  const auto found =
+      co_await resolver.async_resolve(host, port, asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return failed();
+  beast::tcp_stream stream(executor);
+  stream.expires_after(asked.timeout);
+  co_await stream.async_connect(found, asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return failed();
+  http::request<http::string_body> request;
+  request.method_string(asked.method);
+  request.target(asked.target);
+  request.version(11);
+  request.set(http::field::host, asked.address);
+  request.set(http::field::authorization, asked.authorization);
+  request.set(http::field::connection, "close");
+  request.body() = std::move(asked.body);
+  request.prepare_payload();
+  co_await http::async_write(stream, request, asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return failed();
+  beast::flat_buffer buffer;
+  http::response_parser<http::string_body> parser;
+  parser.body_limit(max_peer_answer);
+  co_await http::async_read(stream, buffer, parser,
+                            asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return failed();
+  PeerAnswer answer;
+  answer.status = parser.get().result_int();
+  answer.body = std::move(parser.get().body());
+  co_return answer;
+}
+
+}  // namespace tarry::relay

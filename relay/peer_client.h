@@ -1,0 +1,29 @@
+#pragma once
+
+// Asks the admin of another member.
+
+#include <chrono>
+#include <string>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "base/result.h"
+
+namespace tarry::relay {
+
+struct PeerAsked {
+  std::string address;  // HOST:PORT
+  std::string method, target, body;
+  std::string authorization;
+  std::chrono::milliseconds timeout{};
+};
+
+struct PeerAnswer {
+  unsigned status = 0;
+  std::string body;
+};
+
+// One connection for one request.  The error says what is wrong, without the address.
+boost::asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked);
+
+}  // namespace tarry::relay

@@ -1,0 +1,66 @@
+#pragma once
+
+// PeerKey: by it the members of a relay know each other.  Each has one of its own, new in each
+// incarnation; the group's coordinator tells the public part, because it stands in the member's
+// client id (relay/directory.h).
+//
+//   Authorization: Tarry-Peer KEY TIME NONCE SIGNATURE      Ed25519, all but the time in
+//   hexadecimal
+//
+// What is signed names the method, the target, the body and the address that it is meant for, so it
+// is good for that one request; a nonce is taken once, and within max_age.  Whoever may join the
+// group may ask its members for what an operator may ask; nobody else can.
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+struct evp_pkey_st;
+
+namespace tarry::relay {
+
+struct PeerRequest {
+  std::string_view method, target, body;
+  std::string_view address;  // Of the member that is asked.
+};
+
+class PeerKey {
+ public:
+  static Result<PeerKey> make();
+  PeerKey(PeerKey&&) noexcept;
+  ~PeerKey();
+
+  const std::string& public_part() const { return public_; }
+  // The value of Authorization.  `nonce`: hexadecimal, for once.
+  std::string sign(const PeerRequest& request, WallTime now, std::string_view nonce) const;
+
+ private:
+  PeerKey() = default;
+
+  evp_pkey_st* key_ = nullptr;
+  std::string public_;
+};
+
+// On one thread.
+class PeerChecks {
+ public:
+  static constexpr std::chrono::seconds max_age{60};
+  static constexpr std::size_t max_nonces = 100'000;
+
+  // The key that has signed the request, with everything else right about it; empty: none.
+  std::string signer(std::string_view authorization, const PeerRequest& request, WallTime now);
+
+ private:
+  std::set<std::string, std::less<>> nonces_;
+  std::deque<std::pair<WallTime, std::string>> by_age_;
+};
+
+}  // namespace tarry::relay

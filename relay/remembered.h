@@ -1,0 +1,56 @@
+#pragma once
+
+// Remembered: the ids that were delivered lately, for the answer `already_delivered`.
+//
+// Invariant: at most max_ids, each for at most max_age; the oldest go first.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace tarry::relay {
+
+class Remembered {
+ public:
+  static constexpr std::size_t max_ids = 20'000;
+  static constexpr std::chrono::hours max_age{1};
+
+  void add(const std::string& id, WallTime at) {
+    latest_[id] = ++last_;
+    by_age_.push_back({at, id, last_});
+    while (by_age_.size() > max_ids || by_age_.front().at + max_age < at) {
+      const auto& oldest = by_age_.front();
+      // It may have been added again since.
+      if (const auto found = latest_.find(oldest.id);
+          found != latest_.end() && found->second == oldest.number)
+        latest_.erase(found);
+      by_age_.pop_front();
+    }
+  }
+  // Another record has the id now.
+  void forget(const std::string& id) { latest_.erase(id); }
+  bool knows(const std::string& id, WallTime now) const {
+    const auto found = latest_.find(id);
+    if (found == latest_.end()) return false;
+    return by_age_[found->second - by_age_.front().number].at + max_age >= now;
+  }
+
+ private:
+  struct Delivered {
+    WallTime at;
+    std::string id;
+    std::uint64_t number;  // Without gaps from the first of by_age_ on.
+  };
+
+  std::deque<Delivered> by_age_;
+  std::unordered_map<std::string, std::uint64_t> latest_;
+  std::uint64_t last_ = 0;
+};
+
+}  // namespace tarry::relay
