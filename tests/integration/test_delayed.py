@@ -2,7 +2,9 @@
 
 import base64
 import datetime
+import http.client
 import json
+import pathlib
 import urllib.parse
 
 import compression
@@ -710,3 +712,34 @@ def _(ctx):
         assert sorted(values(client.consume(topic, 12))) == sorted(["plain", "tried again"] + [str(i) for i in range(10)])
     told = broker.get(f"/topics/{topic}")["refused_batches"]
     assert told["total"] >= 2 and told["last"]["reason"] == "delay_max_pending", told
+
+
+@case("over HTTP a damaged blob is an error that names the database, counts are told, and a look-up that needs it ends the broker with the reason")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        due = int(now_ms()) + 5 * HOUR
+        for n in range(50):
+            client.produce(topic, [wire.record(f"{n:05}" * 200, x_deliver_at=due + n, x_schedule_id=f"id-{n}")])
+    broker.stop()
+    blob, = pathlib.Path(broker.data).glob("db/pending/*.blob")
+    data = bytearray(blob.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    blob.write_bytes(data)
+    broker.start()
+    status, said = broker.http("GET", f"/delayed?topic={topic}")
+    assert status == 500 and "db/pending is damaged" in said["error"] and "restore" in said["error"], (status, said)
+    assert broker.get(f"/delayed/count?by=hour&topic={topic}")["total"] == 50
+    with broker.client() as client:
+        client.produce(topic, [wire.record("sooner", x_delay="100ms")])
+        assert client.consume(topic, 1)[0].value == b"sooner"
+    try:
+        status, said = broker.http("GET", f"/delayed/{topic}/id-7")
+    except (http.client.HTTPException, OSError):
+        pass  # It ended before it answered.
+    else:
+        assert status >= 500, (status, said)
+    assert broker.process.wait(10) != 0
+    assert "db/pending is damaged" in broker.log() and "the broker ends at once" in broker.log(), broker.log()[-1000:]
+    broker.kill()
