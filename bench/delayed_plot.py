@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draws how soon the records of a burst can be fetched, and how much memory pending records take.
 
-    bench/delayed_plot.py measure --binary build/release/tarry > tarry.json
-    bench/delayed_plot.py draw --svg docs/delayed_bench.svg tarry.json [OTHER.json...]
+    bench/delayed_plot.py measure --binary build/release/tarry > OURS
+    bench/delayed_plot.py draw --svg docs/delayed_bench.svg OURS [OTHERS...]
 
 `measure` starts a broker of its own, gives it `--burst` records that are due in one millisecond and looks
 every millisecond how many can be fetched; then it fills a topic with `--fill` records that are due within
@@ -91,7 +91,7 @@ class Panel:
     """Lines on logarithmic scales."""
 
     def __init__(self, top, title, x_title, lines):
-        self.out, self.top, self.lines = [], top, lines
+        self.out, self.top, self.lines, self.named = [], top, lines, []
         xs = [x for _, points in lines for x, _ in points]
         ys = [y for _, points in lines for _, y in points]
         self.x = (math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs))))
@@ -127,6 +127,9 @@ class Panel:
             self.out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
             self.out += ['<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>' % (*self.at(x, y), colour) for x, y in points if len(points) < 20]
             end = self.at(*points[-1])
+            while any(abs(end[0] - x) < 120 and abs(end[1] - y) < 14 for x, y in self.named):
+                end = (end[0], end[1] + 14)
+            self.named.append(end)
             self.text(end[0] + 8, end[1] + 4, name, colour=colour, weight=600 if number == 0 else 400)
 
 
