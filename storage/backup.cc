@@ -43,7 +43,7 @@ constexpr std::uint64_t space_beside_files = 16 << 20;
 // Retention may take all that was listed.
 constexpr int times_to_list = 5;
 
-constexpr std::string_view metadata_name = "partition.metadata";
+constexpr std::string_view topic_file_name = "partition.metadata";
 
 std::unexpected<Error> backup_error(const std::string& path, std::string_view call, int error) {
   const auto code = error == ENOSPC || error == EDQUOT                      ? Errc::no_space
@@ -126,7 +126,7 @@ bool belongs_to_log(std::string_view name) {
 }
 
 // Either is the other or lies in it.
-bool overlap(const std::string& a, const std::string& b) {
+bool are_nested(const std::string& a, const std::string& b) {
   return a == b || a.starts_with(b + "/") || b.starts_with(a + "/") || a == "/" || b == "/";
 }
 
@@ -238,7 +238,7 @@ Result<std::unique_ptr<Backup>> Backup::begin(Disk& disk, BackupSource source, s
   if (target.size() > 1 && target.ends_with('/')) target.pop_back();
   const auto real = fs::weakly_canonical(target, failed).string();
   for (const auto& own : {source.data, source.logs}) {
-    if (!failed && overlap(real, fs::weakly_canonical(own, failed).string()))
+    if (!failed && are_nested(real, fs::weakly_canonical(own, failed).string()))
       return fail(Errc::invalid, fmt::format("the directory {} is, holds or is in {}, which is the "
                                              "broker's own; choose one beside it",
                                              target, own));
@@ -406,7 +406,7 @@ Result<> Backup::hold_directory(const std::string& name) {
     const auto base_of = [](const std::string& file) { return file.substr(0, file.find('.')); };
     for (const auto& file : *names) {
       const bool in_log = belongs_to_log(file);
-      if (!in_log && file != metadata_name && file != "start-offset") continue;
+      if (!in_log && file != topic_file_name && file != "start-offset") continue;
       any_listed |= in_log;
       if (in_log && gone && base_of(file) <= *gone) continue;
       const auto held_it = hold(file);
@@ -419,7 +419,7 @@ Result<> Backup::hold_directory(const std::string& name) {
     if (!any_listed || std::ranges::any_of(held.files, belongs_to_log, &Held::name)) break;
   }
   // Without it the topic is being deleted, or nothing was written yet.
-  if (std::ranges::find(held.files, metadata_name, &Held::name) != held.files.end())
+  if (std::ranges::find(held.files, topic_file_name, &Held::name) != held.files.end())
     held_.push_back(std::move(held));
   return {};
 }
