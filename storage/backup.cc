@@ -125,7 +125,7 @@ bool belongs_to_log(std::string_view name) {
 }
 
 // Either is the other or lies in it.
-bool overlap(const std::string& a, const std::string& b) {
+bool are_nested(const std::string& a, const std::string& b) {
   return a == b || a.starts_with(b + "/") || b.starts_with(a + "/") || a == "/" || b == "/";
 }
 
@@ -237,7 +237,7 @@ Result<std::unique_ptr<Backup>> Backup::begin(Disk& disk, BackupSource source, s
   if (target.size() > 1 && target.ends_with('/')) target.pop_back();
   const auto real = fs::weakly_canonical(target, failed).string();
   for (const auto& own : {source.data, source.logs}) {
-    if (!failed && overlap(real, fs::weakly_canonical(own, failed).string()))
+    if (!failed && are_nested(real, fs::weakly_canonical(own, failed).string()))
       return fail(Errc::invalid, fmt::format("the directory {} is, holds or is in {}, which is the "
                                              "broker's own; choose one beside it",
                                              target, own));

@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -598,3 +599,36 @@ def _(ctx):
         for each in (reader, writer):
             each.kill()
             each.wait()
+
+
+@case("dump index, journal and pending read what a broker has left, and go on behind damage")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    with broker.client() as client:
+        client.create_topic(topic)
+        for i in range(20):
+            client.produce(topic, [wire.record("v" * 1000)])
+        client.produce(topic, [wire.record("later", x_delay="1h", x_schedule_id=f"id-{i}") for i in range(3)])
+        topic_id = broker.get(f"/topics/{topic}")["id"]
+    broker.kill()
+    journals = sorted((broker.data / "journal").glob("*/*.journal"))
+    said = broker.cli("dump", "journal", *journals).stdout
+    for words in (f"TopicCreated topic: {topic_id} name: {topic}", f"LogAppended topic: {topic_id} partition: 0", "id: id-2 "):
+        assert words in said, f"{words} is not in {said[:2000]}"
+    broker.start()
+    assert broker.stop() == 0
+    assert sum(f"topic: {topic_id} partition: 0 id: id-" in line for line in broker.cli("dump", "pending", broker.data).stdout.splitlines()) == 3
+    rows = [json.loads(line) for line in broker.cli("dump", "pending", "--json", broker.data / "db/pending").stdout.splitlines()]
+    assert sorted(row["id"] for row in rows) == ["id-0", "id-1", "id-2"], rows
+    log = next((broker.data / "logs").glob("*/*.log"))
+    index = log.with_suffix(".index")
+    lines = broker.cli("dump", "index", index, log.with_suffix(".timeindex")).stdout.splitlines()
+    assert re.fullmatch(r"offset: \d+ position: \d+", lines[1]) and lines[-1].startswith("timestamp: "), lines
+    with open(index, "ab") as more:
+        more.write(b"half")
+    damaged = broker.cli("dump", "index", index, check=False)
+    assert damaged.returncode == 1 and "4 bytes at the end are no whole entry" in damaged.stderr, damaged.stderr
+    assert damaged.stdout.splitlines()[1] == lines[1]
+    nothing = broker.cli("dump", "pending", broker.directory, check=False)
+    assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1, nothing.stderr
+    broker.start()
