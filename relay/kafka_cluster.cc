@@ -127,6 +127,8 @@ bool may_be_source(const std::string& glob, const std::string& topic) {
 KafkaCluster::KafkaCluster(KafkaOptions options) : options_(std::move(options)) {}
 
 KafkaCluster::~KafkaCluster() {
+  // A client whose partitions are still read does not end.
+  for (auto& [source, topic] : reading_rows_) rd_kafka_consume_stop(topic.get(), source.partition);
   reading_rows_.clear();
   rows_.reset();
   polled_queue_.reset();

@@ -2,7 +2,7 @@
 """Kills, stops and restarts members of `tarry relay` on a real Kafka under load, and counts what consumers see.
 
 Usage: with_kafka.py --brokers 127.0.0.1:9092 [--binary build/release/tarry] [--members 3] [--rounds 10]
-                     [--rate 300] [--partitions 12] [--seed N] [--delivery exactly-once]
+                     [--rate 300] [--partitions 12] [--seed N] [--delivery exactly-once] [--standby N]
 
 Needs a Kafka that nobody else uses for this, and Debian's python3-confluent-kafka.  It makes topics of its
 own, whose names begin with soak-, and leaves them.  A round is one disturbance: kill -9, SIGSTOP for 1 to 12 s,
@@ -46,7 +46,7 @@ class Member:
         self.process = subprocess.Popen(
             [self.options.binary, "relay", "--brokers", self.options.brokers, "--source", self.source, "--group",
              self.group, "--data", str(self.data), "--admin", "127.0.0.1:0", "--delivery", self.options.delivery,
-             "--same-partition"], stdout=self.log, stderr=self.log)
+             "--standby", str(self.options.standby), "--same-partition"], stdout=self.log, stderr=self.log)
 
     def end(self, how):
         self.process.send_signal(how)
@@ -133,7 +133,7 @@ class Reader:
 
 def lag_text(name, reader, sender):
     lags = sorted((places[0][2] - max(places[0][3] / 1000, sender.records[value]["acked"] or 0)) * 1000
-                  for value, places in reader.seen.items() if value in sender.records)
+                  for value, places in list(reader.seen.items()) if value in sender.records)
     if not lags:
         return f"{name}: nothing came"
     at = lambda part: lags[min(len(lags) - 1, int(len(lags) * part))]
@@ -208,6 +208,7 @@ def main():
     parser.add_argument("--calm", type=float, default=10, help="seconds without a disturbance, first")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--delivery", default="exactly-once")
+    parser.add_argument("--standby", type=int, default=0)
     options = parser.parse_args()
     chance = random.Random(options.seed)
     name = f"soak-{int(now())}"
