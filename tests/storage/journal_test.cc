@@ -621,12 +621,12 @@ TEST_SUITE("journal") {
     rig.journal->keep_files(false);
     rig.settle();
     CHECK(names().size() < now.size());
-    fill(60);
+    fill(40);
     const auto used_again = names();
     CHECK_FALSE(std::ranges::includes(used_again, before));
     CHECK(used_again.size() <= rig.options.max_bytes / rig.options.file_bytes + 1);
     rig.stop();
-    CHECK(rig.recover()->size() == 60);
+    CHECK(rig.recover()->size() == 40);
   }
 
   TEST_CASE("records before the checkpoint are not given again") {
