@@ -160,7 +160,7 @@ struct Server::Parts {
   std::vector<std::unique_ptr<FrontEnd>> front_ends;
   std::unique_ptr<OpenConnections> connections;
   std::vector<Entrance> entrances;  // One a listener, in their order; constant once it runs.
-  std::unique_ptr<admin::AdminServer> admin;   // Null: off.
+  std::unique_ptr<admin::AdminServer> admin;  // Null: off.
   std::unique_ptr<TlsHandshakes> handshakes;  // Null: no listener has TLS.
   std::atomic<std::size_t> next_shard{0};     // Of the next connection.
   std::mutex listeners_mutex;
