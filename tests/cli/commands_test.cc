@@ -78,7 +78,7 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
            {"user", "add, list, delete"},
            {"acl", "add, list, delete"},
            {"delayed", "list, get, count, trace, cancel, move, deliver, export, import"},
-           {"dump", "segment, message"}}) {
+           {"dump", "segment, index, journal, pending, message"}}) {
     check_refused({group, "lst"}, "lst");
     check_refused({group, "lst"}, choice);
     check_refused({group, "lst", "list"}, "lst");
