@@ -35,7 +35,8 @@ Result<std::unique_ptr<AdminServer>> AdminServer::open(asio::any_io_executor exe
                                                        AdminOptions options) {
   options.option = "tarry.admin.listener";
   options.remedy = "choose another one with --admin HOST:PORT (or off)";
-  auto http = HttpServer::open(executor, options);
+  const web::HttpOptions& for_http = options;
+  auto http = HttpServer::open(executor, for_http);
   if (!http) return std::unexpected(http.error());
   return std::unique_ptr<AdminServer>(
       new AdminServer(std::move(options), std::move(executor), std::move(*http)));

@@ -37,6 +37,6 @@ Json covers_json(const MemberStatus& status);
 
 // A place in the order of pending records, for `after`.
 std::string place_text(const PendingPlace& place);
-std::optional<PendingPlace> parse_place(std::string_view text);
+std::optional<PendingPlace> parse_place(std::string_view value);
 
 }  // namespace tarry::relay

@@ -565,11 +565,11 @@ TEST_SUITE("delayed records") {
 
   TEST_CASE("the largest delayed record that is taken is delivered") {
     World world({.shards = 1, .configure = [](BrokerConfig& config) {
-                   config.journal_max_bytes = 8 << 20;
+                   config.journal_max_bytes = 40 << 20;
                    config.journal_file_bytes = 1 << 20;
                  }});
     create_topic(world, "t", 1, {{"max.message.bytes", "100000000"}});
-    constexpr std::size_t most = 4 << 20;  // Of one journal record.
+    constexpr std::size_t most = 20 << 20;  // Of one journal record.
     std::size_t size = most - 40;
     for (;; size -= size > most - 200 ? 4 : 500) {
       const auto answer = produce(
