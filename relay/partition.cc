@@ -153,8 +153,7 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
   work.counts.taken = work.taken;
   const WallTime last = last_due(planning, limits);
   // Their bytes have a bound of their own, so that they find room behind many arrivals.
-  for (const std::size_t before = work.bytes;
-       const Order* order : orders) {
+  for (const std::size_t before = work.bytes; const Order* order : orders) {
     if (work.bytes - before >= limits.bytes) break;
     obey(*order, planning);
   }
@@ -271,10 +270,9 @@ void Partition::obey(const Order& order, Planning& planning) const {
   if (!offset) {
     // What this very plan cancelled was not delivered.
     const bool is_changed = planning.ids.contains(order.name);
-    const bool is_delivered = is_changed ? planning.delivers(order.name)
-                                         : delivered_.knows(order.name, planning.now);
-    if (is_delivered)
-      answer.told->outcome = ControlOutcome::already_delivered;
+    const bool is_delivered =
+        is_changed ? planning.delivers(order.name) : delivered_.knows(order.name, planning.now);
+    if (is_delivered) answer.told->outcome = ControlOutcome::already_delivered;
     return;
   }
   const auto changed = planning.work.changes.find(*offset);
@@ -295,8 +293,8 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
                           Planning& planning, Offset& delivered) const {
   const bool delivers = order.kind == Order::Kind::deliver;
   if (record.expires <= planning.now)
-    return fail(Errc::invalid, fmt::format("the record expired at {} (x-expire-at)",
-                                           format_time(record.expires)));
+    return fail(Errc::invalid,
+                fmt::format("the record expired at {} (x-expire-at)", format_time(record.expires)));
   WallTime due = record.due;
   if (delivers) {
     due = std::min(due, planning.now);

@@ -102,8 +102,8 @@ struct Work {
   std::map<Offset, Change> changes;
   std::vector<WallTime> delivered_due;  // The due time of each scheduled record that is delivered.
   std::vector<std::string> delivered_ids;  // Of those that are pending no more.
-  // To each order that was obeyed, in their order; the others come again.  The offset of one that is delivered is still to be found: it is
-  // that of the record from `from`.
+  // To each order that was obeyed, in their order; the others come again.  The offset of one that
+  // is delivered is still to be found: it is that of the record from `from`.
   struct Answer {
     OrderTold told;
     Offset from = -1;

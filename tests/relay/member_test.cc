@@ -485,7 +485,9 @@ TEST_CASE("a look needs no transaction, and few of them ask Kafka") {
   int told = 0;
   for (int i = 0; i < 100; ++i) {
     std::vector<Ordered> orders;
-    orders.push_back({source, {Order::Kind::look}, one.clock.mono() + milliseconds(1'000),
+    orders.push_back({source,
+                      {Order::Kind::look},
+                      one.clock.mono() + milliseconds(1'000),
                       [&told](const OrderTold& answer) { told += answer ? 1 : 0; }});
     one.member.give(std::move(orders));
     one.step();  // 20 ms.

@@ -322,8 +322,9 @@ TEST_CASE("what one transaction delivers by an order is already delivered for th
 
 TEST_CASE("an order for a record that has expired is refused, however overdue the record is") {
   OnePartition one;
-  one.partition.arrive(source_record(
-      0, {{"x-delay", "10"}, {"x-schedule-id", "a"}, {"x-expire-at", std::to_string(to_ms(after(20)))}}));
+  one.partition.arrive(source_record(0, {{"x-delay", "10"},
+                                         {"x-schedule-id", "a"},
+                                         {"x-expire-at", std::to_string(to_ms(after(20)))}}));
   one.commit(after(0), false);
   const Order deliver{.kind = Order::Kind::deliver, .name = "a"};
   const Order move{.kind = Order::Kind::move, .name = "a", .due = std::chrono::milliseconds(-5)};
