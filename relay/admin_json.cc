@@ -25,10 +25,17 @@ std::optional<Number> number_in_text(std::string_view text) {
 
 Json member_json(const Peer& peer, const Json& relay, const Json& delayed) {
   Json member{{"instance", peer.instance}, {"address", peer.address}};
-  for (const char* name : {"state", "stalled", "owned", "standby", "transactions_total"})
-    if (relay.contains(name)) member[name] = relay[name];
-  member["pending"] = delayed.value("pending", 0);
+  for (const char* name : {"state", "stalled", "owned", "standby", "transactions_total"}) {
+    const Json& part = part_of(relay, name);
+    if (part.is_primitive() && relay.contains(name)) member[name] = part;
+  }
+  member["pending"] = integer_in(delayed, "pending");
   return member;
+}
+
+double figure_in(const Json& json, const char* name) {
+  const Json& part = part_of(json, name);
+  return part.is_number() ? part.get<double>() : 0.0;
 }
 
 }  // namespace
@@ -121,20 +128,61 @@ Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_r
       {"delayed", std::move(delayed)}};
 }
 
+const Json& part_of(const Json& json, const char* name) {
+  static const Json nothing;
+  if (!json.is_object()) return nothing;
+  const auto found = json.find(name);
+  return found == json.end() ? nothing : *found;
+}
+
+std::string text_in(const Json& json, const char* name) {
+  const Json& part = part_of(json, name);
+  return part.is_string() ? part.get<std::string>() : std::string{};
+}
+
+std::int64_t integer_in(const Json& json, const char* name, std::int64_t otherwise) {
+  const Json& part = part_of(json, name);
+  return part.is_number_integer() ? part.get<std::int64_t>() : otherwise;
+}
+
+Source source_in(const Json& json) {
+  const auto partition = integer_in(json, "partition", -1);
+  const bool fits = std::in_range<PartitionIndex>(partition);
+  return {text_in(json, "topic"), fits ? static_cast<PartitionIndex>(partition) : -1};
+}
+
+bool has_lists(const Json& answer, std::initializer_list<const char*> names) {
+  return std::ranges::all_of(names, [&](const char* name) {
+    const Json& list = part_of(answer, name);
+    return list.is_array() &&
+           std::ranges::all_of(list, [](const Json& each) { return each.is_object(); });
+  });
+}
+
+bool is_status(const Json& answer) {
+  const Json& delayed = part_of(answer, "delayed");
+  return has_lists(part_of(answer, "relay"), {"partitions"}) && delayed.is_object();
+}
+
 void add_status(Json& to, const Peer& peer, const Json& from) {
-  const Json& relay = from["relay"];
-  const Json& delayed = from["delayed"];
+  const Json& relay = part_of(from, "relay");
+  const Json& delayed = part_of(from, "delayed");
   to["relay"]["members"].push_back(member_json(peer, relay, delayed));
-  for (const auto& each : relay["partitions"]) to["relay"]["partitions"].push_back(each);
+  for (const auto& each : part_of(relay, "partitions")) to["relay"]["partitions"].push_back(each);
   for (const auto& [name, value] : delayed.items()) {
     Json& sum = to["delayed"][name];
-    if (name == "next_due") {
-      if (sum.is_null() || (value.is_number() && value < sum)) sum = value;
-    } else if (name == "lag_ms") {  // The worst of all members.
+    if (name == "lag_ms") {  // The worst of all members.
+      if (!sum.is_object()) sum = Json::object();
       for (const char* part : {"p50", "p99", "max"})
-        sum[part] = std::max(sum.value(part, 0.0), value.value(part, 0.0));
-      sum["count"] = sum.value("count", 0ull) + value.value("count", 0ull);
-    } else if (value.is_number_integer()) {
+        sum[part] = std::max(figure_in(sum, part), figure_in(value, part));
+      sum["count"] = integer_in(sum, "count") + integer_in(value, "count");
+    } else if (!value.is_number_integer()) {
+      continue;
+    } else if (!sum.is_number_integer()) {  // Only the other one knows it.
+      sum = value;
+    } else if (name == "next_due") {
+      if (value < sum) sum = value;
+    } else {
       sum = sum.get<std::uint64_t>() + value.get<std::uint64_t>();
     }
   }

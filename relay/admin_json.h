@@ -2,6 +2,8 @@
 
 // What the admin of a relay's member shows, as JSON.  Only for .cc files (base/json.h).
 
+#include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,7 +31,21 @@ std::string state_of(const MemberStatus& status, bool is_ready);
 // The answer to /status, as far as this member knows it.
 Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_ready, WallTime now,
                  MonoTime mono);
-// Adds what another member has answered to /status.
+
+// --- Answers of other members.  Whoever listens at a member's address may say anything, so these
+// read what is there and never throw.
+
+// Null: there is no such part.
+const Json& part_of(const Json& json, const char* name);
+// Empty, and 0 or what is said: the part is not there, or another kind of value.
+std::string text_in(const Json& json, const char* name);
+std::int64_t integer_in(const Json& json, const char* name, std::int64_t otherwise = 0);
+Source source_in(const Json& json);
+
+// Whether all of these parts are lists of objects.
+bool has_lists(const Json& answer, std::initializer_list<const char*> names);
+bool is_status(const Json& answer);
+// Adds what another member has answered to /status: is_status().
 void add_status(Json& to, const Peer& peer, const Json& from);
 
 // The partitions whose pending records this member knows.

@@ -52,10 +52,14 @@ constexpr milliseconds order_time{8'000};
 constexpr milliseconds order_again{200};
 // A list waits for so long for what was just sent, and shows what is there then.
 constexpr milliseconds look_time{1'000};
+// A stranger's request makes a new listing no more often.
+constexpr milliseconds force_interval{1'000};
 // A listing is used for so long.
 constexpr milliseconds listing_age{500};
 constexpr milliseconds standby_interval{2'000};
 constexpr std::size_t most_moved = 100'000;
+constexpr std::string_view perhaps_done = "it is not known whether it was done";
+constexpr std::string_view no_sense = "its answer makes no sense";
 
 enum class Does {
   health,
@@ -155,12 +159,34 @@ std::string percent_encoded(std::string_view text) {
   return out;
 }
 
-// One order, and what came of it.
+// One order and its result.
 struct Wanted {
   Source source;
   std::string name;
   std::optional<OrderTold> told{};
 };
+
+// Values nested deeper than members nest them could end the process.
+bool is_flat(std::string_view text) {
+  constexpr int most = 64;
+  int depth = 0;
+  bool is_text = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (is_text) {
+      if (text[i] == '\\')
+        ++i;
+      else if (text[i] == '"')
+        is_text = false;
+    } else if (text[i] == '"') {
+      is_text = true;
+    } else if (text[i] == '[' || text[i] == '{') {
+      if (++depth > most) return false;
+    } else if (text[i] == ']' || text[i] == '}') {
+      --depth;
+    }
+  }
+  return true;
+}
 
 std::size_t number_given(const char* name, const std::string& text, std::size_t least,
                          std::size_t most) {
@@ -239,27 +265,36 @@ Json told_json(const Wanted& wanted) {
   return json;
 }
 OrderTold told_from(const Json& json) {
-  if (json.contains("error")) {
-    const bool is_refused = json.value("code", 0) == static_cast<int>(Errc::invalid);
-    const bool is_elsewhere = json.value("code", 0) == static_cast<int>(Errc::not_found);
+  if (part_of(json, "error").is_string()) {
+    const auto code = integer_in(json, "code");
+    const bool is_refused = code == static_cast<int>(Errc::invalid);
+    const bool is_elsewhere = code == static_cast<int>(Errc::not_found);
     return fail(is_refused     ? Errc::invalid
                 : is_elsewhere ? Errc::not_found
                                : Errc::io,
-                json.value("error", ""));
+                text_in(json, "error"));
   }
-  const int outcome = json.value("outcome", static_cast<int>(ControlOutcome::unknown));
+  const auto outcome = integer_in(json, "outcome", -1);
+  if (outcome < 0 || outcome > static_cast<int>(ControlOutcome::unknown))
+    return fail(Errc::io, fmt::format("{}; {}", no_sense, perhaps_done));
   delay::Controlled told;
-  if (outcome >= 0 && outcome <= static_cast<int>(ControlOutcome::unknown))
-    told.outcome = static_cast<ControlOutcome>(outcome);
-  told.due = from_ms(json.value("due_ms", std::int64_t{0}));
-  told.offset = json.value("offset", Offset{-1});
+  told.outcome = static_cast<ControlOutcome>(outcome);
+  told.due = from_ms(integer_in(json, "due_ms"));
+  told.offset = integer_in(json, "offset", -1);
   return told;
+}
+
+// Not for health checks, which anybody may ask for.
+bool needs_something(std::string_view target) {
+  const auto path = target.substr(0, target.find('?'));
+  return std::ranges::none_of(routes, [&](const web::Route& route) {
+    return route.needs == Needs::nothing && route.path == path;
+  });
 }
 
 std::set<Source> covered_by(const Json& answer) {
   std::set<Source> covered;
-  for (const auto& each : answer["covers"])
-    covered.insert({each.value("topic", ""), each.value("partition", 0)});
+  for (const auto& each : part_of(answer, "covers")) covered.insert(source_in(each));
   return covered;
 }
 
@@ -268,6 +303,7 @@ std::set<Source> covered_by(const Json& answer) {
 struct AdminServer::Impl {
   // --- The server's thread.
   awaitable<Reply> answer(web::Question question);
+  awaitable<bool> is_of_peer(const web::Question& question);
   awaitable<Reply> handle(Does does, const Call& call);
   awaitable<Reply> get_status(const Call& call);
   awaitable<Reply> get_wheel(const Call& call);
@@ -288,11 +324,13 @@ struct AdminServer::Impl {
   Json find_here(const Call& call) const;
 
   awaitable<Result<Listing>> listing();
+  // Errc::io: it is not known whether it has done what it was asked for.
   awaitable<Told> ask(Peer peer, std::string method, std::string target, std::string body,
                       milliseconds timeout);
   // The same of all other members.
   awaitable<std::vector<Told>> ask_all(const Listing& known, std::string target);
-  awaitable<Json> gather(const Call& call, Json here, std::vector<Json>& parts);
+  awaitable<Json> gather(const Call& call, Json here, std::vector<Json>& parts,
+                         const char* list = "covers");
   Json missing(const Listing& known, const Call& call, const std::set<Source>& covered,
                const std::vector<Told>& told) const;
 
@@ -326,7 +364,11 @@ struct AdminServer::Impl {
   std::optional<web::Hosts> hosts;
   PeerChecks checks;
   Listing last_listing;
+  Result<Listing> last_answer{};  // Kafka's, perhaps an error.
   MonoTime listed_at{};
+  MonoTime forced_at{};
+  // Those that wait for the listing that is under way; empty: none is.
+  std::shared_ptr<asio::steady_timer> is_listing;
   std::thread thread;
 };
 
@@ -398,18 +440,15 @@ void AdminServer::stop() {
 // --- A request.
 
 awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
-  const PeerRequest asked{question.method, question.target, question.body, facts.self.address};
-  const std::string signer = checks.signer(question.authorization, asked, clock->wall());
   bool is_peer = false;
-  if (!signer.empty()) {
-    const auto known = co_await listing();
-    const auto is_signer = [&](const Peer& peer) { return peer.key == signer; };
-    is_peer = known && std::ranges::any_of(known->peers, is_signer);
-    if (!is_peer) {
-      listed_at = {};  // It may have joined just now.
-      const auto again = co_await listing();
-      is_peer = again && std::ranges::any_of(again->peers, is_signer);
-    }
+  if (PeerChecks::is_signature(question.authorization) && needs_something(question.target)) {
+    is_peer = co_await is_of_peer(question);
+    // Perhaps another member has the same address: it must not take our answer for that one's.
+    if (!is_peer)
+      co_return web::refusal(
+          401, fmt::format("no member of the group has signed this for the member at {}: "
+                           "is that the address of two members? give each --advertise",
+                           facts.self.address));
   }
   const bool may_change = is_peer || token->authorizes(question.authorization);
   const bool is_known = may_change || read_token->authorizes(question.authorization);
@@ -432,6 +471,24 @@ awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
     log_error("relay", "{}: {}", what, failure.what());
   }
   co_return web::refusal(500, "the request failed; the log of the member says why");
+}
+
+// Whether a member of the group has signed it, for this member.
+awaitable<bool> AdminServer::Impl::is_of_peer(const web::Question& question) {
+  const PeerRequest asked{question.method, question.target, question.body, facts.self.address,
+                          facts.self.key};
+  const auto signer = checks.signer(question.authorization, asked, clock->wall());
+  if (!signer) co_return false;
+  const auto is_signer = [&](const Peer& peer) { return peer.key == signer->key; };
+  const auto known = co_await listing();
+  bool is_known = known && std::ranges::any_of(known->peers, is_signer);
+  if (!is_known && clock->mono() - forced_at >= force_interval) {
+    forced_at = clock->mono();
+    listed_at = {};  // It may have joined just now.
+    const auto again = co_await listing();
+    is_known = again && std::ranges::any_of(again->peers, is_signer);
+  }
+  co_return is_known&& checks.take(*signer, clock->wall());
 }
 
 awaitable<Reply> AdminServer::Impl::handle(Does does, const Call& call) {
@@ -514,6 +571,13 @@ awaitable<void> AdminServer::Impl::follow_standby() {
 
 awaitable<Result<Listing>> AdminServer::Impl::listing() {
   if (listed_at != MonoTime{} && clock->mono() - listed_at < listing_age) co_return last_listing;
+  if (is_listing) {
+    const auto under_way = is_listing;
+    boost::system::error_code ignored;
+    co_await under_way->async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    co_return last_answer;
+  }
+  is_listing = std::make_shared<asio::steady_timer>(io, asio::steady_timer::time_point::max());
   auto question = [](Directory* from) -> awaitable<Result<Listing>> { co_return from->list(); };
   auto listed =
       co_await asio::co_spawn(questions.get_executor(), question(directory), asio::use_awaitable);
@@ -521,13 +585,17 @@ awaitable<Result<Listing>> AdminServer::Impl::listing() {
     last_listing = *listed;
     listed_at = clock->mono();
   }
+  last_answer = listed;
+  is_listing->cancel();
+  is_listing.reset();
   co_return listed;
 }
 
 awaitable<Told> AdminServer::Impl::ask(Peer peer, std::string method, std::string target,
                                        std::string body, milliseconds timeout) {
   const std::string nonce = fmt::format("{:016x}{:016x}", random->u64(), random->u64());
-  std::string signature = key->sign({method, target, body, peer.address}, clock->wall(), nonce);
+  std::string signature =
+      key->sign({method, target, body, peer.address, peer.key}, clock->wall(), nonce);
   PeerAsked asked{peer.address,    std::move(method),    std::move(target),
                   std::move(body), std::move(signature), timeout};
   const auto answered = co_await ask_peer(std::move(asked));
@@ -536,13 +604,17 @@ awaitable<Told> AdminServer::Impl::ask(Peer peer, std::string method, std::strin
     told.json = std::unexpected(answered.error());
     co_return told;
   }
-  Json json = parse_json(answered->body);
+  Json json = is_flat(answered->body) ? parse_json(answered->body) : Json();
   if (answered->status == 200 && json.is_object()) {
     told.json = std::move(json);
   } else {
-    told.json = fail(Errc::io, json.is_object() && json.contains("error")
-                                   ? json.value("error", "")
-                                   : fmt::format("it answers {}", answered->status));
+    const std::string error = text_in(json, "error");
+    // A request that it refuses it has not begun.
+    const bool is_refused = answered->status >= 400 && answered->status < 500;
+    told.json = fail(is_refused ? Errc::invalid : Errc::io,
+                     !error.empty()            ? error
+                     : answered->status == 200 ? std::string(no_sense)
+                                               : fmt::format("it answers {}", answered->status));
   }
   co_return told;
 }
@@ -603,14 +675,18 @@ Json AdminServer::Impl::missing(const Listing& known, const Call& call,
   return all;
 }
 
-// Puts the answers of all members into `parts`, ours first, and returns what is missing.
-awaitable<Json> AdminServer::Impl::gather(const Call& call, Json here, std::vector<Json>& parts) {
+// Puts the answers of all members into `parts`, ours first, and returns what is missing.  Each has
+// this list beside what it covers.
+awaitable<Json> AdminServer::Impl::gather(const Call& call, Json here, std::vector<Json>& parts,
+                                          const char* list) {
   auto known = co_await listing();
   if (!known) throw Refused{503, known.error().message};
   std::vector<Told> told = co_await ask_all(*known, scoped(call));
   std::set<Source> covered = covered_by(here);
   parts.push_back(std::move(here));
-  for (const auto& each : told) {
+  for (auto& each : told) {
+    if (each.json && !has_lists(*each.json, {"covers", list}))
+      each.json = fail(Errc::io, std::string(no_sense));
     if (!each.json) continue;
     covered.merge(covered_by(*each.json));
     parts.push_back(*each.json);
@@ -636,9 +712,9 @@ Reply reply_of(Json body, const Json& lacks) {
 }
 
 PendingPlace place_of(const Json& record) {
-  const Source source{record.value("topic", ""), record.value("partition", 0)};
-  return {from_ms(record.value("due_ms", std::int64_t{0})), source,
-          offset_in_handle(source, record.value("handle", "")).value_or(0)};
+  const Source source = source_in(record);
+  return {from_ms(integer_in(record, "due_ms")), source,
+          offset_in_handle(source, text_in(record, "handle")).value_or(0)};
 }
 
 }  // namespace
@@ -654,23 +730,22 @@ awaitable<Reply> AdminServer::Impl::get_status(const Call& call) {
     status["relay"]["error"] = known.error().message;
     co_return json_reply(status);
   }
-  const std::vector<Told> told = co_await ask_all(*known, scoped(call));
-  for (const auto& each : told) {
-    if (each.json && each.json->contains("relay") && each.json->contains("delayed")) {
+  std::vector<Told> told = co_await ask_all(*known, scoped(call));
+  for (auto& each : told) {
+    if (each.json && !is_status(*each.json)) each.json = fail(Errc::io, std::string(no_sense));
+    if (each.json) {
       add_status(status, each.peer, *each.json);
     } else {
-      status["relay"]["members"].push_back(
-          {{"instance", each.peer.instance},
-           {"address", each.peer.address},
-           {"state", "unreachable"},
-           {"error", each.json ? "its answer makes no sense" : each.json.error().message}});
+      status["relay"]["members"].push_back({{"instance", each.peer.instance},
+                                            {"address", each.peer.address},
+                                            {"state", "unreachable"},
+                                            {"error", each.json.error().message}});
     }
   }
   for (const auto& stranger : known->strangers)
     status["relay"]["members"].push_back({{"client_id", stranger}, {"state", "unknown"}});
   std::set<Source> covered;
-  for (const auto& each : status["relay"]["partitions"])
-    covered.insert({each.value("topic", ""), each.value("partition", 0)});
+  for (const auto& each : status["relay"]["partitions"]) covered.insert(source_in(each));
   status["relay"]["missing"] = missing(*known, call, covered, told);
   co_return json_reply(status);
 }
@@ -686,8 +761,8 @@ awaitable<Reply> AdminServer::Impl::get_wheel(const Call& call) {
   const Json lacks = co_await gather(call, std::move(here), parts);
   Json all{{"timers", 0}, {"next_due_ms", nullptr}, {"levels", Json::array()}};
   for (const auto& part : parts) {
-    all["timers"] = all["timers"].get<std::uint64_t>() + part.value("timers", 0ull);
-    const Json& next = part["next_due_ms"];
+    all["timers"] = integer_in(all, "timers") + integer_in(part, "timers");
+    const Json& next = part_of(part, "next_due_ms");
     Json& first = all["next_due_ms"];
     if (next.is_number() && (first.is_null() || next < first)) first = next;
   }
@@ -757,15 +832,13 @@ awaitable<Reply> AdminServer::Impl::list(const Call& call) {
   if (call.is_of_member()) co_return json_reply(here);
   const std::size_t limit = here.value("limit", default_listed);
   std::vector<Json> parts;
-  const Json lacks = co_await gather(call, std::move(here), parts);
+  const Json lacks = co_await gather(call, std::move(here), parts, "records");
   // A member that has more of them has shown all up to its `next`.
   std::optional<PendingPlace> end;
   std::vector<std::pair<PendingPlace, Json>> records;
   for (auto& part : parts) {
-    if (const auto& next = part["next"]; next.is_string()) {
-      const auto place = parse_place(next.get<std::string>());
-      if (place && (!end || *place < *end)) end = place;
-    }
+    const auto place = parse_place(text_in(part, "next"));
+    if (place && (!end || *place < *end)) end = place;
     for (auto& record : part["records"]) records.emplace_back(place_of(record), std::move(record));
   }
   std::ranges::sort(records, {}, &std::pair<PendingPlace, Json>::first);
@@ -807,13 +880,13 @@ awaitable<Reply> AdminServer::Impl::count(const Call& call) {
   Json here = count_here(call);
   if (call.is_of_member()) co_return json_reply(here);
   std::vector<Json> parts;
-  const Json lacks = co_await gather(call, std::move(here), parts);
+  const Json lacks = co_await gather(call, std::move(here), parts, "counts");
   std::uint64_t total = 0;
   std::map<std::int64_t, std::uint64_t> counts;
   for (const auto& part : parts) {
-    total += part.value("total", 0ull);
-    for (const auto& each : part["counts"])
-      counts[each.value("from", std::int64_t{0})] += each.value("count", 0ull);
+    total += static_cast<std::uint64_t>(integer_in(part, "total"));
+    for (const auto& each : part_of(part, "counts"))
+      counts[integer_in(each, "from")] += static_cast<std::uint64_t>(integer_in(each, "count"));
   }
   Json all{{"total", total}, {"by", parts[0]["by"]}, {"counts", Json::array()}};
   for (const auto& [from, count] : counts)
@@ -835,7 +908,7 @@ awaitable<Reply> AdminServer::Impl::get_one(const Call& call) {
   Json here = find_here(call);
   if (call.is_of_member()) co_return json_reply(here);
   std::vector<Json> parts;
-  const Json lacks = co_await gather(call, std::move(here), parts);
+  const Json lacks = co_await gather(call, std::move(here), parts, "records");
   std::vector<std::pair<PendingPlace, Json>> records;
   for (auto& part : parts)
     for (auto& record : part["records"]) records.emplace_back(place_of(record), std::move(record));
@@ -860,7 +933,7 @@ awaitable<std::vector<OrderTold>> AdminServer::Impl::obey_here(const Order& orde
                                                                milliseconds grace) {
   struct Round {
     Round(asio::io_context& on, std::size_t count, MonoTime until)
-        : told(count, fail(Errc::io, "this member does not answer")),
+        : told(count, fail(Errc::io, fmt::format("this member does not answer; {}", perhaps_done))),
           open(count),
           done(on, until) {}
     std::vector<OrderTold> told;
@@ -898,12 +971,20 @@ awaitable<void> AdminServer::Impl::obey_there(const Order& order, Peer peer,
                               {"name", each->name}});
   const Told told =
       co_await ask(std::move(peer), "POST", "/peer/orders", text_of(body), time + peer_timeout);
+  std::string error;
+  if (!told.json) {
+    error = told.json.error().message;
+    if (told.json.error().code == Errc::io) error += fmt::format("; {}", perhaps_done);
+  } else if (!has_lists(*told.json, {"told"}) ||
+             part_of(*told.json, "told").size() != wanted.size()) {
+    error = fmt::format("{}; {}", no_sense, perhaps_done);
+  }
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (!told.json) {
+    if (error.empty()) {
+      wanted[i]->told = told_from(part_of(*told.json, "told")[i]);
+    } else {
       wanted[i]->told = fail(Errc::io, fmt::format("member {} at {}: {}", told.peer.instance,
-                                                   told.peer.address, told.json.error().message));
-    } else if (told.json->contains("told") && i < (*told.json)["told"].size()) {
-      wanted[i]->told = told_from((*told.json)["told"][i]);
+                                                   told.peer.address, error));
     }
   }
 }
@@ -941,7 +1022,6 @@ awaitable<void> AdminServer::Impl::carry_out(const Order& order, std::vector<Wan
   for (bool is_first = true;; is_first = false) {
     const auto known = co_await listing();
     if (!known) throw Refused{503, known.error().message};
-    const auto left = std::chrono::ceil<milliseconds>(deadline - clock->mono());
     std::vector<Wanted*> here;
     std::map<std::string, std::pair<Peer, std::vector<Wanted*>>> there;
     for (auto& each : wanted) {
@@ -960,12 +1040,23 @@ awaitable<void> AdminServer::Impl::carry_out(const Order& order, std::vector<Wan
         orders.push_back(&each);
       }
     }
+    // All of them at the same time.
+    const auto left = std::chrono::ceil<milliseconds>(deadline - clock->mono());
+    std::size_t open = there.size();
+    asio::steady_timer all_told(io, asio::steady_timer::time_point::max());
+    for (auto& [key_text, asked] : there)
+      asio::co_spawn(io, obey_there(order, asked.first, asked.second, std::max(left, 100ms)),
+                     [&open, &all_told, &orders = asked.second](const std::exception_ptr& thrown) {
+                       for (Wanted* each : orders)
+                         if (thrown) each->told = fail(Errc::io, std::string(perhaps_done));
+                       if (--open == 0) all_told.cancel();
+                     });
     if (!here.empty()) {
       const auto told = co_await obey_here(order, here, deadline);
       for (std::size_t i = 0; i < here.size(); ++i) here[i]->told = told[i];
     }
-    for (auto& [key_text, asked] : there)
-      co_await obey_there(order, asked.first, asked.second, std::max(left, 100ms));
+    boost::system::error_code ignored;
+    if (open > 0) co_await all_told.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     if (std::ranges::none_of(wanted, is_open) || clock->mono() + order_again >= deadline) co_return;
     listed_at = {};
     if (!is_first) co_await sleep(order_again);
@@ -1058,9 +1149,7 @@ class AdminServer::Selection final : public web::ReplyStream {
     for (const auto& record : page["records"]) {
       ++matched_;
       if (is_dry_run_ && shown_.size() < 10) shown_.push_back(record);
-      if (!is_dry_run_)
-        found_.push_back({{record.value("topic", ""), record.value("partition", 0)},
-                          record.value("handle", "")});
+      if (!is_dry_run_) found_.push_back({source_in(record), text_in(record, "handle")});
     }
     if (found_.size() > most_moved)
       throw Refused{400, fmt::format("the selection has more than {} records, which cannot be "
@@ -1138,6 +1227,8 @@ awaitable<Reply> AdminServer::Impl::select(const Call& call) {
   }
   if (order.kind != Order::Kind::move && (body.contains("due") || body.contains("by")))
     throw Refused{400, "due and by belong to the action move"};
+  if (body.contains("dry_run") && !body["dry_run"].is_boolean())
+    throw Refused{400, "dry_run: give true or false"};
   const bool is_dry_run = body.value("dry_run", false);
   Reply reply;
   reply.content_type = "application/x-ndjson";

@@ -27,6 +27,8 @@ constexpr milliseconds look_at_rows{1};
 constexpr milliseconds settle_again{5'000};
 // While an order waits for its source to be read.
 constexpr milliseconds look_at_orders{2};
+// Requests to look ask for the ends of sources no more often.
+constexpr milliseconds look_together{100};
 constexpr std::size_t max_orders = 1'000;  // Of one partition, in one transaction.
 // Of one page, and of it in one go under the lock.
 constexpr std::size_t max_looked = 100'000;
@@ -59,16 +61,16 @@ void Member::step(milliseconds longest) {
   // The time of the plan is that of the poll: after it this thread may stand still for a while.
   const WallTime now = clock_.wall();
   const MonoTime mono = clock_.mono();
+  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
+  const bool is_disturbed = was_away || polled.disturbed;
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     const auto warm = warm_.find(source);
-    if (warm == warm_.end() || !warm->second.is_bad) continue;
+    if (warm == warm_.end() || (!warm->second.is_bad && !is_disturbed)) continue;
     cluster_.stop_rows(source);
     const std::lock_guard lock(mutex_);
     warm_.erase(warm);
   }
-  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
-  const bool is_disturbed = was_away || polled.disturbed;
   take_polled(std::move(polled), mono);
   follow_standby(is_disturbed);
   if (needs_renewal_) {
@@ -85,6 +87,7 @@ void Member::step(milliseconds longest) {
     if (held.stage == Stage::reading) read_to_end(held, mono);
   }
   if (!needs_renewal_ && transact_.may(mono)) work(now);
+  tell_looks();
 }
 
 bool Member::has_room() const {
@@ -426,30 +429,67 @@ void Member::refuse_orders(const std::string& why) {
   waiting_.clear();
 }
 
+// Where these sources end.  One whose leader is away takes a while to say nothing: one of them is
+// asked in a step, and those behind it are left out.
+std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources, MonoTime mono) {
+  std::map<Source, Result<Offset>> ends;
+  std::vector<Source> asked;
+  for (const auto& source : sources) {
+    const Held& held = held_.at(source);
+    if (held.ends.may(mono)) {
+      asked.push_back(source);
+    } else {
+      ends.emplace(source, fail(Errc::io, held.ends_error));
+    }
+  }
+  if (asked.empty()) return ends;
+  const auto all = cluster_.source_ends(asked);
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (!all && asked_in_vain_) break;
+    Result<Offset> end = all ? Result<Offset>((*all)[i]) : cluster_.source_end(asked[i]);
+    Held& held = held_.at(asked[i]);
+    if (end) {
+      held.ends.reset();
+    } else {
+      asked_in_vain_ = true;
+      held.ends.failed(mono, options_);
+      held.ends_error = end.error().message;
+    }
+    ends.emplace(asked[i], std::move(end));
+  }
+  return ends;
+}
+
 void Member::take_orders(MonoTime mono) {
+  const auto is_look = [](const Ordered& each) { return each.order.kind == Order::Kind::look; };
   std::vector<Ordered> given;
   {
     const std::lock_guard lock(orders_mutex_);
-    given = std::exchange(given_, {});
+    // Looks ask Kafka together.
+    const bool waits = looked_at_ != MonoTime{} && mono - looked_at_ < look_together;
+    if (!waits || !std::ranges::all_of(given_, is_look)) given = std::exchange(given_, {});
   }
   // What was acknowledged before an order came is before these ends.
-  std::map<Source, Offset> targets;
+  std::set<Source> sources;
   for (const auto& each : given)
-    if (held_.contains(each.source)) targets[each.source] = -1;
-  if (!targets.empty()) {
-    std::vector<Source> sources;
-    for (const auto& [source, end] : targets) sources.push_back(source);
-    const auto ends = cluster_.source_ends(sources);
-    if (!ends) {
-      for (auto& each : given) each.told(std::unexpected(ends.error()));
-      given.clear();
+    if (held_.contains(each.source)) sources.insert(each.source);
+  if (!sources.empty()) looked_at_ = mono;
+  const auto ends = ends_of(sources, mono);
+  std::vector<Ordered> later;
+  for (auto& each : given) {
+    const auto end = ends.find(each.source);
+    if (end == ends.end() && sources.contains(each.source) && mono < each.deadline) {
+      later.push_back(std::move(each));
+    } else if (end != ends.end() && !end->second) {
+      each.told(std::unexpected(end->second.error()));
     } else {
-      for (std::size_t i = 0; i < sources.size(); ++i) targets[sources[i]] = (*ends)[i];
+      waiting_.push_back({std::move(each), end == ends.end() ? -1 : *end->second});
     }
   }
-  for (auto& each : given) {
-    const auto target = targets.find(each.source);
-    waiting_.push_back({std::move(each), target == targets.end() ? -1 : target->second});
+  if (!later.empty()) {
+    const std::lock_guard lock(orders_mutex_);
+    given_.insert(given_.begin(), std::make_move_iterator(later.begin()),
+                  std::make_move_iterator(later.end()));
   }
   std::erase_if(waiting_, [&](Waiting& each) {
     const Source& source = each.ordered.source;
@@ -467,17 +507,29 @@ void Member::take_orders(MonoTime mono) {
   });
 }
 
+// What they promise needs no fence: a partition's next owner shows the same.
+void Member::tell_looks() {
+  for (auto& each : waiting_) {
+    if (each.is_over || !each.is_look()) continue;
+    const auto held = held_.find(each.ordered.source);
+    if (held == held_.end() || held->second.stage != Stage::owned) continue;
+    if (!held->second.has_taken(each.target) && !status_.is_full) continue;
+    each.is_over = true;
+    each.ordered.told(delay::Controlled{});
+  }
+}
+
 // Those that may be obeyed.
 std::vector<Member::Waiting*> Member::orders_for(const Source& source, std::size_t most) {
   std::vector<Waiting*> all;
   if (waiting_.empty()) return all;
   const Held& held = held_.at(source);
-  const Offset read = std::max(held.partition.arrived_end(), held.read_end);
   for (auto& each : waiting_) {
-    if (each.is_over || each.ordered.source != source) continue;
-    const bool is_read = read >= each.target && !held.partition.has_arrived_before(each.target);
+    if (each.is_over || each.ordered.source != source || each.is_look()) continue;
+    const bool is_read = held.has_taken(each.target);
     // Where no record can be taken in for lack of memory, a cancellation is what helps.
     if (!is_read && !status_.is_full) continue;
+    each.is_read = is_read;
     all.push_back(&each);
     if (all.size() >= most) break;
   }
@@ -498,6 +550,10 @@ void Member::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answe
       const auto placed =
           std::ranges::find(done.placed, where, &decltype(done.placed)::value_type::first);
       if (placed != done.placed.end()) told->offset = placed->second;
+    } else if (told && told->outcome != delay::ControlOutcome::done && !asked[i]->is_read) {
+      told = fail(Errc::io, fmt::format("memory is full and not all of {} is read, so it is not "
+                                        "known whether the record is there",
+                                        ordered.source.text()));
     }
     ordered.told(std::move(told));
   }
@@ -529,6 +585,7 @@ void Member::work(WallTime now) {
     is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0 &&
                           left.bytes > 0);
     if (each.empty()) continue;
+    asked.resize(each.answers.size());
     left.bytes -= std::min(left.bytes, each.bytes);
     left.arrivals -= std::min(left.arrivals, each.taken);
     left.deliveries -= std::min<std::size_t>(left.deliveries, each.counts.delivered);

@@ -35,7 +35,8 @@
 //   - Partitions take turns: each transaction begins behind the one that was served last.
 //   - An order is obeyed when the source was read to where it ended after the order came, so all
 //     that was acknowledged before counts; and its answer is given after a commit, which the group
-//     would have refused to a member that has lost the partition.
+//     would have refused to a member that has lost the partition.  Where memory is full it may be
+//     obeyed before; then no answer says that a record is not there.
 //
 // step() is called on one thread; the views and give() may be called on any: locks guard what they
 // show and take.
@@ -223,6 +224,14 @@ class Member {
     }
     std::string waits;  // Why nothing is done with it; empty: nothing is wrong.
     Retry find{};
+    Retry ends{};            // Its end is not asked for before, for orders.
+    std::string ends_error;  // Why.
+
+    // All before it was read, and taken in.
+    bool has_taken(Offset end) const {
+      return std::max(partition.arrived_end(), read_end) >= end &&
+             !partition.has_arrived_before(end);
+    }
   };
 
   // The rows of a partition that another member owns.
@@ -237,6 +246,9 @@ class Member {
     Ordered ordered;
     Offset target = -1;    // The source has to be read to here.
     bool is_over = false;  // It was told.
+    bool is_read = false;  // The source was, when it was obeyed.
+
+    bool is_look() const { return ordered.order.kind == Order::Kind::look; }
   };
   struct Planned {
     Held* held;
@@ -256,7 +268,9 @@ class Member {
   void follow_standby(bool is_disturbed);
   Result<> take_row(const RowRead& row, Partition& partition);
   std::vector<Held*> in_turn();
+  std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
   void take_orders(MonoTime mono);
+  void tell_looks();
   std::vector<Waiting*> orders_for(const Source& source, std::size_t most);
   void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
             const Transacted& done);
@@ -297,6 +311,7 @@ class Member {
   bool asked_in_vain_ = false;                  // In this step.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
   std::list<Waiting> waiting_;                  // Orders, as they came.
+  MonoTime looked_at_{};                        // When ends were asked for last, for orders.
 
   std::mutex orders_mutex_;  // Guards what follows; taken without the other one.
   std::vector<Ordered> given_;

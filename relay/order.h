@@ -1,6 +1,6 @@
 #pragma once
 
-// Order: what an operator wants to become of one pending record, by a request and not by a record.
+// Order: an operator asks to cancel, move or deliver one pending record.
 
 #include <string>
 #include <utility>
@@ -13,8 +13,8 @@
 namespace tarry::relay {
 
 struct Order {
-  // look: changes nothing, and is told when all that was acknowledged before it is there to be
-  // seen.
+  // look: changes nothing, needs no transaction, and is told when all that was acknowledged before
+  // it is there to be seen.
   enum class Kind { cancel, move, deliver, look };
 
   Kind kind = Kind::cancel;

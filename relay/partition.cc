@@ -21,6 +21,8 @@
 namespace tarry::relay {
 namespace {
 
+constexpr std::size_t tombstone_bytes = 64;
+
 std::optional<Buffer> copy_of(const std::optional<Bytes>& bytes) {
   if (!bytes) return std::nullopt;
   std::optional<Buffer> copy(std::in_place);
@@ -69,6 +71,10 @@ struct Partition::Planning {
   WallTime now;
   Work work;
   std::map<std::string, std::optional<Offset>> ids{};  // Of the changes.
+
+  bool delivers(const std::string& id) const {
+    return std::ranges::find(work.delivered_ids, id) != work.delivered_ids.end();
+  }
 };
 
 Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& value) {
@@ -145,8 +151,13 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
     planning.work.bytes += record.body.size();
   }
   work.counts.taken = work.taken;
-  for (const Order* order : orders) obey(*order, planning);
-  if (may_deliver) deliver_due(last_due(planning, limits), planning, limits);
+  const WallTime last = last_due(planning, limits);
+  // Their bytes have a bound of their own, so that they find room behind many arrivals.
+  for (const std::size_t before = work.bytes; const Order* order : orders) {
+    if (work.bytes - before >= limits.bytes) break;
+    obey(*order, planning);
+  }
+  if (may_deliver) deliver_due(last, planning, limits);
   add_rows(work);
   return std::move(planning.work);
 }
@@ -258,8 +269,10 @@ void Partition::obey(const Order& order, Planning& planning) const {
   const auto offset = offset_named(order.name, planning);
   if (!offset) {
     // What this very plan cancelled was not delivered.
-    if (!planning.ids.contains(order.name) && delivered_.knows(order.name, planning.now))
-      answer.told->outcome = ControlOutcome::already_delivered;
+    const bool is_changed = planning.ids.contains(order.name);
+    const bool is_delivered =
+        is_changed ? planning.delivers(order.name) : delivered_.knows(order.name, planning.now);
+    if (is_delivered) answer.told->outcome = ControlOutcome::already_delivered;
     return;
   }
   const auto changed = planning.work.changes.find(*offset);
@@ -271,6 +284,7 @@ void Partition::obey(const Order& order, Planning& planning) const {
   }
   planning.work.changes[*offset].record.reset();
   if (!record.id.empty()) planning.ids[record.id] = std::nullopt;
+  planning.work.bytes += tombstone_bytes;
   ++planning.work.counts.cancelled;
   answer.told->outcome = ControlOutcome::done;
 }
@@ -278,6 +292,9 @@ void Partition::obey(const Order& order, Planning& planning) const {
 OrderTold Partition::move(Offset offset, const Pending& record, const Order& order,
                           Planning& planning, Offset& delivered) const {
   const bool delivers = order.kind == Order::Kind::deliver;
+  if (record.expires <= planning.now)
+    return fail(Errc::invalid,
+                fmt::format("the record expired at {} (x-expire-at)", format_time(record.expires)));
   WallTime due = record.due;
   if (delivers) {
     due = std::min(due, planning.now);
@@ -312,6 +329,7 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
     }
     return delay::Controlled{.outcome = delay::ControlOutcome::done};
   }
+  planning.work.bytes += moved.bytes();
   planning.work.changes[offset].record = std::move(moved);
   return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = due};
 }

@@ -31,7 +31,8 @@
 //     next Work, only what was due before their timestamps is delivered: a cancellation among them
 //     came later.
 //   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
-//   - Orders come after what has arrived and before what is due.
+//   - Orders come after what has arrived and before what is due.  Those for which the bound of a
+//     transaction has no room are left for the next Work.
 
 #include <cstddef>
 #include <deque>
@@ -101,8 +102,8 @@ struct Work {
   std::map<Offset, Change> changes;
   std::vector<WallTime> delivered_due;  // The due time of each scheduled record that is delivered.
   std::vector<std::string> delivered_ids;  // Of those that are pending no more.
-  // To each order, in their order.  The offset of one that is delivered is still to be found: it is
-  // that of the record from `from`.
+  // To each order that was obeyed, in their order; the others come again.  The offset of one that
+  // is delivered is still to be found: it is that of the record from `from`.
   struct Answer {
     OrderTold told;
     Offset from = -1;

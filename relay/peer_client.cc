@@ -26,6 +26,7 @@ constexpr std::uint64_t max_peer_answer = 256u << 20;
 asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
   boost::system::error_code error;
   const auto failed = [&] { return fail(Errc::io, error.message()); };
+  const auto not_reached = [&] { return fail(Errc::not_found, error.message()); };
   const auto executor = co_await asio::this_coro::executor;
   const auto colon = asked.address.rfind(':');
   std::string host = asked.address.substr(0, colon);
@@ -34,11 +35,11 @@ asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
   tcp::resolver resolver(executor);
   const auto found =
       co_await resolver.async_resolve(host, port, asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return failed();
+  if (error) co_return not_reached();
   beast::tcp_stream stream(executor);
   stream.expires_after(asked.timeout);
   co_await stream.async_connect(found, asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return failed();
+  if (error) co_return not_reached();
   http::request<http::string_body> request;
   request.method_string(asked.method);
   request.target(asked.target);

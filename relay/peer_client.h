@@ -23,7 +23,8 @@ struct PeerAnswer {
   std::string body;
 };
 
-// One connection for one request.  The error says what is wrong, without the address.
+// One connection for one request.  The error says what is wrong, without the address;
+// Errc::not_found: no connection was made, so nothing was asked.
 boost::asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked);
 
 }  // namespace tarry::relay

@@ -39,8 +39,8 @@ std::optional<std::array<std::uint8_t, size>> from_hexadecimal(std::string_view 
 
 // No part but the last can hold a line feed.
 std::string signed_text(const PeerRequest& request, std::string_view time, std::string_view nonce) {
-  return fmt::format("tarry relay 1\n{}\n{}\n{}\n{}\n{}\n{}", request.method, request.target,
-                     request.address, time, nonce, request.body);
+  return fmt::format("tarry relay 2\n{}\n{}\n{}\n{}\n{}\n{}\n{}", request.method, request.target,
+                     request.address, request.key, time, nonce, request.body);
 }
 
 const std::uint8_t* bytes_in(std::string_view text) {
@@ -80,9 +80,13 @@ std::string PeerKey::sign(const PeerRequest& request, WallTime now, std::string_
                      hexadecimal(signature.data(), size));
 }
 
-std::string PeerChecks::signer(std::string_view authorization, const PeerRequest& request,
-                               WallTime now) {
-  if (!authorization.starts_with(scheme)) return {};
+bool PeerChecks::is_signature(std::string_view authorization) {
+  return authorization.starts_with(scheme);
+}
+
+std::optional<Signer> PeerChecks::signer(std::string_view authorization, const PeerRequest& request,
+                                         WallTime now) const {
+  if (!is_signature(authorization)) return {};
   authorization.remove_prefix(scheme.size());
   std::array<std::string_view, 4> words;  // Key, time, nonce, signature.
   for (auto& word : words) {
@@ -108,15 +112,19 @@ std::string PeerChecks::signer(std::string_view authorization, const PeerRequest
       EVP_DigestVerify(digest.get(), signature_read->data(), signature_bytes, bytes_in(text),
                        text.size()) != 1)
     return {};
+  return Signer{std::string(key), std::string(nonce)};
+}
+
+bool PeerChecks::take(const Signer& signer, WallTime now) {
   // One that is too old is refused for its time, twice max_age after it was signed at the latest.
   while (!by_age_.empty() &&
          (by_age_.front().first + 2 * max_age < now || by_age_.size() >= max_nonces)) {
     nonces_.erase(by_age_.front().second);
     by_age_.pop_front();
   }
-  nonces_.emplace(nonce);
-  by_age_.emplace_back(now, nonce);
-  return std::string(key);
+  if (!nonces_.insert(signer.nonce).second) return false;
+  by_age_.emplace_back(now, signer.nonce);
+  return true;
 }
 
 }  // namespace tarry::relay

@@ -7,14 +7,16 @@
 //   Authorization: Tarry-Peer KEY TIME NONCE SIGNATURE      Ed25519, all but the time in
 //   hexadecimal
 //
-// What is signed names the method, the target, the body and the address that it is meant for, so it
-// is good for that one request; a nonce is taken once, and within max_age.  Whoever may join the
+// What is signed names the method, the target, the body, and the address and the key of the member
+// that it is meant for, so it is good for that one request to that one member, whoever else has the
+// same address; a nonce is taken once, and within max_age.  Whoever may join the
 // group may ask its members for what an operator may ask; nobody else can.
 
 #include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -29,7 +31,13 @@ namespace tarry::relay {
 
 struct PeerRequest {
   std::string_view method, target, body;
-  std::string_view address;  // Of the member that is asked.
+  std::string_view address;  // Of the member that is asked,
+  std::string_view key;      // and its key.
+};
+
+// Who has signed a request.
+struct Signer {
+  std::string key, nonce;
 };
 
 class PeerKey {
@@ -55,8 +63,13 @@ class PeerChecks {
   static constexpr std::chrono::seconds max_age{60};
   static constexpr std::size_t max_nonces = 100'000;
 
-  // The key that has signed the request, with everything else right about it; empty: none.
-  std::string signer(std::string_view authorization, const PeerRequest& request, WallTime now);
+  // Whether it is such a signature, good or bad.
+  static bool is_signature(std::string_view authorization);
+  // With everything right about it, and a nonce that was not taken; empty: it is not.
+  std::optional<Signer> signer(std::string_view authorization, const PeerRequest& request,
+                               WallTime now) const;
+  // For a member of the group, so that nobody else fills the memory; false: it is taken already.
+  bool take(const Signer& signer, WallTime now);
 
  private:
   std::set<std::string, std::less<>> nonces_;

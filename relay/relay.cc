@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,6 +40,23 @@ std::string advertised_address(const RelayOptions& options, const std::string& b
   return fmt::format("{}:{}", name.data(), port);
 }
 
+bool is_loopback_host(std::string_view host) {
+  return host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == "::1";
+}
+
+// Whether other machines have a part in it, by what the brokers are called.
+bool are_brokers_elsewhere(std::string_view brokers) {
+  while (!brokers.empty()) {
+    std::string_view broker = brokers.substr(0, brokers.find(','));
+    brokers.remove_prefix(std::min(brokers.size(), broker.size() + 1));
+    if (const auto scheme = broker.find("://"); scheme != broker.npos)
+      broker.remove_prefix(scheme + 3);
+    const auto colon = broker.rfind(':');
+    if (!broker.empty() && !is_loopback_host(broker.substr(0, colon))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const std::string& version,
@@ -56,6 +75,12 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   facts.self.instance = options.instance.empty() ? relay->data_.instance() : options.instance;
   facts.self.address = advertised_address(options, relay->admin_->address());
   facts.self.key = key->public_part();
+  if (is_loopback_host(facts.self.address.substr(0, facts.self.address.rfind(':'))) &&
+      are_brokers_elsewhere(options.brokers))
+    log_warn("relay",
+             "members on other machines cannot ask this one: it tells them {}, which is their own "
+             "machine there; give --admin 0.0.0.0:PORT, or --advertise HOST:PORT",
+             facts.self.address);
   facts.version = version;
   facts.data = relay->data_.path();
   facts.owner = fmt::format("{}-{}-{:016x}", options.group, facts.self.instance, random.u64());

@@ -35,6 +35,7 @@ class RefusingCluster final : public ModelCluster {
     return {};
   }
   Result<Offset> source_end(const Source& source) override {
+    ++ends_asked;
     if (!without_leader.contains(source)) return ModelCluster::source_end(source);
     ++asked_in_vain;
     return fail(Errc::io, "no leader");
@@ -77,12 +78,14 @@ class RefusingCluster final : public ModelCluster {
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets;
   std::set<Source> without_leader;
-  int asked_in_vain = 0;
+  int asked_in_vain = 0, ends_asked = 0;
 };
 
 class OneMember {
  public:
-  explicit OneMember(std::vector<Source> sources = {{"o.delayed", 0}}) {
+  explicit OneMember(std::vector<Source> sources = {{"o.delayed", 0}},
+                     std::size_t with_memory = Limits{}.pending_bytes)
+      : memory(with_memory) {
     set_log_level(LogLevel::off);
     for (const auto& source : sources) kafka.targets[source] = -1;
     kafka.rebalance();
@@ -151,6 +154,7 @@ class OneMember {
     const KafkaModel& kafka_;
   };
 
+  const std::size_t memory;
   KafkaModel kafka{{}};
   SteppedClock clock{kafka};
   Rules rules{"g", "*", false};
@@ -158,6 +162,7 @@ class OneMember {
   Member member{cluster, clock, [this] {
                   MemberOptions options;
                   options.rules = rules;
+                  options.limits.pending_bytes = memory;
                   return options;
                 }()};
 };
@@ -410,6 +415,87 @@ TEST_CASE("pending records are counted by the minute, from and to any moment") {
   CHECK(one.member.count(some, minutes(1)).total == 15);
   some.partition = 1;
   CHECK(one.member.count(some, minutes(1)).total == 7);
+}
+
+TEST_CASE("an unknown id is an error while memory is full and the source is not read") {
+  OneMember one({{"o.delayed", 0}}, 100);
+  const Source source{"o.delayed", 0};
+  one.steps(10);
+  one.send(source, "a", {{"x-delay", "1h"}, {"x-schedule-id", "ia"}});
+  one.steps(10);
+  one.send(source, "b", {{"x-delay", "1h"}, {"x-schedule-id", "ib"}});
+  one.steps(10);
+  REQUIRE(one.member.status().is_full);
+  CHECK(one.order(source, {Order::Kind::cancel, "ib"}).contains("memory is full"));
+  CHECK(one.order(source, {Order::Kind::cancel, "ia"}) == "done");
+}
+
+TEST_CASE("a warm copy is read anew when a stall ends with its partition's assignment") {
+  OneMember one(std::vector<Source>{});
+  const Source source{"o.delayed", 0};
+  one.steps(3);
+  // Another member has written the row of a pending record.
+  OneMember other;
+  other.send(source, "x", {{"x-delay", "1h"}});
+  other.steps(10);
+  const KafkaModel::Log rows{"g-pending-o.delayed", 0};
+  auto row = other.kafka.logs[rows].front().record;
+  one.kafka.append(rows, std::move(row), -1);
+  one.kafka.committed[source] = {true, 1, ""};
+  one.member.keep_warm({source});
+  one.steps(5);
+  REQUIRE(one.member.status().standby == 1);
+  // While it stands still the record is cancelled, and row and tombstone are compacted away.
+  one.kafka.now += std::chrono::hours(30);
+  one.kafka.logs[rows].clear();
+  ++one.kafka.ends[rows];
+  one.kafka.targets[source] = -1;
+  one.kafka.rebalance();
+  one.steps(50);
+  REQUIRE(one.member.is_ready());
+  CHECK(one.member.status().pending() == 0);
+  CHECK(one.in("o") == "");
+}
+
+TEST_CASE("an absent leader keeps the orders of its own partition alone") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
+  one.steps(10);
+  one.cluster.without_leader = {{"o.delayed", 0}};
+  std::map<PartitionIndex, std::string> told;
+  std::vector<Ordered> orders;
+  for (const PartitionIndex i : {0, 1})
+    orders.push_back({{"o.delayed", i},
+                      {Order::Kind::cancel, "a"},
+                      one.clock.mono() + milliseconds(5'000),
+                      [&told, i](const OrderTold& answer) {
+                        told[i] = answer ? "unknown" : answer.error().message;
+                      }});
+  one.member.give(std::move(orders));
+  one.steps(20);
+  CHECK(told[0] == "no leader");
+  CHECK(told[1] == "unknown");
+}
+
+TEST_CASE("a look needs no transaction, and few of them ask Kafka") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(10);
+  const auto transactions = one.member.status().transactions;
+  const int asked = one.cluster.ends_asked;
+  int told = 0;
+  for (int i = 0; i < 100; ++i) {
+    std::vector<Ordered> orders;
+    orders.push_back({source,
+                      {Order::Kind::look},
+                      one.clock.mono() + milliseconds(1'000),
+                      [&told](const OrderTold& answer) { told += answer ? 1 : 0; }});
+    one.member.give(std::move(orders));
+    one.step();  // 20 ms.
+  }
+  one.steps(20);
+  CHECK(told == 100);
+  CHECK(one.member.status().transactions == transactions);
+  CHECK(one.cluster.ends_asked - asked <= 25);
 }
 
 }  // namespace tarry::relay

@@ -284,4 +284,58 @@ TEST_CASE("records that are read again after a pause are taken once") {
   CHECK(one.commit(after(0)) == "");
 }
 
+TEST_CASE("orders count against the bytes of a transaction, and those beyond are not obeyed yet") {
+  OnePartition one;
+  const std::string large(60'000, 'x');
+  std::vector<Order> orders;
+  for (int i = 0; i < 5; ++i) {
+    const std::string id(1, static_cast<char>('a' + i));
+    one.partition.arrive(source_record(i, {{"x-delay", "1h"}, {"x-schedule-id", id}}, large));
+    orders.push_back({.kind = i == 0 ? Order::Kind::move : Order::Kind::deliver,
+                      .name = id,
+                      .due = std::chrono::milliseconds(1'000)});
+  }
+  one.commit(after(0));
+  std::vector<const Order*> given;
+  for (const auto& order : orders) given.push_back(&order);
+  one.limits.bytes = 100'000;
+  const Work work = one.partition.plan(after(1), true, one.limits, given);
+  CHECK(work.answers.size() == 2);
+  CHECK(work.bytes >= 120'000);
+  CHECK(summary(work) == "orders:" + large + " row:0 gone:1");
+  one.limits.bytes = 0;
+  CHECK(one.partition.plan(after(1), true, one.limits, given).empty());
+}
+
+TEST_CASE("what one transaction delivers by an order is already delivered for the next order") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "1h"}, {"x-schedule-id", "a"}}));
+  one.commit(after(0));
+  const Order deliver{.kind = Order::Kind::deliver, .name = "a"};
+  const Order cancel{.kind = Order::Kind::cancel, .name = "a"};
+  const std::vector given{&deliver, &cancel};
+  const Work work = one.partition.plan(after(1), true, one.limits, given);
+  REQUIRE(work.answers.size() == 2);
+  CHECK(work.answers[0].told->outcome == delay::ControlOutcome::done);
+  CHECK(work.answers[1].told->outcome == delay::ControlOutcome::already_delivered);
+}
+
+TEST_CASE("an order for a record that has expired is refused, however overdue the record is") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"},
+                                         {"x-schedule-id", "a"},
+                                         {"x-expire-at", std::to_string(to_ms(after(20)))}}));
+  one.commit(after(0), false);
+  const Order deliver{.kind = Order::Kind::deliver, .name = "a"};
+  const Order move{.kind = Order::Kind::move, .name = "a", .due = std::chrono::milliseconds(-5)};
+  const std::vector given{&deliver, &move};
+  const Work work = one.partition.plan(after(30), true, one.limits, given);
+  REQUIRE(work.answers.size() == 2);
+  for (const auto& answer : work.answers) {
+    REQUIRE_FALSE(answer.told.has_value());
+    CHECK(answer.told.error().code == Errc::invalid);
+  }
+  CHECK(summary(work) == "gone:0");
+}
+
 }  // namespace tarry::relay

@@ -20,24 +20,34 @@ const std::string a_nonce(32, 'a');
 TEST_CASE("a signed request is known once, within its time, and as it was signed") {
   const auto key = PeerKey::make();
   REQUIRE(key.has_value());
-  const PeerRequest request{"POST", "/peer/orders", R"({"orders":[]})", "127.0.0.1:8081"};
+  const PeerRequest request{"POST", "/peer/orders", R"({"orders":[]})", "127.0.0.1:8081", "aa"};
   const std::string good = key->sign(request, signed_at, a_nonce);
-  CHECK(PeerChecks().signer(good, request, signed_at) == key->public_part());
-  CHECK(PeerChecks().signer(good, request, signed_at + std::chrono::seconds(61)) == "");
-  CHECK(PeerChecks().signer(good, request, signed_at - std::chrono::seconds(61)) == "");
-  for (const auto& other : {PeerRequest{"GET", request.target, request.body, request.address},
-                            {request.method, "/peer", request.body, request.address},
-                            {request.method, request.target, "{}", request.address},
-                            {request.method, request.target, request.body, "127.0.0.1:8082"}})
-    CHECK(PeerChecks().signer(good, other, signed_at) == "");
+  const auto signer = [](std::string_view authorization, const PeerRequest& of, WallTime now) {
+    const auto found = PeerChecks().signer(authorization, of, now);
+    return found ? found->key : "";
+  };
+  CHECK(signer(good, request, signed_at) == key->public_part());
+  CHECK(signer(good, request, signed_at + std::chrono::seconds(61)) == "");
+  CHECK(signer(good, request, signed_at - std::chrono::seconds(61)) == "");
+  for (const auto& other :
+       {PeerRequest{"GET", request.target, request.body, request.address, request.key},
+        {request.method, "/peer", request.body, request.address, request.key},
+        {request.method, request.target, "{}", request.address, request.key},
+        {request.method, request.target, request.body, "127.0.0.1:8082", request.key},
+        {request.method, request.target, request.body, request.address, "ab"}})
+    CHECK(signer(good, other, signed_at) == "");
   PeerChecks checks;
-  CHECK(checks.signer(good, request, signed_at) == key->public_part());
-  CHECK(checks.signer(good, request, signed_at) == "");  // The same nonce.
+  const auto known = checks.signer(good, request, signed_at);
+  REQUIRE(known.has_value());
+  CHECK(checks.signer(good, request, signed_at).has_value());  // It is not taken yet.
+  CHECK(checks.take(*known, signed_at));
+  CHECK_FALSE(checks.take(*known, signed_at));
+  CHECK_FALSE(checks.signer(good, request, signed_at).has_value());  // The same nonce.
   for (std::size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = bad[i] == '0' ? '1' : '0';
-    CHECK(PeerChecks().signer(bad, request, signed_at) != key->public_part());
-    CHECK(PeerChecks().signer(good.substr(0, i), request, signed_at) == "");
+    CHECK(signer(bad, request, signed_at) != key->public_part());
+    CHECK(signer(good.substr(0, i), request, signed_at) == "");
   }
 }
 
