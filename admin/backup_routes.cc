@@ -1,10 +1,18 @@
 #include "admin/backup_routes.h"
 
 #include <chrono>
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -19,37 +27,86 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds line_every{250};
 
+// Also while one step takes longer: whoever reads gives up after some seconds without a line.
+constexpr std::chrono::seconds line_at_least_every{2};
+
+// A backup, and what its last step told.
+struct BackupWork {
+  BackupWork(Context& context, std::unique_ptr<broker::BackupRun> its_run)
+      : run(std::move(its_run)), target(run->target()), stepped(context.here.executor()) {}
+
+  std::unique_ptr<broker::BackupRun> run;
+  const std::string target;
+  asio::steady_timer stepped;
+  bool is_stepping = false;
+  Result<bool> more = true;
+  std::uint64_t files = 0, copied = 0, total = 0;
+};
+
+// Goes on when nobody waits for it any more.
+asio::awaitable<void> step_backup(std::shared_ptr<void> owner, std::shared_ptr<BackupWork> work) {
+  try {
+    work->more = co_await work->run->step();
+    work->files = work->run->files();
+    work->copied = work->run->copied_bytes();
+    work->total = work->run->total_bytes();
+  } catch (const std::exception& error) {
+    work->more = fail(Errc::io, error.what());
+  }
+  work->is_stepping = false;
+  work->stepped.cancel();
+  work = nullptr;
+  owner = nullptr;
+}
+
 class BackupLines final : public ReplyStream {
  public:
   BackupLines(Context& context, std::unique_ptr<broker::BackupRun> run)
-      : context_(context), begun_(context.broker.clock().mono()), run_(std::move(run)) {}
+      : context_(context),
+        begun_(context.broker.clock().mono()),
+        work_(std::make_shared<BackupWork>(context, std::move(run))) {}
 
   asio::awaitable<std::optional<std::string>> next() override {
-    if (!run_) co_return std::nullopt;
+    if (!work_) co_return std::nullopt;
     const auto& clock = context_.broker.clock();
     const auto until = clock.mono() + line_every;
-    Result<bool> more = true;
-    while (more && *more && clock.mono() < until) more = co_await run_->step();
+    do {
+      co_await step();
+    } while (!work_->is_stepping && work_->more && *work_->more && clock.mono() < until);
+    const auto& more = work_->more;
     Json body;
     if (!more) {
       body["error"] = more.error().message;
     } else {
       body["state"] = *more ? "copying" : "done";
-      body["directory"] = run_->target();
-      body["files"] = run_->files();
-      body["copied"] = run_->copied_bytes();
-      if (const auto total = run_->total_bytes(); total != 0) body["bytes"] = total;
+      body["directory"] = work_->target;
+      body["files"] = work_->files;
+      body["copied"] = work_->copied;
+      if (work_->total != 0) body["bytes"] = work_->total;
       body["took_ms"] =
           std::chrono::duration_cast<std::chrono::milliseconds>(clock.mono() - begun_).count();
     }
-    if (!more || !*more) run_ = nullptr;
+    if (!more || !*more) work_ = nullptr;
     co_return text_of(body) + "\n";
   }
 
  private:
+  // Until the step is over, or a line is due.
+  asio::awaitable<void> step() {
+    const auto work = work_;
+    if (!std::exchange(work->is_stepping, true)) {
+      asio::co_spawn(context_.here.executor(), step_backup(context_.owner.lock(), work),
+                     asio::detached);
+    }
+    if (!work->is_stepping) co_return;
+    boost::system::error_code ignored;
+    work->stepped.expires_after(line_at_least_every);
+    co_await work->stepped.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+
   Context& context_;
   const MonoTime begun_;
-  std::unique_ptr<broker::BackupRun> run_;  // Null after its end.
+  std::shared_ptr<BackupWork> work_;  // Null after its end.
 };
 
 std::string backup_target(const Call& call) {

@@ -52,7 +52,8 @@ void BackupRun::keep_journals(bool keep) {
 
 namespace {
 
-// Shared by the shards while their journals stand still; the last one that does lets all go on.
+// Shared by the shards while their journals stand still; the last one that does, or that has
+// failed, lets all go on.
 struct JournalsHeld {
   JournalsHeld(Broker& its_broker, Shard& asking, std::size_t shards)
       : broker(its_broker), here(asking), ends(shards), missing(shards) {}
@@ -61,14 +62,17 @@ struct JournalsHeld {
   Shard& here;
   std::vector<Lsn> ends;
   std::size_t missing;  // On the thread of `here`.
+  bool any_failed = false;
   OneShotEvent all;
 
   static void hold(const std::shared_ptr<JournalsHeld>& held, Shard& shard) {
     asio::post(shard.executor(), [held, &shard] {
       shard.journal().hold_rounds([held, &shard] {
         asio::post(held->here.executor(),
-                   [held, index = shard.index(), end = shard.journal().durable_lsn()] {
+                   [held, index = shard.index(), end = shard.journal().durable_lsn(),
+                    failed = shard.journal().has_failed()] {
                      held->ends[index] = end;
+                     held->any_failed |= failed;
                      if (--held->missing > 0) return;
                      for (std::size_t i = 0; i < held->broker.shard_count(); ++i) {
                        auto& other = held->broker.shard(i);
@@ -85,25 +89,25 @@ struct JournalsHeld {
 
 // What a client was told by one shard before this moment, it may have told another one; so none
 // tells anything until all stand still.
-asio::awaitable<std::vector<Lsn>> BackupRun::ends_of_journals() {
+asio::awaitable<Result<std::vector<Lsn>>> BackupRun::ends_of_journals() {
   const auto held = std::make_shared<JournalsHeld>(broker_, here_, broker_.shard_count());
   for (std::size_t i = 0; i < broker_.shard_count(); ++i)
     JournalsHeld::hold(held, broker_.shard(i));
   if (!held->all.fired()) co_await held->all.wait();
-  co_return held->ends;
+  Result<std::vector<Lsn>> ends = held->ends;
+  if (held->any_failed) ends = fail(Errc::io, "a journal of the broker has failed");
+  co_return ends;
 }
 
-asio::awaitable<Result<>> BackupRun::copy_journals() {
+asio::awaitable<Result<>> BackupRun::hold_journals() {
   const auto ends = co_await ends_of_journals();
-  Result<> copied;
-  for (std::size_t shard = 0; copied && shard < ends.size() && !here_.stopping(); ++shard) {
-    auto task = [backup = backup_, shard, end = ends[shard]] {
-      return backup->copy_journal(shard, end);
-    };
-    copied = co_await here_.blocking(std::move(task));
+  Result<> held;
+  if (!ends) held = std::unexpected(ends.error());
+  if (held) {
+    auto task = [backup = backup_, &ends] { return backup->hold_journals(*ends); };
+    held = co_await here_.blocking(std::move(task));
   }
-  keep_journals(false);
-  co_return copied;
+  co_return held;
 }
 
 asio::awaitable<Result<bool>> BackupRun::step() {
@@ -141,13 +145,22 @@ asio::awaitable<Result<bool>> BackupRun::work() {
     case Stage::hold_logs: {
       auto task = [backup] { return backup->hold_logs(); };
       more = co_await here_.blocking(std::move(task));
-      if (more && !*more) stage_ = Stage::copy_journals;
+      if (more && !*more) stage_ = Stage::hold_journals;
+      break;
+    }
+    case Stage::hold_journals: {
+      const auto held = co_await hold_journals();
+      if (!held) more = std::unexpected(held.error());
+      if (held) stage_ = Stage::copy_journals;
       break;
     }
     case Stage::copy_journals: {
-      const auto copied = co_await copy_journals();
-      if (!copied) more = std::unexpected(copied.error());
-      if (copied) stage_ = Stage::copy_files;
+      auto task = [backup] { return backup->copy_journals(); };
+      more = co_await here_.blocking(std::move(task));
+      if (more && !*more) {
+        keep_journals(false);
+        stage_ = Stage::copy_files;
+      }
       break;
     }
     case Stage::copy_files: {

@@ -48,13 +48,21 @@ class BackupRun {
   std::uint64_t files() const { return backup_->files(); }
 
  private:
-  enum class Stage { hold_state, hold_logs, copy_journals, copy_files, finish, done };
+  enum class Stage {
+    hold_state,
+    hold_logs,
+    hold_journals,
+    copy_journals,
+    copy_files,
+    finish,
+    done
+  };
 
   BackupRun(Broker& broker, Shard& here) : broker_(broker), here_(here) {}
   void keep_journals(bool keep);
-  boost::asio::awaitable<std::vector<Lsn>> ends_of_journals();
+  boost::asio::awaitable<Result<std::vector<Lsn>>> ends_of_journals();
   boost::asio::awaitable<Result<bool>> work();
-  boost::asio::awaitable<Result<>> copy_journals();
+  boost::asio::awaitable<Result<>> hold_journals();
 
   Broker& broker_;
   Shard& here_;

@@ -1,13 +1,21 @@
 #include "cli/pending_dump.h"
 
+#include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <fmt/core.h>
 
 #include "base/time_text.h"
 #include "cli/io/json.h"
 #include "cli/io/output.h"
+#include "cli/io/text.h"
 #include "storage/pending_dump.h"
 
 namespace tarry::cli {
@@ -34,15 +42,47 @@ void print_pending(const storage::PendingView& record, bool json, Output& out) {
   out.line(text_of(body));
 }
 
+namespace fs = std::filesystem;
+
+// Keeps brokers away until it is closed; null where no broker has ever been.
+Result<std::shared_ptr<void>> lock_out_brokers(const fs::path& data) {
+  const auto path = data / ".lock";
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return nullptr;
+  // The descriptor closes with it.
+  std::shared_ptr<void> lock(nullptr, [file](void*) { ::close(file); });
+  if (::flock(file, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
+  unsigned long pid = 0;
+  std::ifstream(path) >> pid;
+  return fail(Errc::in_use,
+              fmt::format("data directory {} is in use by the broker with pid {}: stop "
+                          "it first, or ask it with `tarry delayed list`",
+                          data.string(), pid));
+}
+
 }  // namespace
 
 Result<DumpFindings> dump_pending(const std::string& directory, bool json, Output& out) {
-  namespace fs = std::filesystem;
   std::error_code ignored;
-  const auto below = fs::path(directory) / "db" / "pending";
-  const auto store =
-      storage::PendingDump::open(fs::exists(below, ignored) ? below.string() : directory);
-  if (!store) return std::unexpected(store.error());
+  auto data = fs::absolute(directory, ignored).lexically_normal();
+  if (!data.has_filename()) data = data.parent_path();
+  auto database = data / "db" / "pending";
+  if (!fs::exists(database, ignored)) {
+    database = data;
+    data = data.parent_path().parent_path();
+  }
+  if (!fs::exists(database / "CURRENT", ignored)) {
+    return fail(Errc::not_found,
+                fmt::format("{} is neither a data directory nor the db/pending of one", directory));
+  }
+  const auto lock = lock_out_brokers(data);
+  if (!lock) return std::unexpected(lock.error());
+  const auto store = storage::PendingDump::open(database.string());
+  if (!store) {
+    // What to do about it is said to those who start a broker there.
+    const auto& message = store.error().message;
+    return fail(store.error().code, message.substr(0, message.find("; nothing was changed")));
+  }
   DumpFindings findings;
   (*store)->for_each(
       [&](const storage::PendingView& record) {

@@ -4,6 +4,7 @@
 //
 // It is asked for each id of each batch, so it is a hash table; and it grows on the shard's thread,
 // so it is many small ones: the longest that an insertion takes is what one of these takes to grow.
+// Clients choose the ids, so the hash has a key that nobody knows.
 
 #include <array>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/keyed_hash.h"
 #include "storage/bucket_change.h"
 
 namespace tarry::delay {
@@ -54,11 +56,11 @@ class IdEvents {
     const TopicPartition& partition;
     std::string_view id;
   };
+  static std::size_t hash_of(std::string_view id) { return keyed_hash(process_hash_key(), id); }
   struct Hash {
     using is_transparent = void;
     std::size_t operator()(const View& name) const {
-      return std::hash<std::string_view>()(name.id) * 31 +
-             static_cast<std::size_t>(name.partition.partition);
+      return hash_of(name.id) + std::hash<TopicPartition>()(name.partition);
     }
   };
   struct Equal {
@@ -70,9 +72,7 @@ class IdEvents {
 
   static constexpr std::size_t parts = 64;
   // By other bits than those that choose a bucket.
-  static std::size_t part_of(std::string_view id) {
-    return (std::hash<std::string_view>()(id) >> 48) % parts;
-  }
+  static std::size_t part_of(std::string_view id) { return (hash_of(id) >> 48) % parts; }
 
   std::array<std::unordered_map<Name, Events, Hash, Equal>, parts> parts_;
 };

@@ -11,11 +11,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "storage/bucket_store.h"
 #include "storage/bucket_tables.h"
@@ -33,11 +35,14 @@ namespace fs = std::filesystem;
 // What one call does: short enough that other work of the pool gets between.
 constexpr std::size_t directories_a_step = 200;
 constexpr std::size_t bytes_a_step = 8 << 20;
-constexpr std::size_t files_a_step = 500;
+constexpr std::size_t files_a_step = 100;
 constexpr std::size_t copy_buffer_bytes = 1 << 20;
 // Dirty pages beyond this would make the journals' syncs slow.
 constexpr std::uint64_t sync_every_bytes = 8 << 20;
 constexpr std::uint64_t look_at_space_every = 128 << 20;
+// What take_stage() writes first and removes last.  No partition has such a name.
+constexpr const char* stage_marker = "/.tarry";
+
 // Directories and the ends of blocks.
 constexpr std::uint64_t space_beside_files = 16 << 20;
 
@@ -79,14 +84,15 @@ Result<> make_directory(const std::string& path) {
   return {};
 }
 
-// The part of `bytes` that is left after `copied` of a file; 0 where the file ends before.
+// How many of `bytes` it copied; 0 where the file ends.
 Result<std::uint64_t> copy_piece(int from, int to, const std::string& name, std::uint64_t at,
                                  std::uint64_t bytes) {
   auto from_at = static_cast<::off_t>(at), to_at = static_cast<::off_t>(at);
   // Shares the blocks where the file system can.
   const auto shared = ::copy_file_range(from, &from_at, to, &to_at, bytes, 0);
-  if (shared >= 0) return static_cast<std::uint64_t>(shared);
-  if (errno == ENOSPC || errno == EIO || errno == EDQUOT)
+  if (shared > 0) return static_cast<std::uint64_t>(shared);
+  // Some file systems say 0 where they cannot.
+  if (shared < 0 && (errno == ENOSPC || errno == EIO || errno == EDQUOT))
     return backup_error(name, "copy_file_range", errno);
 
   Buffer buffer(std::min<std::uint64_t>(bytes, copy_buffer_bytes));
@@ -120,6 +126,13 @@ Result<std::vector<std::string>> names_in(int directory, const std::string& path
   return names;
 }
 
+// Also a topic whose name begins with a dot, and neither the stage nor what is being deleted.
+bool is_partition_directory(std::string_view name) {
+  const auto dash = name.rfind('-');
+  return dash != 0 && dash < name.size() - 1 &&
+         std::ranges::all_of(name.substr(dash + 1), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 bool belongs_to_log(std::string_view name) {
   return name.ends_with(".log") || name.ends_with(".index") || name.ends_with(".timeindex");
 }
@@ -147,6 +160,55 @@ void drop_tree(const std::string& path) {
   if (failed) log_warn("storage", "{} cannot be removed: {}", path, failed.message());
 }
 
+bool is_there(const std::string& path) {
+  struct stat found {};
+  return ::lstat(path.c_str(), &found) == 0;
+}
+
+// Whether all of its entries but `last` are gone.
+bool empty_but_for(const std::string& directory, std::string_view last) {
+  std::error_code failed;
+  auto each = fs::directory_iterator(directory, failed);
+  while (!failed && each != fs::directory_iterator()) {
+    if (each->path().filename() != last) fs::remove_all(each->path(), failed);
+    if (!failed) each.increment(failed);
+  }
+  if (failed) log_warn("storage", "{} cannot be emptied: {}", directory, failed.message());
+  return !failed;
+}
+
+// The stage of a backup that is over.  The marker goes last: without it nobody removes the rest.
+Result<> remove_stage(const std::string& stage) {
+  const auto marker = stage + stage_marker;
+  if (!is_there(marker)) return {};
+  if (!empty_but_for(stage, stage_marker + 1))
+    return fail(Errc::io, fmt::format("{}: what a backup has left cannot be removed", stage));
+  if (::unlink(marker.c_str()) != 0) return backup_error(marker, "unlink", errno);
+  if (::rmdir(stage.c_str()) != 0) return backup_error(stage, "rmdir", errno);
+  return {};
+}
+
+// not_found: the directory that it is in is not there.
+Result<> make_stage(const std::string& stage, const std::string& data) {
+  const bool made = ::mkdir(stage.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return backup_error(stage, "mkdir", errno);
+  const auto marker = stage + stage_marker;
+  std::error_code failed;
+  const auto is_foreign = [&] {
+    return !fs::is_directory(fs::symlink_status(stage, failed)) || !fs::is_empty(stage, failed);
+  };
+  if (!made && !is_there(marker) && is_foreign()) {
+    return fail(
+        Errc::invalid,
+        fmt::format("{} is not Tarry's own, and a backup needs this name: move it away", stage));
+  }
+  const CopyDescriptor file(::open(marker.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (file.is_open()) return {};
+  if (errno == EEXIST)
+    return fail(Errc::in_use, fmt::format("another backup of {} is running", data));
+  return backup_error(marker, "open", errno);
+}
+
 Result<std::uint64_t> device_of(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) return backup_error(path, "stat", errno);
@@ -155,34 +217,42 @@ Result<std::uint64_t> device_of(const std::string& path) {
 
 }  // namespace
 
-// A large file that takes more than one step.
+// A file, in one step or more.
 class Backup::Copying {
  public:
   static Result<std::unique_ptr<Copying>> begin(const std::string& from, const std::string& to,
-                                                std::uint64_t bytes) {
+                                                const Held& file) {
     auto source = open_for_copy(from, O_RDONLY);
     if (!source) return std::unexpected(source.error());
     auto target = open_for_copy(to, O_WRONLY | O_CREAT | O_EXCL);
     if (!target) return std::unexpected(target.error());
     std::unique_ptr<Copying> copying(
-        new Copying(std::move(*source), std::move(*target), to, bytes));
+        new Copying(std::move(*source), std::move(*target), from, to, file));
     return copying;
   }
 
   // At most about `bytes`; how many it was.
   Result<std::uint64_t> step(std::uint64_t bytes) {
     const auto begin = at_;
-    while (at_ < bytes_ && at_ - begin < bytes) {
+    while (!is_done_ && at_ < bytes_ && at_ - begin < bytes) {
       const auto piece = std::min<std::uint64_t>(bytes_ - at_, copy_buffer_bytes);
       const auto got = copy_piece(*from_, *to_, to_name_, at_, piece);
       if (!got) return got;
-      if (*got == 0) {  // A flush that found the disk full was undone.
-        at_ = bytes_;
-        break;
-      }
+      if (*got == 0 && !may_end_early_)
+        return fail(Errc::io,
+                    fmt::format("{} ends after {} of its {} bytes", from_name_, at_, bytes_));
+      is_done_ = *got == 0;
       at_ += *got;
     }
-    if (at_ - synced_ >= sync_every_bytes) {
+    is_done_ |= at_ >= bytes_;
+    if (is_done_) {
+      // Retention by time goes on from it.
+      struct stat found {};
+      if (::fstat(*from_, &found) != 0) return backup_error(from_name_, "stat", errno);
+      const ::timespec times[] = {found.st_atim, found.st_mtim};
+      if (::futimens(*to_, times) != 0) return backup_error(to_name_, "futimens", errno);
+    }
+    if (at_ - synced_ >= sync_every_bytes || (is_done_ && at_ > synced_)) {
       if (::fdatasync(*to_) != 0) return backup_error(to_name_, "fdatasync", errno);
       ::posix_fadvise(*from_, 0, static_cast<::off_t>(at_), POSIX_FADV_DONTNEED);
       ::posix_fadvise(*to_, 0, static_cast<::off_t>(at_), POSIX_FADV_DONTNEED);
@@ -190,16 +260,24 @@ class Backup::Copying {
     }
     return at_ - begin;
   }
-  bool is_done() const { return at_ >= bytes_; }
+  bool is_done() const { return is_done_; }
 
  private:
-  Copying(CopyDescriptor from, CopyDescriptor to, std::string name, std::uint64_t bytes)
-      : from_(std::move(from)), to_(std::move(to)), to_name_(std::move(name)), bytes_(bytes) {}
+  Copying(CopyDescriptor from, CopyDescriptor to, std::string from_name, std::string to_name,
+          const Held& file)
+      : from_(std::move(from)),
+        to_(std::move(to)),
+        from_name_(std::move(from_name)),
+        to_name_(std::move(to_name)),
+        bytes_(file.bytes),
+        may_end_early_(file.may_end_early) {}
 
   CopyDescriptor from_, to_;
-  const std::string to_name_;
+  const std::string from_name_, to_name_;
   const std::uint64_t bytes_;
+  const bool may_end_early_;
   std::uint64_t at_ = 0, synced_ = 0;
+  bool is_done_ = false;
 };
 
 Backup::Backup(Disk& disk, BackupSource source, std::string target)
@@ -208,23 +286,24 @@ Backup::Backup(Disk& disk, BackupSource source, std::string target)
 Backup::~Backup() {
   copying_ = nullptr;
   drop_stage();
+  if (target_descriptor_ >= 0) ::close(target_descriptor_);
   if (!owns_target_ || finished_) return;
-  std::error_code failed;
   if (made_target_) {
     drop_tree(target_);
     return;
   }
   // The marker goes last.
-  for (const auto& each : fs::directory_iterator(target_, failed))
-    if (each.path().filename() != unfinished_backup_name) drop_tree(each.path().string());
-  drop_tree(target_ + "/" + unfinished_backup_name);
+  if (empty_but_for(target_, unfinished_backup_name))
+    drop_tree(target_ + "/" + unfinished_backup_name);
 }
 
-// DATA/.backup last: it says that a backup is running.
+// That in DATA last: it says that a backup is running.
 void Backup::drop_stage() {
-  if (!std::exchange(owns_stage_, false)) return;
-  drop_tree(log_stage());
-  drop_tree(stage());
+  for (auto [owned, path] : {std::pair(&owns_log_stage_, log_stage()), {&owns_stage_, stage()}}) {
+    if (!std::exchange(*owned, false)) continue;
+    if (auto removed = remove_stage(path); !removed)
+      log_warn("storage", "{}", removed.error().message);
+  }
 }
 
 Result<std::unique_ptr<Backup>> Backup::begin(Disk& disk, BackupSource source, std::string target) {
@@ -238,9 +317,10 @@ Result<std::unique_ptr<Backup>> Backup::begin(Disk& disk, BackupSource source, s
   const auto real = fs::weakly_canonical(target, failed).string();
   for (const auto& own : {source.data, source.logs}) {
     if (!failed && are_nested(real, fs::weakly_canonical(own, failed).string()))
-      return fail(Errc::invalid, fmt::format("the directory {} is, holds or is in {}, which is the "
-                                             "broker's own; choose one beside it",
-                                             target, own));
+      return fail(Errc::invalid,
+                  fmt::format("the directory {} overlaps the broker's directory {}; choose one "
+                              "outside it",
+                              target, own));
   }
   std::unique_ptr<Backup> backup(new Backup(disk, std::move(source), std::move(target)));
   if (auto taken = backup->take_stage(); !taken) return std::unexpected(taken.error());
@@ -249,16 +329,19 @@ Result<std::unique_ptr<Backup>> Backup::begin(Disk& disk, BackupSource source, s
 }
 
 Result<> Backup::take_stage() {
-  if (::mkdir(stage().c_str(), 0700) != 0) {
-    if (errno == EEXIST)
-      return fail(Errc::in_use, fmt::format("another backup of {} is running", source_.data));
-    return backup_error(stage(), "mkdir", errno);
-  }
+  if (auto made = make_stage(stage(), source_.data); !made) return made;
   owns_stage_ = true;
-  drop_tree(log_stage());
-  if (::mkdir(log_stage().c_str(), 0700) == 0) return {};
+  if (auto removed = remove_stage(log_stage()); !removed) return removed;
+  auto made = make_log_stage();
   // It is made with the first partition.
-  return errno == ENOENT ? Result<>() : backup_error(log_stage(), "mkdir", errno);
+  return !made && made.error().code == Errc::not_found ? Result<>() : made;
+}
+
+Result<> Backup::make_log_stage() {
+  if (owns_log_stage_) return {};
+  auto made = make_stage(log_stage(), source_.data);
+  owns_log_stage_ = made.has_value();
+  return made;
 }
 
 Result<> Backup::make_target() {
@@ -271,21 +354,25 @@ Result<> Backup::make_target() {
   } else if (errno != EEXIST) {
     const int error = errno;
     const bool no_parent = error == ENOENT;
-    return refused(error == ENOSPC ? Errc::no_space : Errc::invalid,
-                   fmt::format("cannot be made by the broker: {}{}", std::strerror(error),
-                               no_parent ? "; make the directory that it is in"
-                               : error == EROFS || error == EACCES
-                                   ? "; choose one that the broker's user may write (a service: "
-                                     "ReadWritePaths= in its unit)"
-                                   : ""));
+    return refused(
+        error == ENOSPC ? Errc::no_space : Errc::invalid,
+        fmt::format("is not there, and the broker cannot create it: {}{}", std::strerror(error),
+                    no_parent ? "; make the directory that it is in"
+                    : error == EROFS || error == EACCES
+                        ? "; choose one that the broker's user may write (a service: "
+                          "ReadWritePaths= in its unit)"
+                        : ""));
   } else if (!fs::is_directory(target_, failed)) {
-    return refused(Errc::invalid, "is no directory");
+    return refused(Errc::invalid, "is not a directory");
   } else if (!fs::is_empty(target_, failed) || failed) {
     return refused(Errc::invalid,
                    failed ? "cannot be read by the broker: " + failed.message()
                           : std::string("is not empty; give one that does not exist yet"));
   }
   owns_target_ = true;
+  // From here on, so that finish() is told of each write that fails.
+  target_descriptor_ = ::open(target_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (target_descriptor_ < 0) return backup_error(target_, "open", errno);
   constexpr std::string_view text =
       "This backup was not finished, and is no broker's data directory.  Remove it.\n";
   if (auto marked = replace_file(disk_, target_ + "/" + unfinished_backup_name, as_bytes(text));
@@ -330,10 +417,12 @@ Result<> Backup::hold_state(Database& meta, BucketStore& pending) {
 Result<> Backup::hold_flat(const std::string& directory, const std::string& name, bool may_link) {
   HeldDirectory held{directory, target_ + name, may_link, {}};
   std::error_code failed;
-  for (const auto& each : fs::directory_iterator(directory, failed)) {
-    const auto bytes = each.file_size(failed);
+  auto each = fs::directory_iterator(directory, failed);
+  while (!failed && each != fs::directory_iterator()) {
+    const auto bytes = each->file_size(failed);
     if (failed) break;
-    held.files.push_back({each.path().filename().string(), bytes});
+    held.files.push_back({each->path().filename().string(), bytes});
+    each.increment(failed);
   }
   if (failed) return backup_error(directory, "read", failed.value());
   held_.push_back(std::move(held));
@@ -347,12 +436,11 @@ Result<bool> Backup::hold_logs() {
       return std::unexpected(entries.error());
     if (entries) {
       for (const auto& [name, is_directory] : *entries)
-        if (is_directory && !name.starts_with('.') && !name.ends_with("-delete"))
-          log_names_.push_back(name);
+        if (is_directory && is_partition_directory(name)) log_names_.push_back(name);
     }
     // They may have been made since begin().
-    if (!log_names_.empty() && ::mkdir(log_stage().c_str(), 0700) != 0 && errno != EEXIST)
-      return backup_error(log_stage(), "mkdir", errno);
+    if (!log_names_.empty())
+      if (auto made = make_log_stage(); !made) return std::unexpected(made.error());
   }
   for (std::size_t i = 0; i < directories_a_step && !log_names_.empty(); ++i) {
     const auto name = std::move(log_names_.back());
@@ -360,15 +448,21 @@ Result<bool> Backup::hold_logs() {
     if (auto held = hold_directory(name); !held) return std::unexpected(held.error());
   }
   if (!log_names_.empty()) return true;
-  const auto here = device_of(target_), there = device_of(source_.data);
-  if (!here) return std::unexpected(here.error());
-  if (!there) return std::unexpected(there.error());
+  const bool links = links_reach_target();
   for (auto& directory : held_) {
-    directory.may_link = directory.may_link && *here == *there;
+    directory.may_link = directory.may_link && links;
     if (directory.may_link) continue;
     for (const auto& file : directory.files) total_ += file.bytes;
   }
   return false;
+}
+
+// Tried, because one file system that is mounted twice has one number, but no links between.
+bool Backup::links_reach_target() const {
+  const auto tried = target_ + "/.link";
+  if (::link((stage() + stage_marker).c_str(), tried.c_str()) != 0) return false;
+  ::unlink(tried.c_str());
+  return true;
 }
 
 // By a descriptor, because the directory gets another name when its topic is deleted.
@@ -393,6 +487,7 @@ Result<> Backup::hold_directory(const std::string& name) {
     held.files.push_back({file, static_cast<std::uint64_t>(found.st_size)});
     return {};
   };
+  const auto base_of = [](const std::string& file) { return file.substr(0, file.find('.')); };
   for (int times = 0; times < times_to_list; ++times) {
     auto names = names_in(*directory, from);
     if (!names) return std::unexpected(names.error());
@@ -402,7 +497,6 @@ Result<> Backup::hold_directory(const std::string& name) {
     held.files.clear();
     bool any_listed = false;
     std::optional<std::string> gone;  // From this base offset down.
-    const auto base_of = [](const std::string& file) { return file.substr(0, file.find('.')); };
     for (const auto& file : *names) {
       const bool in_log = belongs_to_log(file);
       if (!in_log && file != partition_metadata_name && file != start_offset_name) continue;
@@ -417,6 +511,12 @@ Result<> Backup::hold_directory(const std::string& name) {
     });
     if (!any_listed || std::ranges::any_of(held.files, belongs_to_log, &Held::name)) break;
   }
+  // A flush to the last segment that found the disk full is undone.
+  std::string last;
+  for (const auto& file : held.files)
+    if (belongs_to_log(file.name)) last = std::max(last, base_of(file.name));
+  for (auto& file : held.files)
+    file.may_end_early = belongs_to_log(file.name) && base_of(file.name) == last;
   // Without it the topic is being deleted, or nothing was written yet.
   if (std::ranges::find(held.files, partition_metadata_name, &Held::name) != held.files.end())
     held_.push_back(std::move(held));
@@ -425,12 +525,29 @@ Result<> Backup::hold_directory(const std::string& name) {
 
 // --- Copies
 
-Result<> Backup::copy_journal(std::size_t shard, Lsn end) {
+Result<> Backup::hold_journals(const std::vector<Lsn>& ends) {
+  TARRY_ASSERT(ends.size() == source_.shards, "each journal has an end");
+  std::vector<HeldDirectory> journals;
+  for (std::size_t shard = 0; shard < ends.size(); ++shard) {
+    auto journal = hold_journal(shard, ends[shard]);
+    if (!journal) return std::unexpected(journal.error());
+    for (const auto& file : journal->files) total_ += file.bytes;
+    journals.push_back(std::move(*journal));
+  }
+  // They are the first to be copied, because the broker has to keep them meanwhile.
+  journals_ = journals.size();
+  held_.insert(held_.begin(), std::make_move_iterator(journals.begin()),
+               std::make_move_iterator(journals.end()));
+  return check_space(total_ + space_beside_files);
+}
+
+// From the checkpoint up to `end`.
+Result<Backup::HeldDirectory> Backup::hold_journal(std::size_t shard, Lsn end) const {
   const auto name = fmt::format("/journal/{}", shard);
-  const auto directory = source_.data + name;
-  const auto noted = read_checkpoint(disk_, target_ + name);
+  HeldDirectory held{source_.data + name, target_ + name, false, {}};
+  const auto noted = read_checkpoint(disk_, held.to);
   if (!noted) return std::unexpected(noted.error());
-  const auto entries = disk_.list(directory);
+  const auto entries = disk_.list(held.from);
   if (!entries) return std::unexpected(entries.error());
   std::vector<Lsn> files;
   for (const auto& entry : *entries)
@@ -438,22 +555,11 @@ Result<> Backup::copy_journal(std::size_t shard, Lsn end) {
       files.push_back(*first);
   // In the order of their names, which is that of their LSNs.
   const auto behind = std::ranges::upper_bound(files, noted->lsn);
-  const auto bytes = end - std::min(end, behind == files.begin() ? noted->lsn : behind[-1]);
-  if (auto room = check_space(total_ - copied_ + bytes + space_beside_files); !room) return room;
   for (auto file = behind == files.begin() ? behind : behind - 1; file != files.end(); ++file) {
     const auto until = file + 1 == files.end() ? end : file[1];
-    const auto file_name = "/" + journal_file_name(*file);
-    auto copying = Copying::begin(directory + file_name, target_ + name + file_name, until - *file);
-    if (!copying) return std::unexpected(copying.error());
-    while (!(*copying)->is_done()) {
-      const auto got = (*copying)->step(bytes_a_step);
-      if (!got) return std::unexpected(got.error());
-      total_ += *got;
-      copied_ += *got;
-    }
-    ++files_done_;
+    held.files.push_back({journal_file_name(*file), until - *file});
   }
-  return {};
+  return held;
 }
 
 Result<> Backup::check_space(std::uint64_t bytes) const {
@@ -471,22 +577,31 @@ Result<> Backup::check_space(std::uint64_t bytes) const {
                                : ""));
 }
 
+Result<bool> Backup::copy_journals() {
+  return copy_until(journals_);
+}
+
 Result<bool> Backup::copy_files() {
+  return copy_until(held_.size());
+}
+
+// A step towards the end of the directories before `end`.
+Result<bool> Backup::copy_until(std::size_t end) {
   if (copied_ - checked_at_ >= look_at_space_every) {
     checked_at_ = copied_;
     if (auto room = check_space(space_beside_files); !room) return std::unexpected(room.error());
   }
   const auto begin = copied_;
   for (std::size_t i = 0; i < files_a_step && copied_ - begin < bytes_a_step; ++i) {
-    const auto more = copy_next();
+    const auto more = copy_next(end);
     if (!more || !*more) return more;
   }
   return true;
 }
 
 // One file, or a part of a large one.
-Result<bool> Backup::copy_next() {
-  while (directory_ < held_.size() && file_ == held_[directory_].files.size()) {
+Result<bool> Backup::copy_next(std::size_t end) {
+  while (directory_ < end && file_ == held_[directory_].files.size()) {
     // Also an empty one.
     std::error_code failed;
     fs::create_directories(held_[directory_].to, failed);
@@ -494,7 +609,7 @@ Result<bool> Backup::copy_next() {
     ++directory_;
     file_ = 0;
   }
-  if (directory_ == held_.size()) return false;
+  if (directory_ == end) return false;
   const auto& directory = held_[directory_];
   const auto& file = directory.files[file_];
   const auto from = directory.from + "/" + file.name, to = directory.to + "/" + file.name;
@@ -509,7 +624,7 @@ Result<bool> Backup::copy_next() {
       ++files_done_;
       return true;
     }
-    auto begun = Copying::begin(from, to, file.bytes);
+    auto begun = Copying::begin(from, to, file);
     if (!begun) return std::unexpected(begun.error());
     copying_ = std::move(*begun);
   }
@@ -535,12 +650,8 @@ Result<> Backup::finish() {
       return backup_error(target_ + name, "write", errno);
     ++files_done_;
   }
-  {
-    auto directory = open_for_copy(target_, O_RDONLY | O_DIRECTORY);
-    if (!directory) return std::unexpected(directory.error());
-    // One call for any number of files; the large ones were synced while they were copied.
-    if (::syncfs(**directory) != 0) return backup_error(target_, "syncfs", errno);
-  }
+  // One call for the names and all that is small.
+  if (::syncfs(target_descriptor_) != 0) return backup_error(target_, "syncfs", errno);
   const auto identity = read_file(disk_, source_.data + "/meta.properties", 64 << 10);
   if (!identity) return std::unexpected(identity.error());
   if (auto written = replace_file(disk_, target_ + "/meta.properties", *identity); !written)
@@ -553,11 +664,8 @@ Result<> Backup::finish() {
 }
 
 Result<> remove_backup_leftovers(const std::string& data, const std::string& logs) {
-  for (const auto& each : {logs + "/.backup", data + "/.backup"}) {
-    std::error_code failed;
-    fs::remove_all(each, failed);
-    if (failed) return backup_error(each, "remove", failed.value());
-  }
+  for (const auto& directory : {logs, data})
+    if (auto removed = remove_stage(directory + "/" + backup_stage_name); !removed) return removed;
   return {};
 }
 

@@ -554,6 +554,7 @@ void Journal::fail_all(const Error& error) {
   auto rounds = std::exchange(rounds_, {});
   if (in_flight_) rounds.push_front(std::exchange(in_flight_, nullptr));
   for (const auto& round : rounds) complete(*round, true, std::unexpected(*failure_));
+  tell_held();
 }
 
 void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
@@ -623,7 +624,7 @@ void Journal::hold_rounds(std::move_only_function<void()> held) {
 }
 
 void Journal::tell_held() {
-  if (on_held_ && !in_flight_ && !failure_) std::exchange(on_held_, nullptr)();
+  if (on_held_ && !in_flight_) std::exchange(on_held_, nullptr)();
 }
 
 void Journal::release_rounds() {

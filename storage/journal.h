@@ -185,8 +185,8 @@ class Journal {
   void checkpoint(Lsn lsn, Completion then);
 
   // No round starts from here until release_rounds().  `held` is called as soon as none is in
-  // flight: in this call, or when the one in flight is durable.  From then on durable_lsn() stands
-  // still, and nobody is told of anything behind it.  Not twice.
+  // flight: in this call, or when that one is durable or the journal fails.  From then on
+  // durable_lsn() stands still, and nobody is told of anything behind it.  Not twice.
   void hold_rounds(std::move_only_function<void()> held);
   void release_rounds();
   // While `keep`, files that a checkpoint has passed stay as they are.

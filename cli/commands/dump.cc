@@ -138,7 +138,7 @@ void add_dump(CLI::App& program, Chosen& chosen) {
     command->add_option(places, options->places, what)
         ->option_text(std::string(places) + "...")
         ->required();
-    command->add_flag("--json", options->json, "Prints JSON, one text per line");
+    command->add_flag("--json", options->json, "Prints JSON, one object per line");
     command->callback(
         [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
     return command;

@@ -1,21 +1,27 @@
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/file.h>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "cli/index_dump.h"
 #include "cli/journal_dump.h"
+#include "cli/pending_dump.h"
+#include "storage/bucket_store.h"
 #include "storage/index.h"
 #include "storage/journal.h"
 #include "storage/journal_record.h"
 #include "tests/cli/captured.h"
 #include "tests/given.h"
 #include "tests/memory_disk.h"
+#include "tests/storage/scratch.h"
 
 namespace tarry::cli {
 namespace {
@@ -166,6 +172,35 @@ TEST_SUITE("offline dumps") {
     const auto none = dump_journal(files.disk, path, false, out.output());
     REQUIRE_FALSE(none.has_value());
     CHECK(none.error().message.contains("header of a journal file"));
+  }
+
+  TEST_CASE("pending records are not dumped while a broker holds the directory, and it is named") {
+    set_log_level(LogLevel::off);
+    const storage::ScratchDirectory scratch;
+    const auto data = scratch.path("data"), bare = data + "/db/pending";
+    const auto error_of = [](const std::string& directory) {
+      Captured out;
+      const auto found = dump_pending(directory, false, out.output());
+      return found ? std::string() : found.error().message;
+    };
+    CHECK(error_of(data).contains("neither a data directory"));
+    std::filesystem::create_directories(bare);
+    REQUIRE(storage::BucketStore::make(bare, {}));
+    CHECK(error_of(data) == "");
+    storage::write_whole(data + "/.lock", "4711\n");
+    {
+      const std::shared_ptr<std::FILE> lock(std::fopen((data + "/.lock").c_str(), "r"),
+                                            std::fclose);
+      REQUIRE(::flock(::fileno(lock.get()), LOCK_EX | LOCK_NB) == 0);
+      for (const auto& directory : {data, data + "/", bare, bare + "/"})
+        CHECK(error_of(directory).contains("in use by the broker with pid 4711"));
+    }
+    CHECK(error_of(data) == "");
+    // Nothing about a backup to a reader.
+    storage::write_whole(bare + "/CURRENT", "nothing\n");
+    const auto damaged = error_of(bare);
+    CHECK(damaged != "");
+    CHECK_FALSE(damaged.contains("restore"));
   }
 }
 

@@ -113,7 +113,7 @@ def _(ctx):
         said = json.loads(broker.cli("backup", target, "--json").stdout)
         assert said["state"] == "done" and said["directory"] == str(target) and said["files"] > 10, said
         assert load.rounds > rounds, "producers stood still"
-    assert not (broker.data / ".backup").exists() and not (broker.data / "logs/.backup").exists()
+    assert not (broker.data / ".tarry-backup").exists() and not (broker.data / "logs/.tarry-backup").exists()
     assert (target / "meta.properties").read_bytes() == (broker.data / "meta.properties").read_bytes()
     assert oct(target.stat().st_mode & 0o777) == "0o700" and (target / "admin.token").stat().st_mode & 0o777 == 0o600
 
@@ -152,8 +152,8 @@ def _(ctx):
 @case("the directory of a backup is refused unless it is the broker's own to fill, and two backups are not made at once")
 def _(ctx):
     broker = ctx.broker()
-    for directory, words in ((broker.data / "copy", "broker's own"), (broker.data.parent, "broker's own"),
-                             (ctx.directory / "no" / "copy", "make the directory"), (broker.log_file, "no directory")):
+    for directory, words in ((broker.data / "copy", "overlaps the broker's directory"), (broker.data.parent, "overlaps the broker's directory"),
+                             (ctx.directory / "no" / "copy", "make the directory"), (broker.log_file, "is not a directory")):
         refused = broker.cli("backup", directory, check=False)
         assert refused.returncode == 1 and words in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
     full = ctx.directory / "full"
@@ -164,11 +164,12 @@ def _(ctx):
     assert [each.name for each in full.iterdir()] == ["file"]
     assert broker.http("POST", "/backup", body={"directory": "relative"})[0] == 400
     assert broker.http("POST", "/backup", token=False, body={"directory": str(ctx.directory / "x")})[0] == 401
-    (broker.data / ".backup").mkdir()
+    (broker.data / ".tarry-backup").mkdir()
+    (broker.data / ".tarry-backup" / ".tarry").touch()
     refused = broker.cli("backup", ctx.directory / "second", check=False)
     assert refused.returncode == 1 and "another backup" in refused.stderr, refused.stderr
     assert not (ctx.directory / "second").exists()
-    (broker.data / ".backup").rmdir()
+    shutil.rmtree(broker.data / ".tarry-backup")
     empty = ctx.directory / "empty"
     empty.mkdir()
     said = broker.cli("backup", os.path.relpath(empty)).stdout
@@ -215,7 +216,7 @@ def _(ctx):
     copy.process = None
     assert f"{target} is a backup that was not finished" in copy.log(), copy.log()
     broker.start()
-    assert not (broker.data / ".backup").exists() and not (broker.data / "logs/.backup").exists()
+    assert not (broker.data / ".tarry-backup").exists() and not (broker.data / "logs/.tarry-backup").exists()
     shutil.rmtree(target)
     shutil.rmtree(large)
     broker.cli("backup", target)
@@ -232,7 +233,7 @@ def _(ctx):
     assert line["state"] == "copying" and gone.exists(), line
     answer.close()
     connection.close()
-    eventually(lambda: not gone.exists() and not (broker.data / ".backup").exists(), "nothing is left")
+    eventually(lambda: not gone.exists() and not (broker.data / ".tarry-backup").exists(), "nothing is left")
     eventually(lambda: "was given up" in broker.log(), "the log says so")
     stopped = ctx.directory / "stopped"
     connection, answer = begin_backup(broker, stopped)

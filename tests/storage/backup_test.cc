@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 
@@ -72,10 +73,18 @@ struct BackupRig {
     }
   }
   Result<> copy_rest(Backup& backup) {
-    for (const std::size_t shard : {0, 1})
-      if (auto copied = backup.copy_journal(shard, 136 << 10); !copied) return copied;
+    if (auto held = backup.hold_journals({136 << 10, 136 << 10}); !held) return held;
+    if (auto copied = all(backup, &Backup::copy_journals); !copied) return copied;
     if (auto copied = all(backup, &Backup::copy_files); !copied) return copied;
     return backup.finish();
+  }
+
+  Result<> copy_all() {
+    auto begun = begin();
+    if (!begun) return std::unexpected(begun.error());
+    if (auto held = (*begun)->hold_state(*meta, *pending); !held) return held;
+    if (auto held = all(**begun, &Backup::hold_logs); !held) return held;
+    return copy_rest(**begun);
   }
 
   ScratchDirectory scratch;
@@ -125,8 +134,8 @@ TEST_SUITE("backup") {
     CHECK_FALSE(fs::exists(rig.target + "/logs/left-0.abc-delete"));
     CHECK_FALSE(fs::exists(rig.target + "/logs/later-0"));
     CHECK_FALSE(fs::exists(rig.target + "/" + unfinished_backup_name));
-    CHECK_FALSE(fs::exists(rig.data + "/.backup"));
-    CHECK_FALSE(fs::exists(rig.data + "/logs/.backup"));
+    CHECK_FALSE(fs::exists(rig.data + "/.tarry-backup"));
+    CHECK_FALSE(fs::exists(rig.data + "/logs/.tarry-backup"));
     struct stat token {};
     REQUIRE(::stat((rig.target + "/admin.token").c_str(), &token) == 0);
     CHECK((token.st_mode & 0777) == 0600);
@@ -138,6 +147,76 @@ TEST_SUITE("backup") {
     REQUIRE(opened);
     CHECK_FALSE(opened->is_new());
     CHECK(opened->cluster_id() == "abc");
+  }
+
+  TEST_CASE(
+      "a copy has the topics whose names begin with a dot, and nothing that is no partition") {
+    BackupRig rig;
+    rig.segment(".audit-0", 0, "a dot");
+    rig.segment(".a-b-12", 0, "a dash");
+    BackupRig::make(rig.data + "/logs/lost+found");
+    write_whole(BackupRig::make(rig.data + "/logs/.x") / "partition.metadata", "");
+    REQUIRE(rig.copy_all());
+    const auto logs = rig.target + "/logs/";
+    CHECK(read_whole(logs + ".audit-0/00000000000000000000.log") == "a dot");
+    CHECK(read_whole(logs + ".a-b-12/00000000000000000000.log") == "a dash");
+    for (const char* name : {"lost+found", ".x", ".tarry-backup"})
+      CHECK_FALSE(fs::exists(logs + name));
+  }
+
+  TEST_CASE("the files of a copy have the times of those they were copied from") {
+    BackupRig rig;
+    const auto name = rig.segment("orders-0", 0, "records") + ".log";
+    const ::timespec times[] = {{5, 0}, {1'600'000'000, 123'000'000}};
+    REQUIRE(::utimensat(AT_FDCWD, name.c_str(), times, 0) == 0);
+    REQUIRE(rig.copy_all());
+    struct stat found {};
+    const auto copy = rig.target + "/logs/orders-0/00000000000000000000.log";
+    REQUIRE(::stat(copy.c_str(), &found) == 0);
+    CHECK(found.st_mtim.tv_sec == times[1].tv_sec);
+    CHECK(found.st_mtim.tv_nsec == times[1].tv_nsec);
+  }
+
+  TEST_CASE(
+      "the last segment may have become shorter; an older one ends the backup with its name") {
+    for (const bool is_last : {true, false}) {
+      CAPTURE(is_last);
+      BackupRig rig;
+      const auto old = rig.segment("orders-0", 0, std::string(300, '0'));
+      const auto active = rig.segment("orders-0", 7, std::string(500, '7'));
+      auto begun = rig.begin();
+      REQUIRE(begun);
+      REQUIRE((*begun)->hold_state(*rig.meta, *rig.pending));
+      REQUIRE(rig.all(**begun, &Backup::hold_logs));
+      fs::resize_file((is_last ? active : old) + ".log", 100);
+      const auto copied = rig.copy_rest(**begun);
+      CHECK(copied.has_value() == is_last);
+      if (copied) {
+        CHECK(fs::file_size(rig.target + "/logs/orders-0/00000000000000000007.log") == 100);
+      } else {
+        CHECK(tells(copied.error(), "orders-0/00000000000000000000.log ends after 100 of its 300"));
+      }
+    }
+  }
+
+  TEST_CASE("a directory of somebody else that has the stage's name stays, and refuses a backup") {
+    for (const char* where : {"/.tarry-backup", "/logs/.tarry-backup"}) {
+      CAPTURE(where);
+      BackupRig rig;
+      rig.segment("orders-0", 0, "records");
+      const auto foreign = BackupRig::make(rig.data + where) / "letter";
+      write_whole(foreign, "mine");
+      REQUIRE(remove_backup_leftovers(rig.data, rig.data + "/logs"));
+      CHECK(read_whole(foreign) == "mine");
+      const auto begun = rig.begin();
+      REQUIRE_FALSE(begun);
+      CHECK(begun.error().code == Errc::invalid);
+      CHECK(tells(begun.error(), rig.data + where + " is not Tarry's own"));
+      CHECK(read_whole(foreign) == "mine");
+      CHECK_FALSE(fs::exists(rig.target));
+      fs::remove_all(rig.data + where);
+      CHECK(rig.begin().has_value());
+    }
   }
 
   TEST_CASE("of a journal it has what lies between the checkpoint and the moment") {
@@ -197,18 +276,20 @@ TEST_SUITE("backup") {
       CHECK(second.error().code == Errc::in_use);
     }
     CHECK_FALSE(fs::exists(rig.target));
-    CHECK_FALSE(fs::exists(rig.data + "/.backup"));
+    CHECK_FALSE(fs::exists(rig.data + "/.tarry-backup"));
     // A directory that was there stays, empty.
     fs::create_directory(rig.target);
     { REQUIRE(rig.begin()); }
     CHECK(fs::exists(rig.target));
     CHECK(fs::is_empty(rig.target));
     // What a kill leaves.
-    fs::create_directories(rig.data + "/.backup/db");
-    fs::create_directories(rig.data + "/logs/.backup/orders-0");
+    fs::create_directories(rig.data + "/.tarry-backup/db");
+    fs::create_directories(rig.data + "/logs/.tarry-backup/orders-0");
+    for (const char* stage : {"/.tarry-backup", "/logs/.tarry-backup"})
+      write_whole(rig.data + stage + "/.tarry", "");
     REQUIRE(remove_backup_leftovers(rig.data, rig.data + "/logs"));
-    CHECK_FALSE(fs::exists(rig.data + "/.backup"));
-    CHECK_FALSE(fs::exists(rig.data + "/logs/.backup"));
+    CHECK_FALSE(fs::exists(rig.data + "/.tarry-backup"));
+    CHECK_FALSE(fs::exists(rig.data + "/logs/.tarry-backup"));
     CHECK(rig.begin().has_value());
   }
 
@@ -220,7 +301,7 @@ TEST_SUITE("backup") {
     REQUIRE(begun);
     REQUIRE((*begun)->hold_state(*rig.meta, *rig.pending));
     REQUIRE(rig.all(**begun, &Backup::hold_logs));
-    const auto copied = (*begun)->copy_journal(0, 136 << 10);
+    const auto copied = (*begun)->hold_journals({136 << 10, 136 << 10});
     REQUIRE_FALSE(copied);
     CHECK(copied.error().code == Errc::no_space);
     CHECK(tells(copied.error(), "tarry.disk.reserve.bytes"));
@@ -236,18 +317,18 @@ TEST_SUITE("backup") {
       REQUIRE_FALSE(begun);
       CHECK(begun.error().code == Errc::invalid);
       CHECK(tells(begun.error(), words));
-      CHECK_FALSE(fs::exists(rig.data + "/.backup"));
+      CHECK_FALSE(fs::exists(rig.data + "/.tarry-backup"));
     };
     fs::create_directory_symlink(rig.data, rig.scratch.path("link"));
     write_whole(rig.scratch.path("file"), "");
     refused("copy", "absolute");
-    refused(rig.data, "broker's own");
-    refused(rig.data + "/copy", "broker's own");
-    refused(rig.scratch.path(), "broker's own");
-    refused(rig.scratch.path("link/copy"), "broker's own");
-    refused("/", "broker's own");
+    refused(rig.data, "overlaps the broker's directory");
+    refused(rig.data + "/copy", "overlaps the broker's directory");
+    refused(rig.scratch.path(), "overlaps the broker's directory");
+    refused(rig.scratch.path("link/copy"), "overlaps the broker's directory");
+    refused("/", "overlaps the broker's directory");
     refused(rig.scratch.path("none/copy"), "make the directory");
-    refused(rig.scratch.path("file"), "no directory");
+    refused(rig.scratch.path("file"), "not a directory");
   }
 }
 

@@ -756,6 +756,24 @@ TEST_SUITE("journal") {
     }
   }
 
+  TEST_CASE("whoever holds the rounds is told when the journal fails meanwhile, and when it had") {
+    Rig rig;
+    REQUIRE(rig.open());
+    int held = 0;
+    rig.disk.count_only("fdatasync");
+    rig.disk.fail_call(1, Errc::io);
+    rig.append(text("lost"), [](const Result<>&) {});
+    rig.journal->start_round();
+    rig.journal->hold_rounds([&] { ++held; });
+    CHECK(held == 0);
+    rig.settle();
+    CHECK(rig.journal->has_failed());
+    CHECK(held == 1);
+    rig.journal->release_rounds();
+    rig.journal->hold_rounds([&] { ++held; });
+    CHECK(held == 2);
+  }
+
   TEST_CASE(
       "a round or spare that finds no descriptor is postponed, and is durable when there is one") {
     // "fsync" is a directory's, which has to be opened for it.
