@@ -54,7 +54,7 @@ def _(ctx):
 def _(ctx):
     broker, topic, strict = ctx.broker(settings={"auto.create.topics.enable": "false"}), ctx.topic(), ctx.topic()
     broker.cli("topic", "create", topic, "--config", "tarry.delay.enable=false")
-    words = ("bench", "delayed", "--rate", "100", "--count", "50", "--delay", "1s", "--spread", "0", "--floor", "0", "--json")
+    words = ("bench", "delayed", "--rate", "100", "--count", "50", "--delay", "20s", "--spread", "0", "--floor", "0", "--json")
     done = broker.cli(*words, "--topic", topic, check=False)
     one_line(done, 1, "50 records early, 0 lost")
     assert json_lines(done)[0]["early"] == 50
