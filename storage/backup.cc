@@ -299,7 +299,8 @@ Backup::~Backup() {
 
 // That in DATA last: it says that a backup is running.
 void Backup::drop_stage() {
-  for (auto [owned, path] : {std::pair(&owns_log_stage_, log_stage()), {&owns_stage_, stage()}}) {
+  for (const auto& [owned, path] :
+       {std::pair(&owns_log_stage_, log_stage()), {&owns_stage_, stage()}}) {
     if (!std::exchange(*owned, false)) continue;
     if (auto removed = remove_stage(path); !removed)
       log_warn("storage", "{}", removed.error().message);
