@@ -285,7 +285,7 @@ TEST_CASE("a page ends with large records, or when few of them are wanted, and t
   OneMember one;
   one.steps(10);
   for (int i = 0; i < 3; ++i)
-    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'), {{"x-delay", "1h"}});
+    one.send({"o.delayed", 0}, std::string(3u << 20, 'x'), {{"x-delay", "1h"}});
   one.steps(10);
   const auto page = one.member.pending({}, std::nullopt, 100);
   CHECK(page.records.size() == 2);
@@ -327,8 +327,8 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
   one.steps(10);
   for (int i = 0; i < 8; ++i) {
-    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
-    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
+    one.send({"o.delayed", 0}, std::string(3u << 20, 'x'));
+    one.send({"o.delayed", 0}, std::string(3u << 20, 'x'));
     if (i == 3) one.send({"o.delayed", 1}, "small", {{"x-deliver-to", "other"}});
     one.step();
   }
@@ -338,7 +338,7 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
 TEST_CASE("a transaction is bounded in bytes, however many partitions have large records") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
   one.steps(10);
-  for (PartitionIndex i = 0; i < 3; ++i) one.send({"o.delayed", i}, std::string(9u << 20, 'x'));
+  for (PartitionIndex i = 0; i < 3; ++i) one.send({"o.delayed", i}, std::string(3u << 20, 'x'));
   one.steps(10);
   CHECK(one.cluster.largest_bytes < (10u << 20));
   CHECK(one.in("o").size() > (27u << 20));
