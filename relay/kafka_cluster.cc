@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -23,7 +24,6 @@ constexpr milliseconds stable_offset_wait{300};
 constexpr milliseconds end_wait{800};
 // How many partitions are asked for one by one when some offset is not stable.
 constexpr std::size_t max_single_questions = 10;
-constexpr int commit_attempts = 4;
 constexpr unsigned index_bits = 24;  // Of the records of one transaction.
 constexpr std::string_view metadata_mark = "tarry-relay/1 ";
 
@@ -117,6 +117,27 @@ struct KafkaCluster::Reports {
       failed = text;
     }
   }
+};
+
+// The end of several calls together: repeating one does not begin its time anew.
+class KafkaCluster::Deadline {
+ public:
+  explicit Deadline(milliseconds limit) : at_(std::chrono::steady_clock::now() + limit) {}
+
+  bool is_over() const { return std::chrono::steady_clock::now() >= at_; }
+  // For librdkafka, to which 0 would mean "at once" and -1 "however long".
+  int left_ms() const {
+    return std::max(1,
+                    in_ms(std::chrono::ceil<milliseconds>(at_ - std::chrono::steady_clock::now())));
+  }
+  Deadline later(milliseconds by) const {
+    Deadline copy(*this);
+    copy.at_ += by;
+    return copy;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point at_;
 };
 
 bool may_be_source(const std::string& glob, const std::string& topic) {
@@ -230,19 +251,34 @@ Result<> KafkaCluster::connect() {
   return {};
 }
 
+namespace {
+
+// The end of a client that has failed may take long, or not come: nobody waits for it.  What it
+// calls of ours belongs to poll() and flush(), which are not called for it any more.
+void give_up(KafkaClient client) {
+  if (client) std::thread([gone = std::move(client)]() mutable { gone.reset(); }).detach();
+}
+
+}  // namespace
+
 Result<> KafkaCluster::renew() {
   known_topics_.clear();
+  turn_ = 0;
+  const Deadline deadline(options_.renewal_limit);
   for (std::size_t i = 0; i < producers_.size(); ++i) {
-    producers_[i].reset();
+    give_up(std::move(producers_[i]));
     const auto id = fmt::format("{}-{}", options_.owner, i);
     auto opened = open_producer(id);
     if (!opened) return std::unexpected(opened.error());
-    const KafkaError error(rd_kafka_init_transactions(opened->get(), in_ms(options_.timeout)));
-    if (error) return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
+    const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
+    if (error) {
+      give_up(std::move(*opened));
+      return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
+    }
     producers_[i] = std::move(*opened);
   }
   if (!options_.has_sender) return {};
-  sender_.reset();
+  give_up(std::move(sender_));
   auto opened = open_producer("");
   if (!opened) return std::unexpected(opened.error());
   sender_ = std::move(*opened);
@@ -543,14 +579,15 @@ void KafkaCluster::on_report(const rd_kafka_message_t& message) {
 
 // librdkafka looks for the leaders of a topic that is new to a producer when its timer of a second
 // expires, and the transaction would wait for that.
-void KafkaCluster::learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records) {
+void KafkaCluster::learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records,
+                                Deadline deadline) {
   auto& known = known_topics_[producer];
   for (const auto& record : records) {
     if (known.contains(record.topic)) continue;
     KafkaTopic topic(rd_kafka_topic_new(producer, record.topic.c_str(), nullptr));
     if (!topic) continue;  // To produce says why.
     const struct rd_kafka_metadata* raw = nullptr;
-    const auto error = rd_kafka_metadata(producer, 0, topic.get(), &raw, in_ms(options_.timeout));
+    const auto error = rd_kafka_metadata(producer, 0, topic.get(), &raw, deadline.left_ms());
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return;
     rd_kafka_metadata_destroy(raw);
     known.emplace(record.topic, std::move(topic));
@@ -559,24 +596,22 @@ void KafkaCluster::learn_topics(rd_kafka_t* producer, std::span<const Outgoing> 
 
 // Hands all records over; false: one of them could not be, and `reports` says why.
 bool KafkaCluster::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
-                           Reports& reports) {
+                           Reports& reports, Deadline deadline) {
   reports_ = &reports;
   reports.records = records;
   ++round_;
-  const auto until = std::chrono::steady_clock::now() + options_.timeout;
   for (std::size_t i = 0; i < records.size(); ++i) {
     rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
     while ((error = produce_one(producer, records[i], round_ << index_bits | i)) ==
                RD_KAFKA_RESP_ERR__QUEUE_FULL &&
-           std::chrono::steady_clock::now() < until)
+           !deadline.is_over())
       rd_kafka_poll(producer, 10);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
       reports.add(i, error);
       return false;
     }
     if (!is_careful_) continue;
-    if (rd_kafka_flush(producer, in_ms(options_.timeout)) != 0)
-      reports.failed = "Kafka does not answer";
+    if (rd_kafka_flush(producer, deadline.left_ms()) != 0) reports.failed = "Kafka does not answer";
     if (!reports.failed.empty() || !reports.refused.empty()) return false;
   }
   return true;
@@ -614,31 +649,31 @@ rd_kafka_resp_err_t KafkaCluster::produce_one(rd_kafka_t* producer, const Outgoi
   return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-Transacted KafkaCluster::abort(rd_kafka_t* producer, Transacted done) {
+Transacted KafkaCluster::abort(rd_kafka_t* producer, Transacted done, Deadline deadline) {
   done.outcome = Outcome::aborted;
-  for (int attempt = 0; attempt < commit_attempts; ++attempt) {
-    const KafkaError error(rd_kafka_abort_transaction(producer, in_ms(options_.timeout)));
+  do {
+    const KafkaError error(rd_kafka_abort_transaction(producer, deadline.left_ms()));
     if (!error) return done;
     if (done.error.empty()) done.error = error_text(error.get(), "abort");
     if (!rd_kafka_error_is_retriable(error.get())) break;
-  }
+  } while (!deadline.is_over());
   done.outcome = Outcome::unknown;
   done.refused.clear();
   return done;
 }
 
-Transacted KafkaCluster::commit(rd_kafka_t* producer, Reports& reports) {
+Transacted KafkaCluster::commit(rd_kafka_t* producer, Reports& reports, Deadline deadline) {
   Transacted done;
-  for (int attempt = 0; attempt < commit_attempts; ++attempt) {
-    const KafkaError error(rd_kafka_commit_transaction(producer, in_ms(options_.timeout)));
+  do {
+    const KafkaError error(rd_kafka_commit_transaction(producer, deadline.left_ms()));
     if (!error) return done;
     done.error = error_text(error.get(), "commit");
     if (rd_kafka_error_txn_requires_abort(error.get())) {
       done.refused = std::move(reports.refused);
-      return abort(producer, std::move(done));
+      return abort(producer, std::move(done), deadline.later(options_.abort_limit));
     }
     if (!rd_kafka_error_is_retriable(error.get())) break;
-  }
+  } while (!deadline.is_over());
   done.outcome = Outcome::unknown;
   return done;
 }
@@ -656,7 +691,9 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
   Transacted done;
   rd_kafka_t* producer = producers_[turn_].get();
   turn_ = (turn_ + 1) % producers_.size();
-  learn_topics(producer, transaction.records);
+  const Deadline deadline(options_.transaction_limit);
+  const Deadline abort_deadline = deadline.later(options_.abort_limit);
+  learn_topics(producer, transaction.records, deadline);
   if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
     done.outcome = Outcome::unknown;
     done.error = error_text(error.get(), "begin");
@@ -665,20 +702,20 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
   // Before the records: a transaction that the group refuses leaves nothing in the logs.
   const auto offsets = offsets_of(transaction);
   if (const KafkaError error(rd_kafka_send_offsets_to_transaction(
-          producer, offsets.get(), metadata_.get(), in_ms(options_.timeout)));
+          producer, offsets.get(), metadata_.get(), deadline.left_ms()));
       error) {
     done.error = error_text(error.get(), "offsets");
     done.is_fenced = true;
-    return abort(producer, std::move(done));
+    return abort(producer, std::move(done), abort_deadline);
   }
   Reports reports;
   const bool was_careful = is_careful_;
-  if (!produce(producer, transaction.records, reports)) {
+  if (!produce(producer, transaction.records, reports, deadline)) {
     done.error = reports.failed;
     done.refused = std::move(reports.refused);
-    done = abort(producer, std::move(done));
+    done = abort(producer, std::move(done), abort_deadline);
   } else {
-    done = commit(producer, reports);
+    done = commit(producer, reports, deadline);
     done.placed = std::move(reports.placed);
   }
   reports_ = nullptr;
@@ -697,12 +734,13 @@ Transacted KafkaCluster::send(std::span<const Outgoing> records) {
   Transacted done;
   Reports reports;
   const bool was_careful = is_careful_;
-  learn_topics(sender_.get(), records);
-  const bool is_produced = produce(sender_.get(), records, reports);
-  if (rd_kafka_flush(sender_.get(), in_ms(options_.timeout)) != 0) {
+  const Deadline deadline(options_.transaction_limit);
+  learn_topics(sender_.get(), records, deadline);
+  const bool is_produced = produce(sender_.get(), records, reports, deadline);
+  if (rd_kafka_flush(sender_.get(), deadline.left_ms()) != 0) {
     // Otherwise they could arrive later, out of their order.
     rd_kafka_purge(sender_.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
-    rd_kafka_flush(sender_.get(), in_ms(options_.timeout));
+    rd_kafka_flush(sender_.get(), in_ms(options_.abort_limit));
     reports.failed = "Kafka does not answer";
   }
   reports_ = nullptr;
@@ -727,11 +765,13 @@ Transacted KafkaCluster::send(std::span<const Outgoing> records) {
 Result<> KafkaCluster::settle(const std::string& owner) {
   // Only our own: anybody who may commit offsets could have written it.
   if (!owner.starts_with(options_.rules.group + "-")) return {};
+  const Deadline deadline(options_.renewal_limit);
   for (std::size_t i = 0; i < producers_.size(); ++i) {
     const auto id = fmt::format("{}-{}", owner, i);
     auto opened = open_producer(id);
     if (!opened) return std::unexpected(opened.error());
-    const KafkaError error(rd_kafka_init_transactions(opened->get(), in_ms(options_.timeout)));
+    const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
+    give_up(std::move(*opened));
     if (error) return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
   }
   return {};

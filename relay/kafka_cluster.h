@@ -13,7 +13,9 @@
 // not fence itself.  They are written into the metadata of each offset that is committed.
 //
 // Invariants
-//   - Each call ends after a time that is known; poll() after its wait.
+//   - Each call ends after a time that is known; poll() after its wait.  What librdkafka does not
+//   do
+//     in that time, or cannot do any more, makes the outcome unknown: the producers are given up.
 //   - A transaction is committed with the generation of the last poll(), and not at all if that is
 //     not a generation of the group (-1).
 //
@@ -49,6 +51,10 @@ struct KafkaOptions {
   std::vector<std::string> properties;  // -X
   bool has_sender = false;
   std::chrono::milliseconds timeout{10'000};
+  // A transaction is committed or aborted within it, or its producers are given up.
+  std::chrono::milliseconds transaction_limit{8'000};
+  std::chrono::milliseconds abort_limit{3'000};  // After it.
+  std::chrono::milliseconds renewal_limit{5'000};
 };
 
 // Whether a topic of this name may be a source: not the relay's own topics, nor Kafka's.
@@ -84,6 +90,7 @@ class KafkaCluster final : public Cluster {
 
  private:
   struct Reports;  // What became of the records of one transaction.
+  class Deadline;
 
   explicit KafkaCluster(KafkaOptions options);
   Result<> connect();
@@ -98,12 +105,13 @@ class KafkaCluster final : public Cluster {
   bool read_committed(rd_kafka_t* client, std::span<const Source> sources,
                       std::chrono::milliseconds timeout, std::span<Committed> to);
   Result<Offset> end_of(rd_kafka_t* client, const std::string& topic, PartitionIndex partition);
-  void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records);
-  bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports);
+  void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records, Deadline deadline);
+  bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports,
+               Deadline deadline);
   rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
   Transacted not_in_group() const;
-  Transacted abort(rd_kafka_t* producer, Transacted done);
-  Transacted commit(rd_kafka_t* producer, Reports& reports);
+  Transacted abort(rd_kafka_t* producer, Transacted done, Deadline deadline);
+  Transacted commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
   KafkaPartitions offsets_of(const Transaction& transaction) const;
 
   const KafkaOptions options_;

@@ -33,7 +33,7 @@ constexpr std::size_t max_orders = 1'000;  // Of one partition, in one transacti
 // Of one page, and of it in one go under the lock.
 constexpr std::size_t max_looked = 100'000;
 constexpr std::size_t max_looked_at_once = 4'000;
-constexpr std::size_t max_shown_bytes = 16u << 20;
+constexpr std::size_t max_shown_bytes = 4u << 20;
 // Each is waited for by itself, within the time of a transaction.
 constexpr std::size_t careful_records = 100;
 
@@ -52,6 +52,24 @@ std::string_view name_of(Stage stage) {
   }
   return "?";
 }
+
+class Member::Asking {
+ public:
+  Asking(Member& member, std::string_view what) : member_(member) { set(what); }
+  ~Asking() { set({}); }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  void set(std::string_view what) {
+    const MonoTime mono = member_.clock_.mono();
+    const std::lock_guard lock(member_.mutex_);
+    member_.asking_ = what;
+    member_.asking_since_ = mono;
+  }
+
+  Member& member_;
+};
 
 Member::Member(Cluster& cluster, const Clock& clock, MemberOptions options)
     : cluster_(cluster), clock_(clock), options_(std::move(options)) {}
@@ -75,7 +93,7 @@ void Member::step(milliseconds longest) {
   follow_standby(is_disturbed);
   if (needs_renewal_) {
     if (!transact_.may(mono)) return;
-    if (const auto renewed = cluster_.renew(); !renewed) return stall(renewed.error().message);
+    if (const auto renewed = renew(); !renewed) return stall(renewed.error().message);
     needs_renewal_ = false;
     take_over_all();
   }
@@ -88,6 +106,16 @@ void Member::step(milliseconds longest) {
   }
   if (!needs_renewal_ && transact_.may(mono)) work(now);
   tell_looks();
+}
+
+Result<> Member::renew() {
+  const Asking asking(*this, "to take new producers");
+  return cluster_.renew();
+}
+
+Transacted Member::transact(const Transaction& transaction) {
+  const Asking asking(*this, "to commit a transaction");
+  return cluster_.transact(transaction);
 }
 
 bool Member::has_room() const {
@@ -325,7 +353,7 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
   Transaction transaction;
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
-  const auto done = cluster_.transact(transaction);
+  const auto done = transact(transaction);
   if (done.outcome != Outcome::committed) {
     failed(done, {});
     return find_failed(done.error);
@@ -349,7 +377,7 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
   find_.reset();
   transact_.reset();
   const std::lock_guard lock(mutex_);
-  status_.stalled.clear();
+  set_stalled({});
 }
 
 void Member::load(Held& held, MonoTime mono, WallTime now) {
@@ -452,7 +480,7 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
       held.ends.reset();
     } else {
       asked_in_vain_ = true;
-      held.ends.failed(mono, options_);
+      held.ends.failed(mono, options_.retry, options_.longest_retry);
       held.ends_error = end.error().message;
     }
     ends.emplace(asked[i], std::move(end));
@@ -608,7 +636,7 @@ void Member::work(WallTime now) {
   if (!prepare_targets(transaction.records)) return;
   Transacted sent;
   if (options_.delivery == Delivery::at_least_once && !send_first(transaction, sent)) return;
-  auto done = cluster_.transact(transaction);
+  auto done = transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
   for (auto& each : works) tell(each.asked, each.work.answers, done);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
@@ -619,7 +647,7 @@ void Member::committed(std::vector<Planned>& works) {
   const WallTime committed = clock_.wall();
   const MonoTime mono = clock_.mono();
   const std::lock_guard lock(mutex_);
-  status_.stalled.clear();
+  set_stalled({});
   transact_.reset();
   is_careful_ = false;
   ++status_.transactions;
@@ -703,16 +731,26 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
 void Member::stall(std::string why) {
   const std::lock_guard lock(mutex_);
   if (status_.stalled != why) log_warn("relay", "no progress: {}", why);
+  set_stalled(std::move(why));
+  transact_.failed(clock_.mono(), options_.retry, options_.longest_transact_retry);
+}
+
+// Under the lock.
+void Member::set_stalled(std::string why) {
+  if (why.empty()) {
+    stalled_since_.reset();
+  } else if (!stalled_since_) {
+    stalled_since_ = clock_.mono();
+  }
   status_.stalled = std::move(why);
-  transact_.failed(clock_.mono(), options_);
 }
 
 // Nothing is taken over further for a while; what is owned goes on.
 void Member::find_failed(std::string why) {
   const std::lock_guard lock(mutex_);
   if (status_.stalled != why) log_warn("relay", "nothing is taken over: {}", why);
-  status_.stalled = std::move(why);
-  find_.failed(clock_.mono(), options_);
+  set_stalled(std::move(why));
+  find_.failed(clock_.mono(), options_.retry, options_.longest_transact_retry);
 }
 
 // The others go on without it.
@@ -720,7 +758,7 @@ void Member::wait_with(Held& held, std::string why) {
   const std::lock_guard lock(mutex_);
   if (held.waits != why) log_error("relay", "{} waits: {}", held.partition.source().text(), why);
   held.waits = std::move(why);
-  held.find.failed(clock_.mono(), options_);
+  held.find.failed(clock_.mono(), options_.retry, options_.longest_retry);
   asked_in_vain_ = true;
 }
 
@@ -732,14 +770,28 @@ MemberStatus Member::status() const {
                                  held.partition.arrived(), held.partition.next(),
                                  held.partition.next_due(), held.took_ms});
     if (held.stage == Stage::owned) ++status.owned;
-    if (status.stalled.empty()) status.stalled = held.waits;
+    if (status.stalled.empty() && !held.waits.empty()) {
+      status.stalled = held.waits;
+      status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - held.since);
+    }
     status.pending_bytes += held.partition.pending().bytes();
   }
   for (const auto& [source, warm] : warm_) {
     if (warm.rows_end >= 0) ++status.standby;
     status.standby_bytes += warm.partition.pending().bytes();
   }
-  status.lag = lag_.distribution(clock_.mono());
+  const MonoTime mono = clock_.mono();
+  if (stalled_since_)
+    status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - *stalled_since_);
+  if (const auto asked_for = mono - asking_since_;
+      !asking_.empty() && asked_for >= options_.shown_after) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(asked_for);
+    status.stalled_for = std::max(status.stalled_for, seconds);
+    if (status.stalled.empty())
+      status.stalled =
+          fmt::format("Kafka was asked {} and has not answered for {} s", asking_, seconds.count());
+  }
+  status.lag = lag_.distribution(mono);
   return status;
 }
 

@@ -79,6 +79,9 @@ struct MemberOptions {
   // After a failure; doubled with each that follows.
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
+  std::chrono::milliseconds longest_transact_retry{2'000};  // Of transactions and new producers.
+  // A question to Kafka that takes longer is shown as a stall.
+  std::chrono::milliseconds shown_after{3'000};
 };
 
 enum class Stage { finding, loading, reading, owned };
@@ -96,9 +99,10 @@ struct PartitionStatus {
 struct MemberStatus {
   std::vector<PartitionStatus> partitions;
   std::size_t owned = 0;
-  std::size_t standby = 0;   // Warm copies that have been read to the end once.
-  bool is_assigned = false;  // The group has given an assignment, perhaps an empty one.
-  std::string stalled;       // Why the last transaction was not made; empty: it was.
+  std::size_t standby = 0;             // Warm copies that have been read to the end once.
+  bool is_assigned = false;            // The group has given an assignment, perhaps an empty one.
+  std::string stalled;                 // Why the last transaction was not made; empty: it was.
+  std::chrono::seconds stalled_for{};  // How long there has been a reason, perhaps another one.
   std::uint64_t transactions = 0, aborted = 0, renewed = 0, early = 0, damaged_rows = 0;
   std::size_t pending_bytes = 0, standby_bytes = 0;
   bool is_full = false;  // No memory for more pending records.
@@ -128,8 +132,8 @@ class Retry {
  public:
   bool may(MonoTime mono) const { return mono >= at_; }
   MonoTime at() const { return at_; }
-  void failed(MonoTime mono, const MemberOptions& options) {
-    wait_ = std::clamp(2 * wait_, options.retry, options.longest_retry);
+  void failed(MonoTime mono, std::chrono::milliseconds first, std::chrono::milliseconds longest) {
+    wait_ = std::clamp(2 * wait_, first, longest);
     at_ = mono + wait_;
   }
   void reset() { *this = {}; }
@@ -256,6 +260,11 @@ class Member {
     std::vector<Waiting*> asked;  // The orders that the work answers.
   };
 
+  // While it lives, views say what the step's thread asks Kafka, and how long it has done so.
+  class Asking;
+
+  Result<> renew();
+  Transacted transact(const Transaction& transaction);
   void take_polled(Polled polled, MonoTime mono);
   void begin_take_over(Held& held, MonoTime mono);
   void take_over_all();
@@ -286,6 +295,7 @@ class Member {
   bool send_first(Transaction& transaction, Transacted& sent);
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
+  void set_stalled(std::string why);
   void wait_with(Held& held, std::string why);
   void find_failed(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
@@ -302,9 +312,12 @@ class Member {
   std::set<std::pair<std::string, Source>> prepared_targets_;
   MemberStatus status_;
   WindowedHistogram lag_;
-  MonoTime last_polled_{};  // Zero before the first time.
-  Retry transact_;          // No transaction before.
-  Retry find_;              // No partition is taken over further before.
+  std::string_view asking_;  // What Kafka is asked at this moment; empty: nothing.
+  MonoTime asking_since_{};
+  std::optional<MonoTime> stalled_since_;  // Empty: status_.stalled is.
+  MonoTime last_polled_{};                 // Zero before the first time.
+  Retry transact_;                         // No transaction before.
+  Retry find_;                             // No partition is taken over further before.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};

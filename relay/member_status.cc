@@ -25,6 +25,9 @@ void MemberStatus::report_member(MetricSink& sink) const {
              standby);
   sink.gauge({"tarry_relay_pending_bytes", "Memory of pending records."}, pending_bytes);
   sink.gauge({"tarry_relay_standby_bytes", "Memory of the warm copies."}, standby_bytes);
+  sink.gauge({"tarry_relay_stalled_seconds",
+              "How long something has kept the member from its work; 0: nothing does."},
+             static_cast<std::uint64_t>(stalled_for.count()));
   sink.counter({"tarry_relay_transactions_total", "Transactions that were committed."},
                transactions);
   sink.counter({"tarry_relay_aborted_total", "Transactions that failed and were repeated."},

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -41,7 +42,19 @@ class RefusingCluster final : public ModelCluster {
     return fail(Errc::io, "no leader");
   }
 
+  Result<> renew() override {
+    if (renewals_refused == 0) return ModelCluster::renew();
+    --renewals_refused;
+    return fail(Errc::io, "no new producers");
+  }
   Transacted transact(const Transaction& transaction) override {
+    if (inside_transaction) inside_transaction();
+    if (std::exchange(answer_is_lost, false)) {
+      Transacted done;
+      done.outcome = Outcome::unknown;
+      done.error = "INVALID_TXN_STATE";
+      return done;
+    }
     if (refuses_all) {
       Transacted done;
       done.outcome = Outcome::aborted;
@@ -73,7 +86,9 @@ class RefusingCluster final : public ModelCluster {
   }
 
   std::string too_large;  // This value.
-  bool refuses_all = false;
+  bool refuses_all = false, answer_is_lost = false;
+  int renewals_refused = 0;
+  std::function<void()> inside_transaction;
   bool first_is_careful = false, is_careful = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets;
@@ -270,7 +285,7 @@ TEST_CASE("a page ends with large records, or when few of them are wanted, and t
   OneMember one;
   one.steps(10);
   for (int i = 0; i < 3; ++i)
-    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'), {{"x-delay", "1h"}});
+    one.send({"o.delayed", 0}, std::string(3u << 20, 'x'), {{"x-delay", "1h"}});
   one.steps(10);
   const auto page = one.member.pending({}, std::nullopt, 100);
   CHECK(page.records.size() == 2);
@@ -312,8 +327,8 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
   one.steps(10);
   for (int i = 0; i < 8; ++i) {
-    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
-    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
+    one.send({"o.delayed", 0}, std::string(3u << 20, 'x'));
+    one.send({"o.delayed", 0}, std::string(3u << 20, 'x'));
     if (i == 3) one.send({"o.delayed", 1}, "small", {{"x-deliver-to", "other"}});
     one.step();
   }
@@ -323,7 +338,7 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
 TEST_CASE("a transaction is bounded in bytes, however many partitions have large records") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
   one.steps(10);
-  for (PartitionIndex i = 0; i < 3; ++i) one.send({"o.delayed", i}, std::string(9u << 20, 'x'));
+  for (PartitionIndex i = 0; i < 3; ++i) one.send({"o.delayed", i}, std::string(3u << 20, 'x'));
   one.steps(10);
   CHECK(one.cluster.largest_bytes < (10u << 20));
   CHECK(one.in("o").size() > (27u << 20));
@@ -496,6 +511,49 @@ TEST_CASE("a look needs no transaction, and few of them ask Kafka") {
   CHECK(told == 100);
   CHECK(one.member.status().transactions == transactions);
   CHECK(one.cluster.ends_asked - asked <= 25);
+}
+
+TEST_CASE(
+    "after an abort that ended fatally a member takes new producers until it gets them, says why "
+    "it stands still, and goes on") {
+  OneMember one;
+  one.steps(20);
+  one.cluster.answer_is_lost = true;
+  one.cluster.renewals_refused = 3;
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "1"}});
+  one.steps(2);
+  CHECK(one.member.status().stalled == "INVALID_TXN_STATE");
+  for (int i = 0; i < 100 && one.cluster.renewals_refused > 0; ++i) one.step();
+  CHECK(one.member.status().stalled == "no new producers");
+  CHECK(one.member.status().stalled_for >= std::chrono::seconds(1));
+  CHECK(one.in("o").empty());
+  // The back-off of new producers is shorter than that of other failures.
+  one.steps(200);
+  CHECK(one.in("o") == "a");
+  CHECK(one.member.status().stalled.empty());
+  CHECK(one.member.status().stalled_for == std::chrono::seconds(0));
+  CHECK(one.member.status().renewed == 1);
+}
+
+TEST_CASE("while Kafka does not answer, the status says what it was asked and for how long") {
+  OneMember one;
+  one.steps(20);
+  MemberStatus soon, late;
+  one.cluster.inside_transaction = [&] {
+    one.kafka.now += milliseconds(1'000);
+    soon = one.member.status();
+    one.kafka.now += milliseconds(6'000);
+    late = one.member.status();
+    one.cluster.inside_transaction = {};
+  };
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "1"}});
+  one.steps(2);
+  CHECK(soon.stalled.empty());
+  CHECK(late.stalled == "Kafka was asked to commit a transaction and has not answered for 7 s");
+  CHECK(late.stalled_for == std::chrono::seconds(7));
+  one.steps(20);
+  CHECK(one.member.status().stalled.empty());
+  CHECK(one.in("o") == "a");
 }
 
 }  // namespace tarry::relay

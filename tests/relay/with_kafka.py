@@ -3,10 +3,13 @@
 
 Usage: with_kafka.py --brokers 127.0.0.1:9092 [--binary build/release/tarry] [--members 3] [--rounds 10]
                      [--rate 300] [--partitions 12] [--seed N] [--delivery exactly-once] [--standby N]
+                     [--kafka COMMAND]
 
 Needs a Kafka that nobody else uses for this, and Debian's python3-confluent-kafka.  It makes topics of its
 own, whose names begin with soak-, and leaves them.  A round is one disturbance: kill -9, SIGSTOP for 1 to 12 s,
-SIGTERM, or SIGTERM with an emptied data directory; after it the member is started again.
+SIGTERM, or SIGTERM with an emptied data directory; after it the member is started again.  With --kafka, which
+starts a Kafka on the address in --brokers and whose process is the broker's, `kill -9` of Kafka is one more:
+it is started again after 0 to 8 s, and members have to go on without a restart of theirs.
 
 As a consumer with read_committed sees it: every record once, none early, none that was cancelled
 CANCEL_MARGIN before it was due, and in the order of its due times for each partition and source.  The lag
@@ -17,6 +20,7 @@ import argparse
 import os
 import pathlib
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -29,6 +33,7 @@ import confluent_kafka
 import confluent_kafka.admin
 
 CANCEL_MARGIN = 3.0  # Seconds, from the acknowledgement to the due time.
+MAX_OUTAGE = 60  # Seconds, from Kafka's start to the next delivery.
 
 
 def now():
@@ -47,6 +52,31 @@ class Member:
             [self.options.binary, "relay", "--brokers", self.options.brokers, "--source", self.source, "--group",
              self.group, "--data", str(self.data), "--admin", "127.0.0.1:0", "--delivery", self.options.delivery,
              "--standby", str(self.options.standby), "--same-partition"], stdout=self.log, stderr=self.log)
+
+    def end(self, how):
+        self.process.send_signal(how)
+        self.process.wait(60)
+
+
+class Kafka:
+    """The broker, started by a command that stays in the foreground."""
+
+    def __init__(self, options, directory):
+        self.options, self.log = options, open(directory / "kafka.log", "ab")
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(shlex.split(self.options.kafka), stdout=self.log, stderr=self.log)
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.options.brokers,
+                                                   "log_level": 0})
+        until = now() + 60
+        while True:
+            try:
+                admin.list_topics(timeout=2)
+                return
+            except confluent_kafka.KafkaException:
+                if now() > until or self.process.poll() is not None:
+                    raise
 
     def end(self, how):
         self.process.send_signal(how)
@@ -184,6 +214,19 @@ def verdict(sender, reader, delivery):
     return not any(wrong.values())
 
 
+def disturb_kafka(kafka, reader, chance):
+    """Kills the broker; returns how long it took from its start to the next delivery."""
+    kafka.end(signal.SIGKILL)
+    time.sleep(chance.uniform(0, 8))
+    kafka.start()
+    started, seen = now(), len(reader.seen)
+    while len(reader.seen) == seen:
+        if now() - started > MAX_OUTAGE:
+            raise SystemExit(f"nothing was delivered for {MAX_OUTAGE} s after Kafka's start")
+        time.sleep(0.05)
+    return now() - started
+
+
 def disturb(member, how, chance):
     if how == "stop and continue":
         member.process.send_signal(signal.SIGSTOP)
@@ -209,12 +252,17 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--delivery", default="exactly-once")
     parser.add_argument("--standby", type=int, default=0)
+    parser.add_argument("--kafka", help="the command that starts Kafka in the foreground; it is then killed too")
+    parser.add_argument("--kafka-part", type=float, default=0.1, help="the part of the rounds that kill Kafka")
     options = parser.parse_args()
     chance = random.Random(options.seed)
     name = f"soak-{int(now())}"
     source, target = name + ".delayed", name
     directory = pathlib.Path(tempfile.mkdtemp(prefix="relay-soak-"))
     print(f"seed {options.seed}; topics {source}, {target}; logs in {directory}", flush=True)
+    kafka = Kafka(options, directory) if options.kafka else None
+    if kafka:
+        kafka.start()
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": options.brokers})
     made = admin.create_topics([confluent_kafka.admin.NewTopic(topic, options.partitions, 1)
                                 for topic in (source, target)])
@@ -231,6 +279,11 @@ def main():
         time.sleep(options.calm)
         print(lag_text("calm", reader, sender), flush=True)
         for number in range(options.rounds):
+            if kafka and chance.random() < options.kafka_part:
+                waited = disturb_kafka(kafka, reader, chance)
+                print(f"{number + 1}: kill -9: Kafka; deliveries {waited:.1f} s after its start", flush=True)
+                time.sleep(chance.uniform(1, 6))
+                continue
             how = chance.choice(["kill -9", "kill -9", "stop and continue", "stop", "emptied"])
             member = chance.choice(members)
             print(f"{number + 1}: {how}: member {member.index}", flush=True)
@@ -252,6 +305,8 @@ def main():
                 member.end(signal.SIGTERM)
         reader.over.set()
         reader.thread.join()
+        if kafka:
+            kafka.end(signal.SIGTERM)
     print(lag_text("all", reader, sender))
     sys.exit(0 if verdict(sender, reader, options.delivery) else 1)
 
