@@ -3,6 +3,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+// The broker's test tools check with it.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
 #include "tests/fuzz/targets.h"
 
 namespace {

@@ -8,6 +8,8 @@
 //   scripts/fuzz TARGET SECONDS   --> main.cc, libFuzzer  --> target
 //   fuzz_tests (in scripts/test)  --> fuzz_test.cc, corpus --> target
 //
+// `requests` is the one that has state: its bytes are decisions, and a whole broker is behind it.
+//
 // A checksum keeps made-up bytes from all code behind it, so the targets whose formats have one
 // make it right themselves.
 
@@ -70,6 +72,7 @@ void fuzz_group(Bytes input);
 void fuzz_login(Bytes input);
 void fuzz_settings(Bytes input);
 void fuzz_http(Bytes input);
+void fuzz_requests(Bytes input);
 
 inline constexpr std::array targets{
     Target{"frame", fuzz_frame},            // A client's frame: header, then the request.
@@ -86,6 +89,7 @@ inline constexpr std::array targets{
     Target{"login", fuzz_login},            // PLAIN, SCRAM, bearer tokens and their keys.
     Target{"settings", fuzz_settings},      // Properties files, and the values of settings.
     Target{"http", fuzz_http},              // The admin's targets, hosts, cookies and bodies.
+    Target{"requests", fuzz_requests},      // Valid requests, in any order, against a model.
 };
 
 }  // namespace tarry::fuzz
