@@ -1,6 +1,8 @@
 #include "delay/bucket_tier.h"
 
 #include <algorithm>
+#include <exception>
+#include <iterator>
 #include <limits>
 
 #include "base/assert.h"
@@ -31,6 +33,8 @@ constexpr const char* too_many_lookups = "too many requests wait for the disk; t
 constexpr std::size_t mark_bytes = 48;
 // So many ids are looked up in memory before the store is asked for all of them.
 constexpr std::size_t max_ids_known = 256;
+// And the store is asked for so many at once for batches of few: some milliseconds.
+constexpr std::size_t max_ids_asked = 2'048;
 // The memory of an id's event until it is written, beside the id.
 constexpr std::size_t event_bytes = 160;
 
@@ -547,17 +551,68 @@ void BucketTier::read_ids(const TopicPartition& partition, std::vector<std::stri
   rows_held_.emplace_back(held, bytes);
   out.held_ = std::move(held);
   memory_ += bytes;
-  background_.run([&store = store_, partition,
-                   ids = std::move(ids)] { return store.last_events(partition, ids); },
-                  [this, alive = alive_, out = std::move(out), rows = std::move(rows)](
-                      Result<std::vector<std::optional<ScheduleEvent>>> last) mutable {
-                    if (!last) {
-                      if (*alive) failed(last.error());
-                      return rows(std::unexpected(last.error()));
-                    }
-                    out.last_ = std::move(*last);
-                    rows(std::move(out));
-                  });
+  const bool is_for_few = ids.size() <= max_ids_known;
+  IdQuestion question{partition, std::move(ids), std::move(out), std::move(rows)};
+  if (is_for_few) {
+    id_questions_->waiting.push_back(std::move(question));
+    if (!id_questions_->asking) ask_next();
+  } else {
+    std::vector<IdQuestion> alone;
+    alone.push_back(std::move(question));
+    ask(std::move(alone), false);
+  }
+}
+
+// Everything that waits for rows of a few ids, up to a bound, becomes one piece of work.
+void BucketTier::ask_next() {
+  auto& waiting = id_questions_->waiting;
+  auto end = waiting.begin();
+  for (std::size_t ids = 0; end != waiting.end() && ids < max_ids_asked; ++end)
+    ids += end->ids.size();
+  std::vector<IdQuestion> next(std::move_iterator(waiting.begin()), std::move_iterator(end));
+  waiting.erase(waiting.begin(), end);
+  id_questions_->asking = true;
+  ask(std::move(next), true);
+}
+
+void BucketTier::ask(std::vector<IdQuestion> questions, bool is_for_few) {
+  auto asked = std::make_shared<std::vector<IdQuestion>>(std::move(questions));
+  const auto work = [&store = store_, asked]() -> Result<IdLasts> {
+    IdLasts lasts;
+    for (const auto& question : *asked) {
+      auto last = store.last_events(question.partition, question.ids);
+      if (!last) return std::unexpected(last.error());
+      lasts.push_back(std::move(*last));
+    }
+    return lasts;
+  };
+  auto then = [this, alive = alive_, all = id_questions_, asked,
+               is_for_few](Result<IdLasts> lasts) {
+    if (!lasts && *alive) failed(lasts.error());
+    if (is_for_few) all->asking = false;
+    answer(*asked, std::move(lasts));
+    if (!is_for_few || all->asking || all->waiting.empty()) return;
+    if (*alive) return ask_next();
+    auto left = std::exchange(all->waiting, {});
+    answer(left, fail(Errc::exhausted, "the pending store has stopped"));
+  };
+  try {
+    background_.run(work, std::move(then));
+  } catch (const std::exception&) {
+    if (is_for_few) id_questions_->asking = false;
+    answer(*asked, fail(Errc::exhausted, "the broker has too little memory"));
+  }
+}
+
+void BucketTier::answer(std::vector<IdQuestion>& asked, Result<IdLasts> lasts) {
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (!lasts) {
+      asked[i].answer(std::unexpected(lasts.error()));
+      continue;
+    }
+    asked[i].rows.last_ = std::move((*lasts)[i]);
+    asked[i].answer(std::move(asked[i].rows));
+  }
 }
 
 std::optional<ScheduleEvent> BucketTier::last_event(const TopicPartition& partition,

@@ -165,7 +165,8 @@ class BucketTier {
     std::shared_ptr<const bool> held_;  // While there is one, its rows count as memory.
   };
   // Reads them on the Background, beside the lane; `rows` is called at once if memory knows all of
-  // a few.  The bytes of the ids live until then.
+  // a few.  What is asked for while a question for a few is on its way goes with the next one: so
+  // many small batches cost one question.  The bytes of the ids live until then.
   void read_ids(const TopicPartition& partition, std::vector<std::string_view> ids,
                 std::move_only_function<void(Result<IdRows>)> rows);
   // The last event of the id that is number `at` of those that `rows` were read for; empty: the id
@@ -298,6 +299,18 @@ class BucketTier {
     std::shared_ptr<Resident> resident;  // Null: it is not in memory.
     std::size_t index = 0;
   };
+  using IdLasts = std::vector<std::vector<std::optional<storage::ScheduleEvent>>>;
+  struct IdQuestion {
+    TopicPartition partition;
+    std::vector<std::string_view> ids;
+    IdRows rows;
+    std::move_only_function<void(Result<IdRows>)> answer;
+  };
+  // Those for a few ids each.  A piece of work may outlive the tier, and answers them all the same.
+  struct IdQuestions {
+    std::vector<IdQuestion> waiting;
+    bool asking = false;
+  };
   using Forwards = std::map<PendingKey, std::optional<PendingKey>>;  // By handle.
   // The events between two writes of rows that belong to no home.
   struct Told {
@@ -361,6 +374,9 @@ class BucketTier {
   std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;
   const std::optional<PendingKey>* forwarded(const PendingKey& handle) const;
   Found unless_moved(const PendingKey& handle, const PendingKey& at, Found found);
+  void ask(std::vector<IdQuestion> questions, bool is_for_few);
+  void ask_next();
+  static void answer(std::vector<IdQuestion>& asked, Result<IdLasts> lasts);
   const storage::ScheduleEvent* last_told(const TopicPartition& partition, std::string_view id,
                                           std::uint64_t since) const;
   bool has_near(const Resident& resident) const;
@@ -457,6 +473,7 @@ class BucketTier {
   bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
   std::deque<Lookup> lookups_;
   std::deque<IdLookup> id_lookups_;
+  const std::shared_ptr<IdQuestions> id_questions_ = std::make_shared<IdQuestions>();
   std::optional<storage::Bucket> write_next_;  // A checkpoint's next home to be looked at.
   bool told_due_ = false;                      // And then what belongs to no home.
   std::vector<std::move_only_function<void()>> checkpoint_done_;

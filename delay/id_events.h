@@ -2,16 +2,21 @@
 
 // IdEvents: what became of records with ids, by partition and id, until it is written.
 //
-// It is asked for each id of each batch, so it is a hash table; and it grows on the shard's thread,
-// so it is many small ones: the longest that an insertion takes is what one of these takes to grow.
-// Clients choose the ids, so the hash has a key that nobody knows.
+//   parts   64, by the id's hash: each grows alone, on the shard's thread
+//   slots   [ hash, number ] ...    open addressing; one cache line tells that an id is unknown
+//   names   the ids and their events, in the order in which they came
+//
+// It is asked several times for each id of each batch.  Clients choose the ids, so the hash has a
+// key that nobody knows.
+//
+// Invariant: at most two of three slots of a part are taken, so that each search ends.
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,56 +30,84 @@ class IdEvents {
  public:
   using Events = std::vector<storage::ScheduleEvent>;  // Oldest first.
 
-  // Null: nothing is known of it.
+  // Null: nothing is known of it.  Until something is added.
   const Events* find(const TopicPartition& partition, std::string_view id) const {
-    const auto& part = parts_[part_of(id)];
-    const auto known = part.find(View{partition, id});
-    return known == part.end() ? nullptr : &known->second;
+    const std::uint64_t hash = hash_of(partition, id);
+    const Part& part = parts_[part_of(hash)];
+    if (part.slots.empty()) return nullptr;
+    const Slot& slot = part.slots[part.slot_for(hash, partition, id)];
+    return slot.number == 0 ? nullptr : &part.names[slot.number - 1].events;
   }
   // The events of an id, and whether there were none.
   std::pair<Events*, bool> of(const TopicPartition& partition, std::string_view id) {
-    auto& part = parts_[part_of(id)];
-    const auto known = part.find(View{partition, id});
-    if (known != part.end()) return {&known->second, false};
-    return {&part.try_emplace(Name{partition, std::string(id)}).first->second, true};
+    const std::uint64_t hash = hash_of(partition, id);
+    Part& part = parts_[part_of(hash)];
+    if ((part.names.size() + 1) * 3 > part.slots.size() * 2) part.grow();
+    Slot& slot = part.slots[part.slot_for(hash, partition, id)];
+    const bool is_new = slot.number == 0;
+    if (is_new) {
+      part.names.push_back({partition, std::string(id), {}});
+      slot = {low(hash), static_cast<std::uint32_t>(part.names.size())};
+    }
+    return {&part.names[slot.number - 1].events, is_new};
   }
   // Calls take(partition, id, events) for each, in no order.
   template <typename Take>
   void for_each(const Take& take) const {
     for (const auto& part : parts_)
-      for (const auto& [name, events] : part) take(name.partition, name.id, events);
+      for (const auto& name : part.names) take(name.partition, name.id, name.events);
   }
 
  private:
   struct Name {
     TopicPartition partition;
     std::string id;
+    Events events;
   };
-  struct View {
-    View(const TopicPartition& of, std::string_view name) : partition(of), id(name) {}
-    View(const Name& name) : partition(name.partition), id(name.id) {}
-    const TopicPartition& partition;
-    std::string_view id;
+  struct Slot {
+    std::uint32_t hash = 0;    // Its lower half.
+    std::uint32_t number = 0;  // Of the name, from 1; 0: the slot is empty.
   };
-  static std::size_t hash_of(std::string_view id) { return keyed_hash(process_hash_key(), id); }
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(const View& name) const {
-      return hash_of(name.id) + std::hash<TopicPartition>()(name.partition);
+  struct Part {
+    std::vector<Slot> slots;  // A power of two, or none.
+    std::vector<Name> names;
+
+    // The slot that has it, or an empty one.
+    std::size_t slot_for(std::uint64_t hash, const TopicPartition& partition,
+                         std::string_view id) const {
+      const auto is_other = [&](const Slot& slot) {
+        if (slot.hash != low(hash)) return true;
+        const Name& name = names[slot.number - 1];
+        return name.id != id || name.partition != partition;
+      };
+      const std::size_t mask = slots.size() - 1;
+      std::size_t at = low(hash) & mask;
+      while (slots[at].number != 0 && is_other(slots[at])) at = (at + 1) & mask;
+      return at;
+    }
+    void grow() {
+      std::vector<Slot> larger(slots.empty() ? 16 : 2 * slots.size());
+      const std::size_t mask = larger.size() - 1;
+      for (const Slot& slot : slots) {
+        if (slot.number == 0) continue;
+        std::size_t at = slot.hash & mask;
+        while (larger[at].number != 0) at = (at + 1) & mask;
+        larger[at] = slot;
+      }
+      slots = std::move(larger);
     }
   };
-  struct Equal {
-    using is_transparent = void;
-    bool operator()(const View& a, const View& b) const {
-      return a.id == b.id && a.partition == b.partition;
-    }
-  };
+
+  static std::uint64_t hash_of(const TopicPartition& partition, std::string_view id) {
+    return keyed_hash(process_hash_key(), id) + std::hash<TopicPartition>()(partition);
+  }
+  static std::uint32_t low(std::uint64_t hash) { return static_cast<std::uint32_t>(hash); }
 
   static constexpr std::size_t parts = 64;
-  // By other bits than those that choose a bucket.
-  static std::size_t part_of(std::string_view id) { return (hash_of(id) >> 48) % parts; }
+  // By other bits than those that choose a slot.
+  static std::size_t part_of(std::uint64_t hash) { return (hash >> 48) % parts; }
 
-  std::array<std::unordered_map<Name, Events, Hash, Equal>, parts> parts_;
+  std::array<Part, parts> parts_;
 };
 
 }  // namespace tarry::delay

@@ -116,6 +116,57 @@ TEST_SUITE("ids of a batch") {
     CHECK(!world.last("d", *rows, 3));
   }
 
+  TEST_CASE("ids that are asked for while a question is on its way go with the next one") {
+    IdWorld world;
+    world.add("a");
+    world.add("b");
+    world.write();
+    std::optional<IdRows> a, b, c, many;
+    world.ask({"a"}, a);
+    world.ask({"c", "b"}, b);
+    world.ask({"c"}, c);
+    CHECK(world.background.size() == 1);
+    world.ask(std::vector<std::string_view>(1'000, "b"), many);
+    CHECK(world.background.size() == 2);  // It would be in the way of the others.
+    REQUIRE(world.background.step());
+    CHECK((a && !b && !c && !many));
+    world.ask({"b"}, a);  // The question for the others has begun.
+    CHECK(world.background.size() == 2);
+    REQUIRE(world.background.step());
+    CHECK((many && !b && !c));
+    REQUIRE(world.background.step());
+    REQUIRE((b && c));
+    REQUIRE(world.background.step());
+    CHECK(world.background.size() == 0);
+    CHECK(world.last("b", *a, 0) == ScheduleEvent::Kind::scheduled);
+    CHECK(world.last("c", *b, 0) == std::nullopt);
+    CHECK(world.last("b", *b, 1) == ScheduleEvent::Kind::scheduled);
+    CHECK(world.last("c", *c, 0) == std::nullopt);
+    CHECK(world.last("b", *many, 999) == ScheduleEvent::Kind::scheduled);
+  }
+
+  TEST_CASE("everybody who asks for ids is answered, also when the tier has gone or memory has") {
+    IdWorld world;
+    world.add("a");
+    world.write();
+    std::vector<std::optional<Result<IdRows>>> told(4);
+    const auto ask = [&](std::size_t i) {
+      world.tier->read_ids(world.partition, {"a"},
+                           [&told, i](Result<IdRows> rows) { told[i] = std::move(rows); });
+    };
+    world.background.no_memory = true;
+    ask(0);
+    REQUIRE(told[0].has_value());
+    CHECK_FALSE(told[0]->has_value());
+    for (const std::size_t i : {1, 2, 3}) ask(i);
+    world.tier.reset();
+    world.background.run_all();
+    REQUIRE((told[1] && told[2] && told[3]));
+    CHECK(told[1]->has_value());
+    CHECK_FALSE(told[2]->has_value());
+    CHECK_FALSE(told[3]->has_value());
+  }
+
   TEST_CASE("events that are being written when the ids are asked for count") {
     IdWorld world;
     world.add("a");

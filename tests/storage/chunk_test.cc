@@ -3,8 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "base/crc32c.h"
 #include "scratch.h"
@@ -93,6 +96,29 @@ TEST_SUITE("chunk") {
     CHECK_FALSE(read->find(9).has_value());
     CHECK_FALSE(read->find(6).has_value());
     CHECK(chunk.find(9) == 2);
+  }
+
+  TEST_CASE("a number is found wherever the gaps between the others are, and no other one is") {
+    std::mt19937_64 random(7);
+    for (const int spread : {1, 2, 1'000, 0}) {
+      CAPTURE(spread);
+      Chunk chunk(chunk_hour);
+      std::vector<Sequence> numbers{3};
+      for (int i = 0; i < 500; ++i) {
+        // 0: each gap is larger than all numbers before it, up to the largest number.
+        const Sequence gap = spread == 0 ? (i % 9 == 0 ? numbers.back() : 1)
+                                         : 1 + random() % static_cast<unsigned>(spread);
+        if (numbers.back() > std::numeric_limits<Sequence>::max() - gap) break;
+        numbers.push_back(numbers.back() + gap);
+      }
+      for (const Sequence number : numbers) chunk.append(entry(number, 10));
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        CHECK(chunk.find(numbers[i]) == i);
+        const bool is_next = i + 1 < numbers.size() && numbers[i + 1] == numbers[i] + 1;
+        if (!is_next) CHECK_FALSE(chunk.find(numbers[i] + 1).has_value());
+      }
+      CHECK_FALSE(chunk.find(0).has_value());
+    }
   }
 
   TEST_CASE("an entry of a hundred bytes costs no more than 15 more") {
