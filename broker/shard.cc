@@ -21,8 +21,8 @@ namespace {
 constexpr std::size_t partitions_a_turn = 1024;
 constexpr std::size_t groups_a_turn = 256;
 
-// Each hands the removal of a log to the pool.
-constexpr PartitionIndex dropped_a_turn = 256;
+// Each hands the removal of a log to the pool, whose threads take the next one at the same time.
+constexpr PartitionIndex dropped_a_turn = 64;
 
 // With less a shard could not keep some tails and what is near at the same time.
 constexpr std::size_t least_delay_memory = 4 << 20;
