@@ -62,7 +62,7 @@ export function wheelView(section) {
     figures.set("memory-records", integer(wheel.memory.records));
     figures.set("memory-bytes", bytes(wheel.memory.bytes));
     figures.set("disk-records", integer(wheel.disk.records));
-    figures.set("disk-buckets", integer(wheel.disk.chunks));
+    figures.set("disk-buckets", integer(wheel.levels.filter(({ place }) => place === "disk").reduce((sum, { chunks }) => sum + chunks, 0)));
     figures.set("came-near", integer(wheel.memory.came_near));
     const until = Math.min(...wheel.shards.map(({ delayed }) => delayed.in_memory_until_ms ?? Infinity));
     figures.set("in-memory-until", Number.isFinite(until) ? nearTime(until, live.now()) : "–");
