@@ -97,23 +97,27 @@ std::string why(ErrorCode code, const std::optional<std::string>& message) {
 void add_quota_owner(CLI::App& command, QuotaOwner& owner,
                      const std::vector<CLI::Option*>& excluded) {
   std::vector<CLI::Option*> clients, addresses;
-  const auto add = [&](std::vector<CLI::Option*>& to, const char* name,
-                       std::optional<std::string>& value, bool& any, const char* text,
-                       const char* help, const char* any_help) {
-    auto* named =
-        command.add_option(fmt::format("--{}", name), value, help)->option_text(text)->take_last();
-    auto* every = command.add_flag(fmt::format("--any-{}", name), any, any_help)->excludes(named);
+  const auto add = [&](std::vector<CLI::Option*>& to, CLI::Option* named, CLI::Option* every) {
+    every->excludes(named->take_last());
     for (auto* option : {named, every}) {
       for (auto* other : excluded) option->excludes(other);
       to.push_back(option);
     }
   };
-  add(clients, "user", owner.user, owner.any_user, "USER", "The quotas of this user",
-      "The quotas of each user that has none of its own");
-  add(clients, "client-id", owner.client_id, owner.any_client_id, "ID",
-      "The quotas of this client id; with --user of that user's", "The same of any client id");
-  add(addresses, "ip", owner.ip, owner.any_ip, "ADDRESS", "The quotas of this address",
-      "The quotas of each address that has none of its own");
+  add(clients,
+      command.add_option("--user", owner.user, "The quotas of this user")->option_text("USER"),
+      command.add_flag("--any-user", owner.any_user,
+                       "The quotas of each user that has none of its own"));
+  add(clients,
+      command
+          .add_option("--client-id", owner.client_id,
+                      "The quotas of this client id; with --user of that user's")
+          ->option_text("ID"),
+      command.add_flag("--any-client-id", owner.any_client_id, "The same of any client id"));
+  add(addresses,
+      command.add_option("--ip", owner.ip, "The quotas of this address")->option_text("ADDRESS"),
+      command.add_flag("--any-ip", owner.any_ip,
+                       "The quotas of each address that has none of its own"));
   for (auto* address : addresses)
     for (auto* client : clients) address->excludes(client);
 }
