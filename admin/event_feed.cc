@@ -12,6 +12,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "admin/call.h"
+#include "admin/client_routes.h"
 #include "admin/due_picture.h"
 #include "admin/group_routes.h"
 #include "admin/status_routes.h"
@@ -34,15 +35,15 @@ constexpr int event_share = 50;
 // Ten minutes of seconds, about 150 bytes each.
 constexpr std::size_t max_points = 600;
 
-// Topics and groups in an event; the page asks for others by name.
+// Topics, groups and clients in an event; the page asks for other topics and groups by name.
 constexpr std::size_t listed_at_most = 200;
 
 struct KindInfo {
   const char* name;
   int every;  // In intervals.
 };
-constexpr std::array<KindInfo, 5> infos{
-    {{"status", 1}, {"wheel", 2}, {"topics", 5}, {"groups", 5}, {"due", 2}}};
+constexpr std::array<KindInfo, 6> infos{
+    {{"status", 1}, {"wheel", 2}, {"topics", 5}, {"groups", 5}, {"due", 2}, {"clients", 5}}};
 
 }  // namespace
 
@@ -147,6 +148,8 @@ asio::awaitable<std::string> EventFeed::event_text(Context& context, Kind kind) 
       co_return text_of(co_await groups_json(context, listed_at_most));
     case due:
       co_return co_await context.due->text(context);
+    case clients:
+      co_return text_of(co_await clients_json(context, listed_at_most));
     case kinds:
       break;
   }

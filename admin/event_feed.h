@@ -2,7 +2,7 @@
 
 // EventFeed: what the page shows, as server-sent events.
 //
-//   run() --each second--> status, wheel, due, topics, groups, each as one text
+//   run() --each second--> status, wheel, due, topics, groups, clients, each as text
 //                               |
 //                    stream: those that it has not sent yet  -->  its browser
 //                    stream: ...
@@ -49,7 +49,7 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
 
  private:
   class Stream;
-  enum Kind : std::size_t { status, wheel, topics, groups, due, kinds };
+  enum Kind : std::size_t { status, wheel, topics, groups, due, clients, kinds };
   struct Event {
     std::uint64_t number = 0;  // Rising over all events; 0: none yet.
     std::shared_ptr<const std::string> text;

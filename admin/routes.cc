@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "admin/backup_routes.h"
+#include "admin/client_routes.h"
 #include "admin/delayed_control_routes.h"
 #include "admin/delayed_routes.h"
 #include "admin/event_routes.h"
@@ -60,6 +61,8 @@ constexpr std::array handled_routes{
                  delete_topic},
     HandledRoute{{"GET", "/groups", Needs::right_to_read}, get_groups},
     HandledRoute{{"GET", "/groups/NAME", Needs::right_to_read}, get_group},
+    HandledRoute{{"GET", "/clients", Needs::right_to_read, "limit", "/clients?limit=1000"},
+                 get_clients},
     HandledRoute{{"GET", "/delayed", Needs::right_to_read,
                   "topic partition from to id key q limit after values", delayed_example},
                  list_delayed},
@@ -94,8 +97,8 @@ constexpr auto routes = [] {
 }();
 
 constexpr std::string_view paths =
-    "/, /status, /topics, /groups, /delayed, /events, /wheel, /purgatory, /metrics, /healthz, "
-    "/readyz";
+    "/, /status, /topics, /groups, /clients, /delayed, /events, /wheel, /purgatory, /metrics, "
+    "/healthz, /readyz";
 
 }  // namespace
 

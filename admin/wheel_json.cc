@@ -1,6 +1,7 @@
 #include "admin/wheel_json.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -52,6 +53,23 @@ Json wheel_json(const std::vector<WheelStatus>& wheels) {
   json["levels"] = std::move(levels);
   json["next_due_ms"] = ms_or_null(next_due);
   return json;
+}
+
+Json wheel_slots_json(const std::vector<const timing::TimingWheel::Stats*>& wheels,
+                      std::size_t level, timing::Tick tick, WallTime now) {
+  constexpr std::size_t slots = 256;
+  // The buckets of a level are named by one digit of their time; those before it are this.
+  const auto round_of = [level](timing::Tick at) { return level == 7 ? 0 : at >> (8 * level + 8); };
+  timing::DelayQueue::Bits used{};
+  for (const auto* wheel : wheels) {
+    // All of an earlier round is over, and nothing is placed there any more.
+    if (round_of(wheel->placed_from) != round_of(tick)) continue;
+    for (std::size_t word = 0; word < used.size(); ++word)
+      used[word] |= wheel->levels[level].used[word];
+  }
+  const timing::Tick begun = level == 7 ? tick : tick - (round_of(tick) << (8 * level + 8));
+  return slots_json(now - std::chrono::milliseconds{static_cast<std::int64_t>(begun)}, slots, false,
+                    [&](std::size_t slot) { return (used[slot / 64] >> (slot % 64) & 1) != 0; });
 }
 
 }  // namespace tarry::admin

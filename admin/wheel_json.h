@@ -4,7 +4,9 @@
 //
 // For .cc files alone: it brings nlohmann/json with it.
 
+#include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "admin/call.h"
@@ -25,6 +27,26 @@ WheelStatus delayed_wheel(const broker::ShardStatus& shard);
 
 // All of them together.
 Json wheel_json(const std::vector<WheelStatus>& wheels);
+
+// The slots of a picture of buckets: {from_ms, bits, later}.  `bits` are hexadecimal digits, the
+// first slot the highest bit of the first one; what is left out behind them is empty.
+template <typename Used>
+Json slots_json(WallTime from, std::size_t count, bool later, const Used& used) {
+  std::string bits;
+  std::size_t written = 0;
+  for (std::size_t slot = 0; slot < count; slot += 4) {
+    unsigned digit = 0;
+    for (std::size_t i = 0; i < 4; ++i) digit = digit << 1 | (used(slot + i) ? 1U : 0U);
+    bits += "0123456789abcdef"[digit];
+    if (digit != 0) written = bits.size();
+  }
+  bits.resize(written);
+  return Json{{"from_ms", to_ms(from)}, {"bits", bits}, {"later", later}};
+}
+
+// Those of a wheel's level, whose ticks are milliseconds; `now` is the moment of `tick`.
+Json wheel_slots_json(const std::vector<const timing::TimingWheel::Stats*>& wheels,
+                      std::size_t level, timing::Tick tick, WallTime now);
 
 // Epoch milliseconds, or null.
 inline Json ms_or_null(const std::optional<WallTime>& time) {

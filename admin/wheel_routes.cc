@@ -31,25 +31,33 @@ struct LevelRow {
   std::uint64_t chunks = 0;
   std::uint64_t upgrades = 0;
   std::uint64_t downgrades = 0;
+  Json slots = nullptr;
 
   bool is_empty() const { return records + bytes + chunks + upgrades + downgrades == 0; }
   Json json() const {
-    return Json{{"place", place},       {"level", level},          {"span_ms", span_ms},
-                {"records", records},   {"bytes", bytes},          {"chunks", chunks},
-                {"upgrades", upgrades}, {"downgrades", downgrades}};
+    return Json{{"place", place},       {"level", level},           {"span_ms", span_ms},
+                {"records", records},   {"bytes", bytes},           {"chunks", chunks},
+                {"upgrades", upgrades}, {"downgrades", downgrades}, {"slots", slots}};
   }
 };
 
 constexpr std::array<const char*, storage::bucket_levels> level_names{"month",  "hour", "minute",
                                                                       "second", "tick", "run"};
 
+Json bucket_slots_json(const storage::BucketSlots& slots) {
+  return slots_json(slots.from(), storage::BucketSlots::count, slots.later(),
+                    [&](std::size_t slot) { return slots.used()[slot]; });
+}
+
 // The finest level comes first.  Those that are made for large hours alone are left out unless
 // there is something to tell.
 class LevelTable {
  public:
-  LevelTable() : rows_(Json::array()) {}
+  explicit LevelTable(WallTime now) : now_(now), rows_(Json::array()) {}
 
   void add_wheel(const std::vector<broker::ShardStatus>& shards) {
+    std::vector<const timing::TimingWheel::Stats*> wheels;
+    for (const auto& shard : shards) wheels.push_back(&shard.delay.wheel);
     for (std::size_t i = 0; i < timing::DelayQueue::level_count; ++i) {
       LevelRow row{"wheel", std::to_string(i), std::uint64_t{1} << (8 * i)};
       bool exists = false;
@@ -62,16 +70,19 @@ class LevelTable {
         row.downgrades += level.downgrades;
       }
       row.bytes = row.records * sizeof(delay::NearEntry);
+      // Its ticks are milliseconds of wall time.
+      row.slots = wheel_slots_json(wheels, i, static_cast<timing::Tick>(to_ms(now_)), now_);
       if (exists) rows_.push_back(row.json());
     }
   }
-  void add_memory(const delay::BucketTier::Levels& levels) {
+  void add_memory(const delay::BucketTier::Levels& levels, const storage::LevelSlots& slots) {
     add("memory", [&](std::size_t level, LevelRow& row) {
       row.records = levels[level].records;
       row.bytes = levels[level].bytes;
       row.chunks = levels[level].chunks;
       row.upgrades = levels[level].came_back;
       row.downgrades = levels[level].loaded;
+      row.slots = bucket_slots_json(slots[level]);
     });
   }
   void add_disk(const storage::BucketStore::LevelSizes& sizes,
@@ -83,6 +94,7 @@ class LevelTable {
       row.chunks = sizes[level].chunks;
       row.upgrades = memory[level].to_disk;
       row.downgrades = sizes[level].downgrades;
+      row.slots = bucket_slots_json(sizes[level].slots);
     });
   }
   Json take() { return std::move(rows_); }
@@ -99,6 +111,7 @@ class LevelTable {
     }
   }
 
+  const WallTime now_;
   Json rows_;
 };
 
@@ -114,13 +127,21 @@ void add_to(delay::BucketTier::Levels& sum, const delay::BucketTier::Levels& lev
   }
 }
 
-Json shard_json(const broker::ShardStatus& shard) {
+void put_slots(Json& wheel, const timing::TimingWheel::Stats& stats, timing::Tick tick,
+               WallTime now) {
+  for (auto& level : wheel["levels"])
+    level["slots"] = wheel_slots_json({&stats}, level["level"].get<std::size_t>(), tick, now);
+}
+
+Json shard_json(const broker::ShardStatus& shard, WallTime now) {
   const auto& delay = shard.delay;
   Json json;
   json["shard"] = shard.index;
   json["requests"] = wheel_json({requests_wheel(shard)});
+  put_slots(json["requests"], shard.wheel, shard.wheel_tick, now);
   json["requests"]["bytes"] = shard.wheel.bytes;
   Json& delayed = json["delayed"] = wheel_json({delayed_wheel(shard)});
+  put_slots(delayed, delay.wheel, static_cast<timing::Tick>(to_ms(now)), now);
   delayed["near"] = delay.near;
   delayed["overdue"] = delay.overdue;
   delayed["in_flight"] = delay.in_flight;
@@ -137,15 +158,18 @@ boost::asio::awaitable<Json> wheel_page_json(Context& context) {
   const auto shards = co_await broker::shard_statuses(context.broker, context.here);
   const auto pending = co_await pending_status(context, shards);
   const auto disk = co_await broker::pending_files(context.broker, context.here);
+  const auto slots = co_await broker::memory_slots(context.broker, context.here);
   const auto sizes = co_await broker::pending_levels(context.broker, context.here);
   // Damage of a table does not blind those who watch the broker.
   if (!sizes) log_error("admin", "the levels on disk cannot be read: {}", sizes.error().message);
+  const WallTime now = context.broker.clock().wall();
   Json body;
+  body["at_ms"] = to_ms(now);
   body["shards"] = Json::array();
   delay::BucketTier::Levels memory;
   std::uint64_t bytes = 0, records = 0, chunks = 0, came_near = 0;
   for (const auto& shard : shards) {
-    body["shards"].push_back(shard_json(shard));
+    body["shards"].push_back(shard_json(shard, now));
     const auto& tier = shard.delay.tier;
     add_to(memory, tier.levels);
     records += tier.records;
@@ -153,9 +177,9 @@ boost::asio::awaitable<Json> wheel_page_json(Context& context) {
     came_near += tier.downgrades;
     bytes += shard.delay.bytes;
   }
-  LevelTable levels;
+  LevelTable levels(now);
   levels.add_wheel(shards);
-  levels.add_memory(memory);
+  levels.add_memory(memory, slots);
   if (sizes) levels.add_disk(*sizes, memory);
   body["levels"] = levels.take();
   const auto on_disk = pending.total - std::min<std::uint64_t>(pending.total, records);

@@ -413,8 +413,7 @@ void Broker::stop(std::move_only_function<void()> then) {
 asio::awaitable<void> Broker::publish_topics(std::shared_ptr<const storage::TopicsImage> image) {
   for (auto& shard : shards_) {
     auto work = [&shard = *shard, image]() -> asio::awaitable<void> {
-      shard.set_topics(image);
-      co_return;
+      co_await shard.change_topics(image);
     };
     co_await on(*shards_[0], *shard, std::move(work));
   }

@@ -21,6 +21,9 @@ namespace {
 constexpr std::size_t partitions_a_turn = 1024;
 constexpr std::size_t groups_a_turn = 256;
 
+// Each hands the removal of a log to the pool, whose threads take the next one at the same time.
+constexpr PartitionIndex dropped_a_turn = 64;
+
 // With less a shard could not keep some tails and what is near at the same time.
 constexpr std::size_t least_delay_memory = 4 << 20;
 
@@ -122,16 +125,41 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
 // --- Topics
 
 void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
-  const auto before = exchange_topics(std::move(image));
+  for (const auto& topic : exchange_and_find_deleted(std::move(image)))
+    drop_partitions(*topic, 0, topic->partitions);
+}
+
+asio::awaitable<void> Shard::change_topics(std::shared_ptr<const storage::TopicsImage> image) {
+  const auto deleted = exchange_and_find_deleted(std::move(image));
+  PartitionIndex in_this_turn = 0;
+  for (const auto& topic : deleted) {
+    for (PartitionIndex from = 0; from < topic->partitions;) {
+      if (in_this_turn == dropped_a_turn) {
+        co_await asio::post(executor(), asio::use_awaitable);
+        in_this_turn = 0;
+      }
+      const auto until = std::min(topic->partitions, from + dropped_a_turn - in_this_turn);
+      drop_partitions(*topic, from, until);
+      in_this_turn += until - from;
+      from = until;
+    }
+  }
+}
+
+// Takes over what has changed; the partitions of the topics that it returns are still there.
+std::vector<storage::TopicsImage::TopicPtr> Shard::exchange_and_find_deleted(
+    std::shared_ptr<const storage::TopicsImage> image) {
   using TopicPtr = storage::TopicsImage::TopicPtr;
-  const auto take = [this](const TopicPtr& topic, const TopicPtr& now) {
+  const auto before = exchange_topics(std::move(image));
+  std::vector<TopicPtr> deleted;
+  const auto take = [&](const TopicPtr& topic, const TopicPtr& now) {
     forget_config(topic->id);
     if (!now) {
       engine_.topic_deleted(topic->id);
       groups_.topic_deleted(topic->id);
-      drop_partitions(*topic);
       notes_.forget(topic->id);
       sink_.lags().forget(topic->id);
+      deleted.push_back(topic);
       return;
     }
     for (PartitionIndex p = 0; p < now->partitions; ++p) {
@@ -139,10 +167,12 @@ void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
     }
   };
   storage::TopicsImage::changes_between(*before, topics(), take);
+  return deleted;
 }
 
-void Shard::drop_partitions(const storage::Topic& topic) {
-  for (PartitionIndex p = 0; p < topic.partitions; ++p) {
+void Shard::drop_partitions(const storage::Topic& topic, PartitionIndex from,
+                            PartitionIndex until) {
+  for (PartitionIndex p = from; p < until; ++p) {
     partitions_.drop(topic, p);
     checkpointer_.forget({topic.id, p});
     retention_.forget({topic.id, p});

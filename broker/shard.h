@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 
@@ -30,6 +31,7 @@
 #include "broker/checkpoint/retention.h"
 #include "broker/checkpoint/shortage_retry.h"
 #include "broker/checkpoint/stop_drain.h"
+#include "broker/context/connection.h"
 #include "broker/context/shard_context.h"
 #include "broker/groups/groups.h"
 #include "broker/partitions/batch_checks.h"
@@ -105,8 +107,12 @@ class Shard final : public ShardContext, private PartitionHost {
 
   // Takes a new image: partitions of deleted topics go, requests that wait for them are answered.
   void set_topics(std::shared_ptr<const storage::TopicsImage> image);
+  // The same, but the partitions go in steps; until the last one is gone no name may be given out
+  // again.
+  boost::asio::awaitable<void> change_topics(std::shared_ptr<const storage::TopicsImage> image);
 
   ShardCounters counters;
+  ClientList clients;
   // Microseconds of each turn of the thread, which whoever runs it measures.
   WindowedHistogram turns;
 
@@ -143,7 +149,9 @@ class Shard final : public ShardContext, private PartitionHost {
   void log_start_moved(Partition& partition) override { retention_.remove_old_segments(partition); }
 
   void refresh_config(const TopicPartition& tp);
-  void drop_partitions(const storage::Topic& topic);
+  std::vector<storage::TopicsImage::TopicPtr> exchange_and_find_deleted(
+      std::shared_ptr<const storage::TopicsImage> image);
+  void drop_partitions(const storage::Topic& topic, PartitionIndex from, PartitionIndex until);
   void remove_retired_partitions();
 
   WriteDeadLetters write_dead_letters_;

@@ -850,4 +850,20 @@ BucketTier::Stats BucketTier::stats() const {
   return out;
 }
 
+storage::LevelSlots BucketTier::slots(WallTime now, std::size_t max_looked) const {
+  auto slots = storage::level_slots(now);
+  std::size_t looked = 0;
+  for (const auto& [id, home] : homes_) {
+    ++looked;
+    for (const auto& [bucket, shelf] : home.shelves) {
+      if (++looked > max_looked) {
+        for (auto& level : slots) level.add_later();
+        return slots;
+      }
+      if (!shelf.residents.empty()) slots[static_cast<std::size_t>(bucket.level)].add(bucket);
+    }
+  }
+  return slots;
+}
+
 }  // namespace tarry::delay

@@ -217,6 +217,8 @@ class BucketTier {
     Levels levels;
   };
   Stats stats() const;
+  // Which buckets have records in memory; looks at so many of them at most, beginning with months.
+  storage::LevelSlots slots(WallTime now, std::size_t max_looked) const;
   // The first due time, or a time before it: the beginning of the bucket that has it.
   struct Earliest {
     WallTime due;

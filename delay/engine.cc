@@ -137,4 +137,10 @@ Engine::Stats Engine::stats() const {
   return stats;
 }
 
+storage::LevelSlots Engine::slots() const {
+  // About a millisecond.
+  constexpr std::size_t max_looked = 16'384;
+  return tier_.slots(time_.now(), max_looked);
+}
+
 }  // namespace tarry::delay

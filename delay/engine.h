@@ -223,6 +223,8 @@ class Engine {
   std::size_t arriving_of(const TopicId& topic) const { return arriving_.count_of(topic); }
 
   Stats stats() const;
+  // Which buckets have records in memory; a look at some thousands of them at most.
+  storage::LevelSlots slots() const;
 
  private:
   BucketTier::Options tier_options(const Storage& storage) const;

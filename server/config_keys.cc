@@ -282,7 +282,7 @@ std::vector<ConfigKey> storage_keys() {
 
 // Those that clients can change while the broker runs, besides the defaults of topics.  The others
 // are read once: what is made from them is there for the life of the process.
-constexpr std::array<std::string_view, 30> dynamic_keys = {
+constexpr std::array<std::string_view, 31> dynamic_keys = {
     "auto.create.topics.enable",
     "connections.max.idle.ms",
     "delete.topic.enable",
@@ -294,6 +294,7 @@ constexpr std::array<std::string_view, 30> dynamic_keys = {
     "log.retention.check.interval.ms",
     "log.retention.ms",
     "log.roll.ms",
+    "max.connection.creation.rate",
     "num.partitions",
     "offset.metadata.max.bytes",
     "offsets.commit.timeout.ms",

@@ -194,13 +194,13 @@ void add_listener_entries(const Config& config, const Values& values,
     if (split_listener_key(name)) add(std::string(name), *find_setting_key(name), &value);
   }
   for (const auto& listener : config.listeners) {
-    if (!has_tls(listener.protocol)) continue;
     std::string lower = listener.name;
     for (char& c : lower) {
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     }
     for (const auto& key : config_keys()) {
       if (!key.is_per_listener || !key.is_dynamic) continue;
+      if (key.name.starts_with("ssl.") && !has_tls(listener.protocol)) continue;
       auto name = fmt::format("listener.name.{}.{}", lower, key.name);
       if (!values.contains(name)) add(std::move(name), key, nullptr);
     }

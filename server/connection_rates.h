@@ -34,7 +34,7 @@ class ConnectionRates {
     Broker(Limit its_limit, broker::QuotaMeters& of_addresses)
         : limit(its_limit), meter(of_addresses.windows()), addresses(of_addresses) {}
 
-    const Limit limit;
+    Limit limit;
     broker::RateMeter meter;
     broker::QuotaMeters& addresses;  // Their meters.
     // connection_creation_rate of an address: "10.0.0.7".
@@ -42,6 +42,9 @@ class ConnectionRates {
   };
 
   ConnectionRates(Limit limit, std::shared_ptr<Broker> broker);
+
+  // From the next connection on.
+  void set_limit(Limit limit) { limit_ = limit; }
 
   // At most one of both is not 0.
   struct Admission {
@@ -52,7 +55,7 @@ class ConnectionRates {
   Admission begin(std::string_view peer, MonoTime now);
 
  private:
-  const Limit limit_;
+  Limit limit_;
   broker::RateMeter meter_;
   const std::shared_ptr<Broker> broker_;
 };

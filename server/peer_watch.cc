@@ -38,10 +38,11 @@ bool PeerWatch::open() {
   return true;
 }
 
-void PeerWatch::add(int socket, std::move_only_function<void()> gone) {
+void PeerWatch::add(int socket, Event awaited, Gone gone) {
   if (!open()) return;
   epoll_event event{};
-  event.events = EPOLLRDHUP | EPOLLONESHOT;  // A broken connection is always told.
+  event.events = EPOLLONESHOT;  // A broken connection is always told.
+  if (awaited == Event::ended) event.events |= EPOLLRDHUP;
   event.data.fd = socket;
   if (::epoll_ctl(waiting_.native_handle(), EPOLL_CTL_ADD, socket, &event) != 0) return;
   watched_.insert_or_assign(socket, std::move(gone));
@@ -73,11 +74,12 @@ void PeerWatch::look() {
       ::epoll_wait(waiting_.native_handle(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
     const int socket = events[static_cast<std::size_t>(i)].data.fd;
+    const auto seen = events[static_cast<std::size_t>(i)].events;
     const auto found = watched_.find(socket);
     if (found == watched_.end()) continue;  // Removed by one before it.
     auto gone = std::move(found->second);
     remove(socket);
-    gone();
+    gone((seen & (EPOLLHUP | EPOLLERR)) != 0 ? Event::broken : Event::ended);
   }
 }
 

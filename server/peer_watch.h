@@ -3,9 +3,10 @@
 // PeerWatch: notices that a client has gone whose socket is not being read.
 //
 // A session that reads its socket sees the end of the stream.  A session at its limits does not
-// read, but its parked requests must be cancelled as soon as the client goes.  Boost.Asio can only
-// wait for a socket to be readable, which it is as soon as there is one unread byte; the kernel
-// reports the end of the stream apart from that (EPOLLRDHUP).
+// read, nor does one whose client sends no more and waits for its answers, but their parked
+// requests must be cancelled when the client goes.  Boost.Asio can only wait for a socket to be
+// readable, which it is as soon as there is one unread byte; the kernel reports the end of the
+// stream apart from that (EPOLLRDHUP).
 //
 //   socket --+
 //   socket --+--> an epoll of our own --> Asio waits for it alone --> `gone`
@@ -28,10 +29,16 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // `gone` is called once, when the peer of `socket` sends no more or the connection is broken; it
-  // may call add() and remove().  When the system has no descriptor for the epoll, nothing is
-  // watched and a line in the log says so.  The caller calls remove() before it closes the socket.
-  void add(int socket, std::move_only_function<void()> gone);
+  enum class Event {
+    ended,   // The peer sends no more.
+    broken,  // Nor does it read any more.
+  };
+  using Gone = std::move_only_function<void(Event)>;
+  // `gone` is called once, when the connection is broken, or the peer of `socket` sends no more if
+  // that is `awaited` too; it may call add() and remove().  When the system has no descriptor for
+  // the epoll, nothing is watched and a line in the log says so.  The caller calls remove() before
+  // it closes the socket.
+  void add(int socket, Event awaited, Gone gone);
   void remove(int socket);
 
  private:
@@ -40,7 +47,7 @@ class PeerWatch {
   void look();
 
   boost::asio::posix::stream_descriptor waiting_;  // Open once a socket was watched.
-  std::unordered_map<int, std::move_only_function<void()>> watched_;
+  std::unordered_map<int, Gone> watched_;
   bool armed_ = false;  // While Asio waits for the epoll.
   const std::shared_ptr<int> alive_ = std::make_shared<int>();
 };

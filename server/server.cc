@@ -164,7 +164,10 @@ struct Server::Parts {
   std::unique_ptr<TlsHandshakes> handshakes;  // Null: no listener has TLS.
   std::atomic<std::size_t> next_shard{0};     // Of the next connection.
   std::mutex listeners_mutex;
-  std::vector<ListenerConfig> listeners_now;  // With what clients have changed.
+  std::vector<ListenerConfig> listeners_now;       // With what clients have changed.
+  std::shared_ptr<ConnectionRates::Broker> rates;  // Null: there are no listeners yet.
+  ConnectionRates::Limit rate_of_all;              // As it is now,
+  std::vector<ConnectionRates::Limit> rate_of;     //   and of each listener.
   // The present value; `config` has that of the start.
   std::atomic<std::chrono::milliseconds> shutdown_timeout{};
   SessionLimits limits;
@@ -174,6 +177,8 @@ struct Server::Parts {
   Result<std::vector<BoundAddress>> bind();
   Result<> open();
   void make_listeners(std::vector<BoundAddress> bound);
+  void read_rates(const Config& now);
+  void set_rates();
   std::string listeners_text() const;
   void settings_changed(const Config& now);
   std::size_t connection_limit() const;
@@ -272,10 +277,7 @@ Result<std::vector<BoundAddress>> Server::Parts::bind() {
 }
 
 void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
-  const auto& general = config.listener_keys.settings;
-  const auto all = general.find(connection_rate_key);
-  const auto rates = std::make_shared<ConnectionRates::Broker>(
-      rate_limit(all == general.end() ? std::string_view() : all->second), broker->quota_meters());
+  rates = std::make_shared<ConnectionRates::Broker>(std::nullopt, broker->quota_meters());
   rates->limit_of = [this](std::string_view ip) {
     return broker->security(broker->shard(0)).image->quotas().find_address(ip);
   };
@@ -288,8 +290,7 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
                "full access",
                entrance.address.text());
     }
-    entrance.rates = std::make_unique<ConnectionRates>(
-        rate_limit(config.listeners[i].setting(connection_rate_key)), rates);
+    entrance.rates = std::make_unique<ConnectionRates>(std::nullopt, rates);
     entrance.listener = std::make_unique<Listener>(
         loops[0]->context, clock, std::move(bound[i]), *connections, *entrance.rates,
         [this, &entrance](int descriptor, asio::ip::tcp protocol, std::string peer) {
@@ -298,6 +299,22 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
           accepted(entrance, std::move(arrival));
         });
   }
+  if (rate_of.empty()) read_rates(config);
+  set_rates();
+}
+
+void Server::Parts::read_rates(const Config& now) {
+  const auto& general = now.listener_keys.settings;
+  const auto all = general.find(connection_rate_key);
+  rate_of_all = rate_limit(all == general.end() ? std::string_view() : all->second);
+  rate_of.clear();
+  for (const auto& listener : now.listeners)
+    rate_of.push_back(rate_limit(listener.setting(connection_rate_key)));
+}
+
+void Server::Parts::set_rates() {
+  rates->limit = rate_of_all;
+  for (std::size_t i = 0; i < entrances.size(); ++i) entrances[i].rates->set_limit(rate_of[i]);
 }
 
 void Server::Parts::accepted(const Entrance& entrance, Arrival arrival) {
@@ -403,6 +420,8 @@ void Server::Parts::settings_changed(const Config& now) {
     listeners_now = now.listeners;
   }
   use_certificates(read_certificates(now.listeners));
+  read_rates(now);
+  if (rates) set_rates();
   for (auto& front_end : front_ends) {
     asio::post(front_end->loop.context,
                [&sessions = front_end->sessions, limits = limits] { sessions.set_limits(limits); });

@@ -37,6 +37,9 @@ constexpr std::size_t min_working_bytes = 64 * 1024;
 constexpr std::int32_t max_login_frame_bytes = 64 * 1024;
 constexpr std::chrono::seconds max_login_time{10};
 
+// A client that has ended its stream may have gone, and nobody can tell.
+constexpr std::chrono::seconds max_linger_time{10};
+
 bool is_part_of_login(protocol::ApiKey key) {
   return key == protocol::ApiKey::api_versions || key == protocol::ApiKey::sasl_handshake ||
          key == protocol::ApiKey::sasl_authenticate;
@@ -168,6 +171,8 @@ Session::Session(Sessions& owner, asio::ip::tcp::socket socket, Arrival arrival)
       held_(owner.shard_.ledger(), this) {
   connection_.client_software_name = std::move(arrival.software_name);
   connection_.client_software_version = std::move(arrival.software_version);
+  if (!connection_.use().since) connection_.use().since = owner_.shard_.clock().mono();
+  owner_.shard_.clients.push_front(connection_);
   next_ = owner_.first_;
   previous_ = &owner_.first_;
   if (next_ != nullptr) next_->previous_ = &next_;
@@ -211,6 +216,11 @@ void Session::Mute::on_expired() {
   });
 }
 
+void Session::Linger::on_expired() {
+  const auto alive = session_.shared_from_this();
+  session_.give_up_requests();
+}
+
 void Session::mute(std::chrono::milliseconds wait) {
   const auto until = owner_.shard_.tick_after(wait);
   if (muted_ && until <= muted_until_) return;
@@ -250,6 +260,7 @@ void Session::close(std::string_view reason, Ending kind) {
   idle_.cancel();
   stalled_.cancel();
   login_.cancel();
+  linger_.cancel();
   if (mute_) {
     mute_->cancel();
     mute_->held = nullptr;
@@ -289,7 +300,7 @@ void Session::wait_readable() {
     count_held();
     pump();
   }
-  if (closed_) return;
+  if (closed_ || ended_) return;
   // A full session does not read, so it would not see the client's end without the watch.
   watch_peer(is_full());
   if (reading_ || is_full()) return;
@@ -306,24 +317,56 @@ void Session::wait_readable() {
 }
 
 std::size_t Session::receive(std::span<std::uint8_t> into, boost::system::error_code& error) {
-  if (tls_) return tls_->read_some(into, error);
-  return socket_.read_some(asio::buffer(into.data(), into.size()), error);
+  const std::size_t got = tls_ ? tls_->read_some(into, error)
+                               : socket_.read_some(asio::buffer(into.data(), into.size()), error);
+  connection_.use().bytes_in += got;
+  return got;
 }
 
 std::size_t Session::send(std::span<const asio::const_buffer> pieces,
                           boost::system::error_code& error) {
-  if (tls_) return tls_->write_some(pieces, error);
-  return socket_.write_some(pieces, error);
+  const std::size_t sent =
+      tls_ ? tls_->write_some(pieces, error) : socket_.write_some(pieces, error);
+  connection_.use().bytes_out += sent;
+  return sent;
 }
 
 void Session::watch_peer(bool watched) {
   if (std::exchange(watched_, watched) == watched) return;
   if (!watched) return owner_.peers_.remove(socket_.native_handle());
-  // Only its requests are cancelled here.  The socket stays open until its end is read, because the
-  // bytes that the client sent before are still handled.
-  owner_.peers_.add(socket_.native_handle(), [self = weak_from_this()] {
-    if (const auto alive = self.lock()) alive->connection_.close();
-  });
+  const bool ends = !ended_ && !linger_.armed();
+  owner_.peers_.add(socket_.native_handle(),
+                    ends ? PeerWatch::Event::ended : PeerWatch::Event::broken,
+                    [self = weak_from_this()](PeerWatch::Event event) {
+                      if (const auto alive = self.lock()) alive->peer_event(event);
+                    });
+}
+
+void Session::peer_event(PeerWatch::Event event) {
+  watched_ = false;
+  if (event == PeerWatch::Event::broken) return give_up_requests();
+  arm(linger_, max_linger_time);
+  watch_peer(true);
+}
+
+// Only requests are cancelled here.  The socket stays open until its end is read, because the bytes
+// that the client sent before are still handled.
+void Session::give_up_requests() {
+  linger_.cancel();
+  connection_.close();
+  if (ended_) close("the client has gone", Ending::usual);
+}
+
+// The client sends no more.  What it has sent before is answered.
+void Session::stream_ended() {
+  if (slots_.empty() && out_.empty())
+    return close(boost::system::error_code(asio::error::eof).message(), Ending::usual);
+  ended_ = true;
+  arm(linger_, max_linger_time);
+  watch_peer(false);
+  watch_peer(true);
+  count_held();
+  pump();
 }
 
 void Session::read_some() {
@@ -341,6 +384,7 @@ void Session::read_some() {
   if (closed_) return;
   if (error && error != asio::error::would_block && error != asio::error::interrupted) {
     const bool within = error == asio::error::eof && unread_.size_come > 0;
+    if (error == asio::error::eof && !within) return stream_ended();
     return close(
         within ? "the client closed the connection in the middle of a request" : error.message(),
         within ? Ending::cut_off : Ending::usual);
@@ -408,6 +452,7 @@ void Session::admit(std::shared_ptr<Frame> frame) {
     return close("it has not logged in again in time (connections.max.reauth.ms)", Ending::usual);
   }
   ++owner_.shard_.counters.requests_total;
+  connection_.count_request(header->client_id.value_or(std::string_view()));
   enqueue(std::move(frame), *header, *broker::find_handler(header->key));
 }
 
@@ -527,6 +572,7 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   if (answer.mute.count() > 0) mute(answer.mute);
   slot.answer = std::move(answer);
   reserved_bytes_ -= std::exchange(slot.reserved, 0);
+  if (linger_.armed()) arm(linger_, max_linger_time);
   for (const auto& piece : slot.answer.frame) answers_bytes_ += piece.size();
   write_answers();
   if (closed_) return;
@@ -557,7 +603,10 @@ void Session::write_answers() {
     }
     if (out_.empty()) {
       stalled_.cancel();
-      if (connection_.ends_when_answered && running_ == 0) close("its login failed", Ending::usual);
+      if (connection_.ends_when_answered && running_ == 0)
+        close("its login failed", Ending::usual);
+      else if (ended_ && slots_.empty())
+        close("the client has its answers", Ending::usual);
       return;
     }
 
@@ -597,7 +646,8 @@ void Session::write_answers() {
 
 bool Session::moved() {
   broker::Shard* const there = connection_.better_shard();
-  if (there == nullptr || there == &owner_.shard_ || !owner_.move_to || owner_.ending_)
+  if (there == nullptr || there == &owner_.shard_ || !owner_.move_to || owner_.ending_ || ended_ ||
+      linger_.armed())
     return false;
   // Nothing in flight: requests are slots, and answers pieces on their way.
   if (closed_ || muted_ || !slots_.empty() || !out_.empty() || connection_.sasl) return false;

@@ -38,9 +38,13 @@
 // SaslHandshake and SaslAuthenticate, in small frames.
 //
 // A frame that is not a request, or a request that is not supported, ends the connection with one
-// line in the log (a bounded number for each kind of mistake and 10 s).  When the client goes, its
-// parked requests are cancelled at once, also while the connection is at its limit and is not read.
-// The handlers then end by themselves, and the last of them releases the session.
+// line in the log (a bounded number for each kind of mistake and 10 s).
+//
+// A client may end its stream and still wait for its answers; TCP does not tell that from one that
+// has gone.  So, as in Kafka, it gets them, and the connection is closed after the last one.  If
+// none comes for ten seconds, or as soon as the connection is broken, its parked requests are
+// cancelled, also while the connection is at its limit and is not read.  The handlers then end by
+// themselves, and the last of them releases the session.
 //
 // As in Kafka, a connection is idle while no bytes are sent over it, even if a request waits.
 //
@@ -236,12 +240,25 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     Session& session_;
   };
 
+  // Since the client has ended its stream: for as long as no answer comes.
+  class Linger final : public timing::Timer {
+   public:
+    explicit Linger(Session& session) : session_(session) {}
+
+   private:
+    void on_expired() override;
+    Session& session_;
+  };
+
   void mute(std::chrono::milliseconds wait);
   void wait_readable();
   std::size_t receive(std::span<std::uint8_t> into, boost::system::error_code& error);
   std::size_t send(std::span<const boost::asio::const_buffer> pieces,
                    boost::system::error_code& error);
   void watch_peer(bool watched);
+  void peer_event(PeerWatch::Event event);
+  void give_up_requests();
+  void stream_ended();
   void read_some();
   // Takes whole frames from the stream until it is_full(); returns how many bytes that were.  The
   // session may have ended meanwhile.
@@ -274,7 +291,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
 
   Unread unread_;
   bool reading_ = false;  // Waiting for the socket; false while is_full().
-  bool watched_ = false;  // By the owner's peers_, while is_full().
+  bool watched_ = false;  // By the owner's peers_, while is_full() or ended_.
+  bool ended_ = false;    // All that the client sent is read; it may wait for answers.
 
   std::list<Request> waiting_;  // Admitted, not started.
   std::size_t running_ = 0;
@@ -298,6 +316,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
       *this, "the client did not read its responses for tarry.connection.write.stall.ms", true};
 
   Deadline login_{*this, "the client did not log in within 10 s", true};
+  Linger linger_{*this};
 
   std::unique_ptr<Mute> mute_;  // Null: it never was.
   timing::Tick muted_until_ = 0;

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "storage/bucket.h"
+#include "storage/bucket_slots.h"
 #include "storage/chunk.h"
 
 namespace tarry::storage {
@@ -107,6 +108,7 @@ struct LevelSize {
   std::uint64_t bytes = 0;
   std::uint64_t chunks = 0;
   std::uint64_t downgrades = 0;  // Records that were dealt to it, since the start.
+  BucketSlots slots = {};        // Those with chunks.
 };
 using LevelSizes = std::array<LevelSize, bucket_levels>;
 

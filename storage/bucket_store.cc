@@ -426,7 +426,7 @@ BucketStore::Sizes BucketStore::sizes() const {
   return out;
 }
 
-Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now) {
+Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now, WallTime wall) {
   // So many rows are read in some milliseconds.
   constexpr std::uint64_t few_chunks = 10'000;
   constexpr std::chrono::seconds kept{10};
@@ -434,6 +434,8 @@ Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now) {
   const std::lock_guard lock(in.sizing);
   if (now < in.levels_until) return in.levels;
   LevelSizes out;
+  const LevelSlots slots = level_slots(wall);
+  for (std::size_t level = 0; level < bucket_levels; ++level) out[level].slots = slots[level];
   std::uint64_t chunks = 0;
   const auto owners = in.owners();
   if (!owners) return std::unexpected(owners.error());
@@ -444,6 +446,7 @@ Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now) {
                                 level.records += row.entries;
                                 level.bytes += row.bytes;
                                 ++level.chunks;
+                                level.slots.add(row.key.bucket);
                                 ++chunks;
                                 return true;
                               });

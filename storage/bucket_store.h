@@ -185,7 +185,7 @@ class BucketStore {
   // what a shard has in memory too.  Looks at the row of every chunk; if there are many, every ten
   // seconds at most.
   using LevelSizes = storage::LevelSizes;
-  Result<LevelSizes> levels(MonoTime now);
+  Result<LevelSizes> levels(MonoTime now, WallTime wall);
   // Frees blob files of which nothing is left, and rewrites the others when more than
   // `garbage_share` of all is dead.  Takes long; for a thread that has time.
   Result<> reclaim(double garbage_share, WallTime now);

@@ -62,6 +62,10 @@ class DelayQueue {
     if ((bits[0] | bits[1] | bits[2] | bits[3]) == 0) levels_ &= ~(1U << bucket.level());
   }
 
+  // One bit a bucket: the lowest of the first word is bucket 0.
+  using Bits = std::array<std::uint64_t, 4>;
+  const Bits& bits_on(unsigned level) const { return bits_[level]; }
+
   std::size_t buckets_on(unsigned level) const {
     std::size_t count = 0;
     for (const std::uint64_t word : bits_[level]) {
@@ -71,8 +75,6 @@ class DelayQueue {
   }
 
  private:
-  using Bits = std::array<std::uint64_t, 4>;
-
   std::uint32_t levels_ = 0;  // Bit k is set while level k has a bucket.
   std::array<Bits, level_count> bits_{};
 };

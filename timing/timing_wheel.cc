@@ -104,6 +104,7 @@ std::size_t TimingWheel::Level::timers() const {
 
 TimingWheel::Stats TimingWheel::stats() const {
   Stats stats;
+  stats.placed_from = cursor_;
   stats.overdue = levels_[overdue_level]->timers();
   stats.bytes = sizeof(*this) + pool_.bytes();
   for (const Level* const level : levels_) stats.bytes += level != &no_level ? sizeof(Level) : 0;
@@ -116,6 +117,7 @@ TimingWheel::Stats TimingWheel::stats() const {
     stats.levels[i] = {.exists = true,
                        .timers = level.timers(),
                        .buckets = queue_.buckets_on(i),
+                       .used = queue_.bits_on(i),
                        .upgrades = i == 0 ? 0 : from_below,
                        .downgrades = level.downgrades};
   }

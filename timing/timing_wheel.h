@@ -168,12 +168,14 @@ class TimingWheel {
   struct LevelStats {
     bool exists = false;
     std::size_t timers = 0;
-    std::size_t buckets = 0;       // Non-empty ones.
+    std::size_t buckets = 0;       // Non-empty ones,
+    DelayQueue::Bits used{};       //   and which.
     std::uint64_t upgrades = 0;    // Ever: timers that overflowed, or were moved later, up to here.
     std::uint64_t downgrades = 0;  // Ever: timers that came down to here from a higher level.
   };
   struct Stats {
     std::array<LevelStats, DelayQueue::level_count> levels;
+    Tick placed_from = 0;     // The time by which buckets are named: theirs are the next digits.
     std::size_t overdue = 0;  // Timers whose deadline had passed when they were scheduled.
     std::size_t bytes = 0;    // All memory of the wheel; the timers are their owners'.
   };

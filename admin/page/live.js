@@ -16,6 +16,7 @@ class Live extends EventTarget {
   topics = null;
   groups = null;
   wheel = null;
+  clients = null;
   // The status before the last one, and the seconds between them; null if no rate can be told.
   before = null;
   seconds = null;
@@ -87,7 +88,7 @@ class Live extends EventTarget {
       take(JSON.parse(event.data));
     });
     listen("status", (status) => this.#takeStatus(status));
-    for (const name of ["due", "topics", "groups", "wheel"]) {
+    for (const name of ["due", "topics", "groups", "wheel", "clients"]) {
       listen(name, (data) => {
         this[name] = data;
         this.dispatchEvent(new Event(name));

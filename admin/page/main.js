@@ -14,9 +14,10 @@ import { groupsView } from "./view_groups.js";
 import { wheelView } from "./view_wheel.js";
 import { purgatoryView } from "./view_purgatory.js";
 import { shardsView } from "./view_shards.js";
+import { clientsView } from "./view_clients.js";
 
-const makers = { pending: pendingView, overdue: overdueView, topics: topicsView, groups: groupsView, wheel: wheelView, purgatory: purgatoryView, shards: shardsView };
-const titles = { pending: "Pending", overdue: "Overdue", topics: "Topics", groups: "Groups", wheel: "Wheel", purgatory: "Purgatory", shards: "Shards" };
+const makers = { pending: pendingView, overdue: overdueView, topics: topicsView, groups: groupsView, wheel: wheelView, purgatory: purgatoryView, shards: shardsView, clients: clientsView };
+const titles = { pending: "Pending", overdue: "Overdue", topics: "Topics", groups: "Groups", wheel: "Wheel", purgatory: "Purgatory", shards: "Shards", clients: "Clients" };
 const names = Object.keys(makers);
 const views = {};
 let shown = null;
@@ -142,7 +143,7 @@ function help() {
   const node = dialog("Keys and search terms", el("div", { class: "help" },
     el("dl", {},
       row(["/"], "search"), row(["Esc"], "close the record, clear the search"), row(["↑", "↓"], "from record to record"), row(["Enter"], "open a record, pick a bar"),
-      row(["←", "→"], "along the bars of a chart"), row(["1", "…", "7"], "the views"), row(["?"], "this")),
+      row(["←", "→"], "along the bars of a chart"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
     el("dl", {},
       [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic"],
         ["id:order-*", "a pattern of the whole id; key: likewise"], ["due:<1h", "within the next hour; also due:overdue"], ["due:10:00..12:00", "between two times"]]
@@ -204,7 +205,7 @@ function keys(event) {
     $("input[type=search]").select();
   } else if (event.key === "?") {
     help();
-  } else if (/^[1-7]$/.test(event.key)) {
+  } else if (/^[1-8]$/.test(event.key)) {
     location.hash = names[Number(event.key) - 1];
   }
 }
@@ -234,7 +235,7 @@ function start() {
   });
 
   onLogin(askToLogIn);
-  for (const name of ["status", "due", "topics", "groups", "wheel"]) live.addEventListener(name, draw);
+  for (const name of ["status", "due", "topics", "groups", "wheel", "clients"]) live.addEventListener(name, draw);
   live.addEventListener("tick", () => {
     nextDue();
     connection();

@@ -4,6 +4,7 @@ import { Table, el, setText } from "./dom.js";
 import { bytes, duration, integer, nearTime, plural } from "./format.js";
 import { live } from "./live.js";
 import { Figures, card, meter } from "./parts.js";
+import { strip } from "./slots.js";
 import { WheelPicture } from "./wheel_picture.js";
 
 const buckets = 256;  // Of a level; docs/timing.md says why.
@@ -18,7 +19,8 @@ export function wheelView(section) {
   const levels = new Table([
     { head: "Level", class: "name", cell: ({ place, level }) => `${place}, ${place === "wheel" ? `level ${level}` : level}` },
     { head: "A bucket", class: "number", hint: "The time that one bucket covers", cell: ({ span_ms }) => span(span_ms) },
-    { head: "Records", class: "wide-cell", hint: "A record in the wheel has its place there, and its bytes in memory", cell: (level) => meter(level.records, level.whole, integer(level.records), level.place === "disk" ? "--series-4" : "--series-0") },
+    { head: "Records", class: "wide-cell", hint: "A record in the wheel has its place there, and its bytes in memory", cell: (level) => meter(level.records, level.whole, integer(level.records), colour(level.place)) },
+    { head: "Buckets", class: "wide-cell", hint: "Each slot is a bucket: filled if it is in use, marked if now is in it", cell: (level) => strip({ ...level, colour: colour(level.place) }, live.now()) },
     { head: "Bytes", class: "number", cell: (level) => bytes(level.bytes) },
     { head: "Chunks", class: "number", hint: "wheel: buckets in use; else pieces of buckets", cell: ({ chunks }) => integer(chunks) },
     { head: "Up", class: "number", hint: "Records that moved up to this level", cell: ({ upgrades }) => integer(upgrades) },
@@ -30,6 +32,7 @@ export function wheelView(section) {
     { head: "A bucket", class: "number", hint: "The time that one bucket covers", cell: ({ tick_ms }) => span(tick_ms) },
     { head: "The level", class: "number", hint: "The time that its 256 buckets cover", cell: ({ tick_ms }) => span(tick_ms * buckets) },
     { head: "Buckets in use", class: "wide-cell", cell: (level) => meter(level.buckets_in_use, buckets * level.wheels, `${integer(level.buckets_in_use)} of ${integer(buckets * level.wheels)}`, "--series-0") },
+    { head: "Which", class: "wide-cell", hint: "Each slot is a bucket: filled if it is in use in a shard, marked if now is in it", cell: (level) => strip({ slots: level.slots, span_ms: level.tick_ms, colour: "--series-0" }, live.now()) },
     { head: "Timers", class: "number", cell: ({ timers }) => integer(timers) },
     { head: "Up", class: "number", hint: "Timers that were placed above level 0, or moved up", cell: ({ upgrades }) => integer(upgrades) },
     { head: "Down", class: "number", hint: "Timers that moved down from a higher level", cell: ({ downgrades }) => integer(downgrades) },
@@ -59,7 +62,7 @@ export function wheelView(section) {
     figures.set("memory-records", integer(wheel.memory.records));
     figures.set("memory-bytes", bytes(wheel.memory.bytes));
     figures.set("disk-records", integer(wheel.disk.records));
-    figures.set("disk-buckets", integer(wheel.disk.chunks));
+    figures.set("disk-buckets", integer(wheel.levels.filter(({ place }) => place === "disk").reduce((sum, { chunks }) => sum + chunks, 0)));
     figures.set("came-near", integer(wheel.memory.came_near));
     const until = Math.min(...wheel.shards.map(({ delayed }) => delayed.in_memory_until_ms ?? Infinity));
     figures.set("in-memory-until", Number.isFinite(until) ? nearTime(until, live.now()) : "–");
@@ -85,6 +88,7 @@ function sum(wheels) {
   for (const wheel of wheels) {
     for (const level of wheel.levels) {
       const known = levels.get(level.level) ?? { level: level.level, tick_ms: level.tick_ms, wheels: wheels.length, buckets_in_use: 0, timers: 0, upgrades: 0, downgrades: 0 };
+      known.slots = united(known.slots, level.slots);
       for (const name of ["buckets_in_use", "timers", "upgrades", "downgrades"]) known[name] += level[name];
       levels.set(level.level, known);
     }
@@ -92,4 +96,13 @@ function sum(wheels) {
   return [...levels.values()].sort((a, b) => a.level - b.level);
 }
 
+// The slots that are in use in one of the two, whose rounds begin at about the same time.
+function united(slots, others) {
+  if (!slots) return others;
+  const digits = Math.max(slots.bits.length, others.bits.length);
+  const digit = ({ bits }, at) => parseInt(bits[at] ?? "0", 16);
+  return { ...slots, bits: Array.from({ length: digits }, (_, at) => (digit(slots, at) | digit(others, at)).toString(16)).join("") };
+}
+
+const colour = (place) => (place === "disk" ? "--series-4" : "--series-0");
 const span = (ms) => (ms >= 1000 ? duration(ms) : `${ms} ms`);

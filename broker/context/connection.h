@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <boost/intrusive/list.hpp>
@@ -21,7 +22,11 @@ class Shard;
 struct ClientMeters;
 struct SaslExchange;
 
-class Connection {
+// Places it in its shard's ClientList.
+using ClientHook =
+    boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+
+class Connection : public ClientHook {
  public:
   explicit Connection(std::string peer, ConnectionOrigin origin = {})
       : origin_(std::move(origin)), peer_(std::move(peer)) {
@@ -33,6 +38,13 @@ class Connection {
   std::string host() const;
   // The listener that accepted it, and who its TLS says it is.
   const ConnectionOrigin& origin() const { return origin_; }
+  ConnectionUse& use() { return origin_.use; }
+  // A request has come.
+  void count_request(std::string_view client_id) {
+    ++origin_.use.requests;
+    const auto shown = client_id.substr(0, max_client_id);
+    if (origin_.use.client_id != shown) origin_.use.client_id = shown;
+  }
   const ListenerInfo& listener() const;
   // "User:alice", "User:ANONYMOUS".
   std::string principal() const;
@@ -94,6 +106,8 @@ class Connection {
   // A client that has partitions on two shards and asks for one at a time hardly ever names the
   // same shard so often.
   static constexpr unsigned min_in_a_row = 8;
+  // It is kept for as long as the connection is open.
+  static constexpr std::size_t max_client_id = 255;
 
   OwnerThread thread_;
   ConnectionOrigin origin_;
@@ -103,5 +117,8 @@ class Connection {
   bool closed_ = false;
   boost::intrusive::list<CloseListener, boost::intrusive::constant_time_size<false>> listeners_;
 };
+
+// The connections of a shard, the last that came to it first; each leaves it when it ends.
+using ClientList = boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
 
 }  // namespace tarry::broker

@@ -57,6 +57,15 @@ struct ListenerInfo {
   std::string_view sasl_setting(std::string_view mechanism, std::string_view key) const;
 };
 
+// What has come and gone over a connection.
+struct ConnectionUse {
+  std::optional<MonoTime> since;  // Its handshake is over.
+  std::uint64_t requests = 0;
+  std::uint64_t bytes_in = 0;  // Without what TLS adds.
+  std::uint64_t bytes_out = 0;
+  std::string client_id;  // Of its last request, cut off after 255 bytes.
+};
+
 struct ConnectionOrigin {
   std::shared_ptr<const ListenerInfo> listener;  // Null: an unnamed PLAINTEXT one (tests).
   // The name in the client's certificate after ssl.principal.mapping.rules, "CN=alice,O=Example";
@@ -69,6 +78,7 @@ struct ConnectionOrigin {
   MonoTime logged_in_at{};     // When that was last.
   // Later than this the client has to log in again before it is served.
   std::optional<MonoTime> login_ends;
+  ConnectionUse use = {};
 };
 
 }  // namespace tarry::broker

@@ -166,6 +166,7 @@ ShardStatus status_of(Shard& shard) {
   status.failed = journal.has_failed();
   status.journal = journal.stats();
   status.wheel = shard.wheel().stats();
+  status.wheel_tick = shard.tick();
   if (const auto due = shard.wheel().next_due()) {
     const auto wait = std::chrono::floor<milliseconds>(shard.time_of(*due) - shard.clock().mono());
     status.wheel_next_due = shard.clock().wall() + wait;
@@ -230,7 +231,22 @@ asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here) {
 asio::awaitable<Result<storage::BucketStore::LevelSizes>> pending_levels(Broker& broker,
                                                                          Shard& here) {
   co_return co_await here.blocking(
-      [&broker, now = broker.clock().mono()] { return broker.pending().levels(now); });
+      [&broker, now = broker.clock().mono(), wall = broker.clock().wall()] {
+        return broker.pending().levels(now, wall);
+      });
+}
+
+asio::awaitable<storage::LevelSlots> memory_slots(Broker& broker, Shard& here) {
+  auto all = storage::level_slots(broker.clock().wall());
+  for (std::size_t i = 0; i < broker.shard_count(); ++i) {
+    Shard& shard = broker.shard(i);
+    auto work = [&shard]() -> asio::awaitable<storage::LevelSlots> {
+      co_return shard.engine().slots();
+    };
+    const auto slots = co_await broker.on(here, shard, std::move(work));
+    for (std::size_t level = 0; level < all.size(); ++level) all[level].merge(slots[level]);
+  }
+  co_return all;
 }
 
 std::uint64_t bytes_on_disk(const Broker& broker) {

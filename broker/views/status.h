@@ -53,6 +53,7 @@ struct ShardStatus {
   storage::JournalStats journal;
 
   timing::TimingWheel::Stats wheel;             // Of requests and of the shard's own deadlines.
+  timing::Tick wheel_tick = 0;                  // Now.
   std::optional<WallTime> wheel_next_due;       // In wall time, as the clock stood.
   delay::Engine::Stats delay;                   // With the wheel of what is due soon.
   std::vector<purgatory::KindStats> purgatory;  // By the kind's index.
@@ -103,6 +104,8 @@ boost::asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here);
 // And in each level of buckets; damage is an error.
 boost::asio::awaitable<Result<storage::BucketStore::LevelSizes>> pending_levels(Broker& broker,
                                                                                 Shard& here);
+// The buckets with records in memory, of all shards.
+boost::asio::awaitable<storage::LevelSlots> memory_slots(Broker& broker, Shard& here);
 
 // The sum of the sizes of all files of the broker.  Walks through the directories: blocks.
 std::uint64_t bytes_on_disk(const Broker& broker);

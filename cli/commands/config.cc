@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "cli/command_tree.h"
+#include "cli/commands/quotas.h"
 #include "cli/config_words.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"
@@ -30,6 +31,7 @@ struct ConfigOptions {
   std::optional<std::string> topic;
   std::optional<std::int32_t> id;  // The broker's.
   bool changed = false;
+  QuotaOwner quotas;
 };
 
 // The broker whose configs are meant.
@@ -45,6 +47,7 @@ Result<std::int32_t> broker_of(const ConfigOptions& options, KafkaAdmin& admin) 
 }
 
 int get(const ConfigOptions& options) {
+  if (options.quotas.is_given()) return get_quotas(options.broker, options.quotas, options.words);
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   Result<std::vector<ConfigEntry>> configs;
@@ -90,6 +93,8 @@ int set(const ConfigOptions& options) {
     if (const auto key = word.substr(0, word.find('=')); std::ranges::count(options.unset, key) > 0)
       return usage_error(
           fmt::format("--unset {}: the same key is also set; give one of the two", printable(key)));
+  if (options.quotas.is_given())
+    return set_quotas(options.broker, options.quotas, options.words, options.unset);
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
   const auto changes = config_list(options.words);
@@ -124,8 +129,9 @@ int set(const ConfigOptions& options) {
 }  // namespace
 
 void add_config_commands(CLI::App& program, Chosen& chosen) {
-  auto* group = add_group(program, chosen, "config",
-                          "Shows and changes the settings of a running broker, and of topics");
+  auto* group =
+      add_group(program, chosen, "config",
+                "Shows and changes the settings of a running broker and of topics, and quotas");
   const auto add = [&](const char* name, const char* help, int (*run)(const ConfigOptions&)) {
     const auto added = add_broker_command<ConfigOptions>(*group, chosen, name, help, run);
     auto* topic = added.first
@@ -134,13 +140,14 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
                       ->option_text("TOPIC")
                       ->check(is_topic)
                       ->take_last();
-    added.first
-        ->add_option("--broker", added.second->id,
-                     "The broker's id (default: that of the only broker)")
-        ->option_text("ID")
-        ->check(is_partition)
-        ->take_last()
-        ->excludes(topic);
+    auto* id = added.first
+                   ->add_option("--broker", added.second->id,
+                                "The broker's id (default: that of the only broker)")
+                   ->option_text("ID")
+                   ->check(is_partition)
+                   ->take_last()
+                   ->excludes(topic);
+    add_quota_owner(*added.first, added.second->quotas, {topic, id});
     return added;
   };
   {
@@ -149,7 +156,8 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
     command->add_option("KEY", options->words, "Only these (default: all)")
         ->expected(0, CLI::detail::expected_max_vector_size);
     command->add_flag("--changed", options->changed, "Only those that are not the default");
-    add_examples(*command, {"tarry config get log.retention.ms", "tarry config get --changed"});
+    add_examples(*command, {"tarry config get log.retention.ms", "tarry config get --changed",
+                            "tarry config get --user alice"});
   }
   {
     const auto [command, options] =
@@ -163,7 +171,8 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
         "Removes the changed value, so that the file's or the default holds again; may be repeated")
         ->option_text("KEY");
     add_examples(*command, {"tarry config set log.retention.ms=7d tarry.log.level=debug",
-                            "tarry config set --topic orders tarry.delay.max.ms=30d"});
+                            "tarry config set --topic orders tarry.delay.max.ms=30d",
+                            "tarry config set --user alice producer_byte_rate=1MiB"});
   }
   add_examples(*group, {"tarry config get --changed", "tarry config set tarry.log.level=debug"});
 }

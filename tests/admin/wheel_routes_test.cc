@@ -36,7 +36,78 @@ TEST_SUITE("wheel routes") {
     CHECK(written["disk"]["records"] == 1);
     for (const auto& level : written["levels"])
       CHECK(has(level, {"place", "level", "span_ms", "records", "bytes", "chunks", "upgrades",
-                        "downgrades"}));
+                        "downgrades", "slots"}));
+  }
+
+  // The places of the slots that are in use, and the number of slots if there are others.
+  std::vector<std::size_t> used(const Json& slots) {
+    std::vector<std::size_t> found;
+    const auto bits = slots["bits"].get<std::string>();
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      const auto digit = std::stoul(bits.substr(i, 1), nullptr, 16);
+      for (std::size_t bit = 0; bit < 4; ++bit)
+        if ((digit >> (3 - bit) & 1) != 0) found.push_back(4 * i + bit);
+    }
+    if (slots["later"]) found.push_back(1024);
+    return found;
+  }
+
+  TEST_CASE("the slots of each level are the buckets in use, in memory and on disk") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    const auto now = to_ms(admin.world.clock.wall());
+    const auto schedule = [&](std::int64_t due) {
+      const auto header = std::to_string(due);
+      produce(admin.world, "t", 0,
+              batch_of(admin.world.clock.wall(), {{"v", {{"x-deliver-at", header}}}}));
+    };
+    constexpr std::int64_t hour_ms = 3'600'000, month_ms = 720 * hour_ms;
+    const auto soon = now + 60'000;
+    schedule(soon);
+    schedule(now + 48 * hour_ms);
+    schedule(now + 1'100 * hour_ms);
+    schedule(now + 30 * month_ms);
+    using Places = std::vector<std::size_t>;
+    // As the page finds the time of a slot.
+    const auto check = [&](const Json& level, Places places) {
+      INFO(level.dump());
+      CHECK(used(level["slots"]) == places);
+    };
+    const auto wheel = admin.get_json("/wheel");
+    std::size_t seen = 0;
+    for (const auto& level : wheel["levels"]) {
+      const auto span = level["span_ms"].get<std::int64_t>();
+      const auto from = level["slots"]["from_ms"].get<std::int64_t>();
+      if (level["place"] == "wheel") {
+        CHECK(from % (256 * span) == 0);
+        const bool here = level["records"].get<int>() > 0;
+        check(level, here ? Places{static_cast<std::size_t>((soon - from) / span)} : Places{});
+        seen += here;
+      } else {
+        CHECK(from % span == 0);
+        CHECK(now - from < span);
+      }
+      if (level["place"] == "memory" && level["level"] == "hour") {
+        const auto first = static_cast<std::size_t>((soon - from) / hour_ms);
+        check(level, {first, 48, 1024});
+      }
+      if (level["place"] == "memory" && level["level"] == "month") check(level, {30});
+      if (level["place"] == "disk") check(level, {});
+    }
+    CHECK(seen == 1);
+    admin.get_json("/delayed");  // Every shard writes what it has.
+    const auto written = admin.get_json("/wheel");
+    for (const auto& level : written["levels"]) {
+      if (level["place"] == "disk" && level["level"] == "month") check(level, {30});
+      if (level["place"] == "disk" && level["level"] == "hour")
+        CHECK(used(level["slots"]).back() == 1024);
+      if (level["place"] == "memory" && level["level"] == "month") check(level, {});
+    }
+    // The wheel of a shard that has the record, by itself.
+    std::size_t of_shards = 0;
+    for (const auto& shard : written["shards"])
+      for (const auto& level : shard["delayed"]["levels"]) of_shards += used(level["slots"]).size();
+    CHECK(of_shards == 1);
   }
 
   TEST_CASE("each level of the wheel, in memory and on disk, shows its contents") {

@@ -291,6 +291,25 @@ TEST_SUITE("bucket tier") {
     CHECK(world.store->totals()->empty());
   }
 
+  TEST_CASE("the slots are the hours that have a record in memory, and a look at them is bounded") {
+    World world;
+    world.add(record(1, 3 * hour_ms));
+    world.add(record(2, 3 * hour_ms + 5));
+    world.add(record(3, 7 * hour_ms));
+    const auto& tier = *world.shards[0].tier;
+    const auto hours = [&](std::size_t max_looked) {
+      return tier.slots(begin, max_looked)[static_cast<std::size_t>(BucketLevel::hour)];
+    };
+    CHECK(hours(100).used().count() == 2);
+    CHECK(hours(100).used()[3]);
+    CHECK(hours(100).used()[7]);
+    CHECK_FALSE(hours(100).later());
+    CHECK(hours(3).used().count() == 1);
+    CHECK(hours(3).later());
+    world.checkpoint();
+    CHECK(hours(100).used().none());
+  }
+
   TEST_CASE("a far record leaves memory with a checkpoint and comes back before it is due") {
     World world;
     world.add(record(1, 3 * hour_ms));

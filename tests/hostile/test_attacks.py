@@ -1,8 +1,10 @@
 """Attacks by name: what one client does, and what its neighbours may notice of it. Each prints the peak
-of the broker's memory and descriptors, the neighbour's slowest requests and how long it took. Part of run.py."""
+of the broker's memory and descriptors, the neighbour's slowest requests, the turns of shards that were longer than 16 ms
+(the first bound of the histogram above 10 ms), and how long it took. Part of run.py."""
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -21,6 +23,14 @@ def open_descriptors(broker):
     return len(os.listdir(f"/proc/{broker.process.pid}/fd"))
 
 
+def turns_above_16_ms(broker):
+    """The times, since the start, that a shard worked on one thing for longer."""
+    text = broker.get("/metrics")
+    buckets = {float(le): int(count) for le, count in re.findall(r'^tarry_broker_turn_seconds_bucket\{le="([0-9.e-]+)"\} (\d+)$', text, re.M)}
+    total = int(re.search(r"^tarry_broker_turn_seconds_count (\d+)$", text, re.M)[1])
+    return total - buckets[max(le for le in buckets if le < 0.017)]
+
+
 class Watch:
     """A neighbour that produces all the time, and a look at the memory every 20 ms."""
 
@@ -29,6 +39,7 @@ class Watch:
         self.topic = "neighbour-of-" + "".join(each if each.isalnum() else "-" for each in what)
         self.before = self.peak = broker.rss_mib()
         self.open_before = self.open_peak = open_descriptors(broker)
+        self.long_before = turns_above_16_ms(broker)
         self.threads = [threading.Thread(target=work, daemon=True) for work in (self.look, self.produce)]
 
     def __enter__(self):
@@ -47,9 +58,10 @@ class Watch:
             thread.join(40)
         times = sorted(self.times)
         self.p99 = times[len(times) * 99 // 100]
+        self.long_turns = turns_above_16_ms(self.broker) - self.long_before
         print(f"             {self.what}: {self.peak - self.before:.0f} MiB more at its peak, the neighbour's p99 "
               f"{self.p99 * 1000:.0f} ms of {len(times)}, slowest {times[-1] * 1000:.0f} ms, {self.open_peak - self.open_before} "
-              f"descriptors more at their peak, {took:.1f} s")
+              f"descriptors more at their peak, {self.long_turns} long turns, {took:.1f} s")
         if kind is None and self.error:
             raise AssertionError(f"the neighbour: {self.error}")
 
@@ -168,6 +180,52 @@ def _(ctx):
         assert errors == {0, COORDINATOR_NOT_AVAILABLE}, errors
         assert commit(client, "healthy", [0], "") == 0
         assert commit(client, "new", range(5), "") == 0
+
+
+def join_once(client, group, metadata, session_ms=1_800_000):
+    """As clients of version 3 do, without a member id first; the error."""
+    answer = client.request(JOIN_GROUP, 3, wire.string(group) + wire.i32(session_ms) + wire.i32(60_000) + wire.string("") + wire.string("consumer")
+                            + wire.i32(1) + wire.string("range") + wire.i32(len(metadata)) + metadata)
+    answer.i32()
+    return answer.i16()
+
+
+@case("members with long texts whose clients have gone hold no more than a part of the memory, and keep nobody from a group", alone=True)
+def _(ctx):
+    limit = 64
+    broker = ctx.broker(settings={"tarry.memory.bytes": limit << 20, "group.initial.rebalance.delay.ms": 0})
+    with Watch(broker, "JoinGroups of half a megabyte") as watch:
+        errors = []
+        for turn in range(80):
+            with broker.client() as client:  # It goes, and its member stays for half an hour.
+                errors.append(join_once(client, f"hostile-{turn}", b"m" * (512 << 10)))
+        assert set(errors) == {0, COORDINATOR_NOT_AVAILABLE}, errors
+        assert errors.count(0) / 2 <= limit / 4, errors
+        with broker.client() as client:
+            for turn in range(20):
+                assert join_once(client, f"healthy-{turn}", b"m" * 200) == 0
+        time.sleep(0.5)
+        held = broker.rss_mib() - watch.before
+    assert held < limit / 4 + 80, f"{held:.0f} MiB more"
+    # The joins of one group: each of them makes all the others wait, who gave up long ago.
+    with Watch(broker, "a group that everybody joins and nobody stays in") as watch:
+        for turn in range(100):
+            with socket.create_connection(broker.address, timeout=10) as connection, broker.client() as client:
+                body = (wire.string("crowd") + wire.i32(6_000) + wire.i32(60_000) + wire.string("") + wire.string("consumer") + wire.i32(1)
+                        + wire.string("range") + wire.i32(50_000) + b"m" * 50_000)
+                frame = client.header(JOIN_GROUP, 3) + body
+                connection.sendall(wire.i32(len(frame)) + frame)
+        time.sleep(0.5)
+    assert watch.peak - watch.before < limit + 60, f"{watch.peak - watch.before:.0f} MiB more"
+
+
+@case("a topic with 50 000 partitions goes away in steps, and its neighbours hardly notice", alone=True)
+def _(ctx):
+    broker = ctx.broker()
+    broker.cli("topic", "create", "wide", "--partitions", 50_000)
+    with Watch(broker, "deletion of 50 000 partitions") as watch:
+        broker.cli("topic", "delete", "wide")
+    assert watch.long_turns <= 4, f"{watch.long_turns} turns were longer than 16 ms"
 
 
 @case("member ids that nobody comes back with lock no group")

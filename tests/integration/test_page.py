@@ -14,7 +14,7 @@ import wire
 from harness import Skip, case, eventually, now_ms
 
 HOUR = 3_600_000
-VIEWS = ["pending", "overdue", "topics", "groups", "wheel", "purgatory", "shards"]
+VIEWS = ["pending", "overdue", "topics", "groups", "wheel", "purgatory", "shards", "clients"]
 ZONE = "Asia/Kolkata"  # Has no summer time, and half an hour that a guess would miss.
 
 # Runs in the page before anything of its own: what the page itself might swallow.
@@ -235,6 +235,49 @@ def _(ctx):
         page.says('[data-view="wheel"]', "10")
         page.go("pending")
         page.wait(lambda: len(page.handles()) == 10, "ten records")
+
+
+@case("the page lists the connected clients with what they are and do, and their names are text")
+def _(ctx):
+    broker = ctx.broker()
+    hostile = "<img src=x onerror=alert(1)>\u202e"
+    with page_of(broker) as page, contextlib.ExitStack() as stack:
+        page.open("#clients")
+        page.says('[data-view="clients"]', "No client is connected")
+        clients = [stack.enter_context(wire.Client(broker.address, client_id=name)) for name in ("orders-worker", hostile)]
+        for client in clients:
+            client.api_versions()
+        page.says('[data-view="clients"]', "orders-worker")
+        shown = page.text('[data-view="clients"] tbody')
+        assert "<img src=x onerror=alert(1)>⟨U+202E⟩" in shown and "User:ANONYMOUS" in shown and "PLAINTEXT" in shown, shown
+        rows = broker.get("/clients")
+        assert rows["clients_total"] == 2 and {row["client"] for row in rows["clients"]} == {"orders-worker", hostile}
+        assert all(row["address"] in shown and row["bytes_in"] > 20 and row["bytes_out"] > 20 for row in rows["clients"]), rows
+        clients[0].close()
+        page.wait(lambda: "orders-worker" not in page.text('[data-view="clients"]'), "that one is gone")
+
+
+@case("the wheel's view draws which buckets are in use, in memory and on disk")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for name, delay in (("soon", "100s"), ("tomorrow", "26h"), ("later", "30h"), ("far", "700d")):
+            park(client, topic, name, x_delay=delay)
+    broker.pending(topic)  # Writes them to disk.
+    with page_of(broker) as page:
+        page.open("#wheel")
+
+        def slots(row):
+            return page.js("""const row = [...document.querySelectorAll('[data-view=wheel] tbody tr')].find((each) => each.cells[0].textContent === arguments[0]);
+                              const strip = row?.querySelector('.slots'); return strip && [Number(strip.dataset.slots), strip.getAttribute('aria-label')]""", row)
+
+        page.wait(lambda: (slots("disk, hour") or [0])[0] == 3, "three hours in use on disk")
+        assert slots("disk, month")[0] == 1 and slots("memory, hour")[0] == 1, (slots("disk, month"), slots("memory, hour"))
+        assert " in use, from " in slots("disk, hour")[1], slots("disk, hour")
+        in_wheel = sum((slots(f"wheel, level {level}") or [0])[0] for level in range(4))
+        assert in_wheel == 1, in_wheel
+        assert page.js("return document.querySelectorAll('[data-view=wheel] .slots-now').length") > 3
 
 
 @case("the page is light or dark as the system is, until its switch says otherwise, and remembers that")
@@ -502,6 +545,7 @@ def _(ctx):
 
 # Expressions in the page's own modules, and what they are; the zone is 5 h 30 min ahead of UTC.
 READ = [
+    ("slots.placesOf({ bits: '8001' })", [0, 15]), ("slots.placesOf({ bits: '' })", []),
     ("format.parseDuration('1h30m')", 5_400_000), ("format.parseDuration('-10m')", -600_000), ("format.parseDuration('PT1H')", HOUR),
     ("format.parseDuration('in 2d')", 48 * HOUR), ("format.parseDuration('250ms')", 250), ("format.parseDuration('10')", None), ("format.parseDuration('1h of')", None),
     ("format.parseTime('2026-12-24', 0)", {"from": 1798050600000, "to": 1798137000000}),
@@ -531,7 +575,7 @@ def _(ctx):
         page.open()
         found = page.driver.execute_async_script("""
             const [expressions, done] = arguments;
-            Promise.all(["format", "search", "value", "dom"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom]) => {
+            Promise.all(["format", "search", "value", "dom", "slots"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots]) => {
               const read = { %s };
               done(expressions.map((each) => read[each]()));
             }, (error) => done(String(error)));""" % ",".join(f"{json.dumps(text)}: () => {text}" for text, _ in READ), [text for text, _ in READ])

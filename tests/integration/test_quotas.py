@@ -1,5 +1,6 @@
 """Quotas: who uses more than it may is slowed down to it, and nobody else is."""
 
+import json
 import re
 import struct
 import threading
@@ -134,6 +135,50 @@ def _(ctx):
         client.close()
     # Five at once, the others in 2 s.
     assert 1.2 <= time.monotonic() - begun <= 20
+
+
+@case("tarry config sets, shows and removes the quotas of users, client ids and addresses, as Kafka's own tool sees them")
+def _(ctx):
+    broker = ctx.broker(settings=SHORT)
+    config = lambda *words, **more: broker.cli("config", *words, **more)
+    assert config("get", "--user", "alice").stdout == config("get", "--any-ip").stdout
+    assert config("set", "--user", "alice", "producer_byte_rate=1MiB", "request_percentage=12.5").stdout == "user alice: producer_byte_rate=1048576\nuser alice: request_percentage=12.5\n"
+    config("set", "--user", "alice", "--client-id", "shop", "consumer_byte_rate=2000")
+    config("set", "--any-client-id", "producer_byte_rate=300")
+    config("set", "--ip", "127.0.0.1", "connection_creation_rate=1000")
+    rows = lambda *words: [json.loads(line) for line in config("get", *words, "--json").stdout.splitlines()]
+    assert rows("--any-client-id") == [{"client-id": None, "quota": "producer_byte_rate", "value": 300}], rows("--any-client-id")
+    assert {"user": "alice", "client-id": "shop", "quota": "consumer_byte_rate", "value": 2000} in rows("--user", "alice") and len(rows("--user", "alice")) == 3
+    assert rows("--user", "alice", "request_percentage") == [{"user": "alice", "quota": "request_percentage", "value": 12.5}]
+    assert [row["value"] for row in rows("--ip", "127.0.0.1")] == [1000] and rows("--user", "bob") == []
+    broker.restart()
+    config("set", "--user", "alice", "--unset", "producer_byte_rate", "--unset", "request_percentage")
+    assert [row["quota"] for row in rows("--user", "alice")] == ["consumer_byte_rate"]
+    for words, code, said in ((["--user", "a", "--ip", "1.2.3.4", "x=1"], 2, "--ip"), (["--user", "a", "nonsense=1"], 1, "nonsense"), (["--user", "a", "producer_byte_rate=fast"], 2, "fast"),
+                              (["--topic", "t", "--user", "a", "x=1"], 2, "--user")):
+        wrong = config("set", *words, check=False)
+        assert wrong.returncode == code and said in wrong.stderr and len(wrong.stderr.splitlines()) == 1, (words, wrong)
+
+
+@case("how fast connections may be made is changed while the broker runs, for all listeners and for one, and the change survives a restart")
+def _(ctx):
+    broker = ctx.broker(settings=SHORT)
+
+    def seconds_of(count):
+        begun = time.monotonic()
+        for _ in range(count):
+            with broker.client() as client:
+                assert client.api_versions()[0] == 0
+        return time.monotonic() - begun
+
+    for key in ("max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"):
+        assert f"{key}=5" in broker.cli("config", "set", f"{key}=5").stdout
+        assert seconds_of(15) >= 1, key
+        broker.restart()
+        assert seconds_of(15) >= 1, key
+        broker.cli("config", "set", "--unset", key)
+        seconds_of(10)  # The next one waits for what was before.
+        assert seconds_of(15) < 1, key
 
 
 @case("an address that connects faster than its quota is turned away, and let in again")

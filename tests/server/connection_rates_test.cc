@@ -44,6 +44,16 @@ TEST_SUITE("connection rates") {
     CHECK(rates.one->begin("10.0.0.8:1", rates.now + 3s).next_after == 0ms);
   }
 
+  TEST_CASE("a limit that is changed holds from the next connection on") {
+    RatesFixture rates({});
+    for (int i = 0; i < 10; ++i) CHECK(rates.one->begin("10.0.0.7:1", rates.now).next_after == 0ms);
+    rates.one->set_limit(10);
+    for (int i = 0; i < 10; ++i) CHECK(rates.one->begin("10.0.0.7:1", rates.now).next_after == 0ms);
+    CHECK(rates.one->begin("10.0.0.8:1", rates.now).next_after == 100ms);
+    rates.one->set_limit(std::nullopt);
+    CHECK(rates.one->begin("10.0.0.8:1", rates.now).next_after == 0ms);
+  }
+
   TEST_CASE("the broker's limit holds for all listeners together") {
     RatesFixture rates(10);
     for (int i = 0; i < 5; ++i) {

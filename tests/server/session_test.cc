@@ -691,18 +691,98 @@ TEST_SUITE("session") {
     sitting.sessions.on_ended = nullptr;
   }
 
-  TEST_CASE("when the client goes its waiting requests end at once") {
+  TEST_CASE("a client that has ended its stream gets all of its answers, and then the end") {
+    Sitting sitting;
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    client.send(joined({ask_fetch(1, "t", 5'000), ask_versions(2), ask_produce(3, "t", 100),
+                        ask_fetch(4, "t", 0)}));
+    client.socket.shutdown(tcp::socket::shutdown_send);
+    CHECK(client.has_nothing());
+    sitting.pass(std::chrono::seconds{5});
+    for (const int id : {1, 2, 3, 4}) CHECK(client.answer() == id);
+    client.wait_for_end();
+    CHECK(client.come.empty());
+    sitting.until([&] { return sitting.sessions.size() == 0; });
+  }
+
+  TEST_CASE("the same when it was at its limit and was not read") {
+    SessionLimits limits;
+    limits.requests_in_flight = 2;
+    Sitting sitting(limits);
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    Buffer frames;
+    for (int i = 0; i < 5; ++i) append_bytes(frames, ask_fetch(i, "t", 8'000));
+    client.send(frames);
+    client.socket.shutdown(tcp::socket::shutdown_send);
+    sitting.has_taken(2 + 2);
+    for (int i = 0; i < 5; i += 2) {
+      CHECK(client.has_nothing());
+      sitting.pass(std::chrono::seconds{8});
+      CHECK(client.answer() == i);
+      if (i < 4) CHECK(client.answer() == i + 1);
+    }
+    client.wait_for_end();
+  }
+
+  TEST_CASE("a client that has ended its stream and is owed nothing is closed at once") {
+    Sitting sitting;
+    Client client(sitting);
+    client.send(ask_versions(1));
+    CHECK(client.answer() == 1);
+    client.socket.shutdown(tcp::socket::shutdown_send);
+    client.wait_for_end();
+  }
+
+  TEST_CASE("when a client has gone its waiting requests end after ten seconds without an answer") {
     Sitting sitting;
     {
       Client client(sitting);
       sitting.make_topic(client, "t");
       client.send(joined({ask_fetch(1, "t", 3'600'000), ask_fetch(2, "t", 3'600'000)}));
       sitting.has_taken(2 + 2);
+      client.socket.close();
+      sitting.settle();
     }
+    sitting.pass(std::chrono::seconds{9});
+    CHECK(sitting.sessions.size() == 1);
+    sitting.pass(std::chrono::seconds{2});
     sitting.until([&] { return sitting.sessions.size() == 0; });
+    CHECK(sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == 0);
   }
 
-  TEST_CASE("the same when it holds as much as it may and is not read, and has more to say") {
+  TEST_CASE("when a connection is broken its waiting requests end at once") {
+    SessionLimits limits;
+    limits.requests_in_flight = 3;
+    for (const bool ended_before : {false, true}) {
+      for (const int sent : {2, 3, 5}) {
+        CAPTURE(ended_before);
+        CAPTURE(sent);
+        Sitting sitting(limits);
+        {
+          Client client(sitting);
+          sitting.make_topic(client, "t");
+          Buffer frames;
+          for (int i = 0; i < sent; ++i) append_bytes(frames, ask_fetch(i, "t", 3'600'000));
+          client.send(frames);
+          sitting.has_taken(2 + static_cast<std::uint64_t>(std::min(sent, 3)));
+          if (ended_before) {
+            client.socket.shutdown(tcp::socket::shutdown_send);
+            CHECK(client.has_nothing());
+          }
+          // Closes by a reset; its destructor would not.
+          client.socket.set_option(asio::socket_base::linger(true, 0));
+          client.socket.close();
+        }
+        sitting.until([&] { return sitting.sessions.size() == 0; });
+      }
+    }
+  }
+
+  TEST_CASE(
+      "a client that goes while it holds as much as it may, is not read and has more to say ends "
+      "too") {
     SessionLimits limits;
     limits.requests_in_flight = 3;
     for (const int sent : {3, 4, 20}) {
@@ -717,6 +797,8 @@ TEST_SUITE("session") {
         sitting.has_taken(2 + 3);
         CHECK(sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == 3);
       }
+      sitting.settle();
+      sitting.pass(std::chrono::seconds{11});
       sitting.until([&] { return sitting.sessions.size() == 0; });
       CHECK(sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == 0);
     }

@@ -570,7 +570,7 @@ TEST_SUITE("bucket store") {
     f.write(month, {{9, 40 * hour_ms}}, {}, BucketLevel::month);
     f.write(hour, {{1, 100}, {2, 200, others}, {3, 2'000'000}});
     const auto level = [&](BucketLevel of) {
-      return f.store->levels(MonoTime{}).value()[static_cast<std::size_t>(of)];
+      return f.store->levels(MonoTime{}, after(0)).value()[static_cast<std::size_t>(of)];
     };
     CHECK(level(BucketLevel::month).records == 1);
     CHECK(level(BucketLevel::hour).records == 3);
@@ -583,6 +583,28 @@ TEST_SUITE("bucket store") {
     CHECK(level(BucketLevel::minute).chunks == 2);
     CHECK(level(BucketLevel::minute).downgrades == 3);
     CHECK(level(BucketLevel::hour).downgrades == 0);
+  }
+
+  TEST_CASE("the slots of a level are the buckets that have chunks, counted from now") {
+    StoreFixture f;
+    const auto used = [&](BucketLevel level, WallTime wall) {
+      const auto slots =
+          f.store->levels(MonoTime{}, wall).value()[static_cast<std::size_t>(level)].slots;
+      std::vector<std::size_t> found;
+      for (std::size_t i = 0; i < slots.used().size(); ++i)
+        if (slots.used()[i]) found.push_back(i);
+      if (slots.later()) found.push_back(slots.used().size());
+      return found;
+    };
+    using Places = std::vector<std::size_t>;
+    CHECK(used(BucketLevel::hour, after(0)).empty());
+    f.write(hour, {{1, 100}});
+    f.write({BucketLevel::hour, hour.start + std::chrono::hours(3)}, {{2, 3 * hour_ms + 5}});
+    f.write({BucketLevel::hour, hour.start + std::chrono::hours(2'000)}, {{3, 2'000 * hour_ms}});
+    CHECK(used(BucketLevel::hour, after(0)) == Places{0, 3, BucketSlots::count});
+    CHECK(used(BucketLevel::hour, after(2 * hour_ms)) == Places{0, 1, BucketSlots::count});
+    CHECK(used(BucketLevel::hour, after(990 * hour_ms)) == Places{0, 1'010});
+    CHECK(used(BucketLevel::minute, after(0)).empty());
   }
 
   TEST_CASE("records that are close together are dealt once, whatever level parts them") {
@@ -599,7 +621,7 @@ TEST_SUITE("bucket store") {
       while (!f.store->next_piece(f.owner, hour, {hour.start, 0}, 50'000, {}).value().loaded)
         REQUIRE(++deals < 10);
       CHECK(deals == 1);
-      const auto levels = f.store->levels(MonoTime{}).value();
+      const auto levels = f.store->levels(MonoTime{}, after(0)).value();
       CHECK(levels[static_cast<std::size_t>(expected)].downgrades == 100);
       CHECK(f.load(50'000).size() == 100);
     }
@@ -1101,7 +1123,7 @@ TEST_SUITE("bucket store") {
     CHECK(piece.error().code == Errc::corrupt);
     CHECK(piece.error().message.contains("restore the whole data directory"));
     // What /status shows is in the rows.
-    const auto levels = f.store->levels(MonoTime{});
+    const auto levels = f.store->levels(MonoTime{}, after(0));
     REQUIRE(levels.has_value());
     CHECK((*levels)[static_cast<std::size_t>(BucketLevel::hour)].records == 1);
     CHECK(f.total() == 1);

@@ -259,9 +259,16 @@ TEST_SUITE("timing wheel") {
     CHECK(stats.levels[2].timers == 3);
     CHECK(stats.levels[2].buckets == 2);
     CHECK(stats.levels[2].upgrades == 3);
+    // The digits of the deadlines.
+    CHECK(stats.levels[0].used == DelayQueue::Bits{1 << 1});
+    CHECK(stats.levels[1].used == DelayQueue::Bits{});
+    CHECK(stats.levels[2].used == DelayQueue::Bits{1 << 1 | 1 << 2});
+    CHECK(stats.placed_from == 0);
 
     wheel.advance(65'536);
     stats = wheel.stats();
+    CHECK(stats.levels[1].used == DelayQueue::Bits{1 << 17});
+    CHECK(stats.placed_from == 65'536);
     CHECK(stats.levels[1].timers == 2);
     CHECK(stats.levels[1].buckets == 1);
     CHECK(stats.levels[1].downgrades == 2);

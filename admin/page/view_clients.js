@@ -1,0 +1,51 @@
+// The connected clients, the newest first.
+
+import { Table, el, setHidden, setText, visible } from "./dom.js";
+import { bytes, duration, integer, rate } from "./format.js";
+import { live } from "./live.js";
+
+export function clientsView(section) {
+  // The clients of the event before, by address, for rates; and the seconds since then.
+  let before = new Map();
+  let newest = null;
+  let seconds = null;
+  const perSecond = (name, text) => (client) => {
+    const then = before.get(client.address);
+    if (!then || seconds === null || then.connected_ms > client.connected_ms || client[name] < then[name]) return "–";
+    return text((client[name] - then[name]) / seconds);
+  };
+  const software = ({ software_name, software_version }) => (software_name ? `${visible(software_name)} ${visible(software_version)}`.trim() : "–");
+  const table = new Table([
+    { head: "Client id", class: "name", cell: ({ client }) => visible(client) || "(none)" },
+    { head: "Address", cell: ({ address }) => visible(address) },
+    { head: "Software", hint: "As the client tells it", cell: software },
+    { head: "Principal", cell: ({ principal }) => visible(principal) },
+    { head: "Listener", cell: ({ listener }) => visible(listener) },
+    { head: "Connected for", class: "number", cell: ({ connected_ms }) => duration(Math.max(0, live.now() - connected_ms)) },
+    { head: "Requests/s", class: "number", cell: perSecond("requests", rate) },
+    { head: "Requests", class: "number", cell: ({ requests }) => integer(requests) },
+    { head: "Sent", class: "number", hint: "By the client, since it connected", cell: ({ bytes_in }) => bytes(bytes_in) },
+    { head: "Received", class: "number", hint: "By the client, since it connected", cell: ({ bytes_out }) => bytes(bytes_out) },
+    { head: "Shard", class: "number", cell: ({ shard }) => shard },
+  ], { key: ({ address }) => address, caption: "Connected clients" });
+  const summary = el("p", { class: "summary", role: "status" });
+  const empty = el("p", { class: "empty-note", hidden: true }, "No client is connected.");
+  section.append(summary, table.node, empty);
+
+  function draw() {
+    const { clients } = live;
+    if (!clients) return;
+    if (newest !== clients) {
+      before = new Map((newest?.clients ?? []).map((client) => [client.address, client]));
+      const passed = newest ? (clients.at_ms - newest.at_ms) / 1000 : 0;
+      seconds = passed > 0 && passed < 60 ? passed : null;
+      newest = clients;
+    }
+    table.update(clients.clients);
+    setHidden(table.node, clients.clients.length === 0);
+    setHidden(empty, clients.clients.length > 0);
+    const more = clients.clients_total - clients.clients.length;
+    setText(summary, more > 0 ? `The ${integer(clients.clients.length)} that came last; ${integer(more)} more are connected.` : "");
+  }
+  return { draw };
+}
