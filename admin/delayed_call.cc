@@ -1,7 +1,5 @@
 #include "admin/delayed_call.h"
 
-#include <algorithm>
-#include <charconv>
 #include <variant>
 
 #include <fmt/core.h>
@@ -11,22 +9,12 @@
 #include "base/time_text.h"
 #include "base/utf8.h"
 #include "broker/broker.h"
+#include "web/arguments.h"
 
 namespace tarry::admin {
 namespace {
 
 constexpr std::size_t max_id_bytes = 249;
-
-template <typename T>
-T number(const std::string& name, const std::string& text, T least, T most) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
-    throw Refused{400, fmt::format("{}={}: a number from {} to {} is expected, as in {}={}", name,
-                                   printable(text), least, most, name, least)};
-  }
-  return value;
-}
 
 // In the words of the headers, but for `left`: how many deliveries are still to come.
 Json recurrence_json(const delay::Recurrence& recurrence) {
@@ -55,30 +43,12 @@ broker::TopicPtr topic_of(Call& call, const std::string& name) {
 std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& topic) {
   const auto* text = call.parameter("partition");
   if (text == nullptr) return std::nullopt;
-  return number<PartitionIndex>("partition", *text, 0, topic.partitions - 1);
+  const auto last = static_cast<std::size_t>(topic.partitions - 1);
+  return static_cast<PartitionIndex>(number_given("partition", *text, 0, last));
 }
 
 WallTime time_of(const Call& call, const char* name, const std::string& text) {
-  std::string given = text;
-  // A + that was not escaped came as a blank, which stands in no time.
-  std::ranges::replace(given, ' ', '+');
-  const WallTime now = call.context.broker.clock().wall();
-  if (given == "now") return now;
-  if (given.starts_with('+') || given.starts_with('-')) {
-    if (const auto by = parse_duration(std::string_view(given).substr(1)))
-      return given.front() == '-' ? now - *by : now + *by;
-  }
-  const auto time = parse_time(given);
-  if (!time) throw Refused{400, fmt::format("{}: {}", name, time.error().message)};
-  return *time;
-}
-
-std::string pattern_of(const char* name, const std::string& text) {
-  if (text.empty()) {
-    throw Refused{
-        400, fmt::format("{} is empty: give a text, or a pattern as in {}=order-*", name, name)};
-  }
-  return text;
+  return time_given(name, text, call.context.broker.clock().wall());
 }
 
 std::string name_of_record(Call& call) {
@@ -88,11 +58,6 @@ std::string name_of_record(Call& call) {
                                    printable(name, 64), name.size())};
   }
   return name;
-}
-
-std::size_t number_of(const char* name, const std::string& text, std::size_t least,
-                      std::size_t most) {
-  return number<std::size_t>(name, text, least, most);
 }
 
 void throw_failed(const Error& error) {

@@ -25,17 +25,11 @@ broker::TopicPtr topic_of(Call& call, const std::string& name);
 // The parameter `partition`, of that topic.
 std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& topic);
 
-// A time that was given as `name`; also now, +1h and -10m, by the broker's clock.
+// A time that was given as `name`, by the broker's clock.
 WallTime time_of(const Call& call, const char* name, const std::string& text);
-
-// A pattern that was given as `name`; an empty one is refused.
-std::string pattern_of(const char* name, const std::string& text);
 
 // The record's name in /delayed/TOPIC/ID...
 std::string name_of_record(Call& call);
-
-std::size_t number_of(const char* name, const std::string& text, std::size_t least,
-                      std::size_t most);
 
 // Throws what the broker could not do.
 [[noreturn]] void throw_failed(const Error& error);

@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include "admin/delayed_call.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/time_text.h"
 #include "broker/broker.h"
 #include "broker/views/delayed_records.h"
+#include "web/arguments.h"
 #include "web/reply_stream.h"
 
 namespace tarry::admin {
@@ -48,59 +46,8 @@ std::string_view name_of(ControlOutcome outcome, Kind kind) {
   return "unknown";
 }
 
-// --- The body.
-
-// An object with no other keys than `allowed`.
-Json object_in(const Call& call, std::initializer_list<std::string_view> allowed,
-               std::string_view example) {
-  Json body = parse_json(call.body);
-  if (!body.is_object())
-    throw Refused{400, fmt::format("the body has to be a JSON object, as in {}", example)};
-  for (const auto& [key, value] : body.items()) {
-    if (std::ranges::find(allowed, key) == allowed.end()) {
-      throw Refused{400, fmt::format("unknown key '{}' in the body; it takes {}", printable(key),
-                                     fmt::join(allowed, ", "))};
-    }
-  }
-  return body;
-}
-
-// Empty when the body has no such key, or null.
-const Json* value_in(const Json& body, const char* key) {
-  const auto found = body.find(key);
-  return found == body.end() || found->is_null() ? nullptr : &*found;
-}
-
-std::optional<std::string> text_in(const Json& body, const char* key) {
-  const Json* value = value_in(body, key);
-  if (value == nullptr) return std::nullopt;
-  if (value->is_string()) return value->get<std::string>();
-  if (value->is_number_integer()) return value->dump();
-  throw Refused{400, fmt::format("{}: {} is neither a text nor a whole number", key,
-                                 printable(value->dump(), 64))};
-}
-
-bool flag_in(const Json& body, const char* key) {
-  const Json* value = value_in(body, key);
-  if (value == nullptr) return false;
-  if (value->is_boolean()) return value->get<bool>();
-  throw Refused{400, fmt::format("{}: {} is not true or false", key, printable(value->dump(), 64))};
-}
-
-// `due` is a time, `by` a duration, which may have a sign.
-delay::Engine::NewDue new_due_in(const Call& call, const Json& body) {
-  const auto due = text_in(body, "due");
-  const auto by = text_in(body, "by");
-  if (due.has_value() == by.has_value()) {
-    throw Refused{
-        400, R"(a move needs either "due", a time, or "by", a duration, as in {"by": "-10m"})"};
-  }
-  if (due) return time_of(call, "due", *due);
-  const bool earlier = by->starts_with('-');
-  const auto duration =
-      parse_duration(std::string_view(*by).substr(earlier || by->starts_with('+') ? 1 : 0));
-  if (!duration) throw Refused{400, fmt::format("by: {}", duration.error().message)};
-  return earlier ? -*duration : *duration;
+WallTime now_of(const Call& call) {
+  return call.context.broker.clock().wall();
 }
 
 // --- One record.
@@ -230,7 +177,7 @@ class Selection final : public ReplyStream {
 };
 
 Kind action_in(const Json& body) {
-  const auto action = text_in(body, "action");
+  const auto action = word_in(body, "action");
   if (action == "cancel") return Kind::cancel;
   if (action == "move") return Kind::move;
   if (action == "deliver") return Kind::deliver;
@@ -246,8 +193,8 @@ asio::awaitable<Reply> cancel_delayed(Call& call) {
 }
 
 asio::awaitable<Reply> move_delayed(Call& call) {
-  const Json body = object_in(call, {"due", "by"}, R"({"due": "2026-12-24T18:00:00Z"})");
-  co_return co_await control_one(call, {Kind::move, new_due_in(call, body)});
+  const Json body = object_in(call.body, {"due", "by"}, R"({"due": "2026-12-24T18:00:00Z"})");
+  co_return co_await control_one(call, {Kind::move, new_due_in(body, now_of(call))});
 }
 
 asio::awaitable<Reply> deliver_delayed(Call& call) {
@@ -255,22 +202,22 @@ asio::awaitable<Reply> deliver_delayed(Call& call) {
 }
 
 asio::awaitable<Reply> select_delayed(Call& call) {
-  const Json body =
-      object_in(call, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run"},
-                R"({"id": "order-*", "action": "cancel", "dry_run": true})");
+  const Json body = object_in(
+      call.body, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run"},
+      R"({"id": "order-*", "action": "cancel", "dry_run": true})");
   broker::DelayedQuery query;
   query.topic = topic_of(call, call.part(1));
-  if (const auto id = text_in(body, "id")) query.id = pattern_of("id", *id);
-  if (const auto key = text_in(body, "key")) query.key = pattern_of("key", *key);
-  if (const auto from = text_in(body, "from")) query.from = time_of(call, "from", *from);
-  if (const auto to = text_in(body, "to")) query.until = time_of(call, "to", *to);
-  if (const auto partition = text_in(body, "partition")) {
-    query.partition = static_cast<PartitionIndex>(number_of(
+  if (const auto id = word_in(body, "id")) query.id = pattern_given("id", *id);
+  if (const auto key = word_in(body, "key")) query.key = pattern_given("key", *key);
+  if (const auto from = word_in(body, "from")) query.from = time_of(call, "from", *from);
+  if (const auto to = word_in(body, "to")) query.until = time_of(call, "to", *to);
+  if (const auto partition = word_in(body, "partition")) {
+    query.partition = static_cast<PartitionIndex>(number_given(
         "partition", *partition, 0, static_cast<std::size_t>(query.topic->partitions - 1)));
   }
   DelayedControl control{action_in(body)};
   if (control.kind == Kind::move) {
-    control.due = new_due_in(call, body);
+    control.due = new_due_in(body, now_of(call));
   } else if (value_in(body, "due") != nullptr || value_in(body, "by") != nullptr) {
     throw Refused{400, "due and by belong to the action move"};
   }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/delayed_records.h"
+#include "web/arguments.h"
 
 namespace tarry::admin {
 namespace {
@@ -29,15 +30,6 @@ constexpr std::size_t max_search_bytes = 1000;
 // An id is looked up in so many partitions of topics with pending records; beyond, it is found
 // when its turn comes.
 constexpr std::size_t looked_up_partitions = 4096;
-
-// The unit that `by` names.
-std::chrono::milliseconds unit_of(const std::string& by) {
-  using namespace std::chrono;
-  if (by == "minute") return minutes(1);
-  if (by == "hour") return hours(1);
-  if (by == "day") return hours(24);
-  throw Refused{400, fmt::format("by={}: give minute, hour or day", printable(by))};
-}
 
 std::string_view name_of(broker::PartitionEvent::Kind kind) {
   using Kind = broker::PartitionEvent::Kind;
@@ -58,14 +50,6 @@ std::string_view name_of(broker::PartitionEvent::Kind kind) {
   return "moved";
 }
 
-bool flag_of(const Call& call, const char* name) {
-  const auto* text = call.parameter(name);
-  if (text == nullptr) return false;
-  if (*text != "true" && *text != "false")
-    throw Refused{400, fmt::format("{}={}: give true or false", name, printable(*text))};
-  return *text == "true";
-}
-
 broker::DelayedQuery query_of(Call& call) {
   broker::DelayedQuery query;
   if (const auto* topic = call.parameter("topic")) query.topic = topic_of(call, *topic);
@@ -75,8 +59,8 @@ broker::DelayedQuery query_of(Call& call) {
   }
   if (const auto* from = call.parameter("from")) query.from = time_of(call, "from", *from);
   if (const auto* to = call.parameter("to")) query.until = time_of(call, "to", *to);
-  if (const auto* id = call.parameter("id")) query.id = pattern_of("id", *id);
-  if (const auto* key = call.parameter("key")) query.key = pattern_of("key", *key);
+  if (const auto* id = call.parameter("id")) query.id = pattern_given("id", *id);
+  if (const auto* key = call.parameter("key")) query.key = pattern_given("key", *key);
   if (const auto* text = call.parameter("q")) {
     if (text->empty() || text->size() > max_search_bytes) {
       throw Refused{400, fmt::format("q: give 1 to {} bytes, which are an id, a handle, or a part "
@@ -86,7 +70,7 @@ broker::DelayedQuery query_of(Call& call) {
     query.text = *text;
   }
   if (const auto* limit = call.parameter("limit"))
-    query.limit = number_of("limit", *limit, 1, max_page_records);
+    query.limit = number_given("limit", *limit, 1, max_page_records);
   if (const auto* after = call.parameter("after")) {
     if (!broker::is_delayed_cursor(*after)) {
       throw Refused{400, fmt::format("after={}: give the `next` of the previous page, as in "
@@ -138,7 +122,8 @@ asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::De
 
 asio::awaitable<Reply> list_delayed(Call& call) {
   auto query = query_of(call);
-  const bool values = flag_of(call, "values");
+  const auto* values_given = call.parameter("values");
+  const bool values = values_given != nullptr && flag_given("values", *values_given);
   std::vector<DelayedRecord> records;
   if (!query.text.empty() && !query.after) records = co_await look_up(call, query);
   const auto looked_up = static_cast<std::ptrdiff_t>(records.size());
@@ -212,7 +197,7 @@ asio::awaitable<Reply> count_delayed(Call& call) {
     body["counts"] = Json::array();
     co_return json_reply(body);
   }
-  const auto unit = unit_of(by == nullptr ? "day" : *by);
+  const auto unit = unit_given(by == nullptr ? "day" : *by);
   const auto counted =
       co_await broker::count_delayed(context.broker, context.here, std::move(query), unit);
   if (!counted) throw_failed(counted.error());

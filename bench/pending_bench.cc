@@ -145,7 +145,7 @@ class Buckets {
     delay::BucketTier::Options options;
     options.memory_bytes = 256u << 20;  // One shard: all of the budget.
     delay::BucketTier::Hooks hooks;
-    hooks.near = [this](const storage::PendingView& view) {
+    hooks.near = [this](const storage::PendingView& view, const auto&) {
       near_.emplace_back(view.key, view.partition);
     };
     hooks.pulled_back = [](const PendingKey&) {};

@@ -83,7 +83,7 @@ class Measured {
     delay::BucketTier::Options options;
     options.memory_bytes = memory_bytes;
     delay::BucketTier::Hooks hooks;
-    hooks.near = [this](const storage::PendingView& view) { near_.emplace(view.key); };
+    hooks.near = [this](const storage::PendingView& view, const auto&) { near_.emplace(view.key); };
     hooks.pulled_back = [this](const PendingKey& from) {
       near_.erase(near_.lower_bound(from), near_.end());
     };

@@ -5,11 +5,11 @@
 
 #include <fmt/core.h>
 
+#include "base/percent_encoding.h"
 #include "cli/admin_choice.h"
 #include "cli/admin_client.h"
 #include "cli/io/host_port.h"
 #include "cli/io/json.h"
-#include "cli/io/text.h"
 #include "cli/kafka/admin.h"
 
 namespace tarry::cli {

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "base/percent_encoding.h"
 #include "cli/admin_choice.h"
 #include "cli/admin_client.h"
 #include "cli/io/exit_status.h"

@@ -114,11 +114,24 @@ BucketLevel BucketTier::tail_level(const Bucket& id, const Home& home) {
   return has_many ? BucketLevel::second : home.split;
 }
 
-BucketTier::Resident& BucketTier::tail(Home& home, Shelf& shelf, const Bucket& bucket) {
+void BucketTier::number(const std::shared_ptr<Resident>& resident) {
+  if (free_numbers_.empty()) {
+    free_numbers_.push_back(static_cast<std::uint32_t>(numbered_.size()));
+    numbered_.emplace_back();
+  }
+  resident->number = free_numbers_.back();
+  free_numbers_.pop_back();
+  numbered_[resident->number] = resident;
+}
+
+BucketTier::Resident& BucketTier::tail(Home& home, Shelf& shelf, const Bucket& home_id,
+                                       const Bucket& bucket) {
   if (shelf.residents.empty() || shelf.residents.back()->sealed ||
       shelf.residents.back()->chunk->is_full()) {
     auto made = std::make_shared<Resident>();
     made->chunk = std::make_shared<Chunk>(bucket);
+    made->home = home_id;
+    number(made);
     ++level_of(*made).chunks;
     ++home.tails;
     shelf.residents.push_back(std::move(made));
@@ -134,7 +147,7 @@ void BucketTier::charge(Home& home, Resident& resident) {
   resident.charged = now;
 }
 
-bool BucketTier::add(JournalPlace at, const storage::PendingAdded& added) {
+std::optional<Location> BucketTier::add(JournalPlace at, const storage::PendingAdded& added) {
   const PendingView record{{added.due, added.sequence},
                            added.first_due.value_or(added.due),
                            added.partition,
@@ -149,7 +162,8 @@ bool BucketTier::add(JournalPlace at, const storage::PendingAdded& added) {
   return this->added(at, record);
 }
 
-void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed) {
+void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed,
+                        const Location& location) {
   const PendingKey key{removed.due, removed.sequence};
   const WallTime first = removed.first_due.value_or(removed.due);
   if (!removed.id.empty()) {
@@ -157,7 +171,7 @@ void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed)
          {kind_of(removed.how), removed.at, key, first, removed.offset});
   }
   if (removed.how == RemovalReason::delivered_on_arrival) return;
-  this->removed(at, key, removed.partition, first);
+  this->removed(at, key, removed.partition, first, location);
 }
 
 void BucketTier::tell(const TopicPartition& partition, std::string_view id,
@@ -198,19 +212,19 @@ std::int64_t BucketTier::pending_of(const TopicId& topic) {
   return options_.counts == nullptr ? 0 : counter(topic).load(std::memory_order_relaxed);
 }
 
-bool BucketTier::added(JournalPlace at, const PendingView& record) {
+std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& record) {
   at.epoch = epoch_;
   const bool is_new = !is_written(at, record.key.due);
   applied_ = std::max(applied_, behind(at));
   // One that is back where it was first is where its handle says.
   if (record.was_moved() || forwarded(record.handle()) != nullptr)
     forward(record.handle(), record.key);
-  if (!is_new || dropped_.contains(record.partition.topic)) return false;
+  if (!is_new || dropped_.contains(record.partition.topic)) return std::nullopt;
   const Bucket id = home_of(record.key.due);
   Home& home = homes_[id];
   const Bucket bucket = bucket_of(tail_level(id, home), record.key.due);
   Shelf& shelf = home.shelves[bucket];
-  Resident& resident = tail(home, shelf, bucket);
+  Resident& resident = tail(home, shelf, id, bucket);
   resident.chunk->append(record);
   resident.live.push_back(true);
   ++resident.live_count;
@@ -224,15 +238,16 @@ bool BucketTier::added(JournalPlace at, const PendingView& record) {
   ++home.counts[record.partition.topic];
   count(record.partition.topic, 1);
   home.dirty = true;
-  return record.key < horizon_;
+  if (!(record.key < horizon_)) return std::nullopt;
+  return Location{resident.number, static_cast<std::uint32_t>(resident.live.size() - 1)};
 }
 
 void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPartition& partition,
-                         std::optional<WallTime> first) {
+                         std::optional<WallTime> first, const Location& location) {
   at.epoch = epoch_;
   const bool is_new = !is_written(at, key.due);
   applied_ = std::max(applied_, behind(at));
-  const Place place = locate_after(last_removed_, key);
+  const Place place = locate(key, location, last_removed_);
   if (place.resident != nullptr) first = place.resident->chunk->at(place.index).first;
   if (first && *first != key.due) forward({*first, key.sequence}, std::nullopt);
   if (!is_new || dropped_.contains(partition.topic)) return;
@@ -248,7 +263,7 @@ void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPart
   }
   // A month that is closed takes no marks: its place in the journal is fixed.
   const bool is_on_disk = place.resident->is_written() || place.resident->writing;
-  if (is_on_disk && place.home == id)
+  if (is_on_disk && place.resident->home == id)
     place.resident->gone.push_back(key.sequence);
   else if (is_on_disk)
     home.gone.insert(key.sequence);
@@ -264,13 +279,13 @@ void BucketTier::mark(Home& home) {
 }
 
 void BucketTier::kill(const Place& place) {
-  Home& home = homes_.at(place.home);
   const std::shared_ptr<Resident> resident = place.resident;
+  Home& home = homes_.at(resident->home);
   resident->live[place.index] = false;
   --resident->live_count;
   --live_;
   --level_of(*resident).records;
-  if (resident->live_count == 0 && !resident->writing) let_go(home, place.bucket, *resident);
+  if (resident->live_count == 0 && !resident->writing) let_go(home, *resident);
 }
 
 // It leaves its shelf, and memory.
@@ -283,12 +298,14 @@ void BucketTier::leave(Resident& resident) {
   level.on_disk -= resident.entries_on_disk;
   --level.chunks;
   resident.on_shelf = false;
+  free_numbers_.push_back(resident.number);
   for (Place* const last : {&last_read_, &last_removed_})
     if (last->resident.get() == &resident) last->resident.reset();
+  numbered_[resident.number].reset();
 }
 
 // Nothing of it is pending: memory forgets it, and with the next write of its home the disk does.
-void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
+void BucketTier::let_go(Home& home, Resident& resident) {
   if (resident.is_written()) {
     home.dead.push_back(*resident.key);
     home.dirty = true;
@@ -297,7 +314,7 @@ void BucketTier::let_go(Home& home, const Bucket& bucket, Resident& resident) {
     --home.tails;
   }
   leave(resident);
-  const auto shelf = home.shelves.find(bucket);
+  const auto shelf = home.shelves.find(resident.bucket());
   TARRY_ASSERT(shelf != home.shelves.end(), "a resident stands on its bucket's shelf");
   auto& residents = shelf->second.residents;
   std::erase_if(residents, [&](const auto& one) { return one.get() == &resident; });
@@ -323,7 +340,7 @@ void BucketTier::sweep_homes(std::size_t budget) {
       disk_sweeps_.try_emplace(id);
     }
     for (const auto& [bucket, shelf] : home.shelves)
-      for (const auto& resident : shelf.residents) sweeping_.push_back({id, bucket, resident, 0});
+      for (const auto& resident : shelf.residents) sweeping_.push_back({resident, 0});
     budget -= std::min(budget - 1, home.shelves.size());
   }
   drop_from_ = at == homes_.end() ? std::nullopt : std::optional(at->first);
@@ -354,26 +371,20 @@ void BucketTier::sweep(std::size_t budget) {
 
 // --- Reading
 
-// The index of the resident of `shelf` that has `key`, and the entry's index in it.
-std::shared_ptr<BucketTier::Resident> BucketTier::covering(const Shelf& shelf,
-                                                           const PendingKey& key,
-                                                           std::size_t& index) {
-  const auto has = [&](const Resident& resident) {
-    const auto found = resident.chunk->find(key.sequence);
-    if (!found || !resident.live[*found] || resident.chunk->key_at(*found) != key) return false;
-    index = *found;
-    return true;
+BucketTier::Place BucketTier::covering(const Shelf& shelf, const PendingKey& key) {
+  const auto in = [&key](const std::shared_ptr<Resident>& resident) -> Place {
+    const auto found = resident->chunk->find(key.sequence);
+    return found && resident->has(key, *found) ? Place{resident, *found} : Place{};
   };
   const auto& residents = shelf.residents;
   if (shelf.in_order) {
     const auto behind_it = std::ranges::upper_bound(
         residents, key.sequence, {}, [](const auto& one) { return one->chunk->first(); });
-    if (behind_it == residents.begin() || !has(**std::prev(behind_it))) return nullptr;
-    return *std::prev(behind_it);
+    return behind_it == residents.begin() ? Place{} : in(*std::prev(behind_it));
   }
   for (auto at = residents.rbegin(); at != residents.rend(); ++at)
-    if (has(**at)) return *at;
-  return nullptr;
+    if (const Place found = in(*at); found.resident != nullptr) return found;
+  return {};
 }
 
 BucketTier::Place BucketTier::locate(const PendingKey& key) const {
@@ -383,9 +394,7 @@ BucketTier::Place BucketTier::locate(const PendingKey& key) const {
     for (BucketLevel level = home_level;; level = finer(level)) {
       const auto shelf = home->second.shelves.find(bucket_of(level, key.due));
       if (shelf != home->second.shelves.end()) {
-        std::size_t index = 0;
-        if (auto found = covering(shelf->second, key, index))
-          return {home->first, shelf->first, std::move(found), index};
+        if (Place found = covering(shelf->second, key); found.resident != nullptr) return found;
       }
       if (level == BucketLevel::run || home_level == BucketLevel::month) break;
     }
@@ -393,17 +402,18 @@ BucketTier::Place BucketTier::locate(const PendingKey& key) const {
   return {};
 }
 
-// The same, and looks behind `last` first, which becomes the place.
-const BucketTier::Place& BucketTier::locate_after(Place& last, const PendingKey& key) const {
-  if (last.resident != nullptr) {
-    const std::size_t next = last.index + 1;
-    const Chunk& chunk = *last.resident->chunk;
-    if (next < chunk.size() && last.resident->live[next] && chunk.key_at(next) == key) {
-      last.index = next;
-      return last;
-    }
+// The same, after a look at `location`, or behind `last`, which becomes the place then.
+BucketTier::Place BucketTier::locate(const PendingKey& key, const Location& location,
+                                     Place& last) const {
+  if (location.chunk < numbered_.size()) {
+    const auto& resident = numbered_[location.chunk];
+    if (resident != nullptr && resident->has(key, location.index))
+      return {resident, location.index};
   }
-  last = locate(key);
+  if (last.resident != nullptr && last.resident->has(key, last.index + 1))
+    ++last.index;
+  else
+    last = locate(key);
   return last;
 }
 
@@ -437,8 +447,9 @@ bool BucketTier::is_gone_from_memory(const PendingKey& key) const {
   return false;
 }
 
-std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key) const {
-  const Place& place = locate_after(last_read_, key);
+std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key,
+                                                        const Location& location) const {
+  const Place place = locate(key, location, last_read_);
   if (place.resident == nullptr) return std::nullopt;
   const PendingView view = place.resident->chunk->at(place.index);
   if (dropped_.contains(view.partition.topic)) return std::nullopt;
@@ -605,7 +616,7 @@ void BucketTier::hand_over(std::size_t budget) {
     const PendingView view = resident->chunk->at(index);
     if (dropped_.contains(view.partition.topic)) continue;
     ++stats_.downgrades;
-    hooks_.near(view);
+    hooks_.near(view, {resident->number, static_cast<std::uint32_t>(index)});
   }
 }
 

@@ -55,6 +55,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "delay/id_events.h"
+#include "delay/location.h"
 #include "storage/bucket_store.h"
 #include "storage/journal_record.h"
 #include "storage/pending_counts.h"
@@ -90,7 +91,7 @@ class BucketTier {
 
   struct Hooks {
     // The record is near from now on.  The view lives until the call ends.
-    std::function<void(const PendingView&)> near;
+    std::function<void(const PendingView&, const Location&)> near;
     // Memory is short: records from this key on are far again, and the wheel forgets them.
     std::function<void(const PendingKey&)> pulled_back;
     // A piece of work is done: step() has something to do.
@@ -116,11 +117,12 @@ class BucketTier {
 
   // --- Durable operations, in the order of the journal, each at its place in it.
 
-  // True: the record is near, and the caller has it in its wheel from now on.
-  bool add(storage::JournalPlace at, const storage::PendingAdded& added);
+  // Not empty: the record is near, and the caller has it in its wheel from now on.
+  std::optional<Location> add(storage::JournalPlace at, const storage::PendingAdded& added);
   // For a record that was pending, or delivered on arrival.  A record that is pending on under
   // another key (it was moved, or it recurs) is added again in the same turn.
-  void remove(storage::JournalPlace at, const storage::PendingRemoved& removed);
+  void remove(storage::JournalPlace at, const storage::PendingRemoved& removed,
+              const Location& location = {});
   // The host has dropped it from the store too; what comes of it later is left out.
   void topic_dropped(const TopicId& topic);
 
@@ -140,7 +142,7 @@ class BucketTier {
 
   // A near record; empty: it is not pending.  The view lives until the next call that changes
   // something.
-  std::optional<PendingView> read(const PendingKey& key) const;
+  std::optional<PendingView> read(const PendingKey& key, const Location& location = {}) const;
 
   using Found = std::move_only_function<void(Result<std::optional<storage::PendingRecord>>)>;
   // The record that is pending under `key` when `found` is called, near or far.  `found` may be
@@ -235,6 +237,8 @@ class BucketTier {
   // A chunk in memory: the end of a tail, or what was loaded.
   struct Resident {
     std::shared_ptr<storage::Chunk> chunk;  // Nobody changes it once it is sealed.
+    storage::Bucket home;
+    std::uint32_t number = 0;  // Among numbered_.
     storage::LiveEntries live;
     std::size_t live_count = 0;
     bool sealed = false;
@@ -246,6 +250,10 @@ class BucketTier {
     std::size_t entries_on_disk = 0;       // Of its chunk there, as it was written.
 
     bool is_written() const { return key.has_value(); }
+    const storage::Bucket& bucket() const { return chunk->bucket(); }
+    bool has(const PendingKey& record, std::size_t at) const {
+      return at < live.size() && live[at] && chunk->key_at(at) == record;
+    }
   };
   // So many records of a home are marked before it is swept.
   static constexpr std::uint64_t least_gone = 4'096;
@@ -286,9 +294,7 @@ class BucketTier {
     std::string id;
     Events events;
   };
-  struct Place {  // Of an entry in memory.
-    storage::Bucket home;
-    storage::Bucket bucket;
+  struct Place {                         // Of an entry in memory.
     std::shared_ptr<Resident> resident;  // Null: it is not in memory.
     std::size_t index = 0;
   };
@@ -321,9 +327,9 @@ class BucketTier {
   std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
 
   // --- bucket_tier.cc
-  bool added(storage::JournalPlace at, const PendingView& record);
+  std::optional<Location> added(storage::JournalPlace at, const PendingView& record);
   void removed(storage::JournalPlace at, const PendingKey& key, const TopicPartition& partition,
-               std::optional<WallTime> first);
+               std::optional<WallTime> first, const Location& location);
   void tell(const TopicPartition& partition, std::string_view id,
             const storage::ScheduleEvent& event);
   void charge_told(std::size_t bytes);
@@ -334,11 +340,12 @@ class BucketTier {
   storage::Bucket home_of(WallTime due) const;
   bool is_written(const storage::JournalPlace& at, WallTime due) const;
   Place locate(const PendingKey& key) const;
-  const Place& locate_after(Place& last, const PendingKey& key) const;
-  static std::shared_ptr<Resident> covering(const Shelf& shelf, const PendingKey& key,
-                                            std::size_t& index);
+  Place locate(const PendingKey& key, const Location& location, Place& last) const;
+  static Place covering(const Shelf& shelf, const PendingKey& key);
   static storage::BucketLevel tail_level(const storage::Bucket& id, const Home& home);
-  Resident& tail(Home& home, Shelf& shelf, const storage::Bucket& bucket);
+  void number(const std::shared_ptr<Resident>& resident);
+  Resident& tail(Home& home, Shelf& shelf, const storage::Bucket& home_id,
+                 const storage::Bucket& bucket);
   Level& level_of(const Resident& resident) {
     return stats_.levels[static_cast<std::size_t>(resident.chunk->bucket().level)];
   }
@@ -348,7 +355,7 @@ class BucketTier {
   void forget_topics();
   void mark(Home& home);
   void charge(Home& home, Resident& resident);
-  void let_go(Home& home, const storage::Bucket& bucket, Resident& resident);
+  void let_go(Home& home, Resident& resident);
   bool is_gone(const PendingKey& key) const;
   bool is_gone_from_memory(const PendingKey& key) const;
   std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;
@@ -428,8 +435,11 @@ class BucketTier {
   PendingKey handing_from_{WallTime::min(), 0};
   std::size_t handed_ = 0;  // Entries of the first one.
 
-  // The place at which a record was last read and removed.  Those of one millisecond lie next to
-  // each other.
+  // The residents by their numbers, which locations name; null: the number is free.
+  std::vector<std::shared_ptr<Resident>> numbered_;
+  std::vector<std::uint32_t> free_numbers_;
+  // The place at which a record was last read and removed: requests without a location often come
+  // in the order in which the records came.
   mutable Place last_read_;
   Place last_removed_;
 

@@ -244,6 +244,7 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   for (auto& chunk : piece.chunks) {
     auto resident = std::make_shared<Resident>();
     resident->live = std::move(chunk.live);
+    resident->home = id;
     resident->sealed = true;
     resident->key = chunk.key;
     for (std::size_t i = 0; i < resident->live.size(); ++i) {
@@ -257,6 +258,7 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
     }
     resident->chunk = std::const_pointer_cast<storage::Chunk>(chunk.chunk);
     resident->entries_on_disk = chunk.chunk->size();
+    number(resident);
     live_ += resident->live_count;
     Level& level = level_of(*resident);
     ++level.chunks;
@@ -264,7 +266,7 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
     level.loaded += resident->live_count;
     level.on_disk += resident->entries_on_disk;
     // The store may have been asked before it knew of a topic.
-    if (!dropped_.empty()) sweeping_.push_back({id, chunk.key.bucket, resident, 0});
+    if (!dropped_.empty()) sweeping_.push_back({resident, 0});
     Shelf& shelf = home.shelves[chunk.key.bucket];
     shelf.residents.push_back(resident);
     charge(home, *resident);
@@ -456,7 +458,7 @@ void BucketTier::written(const HomeWrite& change, const Sealed& sealed,
     resident->key = keys[part];
     level_of(*resident).on_disk += resident->entries_on_disk;
     if (resident->live_count == 0)
-      let_go(home, bucket, *resident);
+      let_go(home, *resident);
     else if (!resident->gone.empty())
       home.dirty = true;
   }

@@ -102,7 +102,7 @@ void Deliveries::fill(Filling& filling) {
     NearEntry* const entry = queues_.take(filling.slot, filling.latest);
     if (entry == nullptr) return;
     ++filling.seen;
-    add_to(filling, *entry, context_.tier.read(entry->key()));
+    add_to(filling, *entry, context_.tier.read(entry->key(), entry->location()));
   }
 }
 
@@ -338,7 +338,7 @@ void Deliveries::drop_all(PartitionSlot slot) {
   for (std::size_t i = 0; i < context_.options.batch_records; ++i) {
     NearEntry* const entry = queues_.take(slot, context_.time.now());
     if (entry == nullptr) break;
-    const auto record = context_.tier.read(entry->key());
+    const auto record = context_.tier.read(entry->key(), entry->location());
     if (record) removal->records.push_back({record->key, record->first, std::string(record->id)});
     queues_.erase(*entry);
   }
@@ -396,16 +396,16 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
     if (i + ahead < delivery.entries.size())
       queues_.prefetch(*delivery.entries[i + ahead], delivery.gone[i + ahead].sequence);
     delivery.gone[i].offset = base + static_cast<Offset>(i);
-    context_.tier.remove(place, delivery.gone[i]);
+    context_.tier.remove(place, delivery.gone[i], delivery.entries[i]->location());
     lag_us_.add(whole_microseconds(context_.time.since(delivery.gone[i].due, mono)), mono);
     queues_.erase(*delivery.entries[i]);
   }
   for (const auto& again : delivery.again) {
     ++context_.totals.recurred_total;
-    const bool is_near = context_.tier.add(place, again);
+    const auto near = context_.tier.add(place, again);
     ++place.operation;
-    if (is_near && !leaving_.contains(again.sequence))
-      queues_.file({again.due, again.sequence}, again.partition);
+    if (near && !leaving_.contains(again.sequence))
+      queues_.file({again.due, again.sequence}, again.partition, *near);
   }
   context_.totals.delivered_total += delivery.entries.size();
 }

@@ -4,12 +4,14 @@
 //
 //   runs     [ 3 5 6 9 ] [ 4 7 ] [ 8 ]   each sorted; a heap of them, the smallest front first
 //   tail     [ 6 10 11 ]                 the run that those join that come one by one, in order
-//   heap     those that came one by one, out of order: few, as a rule
+//   late     those that came one by one, out of order, since front() was last asked for
+//   heap     those of `late` that were too few for a run
 //
 // The wheel gives the records of one millisecond in no order of theirs, some thousands in a step.
 // Each step's are sorted and become a run; so a record costs some comparisons among runs, and not a
 // way through a heap of a million.  What comes from the disk or is filed as it arrives comes one by
-// one, and is nearly always in order.
+// one: in order as a rule, but a chunk of overdue records comes in the order of its sequence
+// numbers, hundreds in a step, and these are a run too.
 //
 // Invariant: front() has the smallest key of all; no run in the heap of runs is empty.
 //
@@ -35,7 +37,8 @@ class DueQueue {
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  const Item& front() const {
+  const Item& front() {
+    settle_late();
     switch (first_of()) {
       case Part::runs:
         return runs_.front().front();
@@ -52,8 +55,7 @@ class DueQueue {
       if (tail_.items.size() >= longest_run) end_tail();
       tail_.items.push_back(item);
     } else {
-      heap_.push_back(item);
-      std::ranges::push_heap(heap_, leaves_later);
+      late_.push_back(item);
     }
   }
   // `items` are sorted.
@@ -66,6 +68,7 @@ class DueQueue {
     }
   }
   void pop() {
+    settle_late();
     --size_;
     switch (first_of()) {
       case Part::runs:
@@ -87,8 +90,9 @@ class DueQueue {
     std::size_t due = tail_.due_by(now);
     for (auto run = runs_.begin(); run != runs_.end() && due < enough; ++run)
       due += run->due_by(now);
-    for (auto item = heap_.begin(); item != heap_.end() && due < enough; ++item)
-      due += is_due(*item);
+    for (const auto* const items : {&heap_, &late_})
+      for (auto item = items->begin(); item != items->end() && due < enough; ++item)
+        due += is_due(*item);
     return due;
   }
 
@@ -134,6 +138,19 @@ class DueQueue {
       items.clear();
   }
 
+  void settle_late() {
+    if (late_.empty()) return;
+    if (late_.size() < small) {
+      for (const Item& item : late_) {
+        heap_.push_back(item);
+        std::ranges::push_heap(heap_, leaves_later);
+      }
+    } else {
+      std::ranges::sort(late_, {}, &Item::key);
+      add_run(late_);
+    }
+    clear(late_);
+  }
   void add_run(std::span<const Item> items) {
     runs_.push_back({{items.begin(), items.end()}});
     std::ranges::push_heap(runs_, run_leaves_later);
@@ -165,6 +182,7 @@ class DueQueue {
 
   std::vector<Run> runs_;
   Run tail_;
+  std::vector<Item> late_;
   std::vector<Item> heap_;
   std::size_t size_ = 0;
 };

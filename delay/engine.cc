@@ -17,7 +17,9 @@ BucketTier::Options Engine::tier_options(const Storage& storage) const {
 
 BucketTier::Hooks Engine::tier_hooks(const Storage& storage) {
   BucketTier::Hooks out;
-  out.near = [this](const storage::PendingView& record) { came_near(record); };
+  out.near = [this](const storage::PendingView& record, const Location& at) {
+    came_near(record, at);
+  };
   out.pulled_back = [this](const PendingKey&) { queues_.begin_sweep(); };
   out.wake = [this] { alarm_.wake(); };
   out.failed = [this](const Error& error) { failed(error); };
@@ -90,8 +92,8 @@ std::optional<MonoTime> Engine::next_work(MonoTime now) const {
   return next;
 }
 
-void Engine::came_near(const storage::PendingView& record) {
-  if (!leaving_.contains(record.key.sequence)) queues_.file(record.key, record.partition);
+void Engine::came_near(const storage::PendingView& record, const Location& at) {
+  if (!leaving_.contains(record.key.sequence)) queues_.file(record.key, record.partition, at);
 }
 
 void Engine::failed(const Error& error) {

@@ -229,7 +229,7 @@ class Engine {
   BucketTier::Hooks tier_hooks(const Storage& storage);
   bool step();
   std::optional<MonoTime> next_work(MonoTime now) const;
-  void came_near(const storage::PendingView& record);
+  void came_near(const storage::PendingView& record, const Location& at);
   void failed(const Error& error);
 
   const Options options_;

@@ -290,7 +290,8 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
   Arriving::Waiters waiters;
   for (; applied.added < accepted.added_.size() && take(); ++applied.added) {
     const auto& added = accepted.added_[applied.added];
-    const bool is_near = !deleted && context_.tier.add(place, accepted.added_operation(added));
+    std::optional<Location> near;
+    if (!deleted) near = context_.tier.add(place, accepted.added_operation(added));
     totals.dropped_total += deleted;
     ++place.operation;
     std::ranges::move(arriving_.take_waiters(added.key.sequence), std::back_inserter(waiters));
@@ -298,7 +299,7 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
       arriving_.end(added.key.sequence);
       arriving_.end_id(partition, accepted.id_of(added), added.key);
     }
-    if (is_near && !leaving_.contains(added.key.sequence)) queues_.file(added.key, partition);
+    if (near && !leaving_.contains(added.key.sequence)) queues_.file(added.key, partition, *near);
   }
   const bool is_in = applied.added == accepted.added_.size();
   for (; is_in && applied.ended < accepted.removed_.size() && take(); ++applied.ended) {

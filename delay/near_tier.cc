@@ -37,7 +37,8 @@ NearTier::~NearTier() {
   slabs_.clear();
 }
 
-NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition) {
+NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition,
+                            const Location& location) {
   // A moved record may still be in its partition's queue under its former key.
   if (const NearEntry* const known = find(key.sequence);
       known != nullptr && known->state_ != NearEntry::State::abandoned)
@@ -51,6 +52,7 @@ NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition) {
   free_.pop_back();
   entry->key_ = key;
   entry->partition_ = partition;
+  entry->location_ = location;
   entry->tier_ = this;
   ++size_;
   index_insert(*entry);

@@ -5,8 +5,8 @@
 //     far (the BucketTier alone)         near (here too)             a moment before it is due
 //   ------------------------ horizon  [ wheel: waiting ]  --advance()-->  queued, in its partition
 //
-// A locator has due time, sequence number and partition: 64 bytes and no body.  The wheel is this
-// tier's own and ticks by the wall clock, so that a step of that clock moves no entry
+// A locator has due time, sequence number, partition and where the body is: 64 bytes.  The wheel is
+// this tier's own and ticks by the wall clock, so that a step of that clock moves no entry
 // (docs/adr/0001): a step ahead is one more advance(); after a step back the wheel is ahead of the
 // clock, and what it would be too late for is queued at once.
 //
@@ -33,6 +33,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "delay/location.h"
 #include "storage/pending.h"
 #include "timing/timing_wheel.h"
 
@@ -60,6 +61,7 @@ class NearEntry final : public timing::Timer {
 
   const PendingKey& key() const { return key_; }
   PartitionSlot partition() const { return partition_; }
+  const Location& location() const { return location_; }
   State state() const { return state_; }
 
  private:
@@ -69,6 +71,7 @@ class NearEntry final : public timing::Timer {
   State state_ = State::unused;
   PartitionSlot partition_ = 0;
   PendingKey key_;
+  Location location_;
   NearTier* tier_ = nullptr;
 };
 
@@ -84,7 +87,7 @@ class NearTier {
 
   // Inserts an entry; null if it is here already.  The caller puts it into a queue if it is
   // `queued`: it is too late for the wheel.
-  NearEntry* insert(const PendingKey& key, PartitionSlot partition);
+  NearEntry* insert(const PendingKey& key, PartitionSlot partition, const Location& location = {});
 
   NearEntry* find(Sequence sequence) const { return index_[slot_for(sequence)].entry; }
 

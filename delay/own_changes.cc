@@ -69,19 +69,19 @@ void OwnChanges::moved(Move& move) {
   if (context_.stopped) return;
   const Sequence sequence = move.record.key.sequence;
   const TopicPartition& partition = move.record.partition;
-  bool is_near = false;
+  std::optional<Location> near;
   const bool deleted = !context_.sink.target(partition);
   if (!deleted) {
     context_.tier.remove(move.place, move.removed());
     storage::JournalPlace next = move.place;
     ++next.operation;
-    is_near = context_.tier.add(next, move.added());
+    near = context_.tier.add(next, move.added());
   }
   ++(move.done ? context_.totals.moved_total : context_.totals.left_out_total);
   awaiting_.answer(sequence,
                    fail(Errc::invalid, "it was given another due time before it was delivered"));
   context_.time.observe();
-  if (is_near) queues_.file({move.due, sequence}, partition);
+  if (near) queues_.file({move.due, sequence}, partition, *near);
   // Before others: they may cancel it, and this request is the one that came first.
   if (move.done) move.done(deleted ? Controlled{} : Controlled{ControlOutcome::done, move.due});
   leaving_.end(sequence);

@@ -21,9 +21,10 @@ ReadyQueues::ReadyQueues(EngineContext& context) : context_(context), near_(cont
 
 // --- Records
 
-void ReadyQueues::file(const PendingKey& key, const TopicPartition& partition) {
+void ReadyQueues::file(const PendingKey& key, const TopicPartition& partition,
+                       const Location& location) {
   const PartitionSlot slot = slot_of(partition);
-  NearEntry* const entry = near_.insert(key, slot);
+  NearEntry* const entry = near_.insert(key, slot, location);
   if (entry != nullptr) {
     ++queues_[slot].entries;
     if (entry->state() == NearEntry::State::queued) {

@@ -56,7 +56,7 @@ class ReadyQueues {
   // --- Records
 
   // A record is near: it waits from now on, unless it does so already.
-  void file(const PendingKey& key, const TopicPartition& partition);
+  void file(const PendingKey& key, const TopicPartition& partition, const Location& location = {});
   NearEntry* find(Sequence sequence) const { return near_.find(sequence); }
   void prefetch(const NearEntry& entry, Sequence sequence) const {
     near_.prefetch(entry, sequence);

@@ -27,7 +27,7 @@ Result<> TierReplay::begin(std::uint32_t shard, std::uint32_t journals) {
   options.flush_bytes = flush_bytes;
   options.loads = false;
   BucketTier::Hooks hooks;
-  hooks.near = [](const BucketTier::PendingView&) {};
+  hooks.near = [](const BucketTier::PendingView&, const Location&) {};
   hooks.pulled_back = [](const storage::PendingKey&) {};
   hooks.wake = [] {};
   hooks.failed = [this](const Error& error) { failed_ = error; };

@@ -26,7 +26,7 @@ std::optional<Number> number_in_text(std::string_view text) {
 Json member_json(const Peer& peer, const Json& relay, const Json& delayed) {
   Json member{{"instance", peer.instance}, {"address", peer.address}};
   for (const char* name : {"state", "stalled", "owned", "standby", "transactions_total"}) {
-    const Json& part = part_of(relay, name);
+    const Json& part = field_of(relay, name);
     if (part.is_primitive() && relay.contains(name)) member[name] = part;
   }
   member["pending"] = integer_in(delayed, "pending");
@@ -34,7 +34,7 @@ Json member_json(const Peer& peer, const Json& relay, const Json& delayed) {
 }
 
 double figure_in(const Json& json, const char* name) {
-  const Json& part = part_of(json, name);
+  const Json& part = field_of(json, name);
   return part.is_number() ? part.get<double>() : 0.0;
 }
 
@@ -128,7 +128,7 @@ Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_r
       {"delayed", std::move(delayed)}};
 }
 
-const Json& part_of(const Json& json, const char* name) {
+const Json& field_of(const Json& json, const char* name) {
   static const Json nothing;
   if (!json.is_object()) return nothing;
   const auto found = json.find(name);
@@ -136,12 +136,12 @@ const Json& part_of(const Json& json, const char* name) {
 }
 
 std::string text_in(const Json& json, const char* name) {
-  const Json& part = part_of(json, name);
+  const Json& part = field_of(json, name);
   return part.is_string() ? part.get<std::string>() : std::string{};
 }
 
 std::int64_t integer_in(const Json& json, const char* name, std::int64_t otherwise) {
-  const Json& part = part_of(json, name);
+  const Json& part = field_of(json, name);
   return part.is_number_integer() ? part.get<std::int64_t>() : otherwise;
 }
 
@@ -153,22 +153,22 @@ Source source_in(const Json& json) {
 
 bool has_lists(const Json& answer, std::initializer_list<const char*> names) {
   return std::ranges::all_of(names, [&](const char* name) {
-    const Json& list = part_of(answer, name);
+    const Json& list = field_of(answer, name);
     return list.is_array() &&
            std::ranges::all_of(list, [](const Json& each) { return each.is_object(); });
   });
 }
 
 bool is_status(const Json& answer) {
-  const Json& delayed = part_of(answer, "delayed");
-  return has_lists(part_of(answer, "relay"), {"partitions"}) && delayed.is_object();
+  const Json& delayed = field_of(answer, "delayed");
+  return has_lists(field_of(answer, "relay"), {"partitions"}) && delayed.is_object();
 }
 
 void add_status(Json& to, const Peer& peer, const Json& from) {
-  const Json& relay = part_of(from, "relay");
-  const Json& delayed = part_of(from, "delayed");
+  const Json& relay = field_of(from, "relay");
+  const Json& delayed = field_of(from, "delayed");
   to["relay"]["members"].push_back(member_json(peer, relay, delayed));
-  for (const auto& each : part_of(relay, "partitions")) to["relay"]["partitions"].push_back(each);
+  for (const auto& each : field_of(relay, "partitions")) to["relay"]["partitions"].push_back(each);
   for (const auto& [name, value] : delayed.items()) {
     Json& sum = to["delayed"][name];
     if (name == "lag_ms") {  // The worst of all members.

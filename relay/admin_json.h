@@ -36,7 +36,7 @@ Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_r
 // read what is there and never throw.
 
 // Null: there is no such part.
-const Json& part_of(const Json& json, const char* name);
+const Json& field_of(const Json& json, const char* name);
 // Empty, and 0 or what is said: the part is not there, or another kind of value.
 std::string text_in(const Json& json, const char* name);
 std::int64_t integer_in(const Json& json, const char* name, std::int64_t otherwise = 0);

@@ -44,7 +44,6 @@ class AdminServer {
 
  private:
   struct Impl;
-  class Selection;
   explicit AdminServer(std::unique_ptr<Impl> inside);
 
   const std::unique_ptr<Impl> impl_;

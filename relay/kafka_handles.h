@@ -13,19 +13,13 @@
 
 #include <librdkafka/rdkafka.h>
 
+#include "base/free_by.h"
 #include "base/result.h"
 
 namespace tarry::relay {
 
-template <auto destroy>
-struct KafkaDestroy {
-  template <typename T>
-  void operator()(T* object) const {
-    destroy(object);
-  }
-};
 template <typename T, auto destroy>
-using KafkaOwned = std::unique_ptr<T, KafkaDestroy<destroy>>;
+using KafkaOwned = std::unique_ptr<T, FreeBy<destroy>>;
 
 using KafkaClient = KafkaOwned<rd_kafka_t, rd_kafka_destroy>;
 using KafkaConf = KafkaOwned<rd_kafka_conf_t, rd_kafka_conf_destroy>;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <fmt/format.h>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -17,9 +18,6 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
-
-// A page has 16 MiB of records, which are larger as JSON.
-constexpr std::uint64_t max_peer_answer = 256u << 20;
 
 }  // namespace
 
@@ -53,9 +51,12 @@ asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
   if (error) co_return failed();
   beast::flat_buffer buffer;
   http::response_parser<http::string_body> parser;
-  parser.body_limit(max_peer_answer);
+  parser.body_limit(asked.max_bytes);
   co_await http::async_read(stream, buffer, parser,
                             asio::redirect_error(asio::use_awaitable, error));
+  if (error == http::error::body_limit)
+    co_return fail(Errc::too_large, fmt::format("its answer has more than {} MiB; ask for less",
+                                                asked.max_bytes >> 20));
   if (error) co_return failed();
   PeerAnswer answer;
   answer.status = parser.get().result_int();

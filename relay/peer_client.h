@@ -3,6 +3,7 @@
 // Asks the admin of another member.
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 #include <boost/asio/awaitable.hpp>
@@ -16,6 +17,7 @@ struct PeerAsked {
   std::string method, target, body;
   std::string authorization;
   std::chrono::milliseconds timeout{};
+  std::size_t max_bytes = 0;  // Of the answer.
 };
 
 struct PeerAnswer {

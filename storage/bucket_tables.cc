@@ -2,23 +2,16 @@
 
 #include <fmt/core.h>
 #include <rocksdb/compaction_filter.h>
-#include <rocksdb/filter_policy.h>
-#include <rocksdb/table.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "base/log.h"
 #include "storage/fields.h"
-#include "storage/file.h"
 #include "storage/format_families.h"
-#include "storage/patient_env.h"
+#include "storage/rocks_options.h"
 
 namespace tarry::storage {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The names are in the order of bucket_family.
 const FormatFamilies pending_families{
@@ -29,6 +22,7 @@ const FormatFamilies pending_families{
 // Chunks below it stay in the tables, which compaction rewrites.
 constexpr std::uint64_t min_blob_bytes = 1024;
 constexpr std::uint64_t blob_file_bytes = 64u << 20;
+constexpr std::size_t pending_table_bytes = 16u << 20;
 
 class ForgottenFilter final : public rocksdb::CompactionFilter {
  public:
@@ -66,42 +60,11 @@ class ZeroFilter final : public rocksdb::CompactionFilter {
   const char* Name() const override { return "tarry.zero"; }
 };
 
-rocksdb::DBOptions database_options(const BucketLimits& limits, bool create) {
-  rocksdb::DBOptions options;
-  options.env = patient_env();
-  options.create_if_missing = create;
-  options.error_if_exists = create;
-  options.atomic_flush = true;
-  // Rows that were not flushed are in the journal.
-  options.avoid_flush_during_shutdown = true;
-  options.max_open_files = limits.max_open_files;
-  options.max_background_jobs = 2;
-  options.max_file_opening_threads = 1;
-  options.skip_stats_update_on_db_open = true;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  options.bytes_per_sync = 1 << 20;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  options.max_log_file_size = 1 << 20;
-  options.keep_log_file_num = 2;
-  options.max_manifest_file_size = 4 << 20;
-  return options;
-}
-
 rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
                                             const std::shared_ptr<rocksdb::Cache>& cache,
                                             std::string_view name,
                                             const std::shared_ptr<const ForgottenIds>& forgotten) {
-  rocksdb::ColumnFamilyOptions options;
-  options.write_buffer_size = limits.write_buffer_bytes;
-  // More than two at once flush out of order in this RocksDB (7.8).
-  options.max_write_buffer_number = 2;
-  options.arena_block_size = 128 << 10;
-  options.level_compaction_dynamic_level_bytes = true;
-  options.target_file_size_base = 16 << 20;
-  options.max_bytes_for_level_base = 64 << 20;
-  options.compression = rocksdb::kNoCompression;
-  options.bottommost_compression = rocksdb::kLZ4Compression;
+  auto options = rocks_family_options(limits.write_buffer_bytes, pending_table_bytes, cache);
   if (name == "chunks") {
     options.enable_blob_files = true;
     options.min_blob_size = min_blob_bytes;
@@ -119,11 +82,6 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
     options.merge_operator = id_merge();
     options.compaction_filter_factory = std::make_shared<ForgottenFilterFactory>(forgotten);
   }
-  rocksdb::BlockBasedTableOptions table;
-  table.block_cache = cache;
-  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
-  table.format_version = 5;
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
 }
 
@@ -165,10 +123,10 @@ Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& dir
 
   rocksdb::DB* db = nullptr;
   auto status = how == Opening::read
-                    ? rocksdb::DB::OpenForReadOnly(database_options(limits, false), directory,
-                                                   families, &rocks.families, &db)
-                    : rocksdb::DB::Open(database_options(limits, create), directory, families,
-                                        &rocks.families, &db);
+                    ? rocksdb::DB::OpenForReadOnly(rocks_options(limits.max_open_files, false),
+                                                   directory, families, &rocks.families, &db)
+                    : rocksdb::DB::Open(rocks_options(limits.max_open_files, create), directory,
+                                        families, &rocks.families, &db);
   if (!status.ok()) return std::unexpected(rocks_error(status, directory));
   rocks.db.reset(db);
   if (create) {
@@ -186,16 +144,10 @@ Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& dir
 
 Result<std::unique_ptr<BucketTables>> BucketTables::make(const std::string& directory,
                                                          const BucketLimits& limits) {
-  std::error_code failed;
-  fs::remove_all(directory, failed);
-  if (!failed) fs::create_directories(directory, failed);
-  if (failed) return fail(Errc::io, fmt::format("database {}: {}", directory, failed.message()));
+  if (auto made = make_rocks_directory(directory); !made) return std::unexpected(made.error());
   auto made = start(directory, limits, Opening::make);
   if (!made) return made;
-  // RocksDB syncs what is in its directory; that the directory is there is ours to see to.
-  PosixDisk disk;
-  const fs::path parent = fs::path(directory).parent_path();
-  if (auto synced = disk.sync_directory(parent.empty() ? "." : parent.string()); !synced)
+  if (auto synced = sync_rocks_directory(directory); !synced)
     return std::unexpected(synced.error());
   return made;
 }

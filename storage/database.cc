@@ -1,25 +1,18 @@
 #include "storage/database.h"
 
 #include <fmt/core.h>
-#include <rocksdb/filter_policy.h>
-#include <rocksdb/table.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "base/assert.h"
-#include "storage/file.h"
 #include "storage/format_families.h"
-#include "storage/patient_env.h"
 #include "storage/rocks.h"
+#include "storage/rocks_options.h"
 
 namespace tarry::storage {
 namespace {
-
-namespace fs = std::filesystem;
 
 // 2 has groups and offsets, which 1 has not; open() carries 1 over by making what it lacks.
 // The names are in the order of meta_family.
@@ -30,51 +23,7 @@ const FormatFamilies meta_families{
     .new_since_former = {"tarry-meta-2", "groups", "offsets"},
 };
 
-rocksdb::DBOptions database_options(const Database::Limits& limits, bool create) {
-  rocksdb::DBOptions options;
-  options.env = patient_env();
-  options.create_if_missing = create;
-  options.error_if_exists = create;
-  options.atomic_flush = true;
-  // Rows that were not flushed are in the journal; a stop that wants them in the tables makes a
-  // checkpoint first.
-  options.avoid_flush_during_shutdown = true;
-  options.max_open_files = limits.max_open_files;
-  options.max_background_jobs = 2;
-  options.max_file_opening_threads = 1;
-  options.skip_stats_update_on_db_open = true;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  options.bytes_per_sync = 1 << 20;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  options.max_log_file_size = 1 << 20;
-  options.keep_log_file_num = 2;
-  options.max_manifest_file_size = 4 << 20;
-  return options;
-}
-
-rocksdb::ColumnFamilyOptions family_options(const Database::Limits& limits,
-                                            const std::shared_ptr<rocksdb::Cache>& cache) {
-  rocksdb::ColumnFamilyOptions options;
-  options.write_buffer_size = limits.write_buffer_bytes;
-  // More than two at once flush out of order in this RocksDB (7.8).
-  options.max_write_buffer_number = 2;
-  options.arena_block_size = 128 << 10;
-  options.level_compaction_dynamic_level_bytes = true;
-  options.target_file_size_base = 32 << 20;
-  options.max_bytes_for_level_base = 128 << 20;
-  // Young rows are soon deleted, so compressing them is wasted work; rows in the bottommost level
-  // stay for a while and are read seldom.
-  options.compression = rocksdb::kNoCompression;
-  options.bottommost_compression = rocksdb::kLZ4Compression;
-
-  rocksdb::BlockBasedTableOptions table;
-  table.block_cache = cache;
-  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
-  table.format_version = 5;
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return options;
-}
+constexpr std::size_t meta_table_bytes = 32u << 20;
 
 }  // namespace
 
@@ -88,7 +37,8 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
   rocks->directory = directory;
   rocks->cache = rocksdb::NewLRUCache(limits.block_cache_bytes, 2);
   const auto described = [&](const std::string& name) {
-    return rocksdb::ColumnFamilyDescriptor(name, family_options(limits, rocks->cache));
+    return rocksdb::ColumnFamilyDescriptor(
+        name, rocks_family_options(limits.write_buffer_bytes, meta_table_bytes, rocks->cache));
   };
   const bool create = found.empty();
   std::vector<std::string> names{rocksdb::kDefaultColumnFamilyName};
@@ -98,8 +48,8 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
 
   rocksdb::DB* db = nullptr;
   std::vector<Family*> opened;
-  const auto status =
-      rocksdb::DB::Open(database_options(limits, create), directory, families, &opened, &db);
+  const auto status = rocksdb::DB::Open(rocks_options(limits.max_open_files, create), directory,
+                                        families, &opened, &db);
   if (!status.ok()) return std::unexpected(rocks_error(status, directory));
   rocks->db.reset(db);
   rocks->families = opened;  // Closed with the database, whatever comes.
@@ -140,19 +90,11 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
 
 Result<std::unique_ptr<Database>> Database::make(const std::string& directory,
                                                  const Limits& limits) {
-  std::error_code failed;
-  fs::remove_all(directory, failed);
-  if (!failed) fs::create_directories(directory, failed);
-  if (failed) return fail(Errc::io, fmt::format("database {}: {}", directory, failed.message()));
+  if (auto made = make_rocks_directory(directory); !made) return std::unexpected(made.error());
   auto made = start(directory, limits, {});
   if (!made) return made;
-  // RocksDB syncs what is in its directory; that the directory is there is ours to see to.
-  PosixDisk disk;
-  const fs::path parent = fs::path(directory).parent_path();
-  for (const auto& names : {parent, parent.parent_path()}) {
-    if (const auto synced = disk.sync_directory(names.empty() ? "." : names.string()); !synced)
-      return std::unexpected(synced.error());
-  }
+  if (auto synced = sync_rocks_directory(directory); !synced)
+    return std::unexpected(synced.error());
   return made;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/percent_encoding.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
 #include "cli/admin_client.h"

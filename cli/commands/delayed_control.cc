@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "base/percent_encoding.h"
 #include "base/utf8.h"
 #include "cli/admin_choice.h"
 #include "cli/command_tree.h"

@@ -190,9 +190,8 @@ class Import {
     }
     out.flush();
     if (refused_ != 0) {
-      return out.end(failure(fmt::format("{} not accepted, the first of them line {}: {}",
-                                         counted(refused_, "record", "records"), first_refused_,
-                                         first_reason_)));
+      return out.end(failure(fmt::format("{}, {} not; the first of them is line {}: {}", accepted,
+                                         refused_, first_refused_, first_reason_)));
     }
     if (!read) return out.end(failure(read.error().message));
     if (was_interrupted()) return out.end(failure("interrupted: " + accepted));

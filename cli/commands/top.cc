@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "base/percent_encoding.h"
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
 #include "cli/command_tree.h"
@@ -22,7 +23,6 @@
 #include "cli/io/output.h"
 #include "cli/io/screen.h"
 #include "cli/io/style.h"
-#include "cli/io/text.h"
 #include "cli/options.h"
 #include "cli/time_word.h"
 #include "cli/top_screen.h"

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "base/percent_encoding.h"
 #include "cli/admin_choice.h"
 #include "cli/admin_client.h"
 #include "cli/command_tree.h"

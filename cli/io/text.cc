@@ -17,16 +17,6 @@ std::uint32_t byte(char c) {
 
 }  // namespace
 
-std::string percent_encoded(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool stays = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '.' || c == '_' || c == '~';
-    stays ? void(out += c) : void(out += fmt::format("%{:02X}", byte(c)));
-  }
-  return out;
-}
-
 std::string cell(std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -1,16 +1,12 @@
 #pragma once
 
-// Conversions between bytes and text, for a command line, a URL, JSON and a table.
+// Conversions between bytes and text, for a command line, JSON and a table.
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace tarry::cli {
-
-// One part of a URL's path, or a value of its query: every byte other than letters, digits and -._~
-// becomes %NN.
-std::string percent_encoded(std::string_view text);
 
 // One cell of a table, always on one line.  Control characters, the backslash and bytes that
 // are not UTF-8 become \t, \n, \\, \xNN; other UTF-8 stays as it is.

@@ -13,14 +13,12 @@
 
 #include <librdkafka/rdkafka.h>
 
+#include "base/free_by.h"
+
 namespace tarry::cli {
 
-template <typename T, void (*destroy)(T*)>
-struct Destroy {
-  void operator()(T* object) const { destroy(object); }
-};
-template <typename T, void (*destroy)(T*)>
-using Owned = std::unique_ptr<T, Destroy<T, destroy>>;
+template <typename T, auto destroy>
+using Owned = std::unique_ptr<T, FreeBy<destroy>>;
 
 using ClientConfig = Owned<rd_kafka_conf_t, rd_kafka_conf_destroy>;
 using TopicHandle = Owned<rd_kafka_topic_t, rd_kafka_topic_destroy>;

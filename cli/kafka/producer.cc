@@ -1,5 +1,6 @@
 #include "cli/kafka/producer.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <fmt/core.h>
@@ -142,11 +143,26 @@ Result<> KafkaProducer::wait_until(const std::function<bool()>& reached) {
   return {};
 }
 
+// The topic's limit of pending records; empty: it has none, or nobody answers.
+std::string KafkaProducer::max_pending() {
+  const auto all = configs();
+  if (!all) return {};
+  const auto found = std::ranges::find(*all, "tarry.delay.max.pending", &ConfigEntry::name);
+  if (found == all->end() || !found->value || *found->value == "-1") return {};
+  return *found->value;
+}
+
 // Takes back every record that was not answered, so that each is still reported.
 std::unexpected<Error> KafkaProducer::give_up() {
   auto error = connection_->timeout_error();
   if (auto reason = reasons_->topic_refusal(topic_.get()))
     error = fail(Errc::io, std::move(*reason));
+  else if (const auto limit = max_pending(); !limit.empty())
+    error =
+        fail(Errc::io, fmt::format("{}; {} may have {} pending records (tarry.delay.max.pending)"
+                                   ", and there may be no room for those that are left",
+                                   error.error().message,
+                                   name_text(rd_kafka_topic_name(topic_.get())), limit));
   given_up_ = error.error().message;
   rd_kafka_purge(connection_->client(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
   connection_->poll(100ms);

@@ -81,6 +81,7 @@ class KafkaProducer {
   std::string failure_reason(const rd_kafka_message_t& message);
   Result<> wait_until(const std::function<bool()>& reached);
   std::unexpected<Error> give_up();
+  std::string max_pending();
 
   const Report report_;
   KafkaConnectionPtr connection_;  // Constant after open(), like the three below it.

@@ -22,6 +22,9 @@ constexpr unsigned max_asked = 1000;
 constexpr PartitionIndex max_partitions_asked = 16;
 
 std::string text_of(const Refusal& refusal) {
+  // What a busy broker says so that every client tries again; its reason is another one.
+  if (refusal.code == protocol::ErrorCode::not_leader_or_follower && !refusal.reason.empty())
+    return broker_text(refusal.reason);
   return fmt::format("{}{}{}", protocol::name(refusal.code), refusal.reason.empty() ? "" : ": ",
                      broker_text(refusal.reason));
 }
@@ -52,14 +55,18 @@ std::string RefusalReasons::reason_of(const rd_kafka_message_t& message) {
 
 std::optional<std::string> RefusalReasons::topic_refusal(rd_kafka_topic_t* topic) {
   for (PartitionIndex partition = 0; partition < max_partitions_asked; ++partition) {
-    ConsumedRecord record;
-    record.partition = partition;
-    record.timestamp = 0;
-    const auto refusal = ask_leader(topic, record);
-    if (!refusal) break;
-    if (is_retriable(refusal->code)) {
-      return fmt::format("{} partition {}: {}", name_text(rd_kafka_topic_name(topic)), partition,
-                         text_of(*refusal));
+    // A delayed one may be refused where others are not.
+    for (const bool is_delayed : {false, true}) {
+      ConsumedRecord record;
+      record.partition = partition;
+      record.timestamp = 0;
+      if (is_delayed) record.headers.emplace_back("x-delay", "1m");
+      const auto refusal = ask_leader(topic, record);
+      if (!refusal) return std::nullopt;
+      if (is_retriable(refusal->code)) {
+        return fmt::format("{} partition {}: {}", name_text(rd_kafka_topic_name(topic)), partition,
+                           text_of(*refusal));
+      }
     }
   }
   return std::nullopt;

@@ -15,11 +15,6 @@ TEST_CASE("a cell is one line without tabs, whatever comes, and keeps its letter
   CHECK(width_of("größe €") == 7);
 }
 
-TEST_CASE("in a URL everything is escaped that could mean something there") {
-  CHECK(percent_encoded("a-Z_0.~") == "a-Z_0.~");
-  CHECK(percent_encoded("a b/ü?@&+%") == "a%20b%2F%C3%BC%3F%40%26%2B%25");
-}
-
 TEST_CASE("a text that is cut says so, and no character of it is half") {
   CHECK(shortened("größe", 5) == "größe");
   CHECK(shortened("größe", 4) == "grö…");

@@ -77,10 +77,10 @@ class Scratch {
   std::string path_;
 };
 
-// A shard: its tier, its journal, and a set in the place of the engine's wheel.
+// A shard: its tier, its journal, and a map in the place of the engine's wheel.
 struct Shard {
   std::unique_ptr<BucketTier> tier;
-  std::set<PendingKey> wheel;
+  std::map<PendingKey, Location> wheel;
   std::vector<JournalRecord> journal;  // Since the last checkpoint.
   std::uint64_t lsn = 1'000;
 };
@@ -115,7 +115,9 @@ struct World {
     Shard& shard = shards[number];
     shard.wheel.clear();
     BucketTier::Hooks hooks;
-    hooks.near = [&shard](const PendingView& view) { CHECK(shard.wheel.insert(view.key).second); };
+    hooks.near = [&shard](const PendingView& view, const Location& location) {
+      CHECK(shard.wheel.emplace(view.key, location).second);
+    };
     hooks.pulled_back = [&shard](const PendingKey& from) {
       shard.wheel.erase(shard.wheel.lower_bound(from), shard.wheel.end());
     };
@@ -138,13 +140,15 @@ struct World {
         storage::PendingAdded added{view.partition, view.key.sequence, view.key.due, view.accepted,
                                     view.expires,   view.id,           view.record};
         if (view.was_moved()) added.first_due = view.first;
-        if (shard.tier->add(at, added)) CHECK(shard.wheel.insert(of.key).second);
+        if (const auto location = shard.tier->add(at, added))
+          CHECK(shard.wheel.emplace(of.key, *location).second);
       } else {
-        shard.wheel.erase(of.key);
+        const auto near = shard.wheel.extract(of.key);
+        const Location location = near.empty() ? Location{} : near.mapped();
         storage::PendingRemoved removed{
             of.partition, of.key.sequence, of.key.due, storage::RemovalReason::delivered, now, {}};
         if (of.first != of.key.due) removed.first_due = of.first;
-        shard.tier->remove(at, removed);
+        shard.tier->remove(at, removed, location);
       }
     }
   }
@@ -178,14 +182,14 @@ struct World {
   // Hands over everything that is due, in order, and checks it with the model.
   void deliver() {
     for (auto& [number, shard] : shards) {
-      while (!shard.wheel.empty() && shard.wheel.begin()->due <= now &&
-             *shard.wheel.begin() < shard.tier->settled_before()) {
-        const PendingKey key = *shard.wheel.begin();
+      while (!shard.wheel.empty() && shard.wheel.begin()->first.due <= now &&
+             shard.wheel.begin()->first < shard.tier->settled_before()) {
+        const auto [key, location] = *shard.wheel.begin();
         const auto known = pending.find(key);
         REQUIRE(known != pending.end());
         for (auto earlier = pending.begin(); earlier != known; ++earlier)
           REQUIRE(&shard_of(earlier->second.partition) != &shard);
-        const auto view = shard.tier->read(key);
+        const auto view = shard.tier->read(key, location);
         REQUIRE(view.has_value());
         CHECK(as_text(view->record) == known->second.body);
         CHECK(view->partition == known->second.partition);
@@ -336,6 +340,30 @@ TEST_SUITE("bucket tier") {
     CHECK(world.pending.empty());
   }
 
+  TEST_CASE("a location that is out of date never gives or removes another record") {
+    World world;
+    BucketTier& tier = *world.shards[0].tier;
+    for (Sequence s = 1; s <= 3; ++s) world.add(record(s, static_cast<std::int64_t>(s) * 60'000));
+    world.settle();
+    REQUIRE(world.shards[0].wheel.size() == 2);  // The third is behind the horizon.
+    for (auto& [key, location] : world.shards[0].wheel) {
+      for (const Location wrong : {Location{}, Location{0, 0}, Location{0, 1}, Location{0, 2},
+                                   Location{0, 3}, Location{1, 0}, Location{100, 0}}) {
+        const auto view = tier.read(key, wrong);
+        REQUIRE(view.has_value());
+        CHECK(view->key == key);
+        CHECK_FALSE(tier.read({key.due, 77}, wrong).has_value());
+        location = wrong;  // The last one is used for the removal.
+      }
+    }
+    world.shards[0].wheel.begin()->second = Location{0, 1};  // The other's.
+    world.deliver_all();
+    world.now = begin + std::chrono::hours(1);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+    CHECK(tier.stats().records == 0);
+  }
+
   TEST_CASE("trap 10: the next occurrence is in the record of the delivery, and is there once") {
     World world;
     world.add(record(1, 1'000));
@@ -469,7 +497,7 @@ TEST_SUITE("bucket tier") {
     world.shards[0].tier->topic_dropped(topic);
     std::erase_if(world.pending, [&](const auto& p) { return p.second.partition.topic == topic; });
     std::erase_if(world.shards[0].wheel,
-                  [&](const PendingKey& key) { return !world.pending.contains(key); });
+                  [&](const auto& near) { return !world.pending.contains(near.first); });
     world.settle();
     CHECK(world.shards[0].tier->stats().records == 400);
     world.checkpoint();
@@ -504,7 +532,7 @@ TEST_SUITE("bucket tier") {
     world.checkpoint();
     CHECK(tier.stats().dropped_topics == 0);
     std::erase_if(world.shards[0].wheel,
-                  [&](const PendingKey& key) { return !world.pending.contains(key); });
+                  [&](const auto& near) { return !world.pending.contains(near.first); });
     world.now = begin + std::chrono::hours(5);
     world.deliver_all();
     CHECK(world.pending.empty());

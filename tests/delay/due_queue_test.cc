@@ -34,7 +34,7 @@ TEST_SUITE("due_queue") {
       std::ranges::sort(run, {}, &DueQueue::Item::key);
       queue.push_sorted(run);
       run.clear();
-      for (auto left = random() % 50; left > 0; --left) add(i);
+      for (auto left = random() % (fills ? 150 : 50); left > 0; --left) add(i);
       for (const auto& item : run) queue.push(item);
       for (auto left = random() % (fills ? 100 : 400); left > 0 && !model.empty(); --left) {
         REQUIRE(queue.front().key == *model.begin());

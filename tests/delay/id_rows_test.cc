@@ -40,7 +40,7 @@ struct IdWorld {
     partition.topic.bytes.fill(7);
     store = std::move(*BucketStore::make(directory + "/db", {}));
     BucketTier::Hooks hooks;
-    hooks.near = [](const auto&) {};
+    hooks.near = [](const auto&, const auto&) {};
     hooks.pulled_back = [](const auto&) {};
     hooks.wake = [] {};
     hooks.failed = [](const Error&) {};

@@ -187,5 +187,17 @@ def _(ctx):
                        (json.dumps({"topic": topic, "partition": 9, "due_ms": 1}), "no partition 9")]:
         wrong = broker.cli("delayed", "import", stdin=text + "\n", check=False)
         assert wrong.returncode == 1 and word in wrong.stderr and "line 1" in wrong.stderr, (text, wrong.stderr)
+    # What does not fit is told with the limit, and how many did; also where one more record would fit, but not a batch.
+    for limit, parked in (("2", 2), ("12", 9)):
+        with broker.client() as client:
+            full = client.create_topic(ctx.topic(), tarry_delay_max_pending=limit)
+            for number in range(parked):
+                park(client, full, f"there-{number}")
+        lines = "".join(json.dumps({"topic": full, "due_ms": int(now_ms()) + HOUR, "id": f"new-{number}"}) + "\n" for number in range(5))
+        refused = broker.cli("delayed", "import", "--timeout", "2s", stdin=lines, check=False)
+        assert refused.returncode == 1 and refused.stdout == "0 records accepted\n", refused
+        assert all(word in refused.stderr for word in ("0 records accepted, 5 not", full, "tarry.delay.max.pending", limit)), refused.stderr
+        assert "NOT_LEADER" not in refused.stderr and len(refused.stderr.splitlines()) == 1, refused.stderr
+        assert len(broker.pending(full)) == parked
     missing = broker.cli("delayed", "import", "/nowhere", check=False)
     assert missing.returncode == 1 and "/nowhere" in missing.stderr

@@ -213,6 +213,18 @@ TEST_CASE("a member whose answer makes no sense is named, and the others go on")
   }
 }
 
+TEST_CASE(
+    "a member that answers without end is named, and takes no more memory than one answer may") {
+  const StubbornPeer peer(std::string((32u << 20) + 1, ' '));
+  OneAdmin one;
+  one.start(peer.address());
+  const auto answer = one.ask("GET", "/delayed");
+  CHECK(answer.status == 503);
+  const Json missing = answer.json()["missing"];
+  REQUIRE(missing.size() == 1);
+  CHECK(missing[0].value("error", "").contains("more than 32 MiB"));
+}
+
 TEST_CASE("an order says that it may have been done unless its owner has refused the connection") {
   {
     const StubbornPeer peer("", true);

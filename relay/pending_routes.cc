@@ -1,0 +1,367 @@
+#include "relay/pending_routes.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/percent_encoding.h"
+#include "relay/admin_json.h"
+#include "web/arguments.h"
+#include "web/json_reply.h"
+#include "web/target.h"
+
+namespace tarry::relay {
+namespace {
+
+using namespace std::chrono_literals;
+using boost::asio::awaitable;
+using delay::ControlOutcome;
+using web::flag_in;
+using web::json_reply;
+using web::new_due_in;
+using web::number_given;
+using web::object_in;
+using web::pattern_given;
+using web::Refused;
+using web::Reply;
+using web::time_given;
+using web::unit_given;
+using web::word_in;
+
+constexpr std::size_t default_listed = 100, max_listed = 1'000;
+
+std::string_view result_name(ControlOutcome outcome, Order::Kind kind) {
+  if (outcome == ControlOutcome::already_delivered) return "already_delivered";
+  if (outcome == ControlOutcome::unknown) return "unknown";
+  return kind == Order::Kind::cancel ? "cancelled"
+         : kind == Order::Kind::move ? "moved"
+                                     : "delivered";
+}
+
+// What is there, unless something is missing: that is an error that shows the rest all the same.
+Reply reply_of(Json body, const Json& lacks) {
+  body["missing"] = lacks;
+  if (lacks.empty()) return json_reply(body);
+  const Json& first = lacks[0];
+  const Json& member = first["member"];
+  body["error"] = fmt::format("{} of the partitions are missing, the first of them {}-{} of {}: {}",
+                              lacks.size(), first.value("topic", ""), first.value("partition", 0),
+                              member.is_string() ? "member " + member.get<std::string>() : "nobody",
+                              first.value("error", ""));
+  return json_reply(body, 503);
+}
+
+PendingPlace place_of(const Json& record) {
+  const Source source = source_in(record);
+  return {from_ms(integer_in(record, "due_ms")), source,
+          offset_in_handle(source, text_in(record, "handle")).value_or(0)};
+}
+
+}  // namespace
+
+Json missing_json(const Listing& known, const Call& call, const std::set<Source>& covered,
+                  const std::vector<PeerTold>& told) {
+  Json all = Json::array();
+  PendingQuery asked;
+  if (const auto* topic = call.parameter("topic")) asked.topic = *topic;
+  if (call.target.path.size() > 2) asked.topic = call.target.path[1];
+  if (const auto* partition = call.parameter("partition"))
+    asked.partition =
+        static_cast<PartitionIndex>(number_given("partition", *partition, 0, 1u << 20));
+  for (const auto& [topic, partitions] : known.sources) {
+    for (PartitionIndex i = 0; i < partitions; ++i) {
+      const Source source{topic, i};
+      if (!asked.wants(source) || covered.contains(source)) continue;
+      Json each{{"topic", topic},
+                {"partition", i},
+                {"member", nullptr},
+                {"error", "no member of the group has it now"}};
+      for (const auto& peer : known.peers) {
+        if (std::ranges::find(peer.assigned, source) == peer.assigned.end()) continue;
+        each["member"] = fmt::format("{} at {}", peer.instance, peer.address);
+        each["error"] = "it is taking it over";
+        for (const auto& one : told)
+          if (one.peer.key == peer.key && !one.json) each["error"] = one.json.error().message;
+      }
+      all.push_back(std::move(each));
+    }
+  }
+  return all;
+}
+
+awaitable<Json> PendingRoutes::gather(const Call& call, Json here, std::vector<Json>& parts,
+                                      const char* list) {
+  auto known = co_await peers_.listing();
+  if (!known) throw Refused{503, known.error().message};
+  std::vector<PeerTold> told = co_await peers_.ask_all(*known, call.scoped());
+  std::set<Source> covered = covered_by(here);
+  parts.push_back(std::move(here));
+  for (auto& each : told) {
+    if (each.json && !has_lists(*each.json, {"covers", list}))
+      each.json = fail(Errc::io, std::string(no_sense));
+    if (!each.json) continue;
+    covered.merge(covered_by(*each.json));
+    parts.push_back(*each.json);
+  }
+  Json lacks = missing_json(*known, call, covered, told);
+  if (!lacks.empty()) peers_.forget_listing();
+  co_return lacks;
+}
+
+awaitable<Reply> PendingRoutes::get_wheel(const Call& call) {
+  const auto status = member_.status();
+  Json here{{"timers", status.pending()},
+            {"next_due_ms", ms_json(status.next_due())},
+            {"levels", Json::array()},
+            {"covers", covers_json(status)}};
+  if (call.is_of_member()) co_return json_reply(here);
+  std::vector<Json> parts;
+  const Json lacks = co_await gather(call, std::move(here), parts);
+  Json all{{"timers", 0}, {"next_due_ms", nullptr}, {"levels", Json::array()}};
+  for (const auto& part : parts) {
+    all["timers"] = integer_in(all, "timers") + integer_in(part, "timers");
+    const Json& next = field_of(part, "next_due_ms");
+    Json& first = all["next_due_ms"];
+    if (next.is_number() && (first.is_null() || next < first)) first = next;
+  }
+  co_return reply_of(std::move(all), lacks);
+}
+
+PendingQuery PendingRoutes::query_of(const Call& call) const {
+  PendingQuery query;
+  if (const auto* topic = call.parameter("topic")) query.topic = *topic;
+  if (const auto* partition = call.parameter("partition"))
+    query.partition =
+        static_cast<PartitionIndex>(number_given("partition", *partition, 0, 1u << 20));
+  if (const auto* from = call.parameter("from"))
+    query.from = time_given("from", *from, clock_.wall());
+  if (const auto* to = call.parameter("to")) query.until = time_given("to", *to, clock_.wall());
+  if (const auto* id = call.parameter("id")) query.id = pattern_given("id", *id);
+  if (const auto* key = call.parameter("key")) query.key = pattern_given("key", *key);
+  return query;
+}
+
+awaitable<void> PendingRoutes::look(const Call& call) {
+  if (call.parameter("after") != nullptr) co_return;  // The first page has waited.
+  PendingQuery query = query_of(call);
+  if (call.target.path.size() > 2) query.topic = call.target.path[1];
+  co_await orders_.look(query);
+}
+
+Json PendingRoutes::list_here(const Call& call) const {
+  const PendingQuery query = query_of(call);
+  const auto* given = call.parameter("limit");
+  const std::size_t limit =
+      given == nullptr ? default_listed : number_given("limit", *given, 1, max_listed);
+  std::optional<PendingPlace> after;
+  if (const auto* text = call.parameter("after")) {
+    after = parse_place(*text);
+    if (!after)
+      throw Refused{
+          400, fmt::format("after={}: give the `next` of the previous page", printable(*text))};
+  }
+  const auto* values = call.parameter("values");
+  // Which partitions it covers first: one that comes later has perhaps not all of its records yet.
+  Json json{
+      {"covers", covers_json(member_.status())}, {"records", Json::array()}, {"next", nullptr}};
+  const auto page = member_.pending(query, after, limit);
+  for (const auto& record : page.records)
+    json["records"].push_back(record_json(record, values != nullptr && *values == "true"));
+  if (page.next) json["next"] = place_text(*page.next);
+  json["limit"] = limit;
+  return json;
+}
+
+awaitable<Reply> PendingRoutes::list(const Call& call) {
+  co_await look(call);
+  Json here = list_here(call);
+  if (call.is_of_member()) co_return json_reply(here);
+  const std::size_t limit = here.value("limit", default_listed);
+  std::vector<Json> parts;
+  const Json lacks = co_await gather(call, std::move(here), parts, "records");
+  // A member that has more of them has shown all up to its `next`.
+  std::optional<PendingPlace> end;
+  std::vector<std::pair<PendingPlace, Json>> records;
+  for (auto& part : parts) {
+    const auto place = parse_place(text_in(part, "next"));
+    if (place && (!end || *place < *end)) end = place;
+    for (auto& record : part["records"]) records.emplace_back(place_of(record), std::move(record));
+  }
+  std::ranges::sort(records, {}, &std::pair<PendingPlace, Json>::first);
+  std::erase_if(records, [&](const auto& each) { return end && *end < each.first; });
+  if (records.size() > limit) {
+    records.resize(limit);
+    end = records.back().first;
+  }
+  Json all{{"records", Json::array()}, {"next", nullptr}};
+  for (auto& [place, record] : records) all["records"].push_back(std::move(record));
+  if (end) all["next"] = place_text(*end);
+  co_return reply_of(std::move(all), lacks);
+}
+
+awaitable<Reply> PendingRoutes::page(std::string target) {
+  auto parsed = web::parse_target(target);
+  if (!parsed) throw Refused{400, parsed.error().message};
+  const Call call{std::move(*parsed), std::move(target), {}, {}, {}};
+  co_return co_await list(call);
+}
+
+Json PendingRoutes::count_here(const Call& call) const {
+  const auto* by = call.parameter("by");
+  const auto unit = by == nullptr ? std::chrono::minutes(24h) : unit_given(*by);
+  Json json{{"covers", covers_json(member_.status())}};
+  const auto counted = member_.count(query_of(call), unit);
+  json["total"] = counted.total;
+  json["by"] = nullptr;
+  if (by != nullptr) json["by"] = *by;
+  json["counts"] = Json::array();
+  if (by != nullptr)
+    for (const auto& [from, count] : counted.counts)
+      json["counts"].push_back({{"from", to_ms(from)}, {"count", count}});
+  return json;
+}
+
+awaitable<Reply> PendingRoutes::count(const Call& call) {
+  co_await look(call);
+  Json here = count_here(call);
+  if (call.is_of_member()) co_return json_reply(here);
+  std::vector<Json> parts;
+  const Json lacks = co_await gather(call, std::move(here), parts, "counts");
+  std::uint64_t total = 0;
+  std::map<std::int64_t, std::uint64_t> counts;
+  for (const auto& part : parts) {
+    total += static_cast<std::uint64_t>(integer_in(part, "total"));
+    for (const auto& each : field_of(part, "counts"))
+      counts[integer_in(each, "from")] += static_cast<std::uint64_t>(integer_in(each, "count"));
+  }
+  Json all{{"total", total}, {"by", parts[0]["by"]}, {"counts", Json::array()}};
+  for (const auto& [from, count] : counts)
+    all["counts"].push_back({{"from", from}, {"count", count}});
+  co_return reply_of(std::move(all), lacks);
+}
+
+Json PendingRoutes::find_here(const Call& call) const {
+  PendingQuery where = query_of(call);
+  where.topic = call.target.path[1];
+  Json json{{"covers", covers_json(member_.status())}, {"records", Json::array()}};
+  for (const auto& record : member_.find(where, call.target.path[2]))
+    json["records"].push_back(record_json(record, true));
+  return json;
+}
+
+awaitable<Reply> PendingRoutes::get_one(const Call& call) {
+  co_await look(call);
+  Json here = find_here(call);
+  if (call.is_of_member()) co_return json_reply(here);
+  std::vector<Json> parts;
+  const Json lacks = co_await gather(call, std::move(here), parts, "records");
+  std::vector<std::pair<PendingPlace, Json>> records;
+  for (auto& part : parts)
+    for (auto& record : part["records"]) records.emplace_back(place_of(record), std::move(record));
+  std::ranges::sort(records, {}, &std::pair<PendingPlace, Json>::first);
+  if (records.empty()) {
+    if (!lacks.empty()) co_return reply_of(Json::object(), lacks);
+    throw Refused{404, fmt::format("nothing is pending under '{}' in topic {}",
+                                   printable(call.target.path[2]), printable(call.target.path[1]))};
+  }
+  Json one = records.front().second;
+  one["partitions"] = Json::array();
+  for (const auto& [place, record] : records) one["partitions"].push_back(place.source.partition);
+  one["missing"] = lacks;
+  co_return json_reply(one);
+}
+
+awaitable<Reply> PendingRoutes::control_one(const Call& call, Order::Kind kind) {
+  Order order{.kind = kind};
+  if (kind == Order::Kind::move)
+    order.due = new_due_in(
+        object_in(call.body, {"due", "by"}, R"({"due": "2026-12-24T18:00:00Z"})"), clock_.wall());
+  const std::string& topic = call.target.path[1];
+  const std::string& name = call.target.path[2];
+  const auto known = co_await peers_.listing();
+  if (!known) throw Refused{503, known.error().message};
+  const auto found = known->sources.find(topic);
+  if (found == known->sources.end())
+    throw Refused{404, fmt::format("there is no source topic '{}'", printable(topic))};
+  const PendingQuery asked = query_of(call);
+  std::vector<Wanted> wanted;
+  for (PartitionIndex i = 0; i < found->second; ++i) {
+    const Source source{topic, i};
+    if (!asked.wants(source)) continue;
+    // A handle names its partition.
+    if (name.starts_with('@') && !offset_in_handle(source, name)) continue;
+    wanted.push_back({source, name});
+  }
+  co_await orders_.carry_out(order, wanted);
+  ControlOutcome best = ControlOutcome::unknown;
+  Json partitions = Json::array(), lacks = Json::array();
+  for (const auto& each : wanted) {
+    if (!each.told || !*each.told) {
+      const Error error = each.told ? each.told->error() : Error{Errc::io, "no answer"};
+      if (error.code == Errc::invalid) throw Refused{409, error.message};
+      lacks.push_back({{"topic", topic},
+                       {"partition", each.source.partition},
+                       {"member", nullptr},
+                       {"error", error.message}});
+      continue;
+    }
+    const auto& told = **each.told;
+    best = std::min(best, told.outcome);  // Their order is from best to worst.
+    if (told.outcome == ControlOutcome::unknown) continue;
+    Json one{{"partition", each.source.partition}, {"result", result_name(told.outcome, kind)}};
+    const bool is_done = told.outcome == ControlOutcome::done;
+    if (is_done && kind == Order::Kind::deliver) one["offset"] = told.offset;
+    if (is_done && kind == Order::Kind::move) one["due_ms"] = to_ms(told.due);
+    partitions.push_back(std::move(one));
+  }
+  Json body{{"result", result_name(best, kind)}, {"partitions", std::move(partitions)}};
+  if (best != ControlOutcome::done) co_return reply_of(std::move(body), lacks);
+  body["missing"] = std::move(lacks);
+  co_return json_reply(body);
+}
+
+awaitable<Reply> PendingRoutes::select(const Call& call) {
+  const Json body = object_in(
+      call.body, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run"},
+      R"({"id": "order-*", "action": "cancel", "dry_run": true})");
+  std::string query = "/delayed?limit=1000&topic=" + percent_encoded(call.target.path[1]);
+  bool is_empty = true;
+  for (const char* name : {"id", "key", "from", "to", "partition"}) {
+    const auto word = word_in(body, name);
+    if (!word) continue;
+    query += fmt::format("&{}={}", name, percent_encoded(*word));
+    is_empty = is_empty && std::string_view(name) == "partition";
+  }
+  if (is_empty)  // It would be everything by a slip.
+    throw Refused{400, "the selection is empty: give an id, a key, from or to"};
+  const std::string action = word_in(body, "action").value_or("");
+  Order order;
+  if (action == "move") {
+    order.kind = Order::Kind::move;
+    order.due = new_due_in(body, clock_.wall());
+  } else if (action == "deliver") {
+    order.kind = Order::Kind::deliver;
+  } else if (action != "cancel") {
+    throw Refused{400, fmt::format("action: '{}' is not one; give cancel, move or deliver",
+                                   printable(action))};
+  }
+  if (order.kind != Order::Kind::move && (body.contains("due") || body.contains("by")))
+    throw Refused{400, "due and by belong to the action move"};
+  const bool is_dry_run = flag_in(body, "dry_run");
+  Reply reply;
+  reply.content_type = "application/x-ndjson";
+  reply.stream =
+      std::make_shared<Selection>(*this, orders_, std::move(query), std::move(order), is_dry_run);
+  co_return reply;
+}
+
+awaitable<Reply> PendingRoutes::take_orders(const Call& call) {
+  co_return json_reply(co_await orders_.take(parse_json(call.body)));
+}
+
+}  // namespace tarry::relay

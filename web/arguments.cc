@@ -1,0 +1,114 @@
+#include "web/arguments.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+#include "base/time_text.h"
+#include "web/question.h"
+
+namespace tarry::web {
+
+std::size_t number_given(const char* name, const std::string& text, std::size_t least,
+                         std::size_t most) {
+  std::size_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+    throw Refused{400, fmt::format("{}={}: a number from {} to {} is expected, as in {}={}", name,
+                                   printable(text), least, most, name, least)};
+  }
+  return value;
+}
+
+WallTime time_given(const char* name, const std::string& text, WallTime now) {
+  std::string given = text;
+  // A + that was not escaped came as a blank, which stands in no time.
+  std::ranges::replace(given, ' ', '+');
+  if (given == "now") return now;
+  if (given.starts_with('+') || given.starts_with('-')) {
+    if (const auto by = parse_duration(std::string_view(given).substr(1)))
+      return given.front() == '-' ? now - *by : now + *by;
+  }
+  const auto time = parse_time(given);
+  if (!time) throw Refused{400, fmt::format("{}: {}", name, time.error().message)};
+  return *time;
+}
+
+std::string pattern_given(const char* name, const std::string& text) {
+  if (text.empty()) {
+    throw Refused{
+        400, fmt::format("{} is empty: give a text, or a pattern as in {}=order-*", name, name)};
+  }
+  return text;
+}
+
+bool flag_given(const char* name, const std::string& text) {
+  if (text != "true" && text != "false")
+    throw Refused{400, fmt::format("{}={}: give true or false", name, printable(text))};
+  return text == "true";
+}
+
+std::chrono::minutes unit_given(const std::string& by) {
+  using namespace std::chrono;
+  if (by == "minute") return minutes(1);
+  if (by == "hour") return hours(1);
+  if (by == "day") return hours(24);
+  throw Refused{400, fmt::format("by={}: give minute, hour or day", printable(by))};
+}
+
+// --- A body.
+
+Json object_in(const std::string& body, std::initializer_list<std::string_view> allowed,
+               std::string_view example) {
+  Json json = parse_json(body);
+  if (!json.is_object())
+    throw Refused{400, fmt::format("the body has to be a JSON object, as in {}", example)};
+  for (const auto& [key, value] : json.items()) {
+    if (std::ranges::find(allowed, key) == allowed.end()) {
+      throw Refused{400, fmt::format("unknown key '{}' in the body; it takes {}", printable(key),
+                                     fmt::join(allowed, ", "))};
+    }
+  }
+  return json;
+}
+
+const Json* value_in(const Json& body, const char* key) {
+  const auto found = body.find(key);
+  return found == body.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<std::string> word_in(const Json& body, const char* key) {
+  const Json* value = value_in(body, key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return value->get<std::string>();
+  if (value->is_number_integer()) return value->dump();
+  throw Refused{400, fmt::format("{}: {} is neither a text nor a whole number", key,
+                                 printable(value->dump(), 64))};
+}
+
+bool flag_in(const Json& body, const char* key) {
+  const Json* value = value_in(body, key);
+  if (value == nullptr) return false;
+  if (value->is_boolean()) return value->get<bool>();
+  throw Refused{400, fmt::format("{}: {} is not true or false", key, printable(value->dump(), 64))};
+}
+
+std::variant<WallTime, std::chrono::milliseconds> new_due_in(const Json& body, WallTime now) {
+  const auto due = word_in(body, "due");
+  const auto by = word_in(body, "by");
+  if (due.has_value() == by.has_value()) {
+    throw Refused{
+        400, R"(a move needs either "due", a time, or "by", a duration, as in {"by": "-10m"})"};
+  }
+  if (due) return time_given("due", *due, now);
+  const bool is_earlier = by->starts_with('-');
+  const auto duration =
+      parse_duration(std::string_view(*by).substr(is_earlier || by->starts_with('+') ? 1 : 0));
+  if (!duration) throw Refused{400, fmt::format("by: {}", duration.error().message)};
+  return is_earlier ? -*duration : *duration;
+}
+
+}  // namespace tarry::web
