@@ -159,6 +159,9 @@ KafkaCluster::~KafkaCluster() {
   rows_.reset();
   polled_queue_.reset();
   metadata_.reset();
+  // Before its first assignment librdkafka (before 2.3) ends the process by an assertion instead of
+  // destroying the group's client.  The process ends anyhow.
+  if (!was_assigned_) static_cast<void>(group_.release());
   // They have left the group, or are to leave it as a crash does: nothing of ours is called now.
   for (auto* client : {&group_, &reader_, &looker_})
     if (*client) rd_kafka_destroy_flags(client->release(), RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
@@ -321,7 +324,7 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
   if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
     error.reset(rd_kafka_incremental_assign(group_.get(), partitions));
     polled_.assigned.insert(polled_.assigned.end(), sources.begin(), sources.end());
-    polled_.changed = true;
+    polled_.changed = was_assigned_ = true;
     (is_paused_ ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(group_.get(), partitions);
   } else {
     error.reset(rd_kafka_incremental_unassign(group_.get(), partitions));

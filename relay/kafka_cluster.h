@@ -132,6 +132,7 @@ class KafkaCluster final : public Cluster {
   std::int32_t generation_ = -1;
   Polled polled_;  // While poll() runs.
   bool is_paused_ = false;
+  bool was_assigned_ = false;  // By the group, anything.
   std::string last_error_;  // Logged already.
 };
 
