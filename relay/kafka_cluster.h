@@ -133,7 +133,7 @@ class KafkaCluster final : public Cluster {
   Polled polled_;  // While poll() runs.
   bool is_paused_ = false;
   bool was_assigned_ = false;  // By the group, anything.
-  std::string last_error_;  // Logged already.
+  std::string last_error_;     // Logged already.
 };
 
 }  // namespace tarry::relay
