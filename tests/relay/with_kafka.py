@@ -69,7 +69,7 @@ class Kafka:
         self.process = subprocess.Popen(shlex.split(self.options.kafka), stdout=self.log, stderr=self.log)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.options.brokers,
                                                    "log_level": 0})
-        until = now() + 60
+        until = now() + 180  # A busy machine takes its time.
         while True:
             try:
                 admin.list_topics(timeout=2)
@@ -271,6 +271,20 @@ def disturb(member, how, chance):
     member.start()
 
 
+def rounds(options, kafka, members, reader, chance):
+    for number in range(options.rounds):
+        if kafka and chance.random() < options.kafka_part:
+            waited = disturb_kafka(kafka, reader, chance)
+            print(f"{number + 1}: kill -9: Kafka; deliveries {waited:.1f} s after its start", flush=True)
+            time.sleep(chance.uniform(1, 6))
+            continue
+        how = chance.choice(["kill -9", "kill -9", "stop and continue", "stop", "emptied"])
+        member = chance.choice(members)
+        print(f"{number + 1}: {how}: member {member.index}", flush=True)
+        disturb(member, how, chance)
+        time.sleep(chance.uniform(1, 6))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--brokers", required=True)
@@ -312,17 +326,10 @@ def main():
         sender.thread.start()
         time.sleep(options.calm)
         print(lag_text("calm", reader, sender), flush=True)
-        for number in range(options.rounds):
-            if kafka and chance.random() < options.kafka_part:
-                waited = disturb_kafka(kafka, reader, chance)
-                print(f"{number + 1}: kill -9: Kafka; deliveries {waited:.1f} s after its start", flush=True)
-                time.sleep(chance.uniform(1, 6))
-                continue
-            how = chance.choice(["kill -9", "kill -9", "stop and continue", "stop", "emptied"])
-            member = chance.choice(members)
-            print(f"{number + 1}: {how}: member {member.index}", flush=True)
-            disturb(member, how, chance)
-            time.sleep(chance.uniform(1, 6))
+        try:
+            rounds(options, kafka, members, reader, chance)
+        except KeyboardInterrupt:
+            print("interrupted: the verdict is about the rounds until now", flush=True)
         sender.over.set()
         sender.thread.join()
         # What is still pending is due soon; taking over takes a while.
