@@ -274,13 +274,18 @@ void Member::follow_standby(bool is_disturbed) {
     const std::lock_guard lock(mutex_);
     each = warm_.erase(each);
   }
+  const MonoTime mono = clock_.mono();
   for (const auto& source : wanted) {
     if (held_.contains(source) || warm_.contains(source)) continue;
+    Retry& retry = warm_starts_[source];
+    if (!retry.may(mono)) continue;
     Warm warm(Partition(source, options_.rules, store_));
     if (const auto started = start_warm(source, warm); !started) {
+      // Kafka may have taken a while to say nothing: no other is asked in this step.
       log_warn("relay", "{}: no warm copy: {}", source.text(), started.error().message);
-      continue;
+      return retry.failed(mono, options_.retry, options_.longest_retry);
     }
+    retry.reset();
     const std::lock_guard lock(mutex_);
     warm_.emplace(source, std::move(warm));
   }
@@ -411,7 +416,11 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     const auto end = cluster_.state_end(source);
     if (!end) return wait_with(held, end.error().message);
     if (!held.is_warm) {
-      const Offset from = held.partition.rows_from(clock_.wall(), *end, committed.next.value_or(0));
+      Offset from = 0;
+      {
+        const std::lock_guard lock(mutex_);
+        from = held.partition.rows_from(clock_.wall(), *end, committed.next.value_or(0));
+      }
       log_info("relay", "{}: its rows are read from {} to {}; {} are pending in the store",
                source.text(), from, *end, held.partition.pending().size());
       if (const auto started = cluster_.start_rows(source, from); !started)

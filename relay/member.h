@@ -328,6 +328,7 @@ class Member {
   MonoTime last_polled_{};                 // Zero before the first time.
   Retry transact_;                         // No transaction before.
   Retry find_;                             // No partition is taken over further before.
+  std::map<Source, Retry> warm_starts_;    // Of warm copies.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};

@@ -33,7 +33,9 @@ import confluent_kafka
 import confluent_kafka.admin
 
 CANCEL_MARGIN = 3.0  # Seconds, from the acknowledgement to the due time.
-MAX_OUTAGE = 60  # Seconds, from Kafka's start to the next delivery.
+# Seconds, from Kafka's start to the next delivery; a group may wait for a member that does not join again for
+# max.poll.interval.ms, which is 300 s.
+MAX_OUTAGE = 330
 
 
 def now():
