@@ -197,6 +197,8 @@ def find_wrong(records, seen):
             wrong["strange"].append(value)
             continue
         entry = records[value]
+        if entry["acked"] is None:  # Its place in the source is not known.
+            continue
         partitions.setdefault(places[0][0], []).append((places[0][1], entry["due"], entry["order"] or 0, value))
     for places in partitions.values():
         places.sort()
