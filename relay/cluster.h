@@ -16,6 +16,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -85,6 +86,7 @@ struct RowRead {
   Source source;
   std::string key;
   std::optional<Buffer> value;  // Empty: a tombstone.
+  Offset offset = 0;            // In the state partition.
 };
 
 struct Polled {
@@ -117,6 +119,8 @@ struct Transacted {
   std::string error;  // Unless it is committed.
   // Those that wanted it: where a record comes from, and its offset in the target.
   std::vector<std::pair<std::pair<Source, Offset>, Offset>> placed;
+  // Behind the last row in each state partition; one that is not known is left out.
+  std::map<Source, Offset> rows_end;
   // Some record is refused, and the next attempt finds out which: it should be small.
   bool is_careful = false;
   bool is_fenced = false;  // The group did not take the offsets; no record was sent.
@@ -154,8 +158,8 @@ class Cluster {
     return ends;
   }
 
-  // The state partition is read from its beginning; poll() has the rows.
-  virtual Result<> start_rows(const Source& source) = 0;
+  // The state partition is read from `from` on; poll() has the rows.
+  virtual Result<> start_rows(const Source& source, Offset from) = 0;
   virtual void stop_rows(const Source& source) = 0;
 
   // All of it or nothing.

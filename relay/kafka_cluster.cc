@@ -103,11 +103,16 @@ struct KafkaCluster::Reports {
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::string failed;  // For another reason.
   decltype(Transacted::placed) placed{};
+  decltype(Transacted::rows_end) rows_end{};
 
   void add(std::size_t index, rd_kafka_resp_err_t error, Offset offset = -1) {
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
       const Outgoing& record = records[index];
       if (record.wants_place) placed.push_back({{record.source, record.offset}, offset});
+      if (record.kind == Outgoing::Kind::row && offset >= 0) {
+        Offset& end = rows_end[record.source];
+        end = std::max(end, offset + 1);
+      }
       return;
     }
     const auto text = fmt::format("{}: {}", rd_kafka_err2name(error), rd_kafka_err2str(error));
@@ -154,6 +159,9 @@ KafkaCluster::~KafkaCluster() {
   rows_.reset();
   polled_queue_.reset();
   metadata_.reset();
+  // Before its first assignment librdkafka (before 2.3) ends the process by an assertion instead of
+  // destroying the group's client.  The process ends anyhow.
+  if (!was_assigned_) static_cast<void>(group_.release());
   // They have left the group, or are to leave it as a crash does: nothing of ours is called now.
   for (auto* client : {&group_, &reader_, &looker_})
     if (*client) rd_kafka_destroy_flags(client->release(), RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
@@ -316,7 +324,7 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
   if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
     error.reset(rd_kafka_incremental_assign(group_.get(), partitions));
     polled_.assigned.insert(polled_.assigned.end(), sources.begin(), sources.end());
-    polled_.changed = true;
+    polled_.changed = was_assigned_ = true;
     (is_paused_ ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(group_.get(), partitions);
   } else {
     error.reset(rd_kafka_incremental_unassign(group_.get(), partitions));
@@ -433,7 +441,7 @@ void KafkaCluster::take_rows() {
         }
         polled_.rows.push_back({std::move(source),
                                 std::string(key ? as_text(*key) : std::string_view{}),
-                                std::move(value)});
+                                std::move(value), message->offset});
       } else {
         log_warn("relay", "{}", error_text(message->err, topic));
       }
@@ -442,12 +450,12 @@ void KafkaCluster::take_rows() {
   }
 }
 
-Result<> KafkaCluster::start_rows(const Source& source) {
+Result<> KafkaCluster::start_rows(const Source& source, Offset from) {
   const std::string name = options_.rules.state_topic(source.topic);
   KafkaTopic topic(rd_kafka_topic_new(reader_.get(), name.c_str(), nullptr));
   if (!topic) return fail(Errc::invalid, error_text(rd_kafka_last_error(), name));
-  if (rd_kafka_consume_start_queue(topic.get(), source.partition, RD_KAFKA_OFFSET_BEGINNING,
-                                   rows_.get()) != 0)
+  const Offset first = from > 0 ? from : Offset{RD_KAFKA_OFFSET_BEGINNING};
+  if (rd_kafka_consume_start_queue(topic.get(), source.partition, first, rows_.get()) != 0)
     return fail(Errc::io, error_text(rd_kafka_last_error(), name));
   reading_rows_.insert_or_assign(source, std::move(topic));
   return {};
@@ -717,6 +725,7 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
   } else {
     done = commit(producer, reports, deadline);
     done.placed = std::move(reports.placed);
+    done.rows_end = std::move(reports.rows_end);
   }
   reports_ = nullptr;
   // Kafka refuses a batch for one of its records: the next attempt finds out which.

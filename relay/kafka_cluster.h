@@ -80,7 +80,7 @@ class KafkaCluster final : public Cluster {
   Result<Offset> source_end(const Source& source) override;
   Result<Offset> state_end(const Source& source) override;
   Result<std::vector<Offset>> source_ends(std::span<const Source> sources) override;
-  Result<> start_rows(const Source& source) override;
+  Result<> start_rows(const Source& source, Offset from) override;
   void stop_rows(const Source& source) override;
   Transacted transact(const Transaction& transaction) override;
   Transacted send(std::span<const Outgoing> records) override;
@@ -132,7 +132,8 @@ class KafkaCluster final : public Cluster {
   std::int32_t generation_ = -1;
   Polled polled_;  // While poll() runs.
   bool is_paused_ = false;
-  std::string last_error_;  // Logged already.
+  bool was_assigned_ = false;  // By the group, anything.
+  std::string last_error_;     // Logged already.
 };
 
 }  // namespace tarry::relay

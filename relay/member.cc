@@ -25,6 +25,7 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 constexpr milliseconds look_again{20};
 constexpr milliseconds look_at_rows{1};
 constexpr milliseconds settle_again{5'000};
+constexpr std::chrono::minutes tend_again{1};
 // While an order waits for its source to be read.
 constexpr milliseconds look_at_orders{2};
 // Requests to look ask for the ends of sources no more often.
@@ -71,8 +72,9 @@ class Member::Asking {
   Member& member_;
 };
 
-Member::Member(Cluster& cluster, const Clock& clock, MemberOptions options)
-    : cluster_(cluster), clock_(clock), options_(std::move(options)) {}
+Member::Member(Cluster& cluster, const Clock& clock, storage::SortedRows& store,
+               MemberOptions options)
+    : cluster_(cluster), clock_(clock), store_(store), options_(std::move(options)) {}
 
 void Member::step(milliseconds longest) {
   Polled polled = cluster_.poll(wait_time(longest), has_room());
@@ -89,8 +91,9 @@ void Member::step(milliseconds longest) {
     const std::lock_guard lock(mutex_);
     warm_.erase(warm);
   }
-  take_polled(std::move(polled), mono);
+  take_polled(std::move(polled), mono, now);
   follow_standby(is_disturbed);
+  tend_store(mono, now);
   if (needs_renewal_) {
     if (!transact_.may(mono)) return;
     if (const auto renewed = renew(); !renewed) return stall(renewed.error().message);
@@ -144,7 +147,7 @@ milliseconds Member::wait_time(milliseconds longest) const {
   return wait;
 }
 
-void Member::take_polled(Polled polled, MonoTime mono) {
+void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
   const std::lock_guard lock(mutex_);
   for (const auto& source : polled.lost) {
     if (held_.erase(source) > 0) log_info("relay", "{}: given up", source.text());
@@ -152,9 +155,9 @@ void Member::take_polled(Polled polled, MonoTime mono) {
   for (const auto& source : polled.assigned) {
     const auto warm = warm_.find(source);
     const bool is_warm = warm != warm_.end();
-    const auto [place, is_new] = held_.try_emplace(
-        source,
-        Held(is_warm ? std::move(warm->second.partition) : Partition(source, options_.rules)));
+    const auto [place, is_new] =
+        held_.try_emplace(source, Held(is_warm ? std::move(warm->second.partition)
+                                               : Partition(source, options_.rules, store_)));
     Held& held = place->second;
     if (is_new && is_warm) {
       held.since = held.stage_since = mono;
@@ -179,28 +182,7 @@ void Member::take_polled(Polled polled, MonoTime mono) {
     if (const auto held = held_.find(end.source); held != held_.end())
       held->second.read_end = std::max(held->second.read_end, end.next);
   }
-  for (const auto& row : polled.rows) {
-    const auto held = held_.find(row.source);
-    if (const auto warm = warm_.find(row.source); warm != warm_.end()) {
-      const auto loaded = take_row(row, warm->second.partition);
-      warm->second.is_bad = warm->second.is_bad || !loaded;
-    } else if (held != held_.end() && held->second.reads_rows()) {
-      held->second.stage_since = mono;
-      if (const auto loaded = take_row(row, held->second.partition); !loaded) {
-        held->second.waits = loaded.error().message;
-        log_error("relay", "{}", held->second.waits);
-      }
-    }
-  }
-  for (const auto& end : polled.row_ends) {
-    const auto held = held_.find(end.source);
-    if (const auto warm = warm_.find(end.source); warm != warm_.end()) {
-      warm->second.rows_end = std::max(warm->second.rows_end, end.next);
-    } else if (held != held_.end() && held->second.reads_rows()) {
-      if (end.next > held->second.rows_end) held->second.stage_since = mono;
-      held->second.rows_end = std::max(held->second.rows_end, end.next);
-    }
-  }
+  take_rows(polled, mono, now);
   const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
   last_polled_ = mono;
   if (!was_away && !polled.disturbed) return;
@@ -212,9 +194,54 @@ void Member::take_polled(Polled polled, MonoTime mono) {
   }
 }
 
+// Rows that were read, and how far: to the store, together.
+void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
+  std::map<Source, Offset> loaded;
+  for (const auto& row : polled.rows) {
+    const auto held = held_.find(row.source);
+    if (const auto warm = warm_.find(row.source); warm != warm_.end()) {
+      if (warm->second.is_bad) continue;
+      loaded.try_emplace(row.source, -1);
+      warm->second.is_bad = !take_row(row, warm->second.partition);
+    } else if (held != held_.end() && held->second.reads_rows() && held->second.bad_row.empty()) {
+      loaded.try_emplace(row.source, -1);
+      held->second.stage_since = mono;
+      if (const auto taken = take_row(row, held->second.partition); !taken) {
+        held->second.bad_row = taken.error().message;
+        log_error("relay", "{}", held->second.bad_row);
+      }
+    }
+  }
+  for (const auto& end : polled.row_ends) {
+    const auto held = held_.find(end.source);
+    Offset* known = nullptr;
+    if (const auto warm = warm_.find(end.source); warm != warm_.end()) {
+      known = &warm->second.rows_end;
+    } else if (held != held_.end() && held->second.reads_rows()) {
+      if (end.next > held->second.rows_end) held->second.stage_since = mono;
+      known = &held->second.rows_end;
+    }
+    if (known == nullptr || end.next <= *known) continue;
+    *known = end.next;
+    loaded[end.source] = end.next;
+  }
+  for (const auto& [source, end] : loaded) {
+    const auto warm = warm_.find(source);
+    const bool is_bad =
+        warm != warm_.end() ? warm->second.is_bad : !held_.at(source).bad_row.empty();
+    Partition& partition =
+        warm != warm_.end() ? warm->second.partition : held_.at(source).partition;
+    if (is_bad) {
+      partition.forget();
+    } else {
+      partition.loaded(end, now);
+    }
+  }
+}
+
 // The error: the row is of a newer version.
 Result<> Member::take_row(const RowRead& row, Partition& partition) {
-  const auto loaded = partition.load_row(row.key, row.value);
+  const auto loaded = partition.load_row(row.key, row.value, row.offset);
   if (loaded) return {};
   const std::string topic = options_.rules.state_topic(row.source.topic);
   if (loaded.error().code == Errc::unsupported) {
@@ -231,8 +258,7 @@ void Member::keep_warm(std::vector<Source> sources) {
   wanted_warm_ = {std::make_move_iterator(sources.begin()), std::make_move_iterator(sources.end())};
 }
 
-// A copy is read anew after a stall or an outage: while nothing was read, tombstones may have been
-// compacted away.
+// A copy begins again with what the store has after a stall or an outage: it may be too old then.
 void Member::follow_standby(bool is_disturbed) {
   std::set<Source> wanted;
   {
@@ -248,14 +274,41 @@ void Member::follow_standby(bool is_disturbed) {
     const std::lock_guard lock(mutex_);
     each = warm_.erase(each);
   }
+  const MonoTime mono = clock_.mono();
   for (const auto& source : wanted) {
     if (held_.contains(source) || warm_.contains(source)) continue;
-    if (const auto started = cluster_.start_rows(source); !started) {
+    Retry& retry = warm_starts_[source];
+    if (!retry.may(mono)) continue;
+    Warm warm(Partition(source, options_.rules, store_));
+    if (const auto started = start_warm(source, warm); !started) {
+      // Kafka may have taken a while to say nothing: no other is asked in this step.
       log_warn("relay", "{}: no warm copy: {}", source.text(), started.error().message);
-      continue;
+      return retry.failed(mono, options_.retry, options_.longest_retry);
     }
+    retry.reset();
     const std::lock_guard lock(mutex_);
-    warm_.emplace(source, Warm(Partition(source, options_.rules)));
+    warm_.emplace(source, std::move(warm));
+  }
+}
+
+Result<> Member::start_warm(const Source& source, Warm& warm) {
+  const auto end = cluster_.state_end(source);
+  if (!end) return std::unexpected(end.error());
+  return cluster_.start_rows(source, warm.partition.rows_from(clock_.wall(), *end));
+}
+
+// An owner's store is complete though nothing comes; one that nobody follows is dropped when it is
+// of no more use.
+void Member::tend_store(MonoTime mono, WallTime now) {
+  if (tended_at_ != MonoTime{} && mono - tended_at_ < tend_again) return;
+  tended_at_ = mono;
+  const std::lock_guard lock(mutex_);
+  for (auto& [source, held] : held_)
+    if (held.stage == Stage::owned) held.partition.note_complete(now);
+  for (const auto& source : PendingRecords::older(store_, now - longest_unread)) {
+    if (held_.contains(source) || warm_.contains(source)) continue;
+    log_info("relay", "{}: its rows are dropped: others have owned it for long", source.text());
+    PendingRecords(store_, source).clear();
   }
 }
 
@@ -266,7 +319,7 @@ void Member::begin_take_over(Held& held, MonoTime mono) {
   held.target = held.rows_end = -1;
   held.is_warm = false;
   held.waits.clear();
-  held.partition.forget();
+  held.bad_row.clear();
 }
 
 void Member::take_over_all() {
@@ -363,7 +416,14 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     const auto end = cluster_.state_end(source);
     if (!end) return wait_with(held, end.error().message);
     if (!held.is_warm) {
-      if (const auto started = cluster_.start_rows(source); !started)
+      Offset from = 0;
+      {
+        const std::lock_guard lock(mutex_);
+        from = held.partition.rows_from(clock_.wall(), *end, committed.next.value_or(0));
+      }
+      log_info("relay", "{}: its rows are read from {} to {}; {} are pending in the store",
+               source.text(), from, *end, held.partition.pending().size());
+      if (const auto started = cluster_.start_rows(source, from); !started)
         return wait_with(held, started.error().message);
     }
     const std::lock_guard lock(mutex_);
@@ -381,7 +441,11 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
 }
 
 void Member::load(Held& held, MonoTime mono, WallTime now) {
-  if (!held.waits.empty()) return;
+  if (!held.bad_row.empty()) {
+    const std::lock_guard lock(mutex_);
+    held.waits = held.bad_row;
+    return;
+  }
   if (held.rows_end < held.target) return free_log(held, mono);
   cluster_.stop_rows(held.partition.source());
   const std::lock_guard lock(mutex_);
@@ -407,7 +471,7 @@ void Member::read_to_end(Held& held, MonoTime mono) {
     return;
   }
   const bool was_read = std::max(held.partition.arrived_end(), held.read_end) >= held.target;
-  // When no record can be taken in for lack of memory, only delivery makes room.
+  // When no record can be taken in for lack of room, only delivery makes some.
   if (!status_.is_full && (!was_read || held.partition.has_arrived_before(held.target))) return;
   const std::lock_guard lock(mutex_);
   held.stage = Stage::owned;
@@ -555,7 +619,7 @@ std::vector<Member::Waiting*> Member::orders_for(const Source& source, std::size
   for (auto& each : waiting_) {
     if (each.is_over || each.ordered.source != source || each.is_look()) continue;
     const bool is_read = held.has_taken(each.target);
-    // Where no record can be taken in for lack of memory, a cancellation is what helps.
+    // Where no record can be taken in for lack of room, a cancellation is what helps.
     if (!is_read && !status_.is_full) continue;
     each.is_read = is_read;
     all.push_back(&each);
@@ -579,9 +643,10 @@ void Member::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answe
           std::ranges::find(done.placed, where, &decltype(done.placed)::value_type::first);
       if (placed != done.placed.end()) told->offset = placed->second;
     } else if (told && told->outcome != delay::ControlOutcome::done && !asked[i]->is_read) {
-      told = fail(Errc::io, fmt::format("memory is full and not all of {} is read, so it is not "
-                                        "known whether the record is there",
-                                        ordered.source.text()));
+      told =
+          fail(Errc::io, fmt::format("there is no room for more pending records, so not all of "
+                                     "{} is read, and it is not known whether the record is there",
+                                     ordered.source.text()));
     }
     ordered.told(std::move(told));
   }
@@ -597,12 +662,13 @@ void Member::work(WallTime now) {
   }
   std::size_t pending_bytes = 0;
   for (const auto& [source, held] : held_) pending_bytes += held.partition.pending().bytes();
+  const bool has_room = store_.has_room();
   bool is_full = false;
   for (Held* each_held : in_turn()) {
     Held& held = *each_held;
     const std::size_t own = held.partition.pending().bytes();
     Limits limits = left;
-    limits.pending_bytes = options_.limits.pending_bytes > pending_bytes
+    limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
     std::vector<Waiting*> asked;
@@ -627,9 +693,9 @@ void Member::work(WallTime now) {
     status_.is_full = is_full;
     if (is_full)
       log_error("relay",
-                "pending records take {} bytes of memory; --memory allows {}: no more are taken in "
-                "until some are delivered",
-                pending_bytes, options_.limits.pending_bytes);
+                "pending records take {} bytes, and the disk of --data is nearly full: no more are "
+                "taken in until there is room",
+                pending_bytes);
   }
   if (works.empty()) return;
   last_served_ = works.back().held->partition.source();
@@ -640,10 +706,10 @@ void Member::work(WallTime now) {
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
   for (auto& each : works) tell(each.asked, each.work.answers, done);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
-  committed(works);
+  committed(works, done);
 }
 
-void Member::committed(std::vector<Planned>& works) {
+void Member::committed(std::vector<Planned>& works, const Transacted& done) {
   const WallTime committed = clock_.wall();
   const MonoTime mono = clock_.mono();
   const std::lock_guard lock(mutex_);
@@ -658,7 +724,8 @@ void Member::committed(std::vector<Planned>& works) {
       lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
                mono);
     }
-    held->partition.apply(std::move(each));
+    const auto rows_end = done.rows_end.find(held->partition.source());
+    held->partition.apply(std::move(each), rows_end == done.rows_end.end() ? -1 : rows_end->second);
   }
 }
 
@@ -828,34 +895,33 @@ std::optional<PendingPlace> Member::look(const PendingQuery& query,
                                          const std::optional<PendingPlace>& after,
                                          std::size_t limit, std::size_t& bytes,
                                          PendingPage& page) const {
-  using Places = PendingRecords::ByDue;
   using Offsets = std::numeric_limits<Offset>;
   const std::lock_guard lock(mutex_);
   // The next one of each partition.
-  std::map<PendingPlace, Places::const_iterator> next;
+  std::map<PendingPlace, PendingRecords::Walk> next;
   for (const auto& [source, held] : held_) {
     if (!query.wants(source)) continue;
-    const Places& places = held.partition.pending().by_due();
     std::pair first(query.from, Offsets::min());
     if (after && after->due >= query.from) {
       first = {after->due, Offsets::min()};
       if (source < after->source) first.second = Offsets::max();
       if (source == after->source) first.second = after->offset + 1;
     }
-    if (const auto at = places.lower_bound(first); at != places.end())
-      next[{at->first, source, at->second}] = at;
+    if (auto at = held.partition.pending().walk(first); at.valid())
+      next.emplace(PendingPlace{at.place().first, source, at.place().second}, std::move(at));
   }
   for (std::size_t looked = 0; !next.empty(); ++looked) {
     auto [place, at] = std::move(*next.begin());
     if (place.due >= query.until) return std::nullopt;
     next.erase(next.begin());
-    const PendingRecords& pending = held_.at(place.source).partition.pending();
-    const Pending& record = *pending.find(place.offset);
+    Pending record = at.record();
     if (query.wants(record)) {
       bytes += record.bytes();
-      page.records.push_back({place.source, place.offset, record});
+      page.records.push_back({place.source, place.offset, std::move(record)});
     }
-    if (++at != pending.by_due().end()) next[{at->first, place.source, at->second}] = at;
+    at.next();
+    if (at.valid())
+      next.emplace(PendingPlace{at.place().first, place.source, at.place().second}, std::move(at));
     if (next.empty()) break;
     if (page.records.size() >= limit || looked >= max_looked_at_once || bytes >= max_shown_bytes)
       return place;
@@ -871,8 +937,8 @@ std::vector<PendingShown> Member::find(const PendingQuery& where, const std::str
     const PendingRecords& pending = held.partition.pending();
     const auto offset =
         name.starts_with('@') ? offset_in_handle(source, name) : pending.find_id(name);
-    const Pending* record = offset ? pending.find(*offset) : nullptr;
-    if (record != nullptr) found.push_back({source, *offset, *record});
+    if (auto record = offset ? pending.find(*offset) : std::nullopt)
+      found.push_back({source, *offset, std::move(*record)});
   }
   std::ranges::sort(found, {}, [](const PendingShown& each) {
     return PendingPlace{each.record.due, each.source, each.offset};
@@ -928,12 +994,11 @@ std::size_t Member::count_due(const Source& source, WallTime from, WallTime unti
     const std::lock_guard lock(mutex_);
     const auto held = held_.find(source);
     if (held == held_.end()) return count;
-    const auto& places = held->second.partition.pending().by_due();
-    auto place = places.lower_bound(at);
-    for (std::size_t looked = 0; looked < max_looked_at_once; ++looked, ++place, ++count)
-      if (place == places.end() || place->first >= until) return count;
-    if (place == places.end()) return count;
-    at = *place;
+    auto walk = held->second.partition.pending().walk(at);
+    for (std::size_t looked = 0; looked < max_looked_at_once; ++looked, walk.next(), ++count)
+      if (!walk.valid() || walk.place().first >= until) return count;
+    if (!walk.valid()) return count;
+    at = walk.place();
   }
 }
 

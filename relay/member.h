@@ -10,14 +10,16 @@
 //
 //   finding   the committed offset is not stable yet: a transaction of the last owner is open. When
 //             it is, this member writes its producers' names with it, for the next owner
-//   loading   the rows are read to where the state partition ended when the offset was stable: then
-//             all that the last owner did is there
+//   loading   the rows that the store does not have are read, to where the state partition ended
+//             when the offset was stable: then all that the last owner did is there
 //   reading   records are taken in and none is delivered, until the source was read to where it
 //             ended: an acknowledged cancellation in it counts
 //   owned     records are taken in and delivered
 //
-// Of partitions that others own it may keep warm copies: their rows, read as they are written.  A
-// partition that is assigned then begins with its copy, and `loading` reads the tail.
+// Rows are in a store of this member (pending.h), with the offset up to which it has them.  It
+// keeps them when the group takes a partition; whoever gets the partition back within
+// longest_unread reads the tail alone.  Of partitions that others own a member may keep warm
+// copies: rows, read as they are written.
 //
 // step() polls once, then does at most one transaction for all partitions that have something to
 // do. It holds their source offsets, so Kafka refuses it when this member has lost any of them.
@@ -25,8 +27,10 @@
 // Invariants
 //   - Nothing of a partition is kept when the group takes it: poll() says so before the next
 //     transaction.
-//   - Nothing changes here but by a transaction that is known to be committed.  When that is not
-//     known the producers are made anew, which settles it, and all partitions are taken over again.
+//   - Nothing changes here and in the store but by a transaction that is known to be committed, and
+//     by rows that are read as committed.  When an outcome is not known the producers are made
+//     anew, which settles it, and all partitions are taken over again, by the rows behind the
+//     store's.
 //   - A log that is stuck behind an open transaction for stuck_after is freed: the producers that
 //     are named with the last offset are fenced.
 //
@@ -35,8 +39,8 @@
 //   - Partitions take turns: each transaction begins behind the one that was served last.
 //   - An order is obeyed when the source was read to where it ended after the order came, so all
 //     that was acknowledged before counts; and its answer is given after a commit, which the group
-//     would have refused to a member that has lost the partition.  Where memory is full it may be
-//     obeyed before; then no answer says that a record is not there.
+//     would have refused to a member that has lost the partition.  Where the store is full it may
+//     be obeyed before; then no answer says that a record is not there.
 //
 // step() is called on one thread; the views and give() may be called on any: locks guard what they
 // show and take.
@@ -105,7 +109,7 @@ struct MemberStatus {
   std::chrono::seconds stalled_for{};  // How long there has been a reason, perhaps another one.
   std::uint64_t transactions = 0, aborted = 0, renewed = 0, early = 0, damaged_rows = 0;
   std::size_t pending_bytes = 0, standby_bytes = 0;
-  bool is_full = false;  // No memory for more pending records.
+  bool is_full = false;  // No room for more pending records.
   Counts counts;
   Distribution lag;  // From the due time to the commit.
 
@@ -183,9 +187,10 @@ struct PendingCount {
 
 class Member {
  public:
-  Member(Cluster& cluster, const Clock& clock, MemberOptions options);
+  // `store` is for this member alone.
+  Member(Cluster& cluster, const Clock& clock, storage::SortedRows& store, MemberOptions options);
 
-  // Waits at most `longest` for something to do.
+  // Waits at most `longest` for something to do.  Throws storage::RowsFailed: it is the last step.
   void step(std::chrono::milliseconds longest);
 
   // --- Any thread.
@@ -226,7 +231,8 @@ class Member {
     bool reads_rows() const {
       return stage == Stage::loading || (stage == Stage::finding && is_warm);
     }
-    std::string waits;  // Why nothing is done with it; empty: nothing is wrong.
+    std::string waits;    // Why nothing is done with it; empty: nothing is wrong.
+    std::string bad_row;  // It has a row of a newer version: it is not taken over.
     Retry find{};
     Retry ends{};            // Its end is not asked for before, for orders.
     std::string ends_error;  // Why.
@@ -265,7 +271,8 @@ class Member {
 
   Result<> renew();
   Transacted transact(const Transaction& transaction);
-  void take_polled(Polled polled, MonoTime mono);
+  void take_polled(Polled polled, MonoTime mono, WallTime now);
+  void take_rows(const Polled& polled, MonoTime mono, WallTime now);
   void begin_take_over(Held& held, MonoTime mono);
   void take_over_all();
   void find_all(MonoTime mono);
@@ -275,6 +282,8 @@ class Member {
   void free_log(Held& held, MonoTime mono);
   void read_to_end(Held& held, MonoTime mono);
   void follow_standby(bool is_disturbed);
+  Result<> start_warm(const Source& source, Warm& warm);
+  void tend_store(MonoTime mono, WallTime now);
   Result<> take_row(const RowRead& row, Partition& partition);
   std::vector<Held*> in_turn();
   std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
@@ -283,7 +292,7 @@ class Member {
   std::vector<Waiting*> orders_for(const Source& source, std::size_t most);
   void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
             const Transacted& done);
-  void committed(std::vector<Planned>& works);
+  void committed(std::vector<Planned>& works, const Transacted& done);
   std::optional<PendingPlace> look(const PendingQuery& query,
                                    const std::optional<PendingPlace>& after, std::size_t limit,
                                    std::size_t& bytes, PendingPage& page) const;
@@ -303,6 +312,7 @@ class Member {
 
   Cluster& cluster_;
   const Clock& clock_;
+  storage::SortedRows& store_;
   const MemberOptions options_;
 
   mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
@@ -318,12 +328,14 @@ class Member {
   MonoTime last_polled_{};                 // Zero before the first time.
   Retry transact_;                         // No transaction before.
   Retry find_;                             // No partition is taken over further before.
+  std::map<Source, Retry> warm_starts_;    // Of warm copies.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};
   bool asked_in_vain_ = false;                  // In this step.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
   std::list<Waiting> waiting_;                  // Orders, as they came.
+  MonoTime tended_at_{};                        // The store.
   MonoTime looked_at_{};                        // When ends were asked for last, for orders.
 
   std::mutex orders_mutex_;  // Guards what follows; taken without the other one.

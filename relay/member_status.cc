@@ -23,8 +23,9 @@ void MemberStatus::report_member(MetricSink& sink) const {
   sink.gauge({"tarry_relay_owned", "Source partitions that this member owns."}, owned);
   sink.gauge({"tarry_relay_standby", "Source partitions of others that this member keeps warm."},
              standby);
-  sink.gauge({"tarry_relay_pending_bytes", "Memory of pending records."}, pending_bytes);
-  sink.gauge({"tarry_relay_standby_bytes", "Memory of the warm copies."}, standby_bytes);
+  sink.gauge({"tarry_relay_pending_bytes", "Bytes of the rows of pending records, in the store."},
+             pending_bytes);
+  sink.gauge({"tarry_relay_standby_bytes", "The same of the warm copies."}, standby_bytes);
   sink.gauge({"tarry_relay_stalled_seconds",
               "How long something has kept the member from its work; 0: nothing does."},
              static_cast<std::uint64_t>(stalled_for.count()));

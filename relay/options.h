@@ -24,8 +24,8 @@ struct RelayOptions {
   std::size_t standby = 0;  // Warm copies of each partition.
   std::string deliver_to;   // Empty: none.
   bool same_partition = false;
-  std::string instance;  // Empty: the one in the data directory.
-  std::size_t memory = std::size_t{1} << 30;
+  std::string instance;                         // Empty: the one in the data directory.
+  std::size_t memory = std::size_t{256} << 20;  // Of the store of pending records.
   std::vector<std::string> properties;
 };
 

@@ -77,7 +77,40 @@ struct Partition::Planning {
   }
 };
 
-Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& value) {
+Offset Partition::rows_from(WallTime now, Offset rows_end, std::optional<Offset> committed) {
+  RowsPlace place = pending_.place();
+  const bool is_old =
+      place.complete_at + longest_unread < now || place.complete_at > now + longest_unread;
+  const bool is_other = place.next > rows_end || (committed && *committed < place.source);
+  if (place.next > 0 && !is_old && !is_other) return place.next;
+  forget();
+  // A row that can be read now was not compacted away before.
+  place = {.next = 0, .source = -1, .complete_at = now};
+  pending_.commit(place);
+  return 0;
+}
+
+void Partition::forget() {
+  pending_.clear();
+  loaded_ = 0;
+}
+
+void Partition::loaded(Offset end, WallTime now) {
+  RowsPlace place = pending_.place();
+  place.next = std::max({place.next, loaded_, end});
+  if (end >= place.next) place.complete_at = now;
+  pending_.commit(place);
+}
+
+void Partition::note_complete(WallTime now) {
+  RowsPlace place = pending_.place();
+  place.complete_at = now;
+  pending_.commit(place);
+}
+
+Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& value,
+                             Offset row_offset) {
+  loaded_ = row_offset + 1;
   const auto offset = offset_in_handle(source_, key);
   if (!offset)
     return fail(Errc::corrupt,
@@ -94,7 +127,7 @@ Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& 
                                            printable(record->target)));
   if (const auto body = delay::PendingRecordBody::parse(record->body); !body)
     return fail(body.error().code, fmt::format("{}: {}", printable(key), body.error().message));
-  pending_.put(*offset, std::move(*record));
+  pending_.put(*offset, *record);
   return {};
 }
 
@@ -107,12 +140,8 @@ void Partition::begin(Offset next, WallTime now) {
   }
   // Kafka refuses such a record after a take-over too.
   std::erase_if(refused_, [&](const auto& each) {
-    return each.first < next && pending_.find(each.first) == nullptr;
+    return each.first < next && !pending_.contains(each.first);
   });
-}
-
-void Partition::forget() {
-  pending_.clear();
 }
 
 void Partition::arrive(SourceRecord record) {
@@ -122,8 +151,8 @@ void Partition::arrive(SourceRecord record) {
 }
 
 std::optional<WallTime> Partition::next_due() const {
-  if (pending_.by_due().empty()) return std::nullopt;
-  return pending_.by_due().begin()->first;
+  if (!pending_.first()) return std::nullopt;
+  return pending_.first()->first;
 }
 
 void Partition::refuse(Offset offset, std::string reason) {
@@ -257,7 +286,7 @@ std::optional<Offset> Partition::offset_named(const std::string& name,
   const auto changed = planning.work.changes.find(*offset);
   const bool is_pending = changed != planning.work.changes.end()
                               ? changed->second.record.has_value()
-                              : pending_.find(*offset) != nullptr;
+                              : pending_.contains(*offset);
   return is_pending ? offset : std::nullopt;
 }
 
@@ -373,10 +402,20 @@ WallTime Partition::last_due(const Planning& planning, const Limits& limits) con
 
 void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {
   std::vector<std::pair<WallTime, Offset>> due;
-  for (const auto& place : pending_.by_due()) {
-    if (place.first > last || due.size() >= limits.deliveries) break;
-    if (!planning.work.changes.contains(place.second)) due.push_back(place);
+  // Those that are pending already, as they are walked through.
+  std::vector<Pending> records;
+  std::size_t bytes = planning.work.bytes;
+  if (pending_.first() && pending_.first()->first <= last) {
+    for (auto at = pending_.walk(*pending_.first()); at.valid(); at.next()) {
+      const auto place = at.place();
+      if (place.first > last || due.size() >= limits.deliveries || bytes >= 2 * limits.bytes) break;
+      if (planning.work.changes.contains(place.second)) continue;
+      due.push_back(place);
+      records.push_back(at.record());
+      bytes += records.back().bytes();
+    }
   }
+  const std::vector<std::pair<WallTime, Offset>> pending = due;
   for (const auto& [offset, change] : planning.work.changes)
     if (change.record && change.record->due <= last) due.emplace_back(change.record->due, offset);
   std::ranges::sort(due);
@@ -389,7 +428,8 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
       const Pending record = *changed->second.record;
       deliver(offset, record, planning);
     } else {
-      deliver(offset, *pending_.find(offset), planning);
+      const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
+      deliver(offset, records[static_cast<std::size_t>(at - pending.begin())], planning);
     }
   }
 }
@@ -452,7 +492,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
 void Partition::add_rows(Work& work) const {
   for (auto change = work.changes.begin(); change != work.changes.end();) {
     const auto& [offset, now] = *change;
-    if (!now.record && pending_.find(offset) == nullptr) {
+    if (!now.record && !pending_.contains(offset)) {
       change = work.changes.erase(change);
       continue;
     }
@@ -471,7 +511,7 @@ void Partition::add_rows(Work& work) const {
   }
 }
 
-void Partition::apply(Work&& work) {
+void Partition::apply(Work&& work, Offset rows_end) {
   for (std::size_t i = 0; i < work.taken; ++i) {
     refused_.erase(arrived_.front().offset);
     arrived_bytes_ -= arrived_.front().body.size();
@@ -487,8 +527,11 @@ void Partition::apply(Work&& work) {
   for (auto& [offset, change] : work.changes) {
     if (!change.record) continue;
     delivered_.forget(change.record->id);
-    pending_.put(offset, std::move(*change.record));
+    pending_.put(offset, *change.record);
   }
+  pending_.commit({.next = std::max(pending_.place().next, rows_end),
+                   .source = next_,
+                   .complete_at = work.now});
 }
 
 }  // namespace tarry::relay

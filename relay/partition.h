@@ -25,7 +25,7 @@
 //
 // Invariants
 //   - Nothing changes but in apply(), which is called when the transaction is known to be
-//     committed.
+//     committed; and so it is with the rows in the store.
 //   - Records are taken in the order of the source, each once.
 //   - Records leave in the order of (due, place in the source).  While records stay behind for the
 //     next Work, only what was due before their timestamps is delivered: a cancellation among them
@@ -34,6 +34,7 @@
 //   - Orders come after what has arrived and before what is due.  Those for which the bound of a
 //     transaction has no room are left for the next Work.
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <limits>
@@ -57,6 +58,10 @@
 namespace tarry::relay {
 
 inline constexpr std::string_view state_mark = "-pending-";
+
+// A store that has not followed its state topic for longer may lack a tombstone that is gone: Kafka
+// keeps one for delete.retention.ms, an hour at least (kafka_topics.h).
+inline constexpr std::chrono::minutes longest_unread{45};
 
 // The operator's settings for all sources.
 struct Rules {
@@ -119,13 +124,20 @@ struct Work {
 
 class Partition {
  public:
-  Partition(Source source, const Rules& rules) : source_(std::move(source)), rules_(rules) {}
+  Partition(const Source& source, const Rules& rules, storage::SortedRows& store)
+      : source_(source), rules_(rules), pending_(store, source) {}
 
+  // Where the rows have to be read from that the store does not have.  It is emptied when it may
+  // hold what is gone: after longest_unread, or when the topic is not the one that was read.
+  // `committed`: the source's offset, if it is known.
+  Offset rows_from(WallTime now, Offset rows_end, std::optional<Offset> committed = {});
   // A row of the state topic, in its order.  An error names the row, which is left out.
-  Result<> load_row(std::string_view key, const std::optional<Buffer>& value);
+  Result<> load_row(std::string_view key, const std::optional<Buffer>& value, Offset offset);
+  // Nothing before `end` is missing; -1: nothing is known.  What was loaded goes to the store.
+  void loaded(Offset end, WallTime now);
   // All rows are loaded, and `next` is committed.
   void begin(Offset next, WallTime now);
-  // The rows are to be loaded anew; what has arrived stays.
+  // The rows are to be loaded anew, from the first on; what has arrived stays.
   void forget();
 
   void arrive(SourceRecord record);
@@ -133,7 +145,10 @@ class Partition {
   // Orders are given only where `may_deliver`.
   Work plan(WallTime now, bool may_deliver, const Limits& limits,
             std::span<const Order* const> orders = {}) const;
-  void apply(Work&& work);
+  // The rows of the work are in the state topic, and it ends at `rows_end`; -1: this is not known.
+  void apply(Work&& work, Offset rows_end = -1);
+  // The store has all of the state topic at this moment.
+  void note_complete(WallTime now);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.
   void refuse(Offset offset, std::string reason);
   // Nor does NAME.invalid take it: the next plan sends only the error there.
@@ -178,6 +193,7 @@ class Partition {
   std::deque<SourceRecord> arrived_;
   std::size_t arrived_bytes_ = 0;
   Offset next_ = -1;
+  Offset loaded_ = 0;         // Behind the last row that was loaded.
   WallTime running_since_{};  // For missed runs of recurring records.
   std::map<Offset, Refusal> refused_;
   Remembered delivered_;

@@ -1,10 +1,15 @@
 #include "relay/pending.h"
 
+#include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include <fmt/format.h>
 
 namespace tarry::relay {
+
+using storage::behind_all_of;
+
 namespace {
 
 constexpr std::uint8_t row_version = 1;
@@ -32,6 +37,39 @@ auto minute_of(WallTime due) {
 
 std::string handle_front(const Source& source) {
   return fmt::format("@{}-{}-", source.topic, source.partition);
+}
+
+constexpr std::size_t number_bytes = 8;
+
+std::string number_key(std::int64_t number) {
+  Buffer bytes;
+  append_be(bytes, static_cast<std::uint64_t>(number) ^ (std::uint64_t{1} << 63));
+  return std::string(as_text(bytes));
+}
+
+std::string place_key(const PendingRecords::Place& place) {
+  return number_key(to_ms(place.first)) + number_key(place.second);
+}
+
+std::int64_t number_at(std::string_view bytes, std::size_t index) {
+  if (bytes.size() < (index + 1) * number_bytes)
+    throw storage::RowsFailed("the store of pending records has a row that makes no sense");
+  const auto number = load_be<std::uint64_t>(as_bytes(bytes).data() + index * number_bytes);
+  return static_cast<std::int64_t>(number ^ (std::uint64_t{1} << 63));
+}
+
+std::string source_key(const Source& source) {
+  Buffer bytes;
+  append_bytes(bytes, as_bytes(source.topic));
+  bytes.push_back(0);
+  append_be(bytes, source.partition);
+  return std::string(as_text(bytes));
+}
+
+Pending stored_row(std::string_view row) {
+  auto record = decode_row(as_bytes(row));
+  if (!record) throw storage::RowsFailed("the store of pending records: " + record.error().message);
+  return std::move(*record);
 }
 
 }  // namespace
@@ -80,47 +118,162 @@ Result<Pending> decode_row(Bytes bytes) {
   return record;
 }
 
-void PendingRecords::put(Offset offset, Pending record) {
+// --- In the store.
+
+PendingRecords::PendingRecords(storage::SortedRows& store, const Source& source)
+    : store_(store), source_(source_key(source)) {
+  const auto place = store_.get(key('p'));
+  if (!place || place->size() != 4 * number_bytes) return;
+  place_ = {number_at(*place, 0), number_at(*place, 1), from_ms(number_at(*place, 2))};
+  bytes_ = static_cast<std::size_t>(number_at(*place, 3));
+  const std::string minutes = key('m');
+  for (auto at = store_.walk(minutes, behind_all_of(minutes)); at->valid(); at->next()) {
+    const auto count = static_cast<std::size_t>(number_at(at->value(), 0));
+    const std::chrono::minutes minute(number_at(at->key().substr(minutes.size()), 0));
+    by_minute_[ByMinute::key_type(minute)] = count;
+    size_ += count;
+  }
+  find_first({WallTime::min(), std::numeric_limits<Offset>::min()});
+}
+
+std::string PendingRecords::key(char kind, std::string_view rest) const {
+  std::string key;
+  key.reserve(1 + source_.size() + rest.size());
+  key += kind;
+  key += source_;
+  key += rest;
+  return key;
+}
+
+std::optional<std::string> PendingRecords::get(const std::string& key) const {
+  const auto changed = changes_.rows.find(key);
+  return changed == changes_.rows.end() ? store_.get(key) : changed->second;
+}
+
+std::optional<WallTime> PendingRecords::due_of(Offset offset) const {
+  const auto known = get(key('r', number_key(offset)));
+  if (!known) return std::nullopt;
+  return from_ms(number_at(*known, 0));
+}
+
+void PendingRecords::count(WallTime due, int by) {
+  const auto minute = by_minute_.try_emplace(minute_of(due), 0).first;
+  minute->second += static_cast<std::size_t>(by);
+  size_ += static_cast<std::size_t>(by);
+  changed_minutes_.insert(minute->first);
+  if (minute->second == 0) by_minute_.erase(minute);
+}
+
+void PendingRecords::put(Offset offset, const Pending& record) {
   erase(offset);
   if (!record.id.empty()) {
-    if (const auto known = by_id_.find(record.id); known != by_id_.end()) erase(known->second);
-    by_id_[record.id] = offset;
+    if (const auto known = find_id(record.id)) erase(*known);
+    changes_.rows[key('i', record.id)] = number_key(offset);
   }
-  bytes_ += record.bytes();
-  by_due_.emplace(record.due, offset);
-  ++by_minute_[minute_of(record.due)];
-  records_.emplace(offset, std::move(record));
+  const Buffer row = encode_row(record);
+  changes_.rows[key('d', place_key({record.due, offset}))] = std::string(as_text(row));
+  changes_.rows[key('r', number_key(offset))] = number_key(to_ms(record.due)) + record.id;
+  count(record.due, 1);
+  bytes_ += row.size();
+  const Place place(record.due, offset);
+  if (!first_ || place < *first_) {
+    first_ = place;
+    is_first_gone_ = false;
+  }
 }
 
 void PendingRecords::erase(Offset offset) {
-  const auto found = records_.find(offset);
-  if (found == records_.end()) return;
-  const Pending& record = found->second;
-  bytes_ -= record.bytes();
-  by_due_.erase({record.due, offset});
-  const auto minute = by_minute_.find(minute_of(record.due));
-  if (--minute->second == 0) by_minute_.erase(minute);
-  if (!record.id.empty()) by_id_.erase(record.id);
-  records_.erase(found);
+  const std::string by_offset = key('r', number_key(offset));
+  const auto known = get(by_offset);
+  if (!known) return;
+  const Place place(from_ms(number_at(*known, 0)), offset);
+  const std::string by_due = key('d', place_key(place));
+  if (const auto row = get(by_due)) bytes_ -= std::min(bytes_, row->size());
+  changes_.rows[by_due] = std::nullopt;
+  changes_.rows[by_offset] = std::nullopt;
+  if (known->size() > number_bytes)
+    changes_.rows[key('i', std::string_view(*known).substr(number_bytes))] = std::nullopt;
+  count(place.first, -1);
+  if (first_ == place) is_first_gone_ = true;
 }
 
 void PendingRecords::clear() {
-  records_.clear();
-  by_due_.clear();
+  changes_ = {};
+  for (const char kind : {'d', 'r', 'i', 'm'})
+    changes_.removed_ranges.emplace_back(key(kind), behind_all_of(key(kind)));
+  changes_.rows[key('p')] = std::nullopt;
+  store_.write(changes_);
+  changes_ = {};
+  changed_minutes_.clear();
+  place_ = {};
+  first_.reset();
+  is_first_gone_ = false;
   by_minute_.clear();
-  by_id_.clear();
-  bytes_ = 0;
+  size_ = bytes_ = 0;
 }
 
-const Pending* PendingRecords::find(Offset offset) const {
-  const auto found = records_.find(offset);
-  return found == records_.end() ? nullptr : &found->second;
+void PendingRecords::commit(const RowsPlace& place) {
+  for (const auto& minute : changed_minutes_) {
+    auto& row = changes_.rows[key('m', number_key(minute.time_since_epoch().count()))];
+    if (const auto count = by_minute_.find(minute); count != by_minute_.end())
+      row = number_key(static_cast<std::int64_t>(count->second));
+  }
+  changes_.rows[key('p')] = number_key(place.next) + number_key(place.source) +
+                            number_key(to_ms(place.complete_at)) +
+                            number_key(static_cast<std::int64_t>(bytes_));
+  store_.write(changes_);
+  changes_ = {};
+  changed_minutes_.clear();
+  place_ = place;
+  if (is_first_gone_) find_first(*first_);
+}
+
+// None is before `from`: the rows that were removed there need not be passed again.
+void PendingRecords::find_first(const Place& from) {
+  const Walk first = walk(from);
+  first_ = first.valid() ? std::optional(first.place()) : std::nullopt;
+  is_first_gone_ = false;
+}
+
+std::optional<Pending> PendingRecords::find(Offset offset) const {
+  const auto due = due_of(offset);
+  if (!due) return std::nullopt;
+  const auto row = get(key('d', place_key({*due, offset})));
+  if (!row) throw storage::RowsFailed("the store of pending records lacks a row");
+  return stored_row(*row);
 }
 
 std::optional<Offset> PendingRecords::find_id(const std::string& id) const {
-  const auto found = by_id_.find(id);
-  if (found == by_id_.end()) return std::nullopt;
-  return found->second;
+  const auto known = get(key('i', id));
+  if (!known) return std::nullopt;
+  return number_at(*known, 0);
+}
+
+PendingRecords::Walk PendingRecords::walk(const Place& from) const {
+  const std::string all = key('d');
+  return Walk(store_.walk(key('d', place_key(from)), behind_all_of(all)));
+}
+
+PendingRecords::Place PendingRecords::Walk::place() const {
+  const auto key = cursor_->key();
+  const auto numbers = key.substr(key.size() - 2 * number_bytes);
+  return {from_ms(number_at(numbers, 0)), number_at(numbers, 1)};
+}
+
+Pending PendingRecords::Walk::record() const {
+  return stored_row(cursor_->value());
+}
+
+std::vector<Source> PendingRecords::older(const storage::SortedRows& store, WallTime before) {
+  std::vector<Source> sources;
+  for (auto at = store.walk("p", "q"); at->valid(); at->next()) {
+    if (from_ms(number_at(at->value(), 2)) >= before) continue;
+    const std::string_view source = at->key().substr(1);
+    const auto topic_end = source.find('\0');
+    sources.push_back({std::string(source.substr(0, topic_end)),
+                       load_be<PartitionIndex>(as_bytes(source.substr(topic_end + 1)).data())});
+  }
+  return sources;
 }
 
 }  // namespace tarry::relay

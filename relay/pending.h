@@ -11,25 +11,43 @@
 //             target   size u16, bytes; the topic that it goes to
 //             body          delay/pending_record.h: timestamp, recurrence, key, value, headers
 //
-// PendingRecords: those of one source partition, in memory, by offset, by (due, offset) and by id.
-// No two have the same id.  How many are due in each minute is kept, so that nobody has to look at
-// all of them to count them.
+// PendingRecords: those of one source partition, as rows of a store (storage/sorted_rows.h) that
+// may lag behind Kafka and is never ahead of it.
+//
+//   d SOURCE due offset   the row, as in the state topic
+//   r SOURCE offset       due, id
+//   i SOURCE id           offset
+//   m SOURCE minute       how many are due in it
+//   p SOURCE              the place: how far the state topic is in here, and when it was known to
+//   be
+//                         all of it
+//
+// SOURCE is the topic, a zero byte and the partition; numbers are big-endian, with the sign bit
+// turned, so that their order as bytes is their order.
+//
+// Invariants
+//   - No two have the same id.
+//   - What is changed is found at once, walked through and on the disk after commit(), with the
+//     place, whole or not at all.
+//   - Memory has the minutes, and nothing for each record.
 
 #include <chrono>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "relay/cluster.h"
+#include "storage/sorted_rows.h"
 
 namespace tarry::relay {
 
@@ -41,10 +59,10 @@ struct Pending {
   std::string target;
   Buffer body;
 
-  // Its memory, with its places in the maps.
+  // Of its row, about.
   std::size_t bytes() const {
-    constexpr std::size_t places = 410;
-    return places + 2 * id.size() + target.size() + body.size();
+    constexpr std::size_t fixed = 22;
+    return fixed + id.size() + target.size() + body.size();
   }
 };
 
@@ -56,27 +74,74 @@ Buffer encode_row(const Pending& record);
 // Errc::corrupt or unsupported for other bytes.
 Result<Pending> decode_row(Bytes bytes);
 
+// How far the rows of a state partition are in a store.
+struct RowsPlace {
+  Offset next = 0;         // All before it are.
+  Offset source = -1;      // The source was taken in to here, at least.
+  WallTime complete_at{};  // When they were known to be all.
+};
+
 class PendingRecords {
  public:
-  using ByDue = std::set<std::pair<WallTime, Offset>>;
+  // In their order.
+  using Place = std::pair<WallTime, Offset>;
   using ByMinute = std::map<std::chrono::sys_time<std::chrono::minutes>, std::size_t>;
 
-  void put(Offset offset, Pending record);
-  void erase(Offset offset);
-  void clear();
+  class Walk {
+   public:
+    bool valid() const { return cursor_->valid(); }
+    Place place() const;
+    Pending record() const;
+    void next() { cursor_->next(); }
 
-  const Pending* find(Offset offset) const;
+   private:
+    friend class PendingRecords;
+    explicit Walk(std::unique_ptr<storage::SortedRows::Cursor> cursor)
+        : cursor_(std::move(cursor)) {}
+
+    std::unique_ptr<storage::SortedRows::Cursor> cursor_;
+  };
+
+  // With what the store has of the source.
+  PendingRecords(storage::SortedRows& store, const Source& source);
+
+  void put(Offset offset, const Pending& record);
+  void erase(Offset offset);
+  // All of them, and the place.
+  void clear();
+  void commit(const RowsPlace& place);
+
+  bool contains(Offset offset) const { return due_of(offset).has_value(); }
+  std::optional<Pending> find(Offset offset) const;
   std::optional<Offset> find_id(const std::string& id) const;
-  const ByDue& by_due() const { return by_due_; }
+  // From `from` on.  It ends before the next change.
+  Walk walk(const Place& from) const;
+  // The first one's.
+  const std::optional<Place>& first() const { return first_; }
   const ByMinute& by_minute() const { return by_minute_; }
-  std::size_t size() const { return records_.size(); }
-  std::size_t bytes() const { return bytes_; }
+  std::size_t size() const { return size_; }
+  std::size_t bytes() const { return bytes_; }  // Of their rows.
+  const RowsPlace& place() const { return place_; }
+
+  // The sources in a store that were known to be complete before `before`.
+  static std::vector<Source> older(const storage::SortedRows& store, WallTime before);
 
  private:
-  std::unordered_map<Offset, Pending> records_;
-  ByDue by_due_;
+  std::string key(char kind, std::string_view rest = {}) const;
+  std::optional<std::string> get(const std::string& key) const;
+  std::optional<WallTime> due_of(Offset offset) const;
+  void count(WallTime due, int by);
+  void find_first(const Place& from);
+
+  storage::SortedRows& store_;
+  const std::string source_;
+  storage::SortedRows::Changes changes_;  // Not committed.
+  std::set<ByMinute::key_type> changed_minutes_;
+  RowsPlace place_;
+  std::optional<Place> first_;
+  bool is_first_gone_ = false;
   ByMinute by_minute_;  // Those with a record.
-  std::unordered_map<std::string, Offset> by_id_;
+  std::size_t size_ = 0;
   std::size_t bytes_ = 0;
 };
 

@@ -19,12 +19,13 @@ using namespace std::chrono_literals;
 
 // A stop is noticed after this time at most.
 constexpr auto longest_wait = 100ms;
+// Of the rows in the store (pending.h).
+constexpr std::string_view rows_format = "tarry-relay-pending-1";
 
 MemberOptions member_options(const RelayOptions& options) {
   MemberOptions member;
   member.rules = {options.group, options.deliver_to, options.same_partition};
   member.delivery = options.delivery;
-  member.limits.pending_bytes = options.memory;
   return member;
 }
 
@@ -107,7 +108,13 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   relay->has_sources_ = !sources->empty();
   if (sources->empty())
     log_warn("relay", "no topic matches --source {} yet; the relay waits for one", options.source);
-  relay->member_ = std::make_unique<Member>(*relay->cluster_, clock, member);
+  // What it has is the group's in this cluster.
+  auto store = storage::DiskRows::open(
+      relay->data_.path() + "/pending",
+      fmt::format("{} {} {}", rows_format, facts.cluster_id, options.group), options.memory);
+  if (!store) return std::unexpected(store.error());
+  relay->store_ = std::move(*store);
+  relay->member_ = std::make_unique<Member>(*relay->cluster_, clock, *relay->store_, member);
   auto directory = KafkaDirectory::open(
       {options.brokers, options.source, options.group, kafka.client_id, options.properties});
   if (!directory) return std::unexpected(directory.error());
@@ -119,17 +126,23 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   return relay;
 }
 
-void Relay::run(const std::function<bool()>& is_over, const std::function<void()>& ready) {
+Result<> Relay::run(const std::function<bool()>& is_over, const std::function<void()>& ready) {
   bool was_ready = false;
-  while (!is_over()) {
-    member_->step(longest_wait);
-    if (was_ready || (has_sources_ && !member_->is_ready())) continue;
-    was_ready = true;
-    ready();
+  Result<> done;
+  try {
+    while (!is_over()) {
+      member_->step(longest_wait);
+      if (was_ready || (has_sources_ && !member_->is_ready())) continue;
+      was_ready = true;
+      ready();
+    }
+  } catch (const storage::RowsFailed& failed) {
+    done = fail(Errc::io, failed.what());
   }
   member_->refuse_orders("the member stops");
   admin_->stop();
   cluster_->leave();
+  return done;
 }
 
 }  // namespace tarry::relay

@@ -17,6 +17,7 @@
 #include "relay/kafka_directory.h"
 #include "relay/member.h"
 #include "relay/options.h"
+#include "storage/sorted_rows.h"
 
 namespace tarry::relay {
 
@@ -28,8 +29,8 @@ class Relay {
                                              Random& random);
 
   // `ready` is called once: when the first assignment is complete, or at once if there is no source
-  // topic.
-  void run(const std::function<bool()>& is_over, const std::function<void()>& ready);
+  // topic.  The error: this member cannot go on, and others take over.
+  Result<> run(const std::function<bool()>& is_over, const std::function<void()>& ready);
 
   const std::string& admin() const { return admin_->address(); }
   const std::string& data() const { return data_.path(); }
@@ -41,6 +42,7 @@ class Relay {
   const RelayOptions options_;
   DataDirectory data_;
   std::unique_ptr<KafkaCluster> cluster_;
+  std::unique_ptr<storage::DiskRows> store_;
   std::unique_ptr<Member> member_;
   std::unique_ptr<KafkaDirectory> directory_;
   std::unique_ptr<AdminServer> admin_;  // Uses the others, so it goes first.

@@ -33,7 +33,7 @@ struct RelayCommand {
   relay::RelayOptions relay;
   std::string admin = "127.0.0.1:8081";
   std::string delivery = "exactly-once";
-  std::string memory = "1GiB";
+  std::string memory = "256MiB";
 };
 
 std::optional<std::size_t> bytes_in(std::string_view text) {
@@ -83,11 +83,12 @@ int run(const RelayCommand& command) {
   server::SystemRandom random;
   auto member = relay::Relay::open(options, TARRY_VERSION, clock, random);
   if (!member) return failure(member.error().message);
-  (*member)->run(was_interrupted, [&] {
+  const auto ended = (*member)->run(was_interrupted, [&] {
     fmt::print("relay ready brokers={} admin={} data={} group={} pid={}\n", options.brokers,
                (*member)->admin(), (*member)->data(), options.group, ::getpid());
     std::fflush(stdout);
   });
+  if (!ended) return failure(ended.error().message);
   log_info("relay", "stopped in order");
   return done;
 }
@@ -127,7 +128,8 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "The name of this member in /status and logs (default: made once, and kept in the data "
       "directory)");
   add("--memory", command->memory, "SIZE",
-      "The most memory for pending records; above it no more are taken in (default 1GiB)");
+      "The memory of the store of pending records, for its cache and what is not on the disk yet "
+      "(default 256MiB)");
   add("--admin", command->admin, "HOST:PORT",
       "The address of this member's admin over HTTP, port 0: a free port (default 127.0.0.1:8081)");
   add("--advertise", command->relay.advertise, "HOST:PORT",

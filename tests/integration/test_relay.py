@@ -1,5 +1,7 @@
 """tarry relay as far as it goes without a Kafka; tests/relay/with_kafka.py has the rest."""
 
+import pathlib
+
 from harness import case, run
 from test_cli import one_line
 
@@ -19,3 +21,9 @@ def _(ctx):
     # This broker has no transactions.
     one_line(relay("-b", broker.brokers), 1, "transactions are not supported")
     assert (ctx.directory / "relay/instance").read_text().startswith("m")
+
+
+@case("the checker of the soak on a real Kafka finds records that are lost, early, delivered twice or out of order")
+def _(ctx):
+    soak = pathlib.Path(__file__).parents[1] / "relay/with_kafka.py"
+    assert "each kind" in run("/usr/bin/python3", str(soak), "--check-checker").stdout

@@ -22,6 +22,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "tests/relay/kafka_model.h"
+#include "tests/relay/memory_rows.h"
 
 namespace tarry::relay {
 namespace {
@@ -170,7 +171,8 @@ class OneAdmin {
   Rules rules{"g", "*", false};
   ModelCluster cluster{kafka, 1, rules, [] {}, [](int) { return false; }};
   MachineClock clock;
-  Member member{cluster, clock, {.rules = rules}};
+  MemoryRows store;
+  Member member{cluster, clock, store, {.rules = rules}};
   CountingDirectory directory;
   CountingRandom random;
   std::unique_ptr<AdminServer> admin;

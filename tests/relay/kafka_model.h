@@ -274,8 +274,9 @@ class ModelCluster : public Cluster {
     if (kafka_.controls.no_wait_for_state) return kafka_.stable_end(state_log(source));
     return kafka_.end_of(state_log(source));
   }
-  Result<> start_rows(const Source& source) override {
-    rows_[source] = 0;
+  Result<> start_rows(const Source& source, Offset from) override {
+    rows_[source] = from;
+    rows_from[source] = from;
     return {};
   }
   void stop_rows(const Source& source) override { rows_.erase(source); }
@@ -302,6 +303,7 @@ class ModelCluster : public Cluster {
         done.placed.push_back({{record.source, record.offset}, kafka_.end_of(log)});
       const bool is_apart =
           kafka_.controls.tombstones_apart && record.kind == Outgoing::Kind::row && !record.value;
+      if (record.kind == Outgoing::Kind::row) done.rows_end[record.source] = kafka_.end_of(log) + 1;
       kafka_.append(log, record, is_apart ? -1 : id, polled_at_);
     }
     interruption_();
@@ -341,6 +343,8 @@ class ModelCluster : public Cluster {
     }
     return {};
   }
+
+  std::map<Source, Offset> rows_from;  // Where the rows were begun last.
 
  private:
   static Transacted lost(Outcome outcome, std::string why) {
@@ -394,7 +398,8 @@ class ModelCluster : public Cluster {
         const bool is_ours = positions_.contains(source);
         if (kafka_.is_committed(*entry) && (is_ours || !kafka_.controls.standby_without_tail)) {
           const auto& key = *entry->record.key;
-          polled.rows.push_back({source, std::string(key.begin(), key.end()), entry->record.value});
+          polled.rows.push_back(
+              {source, std::string(key.begin(), key.end()), entry->record.value, entry->offset});
         }
       }
       position = std::max(position, end);

@@ -13,6 +13,7 @@
 #include "records/batch_builder.h"
 #include "relay/member.h"
 #include "tests/relay/kafka_model.h"
+#include "tests/relay/memory_rows.h"
 
 namespace tarry::relay {
 namespace {
@@ -22,9 +23,9 @@ using std::chrono::milliseconds;
 // A Kafka that refuses what the test says.
 class RefusingCluster final : public ModelCluster {
  public:
-  RefusingCluster(KafkaModel& kafka, const Rules& rules)
+  RefusingCluster(KafkaModel& kafka, const Rules& rules, int incarnation)
       : ModelCluster(
-            kafka, 1, rules, [] {}, [](int) { return false; }) {}
+            kafka, incarnation, rules, [] {}, [](int) { return false; }) {}
 
   Result<> prepare(std::span<const Source> sources) override {
     for (const auto& source : sources)
@@ -98,17 +99,26 @@ class RefusingCluster final : public ModelCluster {
 
 class OneMember {
  public:
+  // One of several incarnations has a Kafka and a store that outlive it.
   explicit OneMember(std::vector<Source> sources = {{"o.delayed", 0}},
-                     std::size_t with_memory = Limits{}.pending_bytes)
-      : memory(with_memory) {
+                     std::size_t with_memory = Limits{}.pending_bytes,
+                     KafkaModel* with_kafka = nullptr, MemoryRows* with_store = nullptr,
+                     int with_incarnation = 1)
+      : memory(with_memory),
+        incarnation(with_incarnation),
+        kafka(with_kafka != nullptr ? *with_kafka : own_kafka),
+        store(with_store != nullptr ? *with_store : own_store) {
     set_log_level(LogLevel::off);
     for (const auto& source : sources) kafka.targets[source] = -1;
     kafka.rebalance();
   }
   ~OneMember() { set_log_level(LogLevel::info); }
 
-  void send(const Source& source, const std::string& value,
-            const std::vector<std::pair<std::string, std::string>>& headers = {}) {
+  using HeaderTexts = std::vector<std::pair<std::string, std::string>>;
+  void send(const Source& source, const std::string& value, const HeaderTexts& headers = {}) {
+    kafka.append({source.topic, source.partition}, record(value, headers), -1);
+  }
+  Outgoing record(const std::string& value, const HeaderTexts& headers) const {
     Outgoing record;
     record.value.emplace();
     records::append_key_value(*record.value, as_bytes("k"), as_bytes(value));
@@ -116,7 +126,7 @@ class OneMember {
     for (const auto& [name, text] : headers)
       records::append_header(*record.value, name, as_bytes(text));
     record.timestamp = kafka.now;
-    kafka.append({source.topic, source.partition}, std::move(record), -1);
+    return record;
   }
   void step() {
     member.step(milliseconds{0});
@@ -170,11 +180,15 @@ class OneMember {
   };
 
   const std::size_t memory;
-  KafkaModel kafka{{}};
+  const int incarnation;
+  KafkaModel own_kafka{{}};
+  MemoryRows own_store;
+  KafkaModel& kafka;
+  MemoryRows& store;
   SteppedClock clock{kafka};
   Rules rules{"g", "*", false};
-  RefusingCluster cluster{kafka, rules};
-  Member member{cluster, clock, [this] {
+  RefusingCluster cluster{kafka, rules, incarnation};
+  Member member{cluster, clock, store, [this] {
                   MemberOptions options;
                   options.rules = rules;
                   options.limits.pending_bytes = memory;
@@ -327,8 +341,8 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
   one.steps(10);
   for (int i = 0; i < 8; ++i) {
-    one.send({"o.delayed", 0}, std::string(3u << 20, 'x'));
-    one.send({"o.delayed", 0}, std::string(3u << 20, 'x'));
+    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
+    one.send({"o.delayed", 0}, std::string(9u << 20, 'x'));
     if (i == 3) one.send({"o.delayed", 1}, "small", {{"x-deliver-to", "other"}});
     one.step();
   }
@@ -338,7 +352,7 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
 TEST_CASE("a transaction is bounded in bytes, however many partitions have large records") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
   one.steps(10);
-  for (PartitionIndex i = 0; i < 3; ++i) one.send({"o.delayed", i}, std::string(3u << 20, 'x'));
+  for (PartitionIndex i = 0; i < 3; ++i) one.send({"o.delayed", i}, std::string(9u << 20, 'x'));
   one.steps(10);
   CHECK(one.cluster.largest_bytes < (10u << 20));
   CHECK(one.in("o").size() > (27u << 20));
@@ -432,16 +446,17 @@ TEST_CASE("pending records are counted by the minute, from and to any moment") {
   CHECK(one.member.count(some, minutes(1)).total == 7);
 }
 
-TEST_CASE("an unknown id is an error while memory is full and the source is not read") {
-  OneMember one({{"o.delayed", 0}}, 100);
+TEST_CASE("an unknown id is an error while the disk is full and the source is not read") {
+  OneMember one;
   const Source source{"o.delayed", 0};
   one.steps(10);
   one.send(source, "a", {{"x-delay", "1h"}, {"x-schedule-id", "ia"}});
   one.steps(10);
+  one.store.is_full = true;
   one.send(source, "b", {{"x-delay", "1h"}, {"x-schedule-id", "ib"}});
   one.steps(10);
   REQUIRE(one.member.status().is_full);
-  CHECK(one.order(source, {Order::Kind::cancel, "ib"}).contains("memory is full"));
+  CHECK(one.order(source, {Order::Kind::cancel, "ib"}).contains("no room"));
   CHECK(one.order(source, {Order::Kind::cancel, "ia"}) == "done");
 }
 
@@ -554,6 +569,33 @@ TEST_CASE("while Kafka does not answer, the status says what it was asked and fo
   one.steps(20);
   CHECK(one.member.status().stalled.empty());
   CHECK(one.in("o") == "a");
+}
+
+TEST_CASE(
+    "a member that is started again reads the rows behind those in its store, and no others") {
+  KafkaModel kafka{{}};
+  kafka.targets[{"o.delayed", 0}] = -1;
+  MemoryRows store;
+  Offset first = -1;
+  for (int incarnation = 1; incarnation <= 3; ++incarnation) {
+    OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, &kafka, &store, incarnation);
+    one.steps(20);
+    const Offset from = one.cluster.rows_from.at({"o.delayed", 0});
+    if (incarnation == 1) CHECK(from == 0);
+    if (incarnation > 1) CHECK(from == first);
+    one.kafka.append({"o.delayed", 0}, one.record("a", {{"x-delay", "1h"}}), -1);
+    one.steps(20);
+    CHECK(one.member.status().pending() == static_cast<std::size_t>(incarnation));
+    first = kafka.stable_end({"g-pending-o.delayed", 0}) - 1;  // Behind it is the marker.
+    kafka.leave(incarnation);
+  }
+  // What was there an hour ago may have been cancelled, and its tombstone compacted away.
+  kafka.now += std::chrono::minutes(50);
+  kafka.logs[{"g-pending-o.delayed", 0}].clear();
+  OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, &kafka, &store, 4);
+  one.steps(20);
+  CHECK(one.cluster.rows_from.at({"o.delayed", 0}) == 0);
+  CHECK(one.member.status().pending() == 0);
 }
 
 }  // namespace tarry::relay

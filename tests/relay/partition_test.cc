@@ -1,12 +1,16 @@
 #include <doctest/doctest.h>
 
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "records/batch_builder.h"
 #include "relay/partition.h"
+#include "tests/relay/memory_rows.h"
 
 namespace tarry::relay {
 namespace {
@@ -69,7 +73,8 @@ struct OnePartition {
 
   Rules rules;
   Limits limits{};
-  Partition partition{{"orders.delayed", 3}, rules};
+  MemoryRows store;
+  Partition partition{{"orders.delayed", 3}, rules, store};
 };
 
 }  // namespace
@@ -234,7 +239,8 @@ TEST_CASE("the rows of a partition make another owner deliver what the first one
   const Work rows = first.plan(after(0), false);
   OnePartition second;
   for (const auto& row : rows.records)
-    REQUIRE(second.partition.load_row(text_in(row.key), row.value).has_value());
+    REQUIRE(second.partition.load_row(text_in(row.key), row.value, 0).has_value());
+  second.partition.loaded(4, after(0));
   second.partition.begin(3, after(0));
   first.partition.apply(first.plan(after(0), false));
   CHECK(second.commit(after(2'000)) == first.commit(after(2'000)));
@@ -244,7 +250,7 @@ TEST_CASE("the rows of a partition make another owner deliver what the first one
 TEST_CASE("a row that is damaged, or of another version or partition, is an error and left out") {
   OnePartition one;
   const auto load = [&](std::string_view key, Buffer value) {
-    return one.partition.load_row(key, std::move(value)).has_value();
+    return one.partition.load_row(key, std::move(value), 0).has_value();
   };
   Pending pending;
   CHECK_FALSE(load("@orders.delayed-3-7", {1, 2, 3}));
@@ -336,6 +342,84 @@ TEST_CASE("an order for a record that has expired is refused, however overdue th
     CHECK(answer.told.error().code == Errc::invalid);
   }
   CHECK(summary(work) == "gone:0");
+}
+
+TEST_CASE("a store that may lack a tombstone, or is of another topic, is emptied and read anew") {
+  using std::chrono::minutes;
+  MemoryRows store;
+  const Rules rules{"relay", "", false};
+  const auto filled = [&] {
+    Partition partition({"orders.delayed", 255}, rules, store);
+    partition.forget();
+    partition.begin(0, begin_time);
+    partition.arrive(source_record(7, {{"x-delay", "1h"}, {"x-schedule-id", "a"}}));
+    partition.apply(partition.plan(begin_time, true, {}), 20);
+  };
+  struct Case {
+    minutes age;
+    Offset end, committed, from;
+  };
+  for (const Case& each : {Case{minutes(40), 30, 8, 20}, Case{minutes(50), 30, 8, 0},
+                           Case{minutes(-50), 30, 8, 0},   // The clock was set back.
+                           Case{minutes(1), 20, 8, 20},    // Nothing is new.
+                           Case{minutes(1), 19, 8, 0},     // The state topic is another one.
+                           Case{minutes(1), 30, 7, 0}}) {  // The group's offset was set back.
+    filled();
+    Partition partition({"orders.delayed", 255}, rules, store);
+    CHECK(partition.pending().size() == 1);
+    CHECK(partition.pending().find_id("a") == 7);
+    CHECK(partition.rows_from(begin_time + each.age, each.end, each.committed) == each.from);
+    CHECK(partition.pending().size() == (each.from > 0 ? 1 : 0));
+    CHECK(partition.pending().find_id("a").has_value() == (each.from > 0));
+  }
+}
+
+TEST_CASE("a store of pending records knows after a crash what it knew at some commit") {
+  MemoryRows store;
+  const Source source{"orders.delayed", 3};
+  std::uint32_t random = 7;
+  const auto below = [&](std::uint32_t n) {
+    return (random = random * 1'664'525 + 1) / 65'536 % n;
+  };
+  std::map<Offset, std::map<Offset, WallTime>> known{{0, {}}};  // By the place of the commit.
+  auto pending = std::make_unique<PendingRecords>(store, source);
+  std::map<Offset, WallTime> now;
+  for (Offset at = 1; at < 2'000; ++at) {
+    for (std::uint32_t i = 0; i < below(4); ++i) {
+      const Offset offset = below(60);
+      if (below(3) == 0) {
+        pending->erase(offset);
+        now.erase(offset);
+      } else {
+        Pending record;
+        record.due = after(below(300'000));
+        pending->put(offset, record);
+        now[offset] = record.due;
+      }
+    }
+    pending->commit({.next = at, .source = at, .complete_at = after(at)});
+    known[at] = now;
+    if (below(20) == 0) {
+      store.crash([&](std::size_t n) { return below(static_cast<std::uint32_t>(n)); });
+      pending = std::make_unique<PendingRecords>(store, source);
+      now = known.at(pending->place().next);
+    }
+    // By hand, from what is known.
+    std::set<PendingRecords::Place> places;
+    PendingRecords::ByMinute minutes;
+    for (const auto& [offset, due] : now) {
+      places.emplace(due, offset);
+      ++minutes[std::chrono::floor<std::chrono::minutes>(due)];
+    }
+    std::set<PendingRecords::Place> walked;
+    for (auto walk = pending->walk({WallTime::min(), 0}); walk.valid(); walk.next())
+      walked.insert(walk.place());
+    REQUIRE(walked == places);
+    REQUIRE(pending->by_minute() == minutes);
+    REQUIRE(pending->size() == now.size());
+    REQUIRE(pending->first() == (places.empty() ? std::nullopt : std::optional(*places.begin())));
+    REQUIRE((pending->bytes() == 0) == now.empty());
+  }
 }
 
 }  // namespace tarry::relay

@@ -19,6 +19,7 @@
 #include "records/batch_builder.h"
 #include "relay/member.h"
 #include "tests/relay/kafka_model.h"
+#include "tests/relay/memory_rows.h"
 
 namespace tarry::relay {
 namespace {
@@ -89,6 +90,7 @@ class Simulation {
     bool is_cancelled = false, is_delivered_by_order = false;  // By an order that was told so.
   };
   struct Place {
+    MemoryRows store;  // Of its data directory, which outlives a member.
     std::unique_ptr<ModelCluster> cluster;
     std::unique_ptr<Member> member;
     int incarnation = 0;
@@ -110,7 +112,7 @@ class Simulation {
     options.rules = rules_;
     options.limits.arrivals = 1 + below(20);
     options.limits.deliveries = 1 + below(20);
-    place.member = std::make_unique<Member>(*place.cluster, clock_, options);
+    place.member = std::make_unique<Member>(*place.cluster, clock_, place.store, options);
   }
   void crash(std::size_t at) {
     Place& place = places_[at];
@@ -118,6 +120,8 @@ class Simulation {
     dead_.emplace_back(place.incarnation, kafka_.now + session);
     place.member.reset();
     place.cluster.reset();
+    place.store.crash([this](std::size_t n) { return below(static_cast<std::uint32_t>(n)); });
+    if (chance(10)) place.store.empty();
     place.back = kafka_.now + milliseconds(below(3'000));
   }
 

@@ -1,0 +1,175 @@
+#include "storage/sorted_rows.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/table.h>
+
+#include "base/log.h"
+#include "storage/rocks.h"
+
+namespace tarry::storage {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Below it no more rows are asked for: compaction needs room too.
+constexpr std::uintmax_t kept_free = 512u << 20;
+constexpr std::chrono::seconds ask_for_room_again{1};
+// No key of an owner begins with it.
+constexpr std::string_view version_key{"\0version", 8};
+
+rocksdb::Options rows_options(std::size_t memory) {
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  options.write_buffer_size = std::clamp<std::size_t>(memory / 8, 1u << 20, 32u << 20);
+  options.max_write_buffer_number = 2;
+  options.max_open_files = 256;
+  options.max_background_jobs = 2;
+  options.skip_stats_update_on_db_open = true;
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  options.bytes_per_sync = 1 << 20;
+  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.max_log_file_size = 1 << 20;
+  options.keep_log_file_num = 2;
+  options.level_compaction_dynamic_level_bytes = true;
+  options.compression = rocksdb::kNoCompression;
+  options.bottommost_compression = rocksdb::kLZ4Compression;
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = rocksdb::NewLRUCache(memory / 2);
+  // They grow with the number of rows, so they count as what is cached.
+  table.cache_index_and_filter_blocks = true;
+  table.pin_l0_filter_and_index_blocks_in_cache = true;
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  table.format_version = 5;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+rocksdb::Slice rows_slice(std::string_view bytes) {
+  return {bytes.data(), bytes.size()};
+}
+
+void check_rows(const rocksdb::Status& status, const std::string& directory) {
+  if (!status.ok()) throw RowsFailed(rocks_error(status, directory).message);
+}
+
+class DiskCursor final : public SortedRows::Cursor {
+ public:
+  DiskCursor(const Rocks& rocks, const std::string& from, std::string until)
+      : rocks_(rocks), until_(std::move(until)), upper_(until_) {
+    rocksdb::ReadOptions options;
+    options.iterate_upper_bound = &upper_;
+    iterator_.reset(rocks.db->NewIterator(options));
+    iterator_->Seek(from);
+    check_rows(iterator_->status(), rocks_.directory);
+  }
+
+  bool valid() const override { return iterator_->Valid(); }
+  std::string_view key() const override { return iterator_->key().ToStringView(); }
+  std::string_view value() const override { return iterator_->value().ToStringView(); }
+  void next() override {
+    iterator_->Next();
+    check_rows(iterator_->status(), rocks_.directory);
+  }
+
+ private:
+  const Rocks& rocks_;
+  const std::string until_;
+  const rocksdb::Slice upper_;
+  std::unique_ptr<rocksdb::Iterator> iterator_;
+};
+
+rocksdb::Status open_rocks(Rocks& rocks, std::size_t memory) {
+  rocksdb::DB* db = nullptr;
+  const auto status = rocksdb::DB::Open(rows_options(memory), rocks.directory, &db);
+  rocks.db.reset(db);
+  return status;
+}
+
+}  // namespace
+
+std::string behind_all_of(std::string prefix) {
+  while (prefix.back() == '\xff') prefix.pop_back();
+  prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
+  return prefix;
+}
+
+DiskRows::DiskRows(std::unique_ptr<Rocks> rocks) : rocks_(std::move(rocks)) {}
+DiskRows::~DiskRows() = default;
+
+Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
+                                                 const std::string& version, std::size_t memory) {
+  for (const bool is_first : {true, false}) {
+    auto rocks = std::make_unique<Rocks>();
+    rocks->directory = directory;
+    const auto opened = open_rocks(*rocks, memory);
+    std::string why = opened.ok() ? "" : opened.ToString();
+    if (opened.ok()) {
+      std::string found;
+      const auto got = rocks->db->Get({}, rows_slice(version_key), &found);
+      if (got.ok() && found == version)
+        return std::unique_ptr<DiskRows>(new DiskRows(std::move(rocks)));
+      if (got.IsNotFound()) {
+        rocksdb::WriteBatch batch;
+        batch.Put(rows_slice(version_key), version);
+        if (const auto written = rocks->write(batch); !written)
+          return std::unexpected(written.error());
+        return std::unique_ptr<DiskRows>(new DiskRows(std::move(rocks)));
+      }
+      why = got.ok() ? "another version made it" : got.ToString();
+    }
+    const auto error = rocks_error(opened, directory);
+    if (!is_first || (!opened.ok() && (error.code == Errc::in_use || error.code == Errc::no_space)))
+      return fail(error.code, error.message);
+    log_warn("storage", "{} is emptied: {}", directory, why);
+    rocks.reset();
+    std::error_code failed;
+    fs::remove_all(directory, failed);
+    if (failed) return fail(Errc::io, fmt::format("{}: {}", directory, failed.message()));
+  }
+  return fail(Errc::io, directory);
+}
+
+std::optional<std::string> DiskRows::get(const std::string& key) const {
+  std::string value;
+  const auto got = rocks_->db->Get({}, key, &value);
+  if (got.IsNotFound()) return std::nullopt;
+  check_rows(got, rocks_->directory);
+  return value;
+}
+
+std::unique_ptr<SortedRows::Cursor> DiskRows::walk(const std::string& from,
+                                                   const std::string& until) const {
+  return std::make_unique<DiskCursor>(*rocks_, from, until);
+}
+
+void DiskRows::write(const Changes& changes) {
+  rocksdb::WriteBatch batch;
+  for (const auto& [from, until] : changes.removed_ranges) batch.DeleteRange(from, until);
+  for (const auto& [key, value] : changes.rows) {
+    if (value) {
+      batch.Put(key, *value);
+    } else {
+      batch.Delete(key);
+    }
+  }
+  if (const auto written = rocks_->write(batch); !written)
+    throw RowsFailed(written.error().message);
+}
+
+bool DiskRows::has_room() const {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - room_asked_ < ask_for_room_again) return has_room_;
+  room_asked_ = now;
+  std::error_code failed;
+  const auto space = fs::space(rocks_->directory, failed);
+  has_room_ = failed || space.available >= kept_free;
+  return has_room_;
+}
+
+}  // namespace tarry::storage
