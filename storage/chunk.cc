@@ -120,6 +120,8 @@ void Chunk::note(const PendingKey& key) {
     earliest_ = latest_ = key.due;
     return;
   }
+  // The first number out of order ends the binary search of find(); from here on a table has every
+  // place.
   if (key.sequence <= last_ && std::exchange(sorted_, false)) {
     for (std::uint32_t i = 0; i < offsets_.size(); ++i) by_sequence_[key_at(i).sequence] = i;
   }
@@ -217,6 +219,7 @@ Buffer Chunk::encode(const LiveEntries& live) const {
   if (!sorted_) {
     std::vector<Sequence> sequences(offsets_.size());
     for (const auto i : order) sequences[i] = key_at(i).sequence;
+    // Stable, because of a number that was appended twice the last entry counts, as in find().
     std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return sequences[i]; });
   }
 
@@ -260,6 +263,7 @@ Result<Chunk> Chunk::parse(const Bucket& bucket, SharedBytes bytes) {
   const auto entries = load_be<std::uint32_t>(&in[32]);
   const auto partitions = load_be<std::uint32_t>(&in[36]);
   const std::size_t left = in.size() - header_bytes;
+  // Both counts are compared with the bytes that are there before memory is taken for them.
   if (partitions > left / partition_bytes ||
       entries > (left - partitions * partition_bytes) / smallest_entry)
     return bad_chunk(bucket, fmt::format("{} entries and {} partitions do not fit into {} bytes",
@@ -287,6 +291,8 @@ Result<> Chunk::read_entries() {
     const auto sequence =
         static_cast<Sequence>(sum(static_cast<std::int64_t>(base_sequence_), in.number()));
     const std::uint64_t due = in.number();
+    // First due time, acceptance and expiry are differences that wrap around, so any value is
+    // valid.
     for (int i = 0; i < 3; ++i) in.number();
     const std::uint64_t partition = in.number();
     in.take(in.number());

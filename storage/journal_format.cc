@@ -48,6 +48,7 @@ void RoundHeader::write(std::uint8_t* to) const {
 Result<std::optional<JournalFileHeader>> parse_file_header(Bytes block) {
   if (block.size() < block_bytes) return std::nullopt;
   const auto* at = block.data();
+  // Not an error: a crash may leave a header that is torn, or was never written.
   if (load_be<std::uint64_t>(at) != file_magic ||
       load_be<std::uint32_t>(at + 8) != crc32c(block.first(block_bytes).subspan(12)))
     return std::nullopt;

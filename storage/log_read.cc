@@ -136,6 +136,7 @@ std::shared_ptr<const SegmentPiece> ReadAheadTask::read() const {
     const Bytes rest = buffer->view().subspan(at);
     const auto size = records::batch_size(rest);
     if (!size) return nullptr;
+    // A batch that the piece ends in is left to the next piece.
     if (*size > rest.size()) break;
     const Offset first = load_be<std::int64_t>(rest.data());
     const Offset last =
@@ -159,6 +160,7 @@ void ReadAheadTask::run() {
   try {
     piece = read();
   } catch (const std::exception&) {
+    // Want of memory costs the read-ahead alone: its reader then reads for itself.
   }
   pieces.done(log_, from_, std::move(piece));
 }
@@ -555,6 +557,7 @@ LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_leas
       if (auto pieces = read_pieces(from, below, max_bytes, at_least_one); !pieces.empty())
         return pieces;
     }
+    // The work looks for a piece once more: on the pool it may wait for one that is being read.
     DiskRead read;
     read.disk_ = disk_;
     read.directory_ = directory_;

@@ -112,6 +112,8 @@ Result<> OffsetStore::load(const std::function<bool(const TopicId&)>& exists,
   // Views into the iterators' blocks end when they move, so that a group is put together in here.
   Buffer key, value;
   std::vector<std::string> metadata;
+  // Both families have a group's rows under the same prefix in the same order, so this is a merge
+  // of two sorted lists.
   while (groups.valid() || offsets.valid()) {
     StoredGroup group;
     Row row;
