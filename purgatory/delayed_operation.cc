@@ -66,6 +66,7 @@ void DelayedOperation::rewatch(WatchList& list, Threshold threshold) {
   if (!waiting()) return;
   for (Watch& watch : watches()) {
     if (watch.list_ != &list || watch.threshold_ == threshold) continue;
+    // The list is ordered by threshold, so the watch is taken out and put in again.
     list.remove(watch);
     list.add(watch, *this, threshold);
   }
@@ -98,6 +99,7 @@ bool DelayedOperation::reached(const Watch& watch) {
 }
 
 void DelayedOperation::complete(Outcome outcome) {
+  // Out of all lists before it is queued, so that nothing completes it a second time.
   leave();
   outcome_ = outcome;
   state_ = State::queued;
