@@ -80,6 +80,7 @@ std::uint8_t* extend(Buffer& to, std::size_t count) {
 
 BatchBuilder::BatchBuilder(const BatchOptions& options) : options_(options) {
   buffer_.reserve(std::max(options.expected_size, batch_header_size + 256));
+  // finish() fills the header in, when all of it is known.
   buffer_.resize(batch_header_size);
 }
 
@@ -155,6 +156,7 @@ Buffer BatchBuilder::finish() {
   store_be(header + field::leader_epoch, options_.leader_epoch);
   store_be(header + field::magic, current_magic);
   store_be(header + field::attributes, attributes);
+  // Offsets that were skipped at the end count too.
   store_be(header + field::last_offset_delta, next_delta_ - 1);
   store_be(header + field::base_timestamp, to_ms(base_timestamp_));
   store_be(header + field::max_timestamp, to_ms(options_.log_append_time.value_or(max_timestamp_)));
@@ -162,6 +164,7 @@ Buffer BatchBuilder::finish() {
   store_be(header + field::producer_epoch, options_.producer_epoch);
   store_be(header + field::base_sequence, options_.base_sequence);
   store_be(header + field::record_count, count_);
+  // Last, because the checksum covers most of the header.
   update_crc(batch);
   count_ = 0;
   return batch;

@@ -108,6 +108,7 @@ Result<Buffer> unpack_gzip(Bytes input, std::size_t cap) {
   Output output(cap, usual_size(input));
   for (;;) {
     const auto room = output.room();
+    // zlib counts in 32 bits.
     const auto given =
         static_cast<uInt>(std::min<std::size_t>(room.size(), std::numeric_limits<uInt>::max()));
     stream.next_out = room.data();
@@ -173,6 +174,7 @@ Result<> unpack_snappy_block(Bytes input, Bytes block, Buffer& to, std::size_t c
   if (size > snappy_densest * block.size())
     return corrupt(Codec::snappy, "a block claims to hold more than it can");
   const std::size_t at = to.size();
+  // Grows by doubling, but not past the cap.
   if (to.capacity() < at + size) to.reserve(std::min(cap, std::max(at + size, 2 * at)));
   to.resize(at + size);
   if (!snappy::RawUncompress(chars(block.data()), block.size(), chars(to.data() + at)))
@@ -270,6 +272,7 @@ void pack_lz4(Bytes input, Buffer& to) {
   to.resize(at + LZ4F_compressFrameBound(input.size(), &preferences));
   const std::size_t size =
       LZ4F_compressFrame(to.data() + at, to.size() - at, input.data(), input.size(), &preferences);
+  // There is room for the worst case, so only memory can be missing.
   if (LZ4F_isError(size)) throw std::bad_alloc();
   to.resize(at + size);
 }
@@ -321,6 +324,7 @@ Result<Buffer> unpack_zstd(Bytes input, std::size_t cap) {
     if (!context) throw std::bad_alloc();
     ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, zstd_largest_window_log);
   }
+  // The session alone: the limit of the window is kept.
   ZSTD_DCtx_reset(context.get(), ZSTD_reset_session_only);
   auto unpacked = unpack_zstd_with(context.get(), input, cap);
   if (ZSTD_sizeof_DCtx(context.get()) > zstd_kept_context) context.reset();
