@@ -72,6 +72,7 @@ class BlockingPool::Queue {
     std::unique_lock lock(mutex_);
     while (true) {
       handed_in_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      // Woken for nothing but stop(): what was handed in before is done by now.
       if (jobs_.empty()) return;
       auto job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -140,6 +141,7 @@ std::unique_ptr<Background> BlockingPool::own_lane_for(boost::asio::io_context& 
 }
 
 void BlockingPool::stop() {
+  // All are told before one is waited for, so that they finish their work side by side.
   for (auto& queue : queues_) queue->begin_stop();
   for (auto& queue : queues_) queue->join();
 }

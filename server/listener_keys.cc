@@ -98,6 +98,8 @@ ConfigKey per_listener_key(std::string_view name, std::string_view fallback, Con
                                                               std::string_view value) -> Result<> {
     if (auto checked = check(value); !checked) return checked;
     auto& settings = config.listener_keys.settings;
+    // Only what differs from the default is kept, so the default in a higher layer takes back what
+    // a lower one gave.
     if (value == fallback) {
       settings.erase(std::string(name));
     } else {

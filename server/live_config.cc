@@ -60,6 +60,7 @@ Result<broker::BrokerConfig> LiveConfig::config_with(const broker::DynamicSettin
 }
 
 Result<> LiveConfig::check(const broker::DynamicSettings& dynamic) const {
+  // The check reads files, for which a change of anything else need not wait.
   if (!check_ || !has_tls_settings(dynamic)) return {};
   const auto config = merged(dynamic);
   if (!config) return std::unexpected(config.error());

@@ -95,6 +95,7 @@ Sessions::~Sessions() {
 }
 
 void Sessions::take(Arrival arrival) {
+  // The peer is copied, because the arrival is gone when the session's constructor throws.
   const auto refused = [this, peer = arrival.peer](const std::string& why) {
     not_taken_.warn(shard_.clock().mono(), "server",
                     fmt::format("a new connection is closed at once: {}", why));
@@ -104,6 +105,7 @@ void Sessions::take(Arrival arrival) {
   boost::system::error_code error;
   socket.assign(arrival.protocol, arrival.descriptor, error);
   if (error) {
+    // The socket has not taken it over.
     ::close(arrival.descriptor);
     return refused(error.message());
   }
@@ -213,6 +215,7 @@ void Session::Mute::on_expired() {
 
 void Session::mute(std::chrono::milliseconds wait) {
   const auto until = owner_.shard_.tick_after(wait);
+  // Several answers may mute the client; the longest time counts.
   if (muted_ && until <= muted_until_) return;
   if (!mute_) mute_ = std::make_unique<Mute>(*this);
   muted_ = true;
@@ -336,6 +339,8 @@ void Session::read_some() {
   } else {
     const std::size_t got = receive({owner_.scratch_.get(), scratch_bytes}, error);
     const std::size_t taken = take({owner_.scratch_.get(), got});
+    // What the session has no room for is kept here, because the next session reads into the shared
+    // buffer.
     unread_.ahead.assign(owner_.scratch_.get() + taken, owner_.scratch_.get() + got);
   }
   if (closed_) return;
@@ -373,6 +378,7 @@ std::size_t Session::take(Bytes bytes) {
         break;
       }
       if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
+        // Read as a size, the beginning of a ClientHello is at least 369 million bytes.
         if (!tls_ && looks_like_tls(unread_.size)) {
           close(fmt::format("the client speaks TLS, and the listener {} expects plain text: give "
                             "the client another port, or security.protocol=PLAINTEXT",
@@ -459,6 +465,8 @@ void Session::pump() {
   if (std::exchange(pumping_, true)) return;  // A handler that ends at once comes back in here.
   while (!waiting_.empty() && !closed_ && !muted_ && !exclusive_running_ &&
          !connection_.ends_when_answered) {
+    // If the oldest may not begin, none behind it may: the requests of a connection keep their
+    // order.
     const bool pipelined = may_overtake(*waiting_.front().handler, waiting_.front().context);
     if (!pipelined && running_ > 0) break;
     if (!has_room_for_answer_of(waiting_.front())) break;
@@ -487,6 +495,8 @@ void Session::run(Request request) {
   if (quotas.any(broker::QuotaKind::request) && !connection_.needs_login())
     request.context.time = std::make_shared<broker::RequestTime>(owner_.shard_.clock().mono());
   const auto time = request.context.time;
+  // The callback holds the frame until the answer is given, because the request consists of views
+  // of it.  The handler runs in here up to its first wait.
   asio::co_spawn(
       owner_.shard_.executor(),
       at_once ? handler.run(std::move(request.context))
@@ -504,6 +514,8 @@ void Session::run(Request request) {
           self->owner_.failed_requests_.error(
               self->owner_.shard_.clock().mono(), "server",
               fmt::format("request {} of {} failed: {}", key, self->connection_.peer(), what));
+          // Without an answer the client would wait for this request until its own timeout; it is
+          // disconnected instead.
           answer.close = "its request failed";
         }
         self->guarded([&] { self->answered(number, std::move(answer)); });
@@ -557,6 +569,7 @@ void Session::write_answers() {
     }
     if (out_.empty()) {
       stalled_.cancel();
+      // The client is told why its login failed before it is disconnected.
       if (connection_.ends_when_answered && running_ == 0) close("its login failed", Ending::usual);
       return;
     }
@@ -573,6 +586,7 @@ void Session::write_answers() {
     if (error == asio::error::would_block) return wait_writable();
     if (error) return close(error.message(), Ending::usual);
 
+    // The socket took something, so the client reads.
     stalled_.cancel();
     arm(idle_, owner_.limits_.idle);  // A client that reads a long answer is not idle.
     sent_ += sent;
@@ -604,6 +618,7 @@ bool Session::moved() {
   boost::system::error_code error;
   const auto local = socket_.local_endpoint(error);
   if (error) return false;
+  // Before the descriptor is given away: this shard's watch must not tell of another's session.
   watch_peer(false);
   Arrival arrival{.descriptor = -1,
                   .protocol = local.protocol(),
@@ -611,10 +626,12 @@ bool Session::moved() {
                   .origin = connection_.origin(),
                   .software_name = connection_.client_software_name,
                   .software_version = connection_.client_software_version};
+  // This also ends the wait for the socket, whose callback holds this session.
   arrival.descriptor = socket_.release(error);
   if (error) return false;
   arrival.tls = std::move(tls_);
   arrival.unread = std::exchange(unread_, {});
+  // The unread bytes are charged again where the connection goes.
   count_held();
   closed_ = moved_away_ = true;
   idle_.cancel();
