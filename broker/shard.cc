@@ -105,6 +105,7 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
   free_space_.look();
   retention_.look_later_again();
   if (other_defaults) {
+    // Their ids, because partitions may go while others have their turn.
     std::vector<TopicPartition> open;
     open.reserve(partitions_.all().size());
     for (const auto& [tp, partition] : partitions_.all()) open.push_back(tp);
@@ -176,6 +177,8 @@ void Shard::start() {
 }
 
 void Shard::stop(std::move_only_function<void()> then) {
+  // New work is refused first, then requests that wait are let go, and at last everything gathered
+  // is written.
   begin_to_stop();
   groups_.stop();
   purgatory().cancel_all();

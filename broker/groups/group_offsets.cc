@@ -79,6 +79,7 @@ GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::strin
 }
 
 GroupOffsets::~GroupOffsets() {
+  // Records on their way keep the state; their callbacks see that its owner is gone.
   state_->release(state_->bytes);
   state_->offsets.clear();
   state_->owner = nullptr;
@@ -153,6 +154,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
       return shard.journal_failed(applied.error());
     if (state->owner == nullptr) return;  // Its removal stands behind this in the journal.
+    // The last that the group waited for, and nothing of it is left.
     if (state->owner->empty() && commits.empty()) return state->on_empty();
     std::optional<WallTime> due;
     for (auto& [partition, offset] : commits) {
@@ -285,6 +287,7 @@ void GroupOffsets::expire() {
   if (gone.empty()) return;
   log_info("broker", "group {}: {} committed offsets have expired", printable(state_->group),
            gone.size());
+  // A removal that the journal refuses is tried again at the next look.
   if (!remove(std::move(gone))) arm(next_look);
 }
 

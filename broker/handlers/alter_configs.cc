@@ -207,6 +207,7 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
                                 config.name, max_list_values));
     }
     for (const auto& one : changes) {
+      // For an append too, so that no value stands there twice.
       std::erase(list, one);
       if (config.config_operation == append) list.push_back(one);
     }

@@ -83,6 +83,7 @@ std::int32_t allowed_operations(const RequestContext& context, std::int32_t all,
 }
 
 bool may_create_topic(const RequestContext& context, std::string_view name) {
+  // The cluster's rule is asked without a line in the log: if it does not allow, the topic's may.
   return is_allowed(context, AclOperation::create, AclResource::cluster, cluster_resource_name) ||
          authorize_topic(context, AclOperation::create, name);
 }

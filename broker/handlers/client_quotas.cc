@@ -72,6 +72,7 @@ struct QuotaFilter {
       if (!wanted->second.matches(part)) return false;
       ++matched;
     }
+    // Strict: the entity has no part besides those that the filter names.
     return !strict || matched == there;
   }
 };
@@ -213,6 +214,7 @@ std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry,
     } else if (!named.insert(*kind).second) {
       reason = fmt::format("{} is named twice for one entity", op.key);
     } else {
+      // A removal has no value, so any allowed one stands for it.
       reason = entity.refusal_reason(*kind, op.remove ? 1 : op.value);
     }
     if (!reason.empty()) return QuotaRefusal{ErrorCode::invalid_request, std::move(reason)};

@@ -113,6 +113,7 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
   YieldBudget budget(context.shard, &context.connection);
   AnswerMemory memory(context);
   for (const auto& asked : request.resources) {
+    // The cost of a resource is known afterwards, so each pays for the one before it.
     const std::size_t cost = response.results.empty() || response.results.back().configs.empty()
                                  ? 1
                                  : microseconds_a_resource;

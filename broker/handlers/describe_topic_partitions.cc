@@ -67,6 +67,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     }
     answer.topic_id = topic->id;
     for (PartitionIndex p = from; p < topic->partitions; ++p) {
+      // The page is full in the middle of a topic; the next one goes on there.
       if (left == 0) {
         response.next_cursor = {name, p};
         co_return response;

@@ -131,6 +131,7 @@ asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::stri
   const auto exchange = connection.sasl;
   const bool was_refused = exchange->token_refused;  // And has been logged and waited for.
   Result<LoginStep> step = co_await take_step(context, *exchange, token);
+  // A second login on a connection has to be the same user's.
   const auto& before = connection.origin().sasl_user;
   if (step && !step->user.empty() && !before.empty() && step->user != before)
     step = fail(Errc::invalid, fmt::format("the client is {} already", printable(before)));

@@ -122,6 +122,7 @@ struct UserChange {
   std::vector<LiveSecurity::Change> changes;
 
   void add(std::int8_t mechanism, std::optional<Refusal> why) {
+    // The first error counts for everything that the request wants of this user.
     if (!refused) refused = std::move(why);
     if (!mechanisms.insert(mechanism).second && !refused) {
       refused = Refusal{ErrorCode::duplicate_resource,

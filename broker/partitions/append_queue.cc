@@ -28,6 +28,7 @@ void AppendQueue::add(Arrival arrival, BatchChecks::Job job) {
       read_ids(place);
     }
   } catch (...) {
+    // Taken out again, because the caller tells the client of the failure.
     queue_.pop_back();
     throw;
   }
@@ -70,6 +71,7 @@ void AppendQueue::check(Place& place, Lane lane) {
 }
 
 void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked checked) {
+  // What was too large for the usual lane may not be too large for the topic.
   const bool may_be_larger =
       lane == Lane::usual && checked.verdict && !*checked.verdict &&
       checked.verdict->error().reason == records::Refusal::message_too_large &&
@@ -92,6 +94,7 @@ void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked chec
 void AppendQueue::abandon() {
   if (!is_taking()) return;  // Retired before: its batches are still answered.
   steps_.reset();
+  // From here on append_checked() has nothing to do.
   taking_ = true;
   forget_checked();
 }

@@ -218,6 +218,7 @@ void Partition::append(Bytes records, bool zstd_allowed,
   Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
                   config_, only_checked,      std::move(done)};
   BatchChecks::Job job = job_of(arrival);
+  // With nothing before it a short batch is taken in this turn, without a queue.
   if (append_queue_ == nullptr || append_queue_->empty()) {
     if (auto verdict = BatchChecks::check_inline(job)) {
       if (takes_long(*verdict, job.delay) || dead_letters(arrival, verdict))
@@ -337,6 +338,7 @@ void Partition::note(const Appended& appended, bool only_checked) {
 
 Appended Partition::append_or_refuse(const Arrival& arrival, Verdict verdict, Parts parts,
                                      const Result<>& written) {
+  // Asked again: while the batch waited, the topic may have been deleted or the disk become full.
   if (auto refusal = service_error()) return std::move(*refusal);
   if (!written) {
     return refused(ErrorCode::kafka_storage_error, "dead_letters_not_written",
@@ -460,6 +462,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
   LogBatch logged = log_batch(arrival, checked, accepted, now);
   const bool appends_nothing = logged.bytes.empty();
   Appended out;
+  // Where all n records are delayed the log gives no offset, and the answer is -n.
   out.base_offset = appends_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
   if (!appends_nothing && config.timestamp_type == TimestampType::log_append_time)
     out.log_append_time = logged.max_timestamp;
@@ -613,6 +616,7 @@ storage::RetentionPlan Partition::plan_retention(WallTime now) {
   shard_.assert_on_shard();
   const Offset before = log_start();
   auto plan = log_.plan_retention(now, high_watermark());
+  // A fetch from below the new start cannot be satisfied any more.
   if (log_start() != before) fetches.check_all();
   return plan;
 }
@@ -620,6 +624,7 @@ storage::RetentionPlan Partition::plan_retention(WallTime now) {
 storage::LogRead Partition::read(Offset from, std::size_t max_bytes, bool at_least_one) {
   shard_.assert_on_shard();
   auto found = log_.read(from, high_watermark(), max_bytes, at_least_one);
+  // Nobody waits for it: the next read finds the piece, or reads for itself.
   if (auto ahead = log_.take_read_ahead())
     shard_.background().run([ahead = std::move(ahead)] { ahead->run(); }, [] {});
   return found;
@@ -653,6 +658,7 @@ void Partition::retire() {
 
 std::optional<storage::Flush> Partition::plan_flush() {
   shard_.assert_on_shard();
+  // With tarry.durability=os records are visible before they are synced, so the lesser one counts.
   return log_.plan_flush(std::min(durable_end(), high_watermark()));
 }
 

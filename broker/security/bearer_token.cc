@@ -90,6 +90,7 @@ Result<TokenUser> check_token(std::string_view token, const JsonWebKeys& keys,
     return fail(Errc::invalid, "the token does not have three parts");
   const auto header = parse_object(token.substr(0, first), "header");
   if (!header) return std::unexpected(header.error());
+  // RFC 7515: everything that `crit` names has to be understood.
   if (header->contains("crit"))
     return fail(Errc::invalid, "the token wants something that is not supported (crit)");
   const auto algorithm = header->value("alg", Json()), id = header->value("kid", Json(""));

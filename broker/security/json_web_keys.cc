@@ -48,6 +48,7 @@ KeyPtr make_key(const char* kind, OSSL_PARAM_BLD* builder) {
   EVP_PKEY* key = nullptr;
   if (parameters && context && EVP_PKEY_fromdata_init(context.get()) == 1)
     EVP_PKEY_fromdata(context.get(), &key, EVP_PKEY_PUBLIC_KEY, parameters.get());
+  // OpenSSL keeps errors for the thread, where a later call would find them.
   ERR_clear_error();
   return KeyPtr(key);
 }
@@ -118,6 +119,7 @@ bool is_nested_too_deep(std::string_view json) {
 std::string from_base64_url(std::string_view text) {
   std::string usual(text);
   for (char& c : usual) {
+    // A JWS has the other alphabet of base64, and no padding.
     if (c == '+' || c == '/' || c == '=') return {};
     if (c == '-') c = '+';
     if (c == '_') c = '/';
@@ -164,6 +166,7 @@ Result<const JsonWebKeys::Key*> JsonWebKeys::find(std::string_view algorithm,
                                                   std::string_view id) const {
   const Key* found = nullptr;
   for (const auto& key : keys_) {
+    // A token must not choose an algorithm that the key is not meant for.
     const bool fits = key.is_rsa == (algorithm != "ES256") &&
                       (key.algorithm.empty() || key.algorithm == algorithm) &&
                       (id.empty() || key.id == id);

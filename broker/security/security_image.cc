@@ -115,6 +115,7 @@ bool SecurityImage::allows_for_some(const AuthorizerTerms& terms, const ClientId
   for (const auto& rule : rules_) {
     if (rule.resource != resource || !concerns(rule, who)) continue;
     if (rule.permission == AclPermission::deny) {
+      // Only a rule for all names denies for certain; any other leaves some names.
       const bool all = rule.pattern == AclPattern::literal && rule.name == "*";
       if (all && (rule.operation == AclOperation::all || rule.operation == operation)) return false;
     } else if (implies(rule.operation, operation)) {

@@ -210,6 +210,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
   host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());
   partitions_ -= topic->partitions;
+  // Here too once more: until it knew of the deletion, a shard's checkpoint may have written some.
   if (const auto dropped = storage::drop_producer_states(*shard_.broker_context().meta, id);
       !dropped) {
     shard_.journal_failed(dropped.error());

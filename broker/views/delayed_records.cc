@@ -225,6 +225,7 @@ asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
     if (!of_topic) co_return std::unexpected(of_topic.error());
     for (const auto& [home, records] : *of_topic) homes[home] += records;
   }
+  // Months come first, and a month is read as a whole: its hours are counted with it.
   for (const auto& [home, records] : homes) {
     const WallTime from = std::max(home.start, query.from),
                    until = std::min(home.end(), query.until);
@@ -450,6 +451,7 @@ asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
       std::ranges::copy(folded(item.partition, *item.told), std::back_inserter(events));
     }
   }
+  // By time, and those of one time by partition.
   std::ranges::stable_sort(events, {}, &PartitionEvent::partition);
   std::ranges::stable_sort(events, {}, &PartitionEvent::at);
   co_return events;
