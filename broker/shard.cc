@@ -126,6 +126,7 @@ void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
   const auto before = exchange_topics(std::move(image));
   using TopicPtr = storage::TopicsImage::TopicPtr;
   const auto take = [this](const TopicPtr& topic, const TopicPtr& now) {
+    // config_of() makes it anew, from the topic as it is now.
     forget_config(topic->id);
     if (!now) {
       engine_.topic_deleted(topic->id);

@@ -695,6 +695,7 @@ void Group::remove(GroupMember& member, ErrorCode told) {
   if (member.sync_expected) --syncs_expected_;
   const bool led = member.id == leader_;
   members_.remove(member);
+  // begin_generation() elects another one if this one does not join.
   if (led) leader_ = members_.empty() ? std::string() : members_.all().begin()->first;
 }
 
@@ -709,6 +710,7 @@ void Group::release_if_unused() {
 void Group::die() {
   TARRY_ASSERT(members_.empty(), "a group with members is not removed");
   phase_timer_.cancel();
+  // A client that comes with one of these ids is told to look for its coordinator again.
   pending_.clear();
   become(GroupState::dead);
 }
@@ -729,6 +731,8 @@ GroupRecord Group::record() const {
 
 Result<> Group::restore(GroupRecord record) {
   TARRY_ASSERT(is_vacant() && generation_ == 0, "a group is restored before it is used");
+  // Later code relies on both: that each member offers the protocol, and that the leader is a
+  // member.
   for (const auto& member : record.members) {
     if (offers(member.protocols, record.protocol_name)) continue;
     return fail(Errc::corrupt,

@@ -58,6 +58,7 @@ bool authorize_on(Shard& here, const RequestContext& context, AclOperation opera
                   AclResource resource, std::string_view resource_name) {
   if (is_allowed_on(here, context, operation, resource, resource_name)) return true;
   ++here.counters.refused_total;
+  // Every refusal is counted, but a client that asks in a loop must not fill the log.
   auto& log = context.broker.security(here).log_refused;
   const auto unwritten = log.admit(here.clock().mono());
   if (!unwritten) return false;

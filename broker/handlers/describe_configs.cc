@@ -67,6 +67,7 @@ void describe_broker(const BrokerConfig& broker, LiveSettings::Scope scope,
     }
     auto& config = result.configs.emplace_back();
     config.name = entry.name;
+    // A secret is answered as null, as in Kafka.
     if (!entry.is_sensitive) config.value = synonyms.front().value;
     config.read_only = !entry.is_dynamic;
     config.is_sensitive = entry.is_sensitive;
@@ -120,6 +121,7 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
     if (!response.results.empty()) {
       const std::size_t last = bytes_of(response.results.back());
       bytes += last;
+      // Once for the answer itself, and once for its bytes on the wire.
       if (memory.spend(2 * last) && !co_await memory.take()) co_return response;
     }
     if (budget.spend(cost) && !co_await budget.yield()) co_return response;

@@ -128,6 +128,7 @@ std::chrono::milliseconds max_lifetime(const ListenerInfo& listener, std::string
 // The next step, and what it changes of the connection.
 asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::string_view token) {
   auto& connection = context.connection;
+  // Kept here: the end of the login takes it from the connection.
   const auto exchange = connection.sasl;
   const bool was_refused = exchange->token_refused;  // And has been logged and waited for.
   Result<LoginStep> step = co_await take_step(context, *exchange, token);
@@ -145,6 +146,7 @@ asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::stri
                         connection.peer(), connection.listener().name, why));
     co_await wait_for_a_failure(context);
   }
+  // A token that is refused in an answer is no end yet: the client has to send one more message.
   if (!step) connection.ends_when_answered = true;
   if (!why.empty()) co_return step;
   if (!step->user.empty()) {
@@ -179,6 +181,7 @@ asio::awaitable<protocol::SaslAuthenticateResponse> sasl_authenticate(
     context.connection.ends_when_answered = context.connection.needs_login();
     co_return response;
   }
+  // A copy, because after the last step there is no exchange.
   const std::string mechanism = context.connection.sasl->mechanism;
   const auto step = co_await take_token(context, as_text(request.auth_bytes));
   if (!step) {

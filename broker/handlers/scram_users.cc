@@ -99,6 +99,7 @@ std::optional<Refusal> check(const Upsertion& wanted) {
   if (wanted.salt.empty() || wanted.salt.size() > max_salt_bytes)
     return Refusal{ErrorCode::unacceptable_credential, "The salt is empty or too long"};
   const auto mechanism = static_cast<ScramMechanism>(wanted.mechanism);
+  // The client has salted the password, so its size is all that can be checked.
   if (wanted.salted_password.size() != scram_hash(mechanism, {}).size())
     return Refusal{ErrorCode::unacceptable_credential,
                    "The salted password does not have the size of the mechanism's hash"};

@@ -35,6 +35,7 @@ records::CheckLimits check_limits(const BrokerConfig& broker, const TopicConfig&
   limits.zstd_allowed = zstd_allowed;
   if (config.timestamp_type == TimestampType::create_time) {
     const std::int64_t ms = to_ms(now);
+    // A limit that lies before 1970 or behind the last time is none.
     if (config.timestamp_before_max_ms <= ms)
       limits.earliest = from_ms(ms - config.timestamp_before_max_ms);
     if (config.timestamp_after_max_ms <= std::numeric_limits<std::int64_t>::max() - ms) {
@@ -53,6 +54,7 @@ records::BatchView first_batch(Bytes bytes) {
 
 // The batch in memory that is ours to change, kept by `stored`.
 records::MutableBatch as_ours(const Arrival& arrival, Bytes batch, SharedBytes& stored) {
+  // A batch that is most of its request is kept in the request's memory, without a copy.
   if (arrival.memory != nullptr) {
     stored = SharedBytes(arrival.memory, batch);
     return {const_cast<std::uint8_t*>(batch.data()), batch.size()};
@@ -248,6 +250,7 @@ BatchChecks::Job Partition::job_of(const Arrival& arrival) const {
 
 AppendQueue& Partition::queue() {
   if (append_queue_ == nullptr) {
+    // Made when a batch first needs it, which most partitions never have.
     AppendQueue::Steps steps;
     steps.dead_letters = [this](const Arrival& next, const Verdict& verdict) {
       return dead_letters(next, verdict);
@@ -509,6 +512,7 @@ void Partition::deliver(Buffer batch, const delay::Departures& departures,
   if (fenced_) return told.done(fail(Errc::fenced, *fenced_));
 
   const WallTime now = shard_.clock().wall();
+  // The clock may have been set back since the records were due, and none is delivered early.
   if (std::ranges::any_of(departures.gone,
                           [now](const storage::PendingRemoved& one) { return one.due > now; })) {
     return told.done(fail(Errc::invalid, "the clock was set back, and a record is no longer due"));
@@ -545,6 +549,8 @@ void Partition::append_ours(storage::JournalTransaction transaction, Buffer batc
   const Offset last = base + view.last_offset_delta();
   const SharedBytes stored(std::move(batch));
 
+  // The batch and the removal of the pending records that it delivers are one journal record: after
+  // a crash both hold, or neither.
   add_batch(transaction, {stored, base, last, max_timestamp}, now);
   Offset offset = base;
   std::optional<std::uint32_t> first;
@@ -673,6 +679,7 @@ void Partition::flush_failed(const Error& error) {
 }
 
 Result<Offset> Partition::cut(Offset base) {
+  // It lacks batches that were synced once, so the caller fences it.
   if (log_.end_offset() < base) return log_.end_offset();
   // Also when it ends there: what a crash left half written behind must go.
   if (auto cut = log_.truncate_to(base); !cut) return std::unexpected(cut.error());

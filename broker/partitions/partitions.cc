@@ -47,6 +47,7 @@ Result<std::unique_ptr<Partition>> Partitions::load(const Loading& loading) cons
   auto partition =
       std::make_unique<Partition>(shard_, host_, loading.tp, loading.topic_name, loading.config,
                                   std::move(log->log), std::move(producers));
+  // No error yet: in recovery the journal may have what follows the good end.
   if (log->damage) partition->found_damage(log->damage->message);
   return partition;
 }

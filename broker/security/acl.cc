@@ -21,6 +21,7 @@ bool in_range(T value, T least, T most) {
 }  // namespace
 
 std::string_view name(AclResource resource) {
+  // By Kafka's numbers.
   constexpr std::array<std::string_view, 8> names = {
       "UNKNOWN",          "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID",
       "DELEGATION_TOKEN", "USER"};

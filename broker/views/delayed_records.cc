@@ -43,6 +43,7 @@ DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
   record.due = pending.key.due;
   record.accepted = pending.accepted;
   if (pending.expires != storage::never_expires) record.expires = pending.expires;
+  // Moved before it is parsed: the views below point into it.
   record.bytes = std::move(pending.record);
   const auto body = delay::PendingRecordBody::parse(record.bytes);
   if (!body) {
@@ -323,6 +324,7 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
     auto record = taken_apart(*topic, std::move(pending));
     if (!matches(query, record)) continue;
     answer.records.push_back(std::move(record));
+    // The page is full before the store's own page ends, so the next one begins behind this record.
     if (answer.records.size() == query.limit && !is_last) {
       answer.next = storage::encode_handle(key);
       co_return answer;
@@ -404,6 +406,7 @@ asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here
   asked_for.partition = query.partition;
   asked_for.from = query.from;
   asked_for.until = query.until;
+  // The store is what is counted, so the shards write first what they still have in memory.
   co_await write_pending(broker, here);
   const bool by_hours = !query.partition && by % std::chrono::hours(1) == milliseconds(0) &&
                         is_on_the_hour(query.from) && is_on_the_hour(query.until);
@@ -429,6 +432,7 @@ asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
     if (!*found) co_return events;
     const PendingRecord& record = **found;
     partitions = {record.partition.partition};
+    // A past is kept under an id; without one only the acceptance is known.
     name = record.id;
     if (name.empty()) {
       events.push_back(
