@@ -140,6 +140,8 @@ void Chunk::append(const PendingView& entry) {
     base_accepted_ = to_ms(entry.accepted);
   }
   note(entry.key);
+  // Differences to what the entries have in common are short: an entry costs some 14 bytes besides
+  // its record.
   offsets_.push_back(static_cast<std::uint32_t>(own_.size()));
   put_varint(own_, difference(static_cast<std::int64_t>(entry.key.sequence),
                               static_cast<std::int64_t>(base_sequence_)));
@@ -166,6 +168,7 @@ PendingKey Chunk::key_at(std::size_t index) const {
 
 PendingView Chunk::at(std::size_t index) const {
   Varints in(entries().subspan(offsets_[index]));
+  // No bounds are checked here: append() wrote the entry, or read_entries() has gone over it.
   PendingView out;
   out.key.sequence =
       static_cast<Sequence>(sum(static_cast<std::int64_t>(base_sequence_), in.number()));

@@ -151,6 +151,7 @@ Result<DataDirectory> DataDirectory::open(Disk& disk, const std::string& path, R
     const fs::path parent = fs::path(directory).parent_path();
     fs::create_directories(parent, failed);
     if (failed) return not_writable(directory, failed.value());
+    // Another process may have made it meanwhile; the lock decides whose it is.
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
       return not_writable(directory, errno);
     if (const auto synced = disk.sync_directory(parent.string()); !synced)

@@ -278,6 +278,7 @@ Result<Buffer> read_file(Disk& disk, const std::string& path, std::size_t limit)
   if (!file) return std::unexpected(file.error());
   const auto size = (*file)->size();
   if (!size) return std::unexpected(size.error());
+  // Before memory is taken: what lies under the name may be anything.
   if (*size > limit)
     return fail(Errc::too_large,
                 fmt::format("{}: has {} bytes; the limit is {}", path, *size, limit));

@@ -576,6 +576,7 @@ LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_leas
   }
 
   std::size_t bytes = 0;
+  // The first batch that ends at `from` or behind it is the one that contains it.
   auto batch = std::ranges::lower_bound(tail(), from, {}, &TailBatch::last);
   for (; batch != tail().end() && batch->last < below; ++batch) {
     bytes += batch->bytes.size();

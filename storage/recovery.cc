@@ -209,6 +209,7 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
   if (!shards) return std::unexpected(shards.error());
 
   Recovered out;
+  // Shard 0's journal comes first: it has the catalog, which says whose records are applied.
   Replay replay(catalog, pending, offsets, logs);
   for (const std::uint32_t shard : *shards) {
     const std::string directory = journal_directory(root, shard);

@@ -242,6 +242,7 @@ Result<std::optional<BatchPlace>> SegmentScanner::next() {
   place.first = load_be<std::int64_t>(header->data() + records::field::base_offset);
   const auto delta = load_be<std::int32_t>(header->data() + records::field::last_offset_delta);
   place.max_timestamp = load_be<std::int64_t>(header->data() + records::field::max_timestamp);
+  // Offsets only go up in a log, so anything else is no batch of it.
   if (place.first <= last_.last || delta < 0 ||
       __builtin_add_overflow(place.first, Offset{delta}, &place.last)) {
     return fail(Errc::corrupt,
@@ -388,6 +389,7 @@ Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory,
   const auto modified = (*log)->modified();
   if (!modified) return std::unexpected(modified.error());
   state.bytes = static_cast<std::uint32_t>(*size);
+  // When batches were appended is not written anywhere; the file's own time stands for it.
   state.first_append = state.last_append = *modified;
 
   const auto index = open_index(disk, segment_path(directory, base, ".index"), index_entry_bytes);
@@ -581,6 +583,7 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
   }
   if (auto cut = cut_to(**log, position); !cut) return std::unexpected(cut.error());
 
+  // Loaded as at a start, so that the result of the cut is checked and not assumed.
   auto loaded = load_active_segment(disk, directory, base, config);
   if (!loaded) return std::unexpected(loaded.error());
   if (loaded->damage || loaded->state.next != offset) {
