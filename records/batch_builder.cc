@@ -91,6 +91,7 @@ std::uint8_t* BatchBuilder::begin_record(WallTime timestamp, std::size_t body_si
   const auto timestamp_delta =
       static_cast<std::int64_t>(static_cast<std::uint64_t>(to_ms(timestamp)) -
                                 static_cast<std::uint64_t>(to_ms(base_timestamp_)));
+  // It stands before everything that it counts, so it is computed first.
   const std::size_t length =
       1 + varint_size(timestamp_delta) + varint_size(next_delta_) + body_size;
   const std::size_t whole = varint_size(static_cast<std::int64_t>(length)) + length;
@@ -135,6 +136,7 @@ Buffer BatchBuilder::finish() {
   TARRY_ASSERT(count_ > 0, "no client may be given an empty batch");
   Buffer batch;
   if (options_.codec == Codec::none) {
+    // Without a copy: the records were encoded behind the room for the header.
     batch = std::move(buffer_);
   } else {
     batch.resize(batch_header_size);

@@ -166,6 +166,7 @@ const char* take_record(Bytes& rest, RecordView& record) {
   const Bytes whole = reader.rest().first(size);
   rest = reader.rest().subspan(size);
 
+  // A reader of its own, so that no field reaches beyond the record's length.
   Reader front(whole);
   if (!front.skip_byte()) return "it has no attributes";
   if (!front.take_long(record.timestamp_delta)) return "its timestamp is not a number";
