@@ -147,11 +147,14 @@ void take_lines(Conversation& talk) {
 
 asio::awaitable<void> read_by_lines(beast::tcp_stream& stream, beast::flat_buffer& buffer,
                                     Conversation& talk) {
+  // Lines leave the body as they come, so that the answer as a whole may be of any size; the loop
+  // limits what has no end of line yet.
   talk.parser.body_limit(boost::none);
   co_await http::async_read_header(stream, buffer, talk.parser, into(talk.error));
   while (!talk.error && !talk.parser.is_done()) {
     co_await http::async_read_some(stream, buffer, talk.parser, into(talk.error));
     ++talk.pieces;
+    // The body of an error is one object, which stays whole.
     if (talk.parser.get().result_int() == 200) take_lines(talk);
     if (talk.parser.get().body().size() > AdminClient::max_answer_bytes)
       talk.error = http::error::body_limit;
@@ -177,6 +180,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   if (!talk.token.empty()) {
     talk.refused = co_await check_proof(stream, talk, buffer, error);
     if (error || !talk.refused.empty()) co_return;
+    // Only now, and on this connection: another one may lead to another program.
     talk.request.set(http::field::authorization, "Bearer " + talk.token);
   }
   co_await http::async_write(stream, talk.request, into(error));
@@ -226,6 +230,7 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
     ended = true;
     if (thrown) talk.error = asio::error::fault;
   });
+  // An answer by lines may take longer than the timeout, as long as something comes within it.
   for (std::size_t before = 1; !ended && before != talk.pieces;) {
     before = talk.pieces;
     io.run_for(settings_.timeout);
@@ -307,6 +312,7 @@ Result<std::string> AdminClient::token() {
     return *token_;
   }
   const std::string path = settings_.data.value_or(default_data_directory) + "/admin.token";
+  // A std::ifstream does not say why it could not open the file; errno does.
   errno = 0;
   std::string token = first_line_of(path);
   if (is_token(token)) {

@@ -90,6 +90,7 @@ Finding check_deliveries(const Json& status) {
   const Json::json_pointer p99("/delayed/lag_ms/p99");
   const double lag =
       status.contains(p99) && status.at(p99).is_number() ? status.at(p99).get<double>() : 0;
+  // Only the worst is reported.
   if (damaged != 0) {
     return {"deliveries", Level::problem,
             fmt::format("{} could not be read; the log names each",

@@ -97,6 +97,7 @@ std::string help_of(const CLI::App& command) {
 
 ShellLine split_line(std::string_view line) {
   ShellLine split;
+  // Apart from the text, because '' is a word without any.
   bool in_word = false;
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {

@@ -138,6 +138,7 @@ class Page {
   void examples() {
     std::vector<std::string> lines = examples_of(command_);
     for (const auto* each : commands_of(command_)) {
+      // The program's own page does not repeat the examples of all commands.
       if (command_.get_parent() == nullptr) break;
       for (const auto& example : examples_of(*each))
         if (std::ranges::find(lines, example) == lines.end()) lines.push_back(example);

@@ -117,12 +117,14 @@ class TopText {
   void lists() {
     std::size_t room = 3 * lines_without_terminal;
     if (layout_.rows > 0) {
+      // The head has five lines; each list has an empty one before it, and a head of its own.
       const std::size_t taken = 5 + (layout_.problem.empty() ? 0 : 1) + 3 * 2;
       room = layout_.rows > taken + 3 ? layout_.rows - taken : 3;
     }
     const std::size_t sizes[] = {now_.due.size(), now_.topics.size(), now_.groups.size()};
     std::size_t shares[] = {0, 0, 0};
     const std::size_t most = layout_.rows == 0 ? lines_without_terminal : room;
+    // They take a line each in turn, until none is left or none is needed.
     for (bool given = true; given && room > 0;) {
       given = false;
       for (std::size_t i = 0; i < 3 && room > 0; ++i) {

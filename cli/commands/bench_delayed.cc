@@ -323,6 +323,7 @@ class OwnTopic {
     if (removed || removed.error().code != Errc::in_use) return removed;
     // Records are pending in it, so it takes the admin's force.
     BrokerOptions broker = broker_;
+    // -b's default counts as given, so that only an admin of the same broker deletes the topic.
     broker.brokers_given = broker.brokers_given || !broker.admin_given;
     auto admin = choose_admin(broker, AdminUse::changes);
     if (!admin) return fail(Errc::in_use, left_over(admin.error().reason));
@@ -355,6 +356,7 @@ int measure(const Options& options, const DelayedBenchOptions& bench, std::int32
   if (!result) return failure(result.error().message);
   if (!options.broker.json) Report(bench, *result).print(out);
   out.line(text_of(json_of(bench, *result, partitions)));
+  // Before the lines on stderr, which would otherwise come first.
   out.flush();
   if (const auto late = result->delayed.figures.accepted_late; late > 0) {
     complain(
@@ -389,6 +391,7 @@ int run(const Options& options) {
   if (!topic) return failure(topic.error().message);
   bench->topic = topic->name();
   const int status = measure(options, *bench, options.partitions, out);
+  // Also after an error or an interrupt, because nobody else knows the topic.
   const auto removed = topic->remove();
   if (!removed && status == done) return out.end(failure(removed.error().message));
   if (!removed) complain(removed.error().message);

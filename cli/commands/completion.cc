@@ -88,6 +88,7 @@ std::optional<int> answer_completion(const CLI::App& program,
       line.words.pop_back();
     }
   }
+  // A line of the log would stand in the middle of what is being typed.
   set_log_level(LogLevel::off);
   const auto typed = read_words(program, line.words);
   BrokerNames names(typed);

@@ -174,6 +174,7 @@ Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,
     page_ended();
     if (!page->contains("next") || !(*page)["next"].is_string()) break;
     std::string next = (*page)["next"].get<std::string>();
+    // A page that leads to itself would never end.
     if (next.empty() || next == after) break;
     after = std::move(next);
   }

@@ -169,6 +169,7 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
       });
   progress.clear();
   if (!asked) return failure(asked.error().message);
+  // The last line is the result; without it the connection broke before the end.
   if (!last.is_object()) return failure("the admin's answer ended too early");
 
   Output out;
@@ -198,6 +199,8 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
       line += fmt::format(", {} no longer pending", grouped(unknown));
     out.line(line);
   }
+  // The answer began with status 200 before any record was changed, so an error is in its last
+  // line.
   if (!last.contains("error")) return out.end(done);
   out.flush();
   const auto refused = number_in(last, "failed");

@@ -136,6 +136,7 @@ Result<Line> parse_line(std::string_view text) {
   auto key = bytes_in(json, "key");
   if (!key) return std::unexpected(key.error());
   line.key = std::move(*key);
+  // Always base64 in an export, unlike the key, the id and the headers.
   if (json.contains("value") && !json["value"].is_null()) {
     if (!json["value"].is_string()) return wrong("value", "a text");
     auto value = from_base64(json["value"].get<std::string>());

@@ -45,6 +45,7 @@ int dump_segments(const SegmentOptions& options) {
   for (const auto& path : options.files) {
     const auto found =
         dump_segment(disk, path, {options.records, options.json}, out, [&](std::uint64_t count) {
+          // On a terminal the batches themselves show how far it is.
           if (!out.is_terminal()) progress.at(before + count);
         });
     if (!found) {

@@ -85,6 +85,7 @@ Result<std::vector<Row>> rows_of(KafkaAdmin& admin, const GroupInfo& group) {
   for (const auto& [key, one] : rows) topics[one.topic].push_back(one.partition);
   for (const auto& [topic, partitions] : topics) {
     const auto ends = admin.offsets(topic, partitions, log_end);
+    // Commits stay when their topic is deleted.
     if (!ends && ends.error().code == Errc::not_found) continue;
     if (!ends) return std::unexpected(ends.error());
     for (const auto& [partition, end] : *ends) row(topic, partition).end = end;

@@ -71,6 +71,7 @@ int run(int count, char** words) {
   add_examples(program, {"tarry serve --data ./tarry-data",
                          "tarry produce orders -v 'pay up' --delay 30m --id order-4711",
                          "tarry delayed list orders"});
+  // Before the parse, because a line that is being typed is not a command yet.
   if (const auto status =
           answer_completion(program, std::vector<std::string>(words + 1, words + count)))
     return *status;

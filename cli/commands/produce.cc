@@ -132,6 +132,7 @@ class Production {
     end_in_order_on_signals();
     auto sent = send_all();
     const bool interrupted = sent && was_interrupted();
+    // The whole input was read, and had no second record.
     if (sent && held_ && !interrupted) sent = send_held();
     if (several_of_one_id_) return usage_error(sent.error().message);
     // Records that were sent before an error are reported like all others.
@@ -256,11 +257,14 @@ class Production {
       on_delivery({number_, -1, std::nullopt, sent.error()});
       return {};
     }
+    // Reports are taken while more is sent, but not after each record.
     if (number_ % 64 == 0) producer_->poll();
     return sent;
   }
 
   void on_delivery(const Delivery& delivery) {
+    // An acknowledgement without an offset: the record is not in the log, but delayed, expired or a
+    // cancel.
     const bool has_schedule =
         !delivery.error && !delivery.offset && acks_of(options_.acks) != Acks::none;
     if (has_schedule) summary().add(wall_now());

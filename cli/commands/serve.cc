@@ -156,6 +156,7 @@ int run(const ServeOptions& options) {
   server::Server broker(std::move(*config), end_at_once);
   server::ServiceNotices notices(server::ServiceManager::from_environment(),
                                  server::watchdog_period_from_environment());
+  // Recovery may take longer than the service manager waits.
   notices.starting();
   if (const auto ready = broker.start(); !ready) return failure(ready.error().message);
   const auto admin = broker.admin();

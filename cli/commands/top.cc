@@ -214,6 +214,7 @@ int live(Looking& looking, milliseconds every) {
     if (event == Screen::Event::resized) continue;
     if (event == Screen::Event::key && key != ' ') continue;
     auto next = looking.look();
+    // A signal may have come while the broker was asked.
     if (screen.ended()) return done;
     if (next) {
       before = std::move(*now);

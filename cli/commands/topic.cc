@@ -157,6 +157,7 @@ int alter(const TopicOptions& options) {
 std::optional<std::uint64_t> pending_of(const TopicOptions& options, KafkaAdmin& kafka) {
   AdminClient admin(admin_settings(options.broker));
   const auto meant = kafka.cluster_id(), found = cluster_of(admin);
+  // The admin of another broker would tell of another topic of this name.
   if (!meant || !found || *meant != *found) return std::nullopt;
   const auto body = admin.get("/topics/" + percent_encoded(options.name));
   if (!body) return std::nullopt;

@@ -56,6 +56,7 @@ std::optional<std::string> RefusalReasons::topic_refusal(rd_kafka_topic_t* topic
     record.partition = partition;
     record.timestamp = 0;
     const auto refusal = ask_leader(topic, record);
+    // A leader that does not answer would use up the patience once for each partition.
     if (!refusal) break;
     if (is_retriable(refusal->code)) {
       return fmt::format("{} partition {}: {}", name_text(rd_kafka_topic_name(topic)), partition,
