@@ -264,6 +264,8 @@ void Broker::publish_initial_topics() {
   for (auto& shard : shards_) shard->set_topics(image);
 }
 
+// The journals are replayed into stores and logs, settled if another number of shards wrote them,
+// and only then opened for new records.
 Result<> Broker::recover() {
   // The replay opens partitions by what the shards know of the topics.
   publish_initial_topics();

@@ -35,6 +35,7 @@ std::string Connection::principal() const {
 
 void Connection::note_shard(Shard* shard) {
   thread_.check();
+  // By this count a connection goes to the shard of its partitions (better_shard()).
   in_a_row_ = shard == noted_ ? in_a_row_ + 1 : 1;
   noted_ = shard;
 }

@@ -561,6 +561,8 @@ void Group::on_join_timeout() {
   if (is(GroupState::preparing_rebalance) && host_.tick() >= phase_end_) begin_generation();
 }
 
+// Members that have not joined go, a leader is found, and all who have joined are told of the
+// generation.
 void Group::begin_generation() {
   phase_timer_.cancel();
   initial_ = false;

@@ -112,6 +112,7 @@ bool GroupOffsets::empty() const {
   return state_->offsets.empty() && state_->pending == 0;
 }
 
+// A commit takes room when it is written; when it is durable, its offsets take it in its place.
 std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   TARRY_ASSERT(!commits.empty(), "a commit has at least one offset");
   // Until the old ones go, both are there.

@@ -103,7 +103,7 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
   }
   const auto changed = co_await change_topics(context, alter_configs_kind, std::move(changes),
                                               purgatory::no_deadline);
-  // Results are missing only when the client has gone, and nobody reads the answer.
+  // Results are missing only when the client has gone or the broker stops.
   for (std::size_t i = 0; i < std::min(places.size(), changed.size()); ++i) {
     if (changed[i]) continue;
     auto& answer = response.responses[places[i]];

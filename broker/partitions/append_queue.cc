@@ -147,6 +147,7 @@ void AppendQueue::was_written(Place& first, Result<> result) {
   first.letters_written = std::move(result);
   first.state = Place::State::written;
   try {
+    // This piece is durable; the next one follows.
     if (is_taking() && first.letters_written && !first.letters->empty()) return write_next(first);
   } catch (const std::exception&) {
     first.letters_written = fail(Errc::exhausted, "the broker has too little memory");
@@ -200,6 +201,7 @@ void AppendQueue::append_checked() noexcept {
       continue;
     }
     first.letters.reset();  // They view what moves.
+    // Out of the queue before it is answered: its client may hand in the next batch at once.
     Place place = std::move(first);
     queue_.pop_front();
     Appended appended = take(place);

@@ -132,6 +132,7 @@ void BatchChecks::begin_some(Lane lane) {
             try {
               checked.verdict = look(next->job);
             } catch (const std::exception&) {
+              // Without a verdict the batch is refused for want of memory.
             }
             return checked;
           },

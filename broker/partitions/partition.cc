@@ -250,7 +250,7 @@ BatchChecks::Job Partition::job_of(const Arrival& arrival) const {
 
 AppendQueue& Partition::queue() {
   if (append_queue_ == nullptr) {
-    // Made when a batch first needs it, which most partitions never have.
+    // Made when a batch first needs it: a partition of short batches never has one.
     AppendQueue::Steps steps;
     steps.dead_letters = [this](const Arrival& next, const Verdict& verdict) {
       return dead_letters(next, verdict);
@@ -443,6 +443,8 @@ void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch bat
 }
 
 // Throws only while nothing has changed.
+// Whatever may refuse the batch comes first.  Then one transaction has its part for the log, its
+// delayed records and its producer's answer.
 Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, Parts parts) {
   const WallTime now = shard_.clock().wall();
   const records::BatchView& batch = checked.batch.batch;

@@ -66,6 +66,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
   }
   for (const auto& rule : rules_) {
     auto& there = rule.pattern == AclPattern::prefixed ? prefixed_ : literal_;
+    // The set never changes again, so pointers into it stay valid.
     there[{rule.resource, rule.name}].push_back(&rule);
   }
 }

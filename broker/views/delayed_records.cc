@@ -298,6 +298,8 @@ bool is_delayed_cursor(std::string_view text) {
   return storage::parse_handle(text).has_value();
 }
 
+// The store gives a page in the order of due times.  What it cannot check is checked here, so a
+// page may have fewer records than its limit, and a next one all the same.
 asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, DelayedQuery query,
                                                   bool written) {
   const bool looks_through = !query.key.empty() || !query.text.empty();
@@ -408,6 +410,7 @@ asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here
   asked_for.until = query.until;
   // The store is what is counted, so the shards write first what they still have in memory.
   co_await write_pending(broker, here);
+  // The store's numbers are of whole hours and of whole topics.
   const bool by_hours = !query.partition && by % std::chrono::hours(1) == milliseconds(0) &&
                         is_on_the_hour(query.from) && is_on_the_hour(query.until);
   DelayedCounts counts;
@@ -468,6 +471,7 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
   if (name.starts_with('@')) {
     const auto found = co_await find_handle(broker, here, topic->id, name);
     if (!found) co_return std::unexpected(found.error());
+    // Only the partition that has the record is asked.
     std::erase_if(partitions, [&](PartitionIndex index) {
       return !*found || (*found)->partition.partition != index;
     });

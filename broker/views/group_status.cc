@@ -122,6 +122,7 @@ asio::awaitable<std::optional<GroupStatus>> group_status(Broker& broker, Shard& 
     auto& offset = status->offsets[i];
     offset.log_start = logs[i].log_start;
     offset.high_watermark = logs[i].high_watermark;
+    // Records that retention has removed are no lag.
     const Offset from = std::max(offset.committed.value_or(0), logs[i].log_start);
     offset.lag = std::max<std::int64_t>(logs[i].high_watermark - from, 0);
   }
