@@ -173,6 +173,7 @@ Result<> Catalog::load() {
 }
 
 Result<> Catalog::put_topic(const Topic& topic) {
+  // image() makes the next image from the last one and these.
   changed_.push_back(topic.id);
   topics_.insert_or_assign(topic.id, std::make_shared<const Topic>(topic));
   rocksdb::WriteBatch batch;

@@ -68,6 +68,8 @@ class Recovery {
   Recovery(Disk& disk, const std::string& directory, const OnRecord& on_record)
       : disk_(disk), directory_(directory), on_record_(on_record) {}
 
+  // Reads file by file, from the one that the checkpoint lies in to the first that ends the
+  // journal.
   Result<RecoveredJournal> run() {
     const auto entries = disk_.list(directory_);
     if (!entries && entries.error().code == Errc::not_found) return RecoveredJournal{};

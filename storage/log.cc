@@ -129,6 +129,8 @@ Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
 Log::~Log() = default;
 
+// Lists the directory, makes sure whose it is, loads closed segments by the sizes of their files
+// and the active one by its batches, and takes over the log start.
 Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& topic,
                               const LogConfig& config) {
   Log log(disk, std::move(directory), topic, config);
@@ -249,6 +251,8 @@ bool Log::dirty() const {
          start_offset_ > std::max(start_noted_, segments_.front().base);
 }
 
+// Fills one SegmentWrite after the other with batches of the tail; a batch that a segment has no
+// room for closes it and begins the next one.
 std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes) {
   // One flush at a time: the next one begins where this one ends, which is known when it is done.
   if (flush_in_flight_ || flush_impossible_ || !dirty()) return std::nullopt;

@@ -296,6 +296,8 @@ Result<> SegmentRead::scan_from_front(const Error& why) {
   return {};
 }
 
+// One loop over batches: those before `from` are passed over, those behind are taken until a limit
+// or the end of what one read has brought.
 Result<> SegmentRead::run() {
   while (position_ < segment_.bytes) {
     Bytes bytes = rest(position_);
@@ -423,6 +425,7 @@ Result<> TimestampSearch::search_segment(const SegmentState& segment, Offset beg
                                          IsWorth is_worth, Consider consider) {
   const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
   if (!log) return std::unexpected(log.error());
+  // Checked, because the scan relies on a batch beginning there.
   const auto position = checked_position_before(*disk_, directory_, **log, segment, begin);
   if (!position) return std::unexpected(position.error());
   SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
