@@ -12,11 +12,13 @@ namespace {
 // A body that is longer cannot stand in any batch: batchLength has 31 bits.
 constexpr std::size_t max_batch_bytes = std::numeric_limits<std::int32_t>::max();
 
+// Small negative numbers become small positive ones, which take few bytes.
 std::uint64_t zigzag(std::int64_t value) {
   return (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63);
 }
 
 std::size_t varint_size(std::int64_t value) {
+  // Seven bits to a byte; 0 takes one byte too.
   return (static_cast<std::size_t>(std::bit_width(zigzag(value) | 1)) + 6) / 7;
 }
 

@@ -102,6 +102,7 @@ class Deflater {
 Result<Buffer> unpack_gzip(Bytes input, std::size_t cap) {
   thread_local Inflater inflater;
   z_stream& stream = inflater.stream;
+  // A batch that was refused may have left the thread's stream anywhere.
   inflateReset(&stream);
   stream.next_in = const_cast<std::uint8_t*>(input.data());  // zlib only reads it.
   stream.avail_in = static_cast<uInt>(input.size());
@@ -313,6 +314,7 @@ Result<Buffer> unpack_zstd_with(ZSTD_DCtx* context, Bytes input, std::size_t cap
     if (ZSTD_isError(state)) return corrupt(Codec::zstd, ZSTD_getErrorName(state));
     if (!output.wrote(out.pos)) return beyond(Codec::zstd, input, cap);
     if (state == 0 && in.pos == in.size) return output.take();
+    // Nothing was taken and nothing came, so the input ends before the frame does.
     if (out.pos == 0 && in.pos == before) return corrupt(Codec::zstd, "it ends too early");
   }
 }

@@ -206,6 +206,7 @@ void set_log_append_time(MutableBatch batch, WallTime now) {
   const auto attributes = load_be<std::int16_t>(batch.data() + field::attributes);
   store_be(batch.data() + field::attributes,
            static_cast<std::int16_t>(attributes | log_append_time_bit));
+  // Under LogAppendTime this is the time of every record.
   set_max_timestamp(batch, now);
 }
 
