@@ -86,6 +86,7 @@ void DelayedOperation::on_expired() {
   const auto later = prolonged();
   if (!later) return complete(Outcome::expired);
   until_ = *later;
+  // The timer has just fired, so it is out of the wheel.
   purgatory_->wheel_.schedule(*this, *later);
 }
 

@@ -48,6 +48,7 @@ std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
 }
 
 void Purgatory::cancel_all() {
+  // Each leaves waiting_ when it is cancelled.
   while (!waiting_.empty()) waiting_.front().cancel();
 }
 
