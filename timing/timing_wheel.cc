@@ -38,6 +38,8 @@ TimingWheel::~TimingWheel() {
 
 constinit TimingWheel::Level TimingWheel::no_level;
 
+// First the overdue, then the buckets in the order of their times: one of level 0 fires, one of a
+// higher level is moved down.
 TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
   TARRY_ASSERT(!advancing_, "a callback may not advance the wheel");
   advancing_ = true;
