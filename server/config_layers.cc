@@ -242,6 +242,8 @@ Result<> check_setting(const Setting& setting) {
 
 Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
   Config config;
+  // The defaults go through the checks of their keys, so that a wrong row of the table ends every
+  // start.
   for (const auto& key : config_keys()) {
     const auto set = key.apply(config, key.fallback);
     TARRY_ASSERT(set.has_value(), "a key's default is allowed");

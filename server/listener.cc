@@ -194,6 +194,7 @@ Listener::Listener(asio::io_context& context, const Clock& clock, BoundAddress b
       rates_(rates),
       take_(std::move(take)),
       reserve_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+  // The acceptors own the sockets from here on, so the BoundAddress must not close them.
   for (const auto& socket : std::exchange(bound.sockets_, {})) {
     doors_.push_back(std::make_unique<Door>(
         Door{tcp::acceptor(context, socket.endpoint.protocol(), socket.descriptor),

@@ -414,6 +414,7 @@ void Server::Parts::settings_changed(const Config& now) {
     listeners_now = now.listeners;
   }
   use_certificates(read_certificates(now.listeners));
+  // There are none before the threads run; they are made with these limits.
   for (auto& front_end : front_ends) {
     asio::post(front_end->loop.context,
                [&sessions = front_end->sessions, limits = limits] { sessions.set_limits(limits); });
@@ -509,6 +510,8 @@ void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
 
 void Server::Parts::give(std::size_t index, Arrival arrival) {
   Sessions& sessions = front_ends[index]->sessions;
+  // Posted also to the thread that this runs on (shard 0 accepts): a connection begins in a turn of
+  // its own.
   asio::post(front_ends[index]->loop.context, [&sessions, arrival = std::move(arrival)]() mutable {
     sessions.take(std::move(arrival));
   });

@@ -234,6 +234,7 @@ void Session::start() {
   // Answers are written whole, so Nagle's algorithm would only delay them.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   guarded([this] {
+    // A connection from another shard brings unread bytes, which are charged here.
     count_held();
     arm(idle_, owner_.limits_.idle);
     if (connection_.needs_login()) arm(login_, max_login_time);
@@ -528,7 +529,9 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   exclusive_running_ = false;
   Slot& slot = slots_[number - first_slot_];
   slot.answered = true;
+  // Any answer may be the one that completes the login.
   if (login_.armed() && !connection_.needs_login()) login_.cancel();
+  // Nobody waits for the answer any more; only the bytes of the frame were still counted.
   if (closed_) {
     requests_bytes_ -= std::exchange(slot.request_bytes, 0);
     return count_held();
@@ -560,6 +563,7 @@ void Session::write_answers() {
       slots_.pop_front();
       ++first_slot_;
       requests_bytes_ -= slot.request_bytes;
+      // Pieces of earlier answers that are still in out_ are dropped with the connection.
       if (!slot.answer.close.empty()) return close(slot.answer.close, Ending::refused);
       for (auto& piece : slot.answer.frame) {
         queued_ += piece.size();
