@@ -170,6 +170,7 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
                                     cell(disk.directory), disk.free_inodes)});
   }
   const auto* known = std::ranges::find(file_systems, disk.file_system, &FileSystem::type);
+  // Only a known weakness of a file system is worth a warning.
   if (known == std::end(file_systems)) {
     findings.push_back({"file system", Level::ok, fmt::format("type {:#x}", disk.file_system)});
   } else {

@@ -53,6 +53,7 @@ std::string synopsis_of(const CLI::App& command) {
     const std::string shown = parameter.is_positional()
                                   ? parameter.value
                                   : parameter.flags.back() + " " + parameter.value;
+    // [OPTIONS] stands for all that may be left out.
     if (!parameter.is_positional() && !parameter.is_required) continue;
     const std::string more =
         parameter.is_positional() && parameter.is_repeated && !shown.ends_with("...") ? "..." : "";

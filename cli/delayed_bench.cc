@@ -256,6 +256,8 @@ class DelayedBench {
     if (auto ready = warm_up(); !ready) return std::unexpected(ready.error());
 
     DelayedBenchResult result;
+    // One flow after the other; after an interrupt or an error those that have not begun are left
+    // out.
     for (const auto index : {floor_before, delayed, cancels, floor_after}) {
       if (!flows_[index] || was_interrupted() || error_.is_set()) continue;
       if (index == cancels) order_by_due_time();

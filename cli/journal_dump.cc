@@ -63,6 +63,7 @@ struct OperationJson {
   Json operator()(const st::PendingAdded& op) const {
     Json json = of_partition("PendingAdded", op.partition);
     json["sequence"] = op.sequence;
+    // A record that was moved keeps the handle of its first due time.
     json["handle"] = st::encode_handle({op.first_due.value_or(op.due), op.sequence});
     json["due_ms"] = to_ms(op.due);
     json["accepted_ms"] = to_ms(op.accepted);

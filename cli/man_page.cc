@@ -116,6 +116,8 @@ class Page {
   void group(const std::vector<const CLI::App*>& below) {
     section("DESCRIPTION");
     sentence(command_.get_description());
+    // Begins with those of the first command, and loses what another one does not have in the same
+    // words.
     std::vector<Parameter> shared = parameters_of(*below.front());
     for (const auto* each : below) {
       const auto own = parameters_of(*each);

@@ -97,6 +97,7 @@ class TopText {
     line(fmt::format("lag of the last {}: p50 {}, p99 {}, max {}", rough_duration(now_.window),
                      milliseconds_text(now_.lag_p50), milliseconds_text(now_.lag_p99),
                      milliseconds_text(now_.lag_max)));
+    // Seconds of CPU over milliseconds of time, in per cent.
     const double cpu = before_ == nullptr || between_.count() <= 0
                            ? 0
                            : (now_.cpu_seconds - before.cpu_seconds) * 100'000 /
@@ -173,6 +174,7 @@ class TopText {
                  {"PARTITIONS", true, false, 3}});
     for (std::size_t i = 0; i < count; ++i) {
       const auto& topic = topics[i];
+      // A topic that the last look did not have has no rate yet.
       const auto found = earlier.find(topic.name);
       table.row({cell(topic.name), grouped(topic.pending),
                  found == earlier.end() ? "-" : rate(topic.records, found->second),

@@ -159,6 +159,7 @@ int add_acl(const AclOptions& options) {
     if (result.error_code != ErrorCode::none)
       return acl_refused(result.error_code, result.error_message);
   AclPrinter printer(options.broker.json);
+  // The answer does not repeat the rules.
   for (const auto& rule : request.creations)
     printer.row(
         rule.resource_type, std::string(rule.resource_name), rule.resource_pattern_type,

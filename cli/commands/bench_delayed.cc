@@ -73,6 +73,7 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
   }
   DelayedBenchOptions bench;
   std::random_device random;
+  // Tells the records of this run from others in the topic.
   bench.run = std::uint64_t{random()} << 32 | random();
   bench.size = options.size;
   bench.clients = options.clients;
@@ -107,6 +108,7 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
     plan.count = options.count.value_or(static_cast<std::uint64_t>(plan.rate * seconds));
     plan.delay = duration_of(options.delay, options.cancels ? delay_of_cancelled : 5s);
     plan.spread = duration_of(options.spread, 1s);
+    // The floor is measured at a rate, and only where deliveries are measured.
     if (rate > 0 && bench.goal == BenchGoal::deliver) {
       const double planned = static_cast<double>(plan.count) / plan.rate;
       longest = std::min(longest_floor, milliseconds{std::llround(planned * 1000)});
@@ -175,6 +177,7 @@ Json json_of(const DelayedBenchOptions& options, const DelayedBenchResult& resul
             {"spread_ms", plan.spread.count()},
             {"ids", options.has_ids},
             {"seed", plan.seed}};
+  // After an error nobody knows what is lost and what only did not come yet.
   json.update(json_of_flow(result.delayed, !result.error));
   json["cancels"] = nullptr;
   if (const auto& cancels = result.cancels) {

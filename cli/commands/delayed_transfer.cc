@@ -212,6 +212,7 @@ class Import {
       ++number_;
       if ((*text)->empty()) continue;
       const auto line = parse_line(**text);
+      // A line that cannot be read ends the import; the lines before it have been sent.
       if (!line) {
         return fail(line.error().code,
                     fmt::format("{}: line {}: {}", name, number_, line.error().message));

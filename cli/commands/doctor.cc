@@ -142,6 +142,7 @@ class Doctor {
 
   void check_ports() {
     if (!config_) return;
+    // Takes the address as a start would, and gives it back at once.
     const auto check = [&](const server::HostPort& where, const char* key) {
       const auto bound = server::BoundAddress::bind(where, key);
       if (!bound) return add("ports", Level::problem, bound.error().message);
@@ -165,6 +166,8 @@ class Doctor {
       return add("data directory", Level::ok,
                  fmt::format("{}: of cluster {}", cell(*directory_), opened->cluster_id()));
     }
+    // A crash while a new directory was being filled leaves .creating behind, and the next start
+    // makes it anew.
     for (const char* name : {"journal", "logs", "db"}) {
       if (!fs::exists(path / name, ignored) || fs::exists(path / ".creating", ignored)) continue;
       return add("data directory", Level::problem,
@@ -172,6 +175,7 @@ class Doctor {
                              "empty directory",
                              cell(*directory_), name));
     }
+    // A start creates what is missing, so the nearest directory that exists has to be writable.
     fs::path nearest = path;
     while (!fs::exists(nearest, ignored) && nearest.has_parent_path() &&
            nearest != nearest.parent_path())
@@ -274,6 +278,7 @@ class Doctor {
                                                                   ? Style::yellow
                                                                   : Style::red);
       }
+      // Findings of one check follow one another, and it is named once.
       if (level != Level::problem || (problems++ > 0 && failed_checks.ends_with(check))) continue;
       failed_checks += (failed_checks.empty() ? "" : ", ") + check;
     }

@@ -68,6 +68,8 @@ struct Row {
 };
 
 Result<std::vector<Row>> rows_of(KafkaAdmin& admin, const GroupInfo& group) {
+  // Puts together what is committed and what the members read, then asks for the ends topic by
+  // topic.
   const auto committed = admin.committed(group.name);
   if (!committed) return std::unexpected(committed.error());
   std::map<std::pair<std::string, PartitionIndex>, Row> rows;
@@ -189,6 +191,8 @@ Result<PartitionOffsets> targets(KafkaAdmin& admin, const GroupOptions& options,
   }
   if (to.time) return admin.offsets(options.topic, partitions, to_ms(*to.time));
   if (to.offset < 0) return admin.offsets(options.topic, partitions, to.offset);
+  // Kafka commits any offset.  A consumer that later finds no record at it begins where its
+  // auto.offset.reset says, so the bounds are checked here.
   const auto starts = admin.offsets(options.topic, partitions, log_start);
   if (!starts) return starts;
   const auto ends = admin.offsets(options.topic, partitions, log_end);

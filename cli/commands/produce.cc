@@ -116,6 +116,8 @@ class Production {
       : options_(options), headers_(headers_of(options)), progress_("records accepted") {}
 
   int run() {
+    // Sends all records, waits for all answers, then prints what was accepted and the first record
+    // that was not.
     auto producer =
         KafkaProducer::open(options_.broker.kafka(), options_.topic, acks_of(options_.acks),
                             [this](const Delivery& delivery) { on_delivery(delivery); });
@@ -147,6 +149,7 @@ class Production {
     }
     if (first_error_) {
       const auto& [number, why] = *first_error_;
+      // What ended the sending is also the reason for the records that it left unanswered.
       const std::string reason = sent ? why : sent.error().message;
       return out_.end(failure(
           (interrupted ? "interrupted: " : "") +
@@ -188,6 +191,7 @@ class Production {
   }
 
   Result<> send_lines(int descriptor, const std::string& name) {
+    // While no line comes, answers are taken and shown.
     LineReader lines(descriptor, name, [this] {
       producer_->poll();
       out_.flush();

@@ -221,6 +221,7 @@ int live(Looking& looking, milliseconds every) {
       *now = std::move(*next);
       problem.clear();
     } else {
+      // Both samples stay as they are, so the next rates cover the gap.
       problem = "these figures are old: " + next.error().message;
     }
   }

@@ -139,6 +139,7 @@ int add_user(const UserOptions& options) {
   if (::getrandom(salt.data(), salt.size(), 0) != static_cast<ssize_t>(salt.size()))
     return failure("the system provides no random numbers");
   const std::string_view salt_text{salt.data(), salt.size()};
+  // The slow part of SCRAM is done here, and never by a broker.
   const auto salted = scram_salted_password(mechanism, *password, salt_text, options.iterations);
   if (options.broker.data) {
     const auto kept = scram_credential(mechanism, salted, salt_text, options.iterations);

@@ -111,6 +111,7 @@ Result<WireClient> WireClient::open(const KafkaSettings& settings) {
     }
     if (!protocol.starts_with("sasl")) return client;
     auto mechanism = property_of(settings, "sasl.mechanism");
+    // librdkafka has two names for it.
     if (mechanism.empty()) mechanism = property_of(settings, "sasl.mechanisms");
     if (auto in = client.log_in(mechanism, property_of(settings, "sasl.username"),
                                 property_of(settings, "sasl.password"));
