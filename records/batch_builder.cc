@@ -185,6 +185,7 @@ Buffer repack(const BatchView& batch, Bytes records, Codec codec) {
     compress_onto(codec, records, out);
   }
   TARRY_ASSERT(out.size() <= max_batch_bytes, "a batch stays below 2 GiB");
+  // Everything else that the header says stays true, because the records are the same.
   const int attributes = (batch.attributes() & ~codec_mask) | static_cast<int>(codec);
   store_be(out.data() + field::batch_length,
            static_cast<std::int32_t>(out.size() - batch_length_end));

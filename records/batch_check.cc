@@ -82,7 +82,9 @@ std::expected<void, BatchError> check_header(const BatchView& batch) {
   if (batch.last_offset_delta() != batch.record_count() - 1)
     return invalid(fmt::format("a record batch with {} records ends at offset delta {}",
                                batch.record_count(), batch.last_offset_delta()));
+  // Consumers take a control batch for the end of a transaction, and show none of its records.
   if (batch.is_control()) return invalid("clients may not write control batches");
+  // Without a sequence nobody could tell that a batch was sent twice.
   if (batch.producer_id() >= 0 && batch.base_sequence() < 0)
     return invalid(fmt::format("producer {} gave the sequence number {}", batch.producer_id(),
                                batch.base_sequence()));

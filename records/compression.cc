@@ -185,6 +185,7 @@ Result<> unpack_snappy_block(Bytes input, Bytes block, Buffer& to, std::size_t c
 
 Result<Buffer> unpack_snappy(Bytes input, std::size_t cap) {
   Buffer output;
+  // A raw block, as librdkafka writes it.
   if (!begins_with_magic(input)) {
     if (auto done = unpack_snappy_block(input, input, output, cap); !done)
       return std::unexpected(done.error());
@@ -268,6 +269,7 @@ Result<Buffer> unpack_lz4(Bytes input, std::size_t cap) {
 void pack_lz4(Bytes input, Buffer& to) {
   LZ4F_preferences_t preferences = LZ4F_INIT_PREFERENCES;
   preferences.frameInfo.blockSizeID = LZ4F_max64KB;
+  // Java's reader refuses blocks that depend on one another.
   preferences.frameInfo.blockMode = LZ4F_blockIndependent;
   const std::size_t at = to.size();
   to.resize(at + LZ4F_compressFrameBound(input.size(), &preferences));

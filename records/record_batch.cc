@@ -79,6 +79,7 @@ class Reader {
 
 bool take_header(Reader& reader, HeaderView& header) {
   std::optional<Bytes> name;
+  // A header's value may be null, its name may not.
   if (!reader.take_bytes(name) || !name) return false;
   header.name = as_text(*name);
   return reader.take_bytes(header.value);
