@@ -173,6 +173,7 @@ void Writer::string(bool compact, std::string_view text) {
   if (compact) {
     count(true, text.size());
   } else {
+    // Only a text of ours can be longer.
     text = text.substr(0, std::numeric_limits<std::int16_t>::max());
     number(static_cast<std::int16_t>(text.size()));
   }
