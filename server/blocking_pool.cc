@@ -135,6 +135,7 @@ std::unique_ptr<Background> BlockingPool::background_for(boost::asio::io_context
 std::unique_ptr<Background> BlockingPool::own_lane_for(boost::asio::io_context& context,
                                                        std::string name) {
   auto own = std::make_unique<Queue>();
+  // Before the queue is listed: where the system refuses the thread, nothing is left of it.
   own->add_thread(std::move(name), start_);
   queues_.push_back(std::move(own));
   return std::make_unique<Door>(*queues_.back(), context);

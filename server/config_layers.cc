@@ -100,6 +100,7 @@ void choose_times(Config& config) {
   const auto& times = config.times;
   constexpr std::int64_t minute = 60'000, hour = 3'600'000;
   const auto in_ms = [](std::int64_t value, std::int64_t unit) {
+    // -1 means for ever in each of the units.
     return value < 0 ? std::int64_t{-1} : value * unit;  // Cannot overflow: an int of hours.
   };
   std::int64_t retention = 168 * hour;

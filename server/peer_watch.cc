@@ -43,6 +43,7 @@ void PeerWatch::add(int socket, std::move_only_function<void()> gone) {
   epoll_event event{};
   event.events = EPOLLRDHUP | EPOLLONESHOT;  // A broken connection is always told.
   event.data.fd = socket;
+  // Not watched then: the session notices the end of its client when it reads again.
   if (::epoll_ctl(waiting_.native_handle(), EPOLL_CTL_ADD, socket, &event) != 0) return;
   watched_.insert_or_assign(socket, std::move(gone));
   if (!armed_) wait();

@@ -259,6 +259,7 @@ Result<std::vector<BoundAddress>> Server::Parts::bind() {
     auto bound = BoundAddress::bind(listener.listen, "listeners");
     if (!bound) return std::unexpected(bound.error());
     HostPort advertised = listener.advertise.value_or(bound->advertised());
+    // Clients are told the port that the kernel has chosen.
     if (advertised.port == 0) advertised.port = bound->address().port;
     std::shared_ptr<const TlsContext> tls;
     // At the start a certificate that cannot be used is an error, as a port in use is; later it

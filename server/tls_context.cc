@@ -186,6 +186,7 @@ Result<> put_own_certificate(SSL_CTX* context, const ListenerConfig& listener, W
   }
   std::time_t time = std::chrono::system_clock::to_time_t(std::chrono::system_clock::time_point(
       std::chrono::duration_cast<std::chrono::system_clock::duration>(now.time_since_epoch())));
+  // All of them: an intermediate certificate that has expired keeps clients away as well.
   for (const auto& certificate : *chain) {
     if (X509_cmp_time(X509_get0_notAfter(certificate.get()), &time) < 0) {
       return fail(Errc::invalid,
@@ -215,6 +216,7 @@ Result<> put_trusted(SSL_CTX* context, const ListenerConfig& listener) {
                             "ssl.truststore.certificates",
                             listener.name, auth));
   }
+  // Whom to trust matters only where clients are asked for certificates.
   if (!is_asked || pem->text.empty()) return {};
   const auto trusted = certificates_in(*pem);
   if (!trusted) return std::unexpected(trusted.error());
