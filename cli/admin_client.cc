@@ -73,6 +73,7 @@ std::string address_text(const asio::ip::tcp::endpoint& endpoint) {
     if (six.is_v4_mapped()) {
       address = asio::ip::make_address_v4(asio::ip::v4_mapped, six);
     } else {
+      // Without the scope, which has another name at the other end.
       address = asio::ip::address_v6(six.to_bytes());
     }
   }
@@ -123,6 +124,7 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
   const std::string proof = text("proof");
   if (same_secret(proof, token_proof(talk.token, nonce, here))) co_return "";
   const std::string there = text("address");
+  // The other side knows the token, but answers for another address.
   if (there != here && same_secret(proof, token_proof(talk.token, nonce, there))) {
     co_return fmt::format(
         "the broker that knows the token is at {}, and something in between forwards connections "
@@ -171,6 +173,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   asio::steady_timer pause(io);
   for (;;) {
     co_await stream.async_connect(addresses, into(error));
+    // Where the broker may be starting, only ask() ends the attempts.
     if (error != asio::error::connection_refused || !talk.waits_for_start) break;
     pause.expires_after(between_tries);
     co_await pause.async_wait(into(error));

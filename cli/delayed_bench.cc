@@ -390,6 +390,7 @@ class DelayedBench {
       while (sending > 0) {
         watch_for(watch_interval);
         if (was_interrupted() && !interrupted_at_) interrupted_at_ = now_us();
+        // The senders look at is_stopping_ before each group, and then wait for their answers.
         if (was_interrupted() || error_.is_set()) is_stopping_ = true;
       }
     }
@@ -437,6 +438,7 @@ class DelayedBench {
     const auto until = std::chrono::steady_clock::now() + time;
     do {
       std::this_thread::sleep_for(std::min(time, watch_interval));
+      // Null until the first flow begins.
       if (current_ != nullptr)
         progress_(awaits_deliveries() ? current_->delivered() : current_->accepted());
     } while (std::chrono::steady_clock::now() < until && !was_interrupted());

@@ -54,6 +54,7 @@ std::string shown_time(WallTime time, bool is_terminal) {
 
 std::string rough_duration(std::chrono::milliseconds duration) {
   const std::int64_t total = duration.count() / 1000;
+  // Unsigned: the most negative number has no positive counterpart.
   const std::uint64_t seconds =
       total < 0 ? 0 - static_cast<std::uint64_t>(total) : static_cast<std::uint64_t>(total);
   struct Unit {

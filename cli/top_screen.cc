@@ -160,6 +160,7 @@ class TopText {
   void topics(std::size_t count) {
     line("");
     auto topics = now_.topics;
+    // Topics with pending records come first, then the largest.
     std::ranges::stable_sort(topics, std::ranges::greater{}, [](const auto& topic) {
       return std::pair(topic.pending, topic.records);
     });

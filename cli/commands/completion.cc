@@ -41,6 +41,7 @@ int print_man_page(const CLI::App& program, const ManOptions& options) {
       if (has_page(*command)) out.line(command->get_name());
     return out.end(done);
   }
+  // 1: the program itself counts as found.
   const auto found = options.command.empty() ? FoundCommand{&program, 1}
                                              : find_command(program, {options.command});
   if (found.used == 0 || !has_page(*found.command))

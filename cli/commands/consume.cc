@@ -119,6 +119,7 @@ class Printing {
 template <typename Consumer, typename Flush>
 Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   auto next = consumer.next(0ms);
+  // Nothing is at hand: what was printed must not stay in the buffer while this waits.
   if (next && std::holds_alternative<std::monostate>(*next)) {
     flush();
     next = consumer.next(50ms);

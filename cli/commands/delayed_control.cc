@@ -94,6 +94,7 @@ class ByName {
   bool one(const std::string& id) {
     const auto answer = parse_object(ask(id));
     const std::string result = answer ? field(*answer, "result") : "error";
+    // Counted whatever comes of it: the error at the end says how many of how many.
     progress_.at(++names_);
     if (result != action_.result) {
       const std::string reason = !answer               ? answer.error().message

@@ -75,6 +75,7 @@ int dump_each(const OfflineOptions& options, Dump dump) {
   std::string first;
   for (const auto& place : options.places) {
     const auto found = dump(place, options.json, out);
+    // The first finding is told, of whichever place.
     if (wrong == 0) first = found ? found->first : found.error().message;
     wrong += found ? found->wrong : 1;
   }

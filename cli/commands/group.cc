@@ -219,6 +219,7 @@ int reset(const GroupOptions& options) {
   if (!admin) return failure(admin.error().message);
   const auto group = admin->group(options.name);
   if (!group) return failure(group.error().message);
+  // The broker would refuse the commit as well; this is known before anything else is asked.
   if (group->is_active()) {
     return failure(fmt::format("{}: the group is active ({}, {}); stop its consumers first",
                                cell(options.name), group->state,

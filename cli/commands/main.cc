@@ -52,6 +52,7 @@ std::string one_line(std::string text) {
 
 // The first word chooses the command; CLI11 would only say that one is missing.
 const char* unknown_command(const CLI::App& program, int count, char** words) {
+  // --help and --version are the program's own.
   if (count < 2 || program.get_option_no_throw(words[1]) != nullptr) return nullptr;
   const auto known = program.get_subcommands([](const CLI::App*) { return true; });
   const bool is_known = std::ranges::any_of(

@@ -295,6 +295,7 @@ class Production {
   ScheduleSummary& summary() {
     if (!scheduled_) {
       const auto configs = producer_->configs();
+      // Without the topic's configs the summary says less, and nothing fails.
       scheduled_.emplace(options_.topic, headers_, configs.value_or(std::vector<ConfigEntry>{}),
                          first_sent_);
     }

@@ -182,6 +182,7 @@ int print_once(Looking& looking, const TopOptions& options, milliseconds every) 
   const auto before = looking.look();
   if (!before) return failure(before.error().message);
   const auto until = steady_clock::now() + every;
+  // In short steps, so that an interrupt ends the wait.
   while (steady_clock::now() < until && !was_interrupted()) std::this_thread::sleep_for(50ms);
   const auto now = looking.look();
   if (!now) return failure(now.error().message);

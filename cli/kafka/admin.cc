@@ -104,6 +104,7 @@ Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
 Result<TopicInfo> KafkaAdmin::topic(const std::string& name) {
   const TopicHandle topic(rd_kafka_topic_new(connection_->client(), name.c_str(), nullptr));
   if (!topic) return connection_->error_of(name_text(name), rd_kafka_last_error());
+  // Asked once, because nothing creates the topic meanwhile.
   return find_topic(*connection_, name, topic.get(), 0ms);
 }
 

@@ -30,6 +30,7 @@ Result<std::unique_ptr<KafkaGroupConsumer>> KafkaGroupConsumer::open(const Kafka
                                                                      const std::string& group,
                                                                      bool from_end,
                                                                      BeforeRevoke before_revoke) {
+  // Made first, because librdkafka's callbacks are given its address.
   std::unique_ptr<KafkaGroupConsumer> consumer(
       new KafkaGroupConsumer(topic, group, std::move(before_revoke)));
   auto connection = KafkaConnection::open(

@@ -49,6 +49,7 @@ Headers make_headers(const std::vector<KafkaHeader>& headers) {
 Result<std::unique_ptr<KafkaProducer>> KafkaProducer::open(const KafkaSettings& settings,
                                                            const std::string& topic, Acks acks,
                                                            Report report) {
+  // Made first, because librdkafka's callbacks are given its address.
   std::unique_ptr<KafkaProducer> producer(new KafkaProducer(std::move(report)));
   auto connection = KafkaConnection::open(
       RD_KAFKA_PRODUCER, settings,

@@ -145,6 +145,7 @@ std::unexpected<Error> WireClient::connection_failed() const {
 bool WireClient::send(Bytes bytes) {
   if (tls_) return tls_->send(bytes);
   while (!bytes.empty()) {
+    // Without MSG_NOSIGNAL a connection that the broker has closed would end this process.
     const auto sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent <= 0) return false;
     bytes = bytes.subspan(static_cast<std::size_t>(sent));
