@@ -30,11 +30,13 @@ std::optional<std::string> from_base64(std::string_view text) {
                           (c >= '0' && c <= '9') || c == '+' || c == '/';
     if (!is_digit) return std::nullopt;
   }
+  // The loop has left out what follows the first '=': that is one more '=' at most.
   if (padding > 2 || (padding == 2 && text.back() != '=')) return std::nullopt;
   std::string out(text.size() / 4 * 3 + 1, '\0');
   const int size = ::EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()), octets_of(text),
                                      static_cast<int>(text.size()));
   if (size < 0) return std::nullopt;
+  // EVP_DecodeBlock() counts the padding as bytes that are 0.
   out.resize(static_cast<std::size_t>(size) - padding);
   return out;
 }

@@ -28,6 +28,7 @@ constexpr bool keeps = true;
 // The index of the smallest size that holds `bytes`, which lie between least and most.
 std::size_t index_of(std::size_t bytes) {
   if (bytes <= least) return 0;
+  // Rounded up, so a block is at most a quarter larger than what was asked for.
   const std::size_t doubling = static_cast<std::size_t>(std::bit_width((bytes - 1) / least)) - 1;
   const std::size_t step = (least << doubling) / steps;
   return doubling * steps + (bytes - (least << doubling) + step - 1) / step;
@@ -75,6 +76,7 @@ bool is_ours(std::size_t bytes) {
 
 Block::Block(std::size_t bytes) {
   if (bytes == 0) return;
+  // aligned_alloc() takes only multiples of its alignment.
   bytes = (bytes + page - 1) / page * page;
   if (!is_ours(bytes)) {
     capacity_ = bytes;

@@ -20,6 +20,7 @@ constexpr std::array<std::uint32_t, 256> make_table() {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t i = 0; i < 256; ++i) {
     std::uint32_t crc = i;
+    // Castagnoli's polynomial with its bits reversed, because the lowest bit of a byte comes first.
     for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0u);
     table[i] = crc;
   }
@@ -60,6 +61,8 @@ std::uint32_t short_input(std::uint32_t crc, Bytes bytes) {
 }  // namespace
 
 std::uint32_t crc32c(std::uint32_t before, Bytes bytes) {
+  // A checksum begins with all bits set and ends inverted.  Undoing that for what came before
+  // continues it as if there had been no end.
   std::uint32_t crc = ~before;
   while (bytes.size() >= long_input) {
     const std::size_t count = std::min(bytes.size(), longest_call);

@@ -13,6 +13,8 @@ bool matches_glob(std::string_view pattern, std::string_view text) {
     } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
       ++p, ++t;
     } else if (star != std::string_view::npos) {
+      // The last star takes one byte more.  Earlier ones need not try again: the text up to the
+      // last star matches already, and that star can take whatever they could.
       p = star + 1;
       t = ++tried;
     } else {

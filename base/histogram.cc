@@ -13,6 +13,8 @@ std::size_t WindowedHistogram::slices_passed(MonoTime now) const {
 void WindowedHistogram::begin_slice(MonoTime now) {
   // Those that nothing was added to have ended, too: they are empty slices of the ring.
   for (auto passed = slices_passed(now); passed > 0; --passed) {
+    // The slice behind the current one is the oldest: its values leave the window, and it becomes
+    // the new current one.
     current_ = (current_ + 1) % slice_count;
     before_.add(slices_[current_]);
     slices_[current_] = {};
@@ -29,6 +31,8 @@ Histogram WindowedHistogram::total() const {
 Histogram WindowedHistogram::recent(MonoTime now) const {
   Histogram recent;
   const std::size_t passed = slices_passed(now);
+  // Slices that have ended since the last add() are not in the ring yet.  They are empty, and push
+  // as many of the oldest ones out of the window.
   for (std::size_t age = 0; age + passed < slice_count; ++age)
     recent.add(slices_[(current_ + slice_count - age) % slice_count]);
   return recent;

@@ -12,6 +12,7 @@ Json parse_json(std::string_view text) {
 }
 
 std::string text_of(const Json& json) {
+  // Without `replace` a byte that is not UTF-8 ends in an exception.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

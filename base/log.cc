@@ -116,6 +116,8 @@ bool write_all(int descriptor, std::string_view bytes) {
 std::string text_of_dropped(std::uint64_t lines) {
   const auto text =
       fmt::format("{} lines were dropped here: stderr was not read, or refused them", lines);
+  // A formatter of its own: this runs on the log's thread, and the sink's belongs to the thread
+  // that logs just now.
   return LineFormatter().line_of(spdlog::details::log_msg("log", spdlog::level::warn, text));
 }
 
@@ -138,6 +140,8 @@ class LogQueue {
 
   bool flush(std::chrono::milliseconds patience) {
     std::unique_lock held(mutex_);
+    // Lines that come meanwhile are not waited for, or a busy process would never be done.  Each
+    // line that is written or dropped begins the patience anew.
     const auto last = pushed_;
     while (done_ < last) {
       const auto before = done_;
@@ -163,6 +167,8 @@ class LogQueue {
       batch.clear();
       batch.swap(lines_);
       const auto dropped = std::exchange(dropped_, 0);
+      // Written without the lock: a reader that has stopped holds up this thread and nobody who
+      // logs.
       held.unlock();
       for (std::string_view rest = batch; !rest.empty();) {
         const auto size = rest.find('\n') + 1;
@@ -170,6 +176,8 @@ class LogQueue {
         rest.remove_prefix(size);
         note_done(1);
       }
+      // These were dropped behind the whole batch, because push() queues nothing behind a dropped
+      // line.
       if (dropped > 0) missing = write_line({}, missing + dropped);
       note_done(dropped);
       held.lock();
@@ -281,6 +289,8 @@ LogThread::LogThread(int descriptor, std::size_t max_bytes)
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  // Detached, because a thread that is blocked in write(2) cannot be joined.  It shares the queue
+  // with us, so either may end first.
   std::thread([queue = queue_] {
     ::pthread_setname_np(::pthread_self(), "tarry-log");
     queue->run();
@@ -305,12 +315,14 @@ bool flush_log(std::chrono::milliseconds patience) {
   Stderr& to = the_stderr();
   std::unique_lock held(to.mutex);
   const auto queue = to.queue;
+  // Other threads go on logging while this one waits.
   held.unlock();
   return !queue || queue->flush(patience);
 }
 
 void write_to_stderr(std::string_view line) {
   if (line_format == LogFormat::text) return write_line(escape_control_characters(line) + '\n');
+  // In JSON every line of stderr is an object.  The component says what the prefix says.
   constexpr std::string_view prefix = "tarry: ";
   if (line.starts_with(prefix)) line.remove_prefix(prefix.size());
   write_message("tarry", spdlog::level::err, line);

@@ -85,6 +85,8 @@ std::string scram_proof(ScramMechanism mechanism, std::string_view salted_passwo
 
 bool scram_proves(ScramMechanism mechanism, const ScramCredential& credential,
                   std::string_view auth_message, std::string_view proof) {
+  // A proof is the client key combined with this exchange's signature by exclusive or.  Combined
+  // with the signature again it gives the client key, whose hash is the stored key.
   auto signature = scram_hmac(mechanism, credential.stored_key, auth_message);
   if (proof.size() != signature.size()) return false;
   const auto stored_key = scram_hash(mechanism, exclusive_or(std::move(signature), proof));
@@ -93,6 +95,7 @@ bool scram_proves(ScramMechanism mechanism, const ScramCredential& credential,
 }
 
 bool same_password(std::string_view a, std::string_view b) {
+  // Hashes have one length, so the comparison tells nothing of the length of a password.
   const auto one = scram_hash(ScramMechanism::sha256, a);
   const auto other = scram_hash(ScramMechanism::sha256, b);
   return ::CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;

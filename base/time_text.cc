@@ -97,6 +97,7 @@ std::optional<std::int64_t> units_duration(std::string_view text) {
         unit = &candidate;
         break;
       }
+    // A unit has to be smaller than the one before it, which also refuses one that stands twice.
     if (unit == nullptr || unit->ms >= last_unit || !add(sum, *count, unit->ms))
       return std::nullopt;
     last_unit = unit->ms;
@@ -119,6 +120,7 @@ std::optional<std::int64_t> iso_duration(std::string_view text) {
     const auto count = take_number(text);
     if (!count) return std::nullopt;
     std::optional<std::int64_t> fraction;
+    // ISO 8601 allows both signs.
     if (take(text, ".") || take(text, ",")) {
       fraction = take_fraction(text);
       if (!fraction) return std::nullopt;
@@ -189,6 +191,7 @@ std::optional<WallTime> rfc3339(std::string_view text) {
   if (!text.empty()) return std::nullopt;
 
   const auto to_the_minute = sys_days{date} + hours{*hour} + minutes{*minute} - offset;
+  // The offset is off by now: leap seconds end a month of UTC, whatever the local clock shows.
   if (*second == 60) {
     const auto next_day = floor<days>(to_the_minute) + days{1};
     const bool month_ends = year_month_day{next_day}.day() == day{1};
@@ -210,6 +213,7 @@ Result<milliseconds> parse_duration(std::string_view text) {
 }
 
 Result<WallTime> parse_time(std::string_view text) {
+  // Digits alone are always milliseconds: 2026 is no year, but two seconds after 1970 began.
   if (const auto ms = bare_number(text)) return from_ms(*ms);
   if (const auto time = rfc3339(text)) return *time;
   return fail(Errc::invalid, fmt::format("\"{}\" is not a time; write 2026-11-21T10:00:00+01:00, "

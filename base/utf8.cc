@@ -31,6 +31,7 @@ std::size_t utf8_character_size(std::string_view text) {
     if ((next & 0xc0) != 0x80) return 0;
     code = code << 6 | (next & 0x3f);
   }
+  // An overlong form would be a second spelling of a character, which a comparison of bytes misses.
   const bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
   return code < smallest || code > 0x10ffff || is_surrogate ? 0 : size;
 }
@@ -47,6 +48,7 @@ bool is_utf8(std::string_view text) {
 bool is_control_character(std::string_view character) {
   const std::uint32_t first = byte(character[0]);
   if (character.size() == 1) return first < 0x20 || first == 0x7f;
+  // U+0080 to U+009F, with which terminals begin commands as they do with ESC.
   if (character.size() == 2) return first == 0xc2 && byte(character[1]) < 0xa0;
   if (character.size() != 3 || first != 0xe2) return false;
   const std::uint32_t low = (byte(character[1]) & 0x3f) << 6 | (byte(character[2]) & 0x3f);

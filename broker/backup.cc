@@ -28,6 +28,7 @@ asio::awaitable<Result<std::unique_ptr<BackupRun>>> BackupRun::begin(Broker& bro
   std::unique_ptr<BackupRun> run(new BackupRun(broker, here));
   run->backup_ = std::move(*begun);
   log_info("broker", "backup to {} begins", run->target());
+  // From here on the files that the checkpoints name stay, whatever a later checkpoint passes.
   run->keep_journals(true);
   Result<std::unique_ptr<BackupRun>> out = std::move(run);
   co_return out;
@@ -68,12 +69,14 @@ struct JournalsHeld {
   static void hold(const std::shared_ptr<JournalsHeld>& held, Shard& shard) {
     asio::post(shard.executor(), [held, &shard] {
       shard.journal().hold_rounds([held, &shard] {
+        // Both are read where the journal stands still, and counted on one thread.
         asio::post(held->here.executor(),
                    [held, index = shard.index(), end = shard.journal().durable_lsn(),
                     failed = shard.journal().has_failed()] {
                      held->ends[index] = end;
                      held->any_failed |= failed;
                      if (--held->missing > 0) return;
+                     // All ends are known; a longer pause would only hold the producers up.
                      for (std::size_t i = 0; i < held->broker.shard_count(); ++i) {
                        auto& other = held->broker.shard(i);
                        asio::post(other.executor(), [&other] { other.journal().release_rounds(); });
@@ -158,6 +161,7 @@ asio::awaitable<Result<bool>> BackupRun::work() {
       auto task = [backup] { return backup->copy_journals(); };
       more = co_await here_.blocking(std::move(task));
       if (more && !*more) {
+        // Their files are copied, so the journals may use them again.
         keep_journals(false);
         stage_ = Stage::copy_files;
       }

@@ -117,6 +117,7 @@ Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
   auto directory =
       storage::DataDirectory::open(*setup.disk, setup.config.data_directory, *setup.random);
   if (!directory) return std::unexpected(directory.error());
+  // The directory is locked, so no backup of it can be running.
   const auto& logs = setup.config.log_directory;
   if (auto removed = storage::remove_backup_leftovers(directory->path(),
                                                       logs.empty() ? directory->logs() : logs);
@@ -159,6 +160,7 @@ Result<> Broker::open_stores() {
   auto meta = is_new ? Database::make(meta_path) : Database::open(meta_path);
   if (!meta) return std::unexpected(meta.error());
   meta_ = std::move(*meta);
+  // A store that is older than db/meta knows has lost what nothing else has.
   if (auto newest = storage::check_generation(*meta_, pending_->generation(), pending_path);
       !newest)
     return newest;
@@ -179,6 +181,7 @@ Result<> Broker::open_stores() {
 Result<BrokerConfig> Broker::config_with(const DynamicSettings& dynamic) const {
   auto config = settings_table_->config_with(dynamic);
   if (!config) return config;
+  // The identity comes from the directory, and no setting changes it.
   static_cast<BrokerIdentity&>(*config) = identity();
   config->dynamic = dynamic;
   return config;
@@ -261,7 +264,10 @@ void Broker::publish_initial_topics() {
   for (auto& shard : shards_) shard->set_topics(image);
 }
 
+// The journals are replayed into stores and logs, settled if another number of shards wrote them,
+// and only then opened for new records.
 Result<> Broker::recover() {
+  // The replay opens partitions by what the shards know of the topics.
   publish_initial_topics();
   Replay replay(context_, shards_, *catalog_);
   delay::TierReplay pending(*pending_, clock().wall(),
@@ -270,6 +276,7 @@ Result<> Broker::recover() {
   auto recovered = storage::recover(disk(), directory_.journal_root(), *catalog_, pending,
                                     *offset_store_, replay);
   if (!recovered) return std::unexpected(recovered.error());
+  // Before the checkpoints that release these batches from the journals.
   if (auto kept = replay.sync_kept(); !kept) return kept;
   if (auto taken = take_first_users(); !taken) return taken;
   take_stored_settings();
@@ -283,6 +290,7 @@ Result<> Broker::recover() {
              directory_.journal_root());
   }
   publish_initial_topics();
+  // Where the journal has not replaced a broken end by now, records that were synced are lost.
   for (auto& shard : shards_) {
     for (const auto& [tp, partition] : shard->partitions().all()) partition->fence_if_damaged();
   }
@@ -304,9 +312,11 @@ Result<> Broker::recover() {
     security_.push_back(std::make_unique<ShardSecurity>());
     security_.back()->image = image;
   }
+  // The key to the salts of users that do not exist, which no client may be able to compute.
   for (int i = 0; i < 4; ++i) login_secret_ += std::to_string(random().u64());
   settings_ = std::make_unique<LiveSettings>(*shards_[0], *this, *catalog_, settings_table_);
   if (auto loaded = load_groups(); !loaded) return loaded;
+  // Last: from now on what is missing in the directory is damage.
   if (directory_.is_new()) return directory_.created();
   return {};
 }
@@ -382,6 +392,8 @@ Result<> Broker::load_groups() {
 }
 
 void Broker::start(std::move_only_function<void()> ready) {
+  // Each engine asks for a block of sequence numbers at its start; `ready` is called when all have
+  // been answered.
   not_ready_ = shards_.size();
   ready_ = std::move(ready);
   for (auto& shard : shards_) {
@@ -434,6 +446,7 @@ asio::awaitable<std::uint64_t> Broker::fence_topic(TopicId topic) {
   std::uint64_t arriving = 0;
   for (auto& shard : shards_) {
     auto work = [&shard = *shard, topic]() -> asio::awaitable<std::size_t> {
+      // Refused first, so that nothing more arrives once it is counted.
       shard.set_topic_refused(topic, true);
       co_return shard.engine().arriving_of(topic);
     };
@@ -457,6 +470,7 @@ void Broker::unfence_topic(const TopicId& topic, bool deleted) {
 void Broker::give_sequences(Shard& shard) {
   Shard& first = *shards_[0];
   asio::post(first.executor(), [this, &first, &shard] {
+    // Taken before it is durable, so that a shard that asks meanwhile gets another block.
     const Sequence begin = sequences_next_;
     const Sequence end = begin + sequences_per_block;
     sequences_next_ = end;
@@ -496,6 +510,7 @@ void Broker::sequences_answered() {
 
 asio::awaitable<Result<ProducerId>> Broker::next_producer_id(
     std::shared_ptr<CancellationToken> token) {
+  // Others may have used up the block while this request waited for it.
   while (producer_ids_next_ == producer_ids_end_) {
     // Noted first, given out then.  Who comes meanwhile notes a block of its own, which is only
     // waste.

@@ -58,6 +58,7 @@ asio::awaitable<Result<>> provide(Topics& topics, std::string name, std::int32_t
   wanted.name = name;
   wanted.partitions = partitions;
   auto made = co_await topics.create(wanted);
+  // Another partition may have created it meanwhile, perhaps with fewer partitions than are needed.
   if (!made && made.error().code == ErrorCode::topic_already_exists) {
     const auto known = topics.image()->find(name);
     if (known && known->partitions >= partitions) co_return Result<>{};

@@ -40,6 +40,7 @@ Result<> Replay::start_moved(const TopicPartition& tp, Offset start) {
 
 void Replay::fence(const TopicPartition& tp, const std::string& why) {
   if (auto partition = open(tp)) return (*partition)->fence(why);
+  // A partition that cannot even be opened is out of service as well.
   log_error("broker", "partition {} of topic {} is out of service; its files are kept: {}",
             tp.partition, tp.topic.text(), why);
 }

@@ -108,6 +108,7 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
   free_space_.look();
   retention_.look_later_again();
   if (other_defaults) {
+    // Their ids, because partitions may go while others have their turn.
     std::vector<TopicPartition> open;
     open.reserve(partitions_.all().size());
     for (const auto& [tp, partition] : partitions_.all()) open.push_back(tp);
@@ -153,6 +154,7 @@ std::vector<storage::TopicsImage::TopicPtr> Shard::exchange_and_find_deleted(
   const auto before = exchange_topics(std::move(image));
   std::vector<TopicPtr> deleted;
   const auto take = [&](const TopicPtr& topic, const TopicPtr& now) {
+    // config_of() makes it anew, from the topic as it is now.
     forget_config(topic->id);
     if (!now) {
       engine_.topic_deleted(topic->id);
@@ -206,6 +208,8 @@ void Shard::start() {
 }
 
 void Shard::stop(std::move_only_function<void()> then) {
+  // New work is refused first, then requests that wait are let go, and at last everything gathered
+  // is written.
   begin_to_stop();
   groups_.stop();
   purgatory().cancel_all();

@@ -73,6 +73,7 @@ std::string address_text(const asio::ip::tcp::endpoint& endpoint) {
     if (six.is_v4_mapped()) {
       address = asio::ip::make_address_v4(asio::ip::v4_mapped, six);
     } else {
+      // Without the scope, which has another name at the other end.
       address = asio::ip::address_v6(six.to_bytes());
     }
   }
@@ -123,6 +124,7 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
   const std::string proof = text("proof");
   if (same_secret(proof, token_proof(talk.token, nonce, here))) co_return "";
   const std::string there = text("address");
+  // The other side knows the token, but answers for another address.
   if (there != here && same_secret(proof, token_proof(talk.token, nonce, there))) {
     co_return fmt::format(
         "the broker that knows the token is at {}, and something in between forwards connections "
@@ -147,11 +149,14 @@ void take_lines(Conversation& talk) {
 
 asio::awaitable<void> read_by_lines(beast::tcp_stream& stream, beast::flat_buffer& buffer,
                                     Conversation& talk) {
+  // Lines leave the body as they come, so that the answer as a whole may be of any size; the loop
+  // limits what has no end of line yet.
   talk.parser.body_limit(boost::none);
   co_await http::async_read_header(stream, buffer, talk.parser, into(talk.error));
   while (!talk.error && !talk.parser.is_done()) {
     co_await http::async_read_some(stream, buffer, talk.parser, into(talk.error));
     ++talk.pieces;
+    // The body of an error is one object, which stays whole.
     if (talk.parser.get().result_int() == 200) take_lines(talk);
     if (talk.parser.get().body().size() > AdminClient::max_answer_bytes)
       talk.error = http::error::body_limit;
@@ -168,6 +173,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   asio::steady_timer pause(io);
   for (;;) {
     co_await stream.async_connect(addresses, into(error));
+    // Where the broker may be starting, only ask() ends the attempts.
     if (error != asio::error::connection_refused || !talk.waits_for_start) break;
     pause.expires_after(between_tries);
     co_await pause.async_wait(into(error));
@@ -177,6 +183,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   if (!talk.token.empty()) {
     talk.refused = co_await check_proof(stream, talk, buffer, error);
     if (error || !talk.refused.empty()) co_return;
+    // Only now, and on this connection: another one may lead to another program.
     talk.request.set(http::field::authorization, "Bearer " + talk.token);
   }
   co_await http::async_write(stream, talk.request, into(error));
@@ -226,6 +233,7 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
     ended = true;
     if (thrown) talk.error = asio::error::fault;
   });
+  // An answer by lines may take longer than the timeout, as long as something comes within it.
   for (std::size_t before = 1; !ended && before != talk.pieces;) {
     before = talk.pieces;
     io.run_for(settings_.timeout);
@@ -307,6 +315,7 @@ Result<std::string> AdminClient::token() {
     return *token_;
   }
   const std::string path = settings_.data.value_or(default_data_directory) + "/admin.token";
+  // A std::ifstream does not say why it could not open the file; errno does.
   errno = 0;
   std::string token = first_line_of(path);
   if (is_token(token)) {

@@ -90,6 +90,7 @@ Finding check_deliveries(const Json& status) {
   const Json::json_pointer p99("/delayed/lag_ms/p99");
   const double lag =
       status.contains(p99) && status.at(p99).is_number() ? status.at(p99).get<double>() : 0;
+  // Only the worst is reported.
   if (damaged != 0) {
     return {"deliveries", Level::problem,
             fmt::format("{} could not be read; the log names each",
@@ -169,6 +170,7 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
                                     cell(disk.directory), disk.free_inodes)});
   }
   const auto* known = std::ranges::find(file_systems, disk.file_system, &FileSystem::type);
+  // Only a known weakness of a file system is worth a warning.
   if (known == std::end(file_systems)) {
     findings.push_back({"file system", Level::ok, fmt::format("type {:#x}", disk.file_system)});
   } else {

@@ -53,6 +53,7 @@ std::string synopsis_of(const CLI::App& command) {
     const std::string shown = parameter.is_positional()
                                   ? parameter.value
                                   : parameter.flags.back() + " " + parameter.value;
+    // [OPTIONS] stands for all that may be left out.
     if (!parameter.is_positional() && !parameter.is_required) continue;
     const std::string more =
         parameter.is_positional() && parameter.is_repeated && !shown.ends_with("...") ? "..." : "";
@@ -97,6 +98,7 @@ std::string help_of(const CLI::App& command) {
 
 ShellLine split_line(std::string_view line) {
   ShellLine split;
+  // Apart from the text, because '' is a word without any.
   bool in_word = false;
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {

@@ -52,6 +52,7 @@ class Completing {
     } else if (word.starts_with('-') && !typed_.only_positionals) {
       for (const auto& parameter : parameters_)
         for (const auto& flag : parameter.flags)
+          // A short flag only where there is no long one, or everything would be listed twice.
           if (flag.starts_with("--") || parameter.flags.size() == 1)
             add(flag, word, parameter.help);
     } else {
@@ -130,6 +131,7 @@ class Completing {
       keys = topic == typed_.values.end() ? names_.broker_configs()
                                           : names_.topic_configs(topic->second);
     }
+    // A topic that is being created has no configs that could be asked for.
     if (!keys) return;
     for (const auto& key : *keys) add(key + after, word, {}, before);
   }
@@ -153,6 +155,7 @@ TypedWords read_words(const CLI::App& program, const std::vector<std::string>& w
       typed.values[flag_of(*open)] = word;
       open = nullptr;
     } else if (typed.only_positionals || !word.starts_with('-') || word == "-") {
+      // No command follows a positional word.
       const auto found = typed.positionals.empty() ? find_command(*typed.command, {word})
                                                    : FoundCommand{nullptr, 0};
       if (found.used == 1) {
@@ -168,6 +171,7 @@ TypedWords read_words(const CLI::App& program, const std::vector<std::string>& w
       const bool is_long = word.starts_with("--");
       const auto flag = is_long ? word.substr(0, equals) : word.substr(0, 2);
       const auto* option = option_named(parameters, flag);
+      // Not known, or a flag without a value: the next word is not its value.
       if (option == nullptr || option->value.empty()) continue;
       if (is_long && equals != word.npos) {
         typed.values[flag_of(*option)] = word.substr(equals + 1);

@@ -202,6 +202,7 @@ class Client {
     const auto target = cancelled_ == nullptr ? number : (*cancelled_)[number - flow.plan().first];
     if (flow.plan().is_delayed) headers_[0].second = std::to_string(flow.due(number) / 1000);
     if (headers_.size() == 2) headers_[1].second = fmt::format("{:x}-{}", options_.run, target);
+    // By the number, so that a cancel goes to the partition of the record that it cancels.
     const auto partition =
         static_cast<PartitionIndex>(target % std::uint64_t{producer_->partition_count()});
     ++result_.sent;
@@ -218,6 +219,7 @@ class Client {
     }
     const std::int64_t now = now_us();
     last_answer_ = now;
+    // Without a rate all records are planned for the first moment, and this time says nothing.
     if (flow_->plan().rate > 0) result_.accept.add(now - flow_->planned(delivery.number));
     flow_->accept(delivery.number, now);
   }
@@ -254,6 +256,8 @@ class DelayedBench {
     if (auto ready = warm_up(); !ready) return std::unexpected(ready.error());
 
     DelayedBenchResult result;
+    // One flow after the other; after an interrupt or an error those that have not begun are left
+    // out.
     for (const auto index : {floor_before, delayed, cancels, floor_after}) {
       if (!flows_[index] || was_interrupted() || error_.is_set()) continue;
       if (index == cancels) order_by_due_time();
@@ -322,6 +326,7 @@ class DelayedBench {
     if (!ends) return std::unexpected(ends.error());
     begins_ = std::move(*ends);
     consumer_.emplace(std::move(*consumer));
+    // Reading begins before anything is sent.
     for (const auto& [partition, offset] : begins_)
       if (auto started = consumer_->start(partition, offset); !started) return started;
     for (unsigned i = 0; i < options_.clients; ++i) {
@@ -385,6 +390,7 @@ class DelayedBench {
       while (sending > 0) {
         watch_for(watch_interval);
         if (was_interrupted() && !interrupted_at_) interrupted_at_ = now_us();
+        // The senders look at is_stopping_ before each group, and then wait for their answers.
         if (was_interrupted() || error_.is_set()) is_stopping_ = true;
       }
     }
@@ -419,6 +425,8 @@ class DelayedBench {
       } else if (flow.delivered() >= flow.accepted() && flow.missing(flow.last_due()) == 0) {
         return;
       }
+      // Each delivery begins the patience anew, and it does not run while records are still to
+      // become due.
       if (std::exchange(delivered, flow.delivered()) != flow.delivered() || now < flow.last_due())
         quiet_since = now;
       if (now - quiet_since > microseconds(options_.kafka.timeout).count()) return;
@@ -430,6 +438,7 @@ class DelayedBench {
     const auto until = std::chrono::steady_clock::now() + time;
     do {
       std::this_thread::sleep_for(std::min(time, watch_interval));
+      // Null until the first flow begins.
       if (current_ != nullptr)
         progress_(awaits_deliveries() ? current_->delivered() : current_->accepted());
     } while (std::chrono::steady_clock::now() < until && !was_interrupted());
@@ -438,6 +447,7 @@ class DelayedBench {
   // The consumer's thread.
   void read(const std::stop_token& stop) {
     const auto use = [this](const std::vector<std::string_view>& values) {
+      // The values came together, so they have one time.
       const std::int64_t now = now_us();
       for (const auto value : values) {
         const auto number = Values::number_in(value, options_.run);

@@ -49,6 +49,7 @@ DelayedFlow::DelayedFlow(const FlowPlan& plan)
 
 std::int64_t DelayedFlow::planned(std::uint64_t number) const {
   if (plan_.rate <= 0) return began();
+  // All records of a group are planned for the moment of its first one.
   const std::uint64_t before = (number - plan_.first) / group_size_ * group_size_;
   return began() + static_cast<std::int64_t>(static_cast<double>(before) * 1e6 / plan_.rate);
 }
@@ -90,6 +91,7 @@ std::uint64_t DelayedFlow::missing(std::int64_t now) const {
   std::uint64_t missing = 0;
   for (std::size_t i = 0; i < accepted_.word_count(); ++i) {
     std::uint64_t left = accepted_.word(i) & ~arrived_.word(i);
+    // At the end, when this is asked most, whole words are counted.
     if (all_due) {
       missing += static_cast<std::uint64_t>(std::popcount(left));
       continue;

@@ -111,6 +111,7 @@ Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic
   explanation.due = schedule->due;
   if (schedule->recurrence) {
     explanation.recurrence = schedule->recurrence->text();
+    // The first run is the due time itself.
     explanation.upcoming = schedule->recurrence->upcoming(runs_shown - 1);
     explanation.upcoming.insert(explanation.upcoming.begin(), schedule->due);
   }

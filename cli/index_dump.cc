@@ -33,6 +33,7 @@ Result<IndexFile> open_index(storage::Disk& disk, const std::string& path) {
   const std::string extension = dot == std::string::npos ? "" : path.substr(dot);
   const auto stem = path.substr(0, dot);
   const auto name = slash == std::string::npos ? stem : stem.substr(slash + 1);
+  // It knows the names of .log files alone.
   const auto base = storage::segment_base(name + ".log");
   if ((extension != ".index" && extension != ".timeindex") || !base) {
     return fail(Errc::invalid,
@@ -44,6 +45,7 @@ Result<IndexFile> open_index(storage::Disk& disk, const std::string& path) {
   auto file = disk.open(path, {});
   if (!file) return std::unexpected(file.error());
   index.file = std::move(*file);
+  // Without a log beside it the entries are compared with one another only.
   if (auto log = disk.open(stem + ".log", {})) index.log = std::move(*log);
   return index;
 }
@@ -55,6 +57,7 @@ std::string mismatch(const IndexFile& index, const storage::IndexEntry& entry) {
   const auto got = index.log->pread(entry.position, header);
   if (!got) return got.error().message;
   if (*got < header.size()) return "its position is not in the log";
+  // An entry names the last offset of the batch at its position.
   const auto base = load_be<Offset>(header.data());
   const auto last = base + load_be<std::int32_t>(header.data() + records::field::last_offset_delta);
   if (last == entry.offset) return {};

@@ -63,6 +63,7 @@ struct OperationJson {
   Json operator()(const st::PendingAdded& op) const {
     Json json = of_partition("PendingAdded", op.partition);
     json["sequence"] = op.sequence;
+    // A record that was moved keeps the handle of its first due time.
     json["handle"] = st::encode_handle({op.first_due.value_or(op.due), op.sequence});
     json["due_ms"] = to_ms(op.due);
     json["accepted_ms"] = to_ms(op.accepted);
@@ -185,6 +186,8 @@ class JournalDumper {
   Result<DumpFindings> run() {
     begin();
     std::uint64_t damaged_from = 0;  // 0: not.  No round is there, because the header is.
+    // A round begins with a block.  Where none of this journal begins, the next block is tried, so
+    // that rounds behind damage are found.
     for (std::uint64_t at = st::block_bytes; at < size_ && !out_.is_over();) {
       const auto round = round_at(at);
       if (!round) return std::unexpected(round.error());
@@ -201,6 +204,7 @@ class JournalDumper {
         damaged_from = 0;
       }
       if (auto printed = print(at, **round); !printed) return std::unexpected(printed.error());
+      // At least one block further, whatever a round says of its size.
       at = std::max(at + st::block_bytes, (*round)->end() - header_.first);
     }
     return findings_;
@@ -228,6 +232,8 @@ class JournalDumper {
     if (!got) return std::unexpected(got.error());
     if (*got < bytes.size()) return std::nullopt;
     const auto round = st::parse_round_header(bytes);
+    // A journal file is used again: salt and incarnation tell its rounds from those of an earlier
+    // life, and the LSN from those of another place.
     const bool ours = round && round->salt == header_.salt &&
                       round->incarnation == header_.incarnation && round->lsn == header_.first + at;
     return ours ? round : std::nullopt;
@@ -235,6 +241,7 @@ class JournalDumper {
 
   Result<> print(std::uint64_t at, const st::RoundHeader& round) {
     Buffer payload;
+    // A size that goes beyond the file is not allocated.
     if (round.payload_bytes <= size_ - std::min(size_, at + st::round_header_bytes))
       payload.resize(round.payload_bytes);
     const auto got = file_.pread(at + st::round_header_bytes, payload);

@@ -20,9 +20,11 @@ std::string zoned(WallTime time, bool with_milliseconds, std::string* zone) {
   const auto second = floor<seconds>(time);
   const std::time_t since_epoch = second.time_since_epoch().count();
   std::tm local{};
+  // localtime_r() need not look at $TZ by itself.
   ::tzset();
   if (::localtime_r(&since_epoch, &local) == nullptr) return {};
   const int year = local.tm_year + 1900;
+  // RFC 3339 has four digits for a year.
   if (year < 0 || year > 9999) return {};
   const long offset = std::labs(local.tm_gmtoff) / 60;
   if (zone != nullptr) *zone = local.tm_zone;
@@ -52,6 +54,7 @@ std::string shown_time(WallTime time, bool is_terminal) {
 
 std::string rough_duration(std::chrono::milliseconds duration) {
   const std::int64_t total = duration.count() / 1000;
+  // Unsigned: the most negative number has no positive counterpart.
   const std::uint64_t seconds =
       total < 0 ? 0 - static_cast<std::uint64_t>(total) : static_cast<std::uint64_t>(total);
   struct Unit {

@@ -116,6 +116,8 @@ class Page {
   void group(const std::vector<const CLI::App*>& below) {
     section("DESCRIPTION");
     sentence(command_.get_description());
+    // Begins with those of the first command, and loses what another one does not have in the same
+    // words.
     std::vector<Parameter> shared = parameters_of(*below.front());
     for (const auto* each : below) {
       const auto own = parameters_of(*each);
@@ -138,6 +140,7 @@ class Page {
   void examples() {
     std::vector<std::string> lines = examples_of(command_);
     for (const auto* each : commands_of(command_)) {
+      // The program's own page does not repeat the examples of all commands.
       if (command_.get_parent() == nullptr) break;
       for (const auto& example : examples_of(*each))
         if (std::ranges::find(lines, example) == lines.end()) lines.push_back(example);

@@ -137,6 +137,7 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
       ->option_text("D")
       ->check(is_timeout)
       ->take_last();
+  // librdkafka itself checks a property, so that a wrong one is wrong usage and no failure later.
   add_repeated(command, "-X", options.properties, "Sets a property of librdkafka")
       ->option_text("KEY=VALUE")
       ->check(is_key_value)
@@ -154,6 +155,7 @@ void add_data_option(CLI::App& command, BrokerOptions& options) {
 
 CLI::Option* add_repeated(CLI::App& command, const std::string& names,
                           std::vector<std::string>& words, const std::string& help) {
+  // Otherwise the option would take the words that follow too, which have a place of their own.
   return command.add_option(names, words, help)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -51,6 +51,7 @@ Result<std::shared_ptr<void>> lock_out_brokers(const fs::path& data) {
   if (file < 0) return nullptr;
   // The descriptor closes with it.
   std::shared_ptr<void> lock(nullptr, [file](void*) { ::close(file); });
+  // A file system without locks is no reason not to read.
   if (::flock(file, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
   unsigned long pid = 0;
   std::ifstream(path) >> pid;
@@ -65,6 +66,7 @@ Result<std::shared_ptr<void>> lock_out_brokers(const fs::path& data) {
 Result<DumpFindings> dump_pending(const std::string& directory, bool json, Output& out) {
   std::error_code ignored;
   auto data = fs::absolute(directory, ignored).lexically_normal();
+  // A path that ends with a slash.
   if (!data.has_filename()) data = data.parent_path();
   auto database = data / "db" / "pending";
   if (!fs::exists(database, ignored)) {

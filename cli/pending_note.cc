@@ -26,6 +26,7 @@ using namespace std::chrono_literals;
 std::string ask_for_pending(const BrokerOptions& options, const std::string& topic) {
   if (!parse_host_port(options.admin)) return {};
   AdminClient admin(admin_settings(options));
+  // The admin's address may be the default, and that of another broker.
   const auto of_admin = cluster_of(admin);
   if (!of_admin) return {};
   auto kafka = KafkaAdmin::open(options.kafka());

@@ -59,6 +59,7 @@ ScheduleSummary::ScheduleSummary(std::string topic, RecordHeaders headers,
                                                      config.value == "dead-letter";
                                             })),
       earliest_(explain(headers_, delay_, sent).due) {
+  // If an arrival one millisecond later gives another due time, that counts from the arrival.
   counts_from_arrival_ = explain(headers_, delay_, sent + 1ms).due != earliest_;
 }
 
@@ -68,6 +69,8 @@ void ScheduleSummary::explain_at(WallTime answered) {
   at_ = answered;
   explanation_ = explain(headers_, delay_, answered);
   const auto& result = explanation_.result;
+  // A record that seems refused here but was accepted counts as delayed: the topic's configs may
+  // not be known.
   fate_ = result == "cancel"                         ? Fate::cancellation
           : result == "expired"                      ? Fate::expired
           : result == "refused" && has_dead_letters_ ? Fate::dead_letter

@@ -20,7 +20,8 @@ namespace {
 using records::BatchView;
 using records::RecordView;
 
-// The largest size to which a batch may decompress; brokers allow no more.
+// The largest size to which a batch may decompress: twice what brokers allow by default
+// (tarry.decompressed.max.bytes).
 constexpr std::size_t max_unpacked_bytes = std::size_t{256} << 20;
 
 const char* time_name(const BatchView& batch) {
@@ -48,6 +49,7 @@ std::optional<std::string_view> text_of_bytes(const std::optional<Bytes>& bytes)
 
 std::int32_t sequence_of(const BatchView& batch, const RecordView& record) {
   if (batch.base_sequence() < 0) return -1;
+  // Sequences go on with 0 after 2^31 - 1.
   return static_cast<std::int32_t>((static_cast<std::uint32_t>(batch.base_sequence()) +
                                     static_cast<std::uint32_t>(record.offset_delta)) &
                                    0x7fffffffu);
@@ -206,6 +208,7 @@ Result<SegmentFindings> dump_segment(storage::Disk& disk, const std::string& pat
   while (!out.is_over()) {
     const auto place = scanner.next();
     if (!place) {
+      // Damage is a finding; only a file that cannot be read is an error.
       if (place.error().code != Errc::corrupt) return std::unexpected(place.error());
       dumper.wrong(scanner.position(), place.error().message);
       break;
@@ -215,6 +218,7 @@ Result<SegmentFindings> dump_segment(storage::Disk& disk, const std::string& pat
     if (!bytes) return std::unexpected(bytes.error());
     const auto batch = BatchView::parse(*bytes);
     if (!batch) {
+      // Nothing behind it is looked at, because the size of a batch says where the next one begins.
       dumper.wrong((*place)->position, batch.error().message);
       break;
     }

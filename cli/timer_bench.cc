@@ -133,6 +133,7 @@ constexpr int parts_of_each = 4;
 template <class Structure>
 TimerFigures measure(const TimerBenchOptions& options, const std::function<void()>& next_part) {
   TimerFigures figures{.name = Structure::name, .step_us = {}};
+  // From the seed, so that both structures have the same deadlines.
   Numbers numbers(options.seed);
   const auto deadlines = numbers.up_to(options.pending, hour);
   const std::size_t some = std::clamp<std::size_t>(options.pending, 10'000, 300'000);

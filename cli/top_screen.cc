@@ -97,6 +97,7 @@ class TopText {
     line(fmt::format("lag of the last {}: p50 {}, p99 {}, max {}", rough_duration(now_.window),
                      milliseconds_text(now_.lag_p50), milliseconds_text(now_.lag_p99),
                      milliseconds_text(now_.lag_max)));
+    // Seconds of CPU over milliseconds of time, in per cent.
     const double cpu = before_ == nullptr || between_.count() <= 0
                            ? 0
                            : (now_.cpu_seconds - before.cpu_seconds) * 100'000 /
@@ -117,12 +118,14 @@ class TopText {
   void lists() {
     std::size_t room = 3 * lines_without_terminal;
     if (layout_.rows > 0) {
+      // The head has five lines; each list has an empty one before it, and a head of its own.
       const std::size_t taken = 5 + (layout_.problem.empty() ? 0 : 1) + 3 * 2;
       room = layout_.rows > taken + 3 ? layout_.rows - taken : 3;
     }
     const std::size_t sizes[] = {now_.due.size(), now_.topics.size(), now_.groups.size()};
     std::size_t shares[] = {0, 0, 0};
     const std::size_t most = layout_.rows == 0 ? lines_without_terminal : room;
+    // They take a line each in turn, until none is left or none is needed.
     for (bool given = true; given && room > 0;) {
       given = false;
       for (std::size_t i = 0; i < 3 && room > 0; ++i) {
@@ -157,6 +160,7 @@ class TopText {
   void topics(std::size_t count) {
     line("");
     auto topics = now_.topics;
+    // Topics with pending records come first, then the largest.
     std::ranges::stable_sort(topics, std::ranges::greater{}, [](const auto& topic) {
       return std::pair(topic.pending, topic.records);
     });
@@ -171,6 +175,7 @@ class TopText {
                  {"PARTITIONS", true, false, 3}});
     for (std::size_t i = 0; i < count; ++i) {
       const auto& topic = topics[i];
+      // A topic that the last look did not have has no rate yet.
       const auto found = earlier.find(topic.name);
       table.row({cell(topic.name), grouped(topic.pending),
                  found == earlier.end() ? "-" : rate(topic.records, found->second),

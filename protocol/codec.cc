@@ -7,8 +7,10 @@
 namespace tarry::protocol {
 
 void Reader::fail(const char* what, std::int64_t value) {
+  // The first error stays: the others only follow from it.
   if (!ok()) return;
   problem_ = {what, value, position(), remaining()};
+  // All later reads find nothing left, so decoders need no checks of their own.
   at_ = end_;
 }
 
@@ -31,6 +33,7 @@ std::uint32_t Reader::uvarint() {
     std::uint8_t byte = 0;
     number(byte);
     if (!ok()) return 0;
+    // The fifth byte has room for the last four of 32 bits.
     if (shift == 28 && byte > 0x0f) break;
     value |= static_cast<std::uint32_t>(byte & 0x7f) << shift;
     if (byte < 0x80) return value;
@@ -42,6 +45,7 @@ std::uint32_t Reader::uvarint() {
 std::optional<Bytes> Reader::counted(bool compact, int width, const char* what) {
   std::int64_t count = -1;
   if (compact) {
+    // A compact length is one more than it says, and 0 is null.
     count = std::int64_t{uvarint()} - 1;
   } else if (width == 2) {
     std::int16_t narrow = -1;
@@ -70,10 +74,12 @@ std::optional<std::size_t> Reader::array_count(bool compact, std::size_t element
     count = wide;
   }
   if (!ok() || count == -1) return std::nullopt;
+  // No element is shorter than element_size, so a count that cannot be true takes no memory.
   if (count < 0 || static_cast<std::uint64_t>(count) > remaining() / element_size)
     return fail("an array of {} elements", count), std::nullopt;
   const auto elements = static_cast<std::size_t>(count);
   static_assert(max_elements == 262144, "the message below says it");
+  // Counted over the whole message, because arrays lie in arrays.
   if (elements > elements_left_)
     return fail("an array of {} elements (a message may have 262144 in all)", count), std::nullopt;
   elements_left_ -= elements;
@@ -108,10 +114,12 @@ std::vector<SharedBytes> Writer::finish() {
     from = to;
   };
   for (Shared& shared : shared_) {
+    // A stretch of our own ends where records were put in.
     own_up_to(shared.before);
     pieces.push_back(std::move(shared.bytes));
   }
   own_up_to(own_size_);
+  // The pieces keep the memory from here on.
   own_.reset();
   shared_.clear();
   capacity_ = own_size_ = shared_size_ = 0;
@@ -143,6 +151,7 @@ void Writer::uvarint(std::uint32_t value) {
 void Writer::insert_uvarint(std::size_t position, std::uint32_t value) {
   TARRY_ASSERT(shared_.empty() || shared_.back().before <= position,
                "a tagged field holds no records");
+  // The size stands before the field and is known after it, and its own width depends on it.
   int width = 1;
   for (std::uint32_t rest = value; rest >= 0x80; rest >>= 7) ++width;
   const std::size_t moved = own_size_ - position;
@@ -164,6 +173,7 @@ void Writer::string(bool compact, std::string_view text) {
   if (compact) {
     count(true, text.size());
   } else {
+    // Only a text of ours can be longer.
     text = text.substr(0, std::numeric_limits<std::int16_t>::max());
     number(static_cast<std::int16_t>(text.size()));
   }

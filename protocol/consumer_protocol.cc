@@ -5,6 +5,7 @@
 namespace tarry::protocol {
 namespace {
 
+// Kafka's limit.
 constexpr std::size_t max_name_bytes = 249;
 constexpr std::size_t min_name_bytes = 3;  // Bytes: a length, and one letter.
 constexpr std::size_t min_topic_bytes = min_name_bytes + 4;
@@ -14,6 +15,7 @@ constexpr std::size_t max_topics = 100'000;
 void read_version(Reader& reader) {
   std::int16_t version = 0;
   reader.number(version);
+  // Any version will do: later ones add fields behind the topics, where nobody looks.
   if (version < 0) reader.fail("version {}", version);
 }
 

@@ -10,6 +10,7 @@ Result<RequestHeader> parse_request_header(Bytes frame) {
   reader.number(header.key);
   reader.number(header.version);
   reader.number(header.correlation_id);
+  // Not compact in flexible versions either, as in Kafka.
   reader.nullable_string(false, header.client_id);
   header.api = find_api(header.key);
   if (header.is_flexible()) reader.skip_tagged_fields();
@@ -23,6 +24,7 @@ Result<RequestHeader> parse_request_header(Bytes frame) {
 }
 
 int response_header_version(ApiKey key, int version) {
+  // As in Kafka: a client that reads this answer does not know yet which versions are served.
   if (key == ApiKey::api_versions) return 0;
   const ApiSchema* api = find_api(key);
   return api && api->is_flexible(version) ? 1 : 0;
@@ -36,6 +38,7 @@ void encode_request_header(Writer& writer, ApiKey key, int version, std::int32_t
   writer.number(static_cast<std::int16_t>(version));
   writer.number(correlation_id);
   writer.nullable_string(false, client_id);
+  // There are no tagged fields.
   if (api->is_flexible(version)) writer.uvarint(0);
 }
 
@@ -59,6 +62,7 @@ void encode_response_header(Writer& writer, ApiKey key, int version, std::int32_
 }
 
 void end_frame(Writer& writer) {
+  // The size does not count itself.
   const std::size_t size = writer.size() - 4;
   TARRY_ASSERT(size <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
                "a frame's size fits 31 bits");

@@ -21,6 +21,7 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
   }
   if (first >= 0xf0 && first < 0xf5 && follows(1) && follows(2) && follows(3)) {
     if (first == 0xf0 && byte(1) < 0x90) return 0;
+    // Unicode ends with U+10FFFF.
     if (first == 0xf4 && byte(1) > 0x8f) return 0;
     return 4;
   }
@@ -60,6 +61,7 @@ void Json::value(std::string_view text) {
       text_ += hex[c >> 4];
       text_ += hex[c & 15];
     } else if (length == 0) {
+      // U+FFFD: a text of JSON may hold nothing but UTF-8.
       text_ += "\xef\xbf\xbd";
     } else {
       text_ += text.substr(at, length);

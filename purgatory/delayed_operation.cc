@@ -66,6 +66,7 @@ void DelayedOperation::rewatch(WatchList& list, Threshold threshold) {
   if (!waiting()) return;
   for (Watch& watch : watches()) {
     if (watch.list_ != &list || watch.threshold_ == threshold) continue;
+    // The list is ordered by threshold, so the watch is taken out and put in again.
     list.remove(watch);
     list.add(watch, *this, threshold);
   }
@@ -85,6 +86,7 @@ void DelayedOperation::on_expired() {
   const auto later = prolonged();
   if (!later) return complete(Outcome::expired);
   until_ = *later;
+  // The timer has just fired, so it is out of the wheel.
   purgatory_->wheel_.schedule(*this, *later);
 }
 
@@ -98,6 +100,7 @@ bool DelayedOperation::reached(const Watch& watch) {
 }
 
 void DelayedOperation::complete(Outcome outcome) {
+  // Out of all lists before it is queued, so that nothing completes it a second time.
   leave();
   outcome_ = outcome;
   state_ = State::queued;

@@ -40,6 +40,7 @@ std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
     if (const auto next = std::next(running_.begin()); next != running_.end()) fetch_ahead(*next);
     answer(first, now);
   }
+  // What the budget has left over goes before what was queued meanwhile.
   queue_.splice(queue_.begin(), running_);
   in_run_ = false;
   if (!queue_.empty() && ready_) ready_();
@@ -47,6 +48,7 @@ std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
 }
 
 void Purgatory::cancel_all() {
+  // Each leaves waiting_ when it is cancelled.
   while (!waiting_.empty()) waiting_.front().cancel();
 }
 
@@ -58,6 +60,7 @@ std::vector<KindStats> Purgatory::stats(Tick now) const {
 }
 
 void Purgatory::enqueue(ParkedOperation& operation) {
+  // A run calls the hook itself when it ends with something in the queue.
   const bool first = queue_.empty() && !in_run_;
   queue_.push_back(operation);
   ++of(operation).queued;
@@ -66,6 +69,7 @@ void Purgatory::enqueue(ParkedOperation& operation) {
 
 // noexcept: an answer that throws would leave others unanswered.
 void Purgatory::answer(ParkedOperation& operation, Tick now) noexcept {
+  // Its state is complete before the answer, which may start it anew or destroy it.
   operation.queue_hook_.unlink();
   operation.state_ = ParkedOperation::State::idle;
   KindMetrics& metrics = of(operation);

@@ -24,6 +24,7 @@ std::size_t WatchList::visit(Threshold up_to) {
   ++pass_;
   std::size_t satisfied = 0;
   for (next_ = watches_.begin(); next_ != watches_.end() && next_->threshold_ <= up_to;) {
+    // Moved on before the operation is asked, because it may leave the list.
     Watch& watch = *next_++;
     // A watch that rewatch() moved forward in this pass was asked already; asking it again could
     // not give another answer, because nothing changes while we visit.
@@ -50,6 +51,7 @@ void WatchList::add(Watch& watch, Watcher& watcher, Threshold threshold) {
 
 void WatchList::remove(Watch& watch) {
   const auto place = watches_.iterator_to(watch);
+  // A visit goes on from next_, so that must not be the watch that goes.
   if (visiting_ && next_ == place) ++next_;
   watches_.erase(place);
   watch.list_ = nullptr;

@@ -12,11 +12,13 @@ namespace {
 // A body that is longer cannot stand in any batch: batchLength has 31 bits.
 constexpr std::size_t max_batch_bytes = std::numeric_limits<std::int32_t>::max();
 
+// Small negative numbers become small positive ones, which take few bytes.
 std::uint64_t zigzag(std::int64_t value) {
   return (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63);
 }
 
 std::size_t varint_size(std::int64_t value) {
+  // Seven bits to a byte; 0 takes one byte too.
   return (static_cast<std::size_t>(std::bit_width(zigzag(value) | 1)) + 6) / 7;
 }
 
@@ -80,6 +82,7 @@ std::uint8_t* extend(Buffer& to, std::size_t count) {
 
 BatchBuilder::BatchBuilder(const BatchOptions& options) : options_(options) {
   buffer_.reserve(std::max(options.expected_size, batch_header_size + 256));
+  // finish() fills the header in, when all of it is known.
   buffer_.resize(batch_header_size);
 }
 
@@ -90,6 +93,7 @@ std::uint8_t* BatchBuilder::begin_record(WallTime timestamp, std::size_t body_si
   const auto timestamp_delta =
       static_cast<std::int64_t>(static_cast<std::uint64_t>(to_ms(timestamp)) -
                                 static_cast<std::uint64_t>(to_ms(base_timestamp_)));
+  // It stands before everything that it counts, so it is computed first.
   const std::size_t length =
       1 + varint_size(timestamp_delta) + varint_size(next_delta_) + body_size;
   const std::size_t whole = varint_size(static_cast<std::int64_t>(length)) + length;
@@ -134,6 +138,7 @@ Buffer BatchBuilder::finish() {
   TARRY_ASSERT(count_ > 0, "no client may be given an empty batch");
   Buffer batch;
   if (options_.codec == Codec::none) {
+    // Without a copy: the records were encoded behind the room for the header.
     batch = std::move(buffer_);
   } else {
     batch.resize(batch_header_size);
@@ -155,6 +160,7 @@ Buffer BatchBuilder::finish() {
   store_be(header + field::leader_epoch, options_.leader_epoch);
   store_be(header + field::magic, current_magic);
   store_be(header + field::attributes, attributes);
+  // Offsets that were skipped at the end count too.
   store_be(header + field::last_offset_delta, next_delta_ - 1);
   store_be(header + field::base_timestamp, to_ms(base_timestamp_));
   store_be(header + field::max_timestamp, to_ms(options_.log_append_time.value_or(max_timestamp_)));
@@ -162,6 +168,7 @@ Buffer BatchBuilder::finish() {
   store_be(header + field::producer_epoch, options_.producer_epoch);
   store_be(header + field::base_sequence, options_.base_sequence);
   store_be(header + field::record_count, count_);
+  // Last, because the checksum covers most of the header.
   update_crc(batch);
   count_ = 0;
   return batch;
@@ -178,6 +185,7 @@ Buffer repack(const BatchView& batch, Bytes records, Codec codec) {
     compress_onto(codec, records, out);
   }
   TARRY_ASSERT(out.size() <= max_batch_bytes, "a batch stays below 2 GiB");
+  // Everything else that the header says stays true, because the records are the same.
   const int attributes = (batch.attributes() & ~codec_mask) | static_cast<int>(codec);
   store_be(out.data() + field::batch_length,
            static_cast<std::int32_t>(out.size() - batch_length_end));

@@ -78,10 +78,13 @@ std::expected<void, BatchError> check_header(const BatchView& batch) {
   };
   if (batch.record_count() <= 0)
     return invalid(fmt::format("a record batch cannot have {} records", batch.record_count()));
+  // A producer's batch has no holes: the log gives out as many offsets as there are records.
   if (batch.last_offset_delta() != batch.record_count() - 1)
     return invalid(fmt::format("a record batch with {} records ends at offset delta {}",
                                batch.record_count(), batch.last_offset_delta()));
+  // Consumers take a control batch for the end of a transaction, and show none of its records.
   if (batch.is_control()) return invalid("clients may not write control batches");
+  // Without a sequence nobody could tell that a batch was sent twice.
   if (batch.producer_id() >= 0 && batch.base_sequence() < 0)
     return invalid(fmt::format("producer {} gave the sequence number {}", batch.producer_id(),
                                batch.base_sequence()));
@@ -110,6 +113,7 @@ std::expected<void, BatchError> check_records(CheckedBatch& checked, const Check
   std::int32_t index = 0;
   checked.max_timestamp = no_timestamp;
   checked.has_headers = false;
+  // The walk goes on behind a bad record, so that the client is told of all at once, up to a bound.
   const auto walked = for_each_record(checked.records(), checked.count, [&](const RecordView& r) {
     if (r.offset_delta != index)
       bad.add(index, false, fmt::format("its offset delta is {}", r.offset_delta));

@@ -102,12 +102,14 @@ class Deflater {
 Result<Buffer> unpack_gzip(Bytes input, std::size_t cap) {
   thread_local Inflater inflater;
   z_stream& stream = inflater.stream;
+  // A batch that was refused may have left the thread's stream anywhere.
   inflateReset(&stream);
   stream.next_in = const_cast<std::uint8_t*>(input.data());  // zlib only reads it.
   stream.avail_in = static_cast<uInt>(input.size());
   Output output(cap, usual_size(input));
   for (;;) {
     const auto room = output.room();
+    // zlib counts in 32 bits.
     const auto given =
         static_cast<uInt>(std::min<std::size_t>(room.size(), std::numeric_limits<uInt>::max()));
     stream.next_out = room.data();
@@ -173,6 +175,7 @@ Result<> unpack_snappy_block(Bytes input, Bytes block, Buffer& to, std::size_t c
   if (size > snappy_densest * block.size())
     return corrupt(Codec::snappy, "a block claims to hold more than it can");
   const std::size_t at = to.size();
+  // Grows by doubling, but not past the cap.
   if (to.capacity() < at + size) to.reserve(std::min(cap, std::max(at + size, 2 * at)));
   to.resize(at + size);
   if (!snappy::RawUncompress(chars(block.data()), block.size(), chars(to.data() + at)))
@@ -182,6 +185,7 @@ Result<> unpack_snappy_block(Bytes input, Bytes block, Buffer& to, std::size_t c
 
 Result<Buffer> unpack_snappy(Bytes input, std::size_t cap) {
   Buffer output;
+  // A raw block, as librdkafka writes it.
   if (!begins_with_magic(input)) {
     if (auto done = unpack_snappy_block(input, input, output, cap); !done)
       return std::unexpected(done.error());
@@ -265,11 +269,13 @@ Result<Buffer> unpack_lz4(Bytes input, std::size_t cap) {
 void pack_lz4(Bytes input, Buffer& to) {
   LZ4F_preferences_t preferences = LZ4F_INIT_PREFERENCES;
   preferences.frameInfo.blockSizeID = LZ4F_max64KB;
+  // Java's reader refuses blocks that depend on one another.
   preferences.frameInfo.blockMode = LZ4F_blockIndependent;
   const std::size_t at = to.size();
   to.resize(at + LZ4F_compressFrameBound(input.size(), &preferences));
   const std::size_t size =
       LZ4F_compressFrame(to.data() + at, to.size() - at, input.data(), input.size(), &preferences);
+  // There is room for the worst case, so only memory can be missing.
   if (LZ4F_isError(size)) throw std::bad_alloc();
   to.resize(at + size);
 }
@@ -310,6 +316,7 @@ Result<Buffer> unpack_zstd_with(ZSTD_DCtx* context, Bytes input, std::size_t cap
     if (ZSTD_isError(state)) return corrupt(Codec::zstd, ZSTD_getErrorName(state));
     if (!output.wrote(out.pos)) return beyond(Codec::zstd, input, cap);
     if (state == 0 && in.pos == in.size) return output.take();
+    // Nothing was taken and nothing came, so the input ends before the frame does.
     if (out.pos == 0 && in.pos == before) return corrupt(Codec::zstd, "it ends too early");
   }
 }
@@ -321,6 +328,7 @@ Result<Buffer> unpack_zstd(Bytes input, std::size_t cap) {
     if (!context) throw std::bad_alloc();
     ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, zstd_largest_window_log);
   }
+  // The session alone: the limit of the window is kept.
   ZSTD_DCtx_reset(context.get(), ZSTD_reset_session_only);
   auto unpacked = unpack_zstd_with(context.get(), input, cap);
   if (ZSTD_sizeof_DCtx(context.get()) > zstd_kept_context) context.reset();

@@ -79,6 +79,7 @@ class Reader {
 
 bool take_header(Reader& reader, HeaderView& header) {
   std::optional<Bytes> name;
+  // A header's value may be null, its name may not.
   if (!reader.take_bytes(name) || !name) return false;
   header.name = as_text(*name);
   return reader.take_bytes(header.value);
@@ -166,6 +167,7 @@ const char* take_record(Bytes& rest, RecordView& record) {
   const Bytes whole = reader.rest().first(size);
   rest = reader.rest().subspan(size);
 
+  // A reader of its own, so that no field reaches beyond the record's length.
   Reader front(whole);
   if (!front.skip_byte()) return "it has no attributes";
   if (!front.take_long(record.timestamp_delta)) return "its timestamp is not a number";
@@ -205,6 +207,7 @@ void set_log_append_time(MutableBatch batch, WallTime now) {
   const auto attributes = load_be<std::int16_t>(batch.data() + field::attributes);
   store_be(batch.data() + field::attributes,
            static_cast<std::int16_t>(attributes | log_append_time_bit));
+  // Under LogAppendTime this is the time of every record.
   set_max_timestamp(batch, now);
 }
 

@@ -30,6 +30,7 @@ std::string HostPort::text() const {
 
 Result<HostPort> parse_host_port(std::string_view text) {
   const auto refuse = [] { return fail(Errc::invalid, allowed); };
+  // The last one: an IPv6 address has colons of its own.
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return refuse();
   std::string_view host = text.substr(0, colon);

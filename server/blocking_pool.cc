@@ -72,6 +72,7 @@ class BlockingPool::Queue {
     std::unique_lock lock(mutex_);
     while (true) {
       handed_in_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      // Woken for nothing but stop(): what was handed in before is done by now.
       if (jobs_.empty()) return;
       auto job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -134,12 +135,14 @@ std::unique_ptr<Background> BlockingPool::background_for(boost::asio::io_context
 std::unique_ptr<Background> BlockingPool::own_lane_for(boost::asio::io_context& context,
                                                        std::string name) {
   auto own = std::make_unique<Queue>();
+  // Before the queue is listed: where the system refuses the thread, nothing is left of it.
   own->add_thread(std::move(name), start_);
   queues_.push_back(std::move(own));
   return std::make_unique<Door>(*queues_.back(), context);
 }
 
 void BlockingPool::stop() {
+  // All are told before one is waited for, so that they finish their work side by side.
   for (auto& queue : queues_) queue->begin_stop();
   for (auto& queue : queues_) queue->join();
 }

@@ -348,8 +348,10 @@ std::vector<ConfigKey> make_keys() {
         request_keys, topic_keys, producer_keys, group_keys, offset_keys, log_keys, storage_keys})
     std::ranges::move(table(), std::back_inserter(keys));
   for (auto& key : keys)
+    // The rows of TLS have marked themselves.
     key.is_dynamic |= std::ranges::find(dynamic_keys, key.name) != dynamic_keys.end();
   add_topic_defaults(keys);
+  // False sorts before true, so Kafka's names come first.
   std::ranges::sort(keys, [](const auto& a, const auto& b) {
     return std::pair(a.name.starts_with("tarry."), a.name) <
            std::pair(b.name.starts_with("tarry."), b.name);
@@ -375,6 +377,7 @@ const ConfigKey* find_setting_key(std::string_view name) {
   const auto split = split_listener_key(name);
   if (!split) return find_config_key(name);
   const auto* key = find_config_key(split->second);
+  // The first part may be a mechanism: plain.sasl.jaas.config.
   if (key == nullptr) {
     const auto dot = split->second.find('.');
     const auto rest = split->second.substr(dot == std::string_view::npos ? 0 : dot + 1);

@@ -81,6 +81,8 @@ Result<> apply_layer(const std::vector<Setting>& layer, Config& config, Values& 
       return fail(Errc::invalid, fmt::format("{}: the key is given twice, first as {}: keep one",
                                              setting_text(setting), setting_text(*first->second)));
     }
+    // The check of a key puts the value where every listener has it.  For one listener only the
+    // check counts, and its value is kept below.
     Config scratch;
     if (const auto set = key->apply(split ? scratch : config, setting.value); !set)
       return std::unexpected(not_allowed(setting, set.error()));
@@ -98,6 +100,7 @@ void choose_times(Config& config) {
   const auto& times = config.times;
   constexpr std::int64_t minute = 60'000, hour = 3'600'000;
   const auto in_ms = [](std::int64_t value, std::int64_t unit) {
+    // -1 means for ever in each of the units.
     return value < 0 ? std::int64_t{-1} : value * unit;  // Cannot overflow: an int of hours.
   };
   std::int64_t retention = 168 * hour;
@@ -144,6 +147,7 @@ Result<> check_addresses(const Config& config) {
   if (!config.admin || config.admin->port == 0) return {};
   for (const auto& listener : config.listeners) {
     const auto& listen = listener.listen;
+    // The same port on two hosts is fine, unless one of them stands for all addresses.
     if (config.admin->port != listen.port ||
         (config.admin->host != listen.host && !config.admin->host.empty() && !listen.host.empty()))
       continue;
@@ -239,6 +243,8 @@ Result<> check_setting(const Setting& setting) {
 
 Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
   Config config;
+  // The defaults go through the checks of their keys, so that a wrong row of the table ends every
+  // start.
   for (const auto& key : config_keys()) {
     const auto set = key.apply(config, key.fallback);
     TARRY_ASSERT(set.has_value(), "a key's default is allowed");
@@ -248,11 +254,13 @@ Result<Config> make_config(std::span<const std::vector<Setting>> layers) {
     if (auto applied = apply_layer(layer, config, values); !applied)
       return std::unexpected(applied.error());
   choose_times(config);
+  // hardware_concurrency() is 0 where the machine does not say.
   if (config.shards == 0) config.shards = std::max(1u, std::thread::hardware_concurrency());
   if (auto checked = check_journal_keys(config); !checked) return std::unexpected(checked.error());
   if (auto checked = check_flush_keys(config.broker.topic_defaults); !checked)
     return std::unexpected(checked.error());
   if (auto checked = check_listen_flag(layers); !checked) return std::unexpected(checked.error());
+  // After all layers: a listener's name and its protocol may come from different ones.
   auto listeners = resolve_listeners(config.listener_keys);
   if (!listeners) return std::unexpected(listeners.error());
   config.listeners = std::move(*listeners);

@@ -78,6 +78,7 @@ SetValue optional_time(std::optional<std::int64_t> Config::Times::*member, std::
       min, max, [member](Config& config, std::int64_t value) { config.times.*member = value; });
   return [member, given](Config& config, std::string_view value) -> Result<> {
     if (!value.empty()) return given(config, value);
+    // An empty value takes back what a lower layer gave.
     config.times.*member = std::nullopt;
     return {};
   };

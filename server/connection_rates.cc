@@ -37,12 +37,14 @@ ConnectionRates::Admission ConnectionRates::begin(std::string_view peer, MonoTim
         broker_->addresses.of(broker::QuotaKind::connections, false, "", true, ip, now);
     const auto wait = std::min(meter->record(1, *limit, now), longest);
     if (wait.count() > 0) {
+      // It is not served, so it must not use up what its address may have.
       meter->take_back(1, now);
       return {.close_after = wait};
     }
   }
   milliseconds wait{0};
   if (limit_) wait = meter_.record(1, *limit_, now);
+  // Both meters count the connection, even if one of them makes the next one wait already.
   if (broker_->limit) wait = std::max(wait, broker_->meter.record(1, *broker_->limit, now));
   return {.next_after = std::min(wait, longest)};
 }

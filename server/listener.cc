@@ -132,6 +132,7 @@ Result<BoundAddress> BoundAddress::bind(const HostPort& where, const std::string
     int error = 0;
     tcp::endpoint refused;
     for (auto endpoint : *endpoints) {
+      // For port 0 this is the free port that the first address was given.
       if (bound.address_.port != 0) endpoint.port(bound.address_.port);
       // [::]:9092 means both kinds, as everywhere, unless the other kind has a socket of its own.
       const auto held = hold(endpoint, endpoints->size() > 1);
@@ -149,6 +150,7 @@ Result<BoundAddress> BoundAddress::bind(const HostPort& where, const std::string
       bound.sockets_.push_back({endpoint, *held});
     }
     if (error == 0) return bound;
+    // The kernel chose a port that is taken on another address; the next try gets another one.
     if (error == EADDRINUSE && where.port == 0 && tried < ports_tried) continue;
 
     const std::string at = HostPort{refused.address().to_string(), refused.port()}.text();
@@ -192,6 +194,7 @@ Listener::Listener(asio::io_context& context, const Clock& clock, BoundAddress b
       rates_(rates),
       take_(std::move(take)),
       reserve_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+  // The acceptors own the sockets from here on, so the BoundAddress must not close them.
   for (const auto& socket : std::exchange(bound.sockets_, {})) {
     doors_.push_back(std::make_unique<Door>(
         Door{tcp::acceptor(context, socket.endpoint.protocol(), socket.descriptor),
@@ -234,6 +237,8 @@ void Listener::stop() {
 }
 
 void Listener::wait(Door& door) {
+  // Waits only: accept_some() takes many connections in one turn, and gives up the reserve when
+  // there is no descriptor.
   door.acceptor.async_wait(tcp::acceptor::wait_read,
                            [this, &door](const boost::system::error_code& error) {
                              if (!error && !stopped_) accept_some(door);
@@ -273,6 +278,7 @@ void Listener::accept_some(Door& door) {
     }
     const auto admission = rates_.begin(text, clock_.mono());
     if (admission.close_after.count() > 0) {
+      // An unserved connection is bounded by max_unserved, not by max.connections.
       open_.ended(text);
       too_fast_.warn(clock_.mono(), "server",
                      fmt::format("a connection from {} is refused: its address makes them faster "
@@ -291,6 +297,8 @@ Listener::Turned Listener::reject_connection(Door& door, int why) {
   // The reserve may be gone since the last time; perhaps a descriptor is free now.
   if (reserve_ < 0) reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (reserve_ < 0) return Turned::not_possible;
+  // The reserve is given up for the length of one accept4() and a close(), which frees a descriptor
+  // for it again.
   ::close(std::exchange(reserve_, -1));
   const int socket = ::accept4(door.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
   const int error = errno;

@@ -102,6 +102,7 @@ ListenerConfig* find_listener(std::vector<ListenerConfig>& listeners, std::strin
 
 Result<> put_advertised(const ListenerKeys& keys, std::vector<ListenerConfig>& listeners) {
   for (const auto& [name, address] : keys.advertised) {
+    // An address without a name belongs to the only listener, whatever that is called.
     auto* const listener =
         name.empty() && listeners.size() == 1 ? &listeners[0] : find_listener(listeners, name);
     if (listener == nullptr) {
@@ -164,6 +165,7 @@ Result<std::vector<NamedAddress>> parse_listeners(std::string_view value) {
   }
   for (auto a = parsed->begin(); a != parsed->end(); ++a) {
     for (auto b = parsed->begin(); b != a; ++b) {
+      // Port 0 is another free port for each of them.
       if (a->address.port == 0 || a->address.port != b->address.port) continue;
       // As in Kafka, a port stands twice only where one address is IPv4 and the other IPv6.
       if (is_ipv6(a->address) != is_ipv6(b->address) && !a->address.host.empty() &&
@@ -206,6 +208,7 @@ Result<std::map<std::string, SecurityProtocol>> parse_protocol_map(std::string_v
         return fail(Errc::invalid, std::string(allowed_map));
     }
   }
+  // emplace() replaces nothing, so a name that the map gives keeps its protocol.
   for (const auto& [name, protocol] : protocol_names) map.emplace(std::string(name), protocol);
   return map;
 }
@@ -227,12 +230,15 @@ Result<std::vector<ListenerConfig>> resolve_listeners(const ListenerKeys& keys) 
                             .tls_prefix = "ssl."};
     // As in Kafka, only the key with the listener's prefix asks for certificates on SASL_SSL.
     if (has_sasl(listener.protocol)) listener.settings.erase("ssl.client.auth");
+    // After the settings of all listeners, over which they take precedence.
     if (const auto own = keys.of_listener.find(name); own != keys.of_listener.end()) {
       for (const auto& [key, value] : own->second) listener.settings.insert_or_assign(key, value);
     }
     listeners.push_back(std::move(listener));
   }
   if (auto put = put_advertised(keys, listeners); !put) return std::unexpected(put.error());
+  // A misspelt listener's name would otherwise leave its settings without effect, and nobody would
+  // notice.
   for (const auto& [name, settings] : keys.of_listener) {
     if (find_listener(listeners, name) != nullptr) continue;
     return fail(Errc::invalid,

@@ -81,6 +81,7 @@ ConfigKey admin_tls_key(std::string_view name, ConfigType type, std::string_view
                                                     std::string_view value) -> Result<> {
     if (auto checked = check(value); !checked) return checked;
     auto& settings = config.admin_tls.settings;
+    // A ListenerConfig begins with the prefix of listeners.
     config.admin_tls.tls_prefix = "tarry.admin.tls.";
     settings.erase(std::string(name));
     if (!value.empty()) settings.emplace(name, value);
@@ -98,6 +99,8 @@ ConfigKey per_listener_key(std::string_view name, std::string_view fallback, Con
                                                               std::string_view value) -> Result<> {
     if (auto checked = check(value); !checked) return checked;
     auto& settings = config.listener_keys.settings;
+    // Only what differs from the default is kept, so the default in a higher layer takes back what
+    // a lower one gave.
     if (value == fallback) {
       settings.erase(std::string(name));
     } else {

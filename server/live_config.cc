@@ -40,6 +40,7 @@ Result<Config> LiveConfig::merged(const broker::DynamicSettings& dynamic) const 
     config.broker.given_topic_defaults = config.broker.topic_defaults;
     return config;
   }
+  // What clients have set are two layers above all that was given at the start.
   auto layers = at_start_.given;
   for (const auto* configs : {&dynamic.of_cluster, &dynamic.of_broker}) {
     auto& layer = layers.emplace_back();
@@ -60,6 +61,7 @@ Result<broker::BrokerConfig> LiveConfig::config_with(const broker::DynamicSettin
 }
 
 Result<> LiveConfig::check(const broker::DynamicSettings& dynamic) const {
+  // The check reads files, for which a change of anything else need not wait.
   if (!check_ || !has_tls_settings(dynamic)) return {};
   const auto config = merged(dynamic);
   if (!config) return std::unexpected(config.error());

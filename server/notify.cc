@@ -103,6 +103,7 @@ Pulse::Pulse(std::chrono::milliseconds interval, std::function<void()> turn)
 
 void Watchdog::turn() {
   if (answered_) {
+    // A shard has not answered the last question: no sign of life, and no second question.
     if (!answered_->load()) return;
     manager_.tell("WATCHDOG=1");
   }
@@ -116,6 +117,7 @@ void ServiceNotices::starting() {
 }
 
 void ServiceNotices::ready(std::string_view status, Watchdog::Ask ask) {
+  // Waits for its thread: no plea for time may follow READY=1.
   pulse_.reset();
   manager_.tell(fmt::format("READY=1\nSTATUS={}", status));
   if (!manager_.listens() || !watchdog_) return;

@@ -44,6 +44,7 @@ void PeerWatch::add(int socket, Event awaited, Gone gone) {
   event.events = EPOLLONESHOT;  // A broken connection is always told.
   if (awaited == Event::ended) event.events |= EPOLLRDHUP;
   event.data.fd = socket;
+  // Not watched then: the session notices the end of its client when it reads again.
   if (::epoll_ctl(waiting_.native_handle(), EPOLL_CTL_ADD, socket, &event) != 0) return;
   watched_.insert_or_assign(socket, std::move(gone));
   if (!armed_) wait();
@@ -58,18 +59,21 @@ void PeerWatch::remove(int socket) {
 
 void PeerWatch::wait() {
   armed_ = true;
+  // The callback comes even if this object is destroyed first; `alive` tells it so.
   waiting_.async_wait(
       asio::posix::stream_descriptor::wait_read,
       [this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
         if (alive.expired()) return;
         armed_ = false;
         if (!error) look();
+        // A callback of look() may have called add(), which has armed it again.
         if (!watched_.empty() && !armed_) wait();
       });
 }
 
 void PeerWatch::look() {
   std::array<epoll_event, 64> events;
+  // What does not fit into `events` is still there for the next look.
   const int count =
       ::epoll_wait(waiting_.native_handle(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {

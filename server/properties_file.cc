@@ -154,6 +154,7 @@ Result<std::vector<Setting>> parse_properties(std::string_view text, std::string
     }
     ++number;
     while (!line.empty() && is_blank(line[0])) line.remove_prefix(1);
+    // A line that continues another one is part of its value, even if it begins with #.
     if (!joining) {
       if (line.empty() || line[0] == '#' || line[0] == '!') continue;
       logical.clear();
@@ -180,6 +181,7 @@ Result<std::vector<Setting>> read_properties(const std::string& path) {
     return fail(Errc::io, fmt::format("--config {}: the file cannot be read: {}", path, why));
   };
   if (!file) return read_error(std::generic_category().message(errno));
+  // One byte more than is allowed, by which a longer file is noticed.
   std::string text(max_file_bytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || (file.fail() && !file.eof()))

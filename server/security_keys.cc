@@ -67,6 +67,7 @@ Result<> set_super_users(Config& config, std::string_view value) {
   auto& users = config.broker.authorizer.super_users;
   users.clear();
   while (!value.empty()) {
+    // As in Kafka, because a name in a certificate has commas.
     const auto end = value.find(';');
     const auto user = trimmed(value.substr(0, end));
     if (!user.empty() && !user.starts_with("User:"))

@@ -46,6 +46,7 @@ using WorkGuard = asio::executor_work_guard<asio::io_context::executor_type>;
 // Runs `work` on the context's thread and waits for it.
 template <typename F>
 auto run_on(asio::io_context& context, F work) {
+  // Never called on that thread, which would wait for itself.
   std::packaged_task<decltype(work())()> task(std::move(work));
   auto done = task.get_future();
   asio::post(context, std::move(task));
@@ -245,7 +246,9 @@ Result<> Server::Parts::read_admin_certificate() {
   if (!admin || config.admin_tls.settings.empty()) return {};
   auto made = TlsContext::make(config.admin_tls, clock.wall());
   if (!made) return std::unexpected(made.error());
+  // Points to OpenSSL's object, and keeps the TlsContext alive that owns it.
   const std::shared_ptr<ssl_ctx_st> context(*made, (*made)->get());
+  // From the start of the threads on, the admin belongs to that of shard 0.
   if (running) {
     asio::post(loops[0]->context, [this, context] { admin->use_tls(context); });
   } else {
@@ -261,8 +264,11 @@ Result<std::vector<BoundAddress>> Server::Parts::bind() {
     auto bound = BoundAddress::bind(listener.listen, "listeners");
     if (!bound) return std::unexpected(bound.error());
     HostPort advertised = listener.advertise.value_or(bound->advertised());
+    // Clients are told the port that the kernel has chosen.
     if (advertised.port == 0) advertised.port = bound->address().port;
     std::shared_ptr<const TlsContext> tls;
+    // At the start a certificate that cannot be used is an error, as a port in use is; later it
+    // leaves the old one in use (read_certificates()).
     if (has_tls(listener.protocol)) {
       auto made = TlsContext::make(listener, clock.wall());
       if (!made) return std::unexpected(made.error());
@@ -278,6 +284,7 @@ Result<std::vector<BoundAddress>> Server::Parts::bind() {
 
 void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
   rates = std::make_shared<ConnectionRates::Broker>(std::nullopt, broker->quota_meters());
+  // Asked on shard 0's thread, which accepts: it reads its own image of the quotas, without a lock.
   rates->limit_of = [this](std::string_view ip) {
     return broker->security(broker->shard(0)).image->quotas().find_address(ip);
   };
@@ -318,11 +325,13 @@ void Server::Parts::set_rates() {
 }
 
 void Server::Parts::accepted(const Entrance& entrance, Arrival arrival) {
+  // The connection comes back through give_next() when its handshake is done.
   if (entrance.tls) return handshakes->begin(std::move(arrival), entrance.tls);
   give_next(std::move(arrival));
 }
 
 void Server::Parts::give_next(Arrival arrival) {
+  // Atomic: shard 0 comes here, and the threads of the handshakes.
   const auto next = next_shard.fetch_add(1, std::memory_order_relaxed);
   give(next % loops.size(), std::move(arrival));
 }
@@ -347,11 +356,13 @@ Server::Parts::TlsContexts Server::Parts::read_certificates(
 
 void Server::Parts::use_certificates(const TlsContexts& contexts) {
   for (std::size_t i = 0; i < std::min(contexts.size(), entrances.size()); ++i) {
+    // Certificates may change while the broker runs, a listener's protocol may not.
     if (!contexts[i] || !entrances[i].tls) continue;
     if (contexts[i]->description() != entrances[i].tls->description()) {
       log_info("server", "listener {} has a new certificate: {}", entrances[i].info->name,
                contexts[i]->description());
     }
+    // For new connections; each that exists keeps the context that it began with.
     entrances[i].tls = contexts[i];
   }
 }
@@ -392,6 +403,7 @@ Result<> Server::Parts::open() {
     setup.shards.push_back(
         {i, loop.context.get_executor(), loop.background.get(), loop.round_lane.get()});
   }
+  // Before recovery and the threads, which read records by these names.
   delay::set_header_aliases(config.header_aliases);
   auto opened = broker::Broker::open(std::move(setup));
   if (!opened) return std::unexpected(opened.error());
@@ -421,6 +433,7 @@ void Server::Parts::settings_changed(const Config& now) {
   }
   use_certificates(read_certificates(now.listeners));
   read_rates(now);
+  // There are none before the threads run; they are made with these limits.
   if (rates) set_rates();
   for (auto& front_end : front_ends) {
     asio::post(front_end->loop.context,
@@ -447,9 +460,11 @@ Result<> Server::start() {
     if (auto read = parts.read_admin_certificate(); !read) return read;
   }
   if (auto opened = parts.open(); !opened) {
+    // Only the pool has threads yet.
     parts.end_threads();
     return opened;
   }
+  // Everything that the threads use is made before they begin, so none of it needs a lock.
   for (std::size_t i = 0; i < parts.loops.size(); ++i) {
     parts.front_ends.push_back(std::make_unique<Parts::FrontEnd>(
         *parts.loops[i], *parts.broker, parts.broker->shard(i), parts.limits));
@@ -495,6 +510,7 @@ Result<> Server::start() {
     return {};
   });
   if (!listening) {
+    // After an error nothing may run, however long the end takes.
     while (!stop()) {
     }
   }
@@ -506,12 +522,16 @@ void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   try {
     run_turns(loop.context, broker->clock(), broker->shard(index).turns);
   } catch (const std::exception& e) {
+    // What a request throws ends its session.  This comes from the shard's own work, and no other
+    // shard can take over its partitions.
     on_failure({Errc::io, fmt::format("shard {} ended: {}", index, e.what())});
   }
 }
 
 void Server::Parts::give(std::size_t index, Arrival arrival) {
   Sessions& sessions = front_ends[index]->sessions;
+  // Posted also to the thread that this runs on (shard 0 accepts): a connection begins in a turn of
+  // its own.
   asio::post(front_ends[index]->loop.context, [&sessions, arrival = std::move(arrival)]() mutable {
     sessions.take(std::move(arrival));
   });
@@ -519,6 +539,7 @@ void Server::Parts::give(std::size_t index, Arrival arrival) {
 
 // Closes all sessions and waits until the last of their requests has ended.
 Result<> Server::Parts::end_sessions() {
+  // Only the first call closes the sessions; one after a timeout waits for the same futures.
   if (ending.empty()) {
     for (auto& front_end : front_ends) {
       auto ended = std::make_shared<std::promise<void>>();
@@ -529,6 +550,7 @@ Result<> Server::Parts::end_sessions() {
     }
   }
   const auto timeout = shutdown_timeout.load();
+  // One deadline for all shards together.
   const auto until = std::chrono::steady_clock::now() + timeout;
   for (auto& ended : ending) {
     if (ended.wait_until(until) == std::future_status::ready) continue;
@@ -586,12 +608,15 @@ Result<> Server::stop() {
     for (auto& entrance : parts.entrances) entrance.listener->stop();
     if (parts.admin) parts.admin->stop();
   });
+  // A handshake that succeeds now would bring a shard another connection.
   if (parts.handshakes) parts.handshakes->stop();
   if (auto ended = parts.end_sessions(); !ended) return ended;
+  // Nothing below can fail, so a second stop() has nothing left to do.
   parts.running = false;
   std::promise<void> stopped;
   parts.broker->stop([&] { stopped.set_value(); });
   stopped.get_future().wait();
+  // The wheels turn until here, because the end of a shard may wait for a deadline (StopDrain).
   for (auto& front_end : parts.front_ends)
     run_on(front_end->loop.context, [&] { front_end->wheel.stop(); });
   parts.end_threads();

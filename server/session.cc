@@ -98,6 +98,7 @@ Sessions::~Sessions() {
 }
 
 void Sessions::take(Arrival arrival) {
+  // The peer is copied, because the arrival is gone when the session's constructor throws.
   const auto refused = [this, peer = arrival.peer](const std::string& why) {
     not_taken_.warn(shard_.clock().mono(), "server",
                     fmt::format("a new connection is closed at once: {}", why));
@@ -107,6 +108,7 @@ void Sessions::take(Arrival arrival) {
   boost::system::error_code error;
   socket.assign(arrival.protocol, arrival.descriptor, error);
   if (error) {
+    // The socket has not taken it over.
     ::close(arrival.descriptor);
     return refused(error.message());
   }
@@ -223,6 +225,7 @@ void Session::Linger::on_expired() {
 
 void Session::mute(std::chrono::milliseconds wait) {
   const auto until = owner_.shard_.tick_after(wait);
+  // Several answers may mute the client; the longest time counts.
   if (muted_ && until <= muted_until_) return;
   if (!mute_) mute_ = std::make_unique<Mute>(*this);
   muted_ = true;
@@ -241,6 +244,7 @@ void Session::start() {
   // Answers are written whole, so Nagle's algorithm would only delay them.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   guarded([this] {
+    // A connection from another shard brings unread bytes, which are charged here.
     count_held();
     arm(idle_, owner_.limits_.idle);
     if (connection_.needs_login()) arm(login_, max_login_time);
@@ -379,6 +383,8 @@ void Session::read_some() {
   } else {
     const std::size_t got = receive({owner_.scratch_.get(), scratch_bytes}, error);
     const std::size_t taken = take({owner_.scratch_.get(), got});
+    // What the session has no room for is kept here, because the next session reads into the shared
+    // buffer.
     unread_.ahead.assign(owner_.scratch_.get() + taken, owner_.scratch_.get() + got);
   }
   if (closed_) return;
@@ -417,6 +423,7 @@ std::size_t Session::take(Bytes bytes) {
         break;
       }
       if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
+        // Read as a size, the beginning of a ClientHello is at least 369 million bytes.
         if (!tls_ && looks_like_tls(unread_.size)) {
           close(fmt::format("the client speaks TLS, and the listener {} expects plain text: give "
                             "the client another port, or security.protocol=PLAINTEXT",
@@ -504,6 +511,8 @@ void Session::pump() {
   if (std::exchange(pumping_, true)) return;  // A handler that ends at once comes back in here.
   while (!waiting_.empty() && !closed_ && !muted_ && !exclusive_running_ &&
          !connection_.ends_when_answered) {
+    // If the oldest may not begin, none behind it may: the requests of a connection keep their
+    // order.
     const bool pipelined = may_overtake(*waiting_.front().handler, waiting_.front().context);
     if (!pipelined && running_ > 0) break;
     if (!has_room_for_answer_of(waiting_.front())) break;
@@ -532,6 +541,8 @@ void Session::run(Request request) {
   if (quotas.any(broker::QuotaKind::request) && !connection_.needs_login())
     request.context.time = std::make_shared<broker::RequestTime>(owner_.shard_.clock().mono());
   const auto time = request.context.time;
+  // The callback holds the frame until the answer is given, because the request consists of views
+  // of it.  The handler runs in here up to its first wait.
   asio::co_spawn(
       owner_.shard_.executor(),
       at_once ? handler.run(std::move(request.context))
@@ -549,6 +560,8 @@ void Session::run(Request request) {
           self->owner_.failed_requests_.error(
               self->owner_.shard_.clock().mono(), "server",
               fmt::format("request {} of {} failed: {}", key, self->connection_.peer(), what));
+          // Without an answer the client would wait for this request until its own timeout; it is
+          // disconnected instead.
           answer.close = "its request failed";
         }
         self->guarded([&] { self->answered(number, std::move(answer)); });
@@ -561,7 +574,9 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   exclusive_running_ = false;
   Slot& slot = slots_[number - first_slot_];
   slot.answered = true;
+  // Any answer may be the one that completes the login.
   if (login_.armed() && !connection_.needs_login()) login_.cancel();
+  // Nobody waits for the answer any more; only the bytes of the frame were still counted.
   if (closed_) {
     requests_bytes_ -= std::exchange(slot.request_bytes, 0);
     return count_held();
@@ -594,6 +609,7 @@ void Session::write_answers() {
       slots_.pop_front();
       ++first_slot_;
       requests_bytes_ -= slot.request_bytes;
+      // Pieces of earlier answers that are still in out_ are dropped with the connection.
       if (!slot.answer.close.empty()) return close(slot.answer.close, Ending::refused);
       for (auto& piece : slot.answer.frame) {
         queued_ += piece.size();
@@ -603,6 +619,7 @@ void Session::write_answers() {
     }
     if (out_.empty()) {
       stalled_.cancel();
+      // The client is told why its login failed before it is disconnected.
       if (connection_.ends_when_answered && running_ == 0)
         close("its login failed", Ending::usual);
       else if (ended_ && slots_.empty())
@@ -622,6 +639,7 @@ void Session::write_answers() {
     if (error == asio::error::would_block) return wait_writable();
     if (error) return close(error.message(), Ending::usual);
 
+    // The socket took something, so the client reads.
     stalled_.cancel();
     arm(idle_, owner_.limits_.idle);  // A client that reads a long answer is not idle.
     sent_ += sent;
@@ -654,6 +672,7 @@ bool Session::moved() {
   boost::system::error_code error;
   const auto local = socket_.local_endpoint(error);
   if (error) return false;
+  // Before the descriptor is given away: this shard's watch must not tell of another's session.
   watch_peer(false);
   Arrival arrival{.descriptor = -1,
                   .protocol = local.protocol(),
@@ -661,10 +680,12 @@ bool Session::moved() {
                   .origin = connection_.origin(),
                   .software_name = connection_.client_software_name,
                   .software_version = connection_.client_software_version};
+  // This also ends the wait for the socket, whose callback holds this session.
   arrival.descriptor = socket_.release(error);
   if (error) return false;
   arrival.tls = std::move(tls_);
   arrival.unread = std::exchange(unread_, {});
+  // The unread bytes are charged again where the connection goes.
   count_held();
   closed_ = moved_away_ = true;
   idle_.cancel();

@@ -86,6 +86,7 @@ Result<std::vector<Certificate>> certificates_in(const Pem& pem) {
   ERR_clear_error();
   while (X509* const read = PEM_read_bio_X509(reader.get(), nullptr, nullptr, nullptr))
     all.emplace_back(read);
+  // The end of the text is an error to OpenSSL too: no further certificate begins.
   const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   if (all.empty() && at_end) {
     ERR_clear_error();
@@ -157,6 +158,7 @@ Result<> put_own_certificate(SSL_CTX* context, const ListenerConfig& listener, W
   const bool is_file = !listener.tls_setting("keystore.location").empty();
   auto chain_pem = pem_of(listener, "keystore.certificate.chain", "keystore.location");
   if (!chain_pem) return std::unexpected(chain_pem.error());
+  // A file holds both.
   auto key_pem = is_file ? chain_pem : pem_of(listener, "keystore.key", "keystore.location");
   if (is_file && !listener.tls_setting("keystore.key").empty()) {
     return fail(Errc::invalid,
@@ -184,6 +186,7 @@ Result<> put_own_certificate(SSL_CTX* context, const ListenerConfig& listener, W
   }
   std::time_t time = std::chrono::system_clock::to_time_t(std::chrono::system_clock::time_point(
       std::chrono::duration_cast<std::chrono::system_clock::duration>(now.time_since_epoch())));
+  // All of them: an intermediate certificate that has expired keeps clients away as well.
   for (const auto& certificate : *chain) {
     if (X509_cmp_time(X509_get0_notAfter(certificate.get()), &time) < 0) {
       return fail(Errc::invalid,
@@ -213,9 +216,11 @@ Result<> put_trusted(SSL_CTX* context, const ListenerConfig& listener) {
                             "ssl.truststore.certificates",
                             listener.name, auth));
   }
+  // Whom to trust matters only where clients are asked for certificates.
   if (!is_asked || pem->text.empty()) return {};
   const auto trusted = certificates_in(*pem);
   if (!trusted) return std::unexpected(trusted.error());
+  // Also named in the handshake, because clients choose their certificate by its issuer.
   for (const auto& certificate : *trusted) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate.get()) != 1 ||
         SSL_CTX_add_client_CA(context, certificate.get()) != 1)
@@ -266,6 +271,8 @@ TlsContext::TlsContext() : context_(SSL_CTX_new(TLS_server_method())) {
                                     SSL_OP_IGNORE_UNEXPECTED_EOF);
   // Without SSL_MODE_AUTO_RETRY one read takes one record: a flood of key updates holds nobody up.
   SSL_CTX_clear_mode(context_, SSL_MODE_AUTO_RETRY);
+  // A write that would have blocked is repeated from another buffer (TlsSession::write_some()
+  // gathers small pieces again), and an idle connection keeps no buffers.
   SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                  SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);

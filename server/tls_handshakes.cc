@@ -93,6 +93,7 @@ class TlsHandshakes::Worker {
     boost::system::error_code error;
     handshake->socket.assign(handshake->arrival.protocol, descriptor, error);
     if (error) ::close(descriptor);
+    // In the list even if it fails at once, because end() takes it out.
     handshake->place = all_.insert(all_.end(), handshake);
     under_way_ = all_.size();
     if (error || stopped_)

@@ -68,6 +68,8 @@ TlsSession::~TlsSession() {
 }
 
 Result<TlsSession::Step> TlsSession::handshake() {
+  // OpenSSL's errors queue up for each thread: what another connection left there would be taken
+  // for an error of this one.
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_);
   if (result == 1) return Step::done;
@@ -104,8 +106,6 @@ std::size_t TlsSession::read_some(std::span<std::uint8_t> into, boost::system::e
       case SSL_ERROR_WANT_READ:
         if (total == 0) error = asio::error::would_block;
         return total;
-      // An alert that does not fit into the socket: the client sends what is refused and does not
-      // read the refusals.
       case SSL_ERROR_ZERO_RETURN:
         error = asio::error::eof;
         return total;
@@ -114,6 +114,8 @@ std::size_t TlsSession::read_some(std::span<std::uint8_t> into, boost::system::e
         error = errno == 0 ? boost::system::error_code(asio::error::eof)
                            : boost::system::error_code(errno, boost::system::system_category());
         return total;
+      // SSL_ERROR_WANT_WRITE too, for an alert that does not fit into the socket: the client sends
+      // what is refused and does not read the refusals.
       default:
         broken_ = true;
         error = asio::error::connection_reset;
@@ -161,6 +163,7 @@ bool TlsSession::has_pending() const {
 }
 
 void TlsSession::say_end() {
+  // OpenSSL forbids a shutdown after a fatal error, and refuses one within the handshake.
   if (broken_ || SSL_is_init_finished(ssl_) == 0) return;
   ERR_clear_error();
   SSL_shutdown(ssl_);

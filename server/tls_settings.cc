@@ -56,6 +56,8 @@ Result<CipherSuites> parse_cipher_suites(std::string_view value) {
     const auto end = std::min(value.find_first_of(",:"), value.size());
     const std::string name(without_spaces(value.substr(0, end)));
     value.remove_prefix(std::min(value.size(), end + 1));
+    // Each name is tried alone: of a list OpenSSL takes those that it knows, and does not mention
+    // the others.
     const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> scratch(
         SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
     // OpenSSL passes over names of TLS 1.3 that it does not know.
@@ -131,6 +133,7 @@ Result<PrincipalRules> PrincipalRules::parse(std::string_view value) {
     rest = without_spaces(rest.substr(1));
     if (rest.empty()) return refuse();
   }
+  // No rule at all means DEFAULT.
   if (rules.rules_.empty()) rules.rules_.emplace_back();
   return rules;
 }

@@ -110,6 +110,7 @@ Result<std::uint64_t> copy_piece(int from, int to, const std::string& name, std:
 
 // Names of regular files in an open directory.
 Result<std::vector<std::string>> names_in(int directory, const std::string& path) {
+  // A descriptor of its own: fdopendir() takes it over, and each listing begins at the front.
   const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (copy < 0) return backup_error(path, "open", errno);
   DIR* const stream = ::fdopendir(copy);
@@ -194,6 +195,7 @@ Result<> make_stage(const std::string& stage, const std::string& data) {
   if (!made && errno != EEXIST) return backup_error(stage, "mkdir", errno);
   const auto marker = stage + stage_marker;
   std::error_code failed;
+  // An empty directory without the marker is taken over: a crash may have come between the two.
   const auto is_foreign = [&] {
     return !fs::is_directory(fs::symlink_status(stage, failed)) || !fs::is_empty(stage, failed);
   };
@@ -202,6 +204,7 @@ Result<> make_stage(const std::string& stage, const std::string& data) {
         Errc::invalid,
         fmt::format("{} is not Tarry's own, and a backup needs this name: move it away", stage));
   }
+  // O_EXCL decides between two backups that begin at the same time.
   const CopyDescriptor file(::open(marker.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.is_open()) return {};
   if (errno == EEXIST)
@@ -315,6 +318,7 @@ Result<std::unique_ptr<Backup>> Backup::begin(Disk& disk, BackupSource source, s
   std::error_code failed;
   target = fs::path(target).lexically_normal().string();
   if (target.size() > 1 && target.ends_with('/')) target.pop_back();
+  // Symbolic links are resolved on both sides, so that none hides that one lies in the other.
   const auto real = fs::weakly_canonical(target, failed).string();
   for (const auto& own : {source.data, source.logs}) {
     if (!failed && are_nested(real, fs::weakly_canonical(own, failed).string()))
@@ -332,6 +336,7 @@ Result<std::unique_ptr<Backup>> Backup::begin(Disk& disk, BackupSource source, s
 Result<> Backup::take_stage() {
   if (auto made = make_stage(stage(), source_.data); !made) return made;
   owns_stage_ = true;
+  // With the stage in DATA no other backup is running, so a stage in LOGS is a leftover.
   if (auto removed = remove_stage(log_stage()); !removed) return removed;
   auto made = make_log_stage();
   // It is made with the first partition.
@@ -555,8 +560,10 @@ Result<Backup::HeldDirectory> Backup::hold_journal(std::size_t shard, Lsn end) c
     if (const auto first = parse_journal_file_name(entry.name); first && *first < end)
       files.push_back(*first);
   // In the order of their names, which is that of their LSNs.
+  // The first one is the file that the checkpoint lies in: the last that begins at or before it.
   const auto behind = std::ranges::upper_bound(files, noted->lsn);
   for (auto file = behind == files.begin() ? behind : behind - 1; file != files.end(); ++file) {
+    // Rounds behind `end` are no part of the moment that the backup shows.
     const auto until = file + 1 == files.end() ? end : file[1];
     held.files.push_back({journal_file_name(*file), until - *file});
   }
@@ -567,6 +574,7 @@ Result<> Backup::check_space(std::uint64_t bytes) const {
   const auto free = disk_.free_space(target_);
   if (!free) return std::unexpected(free.error());
   const auto here = device_of(target_), there = device_of(source_.data);
+  // The broker's reserve counts only where the target is on its disk.
   const bool same = here && there && *here == *there;
   const auto needed = bytes + (same ? source_.reserve : 0);
   if (*free >= needed) return {};
@@ -620,6 +628,7 @@ Result<bool> Backup::copy_next(std::size_t end) {
       fs::create_directories(directory.to, failed);
       if (failed) return backup_error(directory.to, "mkdir", failed.value());
     }
+    // A link that cannot be made is no error: the file is copied instead.
     if (directory.may_link && ::link(from.c_str(), to.c_str()) == 0) {
       ++file_;
       ++files_done_;
@@ -653,11 +662,13 @@ Result<> Backup::finish() {
   }
   // One call for the names and all that is small.
   if (::syncfs(target_descriptor_) != 0) return backup_error(target_, "syncfs", errno);
+  // Only now, because a directory that has meta.properties counts as whole.
   const auto identity = read_file(disk_, source_.data + "/meta.properties", 64 << 10);
   if (!identity) return std::unexpected(identity.error());
   if (auto written = replace_file(disk_, target_ + "/meta.properties", *identity); !written)
     return written;
   ++files_done_;
+  // A start refuses a directory that has this file, so it goes last.
   if (auto removed = disk_.remove(target_ + "/" + unfinished_backup_name); !removed) return removed;
   finished_ = true;
   drop_stage();

@@ -18,6 +18,7 @@ constexpr std::string_view producer_ids_key = "producer.ids";
 constexpr std::string_view sequences_key = "sequences";
 // Users and rules have a row each.
 constexpr std::string_view security_prefix = "security/";
+// '0' is the byte behind '/', so all rows of security_prefix come before it.
 constexpr std::string_view behind_security = "security0";
 
 // More than so many changes are sorted anew with the rest.
@@ -108,8 +109,10 @@ TopicsImage TopicsImage::with(const Changes& changes) const {
 
 void TopicsImage::changes_between(const TopicsImage& before, const TopicsImage& after,
                                   const TakeChange& take) {
+  // Both lists are in the order of their ids, so one walk over both finds every difference.
   auto now = after.by_id_.begin();
   for (const TopicPtr& topic : before.by_id_) {
+    // Nearly always: an image shares the topics that did not change with the one before it.
     if (now != after.by_id_.end() && *now == topic) {
       ++now;
       continue;
@@ -127,6 +130,7 @@ Catalog::Catalog(Database& meta) : meta_(meta) {}
 
 Result<> Catalog::load() {
   Rocks& rocks = meta_.rocks();
+  // An id has 16 bytes, so this is behind every key.
   const Buffer first, behind_all(32, 0xff);
 
   BoundedIterator topics(rocks, meta_family::topics, first, behind_all);
@@ -169,6 +173,7 @@ Result<> Catalog::load() {
 }
 
 Result<> Catalog::put_topic(const Topic& topic) {
+  // image() makes the next image from the last one and these.
   changed_.push_back(topic.id);
   topics_.insert_or_assign(topic.id, std::make_shared<const Topic>(topic));
   rocksdb::WriteBatch batch;
@@ -177,6 +182,8 @@ Result<> Catalog::put_topic(const Topic& topic) {
 }
 
 Result<> Catalog::apply(const Operation& operation) {
+  // Replay may bring any operation a second time, so each leaves alone what is there already, or is
+  // gone.
   Rocks& rocks = meta_.rocks();
   const auto put_single = [&](std::string_view key, const Buffer& value) {
     rocksdb::WriteBatch batch;
@@ -220,6 +227,7 @@ Result<> Catalog::apply(const Operation& operation) {
     return drop_producer_states(meta_, id);
   }
   if (const auto* given = std::get_if<ProducerIdsGiven>(&operation)) {
+    // Replay may bring an older block than the database has; numbers must not be given out twice.
     if (given->next <= next_producer_id_) return {};
     next_producer_id_ = given->next;
     Buffer value;

@@ -8,6 +8,7 @@ namespace tarry::storage {
 
 Checkpoint::Checkpoint(const Policy& policy, Lsn noted, Lsn end, MonoTime now)
     : policy_(policy), noted_(noted), target_(noted), dirty_from_(noted), dirty_until_(noted) {
+  // What recovery has replayed lies between the two, and is dirty as if it had just come.
   if (end == noted) return;
   dirty_since_ = now;
   dirty_until_ = end - 1;
@@ -51,6 +52,8 @@ Checkpoint::Step Checkpoint::begin(Lsn applied, MonoTime now) {
 Checkpoint::Step Checkpoint::finished(const Result<>& result) {
   TARRY_ASSERT(step_ != Step::idle && step_ != Step::failed, "a step is under way");
   if (!result) return step_ = Step::failed;
+  // The position is noted last: what lies before it is never replayed again, so all of it has to be
+  // durable elsewhere.
   switch (step_) {
     case Step::save_states:
       return step_ = Step::write_logs;

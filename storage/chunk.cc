@@ -120,6 +120,8 @@ void Chunk::note(const PendingKey& key) {
     earliest_ = latest_ = key.due;
     return;
   }
+  // The first number out of order ends the binary search of find(); from here on a table has every
+  // place.
   if (key.sequence <= last_ && std::exchange(sorted_, false)) {
     for (std::uint32_t i = 0; i < offsets_.size(); ++i) by_sequence_[key_at(i).sequence] = i;
   }
@@ -138,6 +140,8 @@ void Chunk::append(const PendingView& entry) {
     base_accepted_ = to_ms(entry.accepted);
   }
   note(entry.key);
+  // Differences to what the entries have in common are short: an entry costs some 14 bytes besides
+  // its record.
   offsets_.push_back(static_cast<std::uint32_t>(own_.size()));
   put_varint(own_, difference(static_cast<std::int64_t>(entry.key.sequence),
                               static_cast<std::int64_t>(base_sequence_)));
@@ -164,6 +168,7 @@ PendingKey Chunk::key_at(std::size_t index) const {
 
 PendingView Chunk::at(std::size_t index) const {
   Varints in(entries().subspan(offsets_[index]));
+  // No bounds are checked here: append() wrote the entry, or read_entries() has gone over it.
   PendingView out;
   out.key.sequence =
       static_cast<Sequence>(sum(static_cast<std::int64_t>(base_sequence_), in.number()));
@@ -228,6 +233,7 @@ Buffer Chunk::encode(const LiveEntries& live) const {
   if (!sorted_) {
     std::vector<Sequence> sequences(offsets_.size());
     for (const auto i : order) sequences[i] = key_at(i).sequence;
+    // Stable, because of a number that was appended twice the last entry counts, as in find().
     std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return sequences[i]; });
   }
 
@@ -271,6 +277,7 @@ Result<Chunk> Chunk::parse(const Bucket& bucket, SharedBytes bytes) {
   const auto entries = load_be<std::uint32_t>(&in[32]);
   const auto partitions = load_be<std::uint32_t>(&in[36]);
   const std::size_t left = in.size() - header_bytes;
+  // Both counts are compared with the bytes that are there before memory is taken for them.
   if (partitions > left / partition_bytes ||
       entries > (left - partitions * partition_bytes) / smallest_entry)
     return bad_chunk(bucket, fmt::format("{} entries and {} partitions do not fit into {} bytes",
@@ -298,6 +305,8 @@ Result<> Chunk::read_entries() {
     const auto sequence =
         static_cast<Sequence>(sum(static_cast<std::int64_t>(base_sequence_), in.number()));
     const std::uint64_t due = in.number();
+    // First due time, acceptance and expiry are differences that wrap around, so any value is
+    // valid.
     for (int i = 0; i < 3; ++i) in.number();
     const std::uint64_t partition = in.number();
     in.take(in.number());

@@ -88,6 +88,7 @@ Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& p
   if (!text && text.error().code != Errc::not_found) return std::unexpected(text.error());
   if (!text) {
     for (const std::string_view part : {"journal", "logs", "db"}) {
+      // While .creating is there nothing was ever accepted, so what else is there is no damage.
       if (seen.creating || !fs::exists(fs::path(path) / part)) continue;
       return refused(
           Errc::corrupt, path,
@@ -150,6 +151,7 @@ Result<DataDirectory> DataDirectory::open(Disk& disk, const std::string& path, R
     const fs::path parent = fs::path(directory).parent_path();
     fs::create_directories(parent, failed);
     if (failed) return not_writable(directory, failed.value());
+    // Another process may have made it meanwhile; the lock decides whose it is.
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
       return not_writable(directory, errno);
     if (const auto synced = disk.sync_directory(parent.string()); !synced)
@@ -162,6 +164,7 @@ Result<DataDirectory> DataDirectory::open(Disk& disk, const std::string& path, R
   const int lock = ::open((directory + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock < 0) return not_writable(directory, errno);
   DataDirectory out(disk, directory, lock);
+  // The kernel releases the lock when the process dies, so a lock file that stays is no obstacle.
   if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return not_writable(directory, errno);
     return refused(Errc::in_use, directory,
@@ -188,6 +191,7 @@ Result<> DataDirectory::enter(const Seen& seen, Random& random) {
     // A crash came between meta.properties and the end of created().
     return seen.creating ? disk_.remove(path_ + "/.creating") : Result<>();
   }
+  // Before anything else is made: without it what a crash leaves would look like damage.
   if (!seen.creating) {
     if (auto marked = replace_file(disk_, path_ + "/.creating", {}); !marked) return marked;
   }
@@ -202,6 +206,8 @@ Result<> DataDirectory::created() {
       "# The identity of this data directory.  Written by Tarry; do not change it.\n"
       "version={}\ncluster.id={}\nnode.id={}\n",
       directory_version, cluster_id_, node_id_);
+  // In this order: a crash in between leaves both files, and enter() takes that for a whole
+  // directory.
   if (auto written = replace_file(disk_, path_ + "/meta.properties", as_bytes(text)); !written)
     return written;
   is_new_ = false;

@@ -92,6 +92,7 @@ class PosixFile final : public File {
   }
 
   Result<> sync() override {
+    // Not tried again after an error: the second call would say OK although the bytes are gone.
     if (::fdatasync(descriptor_.get()) != 0) return system_error(path_, "fdatasync", errno);
     return {};
   }
@@ -125,6 +126,7 @@ class PosixFile final : public File {
   }
 
   Result<> close() override {
+    // Released first: the destructor must not close a number that may be another file's by then.
     if (::close(descriptor_.release()) != 0) return system_error(path_, "close", errno);
     return {};
   }
@@ -276,6 +278,7 @@ Result<Buffer> read_file(Disk& disk, const std::string& path, std::size_t limit)
   if (!file) return std::unexpected(file.error());
   const auto size = (*file)->size();
   if (!size) return std::unexpected(size.error());
+  // Before memory is taken: what lies under the name may be anything.
   if (*size > limit)
     return fail(Errc::too_large,
                 fmt::format("{}: has {} bytes; the limit is {}", path, *size, limit));
@@ -293,6 +296,7 @@ Result<> replace_file(Disk& disk, const std::string& path, Bytes bytes) {
   // A crash may have left an older, longer .tmp file.
   if (auto cut = (*file)->truncate(0); !cut) return cut;
   if (auto written = (*file)->pwrite(0, bytes); !written) return written;
+  // Before the rename: else a power cut could leave the new name without the bytes.
   if (auto synced = (*file)->sync(); !synced) return synced;
   if (auto closed = (*file)->close(); !closed) return closed;
   if (auto renamed = disk.rename(beside, path); !renamed) return renamed;

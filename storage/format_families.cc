@@ -26,11 +26,13 @@ Result<std::vector<std::string>> check_format(const std::string& directory,
   std::vector<std::string> found;
   const auto listed = rocksdb::DB::ListColumnFamilies(rocksdb::DBOptions(), directory, &found);
   if (!listed.ok()) {
+    // A disk that fails says nothing about the state of the database.
     if (listed.IsIOError() && !listed.IsPathNotFound())
       return std::unexpected(rocks_error(listed, directory));
     return std::unexpected(damaged_database(directory, listed.ToString()));
   }
   const bool is_former = !ours.former.empty() && has(found, ours.former);
+  // First the format: the unknown families of a later version are no damage.
   for (const auto& name : found) {
     if (name.starts_with(ours.prefix) && name != ours.format() && name != ours.former) {
       return fail(Errc::unsupported,
@@ -45,6 +47,7 @@ Result<std::vector<std::string>> check_format(const std::string& directory,
           damaged_database(directory, fmt::format("it has an unknown column family {}", name)));
   }
   for (const auto& name : ours.names) {
+    // Database::start() makes what a former format lacks.
     const bool may_lack = is_former && has(ours.new_since_former, name);
     if (!has(found, name) && !may_lack)
       return std::unexpected(

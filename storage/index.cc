@@ -34,6 +34,7 @@ Result<> read_entries(const File& file, std::size_t entry_bytes, std::uint32_t f
 template <typename Entry, typename Decode, typename Counts>
 Result<std::optional<Entry>> find_last(const File& file, std::size_t entry_bytes,
                                        std::uint32_t entries, Decode decode, Counts counts) {
+  // One page: the last steps of the search are a scan over a single read.
   std::array<std::uint8_t, 4096> memory;
   const auto fit = static_cast<std::uint32_t>(memory.size() / entry_bytes);
 

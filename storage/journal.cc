@@ -88,6 +88,7 @@ Journal::~Journal() = default;
 
 template <typename Work, typename Then>
 void Journal::run_on(Background& where, Work work, Then then) {
+  // The Journal may be gone when the work comes back; then nobody is told.
   where.run(std::move(work),
             [alive = std::weak_ptr<bool>(alive_), then = std::move(then)](auto value) mutable {
               if (!alive.expired()) then(std::move(value));
@@ -145,6 +146,7 @@ Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
 
   open_first_ = begin_;
   open_bytes_ = file->bytes;
+  // The header's block is synced, so the first round begins behind it.
   durable_ = begin_ + block_bytes;
   data_end_ = stated_ = begin_;
   written_ = file;
@@ -242,6 +244,7 @@ bool Journal::has_room(std::uint64_t bytes, Reserve reserve) const {
     sum += spare->bytes;
     largest = std::max(largest, spare->bytes);
   }
+  // A round never spans two files, so one of them needs room for all of it.
   if (need <= largest && need + kept <= sum) return true;
   if (disk_is_full_) return false;
   const auto free = disk_.free_space(options_.directory);
@@ -298,6 +301,7 @@ Journal::Round& Journal::round_for(std::uint64_t record_bytes) {
   if (!rounds_.empty()) {
     auto& last = *rounds_.back();
     const auto bytes_with_record = last.buffer.size() + bytes;
+    // A round without records takes any record: one alone may be larger than a round should be.
     if ((last.records == 0 || bytes_with_record <= options_.round_bytes) &&
         last.lsn + round_up_to_block(bytes_with_record) <= open_end)
       return last;
@@ -358,6 +362,7 @@ void Journal::start_round() {
       if (!disk_is_full_ && !spare_postponed_) prepare_spare(round.begins_file, false);
       return;
     }
+    // Unless a later round begins yet another file, this is the open one.
     if (round.lsn - block_bytes == open_first_) open_is_on_disk_ = true;
     if (round.new_file->filling) return;  // It stops after its next piece.
   }
@@ -403,6 +408,7 @@ struct Journal::RoundTask {
       header.write(block.span());
       if (auto begun = file->pwrite(0, block.view()); !begun) return begun;
     }
+    // The checksum over the payload is computed here and not on the shard's thread.
     auto& buffer = round->buffer;
     const auto payload = buffer.view().subspan(round_header_bytes, round->payload_bytes);
     const RoundHeader sealed{.salt = header.salt,
@@ -419,6 +425,7 @@ struct Journal::RoundTask {
     return {};
   }
   Result<> sync() {
+    // Once only: a run that is repeated for the directory does not sync the file again.
     if (!synced) {
       if (auto done = file->sync(); !done) return done;
       synced = true;
@@ -500,6 +507,7 @@ void Journal::finish_round(Outcome outcome) {
 
   const auto round = std::move(in_flight_);
   in_flight_ = nullptr;
+  // The state is complete before the completions run, because they may append.
   durable_ = round->end();
   stated_ = round->synced_to;
   if (round->records > 0) data_end_ = durable_;
@@ -519,7 +527,9 @@ void Journal::finish_round(Outcome outcome) {
 
   complete(*round, true, {});
 
+  // A buffer that one large record has grown is not kept.
   if (!used_ && round->buffer.capacity() <= 2 * options_.round_bytes) {
+    // Emptied piece by piece, so that the buffer and the list keep their memory.
     AlignedBuffer buffer = std::move(round->buffer);
     auto waiters = std::move(round->waiters);
     buffer.clear();
@@ -536,6 +546,7 @@ void Journal::finish_round(Outcome outcome) {
 // In the order of the appends.  Not `all`: those that wait for the write.
 void Journal::complete(Round& round, bool all, const Result<>& result) {
   for (auto& waiter : round.waiters) {
+    // Those that were told after the write are empty by the time of the sync.
     if (!waiter.completion || (!all && waiter.durability != Durability::os)) continue;
     auto completion = std::exchange(waiter.completion, nullptr);
     completion(result);
@@ -551,6 +562,7 @@ void Journal::fail_all(const Error& error) {
   // Before the completions: the host must refuse new work before any waiting request sees the
   // error.
   if (hooks_.on_failure) hooks_.on_failure(*failure_);
+  // The round in flight is the oldest: an error too is told in the order of the appends.
   auto rounds = std::exchange(rounds_, {});
   if (in_flight_) rounds.push_front(std::exchange(in_flight_, nullptr));
   for (const auto& round : rounds) complete(*round, true, std::unexpected(*failure_));
@@ -585,6 +597,7 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
         }
         disk_is_full_ = false;
         spares_.push_back(spare);
+        // A round that waits for the file goes first: zeros would only hold it up.
         const bool wanted_now = std::ranges::any_of(
             rounds_, [](const auto& round) { return round->begins_file > 0 && !round->new_file; });
         if (ahead && !wanted_now) fill_with_zeros(spare, 0);
@@ -635,6 +648,7 @@ void Journal::release_rounds() {
 
 void Journal::keep_files(bool keep) {
   keeping_files_ = keep;
+  // What checkpoints have passed meanwhile becomes free now.
   if (!keep && !failure_) release(checkpoint_);
 }
 
@@ -643,6 +657,7 @@ void Journal::retry_space() {
   if (const auto again = std::exchange(postponed_round_, nullptr)) again();
   const bool postponed = std::exchange(spare_postponed_, false);
   if (!disk_is_full_ && !postponed) return;
+  // A waiting round may need a file of more than the usual size.
   const bool one_waits =
       !rounds_.empty() && rounds_.front()->begins_file > 0 && !rounds_.front()->new_file;
   prepare_spare(one_waits ? rounds_.front()->begins_file : options_.file_bytes, false);
@@ -661,6 +676,7 @@ JournalStats Journal::stats() const {
 
 void Journal::note_idle() {
   if (!needs_idle_note()) return;
+  // An empty round will do: its header says how far the journal was synced.
   round_for(0);
   start_round();
 }
@@ -687,8 +703,10 @@ void Journal::checkpoint(Lsn lsn, Completion then) {
 // The files wholly before `lsn` are used again, or removed when there are enough of them.
 void Journal::release(Lsn lsn) {
   checkpoint_ = lsn;
+  // So many files hold max_bytes; more of them would never be used.
   const auto enough = options_.max_bytes / options_.file_bytes + 1;
   std::vector<std::string> surplus;
+  // A file is passed when the one behind it begins at or before `lsn`.
   while (!keeping_files_ && live_.size() > 1 && live_[1]->first <= lsn) {
     auto file = std::move(live_.front());
     live_.pop_front();
@@ -709,6 +727,7 @@ void Journal::release(Lsn lsn) {
           return {};
         },
         [this](Result<> removed) {
+          // Harmless: the next start uses the file as a spare or removes it.
           if (!removed)
             log_warn("storage", "journal {}: {}", options_.directory, removed.error().message);
         });

@@ -28,6 +28,7 @@ void JournalFileHeader::write(std::span<std::uint8_t> block) const {
   store_be(block.data() + 32, salt);
   store_be(block.data() + 40, first);
   store_be(block.data() + 48, begin);
+  // The checksum covers what stands behind it, so it is written last.
   store_be(block.data() + 8, crc32c(block.subspan(12)));
 }
 
@@ -48,6 +49,7 @@ void RoundHeader::write(std::uint8_t* to) const {
 Result<std::optional<JournalFileHeader>> parse_file_header(Bytes block) {
   if (block.size() < block_bytes) return std::nullopt;
   const auto* at = block.data();
+  // Not an error: a crash may leave a header that is torn, or was never written.
   if (load_be<std::uint64_t>(at) != file_magic ||
       load_be<std::uint32_t>(at + 8) != crc32c(block.first(block_bytes).subspan(12)))
     return std::nullopt;

@@ -70,6 +70,7 @@ PendingRemoved take_removed(Fields& body) {
   PendingRemoved out{body.partition(), body.number<std::uint64_t>(),
                      body.time(),      static_cast<RemovalReason>(body.number<std::uint8_t>()),
                      body.time(),      body.short_text()};
+  // What may follow is one number: an offset, or the due time of what was moved.
   if (body.at_end()) return out;
   if (out.how == RemovalReason::moved) {
     out.moved_to = body.time();
@@ -100,6 +101,7 @@ std::vector<TopicPartition> take_partitions(Fields& body) {
 std::size_t RecordBuilder::begin(std::uint8_t type) {
   const std::size_t started = own_.size();
   own_.push_back(type);
+  // end() fills the length in, when it is known.
   append_be(own_, std::uint32_t{0});
   return started;
 }

@@ -68,6 +68,8 @@ class Recovery {
   Recovery(Disk& disk, const std::string& directory, const OnRecord& on_record)
       : disk_(disk), directory_(directory), on_record_(on_record) {}
 
+  // Reads file by file, from the one that the checkpoint lies in to the first that ends the
+  // journal.
   Result<RecoveredJournal> run() {
     const auto entries = disk_.list(directory_);
     if (!entries && entries.error().code == Errc::not_found) return RecoveredJournal{};
@@ -90,6 +92,7 @@ class Recovery {
 
     const auto behind = std::ranges::upper_bound(files_, found_.checkpoint);
     if (behind == files_.begin() && found_.checkpoint > 0) return missing_files();
+    // The file that the checkpoint lies in is the last one that begins at or before it.
     file_ = behind == files_.begin() ? 0 : static_cast<std::size_t>(behind - files_.begin()) - 1;
     first_file_ = file_;
     position_ = files_[file_];
@@ -130,6 +133,8 @@ class Recovery {
   Result<bool> read_one_file() {
     auto opened = disk_.open(path_of(file_), {.direct = true});
     if (!opened) return std::unexpected(opened.error());
+    // A process that was killed may have left its last writes in the page cache alone; recovery
+    // acts on them, so a power cut must not take them away afterwards.
     if (auto synced = (*opened)->sync(); !synced) return std::unexpected(synced.error());
     Reader reader(std::move(*opened), buffer_);
 
@@ -160,6 +165,7 @@ class Recovery {
       return false;
     }
     const auto header = **parsed;
+    // A file may continue the incarnation before it, begin a new one, or be the first that is read.
     const bool goes_on = header_ && header.incarnation == header_->incarnation &&
                          header.salt == header_->salt && header.begin == header_->begin;
     const bool new_incarnation =
@@ -172,6 +178,8 @@ class Recovery {
           fmt::format("{}: incarnation {} (begun at LSN {:016x}) cannot follow here; a file before "
                       "it is missing or belongs to another journal; nothing was changed",
                       reader.path(), header.incarnation, header.begin));
+    // Rounds of an incarnation are counted from its first file on; in a later file the number that
+    // comes next is not known.
     if (!goes_on) number_ = header.begin == first ? std::optional<std::uint64_t>(0) : std::nullopt;
     header_ = header;
     found_.incarnation = std::max(found_.incarnation, header.incarnation);
@@ -196,6 +204,7 @@ class Recovery {
       }
       return end_unless_synced(reader, "the round");
     }
+    // What lies before the checkpoint is kept elsewhere: its payload is not even read.
     if (round->end() > found_.checkpoint) {
       const auto bytes =
           reader.view(at, static_cast<std::size_t>(round_header_bytes + round->payload_bytes));
@@ -248,6 +257,8 @@ class Recovery {
     if (file_ + 1 < files_.size()) return damage(what, "the file " + path_of(file_ + 1));
     const auto first = files_[file_];
     const bool header_is_whole = position_ > first;
+    // A later round that states a sync beyond this place proves that the broken bytes were durable,
+    // so every block behind it is looked at.
     for (auto at = position_ - first + block_bytes;; at += block_bytes) {
       const auto block = reader.view(at, block_bytes);
       if (!block) return std::unexpected(block.error());
@@ -322,9 +333,11 @@ Result<std::vector<std::uint32_t>> journal_shards(Disk& disk, const std::string&
 }
 
 Result<> retire_journal(Disk& disk, const std::string& root, std::uint32_t shard) {
+  // A leftover of that name would make the rename fail.
   if (auto removed = remove_retired_journals(disk, root); !removed) return removed;
   const auto from = fmt::format("{}/{}", root, shard);
   const auto to = fmt::format("{}/{}{}", root, retired_prefix, shard);
+  // By a rename, so that no start sees half of a journal.
   if (auto renamed = disk.rename(from, to); !renamed) return renamed;
   if (auto synced = disk.sync_directory(root); !synced) return synced;
   return remove_retired_journals(disk, root);

@@ -129,6 +129,8 @@ Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
 Log::~Log() = default;
 
+// Lists the directory, makes sure whose it is, loads closed segments by the sizes of their files
+// and the active one by its batches, and takes over the log start.
 Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& topic,
                               const LogConfig& config) {
   Log log(disk, std::move(directory), topic, config);
@@ -249,6 +251,8 @@ bool Log::dirty() const {
          start_offset_ > std::max(start_noted_, segments_.front().base);
 }
 
+// Fills one SegmentWrite after the other with batches of the tail; a batch that a segment has no
+// room for closes it and begins the next one.
 std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes) {
   // One flush at a time: the next one begins where this one ends, which is known when it is done.
   if (flush_in_flight_ || flush_impossible_ || !dirty()) return std::nullopt;
@@ -261,6 +265,7 @@ std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes
   write.before = write.after = active();
   write.is_new = !active_exists_;
   const auto batches = tail();
+  // What is below flushed_end() stays in the tail for its readers alone.
   auto batch = std::ranges::lower_bound(batches, flushed_end(), {}, &TailBatch::first);
   for (; batch != batches.end() && batch->last < durable_below; ++batch) {
     if (flush.bytes_ >= max_bytes) break;
@@ -284,6 +289,8 @@ std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes
   if (!write.batches.empty()) flush.writes_.push_back(std::move(write));
 
   for (const Offset base : unsynced_) {
+    // A segment that is written now is synced with the write; only the others need a sync of their
+    // own.
     const auto same =
         std::ranges::find(flush.writes_, base, [](const auto& each) { return each.before.base; });
     if (same == flush.writes_.end()) {
@@ -366,6 +373,7 @@ Result<> Log::truncate_to(Offset offset) {
   // A segment that begins at the offset goes too, and the one before it is the active one again:
   // what closed it may not be synced.
   auto behind = std::ranges::lower_bound(segments_, offset, {}, &SegmentState::base);
+  // The first segment stays, even without a batch: its name says where the log begins.
   if (behind == segments_.begin()) ++behind;
   const auto cut = cut_segment(*disk_, directory_, (behind - 1)->base, offset, config_);
   if (!cut) return std::unexpected(cut.error());
@@ -385,6 +393,7 @@ Result<> Log::truncate_to(Offset offset) {
   names_unsynced_ = true;
   end_offset_ = offset;
   flush_impossible_ = false;
+  // The places that earlier reads remember may lie in what was cut.
   hints_.reset();
   return {};
 }
@@ -394,6 +403,8 @@ Result<> Log::replay(SharedBytes batches, WallTime appended) {
   while (at < batches.size()) {
     const auto header = header_at(batches.view().subspan(at));
     if (!header) return std::unexpected(header.error());
+    // Retention was faster than the checkpoint: what lies before the first segment is gone for
+    // good.
     if (header->last >= segments_.front().base) {
       if (header->first != end_offset_ || header->last < header->first) {
         return fail(
@@ -419,6 +430,7 @@ RetentionPlan Log::plan_retention(WallTime now, Offset high_watermark) {
 
   std::size_t count = decision.segments;
   std::optional<Offset> create;
+  // A flush in flight was planned for the segment that is active now.
   if (decision.close_active && !flush_in_flight_ && !flush_impossible_) {
     // Nothing is written to the one that is closed, as it goes at once.
     SegmentState next;
@@ -432,6 +444,7 @@ RetentionPlan Log::plan_retention(WallTime now, Offset high_watermark) {
   std::vector<Offset> bases;
   for (std::size_t i = 0; i < count; ++i) {
     bases.push_back(segments_[i].base);
+    // Files that are about to go need no sync.
     std::erase(unsynced_, segments_[i].base);
   }
   segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(count));

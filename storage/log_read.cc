@@ -136,6 +136,7 @@ std::shared_ptr<const SegmentPiece> ReadAheadTask::read() const {
     const Bytes rest = buffer->view().subspan(at);
     const auto size = records::batch_size(rest);
     if (!size) return nullptr;
+    // A batch that the piece ends in is left to the next piece.
     if (*size > rest.size()) break;
     const Offset first = load_be<std::int64_t>(rest.data());
     const Offset last =
@@ -159,6 +160,7 @@ void ReadAheadTask::run() {
   try {
     piece = read();
   } catch (const std::exception&) {
+    // Want of memory costs the read-ahead alone: its reader then reads for itself.
   }
   pieces.done(log_, from_, std::move(piece));
 }
@@ -294,6 +296,8 @@ Result<> SegmentRead::scan_from_front(const Error& why) {
   return {};
 }
 
+// One loop over batches: those before `from` are passed over, those behind are taken until a limit
+// or the end of what one read has brought.
 Result<> SegmentRead::run() {
   while (position_ < segment_.bytes) {
     Bytes bytes = rest(position_);
@@ -421,6 +425,7 @@ Result<> TimestampSearch::search_segment(const SegmentState& segment, Offset beg
                                          IsWorth is_worth, Consider consider) {
   const auto log = disk_->open(segment_path(directory_, segment.base, ".log"), {.direct = true});
   if (!log) return std::unexpected(log.error());
+  // Checked, because the scan relies on a batch beginning there.
   const auto position = checked_position_before(*disk_, directory_, **log, segment, begin);
   if (!position) return std::unexpected(position.error());
   SegmentScanner scanner(**log, *position, segment.bytes, 64 << 10);
@@ -555,6 +560,7 @@ LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_leas
       if (auto pieces = read_pieces(from, below, max_bytes, at_least_one); !pieces.empty())
         return pieces;
     }
+    // The work looks for a piece once more: on the pool it may wait for one that is being read.
     DiskRead read;
     read.disk_ = disk_;
     read.directory_ = directory_;
@@ -573,6 +579,7 @@ LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_leas
   }
 
   std::size_t bytes = 0;
+  // The first batch that ends at `from` or behind it is the one that contains it.
   auto batch = std::ranges::lower_bound(tail(), from, {}, &TailBatch::last);
   for (; batch != tail().end() && batch->last < below; ++batch) {
     bytes += batch->bytes.size();

@@ -78,6 +78,7 @@ Result<> OffsetStore::apply(const Operation& operation) {
   } else if (const auto* removed = std::get_if<GroupRemoved>(&operation)) {
     const Buffer key = group_key(removed->group);
     batch.Delete(groups, slice(key));
+    // The rows of all its offsets begin with the group's key.
     batch.DeleteRange(offsets, slice(key), slice(behind_prefix(key)));
   } else if (const auto* committed = std::get_if<OffsetsCommitted>(&operation)) {
     const Buffer group = group_key(committed->group);
@@ -112,6 +113,8 @@ Result<> OffsetStore::load(const std::function<bool(const TopicId&)>& exists,
   // Views into the iterators' blocks end when they move, so that a group is put together in here.
   Buffer key, value;
   std::vector<std::string> metadata;
+  // Both families have a group's rows under the same prefix in the same order, so this is a merge
+  // of two sorted lists.
   while (groups.valid() || offsets.valid()) {
     StoredGroup group;
     Row row;
@@ -147,6 +150,7 @@ Result<> OffsetStore::load(const std::function<bool(const TopicId&)>& exists,
       }
       offsets.next();
     }
+    // Not before all are there: a vector that grows moves short texts away from under their views.
     for (std::size_t i = 0; i < metadata.size(); ++i) group.offsets[i].metadata = metadata[i];
     group.id = id_of(key);
     if (!group.value && group.offsets.empty()) continue;  // All were of deleted topics.

@@ -29,6 +29,7 @@ template <typename Open>
 rocksdb::IOStatus patiently(const std::string& path, Open open) {
   auto status = open();
   if (!is_exhausted(status)) return status;
+  // At once, because the caller stands still until it is over.
   log_error("storage",
             "{}; trying again for up to {} s: raise the limit of open files (`ulimit -n`, "
             "LimitNOFILE=), or close connections",

@@ -22,6 +22,7 @@ std::string in_digits(std::uint64_t number) {
 }
 
 std::optional<std::uint64_t> from_digits(std::string_view text) {
+  // A leading zero would give the same number a second text.
   if (text.starts_with('0')) return std::nullopt;
   std::uint64_t number = 0;
   for (const char c : text) {

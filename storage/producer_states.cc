@@ -64,6 +64,8 @@ ProducerStates::Verdict ProducerStates::check(ProducerId id, std::int16_t epoch,
   const Answered& latest = entries.back().answered;
 
   const std::int32_t last = sequence_after(first, count - 1);
+  // Older entries are not answered from.  They are kept for the row, because the newest may not be
+  // durable at a checkpoint.
   const std::size_t oldest =
       entries.size() > answered_from ? entries.size() - answered_from : std::size_t{0};
   for (std::size_t i = entries.size(); i-- > oldest;) {
@@ -119,6 +121,7 @@ void ProducerStates::add(ProducerId id, const Answered& answered, Lsn lsn) {
 }
 
 void ProducerStates::replay(ProducerId id, const Answered& answered) {
+  // Rows may be ahead of the journal's checkpoint: what is known already or older changes nothing.
   if (const auto found = producers_.find(id); found != producers_.end()) {
     const auto& entries = found->second->entries;
     const Answered& latest = entries.back().answered;

@@ -25,6 +25,7 @@ std::uint64_t ReadAhead::new_log() {
 void ReadAhead::forget(std::uint64_t log) {
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [log](const Entry& entry) { return entry.log == log; });
+  // A reader that waits for one of them has to see that it is gone.
   read_.notify_all();
 }
 

@@ -80,6 +80,7 @@ class Replay {
   Result<> take(JournalPlace at, const Operation& operation) {
     if (const auto* appended = std::get_if<LogAppended>(&operation)) return append(*appended);
     if (const auto* parked = std::get_if<PendingAdded>(&operation)) {
+      // Also for a topic that is gone: a number that was given out is never given out again.
       highest_sequence_ = std::max(highest_sequence_, parked->sequence);
       return exists(parked->partition) ? pending_.added(at, *parked) : Result<>();
     }
@@ -120,9 +121,12 @@ class Replay {
       if (!end) return fence(appended, end.error());
       known = ends_.emplace(partition, *end).first;
     }
+    // The checkpoint that follows releases these bytes from the journal, so they are kept
+    // elsewhere.
     if (!known->second) return logs_.keep(partition, appended.batches);
     Offset& end = *known->second;
 
+    // Retention may have been faster than the checkpoint; such a log takes only what joins its end.
     const auto batches = behind(appended.batches, end);
     if (!batches) return fence(appended, batches.error());
     if (batches->empty()) return {};
@@ -205,6 +209,7 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
   if (!shards) return std::unexpected(shards.error());
 
   Recovered out;
+  // Shard 0's journal comes first: it has the catalog, which says whose records are applied.
   Replay replay(catalog, pending, offsets, logs);
   for (const std::uint32_t shard : *shards) {
     const std::string directory = journal_directory(root, shard);

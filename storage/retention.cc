@@ -85,6 +85,7 @@ RetentionDecision decide_retention(std::span<const SegmentState> segments, const
   const auto& first_kept = segments[decision.segments];
   if (by_time && !decision.close_active && !first_kept.empty()) {
     WallTime at = expiry(first_kept, config.retention_ms);
+    // too_old() holds only for what is older than the retention, not for what is just as old.
     if (at < WallTime::max()) at += milliseconds(1);
     decision.next = at > now ? at : now + ask_again;
   }
@@ -108,6 +109,7 @@ Result<> Removal::run() {
 
   // From the front, so that what a crash leaves has no hole; and durable before the bytes go.
   for (const Offset base : bases_) {
+    // The .log goes first: an index without its .log is known as a leftover when the log is opened.
     for (const char* suffix : {".log", ".index", ".timeindex"}) {
       const auto path = segment_path(directory_, base, suffix);
       const auto renamed = disk_->rename(path, path + ".deleted");

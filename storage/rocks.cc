@@ -32,12 +32,15 @@ Error rocks_error(const rocksdb::Status& status, const std::string& directory) {
 Rocks::~Rocks() {
   if (!db) return;
   for (Family* family : families) db->DestroyColumnFamilyHandle(family);
+  // An error has no consequence: what was not flushed is in the journals.
   db->Close().PermitUncheckedError();
 }
 
 Result<> Rocks::write(rocksdb::WriteBatch& batch) {
   if (batch.Count() == 0) return {};
   rocksdb::WriteOptions options;
+  // The shards' journals are the log of both databases: replay brings back what no flush has
+  // written.
   options.disableWAL = true;
   auto written = db->Write(options, &batch);
   // After a flush that found the disk full it takes nothing until one has gone well.
@@ -96,6 +99,7 @@ Result<> BoundedIterator::status() const {
 
 Buffer behind_prefix(Bytes prefix) {
   Buffer out(prefix.begin(), prefix.end());
+  // 0xff cannot grow, so the byte before it does.
   while (!out.empty() && out.back() == 0xff) out.pop_back();
   if (!out.empty()) ++out.back();
   return out;

@@ -17,6 +17,8 @@ rocksdb::DBOptions rocks_options(int max_open_files, bool create) {
   options.env = patient_env();
   options.create_if_missing = create;
   options.error_if_exists = create;
+  // All column families at one moment: without a log of its own only this keeps them consistent
+  // after a crash.
   options.atomic_flush = true;
   // Rows that were not flushed are in the journal; a stop that wants them in the tables makes a
   // checkpoint first.

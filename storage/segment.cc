@@ -74,6 +74,7 @@ Result<> write_batches(File& file, std::uint64_t at, const std::vector<SharedByt
   if (buffer.empty()) return {};
   buffer.pad_to_block();
   if (auto written = file.pwrite(start, buffer.view()); !written) return written;
+  // The file never keeps the padding: its size is where its batches end.
   return end == start + buffer.size() ? Result<>{} : file.truncate(end);
 }
 
@@ -241,6 +242,7 @@ Result<std::optional<BatchPlace>> SegmentScanner::next() {
   place.first = load_be<std::int64_t>(header->data() + records::field::base_offset);
   const auto delta = load_be<std::int32_t>(header->data() + records::field::last_offset_delta);
   place.max_timestamp = load_be<std::int64_t>(header->data() + records::field::max_timestamp);
+  // Offsets only go up in a log, so anything else is no batch of it.
   if (place.first <= last_.last || delta < 0 ||
       __builtin_add_overflow(place.first, Offset{delta}, &place.last)) {
     return fail(Errc::corrupt,
@@ -272,8 +274,10 @@ void add_batch(SegmentState& state, const BatchPlace& batch, std::int64_t index_
     state.max_timestamp_offset = batch.last;
   }
   if (std::int64_t{state.bytes_since_entry} > index_interval_bytes) {
+    // Before the batch is counted: the entry is to name the place where it begins.
     append_entry(index, state.base, IndexEntry{batch.last, state.bytes});
     ++state.index_entries;
+    // Kafka adds a time entry together with an index entry.
     close_segment(state, time_index);
     state.bytes_since_entry = 0;
   }
@@ -291,6 +295,8 @@ void close_segment(SegmentState& state, Buffer& time_index) {
 
 bool must_roll(const SegmentState& state, const LogConfig& config, std::uint64_t batch_bytes,
                Offset batch_last, WallTime appended) {
+  // A batch that is larger than a segment may be gets one of its own, so an empty segment takes
+  // anything.
   if (state.empty()) return false;
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const auto segment_bytes =
@@ -321,6 +327,7 @@ Result<> write_segment(Disk& disk, std::string_view directory, const SegmentWrit
       if (auto synced = sync_file(**file); !synced) return synced;
     }
   }
+  // Also without an entry: sync_segment() opens all three files.
   if (create || !write.index.empty() || (sync && write.indexes_unsynced)) {
     if (auto written = append_to_index(disk, segment_path(directory, before.base, ".index"),
                                        before.index_entries * index_entry_bytes, write.index, sync);
@@ -346,6 +353,7 @@ Result<> sync_segment(Disk& disk, std::string_view directory, Offset base) {
 }
 
 Result<> undo_write(Disk& disk, std::string_view directory, const SegmentWrite& write) {
+  // The index files first: an entry must never name what is not there.
   const std::pair<const char*, std::uint64_t> files[] = {
       {".timeindex", write.before.time_entries * time_entry_bytes},
       {".index", write.before.index_entries * index_entry_bytes},
@@ -381,6 +389,7 @@ Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory,
   const auto modified = (*log)->modified();
   if (!modified) return std::unexpected(modified.error());
   state.bytes = static_cast<std::uint32_t>(*size);
+  // When batches were appended is not written anywhere; the file's own time stands for it.
   state.first_append = state.last_append = *modified;
 
   const auto index = open_index(disk, segment_path(directory, base, ".index"), index_entry_bytes);
@@ -402,6 +411,7 @@ Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory,
   for (;;) {
     const auto place = scanner.next();
     if (!place && place.error().code != Errc::corrupt) return std::unexpected(place.error());
+    // Damage only ends the search: the read that meets it reports it.
     if (!place || !*place) return state;
     if ((*place)->max_timestamp <= state.max_timestamp) continue;
     state.max_timestamp = (*place)->max_timestamp;
@@ -461,6 +471,8 @@ Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory
     if (!damage) return std::unexpected(damage.error());
     loaded.damage = std::move(*damage);
     state.bytes_since_entry = state.bytes - static_cast<std::uint32_t>(from);
+    // A time entry for a batch that is not there shows that the index files do not belong to this
+    // .log.
     usable = state.time_entries == 0 || state.max_timestamp_offset < state.next;
   }
   if (!usable) {
@@ -571,6 +583,7 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
   }
   if (auto cut = cut_to(**log, position); !cut) return std::unexpected(cut.error());
 
+  // Loaded as at a start, so that the result of the cut is checked and not assumed.
   auto loaded = load_active_segment(disk, directory, base, config);
   if (!loaded) return std::unexpected(loaded.error());
   if (loaded->damage || loaded->state.next != offset) {

@@ -73,6 +73,7 @@ CallbackTimers::Node& CallbackTimers::take() {
     const std::size_t count = blocks_.size() * block_size;
     TARRY_ASSERT(count + block_size < none, "a handle counts nodes in 32 bits");
     blocks_.push_back(std::make_unique<Block>());
+    // Backwards, so that the free list begins with the block's first node.
     for (std::size_t i = block_size; i-- > 0;) {
       Node& fresh = (*blocks_.back())[i];
       fresh.owner = this;

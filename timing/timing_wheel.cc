@@ -21,6 +21,7 @@ void CallbackTimer::on_expired() {
 
 TimingWheel::~TimingWheel() {
   TARRY_ASSERT(!advancing_, "a callback may not destroy its wheel");
+  // The walk below visits every element, and the timer that has left the hole may be gone.
   fill_hole();
   for (Level* const level : levels_) {
     if (level == &no_level) continue;
@@ -37,9 +38,12 @@ TimingWheel::~TimingWheel() {
 
 constinit TimingWheel::Level TimingWheel::no_level;
 
+// First the overdue, then the buckets in the order of their times: one of level 0 fires, one of a
+// higher level is moved down.
 TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
   TARRY_ASSERT(!advancing_, "a callback may not advance the wheel");
   advancing_ = true;
+  // A bucket that is being emptied is scanned element by element, so none may be a hole meanwhile.
   fill_hole();
   hole_ = no_hole_allowed;
   now_ = std::max(now_, now);
@@ -47,6 +51,7 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
 
   if (any_overdue()) {
     Level& level = *levels_[overdue_level];
+    // From here on callbacks that schedule the past fill the other bucket, so the drain ends.
     if (level.last[overdue_draining_] == nowhere) overdue_draining_ = 1 - overdue_draining_;
     fire(BucketId::of(overdue_level, overdue_draining_), budget, progress.fired);
   }
@@ -56,6 +61,7 @@ TimingWheel::Progress TimingWheel::advance(Tick now, std::size_t budget) {
     if (!in_work()) {
       working_.reset();
       if (queue_.empty() || start_of(queue_.first()) > now_) {
+        // All buckets up to now_ are empty, so placement may be relative to it.
         cursor_ = now_;
         progress.more = any_overdue();
         break;
@@ -91,6 +97,7 @@ std::optional<Tick> TimingWheel::next_due() const {
 std::size_t TimingWheel::size() const {
   std::size_t timers = 0;
   for (const Level* const level : levels_) timers += level->timers();
+  // The timer of the hole is cancelled, but its element is still counted.
   return timers - (hole_ > no_hole_allowed ? 1 : 0);
 }
 
@@ -250,6 +257,7 @@ TimingWheel::Place TimingWheel::append_beyond(unsigned level_number, unsigned in
   Place& last = level.last[bucket.index()];
   const bool was_empty = last == nowhere;
   const bool tell = was_empty && listener_ && !advancing_;
+  // Asked before the timer is in, to find out whether it makes the wheel due earlier.
   const std::optional<Tick> before = tell ? next_due() : std::nullopt;
 
   Chunk* const chunk = pool_.take();
@@ -277,6 +285,7 @@ void TimingWheel::drop_chunk(Level& level, Place last) {
     if (bucket.level() != overdue_level) queue_.erase(bucket);
   }
   --level.chunks;
+  // Elements of this array hold the new places of timers, so it is not used again yet.
   if (leaves_places_ && working_ == bucket) {
     retire(chunk);
   } else {
@@ -303,6 +312,7 @@ void TimingWheel::release_retired() {
 // is never this one.
 void TimingWheel::move_down(BucketId bucket, std::size_t& budget) {
   Level& level = *levels_[bucket.level()];
+  // append() counts each timer as entered; the difference shows how many came down.
   std::array<std::uint64_t, DelayQueue::level_count> entered;
   for (unsigned i = 0; i <= bucket.level(); ++i) entered[i] = levels_[i]->entered;
 
@@ -371,9 +381,11 @@ void TimingWheel::fire(BucketId bucket, std::size_t& budget, std::size_t& fired)
   for (; budget > 0 && last != nowhere; --budget) {
     const std::size_t position = position_of(last);
     const Chunk& chunk = *chunk_of(last);
+    // Shortly before the first element from which prefetch_before() looks into that array.
     if (position == 20 && chunk.previous != nullptr) prefetch(*chunk.previous);
     prefetch_before(chunk, position);
     Timer& timer = *chunk.timers[position].timer();
+    // Out of the bucket before its callback runs, which may schedule or destroy it.
     drop_last(level, bucket, last);
     if (timer.deadline_ > cursor_ && bucket.level() == 0) {
       // It was moved later since.

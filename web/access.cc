@@ -56,6 +56,7 @@ std::string random_digits(Random& random) {
 // A file beside it, renamed when it is whole: a crash leaves a token or none.
 Result<> make(const std::string& path, const std::string& text) {
   const std::string beside = path + ".tmp";
+  // A crash may have left it behind, and O_EXCL would refuse it.
   ::unlink(beside.c_str());
   const Descriptor file(
       ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -63,9 +64,11 @@ Result<> make(const std::string& path, const std::string& text) {
   const std::string line = text + "\n";
   const auto written = ::write(file.get(), line.data(), line.size());
   if (written != static_cast<ssize_t>(line.size())) {
+    // A write that was cut short sets no errno.
     if (written >= 0) errno = ENOSPC;
     return failed(beside, "write");
   }
+  // Before the rename: otherwise a crash may keep the name and lose the bytes.
   if (::fsync(file.get()) != 0) return failed(beside, "fsync");
   if (::rename(beside.c_str(), path.c_str()) != 0) return failed(path, "rename");
   return {};
@@ -97,8 +100,10 @@ bool is_address(std::string_view host) {
 }  // namespace
 
 Result<Token> Token::open(const std::string& path, Random& random) {
+  // O_NONBLOCK, because opening a pipe would wait for its writer; fstat() refuses it below.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) {
+    // Only a token that is not there is made: one that cannot be read may be in use by clients.
     if (errno != ENOENT) return failed(path, "open");
     std::string text = random_digits(random);
     if (const auto made = make(path, text); !made) return std::unexpected(made.error());
@@ -114,6 +119,7 @@ Result<Token> Token::open(const std::string& path, Random& random) {
                             "it, or remove it and a new one is made",
                             path, about.st_mode & 07777));
   }
+  // Room for a line's end behind the longest token; a longer text fills it and is refused.
   std::string text(max_token_bytes + 2, '\0');
   const auto got = ::read(file.get(), text.data(), text.size());
   if (got < 0) return failed(path, "read");
@@ -167,7 +173,9 @@ Hosts::Hosts(Options options)
 }
 
 bool Hosts::accepts(std::string_view header) const {
+  // Then reading needs a token, which a browser that was lured does not have.
   if (!reads_are_open()) return true;
+  // Nobody can point an address at another machine, as a name can be.
   if (!loopback_ && is_address(without_port(header))) return true;
   if (is_allowed(header)) return true;
   return std::ranges::any_of(names_,

@@ -28,6 +28,7 @@ WallTime time_given(const char* name, const std::string& text, WallTime now) {
   // A + that was not escaped came as a blank, which stands in no time.
   std::ranges::replace(given, ' ', '+');
   if (given == "now") return now;
+  // What is no duration goes on to parse_time(), whose error shows the whole text.
   if (given.starts_with('+') || given.starts_with('-')) {
     if (const auto by = parse_duration(std::string_view(given).substr(1)))
       return given.front() == '-' ? now - *by : now + *by;
@@ -84,6 +85,7 @@ std::optional<std::string> word_in(const Json& body, const char* key) {
   const Json* value = value_in(body, key);
   if (value == nullptr) return std::nullopt;
   if (value->is_string()) return value->get<std::string>();
+  // Milliseconds may be given as a number of JSON, too.
   if (value->is_number_integer()) return value->dump();
   throw Refused{400, fmt::format("{}: {} is neither a text nor a whole number", key,
                                  printable(value->dump(), 64))};

@@ -143,6 +143,8 @@ using Response = http::response<http::string_body>;
 void set_headers(http::fields& to, const Reply& reply) {
   to.set(http::field::content_type,
          beast::string_view(reply.content_type.data(), reply.content_type.size()));
+  // For every answer, whatever its route.  The reply's own headers come last and replace these: a
+  // page needs a policy that lets its scripts run.
   to.set(http::field::cache_control, "no-store");
   to.set("X-Content-Type-Options", "nosniff");
   to.set(http::field::x_frame_options, "DENY");
@@ -242,6 +244,8 @@ struct HttpServer::Impl {
 // ------------------------------------------------------------------------------------
 
 Result<> HttpServer::Impl::bind() {
+  // All addresses or none.  With port 0 all of them have the free port of the first one; if that
+  // port is taken on a later address, the next try gets another.
   auto endpoints = endpoints_of(executor, options);
   if (!endpoints) return std::unexpected(endpoints.error());
   const bool spare_family = options.host.empty() || options.host == "localhost";
@@ -254,6 +258,7 @@ Result<> HttpServer::Impl::bind() {
       tcp::acceptor acceptor(executor);
       acceptor.open(endpoint.protocol(), error);
       if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+      // Without it [::] takes the port on IPv4 too, where the other socket has it.
       if (!error && endpoint.address().is_v6() && endpoints->size() > 1)
         acceptor.set_option(asio::ip::v6_only(true), error);
       if (!error) acceptor.bind(endpoint, error);
@@ -297,6 +302,7 @@ asio::awaitable<void> HttpServer::Impl::accept(std::shared_ptr<Impl> self,
       co_await pause->async_wait(into(error));
       continue;
     }
+    // Beyond the limit it is accepted all the same, for it may be a health check.
     const bool full = streams.size() >= options.max_connections;
     if (full) evict_health_check();
     asio::co_spawn(
@@ -329,6 +335,7 @@ asio::awaitable<void> HttpServer::Impl::serve_health_check(std::shared_ptr<Impl>
                                                            tcp::socket socket) {
   Stream stream(std::move(socket), tls);
   const auto check = health_checks.insert(health_checks.end(), HealthCheck{stream});
+  // Leaves the list however this coroutine ends, also by an exception.
   const std::shared_ptr<void> listed(nullptr, [&](void*) { health_checks.erase(check); });
   beast::flat_buffer buffer(options.header_bytes + options.body_bytes + 64 * 1024);
   if (!co_await stream.begin(options.health_timeout) || stopped) co_return;
@@ -349,6 +356,8 @@ asio::awaitable<void> HttpServer::Impl::serve(std::shared_ptr<Impl>, tcp::socket
   // A request and what is read of the next one with it.
   beast::flat_buffer buffer(options.header_bytes + options.body_bytes + 64 * 1024);
   while (!stopped) {
+    // Until a request begins, idle_timeout counts; from its first byte on the shorter
+    // request_timeout.
     if (buffer.size() == 0) {
       stream.expires_after(options.idle_timeout);
       error_code error;
@@ -412,6 +421,7 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
     }
   }
   keep_alive = keep_alive && !stopped;
+  // HEAD is answered by the headers alone: no piece of the body is ever made.
   if (is_head) reply.stream.reset();
   // A client of HTTP/1.0 knows the end of it by that of the connection.
   if (reply.stream)
@@ -445,8 +455,11 @@ asio::awaitable<bool> HttpServer::Impl::write_stream(Stream& stream, Reply reply
   error_code error;
   stream.socket().set_option(tcp::socket::send_buffer_size(stream_buffer_bytes), error);
   co_await http::async_write_header(stream, serializer, into(error));
+  // One piece at a time: the next one is made when this one is written, so that a slow client costs
+  // no more memory than one.  Each piece has request_timeout to leave.
   while (!error && !stopped) {
     const auto piece = co_await reply.stream->next();
+    // stop() may have closed the connection while the piece was being made.
     if (stopped) break;
     stream.expires_after(options.request_timeout);
     if (!piece) {
@@ -465,6 +478,7 @@ asio::awaitable<bool> HttpServer::Impl::write_stream(Stream& stream, Reply reply
 
 asio::awaitable<void> HttpServer::Impl::end(Stream& stream) {
   co_await stream.end(lingering);
+  // With TLS, stream.end() has waited for the client's end of the session already.
   if (stopped || stream.has_tls()) co_return;
   error_code error;
   stream.expires_after(lingering);
@@ -494,6 +508,8 @@ Result<> HttpServer::start(Handler handler) {
   in.handler = std::move(handler);
   for (auto& acceptor : in.acceptors) {
     error_code error;
+    // Linux lets several sockets with SO_REUSEADDR bind one port while none of them listens.  The
+    // second process to start then learns only here that the port is in use.
     acceptor.listen(backlog, error);
     if (error) {
       return fail(error.value() == EADDRINUSE ? Errc::in_use : Errc::io,
@@ -511,6 +527,8 @@ void HttpServer::stop() {
   error_code ignored;
   for (auto& acceptor : in.acceptors) acceptor.close(ignored);
   if (in.pause) in.pause->cancel();
+  // close() only ends what they wait for.  The coroutines leave the lists later, in turns of their
+  // own, so the lists do not change under these loops.
   for (auto* stream : in.streams) stream->close();
   for (auto& check : in.health_checks) check.stream.close();
 }

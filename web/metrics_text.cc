@@ -134,6 +134,7 @@ std::string MetricsText::label_text(std::string_view left_out) const {
 }
 
 void MetricsText::put(MetricType type, const Metric& metric, const MetricValue& value) {
+  // Prometheus has no null, and 0 would be a time in 1970.
   if (says_nothing(value)) return;
   auto& values = family(metric, type == MetricType::counter ? "counter" : "gauge").values;
   const auto [sample, is_new] = values.try_emplace(label_text(), value);
@@ -147,6 +148,7 @@ void MetricsText::histogram(const Metric& metric, const Distribution& values, Ti
 }
 
 MetricsText::Format MetricsText::format_for(std::string_view accept) {
+  // Only a client that names OpenMetrics gets it: for */* both weights are 0.
   const double open_metrics = weight_of(accept, "application/openmetrics-text");
   const bool asked = open_metrics > 0 && open_metrics >= weight_of(accept, "text/plain");
   return asked ? Format::open_metrics : Format::prometheus;

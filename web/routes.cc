@@ -59,6 +59,7 @@ std::string wrong_parameters(const Route& route, const Target& target) {
 // A browser that followed a name which somebody pointed at us (DNS rebinding).  Off loopback a
 // client that has a token was not lured, and health checks tell nothing.
 bool is_lured(const Hosts& hosts, const Question& question, bool known) {
+  // Browsers always send a Host; only HTTP/1.0 goes without.
   if (!question.host || hosts.accepts(*question.host)) return false;
   return hosts.loopback() || (!known && !is_health_check(question.target));
 }
@@ -76,11 +77,14 @@ std::optional<Reply> refuse_stranger(const Hosts& hosts, const Question& questio
     return refusal(421, fmt::format("the Host '{}' is not this admin's; {}",
                                     printable(*question.host), remedy));
   }
+  // Browsers send Origin with requests to another site, and a page's script cannot change it.
   if (question.origin &&
       !hosts.is_own_origin(*question.origin, question.host.value_or(""), question.has_tls)) {
     return refusal(
         403, fmt::format("requests from pages of '{}' are refused", printable(*question.origin)));
   }
+  // Sec-Fetch-Site covers requests that come without Origin.  A page of another site may cause
+  // reads, whose answers its script cannot see, but no changes.
   const bool reads = question.method == "GET" || question.method == "HEAD";
   if (!reads && (question.fetch_site == "cross-site" || question.fetch_site == "same-site"))
     return refusal(403, "requests from pages of another site are refused");
@@ -94,12 +98,14 @@ std::expected<Chosen, Reply> choose(std::span<const Route> routes, std::string_v
   std::vector<std::string_view> methods;
   const Route* route = nullptr;
   const std::string_view method = question.method == "HEAD" ? "GET" : question.method;
+  // Goes through all routes, for a 405 names every method of the path.
   for (const Route& each : routes) {
     if (!matches(each, target->path)) continue;
     methods.push_back(each.method);
     if (each.method == "GET") methods.emplace_back("HEAD");
     if (each.method == method) route = &each;
   }
+  // Rights come before 404 and 405: without a token nobody learns which paths there are.
   const bool open = route != nullptr && route->needs == Needs::nothing;
   if (!rights.may_read && !open)
     return std::unexpected(unauthorized(route == nullptr ? Needs::right_to_read : route->needs));

@@ -39,6 +39,7 @@ constexpr double garbage_share = 0.5;
 
 // Ok when so many files can be open at once.
 Result<> files_for_flush(const BrokerContext& broker) {
+  // A file that is certainly there: the question is only how many can be open.
   const std::string any = broker.config.data_directory + "/meta.properties";
   std::vector<std::unique_ptr<storage::File>> files;
   while (files.size() < files_of_flush) {
@@ -74,6 +75,7 @@ namespace {
 
 Result<> flush_databases(const BrokerContext& broker) {
   if (auto room = room_for_flush(broker); !room) return room;
+  // In this order, so that db/pending is never older than db/meta says.
   if (auto pending = broker.pending->flush(); !pending) return pending;
   if (auto noted = storage::note_generation(*broker.meta, broker.pending->generation()); !noted)
     return noted;
@@ -149,6 +151,7 @@ void Checkpointer::run_now() {
 }
 
 void Checkpointer::retry() {
+  // A run that waits for descriptors goes on where it stopped, and no other is begun.
   if (dirty_logs_.resume()) return;
   if (!busy_ && !shard_.stopping()) hurry();
 }
@@ -218,6 +221,8 @@ Result<> Checkpointer::save_producer_states() {
     if (rows.empty()) continue;
     auto saved = storage::save_producer_states(*shard_.broker_context().meta, tp, rows);
     if (saved) continue;
+    // Their changes were taken from the partition; without this the next checkpoint would lack
+    // them.
     partition->producers_not_saved(rows);
     return saved;
   }
@@ -286,6 +291,7 @@ void Checkpointer::give_up(const Error& error) {
 
 void Checkpointer::finish() {
   busy_ = false;
+  // While the run pointed to logs, those of deleted topics had to stay.
   partitions_.remove_retired();
   if (shard_.stopping()) return run_ended_();
   begin_soon();
@@ -295,12 +301,14 @@ void Checkpointer::finish() {
 
 Result<> Checkpointer::flush_now() {
   for (auto& [tp, partition] : partitions_.all()) {
+    // The files of a partition that is out of service are the operator's.
     if (partition->fenced()) continue;
     if (auto flush = partition->plan_flush_of_all()) {
       auto done = flush->run(true);
       if (!done) return std::unexpected(done.error());
       partition->flushed(std::move(*done));
     }
+    // In recovery nothing is on its way, so all changes are durable.
     const auto rows = partition->producer_changes(std::numeric_limits<Lsn>::max());
     if (auto saved = storage::save_producer_states(*shard_.broker_context().meta, tp, rows); !saved)
       return saved;

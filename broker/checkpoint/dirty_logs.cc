@@ -57,6 +57,7 @@ void DirtyLogs::flush(std::move_only_function<void(Result<>)> done) {
   auto run = std::make_shared<Run>();
   run->logs.assign(dirty_.begin(), dirty_.end());
   run->done = std::move(done);
+  // What is noted from here on is for the next flush.
   clear();
   next_batch(std::move(run));
 }
@@ -66,6 +67,7 @@ void DirtyLogs::next_batch(std::shared_ptr<Run> run) {
   for (; run->next < run->logs.size() && run->batch.size() < logs_per_batch; ++run->next) {
     const auto& tp = run->logs[run->next];
     auto* partition = partitions_.find(tp);
+    // Its topic was deleted since it was noted.
     if (partition == nullptr) continue;
     if (auto flush = partition->plan_flush()) run->batch.push_back({tp, std::move(*flush)});
     // Visible before it is durable: a later checkpoint writes it.

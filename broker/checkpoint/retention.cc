@@ -43,6 +43,7 @@ void Retention::look() {
   bool any = false;
   const WallTime now = shard_.clock().wall();
   for (auto& [tp, partition] : partitions_.all()) {
+    // The files of a partition that is out of service are the operator's.
     if (partition->fenced()) continue;
     partition->expire_producers(now);
     const auto next = remove_old_segments(*partition);
@@ -76,6 +77,7 @@ void Retention::run_first(const TopicPartition& tp) {
 void Retention::ran(const TopicPartition& tp, const Result<>& removed) {
   const auto found = removals_.find(tp);
   const auto* partition = partitions_.find(tp);
+  // The topic was deleted meanwhile, and its log goes as a whole.
   if (found == removals_.end() || partition == nullptr) return;
   auto& removals = found->second;
   removals.is_running = false;

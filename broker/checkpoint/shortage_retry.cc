@@ -39,6 +39,7 @@ void ShortageRetry::over() {
 }
 
 bool ShortageRetry::may_wait() {
+  // Only a stop has an end to its patience, for all that waits together.
   if (!shard_.stopping()) return true;
   const MonoTime now = shard_.clock().mono();
   if (!wait_until_) wait_until_ = now + stop_patience;

@@ -29,6 +29,8 @@ void StopDrain::start(std::move_only_function<void()> then) {
   go_on();
 }
 
+// First the journal's rounds until it is idle, then one checkpoint of everything; each call takes
+// the next step.
 void StopDrain::go_on() {
   auto& journal = shard_.journal();
   if (journal.has_failed() || checkpointer_.has_failed()) return finish();

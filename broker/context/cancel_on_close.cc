@@ -12,6 +12,7 @@ CancelOnClose::CancelOnClose(Connection* connection, ShardContext& here, ShardCo
       // A shared pointer that owns nothing needs no allocation.
       token_(&here == &there ? std::shared_ptr<CancellationToken>(std::shared_ptr<void>(), &own_)
                              : std::make_shared<CancellationToken>()) {
+  // A client that has gone before would never call on_close().
   if (connection != nullptr && connection->closed()) on_close();
 }
 

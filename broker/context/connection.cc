@@ -10,6 +10,7 @@ std::string_view ListenerInfo::sasl_setting(std::string_view mechanism,
   for (const char c : mechanism) own += ascii_lower(c);
   own += '.';
   own += key;
+  // A mechanism's own setting wins over the listener's.
   for (const std::string_view each : {std::string_view(own), key}) {
     const auto found = sasl_settings.find(std::string(each));
     if (found != sasl_settings.end()) return found->second;
@@ -34,6 +35,7 @@ std::string Connection::principal() const {
 
 void Connection::note_shard(Shard* shard) {
   thread_.check();
+  // By this count a connection goes to the shard of its partitions (better_shard()).
   in_a_row_ = shard == noted_ ? in_a_row_ + 1 : 1;
   noted_ = shard;
 }

@@ -27,6 +27,7 @@ Ledger::~Ledger() {
 }
 
 std::size_t Ledger::room() const {
+  // An eighth is kept for bytes that come without asking.
   const std::size_t for_work = pool_.limit() - pool_.limit() / 8;
   const std::size_t used = pool_.used();
   return for_work - std::min(for_work, used);
@@ -50,6 +51,7 @@ void Ledger::publish() {
 }
 
 std::pair<Debtor*, std::size_t> Ledger::find_largest(std::size_t at_least) {
+  // First by what each holds alone; if none holds enough, with the log's tail that it keeps alive.
   for (const bool with_views : {false, true}) {
     Debtor* largest = nullptr;
     std::size_t most = 0;
@@ -76,6 +78,7 @@ SharedViews::SharedViews(Ledger& ledger, std::vector<View> views)
   for (const View& view : views_) {
     auto& kept = ledger.views_[view.first];
     ++kept.holders;
+    // Views that begin with the same byte share their memory, so only the longest is charged.
     if (view.bytes <= kept.bytes) continue;
     ledger.change(nullptr, std::exchange(kept.bytes, view.bytes), view.bytes);
   }

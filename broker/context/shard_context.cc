@@ -30,12 +30,14 @@ ShardContext::ShardContext(const BrokerContext& broker, ShardSetup setup)
       ledger_(*this, *broker.memory),
       idle_note_timer_([this] { journal_->note_idle(); }) {
   purgatory_.set_ready_hook([this] {
+    // In a turn of its own, when the change that caused the completions is complete.
     boost::asio::post(executor(),
                       [this] { purgatory_.run_completions(tick(), completions_a_turn); });
   });
 }
 
 timing::Tick ShardContext::tick() const {
+  // The present is rounded down and deadlines are rounded up, so that none passes early.
   return static_cast<timing::Tick>(
       std::chrono::floor<milliseconds>(clock().mono() - epoch_).count());
 }
@@ -63,6 +65,7 @@ Result<> ShardContext::open_journal(const storage::RecoveredJournal& recovered) 
   options.max_bytes = static_cast<std::uint64_t>(config().journal_max_bytes);
   options.round_lane = setup_.round_lane;
   storage::JournalHooks hooks;
+  // At the end of the turn all that belongs together is appended.
   hooks.on_ready = [this] { boost::asio::post(executor(), [this] { journal_->start_round(); }); };
   hooks.on_failure = [this](const Error& error) { journal_failed(error); };
   hooks.on_pressure = [this] { on_journal_pressure(); };
@@ -84,6 +87,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
   auto lsn = journal_->append(
       pieces,
       [this, kept](const Result<>& safe) {
+        // What it changes is applied first, so that the requests that wait for it find it.
         kept->tell_settled(safe);
         if (safe) told_through(kept->lsn(), kept->durability());
         record_completed();

@@ -27,6 +27,7 @@ void DelayedHeartbeat::heard() {
 }
 
 std::optional<purgatory::Tick> DelayedHeartbeat::prolonged() {
+  // A member that waits for our answer sends no heartbeat; its connection shows that it is there.
   if (!group_.is_parked(member_id_)) return std::nullopt;
   return ends_ = group_.host().tick_after(timeout_);
 }

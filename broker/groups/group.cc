@@ -178,6 +178,7 @@ void Group::join_again(GroupMember& member, const JoinGroupRequest& request,
   if (const auto error = room_error(request, &member); error != ErrorCode::none)
     return refuse_join(reply, request, error);
   const bool same = member.protocols == protocols && protocol_type_ == request.protocol_type;
+  // As in Kafka, a leader that joins a stable group again asks for a rebalance.
   const bool leads = member.id == leader_;
   // A generation that has begun is told once more to a member that has missed the answer.
   if ((is(GroupState::completing_rebalance) && same) ||
@@ -202,6 +203,7 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
       mono(), "broker",
       fmt::format("group {}: member {} is replaced by {}, which has the same group.instance.id",
                   printable(id_), printable(old_id), printable(new_id)));
+  // A client that waits under the old id is fenced: the place belongs to the new one.
   if (member.joining != nullptr) {
     --joined_;
     std::exchange(member.joining, nullptr)->refuse(ErrorCode::fenced_instance_id);
@@ -216,9 +218,11 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   update(now, request, terms, std::move(protocols));
   park(now, reply);
 
+  // A stable group goes on as it was, unless another protocol is voted for now.
   if (!is(GroupState::stable) || members_.vote(leader_) != protocol_name_)
     return membership_changed();
   host_.state_changed(*this);
+  // It waits for the journal alone, and not for a rebalance.
   reply.park(*this, now, host_.tick_after(host_.config().offsets_commit_timeout));
   // It goes on with what it had, once a restart would know it under its new id.
   was_stored_ = true;
@@ -257,6 +261,7 @@ void Group::add_member(std::string id, const JoinGroupRequest& request, const Jo
   member.knows_its_id = !request.member_id.empty();
   update(member, request, terms, std::move(protocols));
   park(member, reply);
+  // A first rebalance is prolonged while members still come.
   if (is(GroupState::preparing_rebalance)) grew_ = true;
   membership_changed();
 }
@@ -332,6 +337,7 @@ void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
   }
   member.syncing = &reply;
   reply.park(*this, member, phase_end_);
+  // A leader that asks again has its assignments on the way to the journal already.
   if (member.id == leader_ && storing_ != generation_) take_assignments(request);
 }
 
@@ -347,6 +353,7 @@ void Group::take_assignments(const SyncGroupRequest& request) {
   std::map<std::string, Buffer> assignments;
   std::size_t bytes = 0;
   for (const auto& [member_id, assignment] : request.assignments) {
+    // Members that have left since need no assignment.
     if (members_.find(member_id) == nullptr) continue;
     bytes += assignment.size();
     assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
@@ -364,6 +371,7 @@ void Group::take_assignments(const SyncGroupRequest& request) {
     refuse_syncs(ErrorCode::coordinator_not_available);
     return rebalance();
   }
+  // The record has the assignments before the members do: they count only when they are durable.
   auto stored = record();
   for (auto& member : stored.members) {
     const auto assignment = assignments.find(member.id);
@@ -397,6 +405,7 @@ void Group::assignments_stored(std::int32_t generation, std::map<std::string, Bu
     member.session->heard();
     std::exchange(member.syncing, nullptr)->give(sync_answer(member));
   }
+  // Everybody has asked, so the timer has nobody to remove.
   if (syncs_expected_ == 0) phase_timer_.cancel();
 }
 
@@ -458,6 +467,7 @@ std::vector<ErrorCode> Group::leave(std::span<const Leaving> members) {
     remove(**member, ErrorCode::unknown_member_id);
     changed = true;
   }
+  // One rebalance for all that leave together.
   if (changed) membership_changed();
   complete_join_if_all_joined();
   release_if_unused();
@@ -494,6 +504,7 @@ void Group::become(GroupState state) {
 // Everybody is to join again; the generation that was is over.
 void Group::rebalance() {
   refuse_syncs(ErrorCode::rebalance_in_progress);
+  // Only a group that begins anew waits for more members to come.
   initial_ = is(GroupState::empty) && host_.config().group_initial_rebalance_delay.count() > 0;
   grew_ = false;
   for (auto& [id, member] : members_.all()) member.sync_expected = false;
@@ -526,6 +537,7 @@ void Group::membership_changed() {
 
 void Group::complete_join_if_all_joined() {
   if (!is(GroupState::preparing_rebalance) || initial_) return;
+  // A client that was just given a member id is waited for too.
   if (joined_ == members_.size() && pending_.empty()) begin_generation();
 }
 
@@ -537,6 +549,7 @@ void Group::arm_phase_timer() {
 
 void Group::phase_timer_fired() {
   if (!is(GroupState::preparing_rebalance)) return on_sync_timeout();
+  // Somebody has come during the delay, so it begins again, within the rebalance timeout.
   if (initial_ && std::exchange(grew_, false) && host_.tick() < phase_end_) {
     const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
     return host_.wheel().schedule(phase_timer_, std::min(delay_end, phase_end_));
@@ -548,11 +561,14 @@ void Group::on_join_timeout() {
   if (is(GroupState::preparing_rebalance) && host_.tick() >= phase_end_) begin_generation();
 }
 
+// Members that have not joined go, a leader is found, and all who have joined are told of the
+// generation.
 void Group::begin_generation() {
   phase_timer_.cancel();
   initial_ = false;
   // A static member may come back within its session; the others' places are lost.
   for (auto next = members_.all().begin(); next != members_.all().end();) {
+    // Moved on first, because remove() takes the member out of the map.
     GroupMember& member = (next++)->second;
     if (member.joining != nullptr || member.instance_id) continue;
     log_info("broker", "group {}: member {} did not rejoin in time", printable(id_),
@@ -564,6 +580,7 @@ void Group::begin_generation() {
     phase_end_ = host_.tick_after(std::max(members_.rebalance_timeout(), look_again));
     return arm_phase_timer();
   }
+  // A negative number would mean that there is no generation.
   generation_ = generation_ == std::numeric_limits<std::int32_t>::max() ? 1 : generation_ + 1;
   if (members_.empty()) {
     protocol_name_.clear();
@@ -577,6 +594,7 @@ void Group::begin_generation() {
   phase_end_ = host_.tick_after(members_.rebalance_timeout());
   arm_phase_timer();
   for (auto& [id, member] : members_.all()) {
+    // What the generation before assigned does not hold any more.
     members_.assign(member, {});
     if (member.joining == nullptr) continue;
     auto answer = join_answer(member);
@@ -637,9 +655,11 @@ void Group::forget_sync(GroupMember& member) {
 void Group::on_join_cancelled(GroupMember& member) {
   forget_join(member);
   if (host_.stopping()) return;
+  // The client can come back under its id, so its session goes on.
   if (member.knows_its_id || member.instance_id) return member.session->heard();
   log_info("broker", "group {}: member {} disconnected before it received its member id",
            printable(id_), printable(member.id));
+  // Nobody knows this id, so nobody can come back with it.
   remove(member, ErrorCode::unknown_member_id);
   membership_changed();
 }
@@ -677,6 +697,7 @@ void Group::remove(GroupMember& member, ErrorCode told) {
   if (member.sync_expected) --syncs_expected_;
   const bool led = member.id == leader_;
   members_.remove(member);
+  // begin_generation() elects another one if this one does not join.
   if (led) leader_ = members_.empty() ? std::string() : members_.all().begin()->first;
 }
 
@@ -691,6 +712,7 @@ void Group::release_if_unused() {
 void Group::die() {
   TARRY_ASSERT(members_.empty(), "a group with members is not removed");
   phase_timer_.cancel();
+  // A client that comes with one of these ids is told to look for its coordinator again.
   pending_.clear();
   become(GroupState::dead);
 }
@@ -711,6 +733,8 @@ GroupRecord Group::record() const {
 
 Result<> Group::restore(GroupRecord record) {
   TARRY_ASSERT(is_vacant() && generation_ == 0, "a group is restored before it is used");
+  // Later code relies on both: that each member offers the protocol, and that the leader is a
+  // member.
   for (const auto& member : record.members) {
     if (offers(member.protocols, record.protocol_name)) continue;
     return fail(Errc::corrupt,
@@ -737,6 +761,7 @@ Result<> Group::restore(GroupRecord record) {
     member.session = std::make_unique<DelayedHeartbeat>(*this, member.id, member.session_timeout);
   }
   if (!members_.empty()) become(GroupState::stable);
+  // become() has set the time to now.
   changed_ = record.changed;
   was_stored_ = true;
   return {};

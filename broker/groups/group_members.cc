@@ -46,6 +46,7 @@ GroupMembers::Or<const GroupMember*> GroupMembers::identify(
   if (instance_id) {
     const auto known = instances_.find(*instance_id);
     if (known == instances_.end()) return std::unexpected(ErrorCode::unknown_member_id);
+    // Another client has taken the place over with the same instance id.
     if (known->second != id) return std::unexpected(ErrorCode::fenced_instance_id);
   }
   const auto* found = find(id);
@@ -91,6 +92,7 @@ GroupMember& GroupMembers::add(std::string id, std::optional<std::string> instan
 
 void GroupMembers::describe(GroupMember& member, std::string_view client_id,
                             std::string_view client_host, std::vector<GroupProtocol> protocols) {
+  // Taken off before they change, and counted again afterwards.
   count_protocols(member, -1);
   member.client_id = client_id;
   member.client_host = client_host;
@@ -121,6 +123,7 @@ void GroupMembers::remove(GroupMember& member) {
 void GroupMembers::count_protocols(const GroupMember& member, int by) {
   for (const auto& protocol : member.protocols) {
     auto& count = offers_[protocol.name];
+    // Unsigned numbers wrap, so -1 takes one off.
     count += static_cast<std::size_t>(by);
     if (count == 0) offers_.erase(protocol.name);
   }
@@ -140,6 +143,8 @@ bool GroupMembers::share_one_of(std::span<const GroupProtocol> protocols,
 }
 
 const std::string& GroupMembers::vote(std::string_view leader) const {
+  // Each member votes for the first of its protocols that all have.  The one with the most votes
+  // wins, and among equals the one that the leader prefers.
   std::map<std::string_view, std::size_t> votes;
   const auto all_have = [this](const GroupProtocol& protocol) {
     return offers_.find(protocol.name)->second == members_.size();

@@ -79,6 +79,7 @@ GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::strin
 }
 
 GroupOffsets::~GroupOffsets() {
+  // Records on their way keep the state; their callbacks see that its owner is gone.
   state_->release(state_->bytes);
   state_->offsets.clear();
   state_->owner = nullptr;
@@ -111,6 +112,7 @@ bool GroupOffsets::empty() const {
   return state_->offsets.empty() && state_->pending == 0;
 }
 
+// A commit takes room when it is written; when it is durable, its offsets take it in its place.
 std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   TARRY_ASSERT(!commits.empty(), "a commit has at least one offset");
   // Until the old ones go, both are there.
@@ -153,6 +155,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
       return shard.journal_failed(applied.error());
     if (state->owner == nullptr) return;  // Its removal stands behind this in the journal.
+    // The last that the group waited for, and nothing of it is left.
     if (state->owner->empty() && commits.empty()) return state->on_empty();
     std::optional<WallTime> due;
     for (auto& [partition, offset] : commits) {
@@ -285,6 +288,7 @@ void GroupOffsets::expire() {
   if (gone.empty()) return;
   log_info("broker", "group {}: {} committed offsets have expired", printable(state_->group),
            gone.size());
+  // A removal that the journal refuses is tried again at the next look.
   if (!remove(std::move(gone))) arm(next_look);
 }
 

@@ -116,6 +116,7 @@ Buffer encode_group(const GroupRecord& group) {
 Result<GroupRecord> decode_group(Bytes bytes) {
   Input in(bytes);
   const auto version = in.number<std::int16_t>();
+  // The record of a later version is refused, and not read in part.
   if (in.ok() && version != record_version) {
     return fail(Errc::unsupported,
                 fmt::format("the group's record has version {}; this broker reads version {}",

@@ -99,6 +99,7 @@ void Groups::store(Group& group, const GroupRecord& record, Stored then) {
     if (auto applied = shard_.broker_context().offset_store->apply(stored); !applied) {
       return shard_.journal_failed(applied.error());
     }
+    // The group may have gone while its record was on the way.
     if (const auto alive = weak.lock()) (*shared)(ErrorCode::none);
   });
   const auto lsn = shard_.commit(std::move(transaction));
@@ -106,6 +107,7 @@ void Groups::store(Group& group, const GroupRecord& record, Stored then) {
   shard_.log_not_stored.warn(
       shard_.clock().mono(), "broker",
       fmt::format("group {} cannot be stored: {}", printable(group.id()), lsn.error().message));
+  // In a later turn: a group is never called back inside store().
   asio::post(shard_.executor(),
              [shared, weak = std::weak_ptr(kept), code = group_error(lsn.error())] {
                if (const auto alive = weak.lock()) (*shared)(code);
@@ -132,6 +134,7 @@ void Groups::state_changed(Group& group) {
 
 void Groups::on_unused(Group& group) {
   unused_.push_back(group.id());
+  // In a turn of its own, because the group is still in use by the caller.
   if (unused_.size() == 1) asio::post(shard_.executor(), [this] { check_unused(); });
 }
 
@@ -217,6 +220,7 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   }
   DelayedJoin reply;
   group->join(request, terms, reply);
+  // If the request was refused, the group may have been made for nothing.
   drop_if_unused(*group);
   CancellationToken::Attached attached(*token, reply);
   co_return co_await reply.wait(shard_.purgatory(), shard_.tick());
@@ -286,6 +290,7 @@ void Groups::check_unused() {
   for (const auto& id : std::exchange(unused_, {})) {
     const auto found = groups_.find(id);
     if (found == groups_.end() || !found->second->is_unused()) continue;
+    // Nothing of it is stored, so there is nothing to write.
     if (!found->second->was_stored()) {
       groups_.erase(found);
     } else if (!unused_timer_.armed()) {

@@ -97,11 +97,13 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
       answer.error_message = change.error().message;
       continue;
     }
+    // Resources that were refused have their answer; the others get it at these places.
     places.push_back(response.responses.size() - 1);
     changes.push_back(std::move(*change));
   }
   const auto changed = co_await change_topics(context, alter_configs_kind, std::move(changes),
                                               purgatory::no_deadline);
+  // Results are missing only when the client has gone or the broker stops.
   for (std::size_t i = 0; i < std::min(places.size(), changed.size()); ++i) {
     if (changed[i]) continue;
     auto& answer = response.responses[places[i]];
@@ -121,6 +123,7 @@ Change replace_all(const Broker&, const protocol::AlterConfigsRequest::Resource&
     }
     wanted->insert_or_assign(std::string(config.name), std::string(*config.value));
   }
+  // What was set before does not count: AlterConfigs replaces all of it.
   return [wanted = std::move(wanted)](const storage::Configs&) { return wanted; };
 }
 
@@ -207,6 +210,7 @@ TopicResult<void> apply(storage::Configs& configs, const IncrementalConfig& conf
                                 config.name, max_list_values));
     }
     for (const auto& one : changes) {
+      // For an append too, so that no value stands there twice.
       std::erase(list, one);
       if (config.config_operation == append) list.push_back(one);
     }

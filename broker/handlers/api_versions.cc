@@ -45,6 +45,7 @@ boost::asio::awaitable<Answer> run_api_versions(RequestContext context) {
   const auto request = protocol::decode_message<protocol::ApiVersionsRequest>(context.header.body,
                                                                               context.version());
   if (!request) co_return undecodable(context, request.error());
+  // Older clients do not say what they are.
   if (context.version() >= 3) {
     if (!is_software_text(request->client_software_name) ||
         !is_software_text(request->client_software_version)) {

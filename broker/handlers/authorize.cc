@@ -58,6 +58,7 @@ bool authorize_on(Shard& here, const RequestContext& context, AclOperation opera
                   AclResource resource, std::string_view resource_name) {
   if (is_allowed_on(here, context, operation, resource, resource_name)) return true;
   ++here.counters.refused_total;
+  // Every refusal is counted, but a client that asks in a loop must not fill the log.
   auto& log = context.broker.security(here).log_refused;
   const auto unwritten = log.admit(here.clock().mono());
   if (!unwritten) return false;
@@ -83,6 +84,7 @@ std::int32_t allowed_operations(const RequestContext& context, std::int32_t all,
 }
 
 bool may_create_topic(const RequestContext& context, std::string_view name) {
+  // The cluster's rule is asked without a line in the log: if it does not allow, the topic's may.
   return is_allowed(context, AclOperation::create, AclResource::cluster, cluster_resource_name) ||
          authorize_topic(context, AclOperation::create, name);
 }

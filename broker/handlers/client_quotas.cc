@@ -72,6 +72,7 @@ struct QuotaFilter {
       if (!wanted->second.matches(part)) return false;
       ++matched;
     }
+    // Strict: the entity has no part besides those that the filter names.
     return !strict || matched == there;
   }
 };
@@ -130,6 +131,7 @@ DescribedEntry entry_of(QuotaEntity entity, const QuotaTable::Limits& limits) {
     if (!part) continue;
     auto& told = entry.entity.emplace_back();
     told.entity_type = type;
+    // Null stands for the default.
     if (!part->is_default) told.entity_name = part->name;
   }
   for (std::size_t i = 0; i < limits.size(); ++i) {
@@ -167,6 +169,7 @@ asio::awaitable<protocol::DescribeClientQuotasResponse> describe_quotas(
     auto entry = entry_of(entity, limits);
     std::size_t bytes = sizeof entry + 256;
     for (const auto& part : entry.entity) bytes += part.entity_name.value_or("").size();
+    // Once for the answer itself, and once for its bytes on the wire.
     if (memory.spend(2 * bytes)) {
       const bool taken = co_await memory.take();
       if (!taken) co_return response;
@@ -213,6 +216,7 @@ std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry,
     } else if (!named.insert(*kind).second) {
       reason = fmt::format("{} is named twice for one entity", op.key);
     } else {
+      // A removal has no value, so any allowed one stands for it.
       reason = entity.refusal_reason(*kind, op.remove ? 1 : op.value);
     }
     if (!reason.empty()) return QuotaRefusal{ErrorCode::invalid_request, std::move(reason)};
@@ -243,6 +247,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
       told.entity_type = part.entity_type;
       if (part.entity_name) told.entity_name.emplace(*part.entity_name);
     }
+    // Apart from the others, because all changes of one entity are made, or none.
     std::vector<LiveSecurity::Change> of_entry;
     auto refused = all_refused ? all_refused : changes_of_entry(entry, of_entry);
     for (const auto& change : of_entry) added += change.value ? 1 : 0;
@@ -256,6 +261,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
     for (auto& change : of_entry) changes.push_back(std::move(change));
   }
   if (request.validate_only || changes.empty()) co_return response;
+  // In one transaction: after a crash all entities have changed, or none.
   const auto changed = co_await change_security(context, changes);
   for (auto& result : response.entries) {
     if (changed || result.error_code != ErrorCode::none) continue;

@@ -41,6 +41,7 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
   response.results.resize(request.creations.size());
   const auto refuse_all = [&](ErrorCode code, std::string_view message) {
     for (auto& result : response.results) {
+      // A rule that was refused for itself keeps its own error.
       if (result.error_code != ErrorCode::none) continue;
       result.error_code = code;
       result.error_message = message;
@@ -63,6 +64,7 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
       response.results[i].error_message = std::move(reason);
       continue;
     }
+    // The key says everything about a rule, so its row has no value.
     changes.push_back({SecurityImage::rule_key(rule), std::string()});
   }
   const auto changed = co_await change_security(context, changes);

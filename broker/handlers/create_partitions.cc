@@ -57,6 +57,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
         return assignment.broker_ids == std::vector{broker.identity().node_id};
       });
       const auto known = context.shard.topics().find(asked.name);
+      // A client assigns the new partitions alone.
       const auto more = known ? asked.count - known->partitions : 0;
       if (!here ||
           (known && more > 0 && asked.assignments->size() != static_cast<std::size_t>(more))) {
@@ -77,6 +78,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
       co_await change_topics(context, create_partitions_kind, std::move(additions), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
     auto& answer = response.results[places[i]];
+    // Results come in the order of the request, so those that lack were not in time.
     if (i >= added.size()) {
       answer.error_code = ErrorCode::request_timed_out;
       answer.error_message =

@@ -44,6 +44,7 @@ std::int64_t DelayedFetch::Count::take_all() {
 
 purgatory::Threshold DelayedFetch::Count::threshold(std::size_t i, std::int64_t step) const {
   const auto& seen = there_.items[i];
+  // Growth beyond its room brings the fetch nothing.
   return seen.room > 0 ? seen.bytes + std::min(step, seen.room) : purgatory::never_reached;
 }
 
@@ -69,6 +70,7 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
 
   void begin(std::int64_t step) {
     step_ = step;
+    // What has come since the first look is told at once.
     tell(count_.take_all());
     std::vector<purgatory::Watching> watching;
     count_.add_watching(step_, watching);
@@ -126,6 +128,7 @@ DelayedFetch::DelayedFetch(Shard& home, ByShard<SeenPartition>&& seen, std::int6
       away_.push_back(std::make_shared<Away>(std::move(there), home_, address_));
     }
   }
+  // More than the partitions may bring together is not waited for.
   missing_ = std::min(missing_, room);
 }
 
@@ -155,6 +158,7 @@ bool DelayedFetch::is_satisfied() {
   const auto which = asked_for();
   if (!which) return missing_ <= 0 || !own_.all_readable();
   const std::size_t i = *which;
+  // The list behind the partitions is our own: another shard has told something.
   if (i == own_.size()) return missing_ <= 0 || unreadable_;
   if (!own_.is_readable(i)) return true;
   missing_ -= own_.take(i);

@@ -28,6 +28,7 @@ constexpr std::size_t max_filters = 1000;
 // The rules that the filters select; each filter lists its own in its answer.
 std::set<AclBinding> select(const SecurityImage& image, const protocol::DeleteAclsRequest& request,
                             protocol::DeleteAclsResponse& response) {
+  // A set, because several filters may select the same rule.
   std::set<AclBinding> all;
   for (std::size_t i = 0; i < request.filters.size(); ++i) {
     auto& result = response.filter_results[i];
@@ -61,6 +62,7 @@ asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
     for (auto& result : response.filter_results) {
       result.error_code = code;
       result.error_message = message;
+      // Nothing was removed, so no rule may be told as removed.
       result.matching_acls.clear();
     }
     return response;

@@ -78,6 +78,7 @@ asio::awaitable<void> delete_on_shard(OnShard<DeletionItem>& there, MonoTime dea
                                       CancellationToken& token) {
   Shard& shard = *there.shard;
   co_await move_log_starts(there);
+  // The last one is enough, because a journal becomes durable in order.
   std::optional<Lsn> last;
   for (const DeletionItem& item : there.items) {
     if (item.wait_for) last = std::max(last.value_or(0), *item.wait_for);

@@ -91,6 +91,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
       co_await change_topics(context, delete_topics_kind, std::move(removals), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
     auto& answer = response.responses[places[i]];
+    // Results come in the order of the request, so those that lack were not in time.
     if (i >= removed.size()) {
       refuse_deletion(
           answer, ErrorCode::request_timed_out,

@@ -67,6 +67,7 @@ void describe_broker(const BrokerConfig& broker, LiveSettings::Scope scope,
     }
     auto& config = result.configs.emplace_back();
     config.name = entry.name;
+    // A secret is answered as null, as in Kafka.
     if (!entry.is_sensitive) config.value = synonyms.front().value;
     config.read_only = !entry.is_dynamic;
     config.is_sensitive = entry.is_sensitive;
@@ -113,12 +114,14 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
   YieldBudget budget(context.shard, &context.connection);
   AnswerMemory memory(context);
   for (const auto& asked : request.resources) {
+    // The cost of a resource is known afterwards, so each pays for the one before it.
     const std::size_t cost = response.results.empty() || response.results.back().configs.empty()
                                  ? 1
                                  : microseconds_a_resource;
     if (!response.results.empty()) {
       const std::size_t last = bytes_of(response.results.back());
       bytes += last;
+      // Once for the answer itself, and once for its bytes on the wire.
       if (memory.spend(2 * last) && !co_await memory.take()) co_return response;
     }
     if (budget.spend(cost) && !co_await budget.yield()) co_return response;

@@ -28,6 +28,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     RequestContext& context, const DescribeTopicPartitionsRequest& request) {
   const std::int32_t node = context.broker.identity().node_id;
   YieldBudget budget(context.shard, &context.connection);
+  // Sorted, because the cursor of a page is a name.
   std::set<std::string, std::less<>> names;
   for (const auto& topic : request.topics) {
     if (budget.spend() && !co_await budget.yield()) co_return DescribeTopicPartitionsResponse();
@@ -67,6 +68,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     }
     answer.topic_id = topic->id;
     for (PartitionIndex p = from; p < topic->partitions; ++p) {
+      // The page is full in the middle of a topic; the next one goes on there.
       if (left == 0) {
         response.next_cursor = {name, p};
         co_return response;

@@ -240,6 +240,7 @@ Result<Wanted> take_apart(const RequestContext& context, Shard& home,
     answers.topic_id = topic.topic_id;
     answers.partitions.reserve(topic.partitions.size());  // They are pointed to.
     const auto known = find_topic(home.topics(), topic, context.version());
+    // An id that nobody has names nothing that could be forbidden: it is answered as unknown.
     const bool may = (context.version() >= 13 && !known) ||
                      authorize_on(home, context, AclOperation::read, AclResource::topic,
                                   known ? std::string_view(known->name) : topic.topic);

@@ -32,6 +32,7 @@ asio::awaitable<protocol::InitProducerIdResponse> init_producer_id(
                     context.connection.peer(), printable(*request.transactional_id)));
     co_return response;
   }
+  // The right to write to any topic is enough, because the request names none.
   if (!is_allowed_somewhere(context, AclOperation::write, AclResource::topic) &&
       !authorize_cluster(context, AclOperation::idempotent_write)) {
     response.error_code = ErrorCode::cluster_authorization_failed;

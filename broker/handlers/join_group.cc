@@ -24,6 +24,7 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
   }
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
+  // `terms` views it until the group has answered.
   const std::string host = context.connection.host();
   Group::JoinContext terms;
   terms.client_id = context.header.client_id.value_or("");

@@ -68,6 +68,7 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
     co_return response;
   }
   if (!batch) {
+    // Before version 3 the only member's error is that of the request.
     response.error_code = left->front();
     co_return response;
   }

@@ -38,6 +38,7 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
   ListGroupsResponse response;
   if (!selects(request.types_filter, type_of_all)) co_return response;
   const auto groups = co_await group_summaries(context.broker, context.shard);
+  // As in Kafka, a client that may describe the cluster sees every group.
   const bool all =
       is_allowed(context, AclOperation::describe, AclResource::cluster, cluster_resource_name);
   for (const auto& group : groups) {

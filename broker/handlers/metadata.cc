@@ -147,6 +147,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
       if (context.connection.closed()) co_return response;
       // Somebody else may have been faster.
       topic = context.shard.topics().find(*asked.name);
+      // Its time was up, but it may still be made: the client asks again.
       if (!topic && created.empty()) code = ErrorCode::leader_not_available;
       if (!topic && !created.empty() && !created[0]) code = created[0].error().code;
     }

@@ -78,6 +78,7 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& reque
   }
   ErrorCode code = group->check_commit(generation, request.member_id, request.group_instance_id);
   if (code == ErrorCode::none) {
+    // A commit shows that the member is there, as a heartbeat does.
     group->touch_session(request.member_id);
     if (commits.size() > commits_at_once)
       co_return co_await commit_in_steps(shard, request, std::move(commits), std::move(token));

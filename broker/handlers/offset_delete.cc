@@ -35,6 +35,7 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& reque
   GroupEntry* const group = shard.groups().find(request.group_id);
   if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
   const bool empty = group->is(GroupState::empty);
+  // Only of consumers is it known which topics they read.
   if (!empty && group->protocol_type() != protocol::consumer_protocol_type)
     co_return ErrorCode::non_empty_group;
   std::optional<std::set<std::string, std::less<>>> subscribed;

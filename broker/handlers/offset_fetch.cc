@@ -100,6 +100,7 @@ asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::str
     const GroupOffsets* const offsets = offsets_of(shard, id);
     if (offsets == nullptr) break;
     const auto& all = offsets->all();
+    // The map may have changed while others had their turn, so the walk goes on by its last key.
     auto next = last ? all.upper_bound(*last) : all.begin();
     for (; next != all.end() && !budget.spend(); ++next) {
       const auto& [place, offset] = *next;

@@ -104,11 +104,13 @@ asio::awaitable<void> produce(OnShard<ProduceItem>& there, const Terms& terms,
   Countdown appended(there.items.size());
   append_all(there, terms, appended);
   if (!appended.all_ended()) co_await appended.wait();
+  // Nobody is told, so nothing has to be durable for it.
   if (terms.acks == 0) co_return;
 
   std::optional<Lsn> durable, written;
   for (const ProduceItem& item : there.items) {
     if (!item.result.wait_for) continue;
+    // The last one of each kind is enough, because a journal settles its records in order.
     auto& last = item.result.durability == storage::Durability::fsync ? durable : written;
     last = std::max(last.value_or(0), *item.result.wait_for);
   }
@@ -118,6 +120,7 @@ asio::awaitable<void> produce(OnShard<ProduceItem>& there, const Terms& terms,
   if (co_await waiting.wait(deadline) == purgatory::Outcome::satisfied) co_return;
   for (ProduceItem& item : there.items) {
     if (!item.result.wait_for) continue;
+    // Some may be safe although not all are: each is told what holds for itself.
     const Lsn lsn = *item.result.wait_for;
     const bool is_safe = item.result.durability == storage::Durability::fsync
                              ? waiting.is_durable(lsn)
@@ -169,6 +172,7 @@ ByShard<ProduceItem> resolve_batches(const RequestContext& context,
     auto& answers = response.responses.emplace_back();
     answers.name = topic.name;
     answers.partition_responses.reserve(topic.partition_data.size());  // The items point to them.
+    // A client that may not write there is not told whether there is such a topic.
     const bool may = authorize_topic(context, AclOperation::write, topic.name);
     const auto known = may ? context.shard.topics().find(topic.name) : nullptr;
     for (const auto& partition : topic.partition_data) {

@@ -128,9 +128,11 @@ std::chrono::milliseconds max_lifetime(const ListenerInfo& listener, std::string
 // The next step, and what it changes of the connection.
 asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::string_view token) {
   auto& connection = context.connection;
+  // Kept here: the end of the login takes it from the connection.
   const auto exchange = connection.sasl;
   const bool was_refused = exchange->token_refused;  // And has been logged and waited for.
   Result<LoginStep> step = co_await take_step(context, *exchange, token);
+  // A second login on a connection has to be the same user's.
   const auto& before = connection.origin().sasl_user;
   if (step && !step->user.empty() && !before.empty() && step->user != before)
     step = fail(Errc::invalid, fmt::format("the client is {} already", printable(before)));
@@ -144,6 +146,7 @@ asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::stri
                         connection.peer(), connection.listener().name, why));
     co_await wait_for_a_failure(context);
   }
+  // A token that is refused in an answer is no end yet: the client has to send one more message.
   if (!step) connection.ends_when_answered = true;
   if (!why.empty()) co_return step;
   if (!step->user.empty()) {
@@ -178,6 +181,7 @@ asio::awaitable<protocol::SaslAuthenticateResponse> sasl_authenticate(
     context.connection.ends_when_answered = context.connection.needs_login();
     co_return response;
   }
+  // A copy, because after the last step there is no exchange.
   const std::string mechanism = context.connection.sasl->mechanism;
   const auto step = co_await take_token(context, as_text(request.auth_bytes));
   if (!step) {

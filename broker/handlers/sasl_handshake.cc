@@ -35,6 +35,7 @@ protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
   auto& connection = context.connection;
   protocol::SaslHandshakeResponse response;
   const auto& origin = connection.origin();
+  // A client may log in again before its login ends, but not as often as it likes.
   const bool again = has_sasl(connection.listener().protocol) && !connection.needs_login() &&
                      context.shard.clock().mono() - origin.logged_in_at >= min_login_interval;
   if (connection.sasl || (!connection.needs_login() && !again)) {
@@ -49,6 +50,7 @@ protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
     return response;
   }
   const auto& mechanisms = connection.listener().mechanisms;
+  // With an error too: the client is told which mechanisms there are.
   response.mechanisms = mechanisms;
   const auto scram = scram_mechanism_named(request.mechanism);
   if (std::ranges::find(mechanisms, request.mechanism) == mechanisms.end() ||

@@ -99,6 +99,7 @@ std::optional<Refusal> check(const Upsertion& wanted) {
   if (wanted.salt.empty() || wanted.salt.size() > max_salt_bytes)
     return Refusal{ErrorCode::unacceptable_credential, "The salt is empty or too long"};
   const auto mechanism = static_cast<ScramMechanism>(wanted.mechanism);
+  // The client has salted the password, so its size is all that can be checked.
   if (wanted.salted_password.size() != scram_hash(mechanism, {}).size())
     return Refusal{ErrorCode::unacceptable_credential,
                    "The salted password does not have the size of the mechanism's hash"};
@@ -122,6 +123,7 @@ struct UserChange {
   std::vector<LiveSecurity::Change> changes;
 
   void add(std::int8_t mechanism, std::optional<Refusal> why) {
+    // The first error counts for everything that the request wants of this user.
     if (!refused) refused = std::move(why);
     if (!mechanisms.insert(mechanism).second && !refused) {
       refused = Refusal{ErrorCode::duplicate_resource,

@@ -20,8 +20,10 @@ milliseconds throttle_time(const RequestContext& context) {
   const auto metered = client_quota(context, QuotaKind::request);
   if (!metered) return {};
   const auto now = context.shard.clock().mono();
+  // While a request waits it uses none of the broker's time.
   const std::chrono::nanoseconds spent =
       context.time->until_wait.value_or(now - context.time->begun);
+  // A second of one thread is 100 percent.
   const auto percent = static_cast<double>(spent.count()) / 1e7;
   return std::min<milliseconds>(metered.meter->record(percent, metered.limit, now),
                                 context.broker.quota_meters().windows().length);
@@ -64,6 +66,7 @@ std::size_t fetch_limit(const RequestContext& context) {
   const auto metered = client_quota(context, QuotaKind::fetch);
   if (!metered) return context.fetch_limit;
   const auto most = context.broker.quota_meters().windows().at_once(metered.limit);
+  // The size of a frame is an i32.
   constexpr double largest = 2'147'483'647;
   return static_cast<std::size_t>(std::min(most, largest));
 }

@@ -28,6 +28,7 @@ void AppendQueue::add(Arrival arrival, BatchChecks::Job job) {
       read_ids(place);
     }
   } catch (...) {
+    // Taken out again, because the caller tells the client of the failure.
     queue_.pop_back();
     throw;
   }
@@ -70,6 +71,7 @@ void AppendQueue::check(Place& place, Lane lane) {
 }
 
 void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked checked) {
+  // What was too large for the usual lane may not be too large for the topic.
   const bool may_be_larger =
       lane == Lane::usual && checked.verdict && !*checked.verdict &&
       checked.verdict->error().reason == records::Refusal::message_too_large &&
@@ -92,6 +94,7 @@ void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked chec
 void AppendQueue::abandon() {
   if (!is_taking()) return;  // Retired before: its batches are still answered.
   steps_.reset();
+  // From here on append_checked() has nothing to do.
   taking_ = true;
   forget_checked();
 }
@@ -144,6 +147,7 @@ void AppendQueue::was_written(Place& first, Result<> result) {
   first.letters_written = std::move(result);
   first.state = Place::State::written;
   try {
+    // This piece is durable; the next one follows.
     if (is_taking() && first.letters_written && !first.letters->empty()) return write_next(first);
   } catch (const std::exception&) {
     first.letters_written = fail(Errc::exhausted, "the broker has too little memory");
@@ -197,6 +201,7 @@ void AppendQueue::append_checked() noexcept {
       continue;
     }
     first.letters.reset();  // They view what moves.
+    // Out of the queue before it is answered: its client may hand in the next batch at once.
     Place place = std::move(first);
     queue_.pop_front();
     Appended appended = take(place);

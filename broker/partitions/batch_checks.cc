@@ -69,6 +69,7 @@ BatchChecks::Verdict look(const BatchChecks::Job& job) {
           {}});
     }
   }
+  // Only records that are taken out of the batch are read again.
   if (!out.schedules || !out.schedules->any()) out.batch.unpacked = {};
   return out;
 }
@@ -96,6 +97,7 @@ std::optional<BatchChecks::Verdict> BatchChecks::check_inline(const Job& job) {
       std::min(job.limits.max_uncompressed_bytes, short_unpacked);
   auto verdict = look(within);
   const bool too_much = !verdict && verdict.error().reason == records::Refusal::message_too_large;
+  // Too large for this thread, but perhaps not for the topic: the pool looks again.
   if (too_much && within.limits.max_uncompressed_bytes < job.limits.max_uncompressed_bytes)
     return std::nullopt;
   return verdict;
@@ -110,6 +112,7 @@ void BatchChecks::run(Lane lane, Job job, Done done) {
 bool BatchChecks::has_room(Lane lane, std::size_t bytes) {
   const State& here = state(lane);
   if (lane == Lane::large) return here.running == 0 && here.held == 0;
+  // One batch alone may be larger than what the lane may hold.
   return here.running < max_running && (here.held == 0 || here.held + bytes <= bytes_);
 }
 
@@ -129,12 +132,14 @@ void BatchChecks::begin_some(Lane lane) {
             try {
               checked.verdict = look(next->job);
             } catch (const std::exception&) {
+              // Without a verdict the batch is refused for want of memory.
             }
             return checked;
           },
           [this, lane, bytes, next](Checked checked) {
             --state(lane).running;
             checked.room = Room(*this, lane, bytes);
+            // The room was for the worst case; what is held is what it unpacked to.
             const bool unpacked = checked.verdict && *checked.verdict;
             checked.room.shrink_to(unpacked ? (*checked.verdict)->batch.unpacked.capacity() : 0);
             next->done(std::move(checked));

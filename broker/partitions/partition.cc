@@ -35,6 +35,7 @@ records::CheckLimits check_limits(const BrokerConfig& broker, const TopicConfig&
   limits.zstd_allowed = zstd_allowed;
   if (config.timestamp_type == TimestampType::create_time) {
     const std::int64_t ms = to_ms(now);
+    // A limit that lies before 1970 or behind the last time is none.
     if (config.timestamp_before_max_ms <= ms)
       limits.earliest = from_ms(ms - config.timestamp_before_max_ms);
     if (config.timestamp_after_max_ms <= std::numeric_limits<std::int64_t>::max() - ms) {
@@ -53,6 +54,7 @@ records::BatchView first_batch(Bytes bytes) {
 
 // The batch in memory that is ours to change, kept by `stored`.
 records::MutableBatch as_ours(const Arrival& arrival, Bytes batch, SharedBytes& stored) {
+  // A batch that is most of its request is kept in the request's memory, without a copy.
   if (arrival.memory != nullptr) {
     stored = SharedBytes(arrival.memory, batch);
     return {const_cast<std::uint8_t*>(batch.data()), batch.size()};
@@ -218,6 +220,7 @@ void Partition::append(Bytes records, bool zstd_allowed,
   Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
                   config_, only_checked,      std::move(done)};
   BatchChecks::Job job = job_of(arrival);
+  // With nothing before it a short batch is taken in this turn, without a queue.
   if (append_queue_ == nullptr || append_queue_->empty()) {
     if (auto verdict = BatchChecks::check_inline(job)) {
       if (takes_long(*verdict, job.delay) || dead_letters(arrival, verdict))
@@ -247,6 +250,7 @@ BatchChecks::Job Partition::job_of(const Arrival& arrival) const {
 
 AppendQueue& Partition::queue() {
   if (append_queue_ == nullptr) {
+    // Made when a batch first needs it: a partition of short batches never has one.
     AppendQueue::Steps steps;
     steps.dead_letters = [this](const Arrival& next, const Verdict& verdict) {
       return dead_letters(next, verdict);
@@ -337,6 +341,7 @@ void Partition::note(const Appended& appended, bool only_checked) {
 
 Appended Partition::append_or_refuse(const Arrival& arrival, Verdict verdict, Parts parts,
                                      const Result<>& written) {
+  // Asked again: while the batch waited, the topic may have been deleted or the disk become full.
   if (auto refusal = service_error()) return std::move(*refusal);
   if (!written) {
     return refused(ErrorCode::kafka_storage_error, "dead_letters_not_written",
@@ -438,6 +443,8 @@ void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch bat
 }
 
 // Throws only while nothing has changed.
+// Whatever may refuse the batch comes first.  Then one transaction has its part for the log, its
+// delayed records and its producer's answer.
 Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, Parts parts) {
   const WallTime now = shard_.clock().wall();
   const records::BatchView& batch = checked.batch.batch;
@@ -460,6 +467,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
   LogBatch logged = log_batch(arrival, checked, accepted, now);
   const bool appends_nothing = logged.bytes.empty();
   Appended out;
+  // Where all n records are delayed the log gives no offset, and the answer is -n.
   out.base_offset = appends_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
   if (!appends_nothing && config.timestamp_type == TimestampType::log_append_time)
     out.log_append_time = logged.max_timestamp;
@@ -506,6 +514,7 @@ void Partition::deliver(Buffer batch, const delay::Departures& departures,
   if (fenced_) return told.done(fail(Errc::fenced, *fenced_));
 
   const WallTime now = shard_.clock().wall();
+  // The clock may have been set back since the records were due, and none is delivered early.
   if (std::ranges::any_of(departures.gone,
                           [now](const storage::PendingRemoved& one) { return one.due > now; })) {
     return told.done(fail(Errc::invalid, "the clock was set back, and a record is no longer due"));
@@ -542,6 +551,8 @@ void Partition::append_ours(storage::JournalTransaction transaction, Buffer batc
   const Offset last = base + view.last_offset_delta();
   const SharedBytes stored(std::move(batch));
 
+  // The batch and the removal of the pending records that it delivers are one journal record: after
+  // a crash both hold, or neither.
   add_batch(transaction, {stored, base, last, max_timestamp}, now);
   Offset offset = base;
   std::optional<std::uint32_t> first;
@@ -613,6 +624,7 @@ storage::RetentionPlan Partition::plan_retention(WallTime now) {
   shard_.assert_on_shard();
   const Offset before = log_start();
   auto plan = log_.plan_retention(now, high_watermark());
+  // A fetch from below the new start cannot be satisfied any more.
   if (log_start() != before) fetches.check_all();
   return plan;
 }
@@ -620,6 +632,7 @@ storage::RetentionPlan Partition::plan_retention(WallTime now) {
 storage::LogRead Partition::read(Offset from, std::size_t max_bytes, bool at_least_one) {
   shard_.assert_on_shard();
   auto found = log_.read(from, high_watermark(), max_bytes, at_least_one);
+  // Nobody waits for it: the next read finds the piece, or reads for itself.
   if (auto ahead = log_.take_read_ahead())
     shard_.background().run([ahead = std::move(ahead)] { ahead->run(); }, [] {});
   return found;
@@ -653,6 +666,7 @@ void Partition::retire() {
 
 std::optional<storage::Flush> Partition::plan_flush() {
   shard_.assert_on_shard();
+  // With tarry.durability=os records are visible before they are synced, so the lesser one counts.
   return log_.plan_flush(std::min(durable_end(), high_watermark()));
 }
 
@@ -667,6 +681,7 @@ void Partition::flush_failed(const Error& error) {
 }
 
 Result<Offset> Partition::cut(Offset base) {
+  // It lacks batches that were synced once, so the caller fences it.
   if (log_.end_offset() < base) return log_.end_offset();
   // Also when it ends there: what a crash left half written behind must go.
   if (auto cut = log_.truncate_to(base); !cut) return std::unexpected(cut.error());

@@ -47,6 +47,7 @@ Result<std::unique_ptr<Partition>> Partitions::load(const Loading& loading) cons
   auto partition =
       std::make_unique<Partition>(shard_, host_, loading.tp, loading.topic_name, loading.config,
                                   std::move(log->log), std::move(producers));
+  // No error yet: in recovery the journal may have what follows the good end.
   if (log->damage) partition->found_damage(log->damage->message);
   return partition;
 }
@@ -86,6 +87,7 @@ void Partitions::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> lo
     if (loaded) run_removal((*loaded)->removal());
   } else if (loaded) {
     answer = open_.emplace(tp, std::move(*loaded)).first->second.get();
+    // The config may have changed while the log was opened.
     (*answer)->set_config(shard_.config_of(*shard_.topics().find(tp.topic)));
     (*answer)->fence_if_damaged();
     unopened_.erase(tp);
@@ -98,6 +100,7 @@ void Partitions::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> lo
   }
   // In the order of asking.  Who is told may go on at once and ask again.
   auto& waiting = opening_.at(tp).waiting;
+  // By index, because those that are told may add to the list.
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     auto take = std::move(waiting[i]);
     take(answer);

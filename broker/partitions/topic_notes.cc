@@ -40,6 +40,7 @@ void TopicNotes::slipped(const TopicPartition& partition, std::string_view topic
   TopicNote& note = notes_[partition.topic];
   const bool first_here = note.slips.empty();
   note.slips.add(slips);
+  // All shards share slips_logged_, so the first question spares nearly all looks at it.
   if (!first_here || !slips_logged_.first(partition.topic)) return;
   const auto& slip = slips.names().front();
   log_warn("broker",

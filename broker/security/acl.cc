@@ -21,6 +21,7 @@ bool in_range(T value, T least, T most) {
 }  // namespace
 
 std::string_view name(AclResource resource) {
+  // By Kafka's numbers.
   constexpr std::array<std::string_view, 8> names = {
       "UNKNOWN",          "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID",
       "DELEGATION_TOKEN", "USER"};
@@ -77,6 +78,7 @@ std::string AclBinding::key() const {
   for (const auto number : {std::to_underlying(resource), std::to_underlying(pattern),
                             std::to_underlying(operation), std::to_underlying(permission)})
     out += static_cast<char>('a' + number);
+  // No name has a zero byte (refusal_reason), so it keeps them apart.
   return fmt::format("{}{}{}{}{}{}", out, name, '\0', principal, '\0', host);
 }
 
@@ -113,6 +115,7 @@ bool AclFilter::selects(const AclBinding& binding) const {
   if (permission != AclPermission::any && permission != binding.permission) return false;
   if (principal && *principal != binding.principal) return false;
   if (host && *host != binding.host) return false;
+  // MATCH selects every rule that says something about this name.
   if (pattern == AclPattern::match) {
     if (!name) return true;
     if (binding.pattern == AclPattern::prefixed) return name->starts_with(binding.name);

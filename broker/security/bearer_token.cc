@@ -90,11 +90,13 @@ Result<TokenUser> check_token(std::string_view token, const JsonWebKeys& keys,
     return fail(Errc::invalid, "the token does not have three parts");
   const auto header = parse_object(token.substr(0, first), "header");
   if (!header) return std::unexpected(header.error());
+  // RFC 7515: everything that `crit` names has to be understood.
   if (header->contains("crit"))
     return fail(Errc::invalid, "the token wants something that is not supported (crit)");
   const auto algorithm = header->value("alg", Json()), id = header->value("kid", Json(""));
   if (!algorithm.is_string() || !id.is_string())
     return fail(Errc::invalid, "the token's header has no alg, or a kid that is no text");
+  // The signature comes first: before it no claim is believed.
   const auto verified =
       keys.verify(algorithm.get_ref<const std::string&>(), id.get_ref<const std::string&>(),
                   token.substr(0, last), from_base64_url(token.substr(last + 1)));

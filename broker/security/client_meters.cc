@@ -26,6 +26,7 @@ std::shared_ptr<RateMeter> QuotaMeters::of(QuotaKind kind, bool by_user, std::st
                                            bool by_client, std::string_view client_id,
                                            MonoTime now) {
   const auto who = kept_name(by_user ? user : "");
+  // The length keeps the user and the client id apart, whatever they contain.
   auto key = fmt::format("{}{}{}{}{}{}", static_cast<int>(kind), by_user ? 'u' : '-',
                          by_client ? 'c' : '-', who.size(), '\0', who);
   key += kept_name(by_client ? client_id : "");

@@ -48,6 +48,7 @@ KeyPtr make_key(const char* kind, OSSL_PARAM_BLD* builder) {
   EVP_PKEY* key = nullptr;
   if (parameters && context && EVP_PKEY_fromdata_init(context.get()) == 1)
     EVP_PKEY_fromdata(context.get(), &key, EVP_PKEY_PUBLIC_KEY, parameters.get());
+  // OpenSSL keeps errors for the thread, where a later call would find them.
   ERR_clear_error();
   return KeyPtr(key);
 }
@@ -118,6 +119,7 @@ bool is_nested_too_deep(std::string_view json) {
 std::string from_base64_url(std::string_view text) {
   std::string usual(text);
   for (char& c : usual) {
+    // A JWS has the other alphabet of base64, and no padding.
     if (c == '+' || c == '/' || c == '=') return {};
     if (c == '-') c = '+';
     if (c == '_') c = '/';
@@ -148,6 +150,7 @@ Result<std::shared_ptr<const JsonWebKeys>> JsonWebKeys::parse(std::string_view t
   for (const auto& each : *keys) {
     if (!each.is_object()) continue;
     const auto use = text_at(each, "use");
+    // A file may hold keys for other purposes and of other kinds, which are left out.
     if (!use.empty() && use != "sig") continue;
     const bool is_rsa = text_at(each, "kty") == "RSA";
     if (!is_rsa && text_at(each, "kty") != "EC") continue;
@@ -164,6 +167,7 @@ Result<const JsonWebKeys::Key*> JsonWebKeys::find(std::string_view algorithm,
                                                   std::string_view id) const {
   const Key* found = nullptr;
   for (const auto& key : keys_) {
+    // A token must not choose an algorithm that the key is not meant for.
     const bool fits = key.is_rsa == (algorithm != "ES256") &&
                       (key.algorithm.empty() || key.algorithm == algorithm) &&
                       (id.empty() || key.id == id);
@@ -179,6 +183,7 @@ Result<const JsonWebKeys::Key*> JsonWebKeys::find(std::string_view algorithm,
 
 Result<> JsonWebKeys::verify(std::string_view algorithm, std::string_view id, std::string_view text,
                              std::string_view signature) const {
+  // A list of what is accepted, so that neither `none` nor a shared secret ever is.
   if (algorithm != "RS256" && algorithm != "PS256" && algorithm != "ES256")
     return fail(Errc::invalid,
                 fmt::format("the algorithm {} is not accepted", printable(algorithm)));
@@ -190,6 +195,7 @@ Result<> JsonWebKeys::verify(std::string_view algorithm, std::string_view id, st
   bool right =
       !given.empty() && context &&
       EVP_DigestVerifyInit(context.get(), &of_key, EVP_sha256(), nullptr, (*key)->key.get()) == 1;
+  // RFC 7518: the salt is as long as the hash.
   if (right && algorithm == "PS256") {
     right = EVP_PKEY_CTX_set_rsa_padding(of_key, RSA_PKCS1_PSS_PADDING) == 1 &&
             EVP_PKEY_CTX_set_rsa_pss_saltlen(of_key, RSA_PSS_SALTLEN_DIGEST) == 1;

@@ -91,6 +91,7 @@ std::optional<QuotaTable::Found> QuotaTable::find(QuotaKind kind, std::string_vi
                                                   std::string_view client_id) const {
   if (!any(kind)) return std::nullopt;
   const QuotaName u{false, std::string(user)}, c{false, std::string(client_id)}, all{true, {}};
+  // From the most special entity to the most general, as in Kafka.
   const std::array<QuotaEntity, 8> in_order = {{{u, c, {}},
                                                 {u, all, {}},
                                                 {u, {}, {}},

@@ -70,6 +70,7 @@ Result<std::string> ScramExchange::first(std::string_view message, const FindUse
     known_ = true;
     credential_ = *found;
   } else {
+    // The same salt each time, as a user that exists would have.
     credential_.salt = scram_hmac(mechanism_, secret_, user_).substr(0, salt_bytes);
     credential_.iterations = min_scram_iterations;
     credential_.stored_key = scram_hmac(mechanism_, secret_, "no key");
@@ -94,6 +95,7 @@ Result<std::string> ScramExchange::final(std::string_view message) {
   if (!nonce.starts_with("r=") || !same_password(nonce.substr(2), nonce_))
     return fail(Errc::invalid, "the client's last SCRAM message has the nonce of another exchange");
   const auto auth_message = fmt::format("{},{}", auth_message_, without_proof);
+  // Computed in any case, so that an unknown user takes as long as a known one.
   const bool proved = scram_proves(mechanism_, credential_, auth_message, *proof);
   if (!proved || !known_) return fail(Errc::invalid, "no such user, or a wrong password");
   return fmt::format("v={}", base64(scram_hmac(mechanism_, credential_.server_key, auth_message)));

@@ -66,6 +66,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
   }
   for (const auto& rule : rules_) {
     auto& there = rule.pattern == AclPattern::prefixed ? prefixed_ : literal_;
+    // The set never changes again, so pointers into it stay valid.
     there[{rule.resource, rule.name}].push_back(&rule);
   }
 }
@@ -115,6 +116,7 @@ bool SecurityImage::allows_for_some(const AuthorizerTerms& terms, const ClientId
   for (const auto& rule : rules_) {
     if (rule.resource != resource || !concerns(rule, who)) continue;
     if (rule.permission == AclPermission::deny) {
+      // Only a rule for all names denies for certain; any other leaves some names.
       const bool all = rule.pattern == AclPattern::literal && rule.name == "*";
       if (all && (rule.operation == AclOperation::all || rule.operation == operation)) return false;
     } else if (implies(rule.operation, operation)) {

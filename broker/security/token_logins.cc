@@ -32,6 +32,7 @@ bool TokenLogins::is_due(MonoTime now) {
   const auto since = now.time_since_epoch();
   auto next = next_look_.load();
   if (since.count() < next) return false;
+  // If several shards ask at the same time, one of them gets the turn.
   return next_look_.compare_exchange_strong(next,
                                             MonoTime::duration(since + between_looks).count());
 }

@@ -332,10 +332,12 @@ Result<storage::Configs> settle_topic_configs(const storage::Configs& defaults,
           fmt::format("Invalid value {}... for configuration {}: it has {} bytes; the limit is {}",
                       printable(value, 32), printable(name), value.size(), max_topic_config_bytes));
     }
+    // Stored in the one form that set_value() gives it, however the client wrote it.
     auto set = set_value(*config, name, value);
     if (!set) return std::unexpected(set.error());
     settled.emplace(name, std::move(*set));
   }
+  // When all values are known, because tarry.durability may be one of them.
   for (const char* name : {"flush.messages", "flush.ms"}) {
     const auto found = settled.find(name);
     if (found == settled.end()) continue;

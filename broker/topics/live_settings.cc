@@ -98,6 +98,7 @@ TopicResult<storage::Configs> LiveSettings::settle(const storage::Configs& wante
 asio::awaitable<TopicResult<void>> LiveSettings::change(Scope scope, Change change,
                                                         bool only_check) {
   shard_.assert_on_shard();
+  // The newest settings may still be on their way to the journal and to the shards.
   DynamicSettings next = latest_;
   auto& own = scope == Scope::broker ? next.of_broker : next.of_cluster;
   auto wanted = change(own);

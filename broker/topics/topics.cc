@@ -97,6 +97,7 @@ void Topics::unlock_changes() {
   }
   OneShotEvent* const next = waiting_.front();
   waiting_.pop_front();
+  // In a later turn: the change before it is still being destroyed.
   asio::post(shard_.executor(), [next] { next->fire(); });
 }
 
@@ -188,6 +189,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
 
   // Nothing is taken for it from here on, so what is counted is all there is.
   const std::uint64_t arriving = co_await host_.fence_topic(id);
+  // Records on their way to the journal will be pending too.
   const std::uint64_t pending = shard_.broker_context().pending_counts->pending_of(id) + arriving;
   TopicResult<void> written;
   if (!force && pending > 0) {
@@ -207,9 +209,11 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
         [pending = shard_.broker_context().pending, id] { return pending->drop_topic(id); });
     if (!dropped) shard_.journal_failed(dropped.error());
   }
+  // Whatever came of it: a topic that stays has to take records again.
   host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());
   partitions_ -= topic->partitions;
+  // Here too once more: until it knew of the deletion, a shard's checkpoint may have written some.
   if (const auto dropped = storage::drop_producer_states(*shard_.broker_context().meta, id);
       !dropped) {
     shard_.journal_failed(dropped.error());

@@ -43,6 +43,7 @@ DelayedRecord taken_apart(const storage::Topic& topic, PendingRecord pending) {
   record.due = pending.key.due;
   record.accepted = pending.accepted;
   if (pending.expires != storage::never_expires) record.expires = pending.expires;
+  // Moved before it is parsed: the views below point into it.
   record.bytes = std::move(pending.record);
   const auto body = delay::PendingRecordBody::parse(record.bytes);
   if (!body) {
@@ -225,6 +226,7 @@ asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
     if (!of_topic) co_return std::unexpected(of_topic.error());
     for (const auto& [home, records] : *of_topic) homes[home] += records;
   }
+  // Months come first, and a month is read as a whole: its hours are counted with it.
   for (const auto& [home, records] : homes) {
     const WallTime from = std::max(home.start, query.from),
                    until = std::min(home.end(), query.until);
@@ -296,6 +298,8 @@ bool is_delayed_cursor(std::string_view text) {
   return storage::parse_handle(text).has_value();
 }
 
+// The store gives a page in the order of due times.  What it cannot check is checked here, so a
+// page may have fewer records than its limit, and a next one all the same.
 asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, DelayedQuery query,
                                                   bool written) {
   const bool looks_through = !query.key.empty() || !query.text.empty();
@@ -322,6 +326,7 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
     auto record = taken_apart(*topic, std::move(pending));
     if (!matches(query, record)) continue;
     answer.records.push_back(std::move(record));
+    // The page is full before the store's own page ends, so the next one begins behind this record.
     if (answer.records.size() == query.limit && !is_last) {
       answer.next = storage::encode_handle(key);
       co_return answer;
@@ -403,7 +408,9 @@ asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here
   asked_for.partition = query.partition;
   asked_for.from = query.from;
   asked_for.until = query.until;
+  // The store is what is counted, so the shards write first what they still have in memory.
   co_await write_pending(broker, here);
+  // The store's numbers are of whole hours and of whole topics.
   const bool by_hours = !query.partition && by % std::chrono::hours(1) == milliseconds(0) &&
                         is_on_the_hour(query.from) && is_on_the_hour(query.until);
   DelayedCounts counts;
@@ -428,6 +435,7 @@ asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
     if (!*found) co_return events;
     const PendingRecord& record = **found;
     partitions = {record.partition.partition};
+    // A past is kept under an id; without one only the acceptance is known.
     name = record.id;
     if (name.empty()) {
       events.push_back(
@@ -450,6 +458,7 @@ asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
       std::ranges::copy(folded(item.partition, *item.told), std::back_inserter(events));
     }
   }
+  // By time, and those of one time by partition.
   std::ranges::stable_sort(events, {}, &PartitionEvent::partition);
   std::ranges::stable_sort(events, {}, &PartitionEvent::at);
   co_return events;
@@ -462,6 +471,7 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
   if (name.starts_with('@')) {
     const auto found = co_await find_handle(broker, here, topic->id, name);
     if (!found) co_return std::unexpected(found.error());
+    // Only the partition that has the record is asked.
     std::erase_if(partitions, [&](PartitionIndex index) {
       return !*found || (*found)->partition.partition != index;
     });

@@ -69,6 +69,7 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
     if (auto owner = assigned.extract({topic->name, place.partition}))
       shown.member = std::move(owner.mapped());
   }
+  // What is left has an owner but no committed offset.
   for (auto& [place, member_id] : assigned) {
     const auto topic = shard.topics().find(place.first);
     if (!topic || place.second < 0 || place.second >= topic->partitions) continue;
@@ -121,6 +122,7 @@ asio::awaitable<std::optional<GroupStatus>> group_status(Broker& broker, Shard& 
     auto& offset = status->offsets[i];
     offset.log_start = logs[i].log_start;
     offset.high_watermark = logs[i].high_watermark;
+    // Records that retention has removed are no lag.
     const Offset from = std::max(offset.committed.value_or(0), logs[i].log_start);
     offset.lag = std::max<std::int64_t>(logs[i].high_watermark - from, 0);
   }

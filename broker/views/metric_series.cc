@@ -53,6 +53,7 @@ bool take_some(Shard& shard, Cursor& cursor, RawGroups& to) {
     const auto& group = *at->second;
     const bool goes_on = cursor.begun && at->first == cursor.group && cursor.partition;
     if (group.is(GroupState::dead)) continue;
+    // The step before has counted a group that it ended in.
     if (!goes_on) to.members.push_back({at->first, group.members().size()});
     const auto& offsets = group.offsets.all();
     auto offset = goes_on ? offsets.upper_bound(*cursor.partition) : offsets.begin();

@@ -252,6 +252,7 @@ asio::awaitable<storage::LevelSlots> memory_slots(Broker& broker, Shard& here) {
 std::uint64_t bytes_on_disk(const Broker& broker) {
   const auto& config = broker.identity();
   std::uint64_t bytes = size_of(config.data_directory);
+  // Where it lies in the data directory it was counted there.
   if (!config.log_directory.starts_with(config.data_directory + "/"))
     bytes += size_of(config.log_directory);
   return bytes;

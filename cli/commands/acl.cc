@@ -56,6 +56,7 @@ std::optional<std::int8_t> acl_number_of(const std::array<std::string_view, N>& 
                                          std::string_view word) {
   std::string given(word);
   std::ranges::replace(given, '_', '-');
+  // From 1 on: "unknown" stands for numbers in answers, and is not to be given.
   for (std::size_t i = 1; i < names.size(); ++i)
     if (equals_ignoring_case(names[i], given)) return static_cast<std::int8_t>(i);
   return std::nullopt;
@@ -92,6 +93,7 @@ std::optional<AclResourceChoice> resource_of(const AclOptions& options) {
   if (given > 1) return std::nullopt;
   if (options.topic) return AclResourceChoice{acl::topic, options.topic};
   if (options.group) return AclResourceChoice{acl::group, options.group};
+  // Kafka's name for the only resource of this type.
   if (options.cluster) return AclResourceChoice{acl::cluster, "kafka-cluster"};
   return AclResourceChoice{};
 }
@@ -157,6 +159,7 @@ int add_acl(const AclOptions& options) {
     if (result.error_code != ErrorCode::none)
       return acl_refused(result.error_code, result.error_message);
   AclPrinter printer(options.broker.json);
+  // The answer does not repeat the rules.
   for (const auto& rule : request.creations)
     printer.row(
         rule.resource_type, std::string(rule.resource_name), rule.resource_pattern_type,
@@ -171,6 +174,7 @@ Filter acl_filter_of(const AclOptions& options, const AclResourceChoice& resourc
   Filter filter;
   filter.resource_type_filter = resource.type;
   if (resource.name) filter.resource_name_filter = *resource.name;
+  // Without a name rules of both forms are meant.
   filter.pattern_type_filter = options.prefixed ? acl::prefixed
                                : resource.name  ? acl::literal
                                                 : acl::any;
@@ -204,6 +208,7 @@ int delete_acls(const AclOptions& options) {
   const auto resource = resource_of(options);
   if (!resource) return usage_error("acl delete: give one of --topic, --group and --cluster");
   if (options.operations.size() > 1) return usage_error("acl delete: give one --operation");
+  // Without any condition it would delete all rules.
   if (resource->type == acl::any && !options.principal)
     return usage_error("acl delete: give --topic, --group, --cluster or --principal");
   protocol::DeleteAclsRequest request;

@@ -35,6 +35,7 @@ std::uint64_t amount_in(const Json& line, const char* name) {
 
 int back_up(const BackupOptions& options) {
   std::error_code failed;
+  // The broker would read a relative path from its own working directory.
   const auto directory = std::filesystem::absolute(options.directory, failed).lexically_normal();
   if (failed) return failure(fmt::format("{}: {}", printable(options.directory), failed.message()));
   auto admin = choose_admin(options.broker, AdminUse::changes);
@@ -50,6 +51,7 @@ int back_up(const BackupOptions& options) {
                              });
   progress.clear();
   if (!asked) return failure(asked.error().message);
+  // The answer begins with status 200 before the copy is made, so an error comes as its last line.
   if (last.is_object() && last.contains("error")) return failure(field(last, "error"));
   if (!last.is_object() || field(last, "state") != "done")
     return failure("the broker ended before the backup was whole; it left no usable copy");

@@ -73,6 +73,7 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
   }
   DelayedBenchOptions bench;
   std::random_device random;
+  // Tells the records of this run from others in the topic.
   bench.run = std::uint64_t{random()} << 32 | random();
   bench.size = options.size;
   bench.clients = options.clients;
@@ -107,6 +108,7 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
     plan.count = options.count.value_or(static_cast<std::uint64_t>(plan.rate * seconds));
     plan.delay = duration_of(options.delay, options.cancels ? delay_of_cancelled : 5s);
     plan.spread = duration_of(options.spread, 1s);
+    // The floor is measured at a rate, and only where deliveries are measured.
     if (rate > 0 && bench.goal == BenchGoal::deliver) {
       const double planned = static_cast<double>(plan.count) / plan.rate;
       longest = std::min(longest_floor, milliseconds{std::llround(planned * 1000)});
@@ -175,6 +177,7 @@ Json json_of(const DelayedBenchOptions& options, const DelayedBenchResult& resul
             {"spread_ms", plan.spread.count()},
             {"ids", options.has_ids},
             {"seed", plan.seed}};
+  // After an error nobody knows what is lost and what only did not come yet.
   json.update(json_of_flow(result.delayed, !result.error));
   json["cancels"] = nullptr;
   if (const auto& cancels = result.cancels) {
@@ -323,6 +326,7 @@ class OwnTopic {
     if (removed || removed.error().code != Errc::in_use) return removed;
     // Records are pending in it, so it takes the admin's force.
     BrokerOptions broker = broker_;
+    // -b's default counts as given, so that only an admin of the same broker deletes the topic.
     broker.brokers_given = broker.brokers_given || !broker.admin_given;
     auto admin = choose_admin(broker, AdminUse::changes);
     if (!admin) return fail(Errc::in_use, left_over(admin.error().reason));
@@ -355,6 +359,7 @@ int measure(const Options& options, const DelayedBenchOptions& bench, std::int32
   if (!result) return failure(result.error().message);
   if (!options.broker.json) Report(bench, *result).print(out);
   out.line(text_of(json_of(bench, *result, partitions)));
+  // Before the lines on stderr, which would otherwise come first.
   out.flush();
   if (const auto late = result->delayed.figures.accepted_late; late > 0) {
     complain(
@@ -389,6 +394,7 @@ int run(const Options& options) {
   if (!topic) return failure(topic.error().message);
   bench->topic = topic->name();
   const int status = measure(options, *bench, options.partitions, out);
+  // Also after an error or an interrupt, because nobody else knows the topic.
   const auto removed = topic->remove();
   if (!removed && status == done) return out.end(failure(removed.error().message));
   if (!removed) complain(removed.error().message);

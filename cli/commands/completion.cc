@@ -41,6 +41,7 @@ int print_man_page(const CLI::App& program, const ManOptions& options) {
       if (has_page(*command)) out.line(command->get_name());
     return out.end(done);
   }
+  // 1: the program itself counts as found.
   const auto found = options.command.empty() ? FoundCommand{&program, 1}
                                              : find_command(program, {options.command});
   if (found.used == 0 || !has_page(*found.command))
@@ -88,6 +89,7 @@ std::optional<int> answer_completion(const CLI::App& program,
       line.words.pop_back();
     }
   }
+  // A line of the log would stand in the middle of what is being typed.
   set_log_level(LogLevel::off);
   const auto typed = read_words(program, line.words);
   BrokerNames names(typed);

@@ -89,6 +89,7 @@ int get(const ConfigOptions& options) {
 int set(const ConfigOptions& options) {
   if (options.words.empty() && options.unset.empty())
     return usage_error("config set: give KEY=VALUE, or --unset KEY");
+  // Before anything is changed: a key cannot be set and unset at once.
   for (const auto& word : options.words)
     if (const auto key = word.substr(0, word.find('=')); std::ranges::count(options.unset, key) > 0)
       return usage_error(

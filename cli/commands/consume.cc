@@ -119,6 +119,7 @@ class Printing {
 template <typename Consumer, typename Flush>
 Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   auto next = consumer.next(0ms);
+  // Nothing is at hand: what was printed must not stay in the buffer while this waits.
   if (next && std::holds_alternative<std::monostate>(*next)) {
     flush();
     next = consumer.next(50ms);
@@ -164,6 +165,7 @@ class Consumption {
       const auto offsets = consumer.offsets_at(partitions, to_ms(*from_.time));
       if (!offsets) return std::unexpected(offsets.error());
       for (const auto& [partition, offset] : *offsets)
+        // -1: no record is that late.
         if (auto started = consumer.start(partition, offset < 0 ? log_end : offset); !started)
           return started;
       return {};
@@ -214,6 +216,7 @@ class GroupConsumption {
     consumer_ = std::move(*consumer);
     end_in_order_on_signals();
     const auto read = read_all();
+    // Stores the offsets of what was written; close() commits them.
     flush();
     const int status = printing_.end(read ? done : failure(read.error().message));
     if (!read) return status;
@@ -230,6 +233,7 @@ class GroupConsumption {
         at_end_.insert(end->partition);
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
         at_end_.erase(record->partition);
+        // Noted here, and stored for the group once a flush has written the record.
         printed_[record->partition] = record->offset + 1;
         const bool last = printing_.print(*record);
         if (last) return {};
@@ -237,6 +241,8 @@ class GroupConsumption {
         continue;
       }
       const auto assigned = consumer_->assigned();
+      // A member without partitions gets neither records nor the end of one, so for it --idle
+      // counts from the assignment.
       if (assigned && (assigned->empty() || !at_end_.empty())) printing_.begin_quiet();
       if (assigned && !assigned->empty() && at_end_.size() == assigned->size()) {
         printing_.at_end();
@@ -260,6 +266,7 @@ class GroupConsumption {
   }
 
   void before_revoke(const std::vector<PartitionIndex>& partitions, bool still_assigned) {
+    // The last moment at which this member can commit what it has printed.
     if (still_assigned) flush();
     for (const auto partition : partitions) {
       at_end_.erase(partition);

@@ -52,6 +52,7 @@ void show_record(const Json& record, Output& out) {
   Table table({{""}, {""}});
   for (const char* name : {"topic", "partition", "id", "handle"})
     table.row({name, field(record, name)});
+  // A program gets the time and the distance in rows of their own.
   if (out.is_terminal()) {
     table.row({"due", fmt::format("{}, {}", time_field(record, "due_ms", out),
                                   distance_field(record, "due_ms", out))},

@@ -63,6 +63,7 @@ const CLI::Validator is_id_or_handle(
 void add_time_range(CLI::App& command, DelayedOptions& options) {
   add_time(command, "--from", options.from, "Only records due at this time or later");
   add_time(command, "--to", options.to, "Only records due before this time");
+  // When all words are read, because either option may come first.
   command.parse_complete_callback([&options] { check_range(options); });
 }
 
@@ -130,6 +131,7 @@ std::string left_field(const Json& of, const char* name) {
   const auto time = time_in(of, name);
   if (!time) return "-";
   const auto left = *time - wall_now();
+  // From ten seconds on nobody needs the milliseconds.
   return format_duration(abs(left) >= 10s ? milliseconds(round<seconds>(left)) : left);
 }
 
@@ -174,6 +176,7 @@ Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,
     page_ended();
     if (!page->contains("next") || !(*page)["next"].is_string()) break;
     std::string next = (*page)["next"].get<std::string>();
+    // A page that leads to itself would never end.
     if (next.empty() || next == after) break;
     after = std::move(next);
   }

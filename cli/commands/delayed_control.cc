@@ -94,6 +94,7 @@ class ByName {
   bool one(const std::string& id) {
     const auto answer = parse_object(ask(id));
     const std::string result = answer ? field(*answer, "result") : "error";
+    // Counted whatever comes of it: the error at the end says how many of how many.
     progress_.at(++names_);
     if (result != action_.result) {
       const std::string reason = !answer               ? answer.error().message
@@ -169,6 +170,7 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
       });
   progress.clear();
   if (!asked) return failure(asked.error().message);
+  // The last line is the result; without it the connection broke before the end.
   if (!last.is_object()) return failure("the admin's answer ended too early");
 
   Output out;
@@ -198,6 +200,8 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
       line += fmt::format(", {} no longer pending", grouped(unknown));
     out.line(line);
   }
+  // The answer began with status 200 before any record was changed, so an error is in its last
+  // line.
   if (!last.contains("error")) return out.end(done);
   out.flush();
   const auto refused = number_in(last, "failed");

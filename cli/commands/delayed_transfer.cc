@@ -136,6 +136,7 @@ Result<Line> parse_line(std::string_view text) {
   auto key = bytes_in(json, "key");
   if (!key) return std::unexpected(key.error());
   line.key = std::move(*key);
+  // Always base64 in an export, unlike the key, the id and the headers.
   if (json.contains("value") && !json["value"].is_null()) {
     if (!json["value"].is_string()) return wrong("value", "a text");
     auto value = from_base64(json["value"].get<std::string>());
@@ -210,6 +211,7 @@ class Import {
       ++number_;
       if ((*text)->empty()) continue;
       const auto line = parse_line(**text);
+      // A line that cannot be read ends the import; the lines before it have been sent.
       if (!line) {
         return fail(line.error().code,
                     fmt::format("{}: line {}: {}", name, number_, line.error().message));

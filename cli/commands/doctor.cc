@@ -57,19 +57,20 @@ struct DoctorOptions {
   bool names_settings() const { return broker.data || config || !set.empty(); }
 };
 
-// Whether a broker is asked that nobody has named.
+// How long a broker that nobody has named is waited for: often none is running.
 constexpr auto patience = 1s;
 
 class Doctor {
  public:
   explicit Doctor(const DoctorOptions& options) : options_(options) {}
 
-  // Empty if it has begun; else why not, with the exit status.
   int run() {
+    // Settings alone are meant for a broker that is not running yet.
     if (!options_.names_settings() || options_.names_broker()) {
       if (const auto status = ask_broker()) return *status;
     }
     read_settings();
+    // A broker that runs has its ports and its directory in use.
     if (!is_running_) {
       check_ports();
       check_data_directory();
@@ -83,6 +84,7 @@ class Doctor {
     findings_.push_back({std::move(check), level, std::move(text)});
   }
 
+  // The exit status of a command that cannot go on; empty: it can, with or without a broker.
   std::optional<int> ask_broker() {
     BrokerOptions broker = options_.broker;
     if (!options_.names_broker())
@@ -106,6 +108,7 @@ class Doctor {
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
     const Json json = parse_json(*status);
     const auto address = parse_host_port(broker.admin);
+    // The directory is on this machine if the admin is.
     if (json.is_object() && json.contains("data") && json["data"].is_string() && address &&
         address->is_loopback())
       directory_ = json["data"].get<std::string>();
@@ -139,6 +142,7 @@ class Doctor {
 
   void check_ports() {
     if (!config_) return;
+    // Takes the address as a start would, and gives it back at once.
     const auto check = [&](const server::HostPort& where, const char* key) {
       const auto bound = server::BoundAddress::bind(where, key);
       if (!bound) return add("ports", Level::problem, bound.error().message);
@@ -162,6 +166,8 @@ class Doctor {
       return add("data directory", Level::ok,
                  fmt::format("{}: of cluster {}", cell(*directory_), opened->cluster_id()));
     }
+    // A crash while a new directory was being filled leaves .creating behind, and the next start
+    // makes it anew.
     for (const char* name : {"journal", "logs", "db"}) {
       if (!fs::exists(path / name, ignored) || fs::exists(path / ".creating", ignored)) continue;
       return add("data directory", Level::problem,
@@ -169,6 +175,7 @@ class Doctor {
                              "empty directory",
                              cell(*directory_), name));
     }
+    // A start creates what is missing, so the nearest directory that exists has to be writable.
     fs::path nearest = path;
     while (!fs::exists(nearest, ignored) && nearest.has_parent_path() &&
            nearest != nearest.parent_path())
@@ -187,11 +194,13 @@ class Doctor {
     if (directory_) check_disk_of(*directory_);
     check_token();
     rlimit files{};
+    // The hard limit counts, to which `tarry serve` raises its own.
     if (config_ && !is_running_ && ::getrlimit(RLIMIT_NOFILE, &files) == 0) {
       findings_.push_back(check_open_files(
           files.rlim_max, config_->max_connections,
           server::connections_within(files.rlim_max, config_->max_connections, config_->shards)));
     }
+    // Its modes are 0, so that the clock is read and not set.
     timex clock{};
     const int state = ::adjtimex(&clock);
     findings_.push_back(check_clock(state >= 0 && state != TIME_ERROR, clock.maxerror));
@@ -269,6 +278,7 @@ class Doctor {
                                                                   ? Style::yellow
                                                                   : Style::red);
       }
+      // Findings of one check follow one another, and it is named once.
       if (level != Level::problem || (problems++ > 0 && failed_checks.ends_with(check))) continue;
       failed_checks += (failed_checks.empty() ? "" : ", ") + check;
     }

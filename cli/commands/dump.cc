@@ -45,6 +45,7 @@ int dump_segments(const SegmentOptions& options) {
   for (const auto& path : options.files) {
     const auto found =
         dump_segment(disk, path, {options.records, options.json}, out, [&](std::uint64_t count) {
+          // On a terminal the batches themselves show how far it is.
           if (!out.is_terminal()) progress.at(before + count);
         });
     if (!found) {
@@ -74,6 +75,7 @@ int dump_each(const OfflineOptions& options, Dump dump) {
   std::string first;
   for (const auto& place : options.places) {
     const auto found = dump(place, options.json, out);
+    // The first finding is told, of whichever place.
     if (wrong == 0) first = found ? found->first : found.error().message;
     wrong += found ? found->wrong : 1;
   }

@@ -68,6 +68,8 @@ struct Row {
 };
 
 Result<std::vector<Row>> rows_of(KafkaAdmin& admin, const GroupInfo& group) {
+  // Puts together what is committed and what the members read, then asks for the ends topic by
+  // topic.
   const auto committed = admin.committed(group.name);
   if (!committed) return std::unexpected(committed.error());
   std::map<std::pair<std::string, PartitionIndex>, Row> rows;
@@ -85,6 +87,7 @@ Result<std::vector<Row>> rows_of(KafkaAdmin& admin, const GroupInfo& group) {
   for (const auto& [key, one] : rows) topics[one.topic].push_back(one.partition);
   for (const auto& [topic, partitions] : topics) {
     const auto ends = admin.offsets(topic, partitions, log_end);
+    // Commits stay when their topic is deleted.
     if (!ends && ends.error().code == Errc::not_found) continue;
     if (!ends) return std::unexpected(ends.error());
     for (const auto& [partition, end] : *ends) row(topic, partition).end = end;
@@ -188,6 +191,8 @@ Result<PartitionOffsets> targets(KafkaAdmin& admin, const GroupOptions& options,
   }
   if (to.time) return admin.offsets(options.topic, partitions, to_ms(*to.time));
   if (to.offset < 0) return admin.offsets(options.topic, partitions, to.offset);
+  // Kafka commits any offset.  A consumer that later finds no record at it begins where its
+  // auto.offset.reset says, so the bounds are checked here.
   const auto starts = admin.offsets(options.topic, partitions, log_start);
   if (!starts) return starts;
   const auto ends = admin.offsets(options.topic, partitions, log_end);
@@ -214,6 +219,7 @@ int reset(const GroupOptions& options) {
   if (!admin) return failure(admin.error().message);
   const auto group = admin->group(options.name);
   if (!group) return failure(group.error().message);
+  // The broker would refuse the commit as well; this is known before anything else is asked.
   if (group->is_active()) {
     return failure(fmt::format("{}: the group is active ({}, {}); stop its consumers first",
                                cell(options.name), group->state,

@@ -52,6 +52,7 @@ std::string one_line(std::string text) {
 
 // The first word chooses the command; CLI11 would only say that one is missing.
 const char* unknown_command(const CLI::App& program, int count, char** words) {
+  // --help and --version are the program's own.
   if (count < 2 || program.get_option_no_throw(words[1]) != nullptr) return nullptr;
   const auto known = program.get_subcommands([](const CLI::App*) { return true; });
   const bool is_known = std::ranges::any_of(
@@ -71,6 +72,7 @@ int run(int count, char** words) {
   add_examples(program, {"tarry serve --data ./tarry-data",
                          "tarry produce orders -v 'pay up' --delay 30m --id order-4711",
                          "tarry delayed list orders"});
+  // Before the parse, because a line that is being typed is not a command yet.
   if (const auto status =
           answer_completion(program, std::vector<std::string>(words + 1, words + count)))
     return *status;

@@ -116,6 +116,8 @@ class Production {
       : options_(options), headers_(headers_of(options)), progress_("records accepted") {}
 
   int run() {
+    // Sends all records, waits for all answers, then prints what was accepted and the first record
+    // that was not.
     auto producer =
         KafkaProducer::open(options_.broker.kafka(), options_.topic, acks_of(options_.acks),
                             [this](const Delivery& delivery) { on_delivery(delivery); });
@@ -132,6 +134,7 @@ class Production {
     end_in_order_on_signals();
     auto sent = send_all();
     const bool interrupted = sent && was_interrupted();
+    // The whole input was read, and had no second record.
     if (sent && held_ && !interrupted) sent = send_held();
     if (several_of_one_id_) return usage_error(sent.error().message);
     // Records that were sent before an error are reported like all others.
@@ -146,6 +149,7 @@ class Production {
     }
     if (first_error_) {
       const auto& [number, why] = *first_error_;
+      // What ended the sending is also the reason for the records that it left unanswered.
       const std::string reason = sent ? why : sent.error().message;
       return out_.end(failure(
           (interrupted ? "interrupted: " : "") +
@@ -187,6 +191,7 @@ class Production {
   }
 
   Result<> send_lines(int descriptor, const std::string& name) {
+    // While no line comes, answers are taken and shown.
     LineReader lines(descriptor, name, [this] {
       producer_->poll();
       out_.flush();
@@ -256,11 +261,14 @@ class Production {
       on_delivery({number_, -1, std::nullopt, sent.error()});
       return {};
     }
+    // Reports are taken while more is sent, but not after each record.
     if (number_ % 64 == 0) producer_->poll();
     return sent;
   }
 
   void on_delivery(const Delivery& delivery) {
+    // An acknowledgement without an offset: the record is not in the log, but delayed, expired or a
+    // cancel.
     const bool has_schedule =
         !delivery.error && !delivery.offset && acks_of(options_.acks) != Acks::none;
     if (has_schedule) summary().add(wall_now());
@@ -287,6 +295,7 @@ class Production {
   ScheduleSummary& summary() {
     if (!scheduled_) {
       const auto configs = producer_->configs();
+      // Without the topic's configs the summary says less, and nothing fails.
       scheduled_.emplace(options_.topic, headers_, configs.value_or(std::vector<ConfigEntry>{}),
                          first_sent_);
     }

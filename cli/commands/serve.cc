@@ -154,8 +154,10 @@ int run(const ServeOptions& options) {
   limit_arenas(4);
 
   server::Server broker(std::move(*config), end_at_once);
+  // Made after the broker and destroyed before it, because its watchdog asks the broker.
   server::ServiceNotices notices(server::ServiceManager::from_environment(),
                                  server::watchdog_period_from_environment());
+  // Recovery may take longer than the service manager waits.
   notices.starting();
   if (const auto ready = broker.start(); !ready) return failure(ready.error().message);
   const auto admin = broker.admin();
@@ -174,6 +176,7 @@ int run(const ServeOptions& options) {
   const char* signal = wait_for_end([&broker] { broker.reload(); });
   log_info("server", "{}: stopping", signal);
   notices.stopping(signal);
+  // From here on a second signal, or a stop that takes too long, ends the process.
   end_on_second_signal();
   exit_after(stop_patience);
   if (const auto stopped = broker.stop(); !stopped)

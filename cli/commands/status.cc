@@ -157,6 +157,7 @@ int run(const StatusOptions& options) {
       show(status, out);
     }
     out.flush();
+    // In short steps, so that an interrupt ends the wait.
     const auto until = steady_clock::now() + watch_every;
     while (options.watch && steady_clock::now() < until && !was_interrupted())
       std::this_thread::sleep_for(50ms);

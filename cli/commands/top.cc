@@ -182,6 +182,7 @@ int print_once(Looking& looking, const TopOptions& options, milliseconds every) 
   const auto before = looking.look();
   if (!before) return failure(before.error().message);
   const auto until = steady_clock::now() + every;
+  // In short steps, so that an interrupt ends the wait.
   while (steady_clock::now() < until && !was_interrupted()) std::this_thread::sleep_for(50ms);
   const auto now = looking.look();
   if (!now) return failure(now.error().message);
@@ -214,12 +215,14 @@ int live(Looking& looking, milliseconds every) {
     if (event == Screen::Event::resized) continue;
     if (event == Screen::Event::key && key != ' ') continue;
     auto next = looking.look();
+    // A signal may have come while the broker was asked.
     if (screen.ended()) return done;
     if (next) {
       before = std::move(*now);
       *now = std::move(*next);
       problem.clear();
     } else {
+      // Both samples stay as they are, so the next rates cover the gap.
       problem = "these figures are old: " + next.error().message;
     }
   }

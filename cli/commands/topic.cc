@@ -157,6 +157,7 @@ int alter(const TopicOptions& options) {
 std::optional<std::uint64_t> pending_of(const TopicOptions& options, KafkaAdmin& kafka) {
   AdminClient admin(admin_settings(options.broker));
   const auto meant = kafka.cluster_id(), found = cluster_of(admin);
+  // The admin of another broker would tell of another topic of this name.
   if (!meant || !found || *meant != *found) return std::nullopt;
   const auto body = admin.get("/topics/" + percent_encoded(options.name));
   if (!body) return std::nullopt;
@@ -168,6 +169,8 @@ std::optional<std::uint64_t> pending_of(const TopicOptions& options, KafkaAdmin&
 }
 
 int remove(const TopicOptions& options) {
+  // Kafka's protocol has no request that deletes a topic with pending records, so that goes over
+  // the admin.
   if (options.force) {
     // -b's default counts as given here, so that the topic that `topic describe` shows is deleted.
     BrokerOptions broker = options.broker;
@@ -184,6 +187,7 @@ int remove(const TopicOptions& options) {
   if (!admin) return failure(admin.error().message);
   const auto removed = admin->remove(options.name);
   if (removed) return print_result(options, "deleted");
+  // in_use: pending records keep the topic.
   if (removed.error().code != Errc::in_use) return failure(removed.error().message);
   const auto pending = pending_of(options, *admin);
   if (!pending) {

@@ -50,6 +50,7 @@ struct UserOptions {
 bool is_locked(const std::filesystem::path& lock) {
   const int descriptor = ::open(lock.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return false;
+  // A broker holds this lock for as long as it runs.
   const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;
   ::close(descriptor);
   return locked;
@@ -138,6 +139,7 @@ int add_user(const UserOptions& options) {
   if (::getrandom(salt.data(), salt.size(), 0) != static_cast<ssize_t>(salt.size()))
     return failure("the system provides no random numbers");
   const std::string_view salt_text{salt.data(), salt.size()};
+  // The slow part of SCRAM is done here, and never by a broker.
   const auto salted = scram_salted_password(mechanism, *password, salt_text, options.iterations);
   if (options.broker.data) {
     const auto kept = scram_credential(mechanism, salted, salt_text, options.iterations);
@@ -145,6 +147,7 @@ int add_user(const UserOptions& options) {
     return say_user_done(options, "added, from the broker's next start on");
   }
   protocol::AlterUserScramCredentialsRequest request;
+  // As in Kafka, the broker gets the salted password and derives its keys from that.
   request.upsertions.push_back({options.name, static_cast<std::int8_t>(mechanism),
                                 options.iterations, as_bytes(salt_text), as_bytes(salted)});
   if (const auto changed = change_user(options, request); !changed)

@@ -13,6 +13,8 @@ void end_in_order_on_signals() {
   interrupted = 0;
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
+  // Another signal of the same kind finds the default action.  Without SA_RESTART the first one
+  // ends a read() or poll() that waits.
   action.sa_flags = SA_RESETHAND;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);

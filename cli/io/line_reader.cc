@@ -24,6 +24,7 @@ LineReader::LineReader(int descriptor, std::string name, std::function<void()> w
 
 Result<bool> LineReader::read_more() {
   while (while_waiting_) {
+    // First without waiting: the owner works only when there is nothing to read.
     pollfd readable{descriptor_, POLLIN, 0};
     const int ready = ::poll(&readable, 1, 0);
     if (ready != 0) break;
@@ -34,6 +35,7 @@ Result<bool> LineReader::read_more() {
   const std::size_t size = buffer_.size();
   buffer_.resize(size + piece);
   while (true) {
+    // An interrupt is taken for the end of the input.
     const auto got = was_interrupted() ? 0 : ::read(descriptor_, buffer_.data() + size, piece);
     if (got < 0 && errno == EINTR) continue;
     const int error = errno;

@@ -46,6 +46,7 @@ void Output::flush() {
 int Output::end(int status) {
   flush();
   if (error_ == 0) return status;
+  // A reader that has gone wanted no more, which is no failure.
   if (error_ == EPIPE) return status == failed ? failed : done;
   return failure(fmt::format("standard output: {}", std::generic_category().message(error_)));
 }

@@ -21,6 +21,7 @@ Progress::Progress(std::string what)
 void Progress::at(std::uint64_t count) {
   if (!is_terminal_) return;
   const auto now = std::chrono::steady_clock::now();
+  // Five times a second: it may be called for each record.
   if (now < next_) return;
   next_ = now + 200ms;
   shown_ = true;

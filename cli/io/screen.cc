@@ -51,6 +51,7 @@ void leave() {
 void end_by(int signal) {
   leave();
   std::signal(signal, SIG_DFL);
+  // The signal is blocked within its handler, and ends the process when that returns.
   ::raise(signal);
 }
 void on_end(int signal) {
@@ -63,6 +64,7 @@ void on_resize(int) {
 void on_stop(int) {
   const int error = errno;
   leave();
+  // The process stands still in here until it is continued.
   ::raise(SIGSTOP);
   enter();
   was_resized = 1;
@@ -90,6 +92,7 @@ Screen::Screen(int input, int output) : input_(input) {
   ::tcgetattr(input, &terminal_before);
   terminal_during = terminal_before;
   terminal_during.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+  // read() never waits; poll() does.
   terminal_during.c_cc[VMIN] = 0;
   terminal_during.c_cc[VTIME] = 0;
   for (const int signal : ending) set_handler(signal, on_end);

@@ -42,6 +42,7 @@ std::string cell(std::string_view text) {
 std::string shortened(std::string_view utf8, std::size_t width) {
   if (width_of(utf8) <= width || width == 0) return std::string(utf8);
   std::size_t end = 0;
+  // A byte of the form 10xxxxxx continues a code point.
   for (std::size_t points = 0; end < utf8.size(); ++end)
     if ((byte(utf8[end]) & 0xc0) != 0x80 && points++ == width - 1) break;
   return std::string(utf8.substr(0, end)) + "…";

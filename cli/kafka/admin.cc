@@ -82,6 +82,7 @@ Result<std::string> KafkaAdmin::cluster_id() {
   const auto until = steady_clock::now() + connection_->timeout();
   char* text = rd_kafka_clusterid(connection_->client(), in_ms(connection_->timeout()));
   if (text == nullptr) {
+    // librdkafka gives no reason; only a broker that does not answer takes all of the time.
     if (steady_clock::now() >= until) return connection_->timeout_error();
     return fail(Errc::invalid, "the broker gives no cluster id");
   }
@@ -103,6 +104,7 @@ Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
 Result<TopicInfo> KafkaAdmin::topic(const std::string& name) {
   const TopicHandle topic(rd_kafka_topic_new(connection_->client(), name.c_str(), nullptr));
   if (!topic) return connection_->error_of(name_text(name), rd_kafka_last_error());
+  // Asked once, because nothing creates the topic meanwhile.
   return find_topic(*connection_, name, topic.get(), 0ms);
 }
 
@@ -113,6 +115,7 @@ Result<std::vector<ConfigEntry>> KafkaAdmin::configs(const std::string& topic) {
 Result<> KafkaAdmin::create(const std::string& topic, std::optional<std::int32_t> partitions,
                             const ConfigList& configs) {
   std::array<char, 512> wrong{};
+  // -1: the broker's default.
   const NewTopic wanted(rd_kafka_NewTopic_new(topic.c_str(), partitions.value_or(-1), -1,
                                               wrong.data(), wrong.size()));
   if (!wanted) return fail(Errc::invalid, fmt::format("{}: {}", name_text(topic), wrong.data()));
@@ -135,9 +138,12 @@ Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& set,
   const auto current = configs(topic);
   if (!current) return std::unexpected(current.error());
   ConfigList all;
+  // librdkafka 2.0.2 can only replace all configs of a topic, so those that were set before are
+  // sent again.
   for (const auto& entry : *current)
     if (entry.source == "topic" && entry.value && std::ranges::count(unset, entry.name) == 0)
       all.emplace_back(entry.name, *entry.value);
+  // Behind the old values, because the last value of a key holds.
   all.insert(all.end(), set.begin(), set.end());
   return write_configs(*connection_, RD_KAFKA_RESOURCE_TOPIC, topic, all);
 }
@@ -213,6 +219,7 @@ Result<PartitionOffsets> KafkaAdmin::offsets(const std::string& topic,
   auto offsets = find_offsets(*connection_, topic, partitions, when);
   if (!offsets || when < 0) return offsets;
   std::vector<PartitionIndex> without;
+  // -1: the partition has no record that late, and its end is taken.
   for (const auto& [partition, offset] : *offsets)
     if (offset < 0) without.push_back(partition);
   if (without.empty()) return offsets;

@@ -24,6 +24,7 @@ Result<Event> ask_admin(
       (broker_waits && !set(rd_kafka_AdminOptions_set_operation_timeout))) {
     return fail(Errc::invalid, wrong.data());
   }
+  // The answer has a queue of its own, so this can be called within a callback of librdkafka.
   const Queue queue(rd_kafka_queue_new(connection.client()));
   send(options.get(), queue.get());
   // A second longer than the request, whose own error says more than a missing answer.

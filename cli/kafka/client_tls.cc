@@ -77,9 +77,11 @@ Result<> use_certificate(SSL_CTX* context, const Properties& properties) {
   if (!certificate.empty() && SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)
     return unusable("ssl.certificate.location", certificate);
   if (key.empty()) return {};
+  // Also without a password: OpenSSL's own callback would ask for one on the terminal.
   SSL_CTX_set_default_passwd_cb(context, give_password);
   SSL_CTX_set_default_passwd_cb_userdata(context, &password);
   const int used = SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM);
+  // `password` ends with this function.
   SSL_CTX_set_default_passwd_cb_userdata(context, nullptr);
   if (used != 1) return unusable("ssl.key.location", key);
   return {};
@@ -113,6 +115,8 @@ Result<ContextPtr> make_context(const Properties& properties) {
 // A broker's certificate has to be for the name or the address that was asked.
 void expect_host(SSL* session, const std::string& host) {
   X509_VERIFY_PARAM* const expected = SSL_get0_param(session);
+  // A host that is an address has to stand in the certificate as an address, any other one as a
+  // name.
   if (X509_VERIFY_PARAM_set1_ip_asc(expected, host.c_str()) == 1) return;
   ERR_clear_error();
   SSL_set1_host(session, host.c_str());
@@ -147,8 +151,10 @@ int ClientTls::until_done(Step step) {
     ERR_clear_error();
     const int done = step(session_.get());
     const int why = SSL_get_error(session_.get(), done);
+    // Also after a step that failed: what is ready may be the alert that tells the broker why.
     if (!send_what_is_ready()) return 0;
     if (done > 0) return done;
+    // A BIO in memory takes all that is written, so OpenSSL never waits for that.
     if (why != SSL_ERROR_WANT_READ) return done;
     const auto got = ::recv(descriptor_, bytes.data(), bytes.size(), 0);
     if (got <= 0) return 0;
@@ -163,6 +169,7 @@ Result<ClientTls> ClientTls::connect(int descriptor, const std::string& host,
   ClientTls tls(descriptor, SSL_new(context->get()));
   SSL* const session = tls.session_.get();
   if (session == nullptr) return fail(Errc::io, openssl_error());
+  // Over memory, so that only this class reads and writes the socket.
   SSL_set_bio(session, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
   // SSL_set_tlsext_host_name(), whose cast is an old one.
   std::string name = host;
@@ -187,6 +194,7 @@ bool ClientTls::send(std::span<const std::uint8_t> bytes) {
 }
 
 std::size_t ClientTls::receive(std::span<std::uint8_t> into) {
+  // SSL_read() takes an int.
   const int got = until_done([into](SSL* session) {
     return SSL_read(session, into.data(),
                     static_cast<int>(std::min<std::size_t>(into.size(), 1 << 20)));

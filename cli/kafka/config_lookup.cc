@@ -12,6 +12,8 @@ namespace tarry::cli {
 namespace {
 
 const char* source_text(rd_kafka_ConfigSource_t source, rd_kafka_ResourceType_t of) {
+  // To a topic all that is set for the broker is one source; on the broker itself these can be
+  // changed in different ways.
   if (of == RD_KAFKA_RESOURCE_BROKER) {
     if (source == RD_KAFKA_CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG) return "cluster";
     if (source == RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG) return "file";

@@ -63,6 +63,8 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
   }
   KafkaConnectionPtr connection(new KafkaConnection(settings, std::move(callbacks)));
   ClientConfig config(rd_kafka_conf_new());
+  // librdkafka's own pauses between two attempts grow to ten seconds, for which a person would
+  // wait.
   const std::vector<std::string> common{"client.id=tarry",
                                         "log_level=0",
                                         "broker.address.family=any",
@@ -77,6 +79,7 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
   connection->client_ = rd_kafka_new(type, config.get(), wrong.data(), wrong.size());
   if (connection->client_ == nullptr) return fail(Errc::invalid, wrong.data());
   static_cast<void>(config.release());  // The client owns it now.
+  // They are in bootstrap.servers already; here only their number counts.
   if (rd_kafka_brokers_add(connection->client_, settings.brokers.c_str()) == 0) {
     return fail(Errc::invalid, fmt::format("{}: no HOST:PORT in it", printable(settings.brokers)));
   }

@@ -12,6 +12,7 @@ ConsumedRecord record_of(const rd_kafka_message_t& message) {
   record.offset = message.offset;
   rd_kafka_timestamp_type_t type;
   record.timestamp = rd_kafka_message_timestamp(&message, &type);
+  // librdkafka tells a null from empty bytes by the pointer.
   const auto view = [](const void* bytes, std::size_t size) -> std::optional<std::string_view> {
     if (bytes == nullptr) return std::nullopt;
     return std::string_view(static_cast<const char*>(bytes), size);

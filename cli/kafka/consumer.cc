@@ -62,10 +62,12 @@ Result<KafkaConsumer::Next> KafkaConsumer::next(milliseconds wait) {
   last_.reset(rd_kafka_consume_queue(queue_.get(), static_cast<int>(wait.count())));
   const auto* message = last_.get();
   if (message == nullptr) {
+    // Runs the callback that learns of a lost connection, which watch() then reports.
     connection_->poll();
     connection_->watch(topic_.get());
     return std::monostate{};
   }
+  // librdkafka connects again by itself.
   if (is_connection_error(message->err)) return std::monostate{};
   connection_->mark_connected();
   if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return EndOfPartition{message->partition};
@@ -108,6 +110,7 @@ std::unexpected<Error> KafkaConsumer::error_of(const rd_kafka_message_t& message
   const std::string where = fmt::format("{} partition {}", name_text(name_), message.partition);
   if (message.err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET ||
       message.err == RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE) {
+    // The broker's error does not say which offsets there are.
     std::int64_t low = -1, high = -1;
     if (rd_kafka_query_watermark_offsets(connection_->client(), name_.c_str(), message.partition,
                                          &low, &high, in_ms(connection_->timeout())) ==

@@ -80,6 +80,7 @@ asio::awaitable<Buffer> ask(asio::io_context& io, std::string host, int port, Bu
   std::array<std::uint8_t, 4> size;
   co_await asio::async_read(socket, asio::buffer(size), use_awaitable);
   const auto bytes = load_be<std::uint32_t>(size.data());
+  // A larger claim leaves the frame empty, which refusal_in() takes for no answer.
   Buffer frame(bytes <= max_answer_bytes ? bytes : 0);
   co_await asio::async_read(socket, asio::buffer(frame), use_awaitable);
   co_return frame;

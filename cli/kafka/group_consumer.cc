@@ -21,6 +21,7 @@ KafkaGroupConsumer::KafkaGroupConsumer(std::string topic, std::string group,
 
 KafkaGroupConsumer::~KafkaGroupConsumer() {
   last_.reset();
+  // Leaving waits for the broker's answer, which does not come over a lost connection.
   if (is_member_ && !connection_->is_disconnected()) rd_kafka_consumer_close(connection_->client());
 }
 
@@ -29,6 +30,7 @@ Result<std::unique_ptr<KafkaGroupConsumer>> KafkaGroupConsumer::open(const Kafka
                                                                      const std::string& group,
                                                                      bool from_end,
                                                                      BeforeRevoke before_revoke) {
+  // Made first, because librdkafka's callbacks are given its address.
   std::unique_ptr<KafkaGroupConsumer> consumer(
       new KafkaGroupConsumer(topic, group, std::move(before_revoke)));
   auto connection = KafkaConnection::open(
@@ -53,6 +55,7 @@ Result<> KafkaGroupConsumer::join() {
   if (!topic_) return connection_->error_of(name_text(topic_name_), rd_kafka_last_error());
   if (const auto info = find_topic(*connection_, topic_name_, topic_.get(), 0ms); !info)
     return std::unexpected(info.error());
+  // From here on next() brings the callbacks too.
   rd_kafka_poll_set_consumer(client);
   const PartitionList topics(rd_kafka_topic_partition_list_new(1));
   rd_kafka_topic_partition_list_add(topics.get(), topic_name_.c_str(), RD_KAFKA_PARTITION_UA);
@@ -68,6 +71,7 @@ void KafkaGroupConsumer::on_rebalanced(rd_kafka_resp_err_t what,
                                        rd_kafka_topic_partition_list_t* partitions) {
   auto* client = connection_->client();
   const bool given = what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+  // Before the partitions are given back, because only their member can commit for them.
   if (!given && before_revoke_) {
     std::vector<PartitionIndex> taken;
     for (int i = 0; i < partitions->cnt; ++i) taken.push_back(partitions->elems[i].partition);
@@ -128,6 +132,7 @@ Result<> KafkaGroupConsumer::close() {
                                       "may not be committed: they may be read again",
                                       name_text(group_)));
   }
+  // Closing commits as well, but does not tell whether that succeeded.
   const auto committed = rd_kafka_commit(connection_->client(), nullptr, 0);
   is_member_ = false;
   const auto closed = rd_kafka_consumer_close(connection_->client());

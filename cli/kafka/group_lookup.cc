@@ -80,6 +80,7 @@ Result<std::optional<GroupInfo>> undecodable_group(KafkaConnection& connection,
   const auto error = rd_kafka_list_groups(connection.client(), name.c_str(), &list,
                                           static_cast<int>(connection.timeout().count()));
   const GroupList owned(list);
+  // PARTIAL: not every broker has answered, but the group's may have.
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR && error != RD_KAFKA_RESP_ERR__PARTIAL)
     return connection.error_of(name_text(name), error);
   for (int g = 0; list != nullptr && g < list->group_cnt; ++g) {

@@ -31,6 +31,7 @@ bool is_refused(const addrinfo& address) {
     }
   }
   ::close(socket);
+  // EADDRNOTAVAIL: the machine has no such address, as ::1 where IPv6 is off.
   return error == ECONNREFUSED || error == EADDRNOTAVAIL;
 }
 

@@ -50,6 +50,7 @@ Headers make_headers(const std::vector<KafkaHeader>& headers) {
 Result<std::unique_ptr<KafkaProducer>> KafkaProducer::open(const KafkaSettings& settings,
                                                            const std::string& topic, Acks acks,
                                                            Report report) {
+  // Made first, because librdkafka's callbacks are given its address.
   std::unique_ptr<KafkaProducer> producer(new KafkaProducer(std::move(report)));
   auto connection = KafkaConnection::open(
       RD_KAFKA_PRODUCER, settings,
@@ -97,6 +98,7 @@ Result<> KafkaProducer::send(std::uint64_t number, const std::optional<std::stri
   part(RD_KAFKA_VTYPE_PARTITION).i32 = partition.value_or(RD_KAFKA_PARTITION_UA);
   bytes(RD_KAFKA_VTYPE_KEY, key);
   bytes(RD_KAFKA_VTYPE_VALUE, value);
+  // Copied, because the caller's bytes are valid during this call only.
   part(RD_KAFKA_VTYPE_MSGFLAGS).i = RD_KAFKA_MSG_F_COPY;
   part(RD_KAFKA_VTYPE_OPAQUE).ptr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
   if (own_headers) part(RD_KAFKA_VTYPE_HEADERS).headers = own_headers.get();
@@ -106,6 +108,7 @@ Result<> KafkaProducer::send(std::uint64_t number, const std::optional<std::stri
     const auto code = rd_kafka_error_code(error.get());
     if (code != RD_KAFKA_RESP_ERR__QUEUE_FULL)
       return fail(errc_of(code), error_text(code, rd_kafka_error_string(error.get())));
+    // The queue is full: each record that is answered makes room.
     const auto before = reported_;
     if (auto room = wait_until([&] { return reported_ != before; }); !room) return room;
   }
@@ -155,6 +158,8 @@ std::string KafkaProducer::max_pending() {
 // Takes back every record that was not answered, so that each is still reported.
 std::unexpected<Error> KafkaProducer::give_up() {
   auto error = connection_->timeout_error();
+  // A broker may answer and take nothing for now; librdkafka sends again and again and does not say
+  // so.
   if (auto reason = reasons_->topic_refusal(topic_.get()))
     error = fail(Errc::io, std::move(*reason));
   else if (const auto limit = max_pending(); !limit.empty())
@@ -165,6 +170,7 @@ std::unexpected<Error> KafkaProducer::give_up() {
                                    name_text(rd_kafka_topic_name(topic_.get())), limit));
   given_up_ = error.error().message;
   rd_kafka_purge(connection_->client(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+  // Reports the records that were taken back.
   connection_->poll(100ms);
   return error;
 }

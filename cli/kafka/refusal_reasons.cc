@@ -62,6 +62,7 @@ std::optional<std::string> RefusalReasons::topic_refusal(rd_kafka_topic_t* topic
       record.timestamp = 0;
       if (is_delayed) record.headers.emplace_back("x-delay", "1m");
       const auto refusal = ask_leader(topic, record);
+      // A leader that does not answer would use up the patience once for each partition.
       if (!refusal) return std::nullopt;
       if (is_retriable(refusal->code)) {
         return fmt::format("{} partition {}: {}", name_text(rd_kafka_topic_name(topic)), partition,

@@ -55,6 +55,7 @@ int connect_to(const HostPort& address, std::chrono::milliseconds timeout) {
   for (const auto* each = found; each != nullptr && descriptor < 0; each = each->ai_next) {
     descriptor = ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0) continue;
+    // On Linux the timeout of sending holds for connect() too.
     timeval wait{};
     wait.tv_sec = timeout.count() / 1000;
     wait.tv_usec = timeout.count() % 1000 * 1000;
@@ -70,6 +71,7 @@ int connect_to(const HostPort& address, std::chrono::milliseconds timeout) {
 
 std::string escaped_name(std::string_view name) {
   std::string out;
+  // A comma ends an attribute (RFC 5802), so that a name can hold neither of these signs as it is.
   for (const char c : name) out += c == ',' ? "=2C" : c == '=' ? "=3D" : std::string(1, c);
   return out;
 }
@@ -100,6 +102,7 @@ Result<WireClient> WireClient::open(const KafkaSettings& settings) {
     if (!address) return std::unexpected(address.error());
     const int descriptor = connect_to(*address, settings.timeout);
     if (descriptor < 0) continue;
+    // Closes the descriptor from here on, whatever goes wrong.
     WireClient client(descriptor, one);
     if (protocol.ends_with("ssl")) {
       auto tls = ClientTls::connect(descriptor, address->host, all_properties(settings));
@@ -108,6 +111,7 @@ Result<WireClient> WireClient::open(const KafkaSettings& settings) {
     }
     if (!protocol.starts_with("sasl")) return client;
     auto mechanism = property_of(settings, "sasl.mechanism");
+    // librdkafka has two names for it.
     if (mechanism.empty()) mechanism = property_of(settings, "sasl.mechanisms");
     if (auto in = client.log_in(mechanism, property_of(settings, "sasl.username"),
                                 property_of(settings, "sasl.password"));
@@ -141,6 +145,7 @@ std::unexpected<Error> WireClient::connection_failed() const {
 bool WireClient::send(Bytes bytes) {
   if (tls_) return tls_->send(bytes);
   while (!bytes.empty()) {
+    // Without MSG_NOSIGNAL a connection that the broker has closed would end this process.
     const auto sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent <= 0) return false;
     bytes = bytes.subspan(static_cast<std::size_t>(sent));
@@ -160,6 +165,7 @@ bool WireClient::receive(std::uint8_t* to, std::size_t size) {
 }
 
 Result<Buffer> WireClient::exchange(Bytes frame) {
+  // connection_failed() tells by errno whether the time was up.
   errno = 0;
   if (!send(frame)) return connection_failed();
   std::array<std::uint8_t, 4> size;
@@ -192,12 +198,15 @@ Result<> WireClient::log_in(const std::string& mechanism, const std::string& use
   if (user.empty()) return fail(Errc::invalid, "a login needs -X sasl.username=NAME");
   protocol::SaslHandshakeRequest request;
   request.mechanism = mechanism;
+  // After version 1 the tokens go in SaslAuthenticate requests, after version 0 they would follow
+  // bare.
   const auto shaken = ask<protocol::SaslHandshakeResponse>(request, 1);
   if (!shaken) return std::unexpected(shaken.error());
   if (shaken->error_code != ErrorCode::none)
     return fail(Errc::invalid, fmt::format("the broker does not take {}: {}", mechanism,
                                            protocol::name(shaken->error_code)));
   if (!scram) {
+    // RFC 4616: an authorization id, which is empty, the user and the password.
     const auto done = send_token(fmt::format("{}{}{}{}", '\0', user, '\0', password));
     return done ? Result<>() : std::unexpected(done.error());
   }
@@ -206,11 +215,15 @@ Result<> WireClient::log_in(const std::string& mechanism, const std::string& use
     return fail(Errc::io, "the system provides no random numbers");
   const auto nonce = base64({random.data(), random.size()});
   const auto bare = fmt::format("n={},r={}", escaped_name(user), nonce);
+  // "n,,": without channel binding; the last message says the same in base64, c=biws.
   const auto first = send_token("n,," + bare);
   if (!first) return std::unexpected(first.error());
   auto said = attributes_of(*first);
   const auto salt = from_base64(said['s']);
   const auto iterations = std::atoi(said['i'].c_str());
+  // A nonce that does not begin with ours belongs to another exchange.  The iterations are the
+  // other side's choice: too few would make the password easy to guess from our proof, too many
+  // would keep us computing.
   const bool is_right = salt && said['r'].starts_with(nonce) && said['r'] != nonce &&
                         iterations >= min_scram_iterations && iterations <= 1'000'000;
   if (!is_right) return fail(Errc::invalid, "the broker's SCRAM message is malformed");

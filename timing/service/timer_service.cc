@@ -27,6 +27,7 @@ constexpr Tick never = Earliest<>::never;
 
 unsigned shard_count(unsigned wanted) {
   if (wanted == 0) wanted = 2 * std::max(1U, std::thread::hardware_concurrency());
+  // A power of two, so that a mask maps a thread's number to its shard.
   return std::bit_ceil(std::min(wanted, 256U));
 }
 
@@ -43,6 +44,7 @@ TimerService::TimerService(TimerServiceOptions options)
                "only a service with Drive::manual takes a clock or an alarm");
   for (std::uint32_t i = 0; i <= shard_mask_; ++i) shards_[i].number = i;
   if (options_.drive != Drive::manual) descriptor_.open();
+  // The thread is started last, because it uses everything that is made before it.
   if (options_.drive == Drive::own_thread) thread_ = std::thread([this] { drive(); });
 }
 
@@ -146,6 +148,7 @@ Scheduled TimerService::add(TimePoint deadline, TimerCallback& callback,
   bool earlier = false;
   {
     const std::lock_guard lock(shard.lock);
+    // This may release the lock for a while, so `closed` is looked at afterwards.
     if (shard.spare == 0) find_places(shard);
     if (shard.closed || shard.spare == 0) {
       refused_.fetch_add(1, std::memory_order_relaxed);
@@ -216,6 +219,7 @@ inline CancelResult TimerService::take_out(TimerId id, bool wait, TimerCallback&
   const std::lock_guard lock(shard.lock);
   TimerNode* const node = shard.find(id);
   if (node == nullptr) return CancelResult::gone;
+  // The driver looks at the flag when the callback has returned.
   if (!node->waits()) {
     node->cancelled = true;
     if (wait) node->waited_for = true;
@@ -250,6 +254,7 @@ CancelResult TimerService::cancel(TimerId id, bool wait) {
   TimerCallback callback;
   std::unique_ptr<TimerExtra> extra;
   const CancelResult result = take_out(id, wait, callback, extra);
+  // Not under the shard's lock: a thread that schedules by key takes the key's lock first.
   if (extra && extra->keyed) keys_.forget(extra->key, id);
   if (wait && result == CancelResult::running) wait_until_returned(id);
   return result;
@@ -276,6 +281,8 @@ CancelResult TimerService::cancel(std::string_view key, bool wait) {
 void TimerService::wait_until_returned(TimerId id) {
   if (on_driver_thread()) return;  // It is the callback itself that asks.
   TimerShard& shard = shards_[id.shard];
+  // The driver takes this lock after it has given the node back, so no wake-up is lost between the
+  // look and the wait.
   std::unique_lock lock(pass_lock_);
   pass_changed_.wait(lock, [&] {
     const std::lock_guard shard_lock(shard.lock);
@@ -328,6 +335,8 @@ std::optional<TimerId> TimerService::find(std::string_view key) const {
 std::vector<TimerService::Unprocessed> TimerService::stop() {
   std::vector<Unprocessed> unprocessed;
   if (stopping_.exchange(true)) return unprocessed;
+  // First nothing comes in any more, then the driver ends its pass, and only then is the rest taken
+  // out: so no timer is both run and handed back.
   for (std::uint32_t i = 0; i <= shard_mask_; ++i) {
     const std::lock_guard lock(shards_[i].lock);
     shards_[i].closed = true;

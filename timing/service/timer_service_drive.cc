@@ -37,6 +37,7 @@ TimerService::Progress TimerService::run_due(std::size_t budget) {
 TimerService::Progress TimerService::pass(std::size_t budget) {
   begin_pass();
   Progress progress;
+  // Callbacks may have scheduled more, so it ends only when a look at all shards finds nothing due.
   for (bool found = true; found && budget > 0 && !stopping_;) {
     found = false;
     const Tick tick = clock_.current_tick();
@@ -56,6 +57,7 @@ TimerService::Progress TimerService::pass(std::size_t budget) {
 // Runs what is due in one shard, as far as the budget goes, and reduces that.
 std::size_t TimerService::run_shard(TimerShard& shard, std::size_t& budget) noexcept {
   std::size_t fired = 0;
+  // Destroyed when the lock is released.
   std::vector<std::unique_ptr<TimerNode[]>> unused;
   shard.lock.lock_as_driver();
   shard.lock.begin_driving();
@@ -66,6 +68,7 @@ std::size_t TimerService::run_shard(TimerShard& shard, std::size_t& budget) noex
         if (!progress.more) break;
         // Many were moved down and none is due yet.
         budget -= std::min(batch, budget);
+        // Threads that schedule get at the shard between two batches.
         shard.lock.unlock();
         shard.lock.lock_as_driver();
         continue;
@@ -83,6 +86,7 @@ std::size_t TimerService::run_shard(TimerShard& shard, std::size_t& budget) noex
   }
   if (shard.in_use() == 0 && shard.slabs.size() > 1) unused = shard.drop_slabs();
   shard.lock.end_driving();
+  // What the budget has left over is due: 0 is before every tick.
   shard.earliest.set(
       shard.ready_first != nullptr ? 0 : shard.wheel.next_due().value_or(Earliest<>::never));
   shard.lock.unlock();
@@ -113,6 +117,7 @@ void TimerService::run(TimerNode& node) {
     }
     node.state = TimerNode::State::finishing;
   }
+  // Destroyed with no lock held, and before the place is given back: the timer exists until then.
   if (node.extra && node.extra->keyed) keys_.forget(node.extra->key, id);
   node.extra.reset();
   node.callback = {};
@@ -126,6 +131,7 @@ void TimerService::run(TimerNode& node) {
     places_.share(shard.spare);
   }
   if (waited_for) {
+    // Waits until a waiter that has just looked is asleep, so that it is woken.
     { const std::lock_guard lock(pass_lock_); }
     pass_changed_.notify_all();
   }
