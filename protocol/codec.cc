@@ -57,6 +57,11 @@ std::optional<Bytes> Reader::counted(bool compact, int width, const char* what) 
     count = wide;
   }
   if (!ok() || count == -1) return std::nullopt;
+  // Also of a compact string, whose length could say more: as in Kafka, and nobody has to bound the
+  // work that a name makes.
+  constexpr std::int64_t max_string_bytes = 32'767;
+  if (width == 2 && count > max_string_bytes)
+    return fail("a string of {} bytes (the limit is 32767)", count), std::nullopt;
   if (count < 0 || static_cast<std::uint64_t>(count) > remaining())
     return fail(what, count), std::nullopt;
   const Bytes found(at_, static_cast<std::size_t>(count));

@@ -68,6 +68,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     auto& there = rule.pattern == AclPattern::prefixed ? prefixed_ : literal_;
     // The set never changes again, so pointers into it stay valid.
     there[{rule.resource, rule.name}].push_back(&rule);
+    if (rule.pattern == AclPattern::prefixed) prefix_sizes_.insert(rule.name.size());
   }
 }
 
@@ -98,13 +99,12 @@ bool SecurityImage::allows(const AuthorizerTerms& terms, const ClientIdentity& w
     if (found == literal_.end()) continue;
     for (const auto* rule : found->second) judge(verdict, *rule, who, operation);
   }
-  // Names begin with few prefixes: each is looked up, from the longest to the shortest.
-  if (!prefixed_.empty()) {
-    for (std::size_t size = name.size(); size > 0; --size) {
-      const auto found = prefixed_.find({resource, std::string(name.substr(0, size))});
-      if (found == prefixed_.end()) continue;
-      for (const auto* rule : found->second) judge(verdict, *rule, who, operation);
-    }
+  // A name is looked up once for each length that a prefix of some rule has, however long it is.
+  for (const std::size_t size : prefix_sizes_) {
+    if (size > name.size()) break;
+    const auto found = prefixed_.find({resource, std::string(name.substr(0, size))});
+    if (found == prefixed_.end()) continue;
+    for (const auto* rule : found->second) judge(verdict, *rule, who, operation);
   }
   if (verdict.denied) return false;
   return verdict.allowed || (!verdict.any_rule && terms.allow_without_rule);

@@ -77,6 +77,7 @@ class SecurityImage {
       literal_;
   std::map<std::pair<AclResource, std::string>, std::vector<const AclBinding*>, std::less<>>
       prefixed_;
+  std::set<std::size_t> prefix_sizes_;  // Of all of these names.
   Users users_;
   QuotaTable quotas_;
 };

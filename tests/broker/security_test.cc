@@ -217,6 +217,19 @@ TEST_SUITE("security") {
     CHECK_FALSE(rules.allow("User:b", AclOperation::describe, "secrets"));
   }
 
+  TEST_CASE("of prefixes of several lengths each counts, and none that is longer than the name") {
+    const Rules rules(
+        {rule("User:a", AclOperation::read, "p", AclPermission::allow, AclPattern::prefixed),
+         rule("User:b", AclOperation::read, "pp.", AclPermission::allow, AclPattern::prefixed),
+         rule("User:a", AclOperation::read, "ppp", AclPermission::deny, AclPattern::prefixed)});
+    CHECK(rules.allow("User:a", AclOperation::read, "p"));
+    CHECK(rules.allow("User:a", AclOperation::read, "pp"));
+    CHECK_FALSE(rules.allow("User:a", AclOperation::read, "pppp"));
+    CHECK(rules.allow("User:b", AclOperation::read, "pp.x"));
+    CHECK_FALSE(rules.allow("User:b", AclOperation::read, "pp"));
+    CHECK(rules.allow("User:a", AclOperation::read, std::string(32'767, 'p').replace(0, 2, "pq")));
+  }
+
   TEST_CASE("reading, writing, deleting and altering imply describing, and nothing else does") {
     for (const auto granted : {AclOperation::read, AclOperation::write, AclOperation::remove,
                                AclOperation::alter, AclOperation::all})

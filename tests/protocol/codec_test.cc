@@ -9,6 +9,7 @@
 #include "protocol/messages/create_topics.h"
 #include "protocol/messages/describe_topic_partitions.h"
 #include "protocol/messages/fetch.h"
+#include "protocol/messages/heartbeat.h"
 #include "protocol/messages/join_group.h"
 #include "protocol/messages/metadata.h"
 #include "protocol/messages/offset_fetch.h"
@@ -66,6 +67,22 @@ TEST_SUITE("codec") {
           std::string::npos);
     CHECK(problem_of<MetadataRequest>("00000001fffe", 1).find("a string of -2 bytes") !=
           std::string::npos);
+  }
+
+  TEST_CASE("a string has 32767 bytes at the most, in compact form too") {
+    const auto body = [](std::size_t size) {
+      Writer writer;
+      writer.string(true, std::string(size, 'g'));
+      writer.number(std::int32_t{0});
+      writer.string(true, "member");
+      writer.uvarint(0);
+      writer.uvarint(0);
+      return writer.flatten();
+    };
+    CHECK(decode_message<HeartbeatRequest>(body(32'767), 4));
+    const auto refused = decode_message<HeartbeatRequest>(body(32'768), 4);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message.contains("a string of 32768 bytes (the limit is 32767)"));
   }
 
   TEST_CASE("null is an error where the version does not allow it") {
