@@ -242,6 +242,11 @@ Result<> Broker::take_first_users() {
   if (!std::filesystem::exists(file, none)) return {};
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
+  // The file may be another user's, who wrote it for this broker.
+  if (!in.is_open() || in.bad())
+    return fail(Errc::io, fmt::format("{}: it cannot be read; give it to the user that runs the "
+                                      "broker, or remove it",
+                                      file));
   const auto wrong = [&](const Error& error) {
     return fail(error.code,
                 fmt::format("{}: {}; remove the file, or make it again with `tarry user "

@@ -51,8 +51,12 @@ Result<> Replay::keep(const TopicPartition& tp, Bytes batches) {
     const auto topic = shard_of(tp).topics().find(tp.topic);
     const auto directory = kept_directory();
     if (auto made = broker_.disk->make_directories(directory); !made) return made;
-    kept.path = fmt::format("{}/{}-{}-{:020}.log", directory, topic ? topic->name : tp.topic.text(),
-                            tp.partition, load_be<std::int64_t>(batches.data()));
+    // With the longest names of topics it would be longer than a file's name may be.
+    constexpr std::size_t max_shown = 200;
+    const bool shows_name = topic && topic->name.size() <= max_shown;
+    const std::string shown = shows_name ? topic->name : tp.topic.text();
+    kept.path = fmt::format("{}/{}-{}-{:020}.log", directory, shown, tp.partition,
+                            load_be<std::int64_t>(batches.data()));
     auto file = broker_.disk->open(
         kept.path, {.write = true, .create = storage::OpenOptions::Create::if_absent});
     if (!file) return std::unexpected(file.error());

@@ -433,8 +433,8 @@ void Server::Parts::settings_changed(const Config& now) {
   }
   use_certificates(read_certificates(now.listeners));
   read_rates(now);
-  // There are none before the threads run; they are made with these limits.
   if (rates) set_rates();
+  // There are none before the threads run; they are made with these limits.
   for (auto& front_end : front_ends) {
     asio::post(front_end->loop.context,
                [&sessions = front_end->sessions, limits = limits] { sessions.set_limits(limits); });

@@ -119,11 +119,14 @@ Result<std::vector<std::string>> names_in(int directory, const std::string& path
     return backup_error(path, "fdopendir", errno);
   }
   std::vector<std::string> names;
-  while (const auto* entry = ::readdir(stream)) {
+  // An error in the middle looks like the end but for errno: a backup would lack what came behind.
+  for (errno = 0; const auto* entry = ::readdir(stream); errno = 0) {
     const std::string_view name = entry->d_name;
     if (!name.starts_with('.') && entry->d_type != DT_DIR) names.emplace_back(name);
   }
+  const int failed = errno;
   ::closedir(stream);
+  if (failed != 0) return backup_error(path, "read", failed);
   return names;
 }
 

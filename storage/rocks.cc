@@ -22,7 +22,9 @@ Error rocks_error(const rocksdb::Status& status, const std::string& directory) {
   if (status.IsCorruption() || status.IsPathNotFound())
     return damaged_database(directory, status.ToString());
   const std::string text = status.ToString();
-  if (text.contains("lock")) {
+  // RocksDB's words for a LOCK file that another process, or this one, holds; not a path with
+  // "lock".
+  if (text.contains("lock file") || text.contains("lock hold by current process")) {
     return {Errc::in_use,
             fmt::format("database {} is in use: {}; stop the other process", directory, text)};
   }

@@ -59,7 +59,10 @@ Result<> TokenLogins::read(bool always) {
   if (!S_ISREG(status.st_mode)) return unusable("that is no file");
   std::string text(max_key_file_bytes + 1, '\0');
   std::ifstream file(key_file_, std::ios::binary);
-  if (!file) return unusable("it cannot be read");
+  if (!file) {
+    last_file_.clear();  // Perhaps only now, so it is tried again.
+    return unusable("it cannot be read");
+  }
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   auto parsed = JsonWebKeys::parse(text);
