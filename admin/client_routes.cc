@@ -3,6 +3,7 @@
 #include "admin/delayed_call.h"
 #include "broker/broker.h"
 #include "broker/views/clients.h"
+#include "web/arguments.h"
 #include "web/json_reply.h"
 
 namespace tarry::admin {
@@ -46,7 +47,7 @@ asio::awaitable<Json> clients_json(Context& context, std::size_t limit) {
 asio::awaitable<Reply> get_clients(Call& call) {
   std::size_t limit = usual_clients;
   if (const auto* given = call.parameter("limit"))
-    limit = number_of("limit", *given, 1, max_clients);
+    limit = number_given("limit", *given, 1, max_clients);
   co_return json_reply(co_await clients_json(call.context, limit));
 }
 
