@@ -11,6 +11,20 @@
 #include "web/question.h"
 
 namespace tarry::web {
+namespace {
+
+// From the year 2026 it is long before and long after all times that there are for records.
+constexpr std::chrono::milliseconds max_shift = std::chrono::hours(24) * 365'000;
+
+std::chrono::milliseconds shift_given(const char* name, std::string_view text) {
+  const auto by = parse_duration(text);
+  if (!by) throw Refused{400, fmt::format("{}: {}", name, by.error().message)};
+  if (*by > max_shift)
+    throw Refused{400, fmt::format("{}: {} is more than a thousand years", name, printable(text))};
+  return *by;
+}
+
+}  // namespace
 
 std::size_t number_given(const char* name, const std::string& text, std::size_t least,
                          std::size_t most) {
@@ -30,8 +44,11 @@ WallTime time_given(const char* name, const std::string& text, WallTime now) {
   if (given == "now") return now;
   // What is no duration goes on to parse_time(), whose error shows the whole text.
   if (given.starts_with('+') || given.starts_with('-')) {
-    if (const auto by = parse_duration(std::string_view(given).substr(1)))
-      return given.front() == '-' ? now - *by : now + *by;
+    const auto by = std::string_view(given).substr(1);
+    if (parse_duration(by)) {
+      const auto shift = shift_given(name, by);
+      return given.front() == '-' ? now - shift : now + shift;
+    }
   }
   const auto time = parse_time(given);
   if (!time) throw Refused{400, fmt::format("{}: {}", name, time.error().message)};
@@ -107,10 +124,9 @@ std::variant<WallTime, std::chrono::milliseconds> new_due_in(const Json& body, W
   }
   if (due) return time_given("due", *due, now);
   const bool is_earlier = by->starts_with('-');
-  const auto duration =
-      parse_duration(std::string_view(*by).substr(is_earlier || by->starts_with('+') ? 1 : 0));
-  if (!duration) throw Refused{400, fmt::format("by: {}", duration.error().message)};
-  return is_earlier ? -*duration : *duration;
+  const auto shift =
+      shift_given("by", std::string_view(*by).substr(is_earlier || by->starts_with('+') ? 1 : 0));
+  return is_earlier ? -shift : shift;
 }
 
 }  // namespace tarry::web

@@ -35,6 +35,14 @@ TEST_CASE("a time is now, a duration from now, or a time of its own") {
   CHECK(refused_by([] { return time_given("from", "soon", noon); }).starts_with("from: "));
 }
 
+TEST_CASE("a duration that no clock could add is refused by its value") {
+  const std::string far = "+9000000000000000";
+  CHECK(refused_by([&] { return time_given("to", far, noon); }).contains("a thousand years"));
+  CHECK(refused_by([] {
+          return new_due_in(parse_json(R"({"by": "9000000000000000"})"), noon);
+        }).contains("a thousand years"));
+}
+
 TEST_CASE("a plus sign that came as a blank, because nobody escaped it, is a plus sign") {
   CHECK(time_given("to", " 1h", noon) == noon + 1h);
   CHECK(time_given("to", "2026-11-21T10:00:00 01:00", noon) ==
