@@ -13,9 +13,8 @@
 // not fence itself.  They are written into the metadata of each offset that is committed.
 //
 // Invariants
-//   - Each call ends after a time that is known; poll() after its wait.  What librdkafka does not
-//   do
-//     in that time, or cannot do any more, makes the outcome unknown: the producers are given up.
+//   - Each call ends after a time that is known; poll() after its wait.  What librdkafka has not
+//     done by then, or cannot do any more, has an unknown outcome: the producers are given up.
 //   - A transaction is committed with the generation of the last poll(), and not at all if that is
 //     not a generation of the group (-1).
 //

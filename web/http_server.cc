@@ -298,7 +298,9 @@ asio::awaitable<void> HttpServer::Impl::accept(std::shared_ptr<Impl> self,
     if (error) {
       // Most often for want of descriptors: not at once again, or this would be all we do.
       log_warn("web", "a connection could not be accepted: {}", error.message());
-      pause.emplace(executor, accept_pause);
+      // One for all addresses: whoever waits for it already goes on waiting.
+      if (!pause || pause->expiry() <= std::chrono::steady_clock::now())
+        pause.emplace(executor, accept_pause);
       co_await pause->async_wait(into(error));
       continue;
     }
