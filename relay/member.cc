@@ -35,6 +35,8 @@ constexpr std::size_t max_orders = 1'000;  // Of one partition, in one transacti
 constexpr std::size_t max_looked = 100'000;
 constexpr std::size_t max_looked_at_once = 4'000;
 constexpr std::size_t max_shown_bytes = 4u << 20;
+// Since the rows in the store were complete; tombstones stay for an hour at least.
+constexpr std::chrono::minutes oldest_rest{58};
 // Each is waited for by itself, within the time of a transaction.
 constexpr std::size_t careful_records = 100;
 
@@ -187,6 +189,11 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
   last_polled_ = mono;
   if (!was_away && !polled.disturbed) return;
   for (auto& [source, held] : held_) {
+    // Its end was asked for before: what was acknowledged meanwhile may be behind it.
+    if (held.stage == Stage::reading) {
+      held.target = -1;
+      held.stage_since = {};
+    }
     if (held.stage != Stage::owned) continue;
     held.stage = Stage::reading;
     held.since = held.stage_since = mono;
@@ -265,6 +272,8 @@ void Member::follow_standby(bool is_disturbed) {
     const std::lock_guard lock(orders_mutex_);
     wanted = wanted_warm_;
   }
+  // The room that is left is for what this member owns.
+  if (!wanted.empty() && !store_.has_room()) wanted.clear();
   for (auto each = warm_.begin(); each != warm_.end();) {
     if (!is_disturbed && wanted.contains(each->first)) {
       ++each;
@@ -420,6 +429,7 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
       {
         const std::lock_guard lock(mutex_);
         from = held.partition.rows_from(clock_.wall(), *end, committed.next.value_or(0));
+        held.complete_at = held.partition.pending().place().complete_at;
       }
       log_info("relay", "{}: its rows are read from {} to {}; {} are pending in the store",
                source.text(), from, *end, held.partition.pending().size());
@@ -449,6 +459,13 @@ void Member::load(Held& held, MonoTime mono, WallTime now) {
   if (held.rows_end < held.target) return free_log(held, mono);
   cluster_.stop_rows(held.partition.source());
   const std::lock_guard lock(mutex_);
+  // It took so long to read the rest that tombstones may have been compacted away meanwhile.
+  if (!held.is_warm && now - held.complete_at > oldest_rest) {
+    log_warn("relay", "{}: its rows took too long to read, and are read anew",
+             held.partition.source().text());
+    held.partition.forget();
+    return begin_take_over(held, mono);
+  }
   held.partition.begin(held.committed, now);
   held.is_warm = false;
   held.stage = Stage::reading;
@@ -907,6 +924,11 @@ std::optional<PendingPlace> Member::look(const PendingQuery& query,
       if (source < after->source) first.second = Offsets::max();
       if (source == after->source) first.second = after->offset + 1;
     }
+    // Before the first one are only the traces of those that were removed, which would be walked
+    // through one by one.
+    const auto& least = held.partition.pending().first();
+    if (!least) continue;
+    first = std::max(first, *least);
     if (auto at = held.partition.pending().walk(first); at.valid())
       next.emplace(PendingPlace{at.place().first, source, at.place().second}, std::move(at));
   }

@@ -223,6 +223,7 @@ class Member {
     MonoTime stage_since{};                 // When something was last tried or seen in this stage.
     Offset target = -1;                     // loading, reading: where the log has to be read to.
     Offset committed = 0;                   // loading: the source offset.
+    WallTime complete_at{};                 // loading: when the rows in the store were complete.
     std::string last_owner{};
     Offset read_end = -1;  // The source was read to here, as Kafka said,
     Offset rows_end = -1;  // and so were the rows.

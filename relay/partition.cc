@@ -405,10 +405,16 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
   // Those that are pending already, as they are walked through.
   std::vector<Pending> records;
   std::size_t bytes = planning.work.bytes;
+  // Where the walk ended before all that is due: nothing behind it may leave before it.
+  std::optional<std::pair<WallTime, Offset>> stopped;
   if (pending_.first() && pending_.first()->first <= last) {
     for (auto at = pending_.walk(*pending_.first()); at.valid(); at.next()) {
       const auto place = at.place();
-      if (place.first > last || due.size() >= limits.deliveries || bytes >= 2 * limits.bytes) break;
+      if (place.first > last) break;
+      if (due.size() >= limits.deliveries || bytes >= 2 * limits.bytes) {
+        stopped = place;
+        break;
+      }
       if (planning.work.changes.contains(place.second)) continue;
       due.push_back(place);
       records.push_back(at.record());
@@ -416,8 +422,11 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
     }
   }
   const std::vector<std::pair<WallTime, Offset>> pending = due;
-  for (const auto& [offset, change] : planning.work.changes)
-    if (change.record && change.record->due <= last) due.emplace_back(change.record->due, offset);
+  for (const auto& [offset, change] : planning.work.changes) {
+    if (!change.record || change.record->due > last) continue;
+    const std::pair place(change.record->due, offset);
+    if (!stopped || place < *stopped) due.push_back(place);
+  }
   std::ranges::sort(due);
   if (due.size() > limits.deliveries) due.resize(limits.deliveries);
   for (const auto& [time, offset] : due) {

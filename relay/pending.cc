@@ -53,7 +53,8 @@ std::string place_key(const PendingRecords::Place& place) {
 
 std::int64_t number_at(std::string_view bytes, std::size_t index) {
   if (bytes.size() < (index + 1) * number_bytes)
-    throw storage::RowsFailed("the store of pending records has a row that makes no sense");
+    throw storage::RowsFailed("the store of pending records has a row that makes no sense",
+                              storage::RowsFailed::Kind::damaged);
   const auto number = load_be<std::uint64_t>(as_bytes(bytes).data() + index * number_bytes);
   return static_cast<std::int64_t>(number ^ (std::uint64_t{1} << 63));
 }
@@ -68,7 +69,9 @@ std::string source_key(const Source& source) {
 
 Pending stored_row(std::string_view row) {
   auto record = decode_row(as_bytes(row));
-  if (!record) throw storage::RowsFailed("the store of pending records: " + record.error().message);
+  if (!record)
+    throw storage::RowsFailed("the store of pending records: " + record.error().message,
+                              storage::RowsFailed::Kind::damaged);
   return std::move(*record);
 }
 
@@ -239,7 +242,9 @@ std::optional<Pending> PendingRecords::find(Offset offset) const {
   const auto due = due_of(offset);
   if (!due) return std::nullopt;
   const auto row = get(key('d', place_key({*due, offset})));
-  if (!row) throw storage::RowsFailed("the store of pending records lacks a row");
+  if (!row)
+    throw storage::RowsFailed("the store of pending records lacks a row",
+                              storage::RowsFailed::Kind::damaged);
   return stored_row(*row);
 }
 

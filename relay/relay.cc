@@ -137,6 +137,8 @@ Result<> Relay::run(const std::function<bool()>& is_over, const std::function<vo
       ready();
     }
   } catch (const storage::RowsFailed& failed) {
+    // Emptied at the next start, which reads the rows from Kafka again.
+    if (failed.is_damage()) storage::DiskRows::condemn(data_.path() + "/pending");
     done = fail(Errc::io, failed.what());
   }
   member_->refuse_orders("the member stops");

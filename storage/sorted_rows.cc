@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -21,6 +22,8 @@ constexpr std::uintmax_t kept_free = 512u << 20;
 constexpr std::chrono::seconds ask_for_room_again{1};
 // No key of an owner begins with it.
 constexpr std::string_view version_key{"\0version", 8};
+// RocksDB leaves files alone whose names it does not know.
+const std::string damage_mark = "tarry-damaged";
 
 rocksdb::Options rows_options(std::size_t memory) {
   rocksdb::Options options;
@@ -55,7 +58,9 @@ rocksdb::Slice rows_slice(std::string_view bytes) {
 }
 
 void check_rows(const rocksdb::Status& status, const std::string& directory) {
-  if (!status.ok()) throw RowsFailed(rocks_error(status, directory).message);
+  if (status.ok()) return;
+  throw RowsFailed(rocks_error(status, directory).message,
+                   status.IsCorruption() ? RowsFailed::Kind::damaged : RowsFailed::Kind::passing);
 }
 
 class DiskCursor final : public SortedRows::Cursor {
@@ -104,6 +109,11 @@ DiskRows::~DiskRows() = default;
 
 Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
                                                  const std::string& version, std::size_t memory) {
+  std::error_code unknown;
+  if (fs::exists(directory + "/" + damage_mark, unknown)) {
+    log_warn("storage", "{} is emptied: it was found damaged", directory);
+    fs::remove_all(directory, unknown);
+  }
   for (const bool is_first : {true, false}) {
     auto rocks = std::make_unique<Rocks>();
     rocks->directory = directory;
@@ -135,6 +145,11 @@ Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
   return fail(Errc::io, directory);
 }
 
+void DiskRows::condemn(const std::string& directory) {
+  if (!std::ofstream(directory + "/" + damage_mark))
+    log_error("storage", "{}: remove this directory: it is damaged", directory);
+}
+
 std::optional<std::string> DiskRows::get(const std::string& key) const {
   std::string value;
   const auto got = rocks_->db->Get({}, key, &value);
@@ -158,8 +173,11 @@ void DiskRows::write(const Changes& changes) {
       batch.Delete(key);
     }
   }
-  if (const auto written = rocks_->write(batch); !written)
-    throw RowsFailed(written.error().message);
+  if (const auto written = rocks_->write(batch); !written) {
+    throw RowsFailed(written.error().message, written.error().code == Errc::corrupt
+                                                  ? RowsFailed::Kind::damaged
+                                                  : RowsFailed::Kind::passing);
+  }
 }
 
 bool DiskRows::has_room() const {

@@ -32,7 +32,16 @@ namespace tarry::storage {
 // The disk is full or broken.  Nobody can go on without the rows.
 class RowsFailed : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  enum class Kind : std::uint8_t { passing, damaged };
+
+  explicit RowsFailed(const std::string& why, Kind kind = Kind::passing)
+      : std::runtime_error(why), kind_(kind) {}
+
+  // What is in the directory cannot be read, now or later: DiskRows::condemn().
+  bool is_damage() const { return kind_ == Kind::damaged; }
+
+ private:
+  Kind kind_;
 };
 
 class SortedRows {
@@ -75,6 +84,8 @@ class DiskRows final : public SortedRows {
   // owner's rows.
   static Result<std::unique_ptr<DiskRows>> open(const std::string& directory,
                                                 const std::string& version, std::size_t memory);
+  // The next open() empties the directory: damage deep in it is not seen when it is opened.
+  static void condemn(const std::string& directory);
   // Writes out what is in memory.
   ~DiskRows() override;
 

@@ -313,6 +313,28 @@ TEST_CASE("orders count against the bytes of a transaction, and those beyond are
   CHECK(one.partition.plan(after(1), true, one.limits, given).empty());
 }
 
+TEST_CASE(
+    "what has just arrived and is due does not overtake records that wait for the next "
+    "transaction") {
+  OnePartition one;
+  // Much is read to walk over them, and little is sent: headers do not count there.
+  const std::string large(60'000, 'x');
+  for (int i = 0; i < 4; ++i)
+    one.partition.arrive(source_record(i, {{"x-delay", std::to_string(100 + i)}, {"h", large}},
+                                       std::string(1, "abcd"[i])));
+  one.commit(after(0));
+  one.partition.arrive(source_record(4, {{"x-delay", "1"}}, "e", after(1'000)));
+  one.limits.bytes = 50'000;
+  std::string sent;
+  for (int i = 0; i < 10; ++i) {
+    Work work = one.plan(after(2'000));
+    for (const auto& record : work.records)
+      if (record.kind == Outgoing::Kind::target) sent += text_in(record.value);
+    one.partition.apply(std::move(work));
+  }
+  CHECK(sent == "abcde");
+}
+
 TEST_CASE("what one transaction delivers by an order is already delivered for the next order") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-delay", "1h"}, {"x-schedule-id", "a"}}));

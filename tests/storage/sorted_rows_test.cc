@@ -57,6 +57,17 @@ TEST_SUITE("sorted_rows") {
     CHECK(rows->get("b") == "y");
   }
 
+  TEST_CASE("rows in which damage was found later are dropped at the next start") {
+    const ScratchDirectory scratch;
+    const std::string directory = scratch.path("rows");
+    opened_rows(directory, "1")->write({{}, {{"a", "x"}}});
+    CHECK(opened_rows(directory, "1")->get("a") == "x");
+    DiskRows::condemn(directory);
+    CHECK_FALSE(opened_rows(directory, "1")->get("a").has_value());
+    opened_rows(directory, "1")->write({{}, {{"b", "y"}}});
+    CHECK(opened_rows(directory, "1")->get("b") == "y");
+  }
+
   TEST_CASE("the range of a prefix ends behind its last key") {
     CHECK(behind_all_of("ab") == "ac");
     CHECK(behind_all_of("a\xff") == "b");
