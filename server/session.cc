@@ -641,7 +641,8 @@ void Session::write_answers() {
 
     // The socket took something, so the client reads.
     stalled_.cancel();
-    arm(idle_, owner_.limits_.idle);  // A client that reads a long answer is not idle.
+    arm(idle_, owner_.limits_.idle);  // A client that reads a long answer is not idle,
+    if (linger_.armed()) arm(linger_, max_linger_time);  // and has not gone.
     sent_ += sent;
     encrypted += tls_ ? sent : 0;
     while (!viewing_.empty() && viewing_.front().ends <= sent_) {
