@@ -27,9 +27,11 @@ await new Promise((resolve, reject) => {
       const { tries, error, ...headers } = message.headers
       headers['x-schedule-id'] = headers.origin
       headers['x-delay'] = String(done * gapMs)
-      await producer.send({
+      const sent = await producer.send({
         topic: `${topic}.retry`, messages: [{ partition, key: message.key, value: message.value, headers }]
       })
+      // To a partition that does not exist kafkajs sends nothing, and says so by this alone.
+      if (sent.length === 0) throw new Error('the topics have to have the same number of partitions')
       await consumer.commitOffsets([{ topic: from, partition, offset: String(BigInt(message.offset) + 1n) }])
       console.log(`${message.value}: put back (tries: ${tries}; ${error})`)
       if (++done === Number(count)) resolve()

@@ -10,8 +10,8 @@ const [brokers, topic, firstDelayMs = 1000] = process.argv.slice(2)
 const maxTries = 3
 
 const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
-const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
-const consumer = kafka.consumer({ groupId: 'billing', maxWaitTimeInMs: 500 })
+const producer = kafka.producer({ idempotent: true, allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'billing', maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
 
 class Hopeless extends Error {}
 
@@ -34,10 +34,12 @@ async function tryAgainOrPutAside ({ from, partition, message, tries, error }) {
     Object.assign(ours, { 'x-schedule-id': origin, 'x-delay': String(Math.round(delay)) })
   }
   // The partition is the same too: an id belongs to its partition, and a record may have no key.
-  await producer.send({
+  const sent = await producer.send({
     topic: again ? `${topic}.retry` : `${topic}.dead`,
     messages: [{ partition, key: message.key, value: message.value, headers: { ...theirs, ...ours } }]
   })
+  // To a partition that does not exist kafkajs sends nothing, and says so by this alone.
+  if (sent.length === 0) throw new Error('the topics have to have the same number of partitions')
   console.log(`${message.value}: try ${tries} failed, ${again ? 'again later' : 'put aside'}`)
   return again
 }

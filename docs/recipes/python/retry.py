@@ -27,6 +27,11 @@ def handle(order, tries):
         raise OSError("the bank does not answer")
 
 
+def name_of(record):
+    """For people: the value may be no text, or missing."""
+    return (record.value() or b"").decode(errors="replace")
+
+
 def send(*args, **record):
     """Returns when the record is durable, or raises."""
     errors = []
@@ -50,7 +55,7 @@ def try_again_or_put_aside(record, headers, tries, error):
     theirs = {name: value for name, value in headers.items() if not name.startswith("x-schedule")}
     # The partition is the same too: an id belongs to its partition, and a record may have no key.
     send(target, partition=record.partition(), key=record.key(), value=record.value(), headers={**theirs, **ours})
-    print(f"{record.value().decode()}: try {tries} failed, {'again later' if target.endswith('.retry') else 'put aside'}", flush=True)
+    print(f"{name_of(record)}: try {tries} failed, {'again later' if target.endswith('.retry') else 'put aside'}", flush=True)
 
 
 orders = ["order 1", "order 2", "order 3", "nonsense"]
@@ -69,9 +74,9 @@ while left:
     tries = int(headers.get("tries", 0)) + 1
     try:
         handle(record.value().decode(), tries)
-        print(f"{record.value().decode()}: done at try {tries}", flush=True)
+        print(f"{name_of(record)}: done at try {tries}", flush=True)
         left -= 1
-    except (OSError, ValueError) as error:
+    except Exception as error:  # A fault of ours too must not stop all records behind this one.
         try_again_or_put_aside(record, headers, tries, error)
         left -= tries == max_tries or isinstance(error, ValueError)
     consumer.commit(record, asynchronous=False)
