@@ -148,6 +148,8 @@ Result<> KafkaProducer::wait_until(const std::function<bool()>& reached) {
 
 // The topic's limit of pending records; empty: it has none, or nobody answers.
 std::string KafkaProducer::max_pending() {
+  // The command has spent its timeout already: it does not wait for a broker that has gone.
+  if (connection_->is_disconnected()) return {};
   const auto all = configs();
   if (!all) return {};
   const auto found = std::ranges::find(*all, "tarry.delay.max.pending", &ConfigEntry::name);
