@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "storage/rocks.h"
+#include "storage/rocks_options.h"
 
 namespace tarry::storage {
 namespace {
@@ -25,32 +26,27 @@ constexpr std::string_view version_key{"\0version", 8};
 // RocksDB leaves files alone whose names it does not know.
 const std::string damage_mark = "tarry-damaged";
 
+constexpr std::size_t rows_table_bytes = 64u << 20;
+
+// As the broker's databases, but for what a copy does not need.
 rocksdb::Options rows_options(std::size_t memory) {
-  rocksdb::Options options;
-  options.create_if_missing = true;
-  options.write_buffer_size = std::clamp<std::size_t>(memory / 8, 1u << 20, 32u << 20);
-  options.max_write_buffer_number = 2;
-  options.max_open_files = 256;
-  options.max_background_jobs = 2;
-  options.skip_stats_update_on_db_open = true;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  options.bytes_per_sync = 1 << 20;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  options.max_log_file_size = 1 << 20;
-  options.keep_log_file_num = 2;
-  options.level_compaction_dynamic_level_bytes = true;
-  options.compression = rocksdb::kNoCompression;
-  options.bottommost_compression = rocksdb::kLZ4Compression;
+  const auto cache = rocksdb::NewLRUCache(memory / 2);
+  const auto buffer = std::clamp<std::size_t>(memory / 8, 1u << 20, 32u << 20);
+  auto database = rocks_options(256, true);
+  database.error_if_exists = false;
+  database.atomic_flush = false;  // There is one column family.
+  // There is no journal behind it.
+  database.avoid_flush_during_shutdown = false;
+  auto family = rocks_family_options(buffer, rows_table_bytes, cache);
   rocksdb::BlockBasedTableOptions table;
-  table.block_cache = rocksdb::NewLRUCache(memory / 2);
+  table.block_cache = cache;
   // They grow with the number of rows, so they count as what is cached.
   table.cache_index_and_filter_blocks = true;
   table.pin_l0_filter_and_index_blocks_in_cache = true;
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
   table.format_version = 5;
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return options;
+  family.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return {database, family};
 }
 
 rocksdb::Slice rows_slice(std::string_view bytes) {
