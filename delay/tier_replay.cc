@@ -50,9 +50,9 @@ Result<> TierReplay::removed(storage::JournalPlace at, const storage::PendingRem
 Result<> TierReplay::record(Lsn lsn, Bytes record) {
   storage::JournalPlace at{lsn};
   return storage::for_each_operation(record, [&](const storage::Operation& operation) {
-    const auto* const parked = std::get_if<storage::PendingAdded>(&operation);
+    const auto* const pending = std::get_if<storage::PendingAdded>(&operation);
     const auto* const gone = std::get_if<storage::PendingRemoved>(&operation);
-    Result<> told = parked != nullptr ? added(at, *parked)
+    Result<> told = pending != nullptr ? added(at, *pending)
                     : gone != nullptr ? removed(at, *gone)
                                       : Result<>();
     ++at.operation;

@@ -3,7 +3,8 @@
 
 Usage: check_layers.py [ROOT]; without one the repository that this script stands in.
 
-Four rules, each read from the CMakeLists.txt of a top folder:
+Four rules, each read from the CMakeLists.txt of a top folder; docs/ARCHITECTURE.md, if it is there, has to
+state the first two as they are:
 - USES: a folder includes only from itself and from the folders listed, taken as written and not
   transitively: what a file includes, its folder names.
 - ORDER: the sub-folders of a folder from the bottom up, "." for the files beside them.  A file
@@ -128,6 +129,17 @@ for folder, listed in sources.items():
     cmake = f"{folder}/CMakeLists.txt"
     problems += [f"{file}: it stands in no SOURCES of {cmake}" for file in sorted(there - listed)]
     problems += [f"{cmake}: SOURCES has {file}, which is not there" for file in sorted(listed - there)]
+
+page = root / "docs/ARCHITECTURE.md"
+if page.exists():
+    for row in re.finditer(r"^\| \d \| `(\w+)/` \|.*\| ([^|]*) \|$", page.read_text(), re.M):
+        stated = set(re.findall(r"\w+", re.sub(r"`[^`]*`.*|-", "", row[2])))
+        if row[1] in uses and stated != uses[row[1]] - {row[1]}:
+            problems.append(f"{page.relative_to(root)}: {row[1]}/ may include {' '.join(sorted(stated))}; its USES say "
+                            f"{' '.join(sorted(uses[row[1]] - {row[1]}))}")
+    stated = " < ".join(order.get("broker", []))
+    if stated and f"    {stated}\n" not in page.read_text():
+        problems.append(f"{page.relative_to(root)}: the order of broker/ is not: {stated}")
 
 print("\n".join(problems) or f"{len(uses)} folders, {len(edges)} files: each folder includes only folders below it")
 sys.exit(bool(problems))

@@ -79,10 +79,10 @@ class Replay {
 
   Result<> take(JournalPlace at, const Operation& operation) {
     if (const auto* appended = std::get_if<LogAppended>(&operation)) return append(*appended);
-    if (const auto* parked = std::get_if<PendingAdded>(&operation)) {
+    if (const auto* pending = std::get_if<PendingAdded>(&operation)) {
       // Also for a topic that is gone: a number that was given out is never given out again.
-      highest_sequence_ = std::max(highest_sequence_, parked->sequence);
-      return exists(parked->partition) ? pending_.added(at, *parked) : Result<>();
+      highest_sequence_ = std::max(highest_sequence_, pending->sequence);
+      return exists(pending->partition) ? pending_.added(at, *pending) : Result<>();
     }
     if (const auto* gone = std::get_if<PendingRemoved>(&operation)) {
       highest_sequence_ = std::max(highest_sequence_, gone->sequence);

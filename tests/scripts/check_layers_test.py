@@ -16,6 +16,8 @@ IN_ORDER = {
     "broker/high/b.h": '#include "broker/broker.h"\n#include "broker/low/a.h"\n',
 }
 
+PAGE = "| 5 | `broker/` | broker | base |\n| 1 | `base/` | ids | - |\n\n    low < . < high\n"
+
 
 class CheckLayers(MadeUpTree):
     script = "check_layers.py"
@@ -54,6 +56,17 @@ class CheckLayers(MadeUpTree):
     def test_the_sources_of_a_library_and_of_a_program_count_together(self):
         self.passes(**{"broker/CMakeLists.txt": IN_ORDER["broker/CMakeLists.txt"]
                        + "\ntarry_executable(tarry SOURCES main.cc ${made} USES broker)", "broker/main.cc": ""})
+
+    def test_a_page_that_states_the_layers_as_they_are_passes(self):
+        self.passes(**{"docs/ARCHITECTURE.md": PAGE})
+
+    def test_a_page_whose_table_differs_from_uses_fails(self):
+        self.refuses("broker/ may include base web; its USES say base",
+                     **{"docs/ARCHITECTURE.md": PAGE.replace("| base |", "| base, web |")})
+
+    def test_a_page_with_another_order_fails(self):
+        self.refuses("the order of broker/ is not: low < . < high",
+                     **{"docs/ARCHITECTURE.md": PAGE.replace("low < . < high", "low < high")})
 
 
 if __name__ == "__main__":
