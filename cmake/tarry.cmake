@@ -32,9 +32,16 @@ option(TARRY_JOIN "Compile the sources of a folder in groups" OFF)
 #
 # With TARRY_JOIN the target's sources are compiled in groups, because its many small files all
 # include the same heavy headers: the names in their unnamed namespaces are unique in the folder.
+# A target's groups are of one size, because a small group reads the headers as long as a large one.
 function(tarry_join target)
   if(TARRY_JOIN)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
+    set(largest_group 34)
+    get_target_property(sources ${target} SOURCES)
+    list(FILTER sources INCLUDE REGEX "\\.cc$")
+    list(LENGTH sources count)
+    math(EXPR groups "(${count} + ${largest_group} - 1) / ${largest_group}")
+    math(EXPR size "(${count} + ${groups} - 1) / ${groups}")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
   endif()
 endfunction()
 
