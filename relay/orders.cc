@@ -29,7 +29,7 @@ constexpr milliseconds order_again{200};
 constexpr milliseconds grace_time{2'000};
 // A list waits for so long for what was just sent, and shows what is there then.
 constexpr milliseconds look_time{1'000};
-constexpr std::string_view perhaps_done = "it is not known whether it was done";
+constexpr std::string_view outcome_unknown = "it is not known whether it was done";
 
 // Between members.
 Json told_json(const Wanted& wanted) {
@@ -59,7 +59,7 @@ OrderTold told_from(const Json& json) {
   }
   const auto outcome = integer_in(json, "outcome", -1);
   if (outcome < 0 || outcome > static_cast<int>(ControlOutcome::unknown))
-    return fail(Errc::io, fmt::format("{}; {}", no_sense, perhaps_done));
+    return fail(Errc::io, fmt::format("{}; {}", no_sense, outcome_unknown));
   delay::Controlled told;
   told.outcome = static_cast<ControlOutcome>(outcome);
   told.due = from_ms(integer_in(json, "due_ms"));
@@ -73,7 +73,8 @@ awaitable<std::vector<OrderTold>> Orders::obey_here(const Order& order, std::vec
                                                     MonoTime deadline, milliseconds grace) {
   struct Round {
     Round(asio::io_context& on, std::size_t count, MonoTime until)
-        : told(count, fail(Errc::io, fmt::format("this member does not answer; {}", perhaps_done))),
+        : told(count,
+               fail(Errc::io, fmt::format("this member does not answer; {}", outcome_unknown))),
           open(count),
           done(on, until) {}
     std::vector<OrderTold> told;
@@ -116,10 +117,10 @@ awaitable<void> Orders::obey_there(const Order& order, Peer peer, std::vector<Wa
     error = told.json.error().message;
     const bool is_known =
         told.json.error().code == Errc::invalid || told.json.error().code == Errc::not_found;
-    if (!is_known) error += fmt::format("; {}", perhaps_done);
+    if (!is_known) error += fmt::format("; {}", outcome_unknown);
   } else if (!has_lists(*told.json, {"told"}) ||
              field_of(*told.json, "told").size() != wanted.size()) {
-    error = fmt::format("{}; {}", no_sense, perhaps_done);
+    error = fmt::format("{}; {}", no_sense, outcome_unknown);
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (error.empty()) {
@@ -189,7 +190,7 @@ awaitable<void> Orders::carry_out(const Order& order, std::vector<Wanted>& wante
       asio::co_spawn(io_, obey_there(order, asked.first, asked.second, std::max(left, 100ms)),
                      [&open, &all_told, &orders = asked.second](const std::exception_ptr& thrown) {
                        for (Wanted* each : orders)
-                         if (thrown) each->told = fail(Errc::io, std::string(perhaps_done));
+                         if (thrown) each->told = fail(Errc::io, std::string(outcome_unknown));
                        if (--open == 0) all_told.cancel();
                      });
     if (!here.empty()) {
