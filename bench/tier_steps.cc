@@ -112,7 +112,7 @@ class Measured {
     added.accepted = begin;
     added.record = Bytes(body_);
     bool is_near = false;
-    timed("add", [&] { is_near = tier_->add({lsn_++, 0}, added); });
+    timed("add", [&] { is_near = tier_->add({lsn_++, 0}, added).has_value(); });
     if (is_near) near_.emplace(due, added.sequence);
     if (tier_->is_short() || tier_->is_full()) settle();
   }
