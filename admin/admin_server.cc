@@ -13,7 +13,8 @@ namespace tarry::admin {
 
 namespace asio = boost::asio;
 
-// What the handlers use, held by the connections: it outlives the server until they have ended.
+// The handlers use this state.  The connections hold it, so it outlives the server until they have
+// ended.
 struct AdminServer::State {
   std::shared_ptr<Pauses> pauses;
   std::shared_ptr<EventFeed> events;

@@ -210,7 +210,7 @@ asio::awaitable<void> DuePicture::count_far(Context& context, std::shared_ptr<vo
   if (!minutes || !hours) {
     log_error("admin", "the due records cannot be counted: {}",
               (!minutes ? minutes.error() : hours.error()).message);
-    co_return;  // What was counted before stays, with its time.
+    co_return;  // The picture that was counted before stays, with its time.
   }
   far_ = Far{now, std::move(*minutes), std::move(*hours)};
 }

@@ -49,7 +49,7 @@ Json bucket_slots_json(const storage::BucketSlots& slots) {
                     [&](std::size_t slot) { return slots.used()[slot]; });
 }
 
-// The finest level comes first.  Those that are made for large hours alone are left out unless
+// The finest level comes first.  Levels that are made for large hours alone are left out unless
 // there is something to tell.
 class LevelTable {
  public:
