@@ -537,7 +537,7 @@ class DelayedBench {
   DelayedFlow* current_ = nullptr;  // The one that runs, or ran last.
   std::atomic<bool> is_stopping_ = false;
   FirstError error_;
-  std::optional<std::int64_t> interrupted_at_;  // What was due later is not waited for.
+  std::optional<std::int64_t> interrupted_at_;  // Records that are due later are not waited for.
   std::optional<KafkaConsumer> consumer_;       // The thread's while it runs.
   std::jthread reader_;
 };

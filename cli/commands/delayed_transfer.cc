@@ -261,7 +261,7 @@ class Import {
   const DelayedOptions& options_;
   Progress progress_;
   std::map<std::string, std::unique_ptr<KafkaProducer>> producers_;
-  std::uint64_t number_ = 0;  // Of the line.
+  std::uint64_t number_ = 0;  // The number of the line.
   std::uint64_t accepted_ = 0, refused_ = 0, first_refused_ = 0;
   std::string first_reason_;
 };
