@@ -15,7 +15,7 @@ using Asked = Schedule::Kind;
 constexpr std::int32_t few_records = 512;
 constexpr std::size_t few_bytes = 128 << 10;
 
-// Those of what goes to the log instead of the batch.
+// The options of the batch that goes to the log instead of the producer's.
 records::BatchOptions options_of(const records::CheckedBatch& batch, const TopicDelay& topic) {
   records::BatchOptions options;
   options.leader_epoch = batch.batch.leader_epoch();

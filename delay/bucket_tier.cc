@@ -675,8 +675,8 @@ void BucketTier::hand_over(std::size_t budget) {
   }
 }
 
-// Memory is spent by what is near.  What is due later than half of the time that it was loaded
-// ahead is far again; once it is written it leaves memory.
+// Near records spend the memory.  A record that is due later than half of the time that it was
+// loaded ahead is far again; once it is written it leaves memory.
 void BucketTier::pull_back(WallTime now) {
   lead_ = std::max(lead_ / 2, least_lead);
   lead_from_ = now + lead_grows_after;

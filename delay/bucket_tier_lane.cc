@@ -219,7 +219,7 @@ bool BucketTier::begin_load(WallTime now) {
   // The near records have to be delivered first, and the far ones to be written.
   const std::size_t piece = options_.memory_bytes / piece_share;
   const auto has_room = [&] { return used() + piece <= spill_from() || memory_ <= piece; };
-  if (!has_room()) evict(home);  // Of its chunks all that was near may have been delivered.
+  if (!has_room()) evict(home);  // All near records of its chunks may have been delivered.
   load_waits_ = !has_room();
   if (load_waits_) return false;
 
@@ -376,7 +376,7 @@ bool BucketTier::begin_spill(WallTime now) {
 
 // From now on nobody changes its tails; what is removed from them meanwhile is marked.
 // `gone` is added to the marks where it is written: it may be large.
-HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed, Gone& gone) {
+HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed, Removals& gone) {
   HomeWrite out;
   out.home = id;
   const bool is_closed = id.level == BucketLevel::month && id.start < hours_end_;
@@ -411,7 +411,7 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
   struct Written {
     std::vector<HomeWrite> changes;
     std::vector<Sealed> sealed;
-    std::vector<Gone> gone;
+    std::vector<Removals> gone;
     std::vector<std::vector<ChunkKey>> keys;
   };
   auto writing = std::make_shared<Written>();
@@ -423,7 +423,7 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
       [&store = store_, owner = owner_, writing]() -> Result<std::uint64_t> {
         for (std::size_t i = 0; i < writing->changes.size(); ++i) {
           HomeWrite& change = writing->changes[i];
-          const Gone gone = std::exchange(writing->gone[i], {});
+          const Removals gone = std::exchange(writing->gone[i], {});
           change.gone.assign(gone.of_home.begin(), gone.of_home.end());
           for (const auto& marks : gone.of_chunks)
             change.gone.insert(change.gone.end(), marks.begin(), marks.end());

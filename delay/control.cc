@@ -18,7 +18,7 @@ constexpr int max_tries = 8;
 
 }  // namespace
 
-// --- What a name stands for
+// --- Looking up names
 
 void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done) {
   look_id(partition, std::move(id), std::move(done), max_tries);
@@ -66,7 +66,7 @@ void Control::trace(const TopicPartition& partition, std::string id, BucketTier:
   });
 }
 
-// --- What the owner asks for
+// --- The owner's requests
 
 void Control::cancel(const TopicPartition& partition, std::string_view name, ControlDone done) {
   control(std::make_unique<Request>(Request::Kind::cancel, partition, std::string(name), NewDue{},

@@ -13,7 +13,7 @@ namespace {
 
 // The usual bytes of a delivered record in its batch beside its stored body.
 constexpr std::size_t usual_overhead = 80;
-constexpr std::size_t most_expected = 256u << 10;
+constexpr std::size_t max_expected = 256u << 10;
 
 }  // namespace
 
@@ -155,7 +155,7 @@ bool Deliveries::begin_batch(Filling& filling, records::Codec codec, std::size_t
       std::min(queues_.queued(filling.slot), context_.options.batch_records - filling.seen);
   options.expected_size =
       std::min(records::batch_header_size + (record_size + usual_overhead) * (1 + others),
-               std::min(filling.max_bytes, most_expected));
+               std::min(filling.max_bytes, max_expected));
   filling.batch.emplace(options);
   return true;
 }
@@ -434,14 +434,14 @@ void Deliveries::refused(Delivery& here) {
 void Deliveries::put_back(Delivery& delivery) {
   for (NearEntry* entry : delivery.entries) {
     if (leaving_.contains(entry->key().sequence)) {
-      queues_.erase(*entry);  // What is behind it in the journal takes it away.
+      queues_.erase(*entry);  // A later operation in the journal takes it away.
     } else {
       queues_.put_back(*entry);
     }
   }
 }
 
-// --- What is on its way
+// --- Records on their way
 
 std::optional<Deliveries::Place> Deliveries::place_of(Sequence sequence) const {
   const NearEntry* const entry = queues_.find(sequence);

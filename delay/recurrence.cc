@@ -132,7 +132,7 @@ Recurrence::Turn Recurrence::turn(WallTime due, WallTime running_since,
   // others takes their place.
   const WallTime here = std::max(run_, due);
   Turn turn{due, std::nullopt, false};
-  WallTime last = here;  // What follows comes after it.
+  WallTime last = here;  // The next times come after it.
   if (due < running_since) {
     if (policy.runs == MissedRuns::skip) {
       turn.deliver.reset();

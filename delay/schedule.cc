@@ -43,7 +43,7 @@ constexpr std::array<std::string_view, 11> taken_out = {
     header::every,      header::cron,          header::cron_tz,         header::until,
     header::count,      header::scheduled_for, header::schedule_handle};
 
-// Those of our names, a bit for each of `scheduling`, that a name of some length can be, or can be
+// The names of ours, a bit for each of `scheduling`, that a name of some length can be, or can be
 // one letter off from.  Most lengths rule out nearly all.
 struct Candidates {
   std::uint16_t exact = 0, near = 0;
