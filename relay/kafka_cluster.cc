@@ -24,7 +24,7 @@ constexpr milliseconds stable_offset_wait{300};
 constexpr milliseconds end_wait{800};
 // How many partitions are asked for one by one when some offset is not stable.
 constexpr std::size_t max_single_questions = 10;
-constexpr unsigned index_bits = 24;  // Of the records of one transaction.
+constexpr unsigned index_bits = 24;  // The bits of a record's number in its transaction.
 constexpr std::string_view metadata_mark = "tarry-relay/1 ";
 
 // librdkafka takes what begins with ^ for a regular expression.
@@ -261,8 +261,9 @@ Result<> KafkaCluster::connect() {
 
 namespace {
 
-// The end of a client that has failed may take long, or not come: nobody waits for it.  What it
-// calls of ours belongs to poll() and flush(), which are not called for it any more.
+// The end of a client that has failed may take long, or not come: nobody waits for it.  The
+// functions of ours that it calls belong to poll() and flush(), which are not called for it any
+// more.
 void give_up(KafkaClient client) {
   if (client) std::thread([gone = std::move(client)]() mutable { gone.reset(); }).detach();
 }

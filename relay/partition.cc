@@ -70,7 +70,7 @@ void Counts::add(const Counts& more) {
 struct Partition::Planning {
   WallTime now;
   Work work;
-  std::map<std::string, std::optional<Offset>> ids{};  // Of the changes.
+  std::map<std::string, std::optional<Offset>> ids{};  // The ids of the changes.
 
   bool delivers(const std::string& id) const {
     return std::ranges::find(work.delivered_ids, id) != work.delivered_ids.end();
@@ -297,7 +297,7 @@ void Partition::obey(const Order& order, Planning& planning) const {
   if (order.kind == Order::Kind::look) return;
   const auto offset = offset_named(order.name, planning);
   if (!offset) {
-    // What this very plan cancelled was not delivered.
+    // A record that this very plan cancelled was not delivered.
     const bool is_changed = planning.ids.contains(order.name);
     const bool is_delivered =
         is_changed ? planning.delivers(order.name) : delivered_.knows(order.name, planning.now);
@@ -402,7 +402,7 @@ WallTime Partition::last_due(const Planning& planning, const Limits& limits) con
 
 void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {
   std::vector<std::pair<WallTime, Offset>> due;
-  // Those that are pending already, as they are walked through.
+  // The records that are pending already, as they are walked through.
   std::vector<Pending> records;
   std::size_t bytes = planning.work.bytes;
   // Where the walk ended before all that is due: nothing behind it may leave before it.

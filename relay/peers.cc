@@ -26,7 +26,7 @@ constexpr milliseconds listing_age{500};
 
 // Values nested deeper than members nest them could end the process.
 bool is_flat(std::string_view text) {
-  constexpr int most = 64;
+  constexpr int max_depth = 64;
   int depth = 0;
   bool is_text = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -38,7 +38,7 @@ bool is_flat(std::string_view text) {
     } else if (text[i] == '"') {
       is_text = true;
     } else if (text[i] == '[' || text[i] == '{') {
-      if (++depth > most) return false;
+      if (++depth > max_depth) return false;
     } else if (text[i] == ']' || text[i] == '}') {
       --depth;
     }
@@ -82,7 +82,7 @@ struct Peers::Round {
 
   std::vector<Peer> to_ask;
   std::vector<PeerTold> told;
-  std::size_t bytes = 0;  // Of the answers that have come.
+  std::size_t bytes = 0;  // The size of the answers that have come.
   std::size_t open = 0;   // Coroutines that still ask.
   asio::steady_timer done;
 };

@@ -43,7 +43,8 @@ std::string_view result_name(ControlOutcome outcome, Order::Kind kind) {
                                      : "delivered";
 }
 
-// What is there, unless something is missing: that is an error that shows the rest all the same.
+// Answers with `body`.  If something is missing the answer is an error that shows the rest all the
+// same.
 Reply reply_of(Json body, const Json& lacks) {
   body["missing"] = lacks;
   if (lacks.empty()) return json_reply(body);
@@ -166,7 +167,8 @@ Json PendingRoutes::list_here(const Call& call) const {
           400, fmt::format("after={}: give the `next` of the previous page", printable(*text))};
   }
   const auto* values = call.parameter("values");
-  // Which partitions it covers first: one that comes later has perhaps not all of its records yet.
+  // The covered partitions are asked for first: one that comes later has perhaps not all of its
+  // records yet.
   Json json{
       {"covers", covers_json(member_.status())}, {"records", Json::array()}, {"next", nullptr}};
   const auto page = member_.pending(query, after, limit);
