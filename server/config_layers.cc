@@ -181,7 +181,7 @@ Result<> check_listen_flag(std::span<const std::vector<Setting>> layers) {
                                          setting_text(*flag), setting_text(*key)));
 }
 
-// Those of "listener.name.NAME.": what is given, and what clients may set.
+// Adds the entries of "listener.name.NAME.": given ones, and those that clients may set.
 void add_listener_entries(const Config& config, const Values& values,
                           std::vector<broker::ConfigEntry>& entries) {
   const auto add = [&](std::string name, const ConfigKey& key, const std::string* given) {

@@ -163,7 +163,7 @@ struct Server::Parts {
   std::vector<Entrance> entrances;  // One a listener, in their order; constant once it runs.
   std::unique_ptr<admin::AdminServer> admin;  // Null: off.
   std::unique_ptr<TlsHandshakes> handshakes;  // Null: no listener has TLS.
-  std::atomic<std::size_t> next_shard{0};     // Of the next connection.
+  std::atomic<std::size_t> next_shard{0};     // The shard of the next connection.
   std::mutex listeners_mutex;
   std::vector<ListenerConfig> listeners_now;       // With what clients have changed.
   std::shared_ptr<ConnectionRates::Broker> rates;  // Null: there are no listeners yet.
@@ -522,8 +522,8 @@ void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   try {
     run_turns(loop.context, broker->clock(), broker->shard(index).turns);
   } catch (const std::exception& e) {
-    // What a request throws ends its session.  This comes from the shard's own work, and no other
-    // shard can take over its partitions.
+    // An exception from a request ends its session.  This comes from the shard's own work, and no
+    // other shard can take over its partitions.
     on_failure({Errc::io, fmt::format("shard {} ended: {}", index, e.what())});
   }
 }

@@ -361,7 +361,7 @@ void Session::give_up_requests() {
   if (ended_) close("the client has gone", Ending::usual);
 }
 
-// The client sends no more.  What it has sent before is answered.
+// The client sends no more.  Requests that it has sent before are answered.
 void Session::stream_ended() {
   if (slots_.empty() && out_.empty())
     return close(boost::system::error_code(asio::error::eof).message(), Ending::usual);
@@ -383,8 +383,8 @@ void Session::read_some() {
   } else {
     const std::size_t got = receive({owner_.scratch_.get(), scratch_bytes}, error);
     const std::size_t taken = take({owner_.scratch_.get(), got});
-    // What the session has no room for is kept here, because the next session reads into the shared
-    // buffer.
+    // Bytes that the session has no room for are kept here, because the next session reads into the
+    // shared buffer.
     unread_.ahead.assign(owner_.scratch_.get() + taken, owner_.scratch_.get() + got);
   }
   if (closed_) return;

@@ -216,7 +216,7 @@ Result<> put_trusted(SSL_CTX* context, const ListenerConfig& listener) {
                             "ssl.truststore.certificates",
                             listener.name, auth));
   }
-  // Whom to trust matters only where clients are asked for certificates.
+  // Trust matters only where clients are asked for certificates.
   if (!is_asked || pem->text.empty()) return {};
   const auto trusted = certificates_in(*pem);
   if (!trusted) return std::unexpected(trusted.error());
