@@ -26,7 +26,7 @@ class Deal {
  public:
   explicit Deal(const BucketTables& store) : store_(store) {}
 
-  // Its live entries are for `to`, which says where each goes.  Those before `from` are left out.
+  // Its live entries are for `to`, which says where each goes.  Entries before `from` are left out.
   template <typename To>
   void take(const Owner& owner, LoadedChunk loaded, const To& to,
             const PendingKey& from = {WallTime::min(), 0}) {

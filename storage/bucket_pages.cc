@@ -99,7 +99,8 @@ class Sweep {
     return hour->start < month->start ? hour : month;
   }
 
-  // Those that have not been asked for are left out, and those of writes that do not count yet.
+  // Chunks that have not been asked for are left out, and so are those of writes that do not count
+  // yet.
   Result<std::vector<OwnedRow>> chunks_of(const Bucket& span, PendingKey from,
                                           WallTime until) const {
     std::vector<OwnedRow> out;
