@@ -232,8 +232,8 @@ struct HttpServer::Impl {
   bool loopback = false;
   std::vector<tcp::acceptor> acceptors;
   std::optional<asio::steady_timer> pause;  // While there are no descriptors.
-  std::shared_ptr<SSL_CTX> tls;             // Of new connections; null: plain HTTP.
-  std::list<Stream*> streams;               // Those that are served,
+  std::shared_ptr<SSL_CTX> tls;             // The context of new connections; null: plain HTTP.
+  std::list<Stream*> streams;               // The streams that are served,
   std::list<HealthCheck> health_checks;     // and those beyond, in the order in which they came.
   // From start() on.
   Handler handler;
