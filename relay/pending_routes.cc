@@ -103,6 +103,7 @@ awaitable<Json> PendingRoutes::gather(const Call& call, Json here, std::vector<J
   std::set<Source> covered = covered_by(here);
   parts.push_back(std::move(here));
   for (auto& each : told) {
+    // It may be of another version, or not a member at all.
     if (each.json && !has_lists(*each.json, {"covers", list}))
       each.json = fail(Errc::io, std::string(no_sense));
     if (!each.json) continue;
@@ -110,6 +111,7 @@ awaitable<Json> PendingRoutes::gather(const Call& call, Json here, std::vector<J
     parts.push_back(*each.json);
   }
   Json lacks = missing_json(*known, call, covered, told);
+  // A partition may have moved: the next request asks Kafka anew.
   if (!lacks.empty()) peers_.forget_listing();
   co_return lacks;
 }
