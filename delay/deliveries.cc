@@ -247,6 +247,7 @@ void Deliveries::pack(Delivery& delivery, records::BatchBuilder batch, records::
     return hand_over(delivery.slot);
   }
   background_.run([batch = std::move(batch)]() mutable -> Result<Buffer> { return batch.finish(); },
+                  // By its number, because it may have been refused and be gone by then.
                   [this, alive = context_.alive, slot = delivery.slot,
                    number = delivery.number](Result<Buffer> packed_batch) {
                     if (*alive && !context_.stopped) packed(slot, number, std::move(packed_batch));
@@ -298,6 +299,7 @@ void Deliveries::hand_over(Delivery& delivery) {
   told.appended = [this, alive = context_.alive, &delivery](storage::JournalPlace first) noexcept {
     if (!*alive) return;
     delivery.place = first;
+    // The sink has told at once, so the loop that called it goes on by itself.
     if (handing_over_) return;
     appended_.push_back(delivery.slot);  // The next one may follow.
     context_.alarm.wake();
@@ -404,6 +406,7 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
     ++context_.totals.recurred_total;
     const auto near = context_.tier.add(place, again);
     ++place.operation;
+    // A request may be removing the next run already.
     if (near && !leaving_.contains(again.sequence))
       queues_.file({again.due, again.sequence}, again.partition, *near);
   }

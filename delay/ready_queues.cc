@@ -322,6 +322,7 @@ void ReadyQueues::release_if_idle(PartitionSlot slot) {
 // --- Bounds
 
 void ReadyQueues::begin_sweep() {
+  // The sweep under way has passed entries that are unwanted only now.
   sweep_again_ = sweeping_;
   sweeping_ = true;
   context_.alarm.wake();

@@ -353,8 +353,10 @@ std::optional<ScheduleError> set_due(Schedule& schedule, const GivenHeaders& giv
     }
     schedule.due = arrived + delay;
   }
+  // A delay of nothing is now, even while `believed` is behind the clock of the arrival.
   const bool is_now = schedule.due <= believed || (!given.deliver_at.present && delay.count() == 0);
   schedule.kind = is_now ? Schedule::Kind::immediate : Schedule::Kind::delayed;
+  // The topic's own default is not held against its limit.
   if (given.has_time() && topic.max_delay && schedule.due > arrived &&
       schedule.due - arrived > *topic.max_delay) {
     return ScheduleError{
