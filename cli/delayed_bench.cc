@@ -51,6 +51,7 @@ std::int64_t now_us() {
 
 // With properties of ours, which those that the user gave override.
 KafkaSettings with_properties(KafkaSettings settings, std::vector<std::string> ours) {
+  // In front, because of two values of a property the last one holds.
   settings.properties.insert(settings.properties.begin(), ours.begin(), ours.end());
   return settings;
 }
@@ -377,6 +378,7 @@ class DelayedBench {
     is_stopping_ = false;
     std::atomic<std::size_t> sending = clients_.size();
     {
+      // They have joined at the end of this block, so that their results can be read behind it.
       std::vector<std::jthread> threads;
       for (const auto& client : clients_) {
         threads.emplace_back([&, us = client.get()] {
