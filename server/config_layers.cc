@@ -199,11 +199,13 @@ void add_listener_entries(const Config& config, const Values& values,
   }
   for (const auto& listener : config.listeners) {
     std::string lower = listener.name;
+    // In keys the names of listeners stand in small letters.
     for (char& c : lower) {
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     }
     for (const auto& key : config_keys()) {
       if (!key.is_per_listener || !key.is_dynamic) continue;
+      // On a listener without TLS these have no effect.
       if (key.name.starts_with("ssl.") && !has_tls(listener.protocol)) continue;
       auto name = fmt::format("listener.name.{}.{}", lower, key.name);
       if (!values.contains(name)) add(std::move(name), key, nullptr);

@@ -82,6 +82,7 @@ void PeerWatch::look() {
     const auto found = watched_.find(socket);
     if (found == watched_.end()) continue;  // Removed by one before it.
     auto on_event = std::move(found->second);
+    // Before the callback, which may watch the same socket again.
     remove(socket);
     on_event((seen & (EPOLLHUP | EPOLLERR)) != 0 ? Event::broken : Event::ended);
   }

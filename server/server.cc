@@ -388,6 +388,7 @@ Result<> Server::Parts::open() {
       [this](const Config& now) -> Result<> {
         for (const auto& listener : now.listeners) {
           if (!has_tls(listener.protocol)) continue;
+          // Made for the check alone: settings_changed() makes them again once the setting holds.
           if (const auto made = TlsContext::make(listener, clock.wall()); !made)
             return std::unexpected(made.error());
         }
@@ -448,6 +449,7 @@ Result<> Server::start() {
   if (!bound) return std::unexpected(bound.error());
   for (std::uint32_t i = 0; i < parts.config.shards; ++i)
     parts.loops.push_back(std::make_unique<Parts::EventLoop>());
+  // Its address too is taken before the disk is touched.
   if (parts.config.admin) {
     admin::AdminOptions options;
     options.host = parts.config.admin->host;
@@ -490,6 +492,7 @@ Result<> Server::start() {
 
   for (std::size_t i = 0; i < parts.loops.size(); ++i)
     parts.loops[i]->thread = std::thread([&parts, i] { parts.run_loop(*parts.loops[i], i); });
+  // From here on stop() has threads to end.
   parts.running = true;
   const auto ready = std::make_shared<std::promise<void>>();
   parts.broker->start([ready] { ready->set_value(); });
@@ -504,6 +507,7 @@ Result<> Server::start() {
           !begun)
         return begun;
     }
+    // Last, so that clients find everything else at work.
     for (auto& entrance : parts.entrances) {
       if (auto begun = entrance.listener->start(); !begun) return begun;
     }
